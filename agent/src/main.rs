@@ -1,0 +1,3 @@
+//! Placeholder until the agent's modules land.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Placeholder until the layers land.
+
+fn main() {}

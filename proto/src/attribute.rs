@@ -1,0 +1,82 @@
+//! Attribute names, on the resource (one per traced process) or on the data point.
+//!
+//! Where several names are listed, the first that is present wins; resource attributes win over
+//! attributes of the data point.
+
+/// Names of the cluster.
+pub const CLUSTER_ID: [&str; 3] = ["fleet.cluster.id", "ingero.cluster.id", "k8s.cluster.name"];
+
+/// Names of the node.
+pub const NODE_ID: [&str; 4] = ["fleet.node.id", "ingero.node.id", "k8s.node.name", "host.name"];
+
+/// Names of the rank within its job. Echo's agent sends [`FLEET_RANK`] on the resource, because `nccl.rank` on a
+/// point may also be read as the rank within that point's communicator.
+pub const RANK: [&str; 3] = ["nccl.rank", "ingero.node.rank", FLEET_RANK];
+
+/// Names of the job's world size.
+pub const WORLD_SIZE: [&str; 3] = ["nccl.nranks", "ingero.world_size", FLEET_WORLD_SIZE];
+
+/// Names of the GPU model.
+pub const GPU_MODEL: [&str; 2] = ["gpu.model", "ingero.gpu_model"];
+
+/// Names of the job: the scheduler's, else what the agent derives from the world communicator.
+pub const JOB: [&str; 2] = ["fleet.job.id", "slurm.job.id"];
+
+/// Rank within the job (0-based), as Echo's agent sends it.
+pub const FLEET_RANK: &str = "fleet.rank";
+
+/// Number of ranks of the job, as Echo's agent sends it.
+pub const FLEET_WORLD_SIZE: &str = "fleet.world_size";
+
+/// Unique identity of the GPU.
+pub const GPU_UUID: &str = "gpu.uuid";
+
+/// Kubernetes pod of the process.
+pub const POD: &str = "k8s.pod.name";
+
+/// Kubernetes namespace of the process.
+pub const NAMESPACE: &str = "k8s.namespace.name";
+
+/// Communicator, 16 hex digits: a hash of its NCCL unique id, equal on all its ranks.
+pub const COMM_ID: &str = "nccl.comm_id_hash";
+
+/// Collective operation in NCCL's spelling without the prefix: `AllReduce`, `AllGather`, ...
+pub const OP: &str = "nccl.op_type";
+
+/// Rank within the communicator of the point (0-based).
+pub const COMM_RANK: &str = "nccl.comm_rank";
+
+/// Number of ranks of the communicator of the point.
+pub const COMM_SIZE: &str = "nccl.comm_nranks";
+
+/// Sequence number of one operation within its communicator (exemplars).
+pub const SEQ: &str = "nccl.seq";
+
+/// First sequence number that a point covers, inclusive.
+pub const SEQ_FIRST: &str = "nccl.seq_first";
+
+/// Last sequence number that a point covers, inclusive.
+pub const SEQ_LAST: &str = "nccl.seq_last";
+
+/// Where durations were taken: [`SOURCE_HOST`] or [`SOURCE_DEVICE`].
+pub const SOURCE: &str = "fleet.source";
+
+/// Value of [`SOURCE`]: library calls seen on the host.
+pub const SOURCE_HOST: &str = "host";
+
+/// Value of [`SOURCE`]: timestamps taken by the GPU.
+pub const SOURCE_DEVICE: &str = "device";
+
+/// Role signature of a rank, 16 hex digits: hash of what it does in one iteration, over all its communicators.
+/// Ranks with the same role in the same job are comparable.
+pub const ROLE: &str = "fleet.role";
+
+/// On [`crate::metric::ARRIVAL`]: sequence number of the last operation that had completed on every rank when the
+/// rank's last blocking synchronisation before the block returned. Absent before the first one.
+pub const ANCHOR_SEQ: &str = "fleet.anchor_seq";
+
+/// On [`crate::metric::ARRIVAL`]: milliseconds from the return of that synchronisation to the block's first operation.
+pub const ANCHOR_OFFSET_MS: &str = "fleet.anchor_offset_ms";
+
+/// On [`crate::metric::PERIOD`] and the block signals: number of iterations that the point covers (a fraction for blocks).
+pub const ITERATIONS: &str = "fleet.iterations";

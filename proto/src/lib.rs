@@ -1,0 +1,14 @@
+//! The wire contract between agents and Echo: standard OTLP plus the names in this crate.
+//!
+//! Both sides depend on this crate and neither on the other. It holds names and generated messages,
+//! no logic: what a name means is documented here, what is done with it is not.
+
+pub mod attribute;
+pub mod metadata;
+pub mod metric;
+
+/// Messages generated from `proto/fleet/v1/policy.proto`.
+#[expect(clippy::pedantic, missing_docs, reason = "generated code; documented in the .proto file")]
+pub mod policy {
+    include!(concat!(env!("OUT_DIR"), "/fleet.v1.rs"));
+}
