@@ -1,1 +1,25 @@
-//! Placeholder until the layers land.
+//! Echo finds the GPU that holds back a whole cluster, says why, and puts a price on it.
+//!
+//! Bytes come in on the left (`ingest`), are decoded to plain data (`model`), stored behind one trait
+//! (`store`), analysed by functions that do no I/O (`analysis`), and answered through one tool registry
+//! (`tools`). The only thing that flows back is a value: the policy table that `feedback` publishes and
+//! the ingest path borrows.
+//!
+//! Modules are listed lowest layer first; a module imports only from layers above it in this list.
+//! `tests/it/architecture.rs` keeps it so.
+
+// Layer 0: vocabulary.
+pub mod clock;
+pub mod error;
+pub mod ids;
+pub mod stats;
+pub mod units;
+
+// Layer 1: plain data.
+pub mod model;
+
+// Layer 2: stores and statistics on plain data.
+pub mod store;
+
+// Layer 3: what is done with what is stored.
+pub mod feedback;

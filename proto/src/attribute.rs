@@ -7,7 +7,12 @@
 pub const CLUSTER_ID: [&str; 3] = ["fleet.cluster.id", "ingero.cluster.id", "k8s.cluster.name"];
 
 /// Names of the node.
-pub const NODE_ID: [&str; 4] = ["fleet.node.id", "ingero.node.id", "k8s.node.name", "host.name"];
+pub const NODE_ID: [&str; 4] = [
+    "fleet.node.id",
+    "ingero.node.id",
+    "k8s.node.name",
+    "host.name",
+];
 
 /// Names of the rank within its job. Echo's agent sends [`FLEET_RANK`] on the resource, because `nccl.rank` on a
 /// point may also be read as the rank within that point's communicator.

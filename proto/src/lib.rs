@@ -8,7 +8,6 @@ pub mod metadata;
 pub mod metric;
 
 /// Messages generated from `proto/fleet/v1/policy.proto`.
-#[expect(missing_docs, reason = "generated code; documented in the .proto file")]
 pub mod policy {
     include!(concat!(env!("OUT_DIR"), "/fleet.v1.rs"));
 }

@@ -1,0 +1,66 @@
+//! The clock as an argument, so that everything that asks for the time can be tested by hand.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::units::Nanos;
+
+/// Tells the time.
+pub trait Clock: Send + Sync + std::fmt::Debug {
+    /// The present instant.
+    fn now(&self) -> Nanos;
+}
+
+/// The clock of the machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the clock of the machine"
+    )]
+    fn now(&self) -> Nanos {
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Nanos::new(i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
+/// A clock that stands still until it is set; clones share one hand.
+#[derive(Debug, Clone, Default)]
+pub struct ManualClock(Arc<AtomicI64>);
+
+impl ManualClock {
+    /// A clock that shows `now`.
+    pub fn at(now: Nanos) -> Self {
+        Self(Arc::new(AtomicI64::new(now.value())))
+    }
+
+    /// Sets the hand.
+    pub fn set(&self, now: Nanos) {
+        self.0.store(now.value(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Nanos {
+        Nanos::new(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Clock, ManualClock};
+    use crate::units::Nanos;
+
+    #[test]
+    fn clones_of_a_manual_clock_share_one_hand() {
+        let clock = ManualClock::at(Nanos::new(5));
+        let other = clock.clone();
+        clock.set(Nanos::new(7));
+        assert_eq!(other.now(), Nanos::new(7));
+    }
+}

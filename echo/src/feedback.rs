@@ -1,0 +1,3 @@
+//! The way back to the agents: conclusions become a table of policies that the ingest path borrows.
+
+pub mod table;

@@ -1,0 +1,4 @@
+//! Plain data that every layer understands. No serialisation, no SQL, no protobuf.
+
+pub mod conclusion;
+pub mod event;

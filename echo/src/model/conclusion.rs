@@ -1,0 +1,198 @@
+//! What Echo itself concluded from the events: incidents, the GPU time they cost, and the policies sent.
+//! All of it is stored, so that history can be audited.
+
+use std::sync::Arc;
+
+use crate::ids::{ClusterId, IncidentId, JobId, NodeId, Rank};
+use crate::units::{Nanos, Window};
+
+/// One cause with one beginning. The store keeps the latest state of each incident.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Incident {
+    /// Stable identity: the same events always give the same id.
+    pub id: IncidentId,
+    /// Cluster of the cohort.
+    pub cluster: ClusterId,
+    /// Job of the cohort, when known.
+    pub job: Option<JobId>,
+    /// Cohort whose ranks were compared, as the tools print it.
+    pub cohort: Arc<str>,
+    /// What was found.
+    pub finding: Finding,
+    /// Whether it goes on.
+    pub state: IncidentState,
+    /// Beginning of the first affected iteration, event time.
+    pub first_seen: Nanos,
+    /// End of the last affected iteration so far, event time.
+    pub last_seen: Nanos,
+    /// Event time at which there was enough evidence to say so.
+    pub raised_at: Nanos,
+    /// First iteration affected, counted from the first that Echo saw of the cohort.
+    pub first_iteration: f64,
+    /// Iteration at which it was raised.
+    pub raised_iteration: f64,
+    /// Iteration at which it was cleared, once it is.
+    pub cleared_iteration: Option<f64>,
+    /// How often it came back after it had been cleared, plus one.
+    pub occurrences: u32,
+    /// Damage: what the cohort's iteration takes longer than when healthy, as a share of the healthy period.
+    pub effect_ratio: f64,
+    /// Duration of an iteration during the incident, milliseconds.
+    pub period_ms: f64,
+    /// Healthy duration of an iteration, milliseconds, and how it is known.
+    pub baseline: Baseline,
+    /// How sure Echo is, 0 to 1.
+    pub confidence: f64,
+    /// Why, in one sentence for people.
+    pub reason: String,
+}
+
+/// What an incident is about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Finding {
+    /// One rank holds back its cohort.
+    Culprit(Culprit),
+    /// Every rank is slower than before, and none is later than its peers.
+    UniformSlowdown,
+    /// Something is wrong, but the signals do not say which rank.
+    Inconclusive,
+}
+
+/// The rank that holds back its cohort.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Culprit {
+    /// Rank within the job.
+    pub rank: Rank,
+    /// Its node.
+    pub node: NodeId,
+    /// Its GPU, when known.
+    pub gpu_uuid: Option<Arc<str>>,
+    /// Class of the cause.
+    pub class: CauseClass,
+    /// The signal that convicted it.
+    pub signal: Signal,
+    /// How much later than its peers' median it is, milliseconds per iteration.
+    pub lag_ms: f64,
+    /// Modified z-score of that lag.
+    pub z: f64,
+}
+
+/// Class of a cause. Signals taken on the host never claim a device fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CauseClass {
+    /// The host was late handing work to its GPU.
+    Host,
+}
+
+/// A signal that ranks are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Signal {
+    /// From the return of a rank's blocking synchronisation to its next collective.
+    HostGap,
+    /// Arrival at the same operations, clocks aligned at the last common completion.
+    Arrival,
+}
+
+impl Signal {
+    /// The name that answers, policies and tables carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HostGap => "host_gap",
+            Self::Arrival => "arrival",
+        }
+    }
+}
+
+/// Whether an incident goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IncidentState {
+    /// It goes on.
+    Open,
+    /// It has ended.
+    Cleared,
+}
+
+/// The healthy duration of an iteration.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Baseline {
+    /// Median of the cohort's own healthy iterations, milliseconds.
+    History {
+        /// The median.
+        period_ms: f64,
+    },
+    /// No healthy iteration was ever seen: estimated as the period less the culprit's lag, milliseconds.
+    None {
+        /// The estimate.
+        period_ms: f64,
+    },
+}
+
+impl Baseline {
+    /// Healthy duration of an iteration, milliseconds.
+    pub const fn period_ms(self) -> f64 {
+        match self {
+            Self::History { period_ms } | Self::None { period_ms } => period_ms,
+        }
+    }
+
+    /// The name that answers carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::History { .. } => "history",
+            Self::None { .. } => "none",
+        }
+    }
+}
+
+/// GPU time that one node lost to one incident in one interval.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LostTime {
+    /// Incident that it was lost to.
+    pub incident: IncidentId,
+    /// Cluster of the node.
+    pub cluster: ClusterId,
+    /// Node.
+    pub node: NodeId,
+    /// Model of the node's GPUs that took part, when known.
+    pub gpu_model: Option<Arc<str>>,
+    /// Event time of the interval.
+    pub interval: Window,
+    /// GPUs of this node and model that took part.
+    pub n_ranks: u32,
+    /// Iterations in the interval.
+    pub iterations: f64,
+    /// GPU time lost by all of them together, milliseconds. Noise makes single intervals negative; sums are clipped
+    /// at zero per incident.
+    pub lost_gpu_ms: f64,
+}
+
+/// A policy as it was published.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PolicyRecord {
+    /// Cluster that it was for.
+    pub cluster: ClusterId,
+    /// Version of the set.
+    pub version: u64,
+    /// Event time that it was computed at.
+    pub computed_at: Nanos,
+    /// The encoded `PolicySet`.
+    pub encoded: Vec<u8>,
+}
+
+/// Everything that one step of the detector adds to the store.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Conclusions {
+    /// New states of incidents; the latest state of an id replaces the earlier one.
+    pub incidents: Vec<Incident>,
+    /// Lost GPU time; a row with the same incident, node, model and interval replaces the earlier one.
+    pub lost: Vec<LostTime>,
+    /// Policies published.
+    pub policies: Vec<PolicyRecord>,
+}
+
+impl Conclusions {
+    /// Whether there is nothing to store.
+    pub fn is_empty(&self) -> bool {
+        self.incidents.is_empty() && self.lost.is_empty() && self.policies.is_empty()
+    }
+}

@@ -1,0 +1,1 @@
+//! Robust statistics over slices.

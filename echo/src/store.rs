@@ -1,0 +1,213 @@
+//! Where events and conclusions are kept, behind one trait.
+//!
+//! Invariant: nothing outside `store` knows SQL or DuckDB. Windows, names and limits arrive checked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::error::{Code, Coded};
+use crate::ids::{ClusterId, MetricName, NodeId, Op, Rank};
+use crate::model::conclusion::{Conclusions, Incident, LostTime};
+use crate::model::event::{EventBatch, Origin, StoredEvent};
+use crate::units::{Nanos, Window};
+
+/// A database of events and conclusions. Shared as `Arc<dyn EventStore>`.
+#[async_trait]
+pub trait EventStore: Send + Sync + std::fmt::Debug {
+    /// Stores the batch durably, or reports that a batch with the same key was stored before.
+    async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError>;
+
+    /// One page of events, newest first.
+    async fn events(&self, query: EventQuery) -> Result<Page, StoreError>;
+
+    /// Up to `limit` events of the given metrics with a number above `after`, in the order of their numbers,
+    /// without their attributes and samples.
+    async fn tail(
+        &self,
+        after: u64,
+        metrics: &[MetricName],
+        limit: usize,
+    ) -> Result<Tail, StoreError>;
+
+    /// Stores conclusions durably, all or none.
+    async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError>;
+
+    /// Incidents of the cluster (of all clusters when none is given) that were open at any time in the window,
+    /// oldest first.
+    async fn incidents(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<Incident>, StoreError>;
+
+    /// Lost GPU time whose interval begins in the window, oldest first.
+    async fn lost_time(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<LostTime>, StoreError>;
+
+    /// Who reported in the window: one row per rank (or node without rank) of the cluster.
+    async fn coverage(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<Coverage>, StoreError>;
+
+    /// Event times of the first and last event, nothing when there are none.
+    async fn extent(
+        &self,
+        cluster: Option<&ClusterId>,
+    ) -> Result<Option<(Nanos, Nanos)>, StoreError>;
+
+    /// Number of the last committed event; changes wake whoever follows with [`Self::tail`].
+    fn committed(&self) -> watch::Receiver<u64>;
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Appended {
+    /// Its events are stored, durably.
+    Stored {
+        /// Number of events.
+        events: usize,
+    },
+    /// A batch with the same key had been stored before; nothing was added.
+    Duplicate,
+}
+
+/// Filters of [`EventStore::events`]; an absent filter lets everything pass.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventQuery {
+    /// Event time.
+    pub window: Window,
+    /// Cluster.
+    pub cluster: Option<ClusterId>,
+    /// Node.
+    pub node: Option<NodeId>,
+    /// Rank within the job.
+    pub rank: Option<Rank>,
+    /// Operation.
+    pub op: Option<Op>,
+    /// Metric.
+    pub metric: Option<MetricName>,
+    /// Largest number of events on the page.
+    pub limit: usize,
+    /// Where the page before ended.
+    pub cursor: Option<Cursor>,
+}
+
+/// Where a page ended: the next one begins with the event before this one in (timestamp, number) order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    /// Event time of the last event on the page.
+    pub timestamp: Nanos,
+    /// Number of that event.
+    pub id: u64,
+}
+
+/// One page of events.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// The events, newest first.
+    pub events: Vec<StoredEvent>,
+    /// Set when there are more.
+    pub next: Option<Cursor>,
+}
+
+/// A stretch of events in the order of their numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tail {
+    /// The events that matched.
+    pub events: Vec<StoredEvent>,
+    /// Everything up to this number has been looked at.
+    pub until: u64,
+}
+
+/// What one rank, or one node without rank, reported in a window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Coverage {
+    /// Who.
+    pub origin: Arc<Origin>,
+    /// First event time.
+    pub first: Nanos,
+    /// Last event time.
+    pub last: Nanos,
+    /// Events by metric.
+    pub events: BTreeMap<MetricName, u64>,
+}
+
+/// Why the store could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process holds the lock of the database.
+    #[error("{path} is in use by {holder}; stop that process or choose another --db")]
+    Locked {
+        /// Database file.
+        path: String,
+        /// Process, node and time as the holder wrote them.
+        holder: String,
+    },
+    /// The schema was written by a later version of Echo.
+    #[error(
+        "{path} has schema version {found}, this build knows up to {known}; it was left untouched, start a newer fleet-echo"
+    )]
+    Newer {
+        /// Database file.
+        path: String,
+        /// Version in the file.
+        found: i64,
+        /// Last version known to this build.
+        known: i64,
+    },
+    /// A migration that was applied differs from the one in this build.
+    #[error(
+        "migration {version} of {path} was applied with another content (checksum {found}); this is not a database of this build"
+    )]
+    Changed {
+        /// Database file.
+        path: String,
+        /// Number of the migration.
+        version: i64,
+        /// Checksum in the ledger.
+        found: String,
+    },
+    /// The file exists but cannot be opened as a database.
+    #[error("cannot open {path}: {reason}")]
+    Unreadable {
+        /// Database file.
+        path: String,
+        /// What the engine said.
+        reason: String,
+    },
+    /// The store is stopping or its writer has ended.
+    #[error("the store is closed")]
+    Closed,
+    /// The queue to the writer is full.
+    #[error("the store is at its limit of queued events")]
+    Busy,
+    /// The engine failed.
+    #[error("the database failed while {doing}: {reason}")]
+    Engine {
+        /// What was being done.
+        doing: &'static str,
+        /// What the engine said.
+        reason: String,
+    },
+}
+
+impl Coded for StoreError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Busy | Self::Closed => Code::Busy,
+            Self::Locked { .. }
+            | Self::Newer { .. }
+            | Self::Changed { .. }
+            | Self::Unreadable { .. } => Code::Refused,
+            Self::Engine { .. } => Code::Internal,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Times and windows.
+
+use std::fmt;
+
+/// An instant in Unix nanoseconds. Event times are checked by [`Nanos::plausible`] when they come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Nanos(i64);
+
+/// Nanoseconds in one millisecond.
+pub const NANOS_PER_MILLI: f64 = 1e6;
+
+/// Milliseconds in one hour.
+pub const MILLIS_PER_HOUR: f64 = 3_600_000.0;
+
+impl Nanos {
+    /// First instant taken for real, 2020-01-01: an earlier one comes from a clock that was never set.
+    pub const EARLIEST: Self = Self(1_577_836_800_000_000_000);
+
+    /// First instant not taken for real, 2100-01-01.
+    pub const LATEST: Self = Self(4_102_444_800_000_000_000);
+
+    /// Takes the instant as Unix nanoseconds.
+    pub const fn new(unix_nanos: i64) -> Self {
+        Self(unix_nanos)
+    }
+
+    /// The instant as Unix nanoseconds.
+    pub const fn value(self) -> i64 {
+        self.0
+    }
+
+    /// Accepts the unsigned form of OTLP if it lies between [`Self::EARLIEST`] and [`Self::LATEST`].
+    pub fn plausible(unix_nanos: u64) -> Option<Self> {
+        let instant = Self(i64::try_from(unix_nanos).ok()?);
+        (Self::EARLIEST <= instant && instant < Self::LATEST).then_some(instant)
+    }
+
+    /// Milliseconds from `earlier` to this instant; negative when it lies before.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "differences of event times stay far below 2^53 nanoseconds"
+    )]
+    pub fn millis_since(self, earlier: Self) -> f64 {
+        self.0.saturating_sub(earlier.0) as f64 / NANOS_PER_MILLI
+    }
+
+    /// The instant `nanos` later (or earlier when negative), held at the ends of the range.
+    #[must_use]
+    pub const fn offset(self, nanos: i64) -> Self {
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_nanosecond(i128::from(self.0)) {
+            Ok(timestamp) => write!(f, "{timestamp:.3}"),
+            Err(_) => write!(f, "{}ns", self.0),
+        }
+    }
+}
+
+/// A half-open span of event time `[from, to)`, never empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    from: Nanos,
+    to: Nanos,
+}
+
+impl Window {
+    /// The window from `from` (inclusive) to `to` (exclusive); nothing when that is empty.
+    pub fn new(from: Nanos, to: Nanos) -> Option<Self> {
+        (from < to).then_some(Self { from, to })
+    }
+
+    /// First instant inside.
+    pub const fn from(self) -> Nanos {
+        self.from
+    }
+
+    /// First instant after.
+    pub const fn to(self) -> Nanos {
+        self.to
+    }
+
+    /// Length in milliseconds.
+    pub fn millis(self) -> f64 {
+        self.to.millis_since(self.from)
+    }
+
+    /// Whether the instant lies inside.
+    pub fn contains(self, instant: Nanos) -> bool {
+        self.from <= instant && instant < self.to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Nanos, Window};
+
+    #[test]
+    fn clocks_that_were_never_set_are_not_plausible() {
+        assert_eq!(Nanos::plausible(0), None);
+        assert_eq!(
+            Nanos::plausible(9_223_372_036_854_775_807),
+            None,
+            "the year 2262"
+        );
+        assert_eq!(Nanos::plausible(u64::MAX), None);
+        assert!(Nanos::plausible(1_763_700_000_000_000_000).is_some());
+    }
+
+    #[test]
+    fn a_window_is_half_open_and_never_empty() {
+        let (a, b) = (Nanos::new(10), Nanos::new(20));
+        let window = Window::new(a, b).unwrap();
+        assert!(window.contains(a));
+        assert!(!window.contains(b));
+        assert!(Window::new(b, a).is_none());
+        assert!(Window::new(a, a).is_none());
+    }
+}
