@@ -211,7 +211,7 @@ impl RankOf {
     pub fn new(rank: i64, world_size: Option<i64>) -> Result<Self, IdError> {
         let outside = || IdError::RankOutsideWorld {
             rank,
-            world_size: world_size.unwrap_or(i64::from(u32::MAX)),
+            world_size: world_size.unwrap_or_else(|| i64::from(u32::MAX)),
         };
         let checked = u32::try_from(rank).map_err(|_negative| outside())?;
         let world_size = world_size

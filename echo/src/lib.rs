@@ -18,7 +18,8 @@ pub mod units;
 // Layer 1: plain data.
 pub mod model;
 
-// Layer 2: stores and statistics on plain data.
+// Layer 2: statistics and stores of plain data.
+pub mod analysis;
 pub mod store;
 
 // Layer 3: what is done with what is stored.

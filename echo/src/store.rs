@@ -1,6 +1,6 @@
 //! Where events and conclusions are kept, behind one trait.
 //!
-//! Invariant: nothing outside `store` knows SQL or DuckDB. Windows, names and limits arrive checked.
+//! Invariant: nothing outside `store` knows SQL or the engine. Windows, names and limits arrive checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub enum Appended {
 }
 
 /// Filters of [`EventStore::events`]; an absent filter lets everything pass.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventQuery {
     /// Event time.
     pub window: Window,
@@ -128,7 +128,7 @@ pub struct Tail {
 }
 
 /// What one rank, or one node without rank, reported in a window.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coverage {
     /// Who.
     pub origin: Arc<Origin>,

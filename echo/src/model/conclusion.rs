@@ -47,6 +47,16 @@ pub struct Incident {
     pub reason: String,
 }
 
+impl Incident {
+    /// Lag of the rank that holds back the cohort, milliseconds per iteration; nothing when no rank is named.
+    pub const fn culprit_lag_ms(&self) -> Option<f64> {
+        match &self.finding {
+            Finding::Culprit(culprit) => Some(culprit.lag_ms),
+            Finding::UniformSlowdown | Finding::Inconclusive(_) => None,
+        }
+    }
+}
+
 /// What an incident is about.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Finding {
@@ -54,8 +64,8 @@ pub enum Finding {
     Culprit(Culprit),
     /// Every rank is slower than before, and none is later than its peers.
     UniformSlowdown,
-    /// Something is wrong, but the signals do not say which rank.
-    Inconclusive,
+    /// Something is wrong, but the signals do not say which rank; the reason.
+    Inconclusive(String),
 }
 
 /// The rank that holds back its cohort.
@@ -89,6 +99,8 @@ pub enum CauseClass {
 pub enum Signal {
     /// From the return of a rank's blocking synchronisation to its next collective.
     HostGap,
+    /// Time blocked in synchronisation; the last to arrive waits least.
+    Wait,
     /// Arrival at the same operations, clocks aligned at the last common completion.
     Arrival,
 }
@@ -98,7 +110,17 @@ impl Signal {
     pub const fn name(self) -> &'static str {
         match self {
             Self::HostGap => "host_gap",
+            Self::Wait => "wait",
             Self::Arrival => "arrival",
+        }
+    }
+
+    /// What was measured, for people.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::HostGap => "from its synchronisation to its next collective",
+            Self::Wait => "it hardly waits where its peers do",
+            Self::Arrival => "at the same collectives, counted from the last common completion",
         }
     }
 }
@@ -167,7 +189,7 @@ pub struct LostTime {
 }
 
 /// A policy as it was published.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRecord {
     /// Cluster that it was for.
     pub cluster: ClusterId,
@@ -191,6 +213,13 @@ pub struct Conclusions {
 }
 
 impl Conclusions {
+    /// Adds what another step concluded later.
+    pub fn append(&mut self, mut later: Self) {
+        self.incidents.append(&mut later.incidents);
+        self.lost.append(&mut later.lost);
+        self.policies.append(&mut later.policies);
+    }
+
     /// Whether there is nothing to store.
     pub fn is_empty(&self) -> bool {
         self.incidents.is_empty() && self.lost.is_empty() && self.policies.is_empty()

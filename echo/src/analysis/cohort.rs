@@ -1,0 +1,411 @@
+//! One cohort over time: its window, its history, and the incidents that are open.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::analysis::assembly::{CohortBlock, CohortKey, PeriodReading};
+use crate::analysis::baseline::History;
+use crate::analysis::incident::{Charge, OpenIncident, Subject, is_recurrence, lost_time};
+use crate::analysis::lag::{Lags, lags, suited_signal};
+use crate::analysis::settings::Settings;
+use crate::analysis::verdict::{Evidence, Verdict, judge, sigma_ms};
+use crate::ids::Rank;
+use crate::model::conclusion::{Baseline, Conclusions, Incident, Signal};
+use crate::units::Nanos;
+
+/// Blocks kept to find out when an incident began.
+const MAX_BLOCKS: usize = 64;
+
+/// Unaffected blocks in a row that end the search for the beginning: intermittent faults pause.
+const ONSET_PAUSE: usize = 3;
+
+/// One cohort over time.
+#[derive(Debug, Clone)]
+pub struct Cohort {
+    key: CohortKey,
+    blocks: VecDeque<CohortBlock>,
+    history: History,
+    last_period: Option<PeriodReading>,
+    streaks: BTreeMap<Subject, u32>,
+    open: BTreeMap<Subject, OpenIncident>,
+    cleared: BTreeMap<Subject, Incident>,
+    iterations_since_lags: f64,
+    outlook: Option<Outlook>,
+}
+
+/// What the agents need to know of a cohort to classify themselves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outlook {
+    /// End of the block that it was computed at, event time.
+    pub computed_at: Nanos,
+    /// Signal that centre and scale are about.
+    pub signal: Signal,
+    /// Median of the members' signal, milliseconds per iteration.
+    pub center_ms: f64,
+    /// Scale that lags are measured against, milliseconds.
+    pub sigma_ms: f64,
+    /// Healthy period, milliseconds, when known.
+    pub healthy_ms: Option<f64>,
+    /// Whether enough ranks report for a verdict.
+    pub quorum_met: bool,
+    /// Number of ranks compared.
+    pub n_ranks: usize,
+    /// Ranks named now.
+    pub outliers: Vec<Rank>,
+}
+
+/// The last blocks of a cohort, with what they measured.
+struct Stretch<'a> {
+    blocks: Vec<&'a CohortBlock>,
+    iterations: f64,
+}
+
+impl<'a> Stretch<'a> {
+    /// The latest blocks that hold at least `iterations`, at least `min_blocks` of them.
+    fn latest(blocks: &'a VecDeque<CohortBlock>, iterations: f64, min_blocks: usize) -> Self {
+        let mut taken = Self {
+            blocks: Vec::new(),
+            iterations: 0.0,
+        };
+        for block in blocks.iter().rev() {
+            if taken.iterations >= iterations && taken.blocks.len() >= min_blocks {
+                break;
+            }
+            taken.iterations += block.iterations;
+            taken.blocks.push(block);
+        }
+        taken
+    }
+
+    /// Mean period of the readings in the stretch, milliseconds.
+    fn period_ms(&self) -> Option<f64> {
+        let readings = || self.blocks.iter().filter_map(|block| block.period);
+        let iterations: f64 = readings().map(|reading| reading.iterations).sum();
+        let total: f64 = readings()
+            .map(|reading| reading.ms * reading.iterations)
+            .sum();
+        (iterations > 0.0).then(|| total / iterations)
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the number of ranks is far below 2^53"
+    )]
+    fn coverage(&self) -> f64 {
+        let of = |block: &CohortBlock| block.members.len() as f64 / block.n_expected.max(1) as f64;
+        self.blocks
+            .iter()
+            .map(|block| of(block))
+            .fold(f64::INFINITY, f64::min)
+    }
+}
+
+impl Cohort {
+    /// A cohort that nothing is known of yet.
+    pub fn new(key: CohortKey) -> Self {
+        Self {
+            key,
+            blocks: VecDeque::new(),
+            history: History::default(),
+            last_period: None,
+            streaks: BTreeMap::new(),
+            open: BTreeMap::new(),
+            cleared: BTreeMap::new(),
+            iterations_since_lags: 0.0,
+            outlook: None,
+        }
+    }
+
+    /// What the agents should know, once there is something.
+    pub const fn outlook(&self) -> Option<&Outlook> {
+        self.outlook.as_ref()
+    }
+
+    /// Takes the next block and says what follows from it.
+    pub fn observe(&mut self, block: CohortBlock, settings: &Settings) -> Conclusions {
+        // Blocks before the first measured iteration are start-up: compilation, allocation, first connections.
+        if self.last_period.is_none() && block.period.is_none() {
+            return Conclusions::default();
+        }
+        self.last_period = block.period.or(self.last_period);
+        self.iterations_since_lags += block.iterations;
+        self.blocks.push_back(block);
+        if self.blocks.len() > MAX_BLOCKS {
+            self.blocks.pop_front();
+        }
+        let window = Stretch::latest(&self.blocks, settings.window_iterations, 2);
+        if window.iterations < settings.window_iterations {
+            return Conclusions::default();
+        }
+        let signal = suited_signal(&window.blocks);
+        let lags = lags(signal, &window.blocks);
+        let (verdict, outlook) = self.judge_window(&window, lags.as_ref(), settings);
+        let n_window = window.blocks.len();
+        let charges = Charge::of(verdict);
+        let mut conclusions = self.follow(signal, &charges, settings);
+        conclusions.append(self.raise(signal, &charges, settings));
+        self.remember(n_window, lags.as_ref(), settings);
+        self.outlook = outlook.map(|outlook| Outlook {
+            outliers: self.outliers(),
+            ..outlook
+        });
+        conclusions
+    }
+
+    fn judge_window(
+        &self,
+        window: &Stretch<'_>,
+        lags: Option<&Lags>,
+        settings: &Settings,
+    ) -> (Verdict, Option<Outlook>) {
+        let period_ms = window.period_ms().or_else(|| self.last_period.map(|reading| reading.ms));
+        let Some(period_ms) = period_ms else {
+            return (Verdict::Healthy, None);
+        };
+        let evidence = Evidence {
+            lags,
+            period_ms,
+            healthy_ms: self.history.period_ms(),
+            usual_sigma_ms: self.history.sigma_ms(),
+            coverage: window.coverage(),
+        };
+        let outlook = lags.zip(window.blocks.first()).map(|(lags, last)| Outlook {
+            computed_at: last.time.to(),
+            signal: lags.signal,
+            center_ms: lags.center_ms,
+            sigma_ms: sigma_ms(lags, period_ms, evidence.usual_sigma_ms),
+            healthy_ms: evidence.healthy_ms,
+            quorum_met: evidence.coverage >= settings.min_coverage && lags.ranks.len() >= 2,
+            n_ranks: lags.ranks.len(),
+            outliers: Vec::new(),
+        });
+        (judge(&evidence, settings), outlook)
+    }
+
+    /// Carries open incidents on with the latest block, and clears those that ended.
+    fn follow(&mut self, signal: Signal, charges: &[Charge], settings: &Settings) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        let Some(block) = self.blocks.back() else {
+            return conclusions;
+        };
+        let recent = Stretch::latest(&self.blocks, settings.window_iterations / 2.0, 1);
+        let grave = gravest(&self.open);
+        let mut ended = Vec::new();
+        for (subject, open) in &mut self.open {
+            let healthy = open.incident.baseline.period_ms();
+            let test = Affected {
+                signal,
+                subject: *subject,
+                healthy_ms: healthy,
+                settings,
+            };
+            if let Some(charge) = charges.iter().find(|charge| charge.subject == *subject)
+                && let Some(suspect) = &charge.suspect
+            {
+                open.strengthen(suspect);
+            }
+            if test.holds(&[block]) {
+                open.affect(block, test.lag_ms(&[block]));
+            }
+            open.calm = if test.holds(&recent.blocks) {
+                0
+            } else {
+                open.calm + 1
+            };
+            if grave == Some(*subject)
+                && let Some(reading) = block.period
+            {
+                conclusions
+                    .lost
+                    .extend(lost_time(&open.incident, block, &reading));
+            }
+            if open.calm >= settings.clear_after {
+                ended.push(*subject);
+            } else {
+                conclusions.incidents.push(open.incident.clone());
+            }
+        }
+        for subject in ended {
+            if let Some(open) = self.open.remove(&subject) {
+                let cleared = open.clear(block);
+                conclusions.incidents.push(cleared.clone());
+                self.cleared.insert(subject, cleared);
+            }
+        }
+        conclusions
+    }
+
+    /// Counts charges, and raises those that persist.
+    fn raise(&mut self, signal: Signal, charges: &[Charge], settings: &Settings) -> Conclusions {
+        self.streaks
+            .retain(|subject, _| charges.iter().any(|charge| charge.subject == *subject));
+        let mut conclusions = Conclusions::default();
+        for charge in charges {
+            let streak = self.streaks.entry(charge.subject).or_default();
+            *streak += 1;
+            if *streak < settings.raise_after || self.open.contains_key(&charge.subject) {
+                continue;
+            }
+            let names_a_rank = matches!(charge.subject, Subject::Rank(_));
+            if !names_a_rank && !self.open.is_empty() {
+                continue;
+            }
+            let first = self.open.is_empty();
+            conclusions.append(self.open_incident(signal, charge, first, settings));
+        }
+        conclusions
+    }
+
+    fn open_incident(
+        &mut self,
+        signal: Signal,
+        charge: &Charge,
+        counts_loss: bool,
+        settings: &Settings,
+    ) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        let baseline = match (&charge.suspect, self.history.period_ms()) {
+            (Some(suspect), _) => suspect.baseline,
+            (None, Some(period_ms)) => Baseline::History { period_ms },
+            (None, None) => return conclusions,
+        };
+        let Some(now) = self.blocks.back() else {
+            return conclusions;
+        };
+        let test = Affected {
+            signal,
+            subject: charge.subject,
+            healthy_ms: baseline.period_ms(),
+            settings,
+        };
+        let onset = self.onset(&test);
+        let Some(first) = self.blocks.get(onset) else {
+            return conclusions;
+        };
+        let earlier = self.cleared.remove(&charge.subject);
+        let mut open = match earlier {
+            Some(cleared)
+                if is_recurrence(&cleared, first.time.from(), settings.reopen_within_ms) =>
+            {
+                OpenIncident::reopen(cleared, now)
+            }
+            _ => OpenIncident::raise(&self.key, charge, baseline, (first, now)),
+        };
+        for block in self.blocks.iter().skip(onset) {
+            if test.holds(&[block]) {
+                open.affect(block, test.lag_ms(&[block]));
+            }
+            if counts_loss && let Some(reading) = block.period {
+                conclusions
+                    .lost
+                    .extend(lost_time(&open.incident, block, &reading));
+            }
+        }
+        conclusions.incidents.push(open.incident.clone());
+        self.open.insert(charge.subject, open);
+        conclusions
+    }
+
+    /// Index of the first block of the latest run of affected blocks, pauses included.
+    fn onset(&self, test: &Affected<'_>) -> usize {
+        let mut onset = self.blocks.len().saturating_sub(1);
+        let mut pause = 0;
+        for (index, block) in self.blocks.iter().enumerate().rev() {
+            if test.holds(&[block]) {
+                (onset, pause) = (index, 0);
+            } else {
+                pause += 1;
+            }
+            if pause >= ONSET_PAUSE {
+                break;
+            }
+        }
+        onset
+    }
+
+    /// Lets what is healthy by all signs become history. A block counts only once it has left the window, so that
+    /// a fault that is not yet raised does not pass for healthy.
+    fn remember(&mut self, n_window: usize, lags: Option<&Lags>, settings: &Settings) {
+        if !self.open.is_empty() || !self.streaks.is_empty() {
+            self.iterations_since_lags = 0.0;
+            return;
+        }
+        let left = self.blocks.len().checked_sub(n_window + 1);
+        let reading = left
+            .and_then(|index| self.blocks.get(index))
+            .and_then(|block| block.period);
+        if let Some(reading) = reading {
+            self.history.remember_period(&reading);
+        }
+        if let Some(lags) = lags
+            && self.iterations_since_lags >= settings.window_iterations
+        {
+            self.iterations_since_lags = 0.0;
+            self.history
+                .remember_lags(lags.ranks.iter().map(|lag| lag.mean_ms).collect());
+        }
+    }
+
+    fn outliers(&self) -> Vec<Rank> {
+        let ranks = self.open.keys().filter_map(|subject| match subject {
+            Subject::Rank(rank) => Some(*rank),
+            Subject::Uniform | Subject::Unclear(_) => None,
+        });
+        ranks.collect()
+    }
+}
+
+/// The open incident that the cohort's loss is booked on: the latest rank, else whatever is open.
+fn gravest(open: &BTreeMap<Subject, OpenIncident>) -> Option<Subject> {
+    let weight = |open: &OpenIncident| open.incident.culprit_lag_ms().unwrap_or(0.0);
+    let latest = open
+        .iter()
+        .max_by(|a, b| weight(a.1).total_cmp(&weight(b.1)));
+    latest.map(|(subject, _)| *subject)
+}
+
+/// Whether blocks show what an incident is about, at half of the gates that raise it.
+struct Affected<'a> {
+    signal: Signal,
+    subject: Subject,
+    healthy_ms: f64,
+    settings: &'a Settings,
+}
+
+impl Affected<'_> {
+    fn holds(&self, blocks: &[&CohortBlock]) -> bool {
+        let stretch = Stretch {
+            blocks: blocks.to_vec(),
+            iterations: 0.0,
+        };
+        let slowdown = stretch
+            .period_ms()
+            .map(|period| period / self.healthy_ms - 1.0);
+        match self.subject {
+            Subject::Rank(_) => {
+                let gate = self.settings.effect_gate / 2.0;
+                let late = self
+                    .lag_ms(blocks)
+                    .is_some_and(|lag| lag >= gate * self.healthy_ms);
+                late && slowdown.is_none_or(|slowdown| slowdown >= gate)
+            }
+            Subject::Uniform | Subject::Unclear(_) => {
+                let gate = self.settings.uniform_gate / 2.0;
+                slowdown.is_none_or(|slowdown| slowdown >= gate)
+            }
+        }
+    }
+
+    fn lag_ms(&self, blocks: &[&CohortBlock]) -> Option<f64> {
+        let Subject::Rank(rank) = self.subject else {
+            return None;
+        };
+        let lags = lags(self.signal, blocks)?;
+        lags.ranks
+            .iter()
+            .find(|lag| lag.rank == rank)
+            .map(|lag| lag.mean_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests;

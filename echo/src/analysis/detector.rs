@@ -1,0 +1,64 @@
+//! The detector: events in, conclusions out.
+//!
+//! It is a function of the stored events alone. The same events give the same conclusions, at whatever speed and in
+//! whatever order the ranks' messages arrived; live detection and a replay of history are one code.
+
+use std::collections::BTreeMap;
+
+use crate::analysis::assembly::{Assembly, CohortKey};
+use crate::analysis::cohort::{Cohort, Outlook};
+use crate::analysis::settings::Settings;
+use crate::model::conclusion::Conclusions;
+use crate::model::event::StoredEvent;
+
+/// All cohorts of all clusters.
+#[derive(Debug)]
+pub struct Detector {
+    settings: Settings,
+    assembly: Assembly,
+    cohorts: BTreeMap<CohortKey, Cohort>,
+}
+
+impl Detector {
+    /// A detector that has seen nothing.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            assembly: Assembly::default(),
+            cohorts: BTreeMap::new(),
+        }
+    }
+
+    /// Takes events in the order of their numbers and says what follows from them.
+    pub fn observe(&mut self, events: &[StoredEvent]) -> Conclusions {
+        for event in events {
+            self.assembly.add(event);
+        }
+        let mut conclusions = Conclusions::default();
+        for (key, block) in self.assembly.closed(self.settings.silence_ms) {
+            let cohort = self
+                .cohorts
+                .entry(key.clone())
+                .or_insert_with(|| Cohort::new(key));
+            conclusions.append(cohort.observe(block, &self.settings));
+        }
+        conclusions
+    }
+
+    /// What the agents should know, cohort by cohort.
+    pub fn outlooks(&self) -> impl Iterator<Item = (&CohortKey, &Outlook)> {
+        self.cohorts
+            .iter()
+            .filter_map(|(key, cohort)| Some((key, cohort.outlook()?)))
+    }
+
+    /// The settings in force.
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Points that came after their block had been closed.
+    pub const fn late_points(&self) -> u64 {
+        self.assembly.late()
+    }
+}

@@ -1,0 +1,248 @@
+//! How much later than its peers each rank is, over a window of blocks. Needs no common clock.
+//!
+//! * *Host gap*: from the return of a rank's blocking synchronisation to its next collective, compared with the
+//!   median of the peers. At that moment the GPU has nothing queued, so host lateness delays it one for one.
+//! * *Wait*: in a blocking collective the last to arrive waits least, so `median(waits) - own wait` is a lag too.
+//!   It stands in for a rank whose synchronisations no longer wait at all.
+//! * *Arrival*: for jobs that do not synchronise every iteration, the entry times of the same operations, each on a
+//!   clock that starts at the last completion common to all ranks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::analysis::assembly::{CohortBlock, Member};
+use crate::ids::Rank;
+use crate::model::conclusion::Signal;
+use crate::model::event::{Origin, Summary};
+use crate::stats::{mean, median, standard_error};
+
+/// Lag of one rank over a window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lag {
+    /// Rank.
+    pub rank: Rank,
+    /// Who it is.
+    pub origin: Arc<Origin>,
+    /// The signal that it was taken from.
+    pub signal: Signal,
+    /// Mean lag behind the median of the peers: milliseconds per iteration, or milliseconds at one operation for
+    /// arrivals.
+    pub mean_ms: f64,
+    /// The same without the rank's largest single sample, so that one stall does not look like a habit.
+    pub steady_ms: f64,
+    /// Standard error of the mean from block to block, milliseconds.
+    pub error_ms: f64,
+}
+
+/// Lags of all ranks over a window, all judged by the same kind of signal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lags {
+    /// The kind of signal that suits the cohort.
+    pub signal: Signal,
+    /// One entry per rank that can be compared, in the order of their ranks.
+    pub ranks: Vec<Lag>,
+    /// Median of the members' own signal, milliseconds per iteration (or at one operation for arrivals).
+    pub center_ms: f64,
+}
+
+/// The signal that suits a cohort: host gaps where it synchronises in at least half of its iterations, else arrivals.
+pub fn suited_signal(blocks: &[&CohortBlock]) -> Signal {
+    let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
+    let gaps = Totals::of(blocks, |member| member.gap);
+    if gaps.typical_count() >= iterations / 2.0 {
+        Signal::HostGap
+    } else {
+        Signal::Arrival
+    }
+}
+
+/// Lags over the blocks of a window, taken from the given signal (waits stand in for missing host gaps); nothing when
+/// the blocks do not carry it.
+pub fn lags(signal: Signal, blocks: &[&CohortBlock]) -> Option<Lags> {
+    match signal {
+        Signal::HostGap | Signal::Wait => gap_lags(blocks),
+        Signal::Arrival => arrival_lags(blocks),
+    }
+}
+
+/// Sums of one histogram signal per rank over a window.
+struct Totals(BTreeMap<Rank, Total>);
+
+#[derive(Clone)]
+struct Total {
+    origin: Arc<Origin>,
+    count: f64,
+    sum: f64,
+    largest: f64,
+}
+
+impl Totals {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts of one window stay far below 2^53"
+    )]
+    fn of(blocks: &[&CohortBlock], signal: fn(&Member) -> Option<Summary>) -> Self {
+        let mut totals: BTreeMap<Rank, Total> = BTreeMap::new();
+        for member in blocks.iter().flat_map(|block| &block.members) {
+            let total = totals.entry(member.rank).or_insert_with(|| Total {
+                origin: Arc::clone(&member.origin),
+                count: 0.0,
+                sum: 0.0,
+                largest: 0.0,
+            });
+            if let Some(summary) = signal(member) {
+                total.count += summary.count as f64;
+                total.sum += summary.sum;
+                total.largest = total.largest.max(summary.max.unwrap_or(0.0));
+            }
+        }
+        Self(totals)
+    }
+
+    /// Median number of samples per rank.
+    fn typical_count(&self) -> f64 {
+        median(
+            &self
+                .0
+                .values()
+                .map(|total| total.count)
+                .collect::<Vec<f64>>(),
+        )
+        .unwrap_or(0.0)
+    }
+
+    /// Per rank with at least half of the typical number of samples: mean, and mean without the largest.
+    fn means(&self) -> BTreeMap<Rank, (f64, f64)> {
+        let enough = (self.typical_count() / 2.0).max(1.0);
+        let comparable = self.0.iter().filter(|(_, total)| total.count >= enough);
+        comparable
+            .map(|(rank, total)| (*rank, total.means()))
+            .collect()
+    }
+}
+
+impl Total {
+    fn means(&self) -> (f64, f64) {
+        let mean = self.sum / self.count;
+        let steady = if self.count > 1.0 {
+            (self.sum - self.largest) / (self.count - 1.0)
+        } else {
+            mean
+        };
+        (mean, steady)
+    }
+}
+
+/// Medians over ranks of a (mean, steady mean) pair.
+fn centers(means: &BTreeMap<Rank, (f64, f64)>) -> Option<(f64, f64)> {
+    let of = |pick: fn(&(f64, f64)) -> f64| median(&means.values().map(pick).collect::<Vec<f64>>());
+    Some((of(|pair| pair.0)?, of(|pair| pair.1)?))
+}
+
+/// The median of two values lies half-way between them; a lag behind one peer is the whole difference.
+const fn spread(n_ranks: usize) -> f64 {
+    if n_ranks == 2 { 2.0 } else { 1.0 }
+}
+
+fn gap_lags(blocks: &[&CohortBlock]) -> Option<Lags> {
+    let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
+    let gaps = Totals::of(blocks, |member| member.gap);
+    let waits = Totals::of(blocks, |member| member.blocked);
+    let (gap_means, wait_means) = (gaps.means(), waits.means());
+    let (gap_center, wait_center) = (centers(&gap_means)?, centers(&wait_means));
+    let per_iteration = gaps.typical_count() / iterations;
+    let rate = per_iteration * spread(gaps.0.len());
+    let ranks = gaps.0.iter().filter_map(|(rank, total)| {
+        let (signal, mean, steady) = match (gap_means.get(rank), wait_means.get(rank), wait_center)
+        {
+            (Some(own), _, _) => (Signal::HostGap, own.0 - gap_center.0, own.1 - gap_center.1),
+            // Hardly ever blocked where its peers are: nothing is left to wait for, because it comes last.
+            (None, Some(own), Some(center)) => (Signal::Wait, center.0 - own.0, center.1 - own.1),
+            (None, None, Some(center)) => (Signal::Wait, center.0, center.1),
+            (None, _, None) => return None,
+        };
+        Some(Lag {
+            rank: *rank,
+            origin: Arc::clone(&total.origin),
+            signal,
+            mean_ms: mean * rate,
+            steady_ms: steady * rate,
+            error_ms: standard_error(&gap_series(blocks, *rank)).unwrap_or(0.0) * rate,
+        })
+    });
+    Some(Lags {
+        signal: Signal::HostGap,
+        ranks: ranks.collect(),
+        center_ms: gap_center.0 * per_iteration,
+    })
+}
+
+/// A rank's gap lag block by block.
+fn gap_series(blocks: &[&CohortBlock], rank: Rank) -> Vec<f64> {
+    let gap = |member: &Member| member.gap.and_then(|summary| summary.mean());
+    let lag = |block: &&CohortBlock| {
+        let own = block
+            .members
+            .iter()
+            .find(|member| member.rank == rank)
+            .and_then(gap)?;
+        let all: Vec<f64> = block.members.iter().filter_map(gap).collect();
+        Some(own - median(&all)?)
+    };
+    blocks.iter().filter_map(lag).collect()
+}
+
+fn arrival_lags(blocks: &[&CohortBlock]) -> Option<Lags> {
+    let mut series: BTreeMap<Rank, (Arc<Origin>, Vec<f64>)> = BTreeMap::new();
+    let mut center = Vec::new();
+    for block in blocks {
+        let Some((middle, arrivals)) = comparable_arrivals(block) else {
+            continue;
+        };
+        center.push(middle);
+        for (member, mean_ms) in arrivals {
+            let entry = (Arc::clone(&member.origin), Vec::new());
+            let lag = (mean_ms - middle) * spread(block.members.len());
+            series.entry(member.rank).or_insert(entry).1.push(lag);
+        }
+    }
+    // A comparison needs most of the window: the blocks before the first common completion have none.
+    if center.len() * 2 < blocks.len() {
+        return None;
+    }
+    let ranks = series.into_iter().filter_map(|(rank, (origin, lags))| {
+        Some(Lag {
+            rank,
+            origin,
+            signal: Signal::Arrival,
+            mean_ms: mean(&lags)?,
+            steady_ms: median(&lags)?,
+            error_ms: standard_error(&lags).unwrap_or(0.0),
+        })
+    });
+    Some(Lags {
+        signal: Signal::Arrival,
+        ranks: ranks.collect(),
+        center_ms: mean(&center)?,
+    })
+}
+
+/// The members whose clocks start at the same completion, and the median of their arrivals.
+fn comparable_arrivals(block: &CohortBlock) -> Option<(f64, Vec<(&Member, f64)>)> {
+    let mut by_anchor: BTreeMap<u64, Vec<(&Member, f64)>> = BTreeMap::new();
+    for member in &block.members {
+        if let Some(arrival) = member.arrival {
+            by_anchor
+                .entry(arrival.anchor_seq)
+                .or_default()
+                .push((member, arrival.mean_ms));
+        }
+    }
+    let arrivals = by_anchor.into_values().max_by_key(Vec::len)?;
+    let enough = arrivals.len() >= 2 && arrivals.len() * 2 > block.members.len();
+    let middle = median(&arrivals.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>())?;
+    enough.then_some((middle, arrivals))
+}
+
+#[cfg(test)]
+mod tests;
