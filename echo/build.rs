@@ -1,9 +1,8 @@
 //! Links the DuckDB that `echo/build-duckdb` compiled, unless the feature `bundled` compiles one inside cargo.
 
 #![expect(
-    clippy::print_stdout,
     clippy::disallowed_methods,
-    reason = "a build script is told by the environment and answers cargo on stdout"
+    reason = "cargo tells a build script by the environment"
 )]
 
 use std::env;
@@ -15,35 +14,30 @@ const AUTOREGISTER: &str = "duckdb_static_extension_autoregister";
 fn main() {
     println!("cargo::rerun-if-env-changed=DUCKDB_LIB_DIR");
     println!("cargo::rerun-if-env-changed=DUCKDB_STATIC");
-    let linked = env::var_os("CARGO_FEATURE_DUCKDB").is_some()
-        && env::var_os("CARGO_FEATURE_BUNDLED").is_none();
-    if linked {
-        match library_folder() {
-            Ok(folder) => link(&folder),
-            Err(reason) => println!("cargo::error={reason}"),
-        }
+    let on = |feature| env::var_os(format!("CARGO_FEATURE_{feature}")).is_some();
+    if !on("DUCKDB") || on("BUNDLED") {
+        return;
+    }
+    match library_folder() {
+        Ok(folder) => link(&folder),
+        Err(reason) => println!(
+            "cargo::error={reason}: run `make`, which compiles DuckDB once and links it, or add `--features bundled`"
+        ),
     }
 }
 
 fn library_folder() -> Result<String, String> {
-    const REMEDY: &str = "run `make`, which compiles DuckDB once and sets it, or add `--features bundled` to compile it inside cargo";
-    let folder =
-        env::var("DUCKDB_LIB_DIR").map_err(|_| format!("DUCKDB_LIB_DIR is not set: {REMEDY}"))?;
-    if !Path::new(&folder)
-        .join(format!("lib{AUTOREGISTER}.a"))
-        .is_file()
-    {
-        return Err(format!(
-            "DUCKDB_LIB_DIR={folder} holds no static DuckDB: {REMEDY}"
-        ));
+    let Ok(folder) = env::var("DUCKDB_LIB_DIR") else {
+        return Err("DUCKDB_LIB_DIR is not set".to_owned());
+    };
+    let library = Path::new(&folder).join(format!("lib{AUTOREGISTER}.a"));
+    if !library.is_file() {
+        return Err(format!("no static DuckDB in DUCKDB_LIB_DIR={folder}"));
     }
     if env::var("DUCKDB_STATIC").is_ok_and(|value| value != "0") {
         Ok(folder)
     } else {
-        Err(
-            "DUCKDB_LIB_DIR is set, but DUCKDB_STATIC=1 is not: run `make`, which sets both"
-                .to_owned(),
-        )
+        Err("DUCKDB_LIB_DIR is set without DUCKDB_STATIC=1".to_owned())
     }
 }
 
