@@ -1,0 +1,7 @@
+//! Tests of the whole service, in one binary so that DuckDB is linked once.
+
+// A crate that nothing refers to is not linked, and with it go DuckDB's extensions.
+use fleet_echo as _;
+
+#[cfg(test)]
+mod duckdb_link;
