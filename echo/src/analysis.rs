@@ -12,3 +12,6 @@ pub mod incident;
 pub mod lag;
 pub mod settings;
 pub mod verdict;
+
+#[cfg(test)]
+mod simulated;

@@ -10,6 +10,7 @@ use crate::analysis::settings::Settings;
 use crate::analysis::verdict::{Evidence, Verdict, judge, sigma_ms};
 use crate::ids::Rank;
 use crate::model::conclusion::{Baseline, Conclusions, Incident, Signal};
+use crate::stats::weighted_median;
 use crate::units::Nanos;
 
 /// Blocks kept to find out when an incident began.
@@ -24,7 +25,7 @@ pub struct Cohort {
     key: CohortKey,
     blocks: VecDeque<CohortBlock>,
     history: History,
-    last_period: Option<PeriodReading>,
+    last_periods: Option<LastPeriods>,
     streaks: BTreeMap<Subject, u32>,
     open: BTreeMap<Subject, OpenIncident>,
     cleared: BTreeMap<Subject, Incident>,
@@ -51,6 +52,13 @@ pub struct Outlook {
     pub n_ranks: usize,
     /// Ranks named now.
     pub outliers: Vec<Rank>,
+}
+
+/// The last two readings of the period; both the same when there was only one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct LastPeriods {
+    before: PeriodReading,
+    latest: PeriodReading,
 }
 
 /// The last blocks of a cohort, with what they measured.
@@ -86,6 +94,17 @@ impl<'a> Stretch<'a> {
         (iterations > 0.0).then(|| total / iterations)
     }
 
+    /// Median period of the iterations in the stretch, milliseconds; nothing below two readings.
+    fn typical_period_ms(&self) -> Option<f64> {
+        let readings = self.blocks.iter().filter_map(|block| block.period);
+        let weighted: Vec<(f64, f64)> = readings
+            .map(|reading| (reading.ms, reading.iterations))
+            .collect();
+        (weighted.len() >= 2)
+            .then(|| weighted_median(&weighted))
+            .flatten()
+    }
+
     #[expect(
         clippy::cast_precision_loss,
         reason = "the number of ranks is far below 2^53"
@@ -106,7 +125,7 @@ impl Cohort {
             key,
             blocks: VecDeque::new(),
             history: History::default(),
-            last_period: None,
+            last_periods: None,
             streaks: BTreeMap::new(),
             open: BTreeMap::new(),
             cleared: BTreeMap::new(),
@@ -123,10 +142,13 @@ impl Cohort {
     /// Takes the next block and says what follows from it.
     pub fn observe(&mut self, block: CohortBlock, settings: &Settings) -> Conclusions {
         // Blocks before the first measured iteration are start-up: compilation, allocation, first connections.
-        if self.last_period.is_none() && block.period.is_none() {
+        self.last_periods = block.period.map_or(self.last_periods, |latest| {
+            let before = self.last_periods.map_or(latest, |last| last.latest);
+            Some(LastPeriods { before, latest })
+        });
+        if self.last_periods.is_none() {
             return Conclusions::default();
         }
-        self.last_period = block.period.or(self.last_period);
         self.iterations_since_lags += block.iterations;
         self.blocks.push_back(block);
         if self.blocks.len() > MAX_BLOCKS {
@@ -157,13 +179,16 @@ impl Cohort {
         lags: Option<&Lags>,
         settings: &Settings,
     ) -> (Verdict, Option<Outlook>) {
-        let period_ms = window.period_ms().or_else(|| self.last_period.map(|reading| reading.ms));
-        let Some(period_ms) = period_ms else {
+        let Some(last) = self.last_periods else {
             return (Verdict::Healthy, None);
         };
+        let period_ms = window.period_ms().unwrap_or(last.latest.ms);
         let evidence = Evidence {
             lags,
             period_ms,
+            steady_period_ms: window
+                .typical_period_ms()
+                .unwrap_or_else(|| last.before.ms.min(last.latest.ms)),
             healthy_ms: self.history.period_ms(),
             usual_sigma_ms: self.history.sigma_ms(),
             coverage: window.coverage(),
