@@ -57,7 +57,12 @@ const ECHO: Architecture = Architecture {
         ("axum", &["ingest::otlp", "serve", "app", "cli", "demo"]),
         ("clap", &["config", "cli", "demo", "main"]),
         ("duckdb", &["store::duckdb"]),
-        ("fleet_proto", &["ingest", "feedback", "serve", "demo"]),
+        // The names of attributes and metrics are vocabulary; messages and headers are transport.
+        ("fleet_proto::metadata", &["ingest", "serve", "demo"]),
+        (
+            "fleet_proto::policy",
+            &["ingest", "feedback", "serve", "demo"],
+        ),
         ("fs2", &["store::duckdb"]),
         ("indicatif", &["cli", "demo", "main"]),
         ("libduckdb_sys", &["store::duckdb"]),
