@@ -12,6 +12,7 @@ pub mod incident;
 pub mod lag;
 pub mod settings;
 pub mod verdict;
+pub mod window;
 
 #[cfg(test)]
 mod simulated;

@@ -8,9 +8,9 @@ use crate::analysis::incident::{Charge, OpenIncident, Subject, is_recurrence, lo
 use crate::analysis::lag::{Lags, lags, suited_signal};
 use crate::analysis::settings::Settings;
 use crate::analysis::verdict::{Evidence, Verdict, judge, sigma_ms};
+use crate::analysis::window::{Affected, Stretch};
 use crate::ids::Rank;
 use crate::model::conclusion::{Baseline, Conclusions, Incident, Signal};
-use crate::stats::weighted_median;
 use crate::units::Nanos;
 
 /// Blocks kept to find out when an incident began.
@@ -59,63 +59,6 @@ pub struct Outlook {
 struct LastPeriods {
     before: PeriodReading,
     latest: PeriodReading,
-}
-
-/// The last blocks of a cohort, with what they measured.
-struct Stretch<'a> {
-    blocks: Vec<&'a CohortBlock>,
-    iterations: f64,
-}
-
-impl<'a> Stretch<'a> {
-    /// The latest blocks that hold at least `iterations`, at least `min_blocks` of them.
-    fn latest(blocks: &'a VecDeque<CohortBlock>, iterations: f64, min_blocks: usize) -> Self {
-        let mut taken = Self {
-            blocks: Vec::new(),
-            iterations: 0.0,
-        };
-        for block in blocks.iter().rev() {
-            if taken.iterations >= iterations && taken.blocks.len() >= min_blocks {
-                break;
-            }
-            taken.iterations += block.iterations;
-            taken.blocks.push(block);
-        }
-        taken
-    }
-
-    /// Mean period of the readings in the stretch, milliseconds.
-    fn period_ms(&self) -> Option<f64> {
-        let readings = || self.blocks.iter().filter_map(|block| block.period);
-        let iterations: f64 = readings().map(|reading| reading.iterations).sum();
-        let total: f64 = readings()
-            .map(|reading| reading.ms * reading.iterations)
-            .sum();
-        (iterations > 0.0).then(|| total / iterations)
-    }
-
-    /// Median period of the iterations in the stretch, milliseconds; nothing below two readings.
-    fn typical_period_ms(&self) -> Option<f64> {
-        let readings = self.blocks.iter().filter_map(|block| block.period);
-        let weighted: Vec<(f64, f64)> = readings
-            .map(|reading| (reading.ms, reading.iterations))
-            .collect();
-        (weighted.len() >= 2)
-            .then(|| weighted_median(&weighted))
-            .flatten()
-    }
-
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "the number of ranks is far below 2^53"
-    )]
-    fn coverage(&self) -> f64 {
-        let of = |block: &CohortBlock| block.members.len() as f64 / block.n_expected.max(1) as f64;
-        self.blocks
-            .iter()
-            .map(|block| of(block))
-            .fold(f64::INFINITY, f64::min)
-    }
 }
 
 impl Cohort {
@@ -386,50 +329,6 @@ fn gravest(open: &BTreeMap<Subject, OpenIncident>) -> Option<Subject> {
         .iter()
         .max_by(|a, b| weight(a.1).total_cmp(&weight(b.1)));
     latest.map(|(subject, _)| *subject)
-}
-
-/// Whether blocks show what an incident is about, at half of the gates that raise it.
-struct Affected<'a> {
-    signal: Signal,
-    subject: Subject,
-    healthy_ms: f64,
-    settings: &'a Settings,
-}
-
-impl Affected<'_> {
-    fn holds(&self, blocks: &[&CohortBlock]) -> bool {
-        let stretch = Stretch {
-            blocks: blocks.to_vec(),
-            iterations: 0.0,
-        };
-        let slowdown = stretch
-            .period_ms()
-            .map(|period| period / self.healthy_ms - 1.0);
-        match self.subject {
-            Subject::Rank(_) => {
-                let gate = self.settings.effect_gate / 2.0;
-                let late = self
-                    .lag_ms(blocks)
-                    .is_some_and(|lag| lag >= gate * self.healthy_ms);
-                late && slowdown.is_none_or(|slowdown| slowdown >= gate)
-            }
-            Subject::Uniform | Subject::Unclear(_) => {
-                let gate = self.settings.uniform_gate / 2.0;
-                slowdown.is_none_or(|slowdown| slowdown >= gate)
-            }
-        }
-    }
-
-    fn lag_ms(&self, blocks: &[&CohortBlock]) -> Option<f64> {
-        let Subject::Rank(rank) = self.subject else {
-            return None;
-        };
-        let lags = lags(self.signal, blocks)?;
-        lags.ranks
-            .iter()
-            .find(|lag| lag.rank == rank)
-            .map(|lag| lag.mean_ms)
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,12 @@
 //! A job made by hand: what its agents would report, block by block.
 
+#![expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::suboptimal_flops,
+    reason = "small numbers, written as one would on paper"
+)]
+
 use std::sync::Arc;
 
 use fleet_proto::metric;
@@ -98,34 +105,34 @@ impl Job {
             max: Some(value),
         };
         let span = (begin_ms, begin_ms + 199.0);
-        let anchor = Some(Anchor {
-            seq: first.saturating_sub(1),
-            offset_ms: 0.0,
-        });
-        let point =
-            |name, reading, anchor| self.event(rank, name, reading, (first, last, anchor), span);
+        let seqs = SeqRange::new(first, last);
+        let point = |name, reading| self.event(rank, (name, reading), seqs, span);
         let mut events = Vec::new();
         if measured.n_syncs > 0 {
-            events.push(point(metric::HOST_GAP, Reading::Histogram(gaps), None));
+            events.push(point(metric::HOST_GAP, Reading::Histogram(gaps)));
             let blocked = even(measured.blocked_ms, measured.n_syncs);
-            events.push(point(metric::BLOCKED, Reading::Histogram(blocked), None));
-            events.push(point(
-                metric::PERIOD,
-                Reading::Double(measured.period_ms),
-                None,
-            ));
+            events.push(point(metric::BLOCKED, Reading::Histogram(blocked)));
+            events.push(point(metric::PERIOD, Reading::Double(measured.period_ms)));
         }
-        let arrivals = even(measured.arrival_ms, OPS_PER_BLOCK);
-        events.push(point(metric::ARRIVAL, Reading::Histogram(arrivals), anchor));
+        let mut arrivals = point(
+            metric::ARRIVAL,
+            Reading::Histogram(even(measured.arrival_ms, OPS_PER_BLOCK)),
+        );
+        if let Some(block) = &mut arrivals.block {
+            block.anchor = Some(Anchor {
+                seq: first.saturating_sub(1),
+                offset_ms: 0.0,
+            });
+        }
+        events.push(arrivals);
         events
     }
 
     fn event(
         &self,
         rank: u32,
-        name: &str,
-        reading: Reading,
-        (first, last, anchor): (u64, u64, Option<Anchor>),
+        (name, reading): (&str, Reading),
+        seqs: Option<SeqRange>,
         (from_ms, to_ms): (f64, f64),
     ) -> Event {
         let skew = (self.clock_skew)(rank);
@@ -149,10 +156,10 @@ impl Job {
             block: Some(Block {
                 comm: CommId::new(1),
                 op: Some("AllReduce".parse().unwrap()),
-                seqs: SeqRange::new(first, last),
+                seqs,
                 role: Some(RoleId::new(7)),
                 iterations: Some((OPS_PER_BLOCK / OPS_PER_ITERATION) as f64),
-                anchor,
+                anchor: None,
             }),
             attrs: Arc::from("{}"),
             samples: Vec::new(),

@@ -58,7 +58,10 @@ const ECHO: Architecture = Architecture {
         ("clap", &["config", "cli", "demo", "main"]),
         ("duckdb", &["store::duckdb"]),
         // The names of attributes and metrics are vocabulary; messages and headers are transport.
-        ("fleet_proto::metadata", &["ingest", "serve", "demo"]),
+        (
+            "fleet_proto::metadata",
+            &["ingest", "feedback", "serve", "demo"],
+        ),
         (
             "fleet_proto::policy",
             &["ingest", "feedback", "serve", "demo"],

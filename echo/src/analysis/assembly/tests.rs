@@ -11,9 +11,13 @@ fn a_block_waits_for_every_rank_of_the_world() {
         .into_iter()
         .partition(|stored| stored.event.origin.rank.unwrap().rank().value() == 3);
     let mut assembly = Assembly::default();
-    others.iter().for_each(|event| assembly.add(event));
+    for event in &others {
+        assembly.add(event);
+    }
     assert!(assembly.closed(SILENCE_MS).is_empty());
-    last_rank.iter().for_each(|event| assembly.add(event));
+    for event in &last_rank {
+        assembly.add(event);
+    }
     let closed = assembly.closed(SILENCE_MS);
     assert_eq!(closed.len(), 2);
     assert!(
@@ -40,7 +44,9 @@ fn a_rank_that_falls_silent_is_given_up_and_missed() {
         stored.received = stored.received.offset(60_000_000_000);
     }
     let mut assembly = Assembly::default();
-    events.iter().for_each(|event| assembly.add(event));
+    for event in &events {
+        assembly.add(event);
+    }
     let closed = assembly.closed(SILENCE_MS);
     let sizes: Vec<usize> = closed
         .iter()
@@ -54,7 +60,9 @@ fn a_rank_that_falls_silent_is_given_up_and_missed() {
 fn a_point_that_comes_after_its_block_was_closed_is_counted_not_judged() {
     let events = Job::of(2).events(3, |_, _| Measured::HEALTHY);
     let mut assembly = Assembly::default();
-    events.iter().for_each(|event| assembly.add(event));
+    for event in &events {
+        assembly.add(event);
+    }
     assert_eq!(assembly.closed(SILENCE_MS).len(), 3);
     assembly.add(&events[0]);
     assert_eq!(assembly.late(), 1);
@@ -71,7 +79,9 @@ fn ranks_with_different_roles_are_never_compared() {
         }
     }
     let mut assembly = Assembly::default();
-    events.iter().for_each(|event| assembly.add(event));
+    for event in &events {
+        assembly.add(event);
+    }
     let closed = assembly.closed(SILENCE_MS);
     assert_eq!(closed.len(), 4);
     assert!(
@@ -88,7 +98,9 @@ fn the_period_belongs_to_the_block_in_which_it_was_completed() {
         ..Measured::HEALTHY
     });
     let mut assembly = Assembly::default();
-    events.iter().for_each(|event| assembly.add(event));
+    for event in &events {
+        assembly.add(event);
+    }
     let periods: Vec<f64> = assembly
         .closed(SILENCE_MS)
         .iter()

@@ -1,3 +1,8 @@
+#![expect(
+    clippy::suboptimal_flops,
+    reason = "expectations read better as plain arithmetic"
+)]
+
 use crate::analysis::detector::Detector;
 use crate::analysis::settings::Settings;
 use crate::analysis::simulated::{Job, Measured};
@@ -9,7 +14,7 @@ const HEALTHY: Measured = Measured::HEALTHY;
 /// Rank 2 sleeps 8 ms in every iteration of blocks 10 to 19: its own gap grows, everybody's period grows.
 fn sleeping(block: u64, rank: u32) -> Measured {
     let faulty = (10..20).contains(&block);
-    let wobble = 0.1 * ((block * 7 + u64::from(rank) * 3) % 5) as f64;
+    let wobble = 0.1 * f64::from(u8::try_from((block * 7 + u64::from(rank) * 3) % 5).unwrap());
     Measured {
         gap_ms: if faulty && rank == 2 { 12.0 } else { 4.0 } + wobble,
         blocked_ms: if faulty && rank != 2 { 38.0 } else { 30.0 },

@@ -74,7 +74,7 @@ fn one_stall_moves_the_mean_but_not_the_steady_lag() {
 fn a_job_that_rarely_synchronises_is_judged_by_arrivals() {
     let rare = |block, rank| Measured {
         n_syncs: u64::from(block == 3),
-        arrival_ms: 80.0 + 40.0 * f64::from(u8::from(rank == 3)),
+        arrival_ms: if rank == 3 { 120.0 } else { 80.0 },
         ..HEALTHY
     };
     let lags = lags_of(&blocks(4, rare));
