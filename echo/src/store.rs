@@ -2,6 +2,8 @@
 //!
 //! Invariant: nothing outside `store` knows SQL or the engine. Windows, names and limits arrive checked.
 
+#[cfg(feature = "duckdb")]
+pub mod duckdb;
 pub mod memory;
 
 #[cfg(test)]

@@ -1,0 +1,311 @@
+//! The store in one `DuckDB` file.
+//!
+//! Invariants: the file is opened once per process, under the lock beside it, and by nothing but the engine. One thread
+//! writes; every other connection is a clone that only reads. What is acknowledged is committed.
+
+mod checkpoint;
+mod commit;
+mod dictionary;
+mod ledger;
+mod lock;
+mod migrate;
+mod open;
+mod reader;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::ids::{ClusterId, MetricName};
+use crate::model::conclusion::{Conclusions, Incident, LostTime};
+use crate::model::event::EventBatch;
+use crate::store::duckdb::checkpoint::Checkpoints;
+use crate::store::duckdb::commit::{Session, Shared};
+use crate::store::duckdb::dictionary::Dictionary;
+use crate::store::duckdb::lock::Lock;
+use crate::store::duckdb::migrate::{MIGRATIONS, Migration};
+use crate::store::duckdb::reader::{Reader, Readers};
+use crate::store::duckdb::rows::answers::{EventReader, add_samples, read_extent};
+use crate::store::duckdb::rows::{conclusions, questions};
+use crate::store::duckdb::writer::Writer;
+use crate::store::reporting::Reporting;
+use crate::store::{
+    Appended, Coverage, Cursor, EventQuery, EventStore, Page, StoreError, Tail, finite,
+};
+use crate::units::{Nanos, Window};
+
+type EngineResult<T> = Result<T, ::duckdb::Error>;
+
+/// How to open a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DuckDbConfig {
+    /// Database file; it is created when it is absent, its folder is not.
+    pub path: PathBuf,
+    /// Memory that the engine may use, as it writes sizes: `2GB`.
+    pub memory_limit: String,
+    /// Threads that answer questions; one less than there are cores when absent.
+    pub threads: Option<usize>,
+    /// Questions answered at the same time.
+    pub readers: u32,
+    /// Events that may wait to be written; more are refused as [`StoreError::Busy`].
+    pub queue_events: u32,
+    /// Time between two checkpoints.
+    pub checkpoint_every: Duration,
+}
+
+impl DuckDbConfig {
+    /// The database at `path` with the limits that Echo was measured with.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            memory_limit: "2GB".to_owned(),
+            threads: None,
+            readers: 4,
+            queue_events: 200_000,
+            checkpoint_every: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Schema version of the database at `path`, 0 when it is absent or empty. Only reads; the errors are those of
+/// [`DuckDbStore::open`] except that a database in use is not [`StoreError::Locked`].
+pub fn schema_version(path: &Path) -> Result<i64, StoreError> {
+    open::look(&lock::canonical(path)?, MIGRATIONS)
+}
+
+/// Keeps everything in one database file.
+///
+/// Dropping it commits what is queued and waits for that; [`Self::close`] does the same and says how it went.
+#[derive(Debug)]
+pub struct DuckDbStore {
+    checkpoints: Checkpoints,
+    readers: Readers,
+    writer: Writer,
+    dictionary: Arc<Dictionary>,
+    committed: watch::Receiver<u64>,
+}
+
+impl DuckDbStore {
+    /// Opens or creates the database and takes its lock. Blocks while the schema is brought up to date.
+    pub fn open(config: &DuckDbConfig, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        Self::open_with(config, clock, MIGRATIONS)
+    }
+
+    fn open_with(
+        config: &DuckDbConfig,
+        clock: Arc<dyn Clock>,
+        migrations: &[Migration],
+    ) -> Result<Self, StoreError> {
+        let path = lock::canonical(&config.path)?;
+        let lock = Arc::new(Lock::take(&path, clock.now())?);
+        let connection = open::open(&path, config, migrations, &*clock)?;
+        let starting = engine("starting");
+        let dirty = Arc::new(AtomicBool::new(false));
+        let readers = Readers::new(&connection, &lock, config.readers.max(1)).map_err(&starting)?;
+        let checkpointing = connection.try_clone().map_err(&starting)?;
+        let checkpoints = Checkpoints::start(
+            checkpointing,
+            Arc::clone(&lock),
+            (config.checkpoint_every, Arc::clone(&dirty)),
+        )
+        .map_err(no_thread)?;
+        let (announce, committed) = watch::channel(0);
+        let dictionary = Arc::new(Dictionary::default());
+        let shared = Shared {
+            dictionary: Arc::clone(&dictionary),
+            committed: announce,
+            dirty,
+            clock,
+        };
+        let session = Session::load(connection, shared).map_err(&starting)?;
+        let writer = Writer::start(session, lock, config.queue_events.max(1)).map_err(no_thread)?;
+        Ok(Self {
+            checkpoints,
+            readers,
+            writer,
+            dictionary,
+            committed,
+        })
+    }
+
+    /// Answers the questions that run, commits what is queued, writes everything to the database file and gives the
+    /// lock back. Everything asked afterwards is [`StoreError::Closed`].
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.checkpoints.stop();
+        self.readers.close().await;
+        self.writer.close().await
+    }
+}
+
+#[async_trait]
+impl EventStore for DuckDbStore {
+    async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError> {
+        finite::check_batch(&batch)?;
+        self.writer.append(batch).await
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<Page, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        self.readers
+            .ask("reading events", move |reader| {
+                page(reader, &dictionary, &query)
+            })
+            .await
+    }
+
+    async fn tail(
+        &self,
+        after: u64,
+        metrics: &[MetricName],
+        limit: usize,
+    ) -> Result<Tail, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        // What is committed later is left to the next tail, so that `until` is true.
+        let committed = *self.committed.borrow();
+        let query = questions::tail((after, committed), metrics, limit);
+        let question = move |reader: &Reader| {
+            let mut events = Vec::new();
+            let mut rows = EventReader::new(&dictionary);
+            reader.each_batch(&query, |batch| rows.events(batch, &mut events))?;
+            Ok(events)
+        };
+        let events = self.readers.ask("reading new events", question).await?;
+        let until = if events.len() < limit {
+            committed.max(after)
+        } else {
+            events.last().map_or(after, |last| last.id)
+        };
+        Ok(Tail { events, until })
+    }
+
+    async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+        finite::check_conclusions(&conclusions)?;
+        self.writer.conclude(conclusions).await
+    }
+
+    async fn incidents(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<Incident>, StoreError> {
+        let query = conclusions::incidents(cluster, window);
+        let question = move |reader: &Reader| {
+            let mut incidents = Vec::new();
+            reader.each_batch(&query, |batch| {
+                incidents.extend(conclusions::read_incidents(batch)?);
+                Ok(())
+            })?;
+            Ok(incidents)
+        };
+        self.readers.ask("reading incidents", question).await
+    }
+
+    async fn lost_time(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<LostTime>, StoreError> {
+        let query = conclusions::lost_time(cluster, window);
+        let question = move |reader: &Reader| {
+            let mut lost = Vec::new();
+            reader.each_batch(&query, |batch| {
+                lost.extend(conclusions::read_lost_time(batch)?);
+                Ok(())
+            })?;
+            Ok(lost)
+        };
+        self.readers.ask("reading lost time", question).await
+    }
+
+    async fn coverage(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<Coverage>, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        let query = questions::counts(cluster, window);
+        let question = move |reader: &Reader| {
+            let mut reporting = Reporting::default();
+            let mut rows = EventReader::new(&dictionary);
+            reader.each_batch(&query, |batch| {
+                rows.counts(batch)?
+                    .into_iter()
+                    .for_each(|count| reporting.add(count));
+                Ok(())
+            })?;
+            Ok(reporting.into_rows())
+        };
+        self.readers.ask("counting events", question).await
+    }
+
+    async fn extent(
+        &self,
+        cluster: Option<&ClusterId>,
+    ) -> Result<Option<(Nanos, Nanos)>, StoreError> {
+        let query = questions::extent(cluster);
+        let question = move |reader: &Reader| {
+            let mut extent = None;
+            reader.each_batch(&query, |batch| {
+                extent = read_extent(batch)?;
+                Ok(())
+            })?;
+            Ok(extent)
+        };
+        let doing = "looking for the first and last event";
+        self.readers.ask(doing, question).await
+    }
+
+    fn committed(&self) -> watch::Receiver<u64> {
+        self.committed.clone()
+    }
+}
+
+fn page(reader: &Reader, dictionary: &Dictionary, query: &EventQuery) -> EngineResult<Page> {
+    let mut events = Vec::new();
+    let mut rows = EventReader::new(dictionary);
+    reader.each_batch(&questions::page(query), |batch| {
+        rows.events(batch, &mut events)
+    })?;
+    let more = events.len() > query.limit;
+    events.truncate(query.limit);
+    if !events.is_empty() {
+        let ids: Vec<_> = events.iter().map(|stored| stored.id).collect();
+        let by_id = events
+            .iter_mut()
+            .map(|stored| (stored.id, &mut stored.event));
+        let mut by_id: HashMap<_, _> = by_id.collect();
+        reader.each_batch(&questions::samples(&ids), |batch| {
+            add_samples(batch, &mut by_id)
+        })?;
+    }
+    let next = events.last().filter(|_| more).map(|last| Cursor {
+        timestamp: last.event.timestamp,
+        id: last.id,
+    });
+    Ok(Page { events, next })
+}
+
+/// Makes an error of the engine one of the store.
+fn engine(doing: &'static str) -> impl Fn(::duckdb::Error) -> StoreError {
+    move |error| StoreError::Engine {
+        doing,
+        reason: error.to_string(),
+    }
+}
+
+fn no_thread(error: std::io::Error) -> StoreError {
+    StoreError::Engine {
+        doing: "starting a thread",
+        reason: error.to_string(),
+    }
+}

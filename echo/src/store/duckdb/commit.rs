@@ -1,0 +1,283 @@
+//! One group, one transaction: events, their samples, names, origins, the ledger and conclusions, all or nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use duckdb::Connection;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::model::conclusion::Conclusions;
+use crate::model::event::{BatchKey, EventBatch, Origin};
+use crate::store::duckdb::dictionary::{Dictionary, Entries, name_id, origin_id};
+use crate::store::duckdb::ledger::{Entry, Ledger};
+use crate::store::duckdb::rows::events::EventRow;
+use crate::store::duckdb::rows::identity::LedgerRow;
+use crate::store::duckdb::rows::{conclusions, events, identity, schema};
+use crate::store::duckdb::writer::{Append, Group};
+use crate::store::duckdb::{EngineResult, engine};
+use crate::store::{Appended, StoreError};
+
+/// How long a batch is remembered: longer than any agent goes on trying to send it.
+const REMEMBER_NANOS: i64 = 24 * 3_600 * 1_000_000_000;
+
+/// Lines added to the ledger after which it is made small again.
+const COMPACT_AFTER: usize = 50_000;
+
+/// What the writing thread owns.
+#[derive(Debug)]
+pub(super) struct Session {
+    connection: Connection,
+    shared: Shared,
+    stored: Entries,
+    ledger: Ledger,
+    last_event: u64,
+    next_revision: u64,
+    since_compaction: usize,
+}
+
+/// What the writing thread shares with readers.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Names and origins.
+    pub(super) dictionary: Arc<Dictionary>,
+    /// Number of the last event committed.
+    pub(super) committed: watch::Sender<u64>,
+    /// Whether something was committed since the last checkpoint.
+    pub(super) dirty: Arc<AtomicBool>,
+    /// The clock of Echo.
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+/// The rows of one group.
+#[derive(Debug, Default)]
+struct Staged<'g> {
+    events: Vec<EventRow<'g>>,
+    entries: Entries,
+    ledger: Vec<LedgerRow>,
+    conclusions: Conclusions,
+    /// Ids of origins by address: the events of a batch share a few.
+    origin_ids: HashMap<*const Origin, u64>,
+}
+
+impl Session {
+    /// Continues where the last session of this database ended.
+    pub(super) fn load(connection: Connection, shared: Shared) -> EngineResult<Self> {
+        let stored = identity::entries(&connection)?;
+        shared.dictionary.extend(&stored);
+        let last_event = identity::last_event(&connection)?;
+        shared.committed.send_replace(last_event);
+        let mut session = Self {
+            ledger: identity::ledger(&connection)?,
+            next_revision: conclusions::next_revision(&connection)?,
+            connection,
+            shared,
+            stored,
+            last_event,
+            since_compaction: 0,
+        };
+        session.compact()?;
+        Ok(session)
+    }
+
+    /// Commits the group and answers everybody in it.
+    pub(super) fn commit(&mut self, group: Group) {
+        let (known, new) = self.sort_out(group.appends);
+        for append in known {
+            // The answer is for whoever still waits; the batch is stored either way.
+            drop(append.answer.send(Ok(Appended::Duplicate)));
+        }
+        let mut conclusions = Conclusions::default();
+        let mut concluding = Vec::with_capacity(group.concludes.len());
+        for conclude in group.concludes {
+            conclusions.append(conclude.conclusions);
+            concluding.push(conclude.answer);
+        }
+        let outcome = self.store(&new, conclusions);
+        for (append, appended) in new {
+            let answer = outcome.clone().map(|()| appended);
+            drop(append.answer.send(answer.map_err(StoreError::from)));
+        }
+        for answer in concluding {
+            drop(answer.send(outcome.clone().map_err(StoreError::from)));
+        }
+    }
+
+    /// Writes everything to the database file and closes it.
+    pub(super) fn close(self) -> Result<(), StoreError> {
+        self.connection
+            .execute_batch(schema::CHECKPOINT)
+            .map_err(engine("checkpointing before closing"))
+    }
+
+    /// Tells batches that were stored before from new ones, each with what becomes of it when the group is committed.
+    fn sort_out(&self, appends: Vec<Append>) -> (Vec<Append>, Vec<(Append, Appended)>) {
+        let (known, new): (Vec<_>, Vec<_>) = appends
+            .into_iter()
+            .partition(|append| self.ledger.contains(&append.batch.key));
+        let mut seen: HashSet<BatchKey> = HashSet::with_capacity(new.len());
+        let new = new.into_iter().map(|append| {
+            let appended = if seen.insert(append.batch.key.clone()) {
+                Appended::Stored {
+                    events: append.batch.events.len(),
+                }
+            } else {
+                Appended::Duplicate
+            };
+            (append, appended)
+        });
+        (known, new.collect())
+    }
+
+    fn store(
+        &mut self,
+        new: &[(Append, Appended)],
+        conclusions: Conclusions,
+    ) -> Result<(), Failure> {
+        let mut staged = Staged {
+            conclusions,
+            ..Staged::default()
+        };
+        let mut last_event = self.last_event;
+        for (append, appended) in new {
+            if matches!(appended, Appended::Stored { .. }) {
+                last_event = staged.add(&append.batch, last_event, &self.stored);
+            }
+        }
+        if staged.ledger.is_empty() && staged.conclusions.is_empty() {
+            return Ok(());
+        }
+        self.shared.dictionary.extend(&staged.entries);
+        let next_revision = self.write(&staged)?;
+        let Staged {
+            entries, ledger, ..
+        } = staged;
+        self.stored.absorb(entries);
+        self.since_compaction += ledger.len();
+        for row in ledger {
+            self.ledger.insert(row.entry, row.received);
+        }
+        self.next_revision = next_revision;
+        self.last_event = last_event;
+        self.shared.dirty.store(true, Ordering::Release);
+        self.shared
+            .committed
+            .send_if_modified(|committed| std::mem::replace(committed, last_event) != last_event);
+        if self.since_compaction >= COMPACT_AFTER
+            && let Err(error) = self.compact()
+        {
+            tracing::warn!(%error, "the ledger of batches could not be made smaller");
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, staged: &Staged<'_>) -> Result<u64, Failure> {
+        let revision = (self.next_revision, self.shared.clock.now());
+        let transaction = self.connection.transaction().map_err(failed("beginning"))?;
+        identity::append_entries(&transaction, &staged.entries).map_err(failed("adding names"))?;
+        events::append(&transaction, &staged.events).map_err(failed("adding events"))?;
+        identity::append_ledger(&transaction, &staged.ledger).map_err(failed("adding batches"))?;
+        let next_revision = conclusions::append(&transaction, &staged.conclusions, revision)
+            .map_err(failed("adding conclusions"))?;
+        transaction.commit().map_err(failed("committing"))?;
+        Ok(next_revision)
+    }
+
+    /// Forgets old batches, and writes what is remembered in as few rows as it takes.
+    fn compact(&mut self) -> EngineResult<()> {
+        self.since_compaction = 0;
+        let now = self.shared.clock.now();
+        let cutoff = now.offset(-REMEMBER_NANOS);
+        self.ledger.forget_before(cutoff);
+        let ranges: Vec<_> = self
+            .ledger
+            .numbers()
+            .map(|(entry, received)| LedgerRow {
+                entry,
+                received,
+                last_event: self.last_event,
+            })
+            .collect();
+        let oldest = self.ledger.oldest().unwrap_or(cutoff);
+        let transaction = self.connection.transaction()?;
+        identity::compact_ledger(&transaction, &ranges, oldest)?;
+        conclusions::compact(&transaction, cutoff)?;
+        transaction.commit()
+    }
+}
+
+impl<'g> Staged<'g> {
+    /// Adds a batch whose events are numbered from `last_event` on. Returns the number of the last.
+    fn add(&mut self, batch: &'g EventBatch, mut last_event: u64, stored: &Entries) -> u64 {
+        self.events.reserve(batch.events.len());
+        for event in &batch.events {
+            last_event += 1;
+            let op = event.block.as_ref().and_then(|block| block.op.as_ref());
+            let row = EventRow {
+                id: last_event,
+                received: batch.received,
+                origin: self.origin(&event.origin, stored),
+                metric: self.name(event.metric.as_str(), stored),
+                unit: self.name(&event.unit, stored),
+                op: op.map(|op| self.name(op.as_str(), stored)),
+                event,
+            };
+            self.events.push(row);
+        }
+        self.ledger.push(LedgerRow {
+            entry: Entry::of(&batch.key),
+            received: batch.received,
+            last_event,
+        });
+        last_event
+    }
+
+    fn name(&mut self, name: &str, stored: &Entries) -> u64 {
+        let id = name_id(name);
+        if !stored.names.contains_key(&id) {
+            self.entries
+                .names
+                .entry(id)
+                .or_insert_with(|| Arc::from(name));
+        }
+        id
+    }
+
+    fn origin(&mut self, origin: &Arc<Origin>, stored: &Entries) -> u64 {
+        let address = ptr::from_ref::<Origin>(origin);
+        if let Some(id) = self.origin_ids.get(&address) {
+            return *id;
+        }
+        let id = origin_id(origin);
+        if !stored.origins.contains_key(&id) {
+            self.entries.origins.insert(id, Arc::clone(origin));
+        }
+        self.origin_ids.insert(address, id);
+        id
+    }
+}
+
+/// An engine error that everybody in a group gets.
+#[derive(Debug, Clone)]
+struct Failure {
+    doing: &'static str,
+    reason: String,
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        Self::Engine {
+            doing: failure.doing,
+            reason: failure.reason,
+        }
+    }
+}
+
+fn failed(doing: &'static str) -> impl Fn(duckdb::Error) -> Failure {
+    move |error| Failure {
+        doing,
+        reason: error.to_string(),
+    }
+}

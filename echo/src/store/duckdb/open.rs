@@ -1,0 +1,92 @@
+//! Opens the engine: looks before it touches, and locks the settings before anybody else gets a connection.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::thread;
+
+use duckdb::{AccessMode, Config, Connection};
+
+use crate::clock::Clock;
+use crate::store::StoreError;
+use crate::store::duckdb::DuckDbConfig;
+use crate::store::duckdb::lock::beside;
+use crate::store::duckdb::migrate::{self, Migration};
+
+/// WAL bytes at which a commit checkpoints by itself; the timer is expected to be there long before.
+const CHECKPOINT_THRESHOLD: &str = "256MB";
+
+/// Opens the database for reading and writing and brings its schema up to date. The caller holds the lock.
+pub(super) fn open(
+    path: &Path,
+    config: &DuckDbConfig,
+    migrations: &[Migration],
+    clock: &dyn Clock,
+) -> Result<Connection, StoreError> {
+    // A database of a later version must not be touched, and opening it for writing would replay its WAL into it.
+    look(path, migrations)?;
+    let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
+    let settings = settings(config).map_err(unreadable)?;
+    let mut connection = connect(path, settings).map_err(unreadable)?;
+    migrate::apply(&mut connection, path, migrations, clock)?;
+    connection
+        .execute_batch("SET enable_external_access = false; SET lock_configuration = true")
+        .map_err(unreadable)?;
+    Ok(connection)
+}
+
+/// Checks without writing that the database is absent, empty or has a schema that this build can use. Returns the
+/// version of that schema.
+pub(super) fn look(path: &Path, migrations: &[Migration]) -> Result<i64, StoreError> {
+    if fs::symlink_metadata(path).is_err() {
+        // The engine would delete a WAL without database, and with it what was not checkpointed.
+        return match fs::symlink_metadata(beside(path, ".wal")) {
+            Ok(_) => Err(unreadable(
+                path,
+                "it is missing, but its write-ahead log is there; restore both or remove the log"
+                    .to_owned(),
+            )),
+            Err(_absent) => Ok(0),
+        };
+    }
+    let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
+    let settings = offline(Config::default())
+        .and_then(|settings| settings.access_mode(AccessMode::ReadOnly))
+        .map_err(unreadable)?;
+    let connection = connect(path, settings).map_err(unreadable)?;
+    migrate::version(&connection, path, migrations)
+}
+
+/// The error about a file that is no database of Echo.
+pub(super) fn unreadable(path: &Path, reason: String) -> StoreError {
+    StoreError::Unreadable {
+        path: path.display().to_string(),
+        reason,
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is where the database is opened, under its lock"
+)]
+fn connect(path: &Path, settings: Config) -> duckdb::Result<Connection> {
+    Connection::open_with_flags(path, settings)
+}
+
+fn settings(config: &DuckDbConfig) -> duckdb::Result<Config> {
+    // One core is left to the writer and to decoding.
+    let threads = config.threads.unwrap_or_else(|| {
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        cores.saturating_sub(1).max(1)
+    });
+    offline(Config::default())?
+        .access_mode(AccessMode::ReadWrite)?
+        .max_memory(&config.memory_limit)?
+        .with("threads", threads.to_string())?
+        .with("checkpoint_threshold", CHECKPOINT_THRESHOLD)
+}
+
+/// Nothing is ever fetched: the extensions that Echo needs are linked in.
+fn offline(settings: Config) -> duckdb::Result<Config> {
+    settings.enable_autoload_extension(false)
+}

@@ -1,0 +1,13 @@
+//! Between plain data and rows. Nothing outside this module knows the name of a table or a column.
+//!
+//! Rows go in and out column by column, as Arrow, which costs a fraction of what single values cost.
+
+pub(super) mod answers;
+mod column;
+pub(super) mod conclusions;
+pub(super) mod events;
+pub(super) mod filter;
+pub(super) mod identity;
+pub(super) mod questions;
+mod row;
+pub(super) mod schema;

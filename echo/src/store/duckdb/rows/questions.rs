@@ -1,0 +1,103 @@
+//! Statements that ask about events.
+
+use crate::ids::{ClusterId, MetricName, Rank};
+use crate::store::EventQuery;
+use crate::store::duckdb::dictionary::name_id;
+use crate::store::duckdb::rows::filter::Query;
+use crate::units::Window;
+
+/// Events of a page, and one more when there are more.
+pub(in crate::store::duckdb) fn page(query: &EventQuery) -> Query {
+    let found = Query::new("SELECT * FROM event_rows WHERE TRUE");
+    let found = in_window(found, query.window)
+        .maybe(
+            "AND metric = ?",
+            query.metric.as_ref().map(|metric| name_id(metric.as_str())),
+        )
+        .maybe(
+            "AND op = ?",
+            query.op.as_ref().map(|op| name_id(op.as_str())),
+        );
+    let found = match query.cursor {
+        Some(cursor) => found
+            .bind("AND timestamp_ns <= ?", cursor.timestamp.value())
+            .bind("AND (timestamp_ns < ?", cursor.timestamp.value())
+            .bind("OR event_id < ?)", cursor.id),
+        None => found,
+    };
+    let node = query.node.as_ref().map(|node| node.as_str().to_owned());
+    let by_origin = query.cluster.is_some() || node.is_some() || query.rank.is_some();
+    let found = if by_origin {
+        let cluster = query.cluster.as_ref();
+        found
+            .then("AND origin IN (SELECT id FROM origins WHERE TRUE")
+            .maybe(
+                "AND cluster = ?",
+                cluster.map(|cluster| cluster.as_str().to_owned()),
+            )
+            .maybe("AND node = ?", node)
+            .maybe("AND rank = ?", query.rank.map(Rank::value))
+            .then(")")
+    } else {
+        found
+    };
+    found.bind(
+        "ORDER BY timestamp_ns DESC, event_id DESC LIMIT ?",
+        query.limit.saturating_add(1),
+    )
+}
+
+/// Samples of the events with these numbers.
+pub(in crate::store::duckdb) fn samples(ids: &[u64]) -> Query {
+    // The range is what zone maps understand.
+    Query::new("SELECT * FROM sample_rows WHERE TRUE")
+        .maybe("AND event_id >= ?", ids.iter().min().copied())
+        .maybe("AND event_id <= ?", ids.iter().max().copied())
+        .one_of("AND event_id", ids.iter().copied())
+        .then("ORDER BY event_id, ordinal")
+}
+
+/// Events of the metrics with numbers above `after` and up to `until`, without attributes.
+pub(in crate::store::duckdb) fn tail(
+    (after, until): (u64, u64),
+    metrics: &[MetricName],
+    limit: usize,
+) -> Query {
+    Query::new("SELECT * EXCLUDE (attrs) FROM event_rows WHERE TRUE")
+        .bind("AND event_id > ?", after)
+        .bind("AND event_id <= ?", until)
+        .one_of(
+            "AND metric",
+            metrics.iter().map(|metric| name_id(metric.as_str())),
+        )
+        .bind("ORDER BY event_id LIMIT ?", limit)
+}
+
+/// Number of events by origin and metric.
+pub(in crate::store::duckdb) fn counts(cluster: Option<&ClusterId>, window: Window) -> Query {
+    let counts = Query::new(
+        "SELECT origin, metric, min(timestamp_ns) AS first, max(timestamp_ns) AS last, count(*) AS events
+         FROM event_rows WHERE TRUE",
+    );
+    of_cluster(in_window(counts, window), cluster).then("GROUP BY origin, metric")
+}
+
+/// First and last event time.
+pub(in crate::store::duckdb) fn extent(cluster: Option<&ClusterId>) -> Query {
+    let ends =
+        "SELECT min(timestamp_ns) AS first, max(timestamp_ns) AS last FROM event_rows WHERE TRUE";
+    of_cluster(Query::new(ends), cluster)
+}
+
+fn in_window(query: Query, window: Window) -> Query {
+    query
+        .bind("AND timestamp_ns >= ?", window.from().value())
+        .bind("AND timestamp_ns < ?", window.to().value())
+}
+
+fn of_cluster(query: Query, cluster: Option<&ClusterId>) -> Query {
+    query.maybe(
+        "AND origin IN (SELECT id FROM origins WHERE cluster = ?)",
+        cluster.map(|cluster| cluster.as_str().to_owned()),
+    )
+}

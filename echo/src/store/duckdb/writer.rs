@@ -1,0 +1,197 @@
+//! The one thread that writes. It owns the connection that reads and writes, so nothing ever waits for a lock inside the
+//! engine, and it commits in groups: what waited while the last group was written is the next group.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, oneshot};
+
+use crate::model::conclusion::Conclusions;
+use crate::model::event::EventBatch;
+use crate::store::duckdb::commit::Session;
+use crate::store::duckdb::lock::Lock;
+use crate::store::{Appended, StoreError};
+
+/// Events in one transaction, roughly: a group ends with the batch that reaches it.
+const GROUP_EVENTS: usize = 50_000;
+
+/// Requests in the queue at most. Events are what is counted; this bounds requests that bring next to none.
+const QUEUED_REQUESTS: usize = 16_384;
+
+/// The near end of the thread's queue.
+#[derive(Debug)]
+pub(super) struct Writer {
+    // Fields are dropped in this order: the queue closes, then the thread is waited for.
+    requests: mpsc::Sender<Request>,
+    queue: Arc<Semaphore>,
+    queue_events: u32,
+    _thread: Joined,
+}
+
+/// A batch that waits for its commit.
+#[derive(Debug)]
+pub(super) struct Append {
+    /// The batch.
+    pub(super) batch: EventBatch,
+    /// Where the outcome is awaited.
+    pub(super) answer: oneshot::Sender<Result<Appended, StoreError>>,
+    /// Its place in the queue.
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+/// Conclusions that wait for their commit.
+#[derive(Debug)]
+pub(super) struct Conclude {
+    /// The conclusions.
+    pub(super) conclusions: Conclusions,
+    /// Where the outcome is awaited.
+    pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
+}
+
+/// What is committed together.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    /// Batches, in the order in which they came.
+    pub(super) appends: Vec<Append>,
+    /// Conclusions, in the order in which they came.
+    pub(super) concludes: Vec<Conclude>,
+    events: usize,
+}
+
+type Closing = oneshot::Sender<Result<(), StoreError>>;
+
+#[derive(Debug)]
+enum Request {
+    Append(Append),
+    Conclude(Conclude),
+    Close(Closing),
+}
+
+/// A thread that is waited for when this is dropped.
+#[derive(Debug)]
+pub(super) struct Joined(Option<JoinHandle<()>>);
+
+impl Writer {
+    /// Starts the thread. It lets go of `lock` as the last thing that it does.
+    pub(super) fn start(session: Session, lock: Arc<Lock>, queue_events: u32) -> io::Result<Self> {
+        let (requests, queued) = mpsc::channel(QUEUED_REQUESTS);
+        let thread = Joined::start("store-writer", move || write(session, lock, queued))?;
+        Ok(Self {
+            requests,
+            queue: Arc::new(Semaphore::new(queue_events as usize)),
+            queue_events,
+            _thread: thread,
+        })
+    }
+
+    /// Queues a batch and waits until it is committed.
+    pub(super) async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError> {
+        // A batch without events takes a place, too; one that is larger than the queue waits for it to be empty.
+        let events = u32::try_from(batch.events.len()).unwrap_or(u32::MAX);
+        let place = Arc::clone(&self.queue)
+            .try_acquire_many_owned(events.clamp(1, self.queue_events))
+            .map_err(|refused| match refused {
+                TryAcquireError::NoPermits => StoreError::Busy,
+                TryAcquireError::Closed => StoreError::Closed,
+            })?;
+        let (answer, answered) = oneshot::channel();
+        self.request(Request::Append(Append {
+            batch,
+            answer,
+            _place: place,
+        }))?;
+        answered.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Queues conclusions and waits until they are committed.
+    pub(super) async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.request(Request::Conclude(Conclude {
+            conclusions,
+            answer,
+        }))?;
+        answered.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Commits what is queued, writes everything to the database file and ends the thread.
+    pub(super) async fn close(&self) -> Result<(), StoreError> {
+        let (answer, answered) = oneshot::channel();
+        match self.requests.send(Request::Close(answer)).await {
+            Ok(()) => answered.await.unwrap_or(Err(StoreError::Closed)),
+            Err(_closed_before) => Ok(()),
+        }
+    }
+
+    fn request(&self, request: Request) -> Result<(), StoreError> {
+        self.requests
+            .try_send(request)
+            .map_err(|refused| match refused {
+                mpsc::error::TrySendError::Full(_) => StoreError::Busy,
+                mpsc::error::TrySendError::Closed(_) => StoreError::Closed,
+            })
+    }
+}
+
+impl Group {
+    /// Waits for a request and takes those that are queued behind it; nothing when the queue is closed and empty.
+    /// Whoever asks to close the store is added to `closing`.
+    fn gather(queued: &mut mpsc::Receiver<Request>, closing: &mut Vec<Closing>) -> Option<Self> {
+        let mut group = Self::default();
+        let mut next = queued.blocking_recv()?;
+        loop {
+            match next {
+                Request::Append(append) => {
+                    group.events += append.batch.events.len();
+                    group.appends.push(append);
+                }
+                Request::Conclude(conclude) => group.concludes.push(conclude),
+                Request::Close(answer) => closing.push(answer),
+            }
+            if group.events >= GROUP_EVENTS {
+                return Some(group);
+            }
+            let Ok(queued) = queued.try_recv() else {
+                return Some(group);
+            };
+            next = queued;
+        }
+    }
+}
+
+impl Joined {
+    /// Starts a thread.
+    pub(super) fn start(
+        name: &'static str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        Ok(Self(Some(thread)))
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        let panicked = self.0.take().is_some_and(|thread| thread.join().is_err());
+        if panicked {
+            tracing::error!("a thread of the store has panicked");
+        }
+    }
+}
+
+fn write(mut session: Session, lock: Arc<Lock>, mut queued: mpsc::Receiver<Request>) {
+    let mut closing = Vec::new();
+    while let Some(group) = Group::gather(&mut queued, &mut closing) {
+        session.commit(group);
+        if !closing.is_empty() {
+            queued.close();
+        }
+    }
+    let mut closed = session.close();
+    drop(lock);
+    for answer in closing {
+        let first = std::mem::replace(&mut closed, Ok(()));
+        // Whoever asked may have gone.
+        drop(answer.send(first));
+    }
+}
