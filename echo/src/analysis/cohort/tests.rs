@@ -302,3 +302,24 @@ fn the_same_fault_coming_back_is_the_same_incident() {
     assert_eq!(incidents.len(), 1, "{incidents:#?}");
     assert_eq!(incidents[0].occurrences, 2);
 }
+
+#[test]
+fn the_slow_iterations_of_an_incident_that_ended_do_not_count_for_another_one() {
+    // The job synchronises rarely: when the lag has gone, the last measured period is still that of the fault.
+    let rare = |block: u64, rank| {
+        let faulty = (20..40).contains(&block);
+        Measured {
+            n_syncs: u64::from(block % 10 == 9),
+            arrival_ms: if faulty && rank == 0 { 160.0 } else { 80.0 },
+            period_ms: if faulty { 60.0 } else { 50.0 },
+            ..HEALTHY
+        }
+    };
+    let conclusions = conclude(&Job::of(4).events(70, rare));
+    assert_eq!(
+        last_states(&conclusions).len(),
+        1,
+        "{:#?}",
+        last_states(&conclusions)
+    );
+}
