@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::analysis::settings::Settings;
-use crate::telemetry::LogArgs;
 
 /// Finds the GPU that holds back a whole cluster, says why, and puts a price on it.
 #[derive(Debug, Parser)]
@@ -29,6 +28,39 @@ Start here:
 Exit codes: 0 done, 64 wrong flags, 65 database or input of another kind, 69 nobody answers or a port is taken,
 70 defect, 75 another process holds the database.";
 
+/// Form of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One line of text.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, Args)]
+pub struct LogArgs {
+    /// Least severe level to log, or a filter such as `fleet_echo::store=debug,info`
+    #[arg(
+        long = "log",
+        value_name = "FILTER",
+        default_value = "info",
+        env = "FLEET_ECHO_LOG",
+        global = true
+    )]
+    pub filter: String,
+
+    /// Form of the log lines on standard error
+    #[arg(
+        long = "log-format",
+        value_enum,
+        default_value = "text",
+        env = "FLEET_ECHO_LOG_FORMAT",
+        global = true
+    )]
+    pub format: LogFormat,
+}
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -47,11 +79,21 @@ pub struct ServeArgs {
     pub db: PathBuf,
 
     /// Address for OTLP over gRPC
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4317", env = "FLEET_ECHO_OTLP_LISTEN")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:4317",
+        env = "FLEET_ECHO_OTLP_LISTEN"
+    )]
     pub otlp_listen: SocketAddr,
 
     /// Address for questions over HTTP
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8081", env = "FLEET_ECHO_HTTP_LISTEN")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8081",
+        env = "FLEET_ECHO_HTTP_LISTEN"
+    )]
     pub http_listen: SocketAddr,
 
     /// Serve without encryption and without asking who calls; loopback addresses only
@@ -63,7 +105,12 @@ pub struct ServeArgs {
     pub rates: Option<PathBuf>,
 
     /// Memory that the database may use
-    #[arg(long, value_name = "SIZE", default_value = "2GB", env = "FLEET_ECHO_MEMORY_LIMIT")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "2GB",
+        env = "FLEET_ECHO_MEMORY_LIMIT"
+    )]
     pub memory_limit: String,
 
     /// Smallest slowdown of a job, as a share of its period, for which a rank is named
@@ -119,7 +166,10 @@ impl ServeArgs {
                     .to_owned(),
             );
         }
-        for (flag, address) in [("--otlp-listen", self.otlp_listen), ("--http-listen", self.http_listen)] {
+        for (flag, address) in [
+            ("--otlp-listen", self.otlp_listen),
+            ("--http-listen", self.http_listen),
+        ] {
             if !address.ip().is_loopback() {
                 wrong.push(format!(
                     "{flag} {address} can be reached from outside, which needs encryption: use 127.0.0.1 or [::1]"
@@ -127,10 +177,16 @@ impl ServeArgs {
             }
         }
         if !(self.effect_gate > 0.0 && self.effect_gate < 1.0) {
-            wrong.push(format!("--effect-gate {} is not a share between 0 and 1", self.effect_gate));
+            wrong.push(format!(
+                "--effect-gate {} is not a share between 0 and 1",
+                self.effect_gate
+            ));
         }
         if wrong.is_empty() {
-            Ok(Settings { effect_gate: self.effect_gate, ..Settings::default() })
+            Ok(Settings {
+                effect_gate: self.effect_gate,
+                ..Settings::default()
+            })
         } else {
             Err(ConfigError(wrong))
         }
@@ -167,12 +223,17 @@ mod tests {
     fn plain_text_never_leaves_the_host() {
         let flags = "--insecure-no-tls --otlp-listen 0.0.0.0:4317 --http-listen 10.1.2.3:80";
         let error = serve(flags).check().unwrap_err().to_string();
-        assert!(error.contains("--otlp-listen") && error.contains("--http-listen"), "{error}");
+        assert!(
+            error.contains("--otlp-listen") && error.contains("--http-listen"),
+            "{error}"
+        );
     }
 
     #[test]
     fn every_mistake_is_reported_at_once() {
-        let error = serve("--effect-gate 5 --http-listen 0.0.0.0:80").check().unwrap_err();
+        let error = serve("--effect-gate 5 --http-listen 0.0.0.0:80")
+            .check()
+            .unwrap_err();
         assert_eq!(error.to_string().matches("; ").count(), 2, "{error}");
     }
 }

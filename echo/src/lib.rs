@@ -24,3 +24,7 @@ pub mod store;
 
 // Layer 3: what is done with what is stored.
 pub mod feedback;
+
+// Layer 6: flags and logs.
+pub mod config;
+pub mod telemetry;
