@@ -1,0 +1,5 @@
+//! How measurements come in: OTLP requests become events.
+
+pub mod decode;
+#[cfg(test)]
+mod fixture;
