@@ -26,3 +26,6 @@ pub mod feedback;
 
 // Layer 4: the way in.
 pub mod ingest;
+
+// Layer 5: the listeners.
+pub mod serve;

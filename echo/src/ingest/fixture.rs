@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use crate::units::Nanos;
 
+pub(super) mod store;
 
 /// When the requests arrive.
 pub(super) const RECEIVED: Nanos = Nanos::new(1_763_700_000_000_000_000);
