@@ -13,3 +13,7 @@ pub mod incident;
 pub mod lag;
 pub mod settings;
 pub mod verdict;
+pub mod window;
+
+#[cfg(test)]
+mod simulated;

@@ -113,10 +113,12 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_place_in_the_table() {
-        let table: String = Code::ALL
+        let row = |code: &Code| format!("{} {} {}", code.name(), code.http(), code.grpc());
+        let table = Code::ALL
             .iter()
-            .map(|code| format!("{} {} {}\n", code.name(), code.http(), code.grpc()))
-            .collect();
+            .map(row)
+            .collect::<Vec<String>>()
+            .join("\n");
         insta::assert_snapshot!(table, @r"
         invalid 400 3
         unauthenticated 401 16

@@ -8,6 +8,7 @@ use crate::analysis::incident::{Charge, OpenIncident, Subject, is_recurrence, lo
 use crate::analysis::lag::{Lags, lags, suited_signal};
 use crate::analysis::settings::Settings;
 use crate::analysis::verdict::{Evidence, Verdict, judge, sigma_ms};
+use crate::analysis::window::{Affected, Stretch};
 use crate::ids::Rank;
 use crate::model::conclusion::{Baseline, Conclusions, Incident, Signal};
 use crate::units::Nanos;
@@ -24,7 +25,7 @@ pub struct Cohort {
     key: CohortKey,
     blocks: VecDeque<CohortBlock>,
     history: History,
-    last_period: Option<PeriodReading>,
+    last_periods: Option<LastPeriods>,
     streaks: BTreeMap<Subject, u32>,
     open: BTreeMap<Subject, OpenIncident>,
     cleared: BTreeMap<Subject, Incident>,
@@ -53,50 +54,11 @@ pub struct Outlook {
     pub outliers: Vec<Rank>,
 }
 
-/// The last blocks of a cohort, with what they measured.
-struct Stretch<'a> {
-    blocks: Vec<&'a CohortBlock>,
-    iterations: f64,
-}
-
-impl<'a> Stretch<'a> {
-    /// The latest blocks that hold at least `iterations`, at least `min_blocks` of them.
-    fn latest(blocks: &'a VecDeque<CohortBlock>, iterations: f64, min_blocks: usize) -> Self {
-        let mut taken = Self {
-            blocks: Vec::new(),
-            iterations: 0.0,
-        };
-        for block in blocks.iter().rev() {
-            if taken.iterations >= iterations && taken.blocks.len() >= min_blocks {
-                break;
-            }
-            taken.iterations += block.iterations;
-            taken.blocks.push(block);
-        }
-        taken
-    }
-
-    /// Mean period of the readings in the stretch, milliseconds.
-    fn period_ms(&self) -> Option<f64> {
-        let readings = || self.blocks.iter().filter_map(|block| block.period);
-        let iterations: f64 = readings().map(|reading| reading.iterations).sum();
-        let total: f64 = readings()
-            .map(|reading| reading.ms * reading.iterations)
-            .sum();
-        (iterations > 0.0).then(|| total / iterations)
-    }
-
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "the number of ranks is far below 2^53"
-    )]
-    fn coverage(&self) -> f64 {
-        let of = |block: &CohortBlock| block.members.len() as f64 / block.n_expected.max(1) as f64;
-        self.blocks
-            .iter()
-            .map(|block| of(block))
-            .fold(f64::INFINITY, f64::min)
-    }
+/// The last two readings of the period; both the same when there was only one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct LastPeriods {
+    before: PeriodReading,
+    latest: PeriodReading,
 }
 
 impl Cohort {
@@ -106,7 +68,7 @@ impl Cohort {
             key,
             blocks: VecDeque::new(),
             history: History::default(),
-            last_period: None,
+            last_periods: None,
             streaks: BTreeMap::new(),
             open: BTreeMap::new(),
             cleared: BTreeMap::new(),
@@ -123,10 +85,13 @@ impl Cohort {
     /// Takes the next block and says what follows from it.
     pub fn observe(&mut self, block: CohortBlock, settings: &Settings) -> Conclusions {
         // Blocks before the first measured iteration are start-up: compilation, allocation, first connections.
-        if self.last_period.is_none() && block.period.is_none() {
+        self.last_periods = block.period.map_or(self.last_periods, |latest| {
+            let before = self.last_periods.map_or(latest, |last| last.latest);
+            Some(LastPeriods { before, latest })
+        });
+        if self.last_periods.is_none() {
             return Conclusions::default();
         }
-        self.last_period = block.period.or(self.last_period);
         self.iterations_since_lags += block.iterations;
         self.blocks.push_back(block);
         if self.blocks.len() > MAX_BLOCKS {
@@ -157,13 +122,16 @@ impl Cohort {
         lags: Option<&Lags>,
         settings: &Settings,
     ) -> (Verdict, Option<Outlook>) {
-        let period_ms = window.period_ms().or_else(|| self.last_period.map(|reading| reading.ms));
-        let Some(period_ms) = period_ms else {
+        let Some(last) = self.last_periods else {
             return (Verdict::Healthy, None);
         };
+        let period_ms = window.period_ms().unwrap_or(last.latest.ms);
         let evidence = Evidence {
             lags,
             period_ms,
+            steady_period_ms: window
+                .typical_period_ms()
+                .unwrap_or_else(|| last.before.ms.min(last.latest.ms)),
             healthy_ms: self.history.period_ms(),
             usual_sigma_ms: self.history.sigma_ms(),
             coverage: window.coverage(),
@@ -361,50 +329,6 @@ fn gravest(open: &BTreeMap<Subject, OpenIncident>) -> Option<Subject> {
         .iter()
         .max_by(|a, b| weight(a.1).total_cmp(&weight(b.1)));
     latest.map(|(subject, _)| *subject)
-}
-
-/// Whether blocks show what an incident is about, at half of the gates that raise it.
-struct Affected<'a> {
-    signal: Signal,
-    subject: Subject,
-    healthy_ms: f64,
-    settings: &'a Settings,
-}
-
-impl Affected<'_> {
-    fn holds(&self, blocks: &[&CohortBlock]) -> bool {
-        let stretch = Stretch {
-            blocks: blocks.to_vec(),
-            iterations: 0.0,
-        };
-        let slowdown = stretch
-            .period_ms()
-            .map(|period| period / self.healthy_ms - 1.0);
-        match self.subject {
-            Subject::Rank(_) => {
-                let gate = self.settings.effect_gate / 2.0;
-                let late = self
-                    .lag_ms(blocks)
-                    .is_some_and(|lag| lag >= gate * self.healthy_ms);
-                late && slowdown.is_none_or(|slowdown| slowdown >= gate)
-            }
-            Subject::Uniform | Subject::Unclear(_) => {
-                let gate = self.settings.uniform_gate / 2.0;
-                slowdown.is_none_or(|slowdown| slowdown >= gate)
-            }
-        }
-    }
-
-    fn lag_ms(&self, blocks: &[&CohortBlock]) -> Option<f64> {
-        let Subject::Rank(rank) = self.subject else {
-            return None;
-        };
-        let lags = lags(self.signal, blocks)?;
-        lags.ranks
-            .iter()
-            .find(|lag| lag.rank == rank)
-            .map(|lag| lag.mean_ms)
-    }
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub struct Evidence<'a> {
     pub lags: Option<&'a Lags>,
     /// Mean duration of an iteration, milliseconds.
     pub period_ms: f64,
+    /// Typical duration of an iteration, milliseconds: unlike the mean it does not follow a single stall.
+    pub steady_period_ms: f64,
     /// Median duration of a healthy iteration, milliseconds, when known.
     pub healthy_ms: Option<f64>,
     /// Usual scatter of the lags, milliseconds, when known.
@@ -104,16 +106,18 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Verdict {
     let damage_ms = evidence
         .healthy_ms
         .map(|healthy| evidence.period_ms - healthy);
-    let damaged = |gate: f64| match (damage_ms, evidence.healthy_ms) {
-        (Some(damage), Some(healthy)) => damage >= gate * healthy,
-        _ => false,
+    let slower = |period_ms: f64, gate: f64| {
+        evidence
+            .healthy_ms
+            .is_some_and(|healthy| period_ms - healthy >= gate * healthy)
     };
     // With a history, no damage means no verdict; without one, the lag alone has to speak.
-    if evidence.healthy_ms.is_some() && !damaged(settings.effect_gate) {
+    if evidence.healthy_ms.is_some() && !slower(evidence.period_ms, settings.effect_gate) {
         return Verdict::Healthy;
     }
+    let everybody_slow = slower(evidence.steady_period_ms, settings.uniform_gate);
     let doubtful = |doubt| {
-        if damaged(settings.uniform_gate) {
+        if everybody_slow {
             Verdict::Inconclusive(doubt)
         } else {
             Verdict::Healthy
@@ -133,7 +137,7 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Verdict {
     match (culprits.is_empty(), late.is_empty()) {
         (false, _) => Verdict::Culprits(culprits),
         (true, false) => doubtful(Doubt::NotSignificant),
-        (true, true) if damaged(settings.uniform_gate) => Verdict::Uniform,
+        (true, true) if everybody_slow => Verdict::Uniform,
         (true, true) => Verdict::Healthy,
     }
 }

@@ -4,4 +4,6 @@
 use fleet_echo as _;
 
 #[cfg(test)]
+mod architecture;
+#[cfg(test)]
 mod duckdb_link;

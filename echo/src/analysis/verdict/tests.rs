@@ -1,1 +1,151 @@
+use std::sync::Arc;
 
+use crate::analysis::lag::{Lag, Lags};
+use crate::analysis::settings::Settings;
+use crate::analysis::simulated::{Job, Measured};
+use crate::analysis::verdict::{Doubt, Evidence, Verdict, judge};
+use crate::ids::Rank;
+use crate::model::conclusion::Signal;
+use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+
+fn lags(means: &[f64]) -> Lags {
+    let events = Job::of(1).events(1, |_, _| Measured::HEALTHY);
+    let origin = &events[0].event.origin;
+    let ranks = means.iter().zip(0..).map(|(mean_ms, rank)| Lag {
+        rank: Rank::new(rank),
+        origin: Arc::clone(origin),
+        signal: Signal::HostGap,
+        mean_ms: *mean_ms,
+        steady_ms: *mean_ms,
+        error_ms: 0.1,
+    });
+    Lags {
+        signal: Signal::HostGap,
+        ranks: ranks.collect(),
+        center_ms: 4.0,
+    }
+}
+
+fn evidence(lags: &Lags, period_ms: f64) -> Evidence<'_> {
+    Evidence {
+        lags: Some(lags),
+        period_ms,
+        steady_period_ms: period_ms,
+        healthy_ms: Some(50.0),
+        usual_sigma_ms: None,
+        coverage: 1.0,
+    }
+}
+
+fn culprits(verdict: &Verdict) -> Vec<u32> {
+    match verdict {
+        Verdict::Culprits(suspects) => suspects
+            .iter()
+            .map(|suspect| suspect.lag.rank.value())
+            .collect(),
+        Verdict::Healthy | Verdict::Uniform | Verdict::Inconclusive(_) => Vec::new(),
+    }
+}
+
+#[test]
+fn identical_peers_do_not_divide_by_zero() {
+    let lags = lags(&[0.0, 0.0, 0.0, 8.0]);
+    assert_eq!(
+        culprits(&judge(&evidence(&lags, 58.0), &Settings::default())),
+        [3]
+    );
+}
+
+#[test]
+fn two_stragglers_of_like_size_are_both_named() {
+    let lags = lags(&[0.1, 8.0, -0.1, 7.0, 0.0, 0.2, -0.2, 0.1]);
+    assert_eq!(
+        culprits(&judge(&evidence(&lags, 58.0), &Settings::default())),
+        [1, 3]
+    );
+}
+
+#[test]
+fn a_small_lag_beside_a_large_one_is_not_named() {
+    let lags = lags(&[0.1, 12.0, -0.1, 5.0, 0.0, 0.2, -0.2, 0.1]);
+    assert_eq!(
+        culprits(&judge(&evidence(&lags, 62.0), &Settings::default())),
+        [1]
+    );
+}
+
+#[test]
+fn a_lag_that_explains_little_of_the_damage_is_not_blamed_for_it() {
+    let lags = lags(&[0.0, 3.0, 0.1, -0.1]);
+    assert_eq!(
+        judge(&evidence(&lags, 62.0), &Settings::default()),
+        Verdict::Uniform
+    );
+}
+
+#[test]
+fn a_late_rank_within_the_usual_scatter_gives_no_name() {
+    let lags = lags(&[-7.0, 8.0, 0.0, -6.0]);
+    let noisy = Evidence {
+        usual_sigma_ms: Some(6.0),
+        ..evidence(&lags, 58.0)
+    };
+    let verdict = judge(&noisy, &Settings::default());
+    assert_eq!(verdict, Verdict::Inconclusive(Doubt::NotSignificant));
+}
+
+#[test]
+fn a_job_without_signal_is_inconclusive_only_when_it_is_slow() {
+    let nothing = lags(&[]);
+    let slow = Evidence {
+        lags: None,
+        ..evidence(&nothing, 58.0)
+    };
+    assert_eq!(
+        judge(&slow, &Settings::default()),
+        Verdict::Inconclusive(Doubt::NoSignal)
+    );
+    let fine = Evidence {
+        lags: None,
+        ..evidence(&nothing, 50.2)
+    };
+    assert_eq!(judge(&fine, &Settings::default()), Verdict::Healthy);
+}
+
+proptest! {
+    #[test]
+    fn the_numbering_of_the_ranks_does_not_matter(
+        means in proptest::collection::vec(-3.0..12.0_f64, 3..12),
+    ) {
+        let mut reversed = means.clone();
+        reversed.reverse();
+        let (there, back) = (lags(&means), lags(&reversed));
+        let settings = Settings::default();
+        let last = u32::try_from(means.len()).unwrap() - 1;
+        let mut straight = culprits(&judge(&evidence(&there, 58.0), &settings));
+        let mut mirrored: Vec<u32> =
+            culprits(&judge(&evidence(&back, 58.0), &settings)).iter().map(|rank| last - rank).collect();
+        straight.sort_unstable();
+        mirrored.sort_unstable();
+        prop_assert_eq!(straight, mirrored);
+    }
+
+    #[test]
+    fn confidence_is_a_share(
+        means in proptest::collection::vec(-3.0..40.0_f64, 2..12),
+        period_ms in 50.0..90.0_f64,
+    ) {
+        let lags = lags(&means);
+        if let Verdict::Culprits(suspects) = judge(&evidence(&lags, period_ms), &Settings::default()) {
+            for suspect in suspects {
+                prop_assert!((0.0..=1.0).contains(&suspect.confidence) && suspect.z.is_finite());
+            }
+        }
+    }
+
+    #[test]
+    fn without_damage_no_lag_convicts(means in proptest::collection::vec(-30.0..30.0_f64, 2..12)) {
+        let lags = lags(&means);
+        prop_assert_eq!(judge(&evidence(&lags, 50.5), &Settings::default()), Verdict::Healthy);
+    }
+}

@@ -1,0 +1,251 @@
+//! From what the detector knows of a cluster's cohorts to the message that its agents get.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use fleet_proto::metadata;
+use fleet_proto::policy::{CohortPolicy, PolicySet};
+use prost::Message;
+
+use crate::analysis::assembly::CohortKey;
+use crate::analysis::cohort::Outlook;
+use crate::analysis::settings::Settings;
+use crate::feedback::table::ClusterPolicy;
+use crate::ids::ClusterId;
+use crate::model::conclusion::PolicyRecord;
+use crate::stats::critical_z;
+use crate::units::{NANOS_PER_MILLI, Nanos};
+
+/// Event time after which an unchanged policy is sent again with fresh numbers, milliseconds.
+const REFRESH_AFTER_MS: f64 = 5_000.0;
+
+/// The policies in force, by cluster.
+#[derive(Debug, Default)]
+pub struct Policies {
+    clusters: BTreeMap<ClusterId, PolicySet>,
+}
+
+impl Policies {
+    /// Computes the policies anew and returns those that changed: another culprit or quorum, a new cohort, or
+    /// numbers older than five seconds of event time.
+    pub fn update<'a>(
+        &mut self,
+        outlooks: impl Iterator<Item = (&'a CohortKey, &'a Outlook)>,
+        settings: &Settings,
+    ) -> Vec<(PolicyRecord, ClusterPolicy)> {
+        let mut fresh: BTreeMap<ClusterId, Vec<CohortPolicy>> = BTreeMap::new();
+        for (key, outlook) in outlooks {
+            let policies = fresh.entry(key.cluster.clone()).or_default();
+            policies.push(cohort_policy(key, outlook, settings));
+        }
+        fresh
+            .into_iter()
+            .filter_map(|(cluster, cohorts)| self.replace(cluster, cohorts, settings))
+            .collect()
+    }
+
+    fn replace(
+        &mut self,
+        cluster: ClusterId,
+        mut cohorts: Vec<CohortPolicy>,
+        settings: &Settings,
+    ) -> Option<(PolicyRecord, ClusterPolicy)> {
+        let validity_nanos = nanos(settings.policy_validity_ms);
+        let computed = cohorts
+            .iter()
+            .map(|cohort| cohort.valid_until_unix_nano)
+            .max()?;
+        let computed = computed.saturating_sub(validity_nanos);
+        let current = self.clusters.get(&cluster);
+        if current.is_some_and(|current| still_good(current, &cohorts, computed)) {
+            return None;
+        }
+        let version = current.map_or(1, |current| current.version + 1);
+        for cohort in &mut cohorts {
+            let before = current.and_then(|current| find(current, &cohort.cohort));
+            let unchanged = before.is_some_and(|before| same_judgement(before, cohort));
+            cohort.policy_version = match before {
+                Some(before) if unchanged => before.policy_version,
+                _ => version,
+            };
+        }
+        let set = PolicySet {
+            version,
+            cluster_id: cluster.to_string(),
+            cohorts: within_limit(cohorts),
+            computed_unix_nano: computed,
+        };
+        let published = publish(&cluster, &set);
+        self.clusters.insert(cluster, set);
+        Some(published)
+    }
+}
+
+fn nanos(ms: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "settings are non-negative durations far below 2^63 nanoseconds"
+    )]
+    let nanos = (ms * NANOS_PER_MILLI) as u64;
+    nanos
+}
+
+fn cohort_policy(key: &CohortKey, outlook: &Outlook, settings: &Settings) -> CohortPolicy {
+    let computed = u64::try_from(outlook.computed_at.value()).unwrap_or(0);
+    CohortPolicy {
+        cohort: key.to_string(),
+        policy_version: 0,
+        signal: outlook.signal.name().to_owned(),
+        center_ms: outlook.center_ms,
+        sigma_ms: outlook.sigma_ms,
+        effect_gate: settings.effect_gate,
+        critical_z: critical_z(outlook.n_ranks, settings.family_alpha),
+        period_ms: outlook.healthy_ms.unwrap_or(0.0),
+        sample_mod: settings.sample_mod,
+        quorum_met: outlook.quorum_met,
+        valid_until_unix_nano: computed.saturating_add(nanos(settings.policy_validity_ms)),
+        outlier_ranks: outlook.outliers.iter().map(|rank| rank.value()).collect(),
+    }
+}
+
+fn find<'a>(set: &'a PolicySet, cohort: &str) -> Option<&'a CohortPolicy> {
+    set.cohorts.iter().find(|known| known.cohort == cohort)
+}
+
+fn same_judgement(a: &CohortPolicy, b: &CohortPolicy) -> bool {
+    a.quorum_met == b.quorum_met && a.outlier_ranks == b.outlier_ranks && a.signal == b.signal
+}
+
+fn still_good(current: &PolicySet, fresh: &[CohortPolicy], computed: u64) -> bool {
+    let known = |cohort: &CohortPolicy| {
+        find(current, &cohort.cohort).is_some_and(|before| same_judgement(before, cohort))
+    };
+    let age = computed.saturating_sub(current.computed_unix_nano);
+    age < nanos(REFRESH_AFTER_MS) && fresh.iter().all(known)
+}
+
+/// The most recently computed cohorts, as many as fit the limit of the wire contract.
+fn within_limit(mut cohorts: Vec<CohortPolicy>) -> Vec<CohortPolicy> {
+    // Version, cluster name and time of the set itself, generously.
+    let mut left = metadata::POLICY_MAX_BYTES - 512;
+    cohorts.sort_by_key(|cohort| std::cmp::Reverse(cohort.valid_until_unix_nano));
+    let mut fits = |cohort: &CohortPolicy| {
+        // Tag and length of an entry take up to four bytes.
+        let size = cohort.encoded_len() + 4;
+        let enough = size <= left;
+        left = left.saturating_sub(size);
+        enough
+    };
+    cohorts.retain(|cohort| fits(cohort));
+    cohorts.sort_by(|a, b| a.cohort.cmp(&b.cohort));
+    cohorts
+}
+
+fn publish(cluster: &ClusterId, set: &PolicySet) -> (PolicyRecord, ClusterPolicy) {
+    let encoded = set.encode_to_vec();
+    let quorum_met = set.cohorts.iter().any(|cohort| cohort.quorum_met);
+    // The scalar of the Ingero agents: the smallest lag that any cohort would call late.
+    let thresholds = set
+        .cohorts
+        .iter()
+        .filter(|cohort| cohort.quorum_met)
+        .map(|cohort| {
+            let significant = cohort.critical_z * cohort.sigma_ms;
+            significant.max(cohort.effect_gate * cohort.period_ms)
+        });
+    let threshold = thresholds.min_by(f64::total_cmp);
+    let computed_at = Nanos::new(i64::try_from(set.computed_unix_nano).unwrap_or(i64::MAX));
+    let record = PolicyRecord {
+        cluster: cluster.clone(),
+        version: set.version,
+        computed_at,
+        encoded: encoded.clone(),
+    };
+    let policy = ClusterPolicy {
+        version: set.version,
+        encoded: Bytes::from(encoded),
+        threshold,
+        quorum_met,
+    };
+    (record, policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Policies;
+    use crate::analysis::assembly::CohortKey;
+    use crate::analysis::cohort::Outlook;
+    use crate::analysis::settings::Settings;
+    use crate::ids::{Rank, RoleId};
+    use crate::model::conclusion::Signal;
+    use crate::units::Nanos;
+    use fleet_proto::policy::PolicySet;
+    use prost::Message;
+
+    fn key(role: u64) -> CohortKey {
+        CohortKey {
+            cluster: "prod".parse().unwrap(),
+            job: Some("job".parse().unwrap()),
+            role: RoleId::new(role),
+        }
+    }
+
+    fn outlook(at_ms: i64, outliers: &[u32]) -> Outlook {
+        Outlook {
+            computed_at: Nanos::new(1_790_000_000_000_000_000 + at_ms * 1_000_000),
+            signal: Signal::HostGap,
+            center_ms: 4.0,
+            sigma_ms: 0.2,
+            healthy_ms: Some(50.0),
+            quorum_met: true,
+            n_ranks: 4,
+            outliers: outliers.iter().copied().map(Rank::new).collect(),
+        }
+    }
+
+    fn update(policies: &mut Policies, outlook: &Outlook) -> Option<PolicySet> {
+        let key = key(7);
+        let changed = policies.update(std::iter::once((&key, outlook)), &Settings::default());
+        changed
+            .first()
+            .map(|(record, _)| PolicySet::decode(record.encoded.as_slice()).unwrap())
+    }
+
+    #[test]
+    fn a_new_culprit_makes_a_new_version_at_once() {
+        let mut policies = Policies::default();
+        assert_eq!(update(&mut policies, &outlook(0, &[])).unwrap().version, 1);
+        assert_eq!(update(&mut policies, &outlook(200, &[])), None);
+        let set = update(&mut policies, &outlook(400, &[2])).unwrap();
+        assert_eq!((set.version, set.cohorts[0].policy_version), (2, 2));
+        assert_eq!(set.cohorts[0].outlier_ranks, [2]);
+    }
+
+    #[test]
+    fn old_numbers_are_sent_again_without_a_new_judgement() {
+        let mut policies = Policies::default();
+        update(&mut policies, &outlook(0, &[])).unwrap();
+        let set = update(&mut policies, &outlook(6_000, &[])).unwrap();
+        assert_eq!((set.version, set.cohorts[0].policy_version), (2, 1));
+    }
+
+    #[test]
+    fn the_scalar_threshold_is_the_smallest_lag_that_counts() {
+        let (key, outlook) = (key(7), outlook(0, &[]));
+        let changed =
+            Policies::default().update(std::iter::once((&key, &outlook)), &Settings::default());
+        // 5 % of 50 ms is more than 3.5 sigma of 0.2 ms.
+        assert_eq!(changed[0].1.threshold, Some(2.5));
+    }
+
+    #[test]
+    fn more_cohorts_than_fit_never_exceed_the_limit_of_the_wire() {
+        let keys: Vec<CohortKey> = (0..500).map(key).collect();
+        let outlook = outlook(0, &[1, 2, 3]);
+        let changed = Policies::default()
+            .update(keys.iter().map(|key| (key, &outlook)), &Settings::default());
+        let size = changed[0].0.encoded.len();
+        assert!((4_096..=8_192).contains(&size), "{size} bytes");
+    }
+}

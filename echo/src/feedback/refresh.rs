@@ -1,0 +1,159 @@
+//! The loop that follows the store: new events in, conclusions stored, policies published.
+//!
+//! It reads what was committed and nothing else, so what it concludes can be reproduced from the database.
+
+use std::sync::Arc;
+
+use fleet_proto::metric;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::analysis::detector::Detector;
+use crate::analysis::settings::Settings;
+use crate::error::chain;
+use crate::feedback::policy::Policies;
+use crate::feedback::table::PolicyTable;
+use crate::ids::{IdError, MetricName};
+use crate::model::conclusion::{Conclusions, Finding, Incident, IncidentState};
+use crate::store::{EventStore, StoreError};
+
+/// Events taken from the store at a time.
+const CHUNK: usize = 20_000;
+
+/// Pause after the store failed, before it is asked again.
+const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Follows the store and feeds conclusions back.
+#[derive(Debug)]
+pub struct Refresh {
+    store: Arc<dyn EventStore>,
+    metrics: Vec<MetricName>,
+    detector: Detector,
+    policies: Policies,
+    table: watch::Sender<Arc<PolicyTable>>,
+    progress: watch::Sender<u64>,
+    open: Vec<Incident>,
+    /// Number of the last event that the detector has taken.
+    taken: u64,
+    /// Concluded and not yet stored.
+    pending: Conclusions,
+}
+
+impl Refresh {
+    /// A loop over `store` that publishes policies through `table` and the number of the last event it has judged
+    /// through `progress`.
+    pub fn new(
+        store: Arc<dyn EventStore>,
+        settings: Settings,
+        table: watch::Sender<Arc<PolicyTable>>,
+        progress: watch::Sender<u64>,
+    ) -> Result<Self, IdError> {
+        let names = [
+            metric::HOST_GAP,
+            metric::BLOCKED,
+            metric::PERIOD,
+            metric::ARRIVAL,
+        ];
+        let metrics = names
+            .iter()
+            .map(|name| name.parse())
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            store,
+            metrics,
+            detector: Detector::new(settings),
+            policies: Policies::default(),
+            table,
+            progress,
+            open: Vec::new(),
+            taken: 0,
+            pending: Conclusions::default(),
+        })
+    }
+
+    /// Runs until `stop` turns true, then judges what is committed and returns.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut committed = self.store.committed();
+        loop {
+            if let Err(error) = self.catch_up().await {
+                warn!(
+                    error = chain(&error),
+                    "the detector cannot follow the store; trying again"
+                );
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+            let stopped = *stop.borrow();
+            if stopped {
+                return;
+            }
+            tokio::select! {
+                changed = committed.changed() => if changed.is_err() { return },
+                changed = stop.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Judges everything that is committed by now.
+    async fn catch_up(&mut self) -> Result<(), StoreError> {
+        loop {
+            let tail = self.store.tail(self.taken, &self.metrics, CHUNK).await?;
+            let nothing_new = tail.until <= self.taken;
+            let conclusions = self.detector.observe(&tail.events);
+            self.taken = tail.until.max(self.taken);
+            let changed = self
+                .policies
+                .update(self.detector.outlooks(), self.detector.settings());
+            self.announce(&conclusions);
+            self.pending.append(conclusions);
+            let records = changed.iter().map(|(record, _)| record.clone());
+            self.pending.policies.extend(records);
+            for (record, policy) in changed {
+                self.table.send_modify(|table| {
+                    *table = Arc::new(table.as_ref().clone().with(record.cluster, policy));
+                });
+            }
+            // What the detector concluded is kept until it is stored: it will not conclude it again.
+            if !self.pending.is_empty() {
+                self.store.conclude(self.pending.clone()).await?;
+                self.pending = Conclusions::default();
+            }
+            self.progress.send_replace(self.taken);
+            if nothing_new {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One log line when an incident is raised and one when it is cleared.
+    fn announce(&mut self, conclusions: &Conclusions) {
+        for incident in &conclusions.incidents {
+            let known = self.open.iter().position(|open| open.id == incident.id);
+            match (incident.state, known) {
+                (IncidentState::Open, None) => {
+                    announce_one(incident, "raised");
+                    self.open.push(incident.clone());
+                }
+                (IncidentState::Cleared, Some(index)) => {
+                    announce_one(incident, "cleared");
+                    self.open.swap_remove(index);
+                }
+                (IncidentState::Open, Some(_)) | (IncidentState::Cleared, None) => {}
+            }
+        }
+    }
+}
+
+fn announce_one(incident: &Incident, what: &str) {
+    let rank = match &incident.finding {
+        Finding::Culprit(culprit) => Some(culprit.rank.value()),
+        Finding::UniformSlowdown | Finding::Inconclusive(_) => None,
+    };
+    info!(
+        cluster.id = %incident.cluster,
+        incident.id = %incident.id,
+        rank,
+        effect_ratio = incident.effect_ratio,
+        "incident {what}: {}",
+        incident.reason,
+    );
+}

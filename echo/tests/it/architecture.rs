@@ -1,0 +1,171 @@
+//! The architecture, as data, and the proof that the sources keep it.
+//!
+//! The rules are in `rules`; `planted` shows that each of them fails when it is broken. The sources are read as text,
+//! which works because the form of imports is a rule, too.
+
+#![expect(
+    clippy::string_slice,
+    reason = "places in a text come from searches in the same text"
+)]
+
+mod planted;
+mod rules;
+mod source;
+
+use std::path::Path;
+
+use rules::{Architecture, sizes_and_names, violations};
+use source::{Source, read_folder};
+
+/// Echo. A module imports from lower layers only, so modules of one layer do not know each other.
+const ECHO: Architecture = Architecture {
+    layers: &[
+        ("error", 0),
+        ("stats", 0),
+        ("units", 0),
+        ("clock", 1),
+        ("ids", 1),
+        ("model", 2),
+        ("sql_guard", 2),
+        ("analysis", 3),
+        ("rates", 3),
+        ("store", 3),
+        ("feedback", 4),
+        ("tools", 4),
+        ("ingest", 5),
+        ("serve", 6),
+        ("config", 7),
+        ("telemetry", 7),
+        ("app", 8),
+        ("cli", 9),
+        ("demo", 9),
+        ("main", 10),
+    ],
+    pure: &[
+        "ids",
+        "units",
+        "stats",
+        "model",
+        "sql_guard",
+        "analysis",
+        "ingest::decode",
+        "feedback::table",
+    ],
+    stops: &[
+        ("anyhow", &["app", "cli", "demo", "main"]),
+        ("arrow", &["store::duckdb"]),
+        ("axum", &["ingest::otlp", "serve", "app", "cli", "demo"]),
+        ("clap", &["config", "cli", "demo", "main"]),
+        ("duckdb", &["store::duckdb"]),
+        // The names of attributes and metrics are vocabulary; messages and headers are transport.
+        (
+            "fleet_proto::metadata",
+            &["ingest", "feedback", "serve", "demo"],
+        ),
+        (
+            "fleet_proto::policy",
+            &["ingest", "feedback", "serve", "demo"],
+        ),
+        ("fs2", &["store::duckdb"]),
+        ("indicatif", &["cli", "demo", "main"]),
+        ("libduckdb_sys", &["store::duckdb"]),
+        ("opentelemetry_proto", &["ingest", "serve", "demo"]),
+        ("prost", &["ingest", "feedback", "serve", "demo"]),
+        ("rmcp", &["serve"]),
+        (
+            "serde",
+            &[
+                "cli",
+                "config",
+                "demo",
+                "ingest",
+                "rates",
+                "serve",
+                "store::duckdb",
+                "tools",
+            ],
+        ),
+        ("tonic", &["ingest::otlp", "serve", "app", "cli", "demo"]),
+        ("ureq", &["cli", "demo"]),
+    ],
+};
+
+/// The agent. What decides is pure and below; what reads and sends is above.
+const AGENT: Architecture = Architecture {
+    layers: &[
+        ("event", 0),
+        ("iteration", 0),
+        ("order", 1),
+        ("signal", 1),
+        ("discover", 2),
+        ("exemplar", 2),
+        ("correlate", 3),
+        ("policy", 3),
+        ("threshold", 3),
+        ("block_size", 4),
+        ("rhythm", 4),
+        ("rollup", 5),
+        ("pipeline", 6),
+        ("source", 7),
+        ("export", 7),
+        ("config", 8),
+        ("main", 9),
+    ],
+    pure: &[
+        "event",
+        "iteration",
+        "order",
+        "signal",
+        "discover",
+        "exemplar",
+        "correlate",
+        "policy",
+        "threshold",
+        "block_size",
+        "rhythm",
+        "rollup",
+        "pipeline",
+    ],
+    stops: &[
+        ("anyhow", &["main"]),
+        ("clap", &["config", "main"]),
+        ("indicatif", &["main"]),
+        ("opentelemetry_proto", &["export"]),
+        ("tonic", &["export"]),
+    ],
+};
+
+fn sources_of(folder: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    read_folder(&root, folder)
+}
+
+#[track_caller]
+fn assert_none(violations: &[String]) {
+    assert!(violations.is_empty(), "\n{}", violations.join("\n"));
+}
+
+#[test]
+fn echo_keeps_its_architecture() {
+    assert_none(&violations(&ECHO, &sources_of("echo/src")));
+}
+
+#[test]
+fn the_agent_keeps_its_architecture() {
+    assert_none(&violations(&AGENT, &sources_of("agent/src")));
+}
+
+#[test]
+fn files_and_functions_stay_small_and_well_named() {
+    for package in ["agent", "agent-bpf", "echo", "proto"] {
+        assert_none(&sizes_and_names(&sources_of(package)));
+    }
+}
+
+#[test]
+fn the_sources_are_found() {
+    let sources = sources_of("echo");
+    for path in ["echo/src/lib.rs", "echo/build.rs", "echo/tests/it/main.rs"] {
+        assert!(sources.iter().any(|source| source.path == path), "{path}");
+    }
+}
