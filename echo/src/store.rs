@@ -2,6 +2,13 @@
 //!
 //! Invariant: nothing outside `store` knows SQL or the engine. Windows, names and limits arrive checked.
 
+pub mod memory;
+
+#[cfg(test)]
+mod contract;
+mod finite;
+mod reporting;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,14 +24,15 @@ use crate::units::{Nanos, Window};
 /// A database of events and conclusions. Shared as `Arc<dyn EventStore>`.
 #[async_trait]
 pub trait EventStore: Send + Sync + std::fmt::Debug {
-    /// Stores the batch durably, or reports that a batch with the same key was stored before.
+    /// Stores the batch durably, or reports that a batch with the same key was stored before. The events of a batch
+    /// get consecutive numbers in their order, and all of them are numbered above every event committed earlier.
     async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError>;
 
     /// One page of events, newest first.
     async fn events(&self, query: EventQuery) -> Result<Page, StoreError>;
 
     /// Up to `limit` events of the given metrics with a number above `after`, in the order of their numbers,
-    /// without their attributes and samples.
+    /// without their attributes (an empty object stands for them) and samples.
     async fn tail(
         &self,
         after: u64,
@@ -36,7 +44,7 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError>;
 
     /// Incidents of the cluster (of all clusters when none is given) that were open at any time in the window,
-    /// oldest first.
+    /// oldest first. One that is still open counts as open after it was last seen, too.
     async fn incidents(
         &self,
         cluster: Option<&ClusterId>,
@@ -50,7 +58,8 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
         window: Window,
     ) -> Result<Vec<LostTime>, StoreError>;
 
-    /// Who reported in the window: one row per rank (or node without rank) of the cluster.
+    /// Who reported in the window: one row per job, node and rank (or node without rank), in the order of their
+    /// origins. Where a rank told different things about itself, the row has what it told last.
     async fn coverage(
         &self,
         cluster: Option<&ClusterId>,
@@ -186,6 +195,16 @@ pub enum StoreError {
     /// The store is stopping or its writer has ended.
     #[error("the store is closed")]
     Closed,
+    /// A number is NaN or infinite. Nothing of the batch or the conclusions that it came with was stored.
+    #[error("{what} of {whose} is {value}, which is not a finite number")]
+    NotFinite {
+        /// Name of the field.
+        what: &'static str,
+        /// Metric or incident that it belongs to.
+        whose: String,
+        /// The number.
+        value: f64,
+    },
     /// The queue to the writer is full.
     #[error("the store is at its limit of queued events")]
     Busy,
@@ -202,6 +221,7 @@ pub enum StoreError {
 impl Coded for StoreError {
     fn code(&self) -> Code {
         match self {
+            Self::NotFinite { .. } => Code::Invalid,
             Self::Busy | Self::Closed => Code::Busy,
             Self::Locked { .. }
             | Self::Newer { .. }

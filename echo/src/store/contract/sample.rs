@@ -1,0 +1,230 @@
+//! Events and conclusions for tests of stores: every optional field is set in some of them and absent in others.
+
+use std::sync::Arc;
+
+use crate::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
+use crate::model::conclusion::{
+    Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, LostTime,
+    PolicyRecord, Signal,
+};
+use crate::model::event::{
+    Anchor, BatchKey, Block, Event, EventBatch, OpSample, Origin, Reading, SeqRange, Summary,
+};
+use crate::store::EventQuery;
+use crate::units::{Nanos, Window};
+
+/// 2025-11-21, the zero of the times below.
+pub(crate) const START: i64 = 1_763_683_200_000_000_000;
+
+/// The instant `millis` after [`START`].
+pub(crate) fn at(millis: i64) -> Nanos {
+    Nanos::new(START + millis * 1_000_000)
+}
+
+/// The window between two instants after [`START`].
+pub(crate) fn window(from_millis: i64, to_millis: i64) -> Window {
+    Window::new(at(from_millis), at(to_millis)).unwrap()
+}
+
+/// A rank of a job in which everything is known.
+pub(crate) fn origin(cluster: &str, node: &str, rank: i64) -> Arc<Origin> {
+    Arc::new(Origin {
+        cluster: cluster.parse().unwrap(),
+        node: node.parse().unwrap(),
+        rank: Some(RankOf::new(rank, Some(64)).unwrap()),
+        job: Some("llama".parse().unwrap()),
+        gpu_model: Some(Arc::from("H200")),
+        gpu_uuid: Some(Arc::from(format!("GPU-{node}-{rank}"))),
+        namespace: Some(Arc::from("training")),
+        pod: Some(Arc::from(format!("llama-{rank}"))),
+    })
+}
+
+/// A node of which nothing but the name is known.
+pub(crate) fn bare_origin(cluster: &str, node: &str) -> Arc<Origin> {
+    Arc::new(Origin {
+        cluster: cluster.parse().unwrap(),
+        node: node.parse().unwrap(),
+        rank: None,
+        job: None,
+        gpu_model: None,
+        gpu_uuid: None,
+        namespace: None,
+        pod: None,
+    })
+}
+
+/// A histogram of a block of collectives in which every field is set.
+pub(crate) fn wait(origin: &Arc<Origin>, millis: i64) -> Event {
+    Event {
+        timestamp: at(millis),
+        start: Some(at(millis - 5)),
+        origin: Arc::clone(origin),
+        metric: "nccl.collective.wait_ms".parse().unwrap(),
+        unit: Arc::from("ms"),
+        reading: Reading::Histogram(Summary {
+            count: 32,
+            sum: 176.5,
+            min: Some(0.25),
+            max: Some(11.75),
+        }),
+        block: Some(Block {
+            comm: CommId::new(0x0621_0ed1_bd44_7fe0),
+            op: Some("AllReduce".parse().unwrap()),
+            seqs: SeqRange::new(64, 95),
+            role: Some(RoleId::new(u64::MAX)),
+            iterations: Some(1.5),
+            anchor: Some(Anchor {
+                seq: 63,
+                offset_ms: -0.125,
+            }),
+        }),
+        attrs: Arc::from(r#"{"fleet.source":"host","note":"Zürich"}"#),
+        samples: vec![
+            OpSample {
+                seq: 70,
+                value: 11.75,
+                timestamp: at(millis - 3),
+            },
+            OpSample {
+                seq: 66,
+                value: 0.25,
+                timestamp: at(millis - 4),
+            },
+        ],
+    }
+}
+
+/// A gauge in which only the required fields are set.
+pub(crate) fn gauge(origin: &Arc<Origin>, metric: &str, millis: i64, reading: Reading) -> Event {
+    Event {
+        timestamp: at(millis),
+        start: None,
+        origin: Arc::clone(origin),
+        metric: metric.parse().unwrap(),
+        unit: Arc::from(""),
+        reading,
+        block: None,
+        attrs: Arc::from("{}"),
+        samples: Vec::new(),
+    }
+}
+
+/// A block that names its communicator and nothing else.
+pub(crate) fn sparse_block(origin: &Arc<Origin>, millis: i64) -> Event {
+    Event {
+        reading: Reading::Histogram(Summary {
+            count: 0,
+            sum: 0.0,
+            min: None,
+            max: None,
+        }),
+        block: Some(Block {
+            comm: CommId::new(0),
+            op: None,
+            seqs: None,
+            role: None,
+            iterations: None,
+            anchor: None,
+        }),
+        ..gauge(origin, "nccl.collective.wait_ms", millis, Reading::Int(0))
+    }
+}
+
+/// A batch of the agent `agent-1`.
+pub(crate) fn batch(number: u64, events: Vec<Event>) -> EventBatch {
+    EventBatch {
+        key: BatchKey::Numbered {
+            agent: "agent-1".parse().unwrap(),
+            number,
+        },
+        received: at(60_000),
+        events,
+    }
+}
+
+/// A query without filters for events between two instants after [`START`].
+pub(crate) fn query(from_millis: i64, to_millis: i64) -> EventQuery {
+    EventQuery {
+        window: window(from_millis, to_millis),
+        cluster: None,
+        node: None,
+        rank: None,
+        op: None,
+        metric: None,
+        limit: 1_000,
+        cursor: None,
+    }
+}
+
+/// An open incident about a rank, in which every field but the end is set.
+pub(crate) fn incident(id: u64, cluster: &str, first: i64, last: i64) -> Incident {
+    Incident {
+        id: IncidentId::new(id),
+        cluster: cluster.parse().unwrap(),
+        job: Some("llama".parse().unwrap()),
+        cohort: Arc::from("llama/36210ed1bd447fe0"),
+        finding: Finding::Culprit(Culprit {
+            rank: Rank::new(17),
+            node: "node-2".parse().unwrap(),
+            gpu_uuid: Some(Arc::from("GPU-17")),
+            class: CauseClass::Host,
+            signal: Signal::HostGap,
+            lag_ms: 5.25,
+            z: 31.0,
+        }),
+        state: IncidentState::Open,
+        first_seen: at(first),
+        last_seen: at(last),
+        raised_at: at(last),
+        first_iteration: 100.5,
+        raised_iteration: 140.0,
+        cleared_iteration: None,
+        occurrences: 1,
+        effect_ratio: 0.31,
+        period_ms: 131.0,
+        baseline: Baseline::History { period_ms: 100.0 },
+        confidence: 0.9,
+        reason: "rank 17 is 5.25 ms late".to_owned(),
+    }
+}
+
+/// The lost time of one node in the interval between two instants after [`START`].
+pub(crate) fn lost(incident: u64, cluster: &str, node: &str, (from, to): (i64, i64)) -> LostTime {
+    LostTime {
+        incident: IncidentId::new(incident),
+        cluster: cluster.parse().unwrap(),
+        node: node.parse().unwrap(),
+        gpu_model: Some(Arc::from("H200")),
+        interval: window(from, to),
+        n_ranks: 8,
+        iterations: 10.5,
+        lost_gpu_ms: 2_480.25,
+    }
+}
+
+/// A policy of the cluster `prod`.
+pub(crate) fn policy(version: u64) -> PolicyRecord {
+    PolicyRecord {
+        cluster: "prod".parse().unwrap(),
+        version,
+        computed_at: at(0),
+        encoded: vec![0, 159, 146, 150],
+    }
+}
+
+/// Conclusions that are incidents only.
+pub(crate) fn incidents(incidents: impl IntoIterator<Item = Incident>) -> Conclusions {
+    Conclusions {
+        incidents: incidents.into_iter().collect(),
+        ..Conclusions::default()
+    }
+}
+
+/// Conclusions that are lost time only.
+pub(crate) fn losses(lost: impl IntoIterator<Item = LostTime>) -> Conclusions {
+    Conclusions {
+        lost: lost.into_iter().collect(),
+        ..Conclusions::default()
+    }
+}

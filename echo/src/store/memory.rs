@@ -1,0 +1,302 @@
+//! The store as plain collections: what every engine must do, and the store of tests that need no database.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::ids::{ClusterId, IncidentId, MetricName, NodeId, RankOf};
+use crate::model::conclusion::{Conclusions, Incident, IncidentState, LostTime, PolicyRecord};
+use crate::model::event::{BatchKey, Event, EventBatch, StoredEvent};
+use crate::store::reporting::{Count, Reporting};
+use crate::store::{
+    Appended, Coverage, Cursor, EventQuery, EventStore, Page, StoreError, Tail, finite,
+};
+use crate::units::{Nanos, Window};
+
+/// Keeps everything in memory, for as long as the value lives.
+#[derive(Debug)]
+pub struct MemoryStore {
+    state: Mutex<State>,
+    committed: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    keys: HashSet<BatchKey>,
+    events: Vec<StoredEvent>,
+    incidents: BTreeMap<IncidentId, Incident>,
+    lost: BTreeMap<LostKey, LostTime>,
+    policies: Vec<PolicyRecord>,
+}
+
+type LostKey = (Nanos, Nanos, IncidentId, NodeId, Option<Arc<str>>);
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self {
+            state: Mutex::default(),
+            committed: watch::Sender::new(0),
+        }
+    }
+
+    /// The policies stored so far, in the order in which they came.
+    pub fn policies(&self) -> Vec<PolicyRecord> {
+        self.with(|state| state.policies.clone())
+    }
+
+    /// Runs `use_state` alone. No change of the state can panic half way, so a poisoned lock still guards a whole one.
+    fn with<T>(&self, use_state: impl FnOnce(&mut State) -> T) -> T {
+        use_state(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[async_trait]
+impl EventStore for MemoryStore {
+    async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError> {
+        finite::check_batch(&batch)?;
+        Ok(self.with(|state| {
+            let appended = state.append(batch);
+            self.committed.send_replace(state.last_id());
+            appended
+        }))
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<Page, StoreError> {
+        Ok(self.with(|state| state.page(&query)))
+    }
+
+    async fn tail(
+        &self,
+        after: u64,
+        metrics: &[MetricName],
+        limit: usize,
+    ) -> Result<Tail, StoreError> {
+        Ok(self.with(|state| state.tail(after, metrics, limit)))
+    }
+
+    async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+        finite::check_conclusions(&conclusions)?;
+        self.with(|state| state.conclude(conclusions));
+        Ok(())
+    }
+
+    async fn incidents(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<Incident>, StoreError> {
+        Ok(self.with(|state| state.incidents(cluster, window)))
+    }
+
+    async fn lost_time(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<LostTime>, StoreError> {
+        let lost = |state: &mut State| {
+            let lost = state.lost.values();
+            lost.filter(|lost| passes(cluster, Some(&lost.cluster)))
+                .filter(|lost| window.contains(lost.interval.from()))
+                .cloned()
+                .collect()
+        };
+        Ok(self.with(lost))
+    }
+
+    async fn coverage(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<Coverage>, StoreError> {
+        Ok(self.with(|state| state.coverage(cluster, window)))
+    }
+
+    async fn extent(
+        &self,
+        cluster: Option<&ClusterId>,
+    ) -> Result<Option<(Nanos, Nanos)>, StoreError> {
+        Ok(self.with(|state| {
+            let times = || state.of_cluster(cluster).map(|event| event.timestamp);
+            times().min().zip(times().max())
+        }))
+    }
+
+    fn committed(&self) -> watch::Receiver<u64> {
+        self.committed.subscribe()
+    }
+}
+
+impl State {
+    fn last_id(&self) -> u64 {
+        self.events.last().map_or(0, |stored| stored.id)
+    }
+
+    fn append(&mut self, batch: EventBatch) -> Appended {
+        if !self.keys.insert(batch.key) {
+            return Appended::Duplicate;
+        }
+        let events = batch.events.len();
+        for event in batch.events {
+            self.events.push(StoredEvent {
+                id: self.last_id() + 1,
+                received: batch.received,
+                event,
+            });
+        }
+        Appended::Stored { events }
+    }
+
+    fn page(&self, query: &EventQuery) -> Page {
+        let matching = self.events.iter().filter(|stored| matches(query, stored));
+        let mut events: Vec<_> = matching.collect();
+        events.sort_by_key(|stored| Reverse(place(stored)));
+        let more = events.len() > query.limit;
+        events.truncate(query.limit);
+        let last = events.last().filter(|_| more);
+        Page {
+            next: last.map(|stored| place(stored)),
+            events: events.into_iter().cloned().collect(),
+        }
+    }
+
+    fn tail(&self, after: u64, metrics: &[MetricName], limit: usize) -> Tail {
+        let matching = self
+            .events
+            .iter()
+            .filter(|stored| stored.id > after && metrics.contains(&stored.event.metric));
+        let events: Vec<_> = matching.take(limit).map(without_details).collect();
+        let until = if events.len() < limit {
+            self.last_id().max(after)
+        } else {
+            events.last().map_or(after, |last| last.id)
+        };
+        Tail { events, until }
+    }
+
+    fn conclude(&mut self, conclusions: Conclusions) {
+        for incident in conclusions.incidents {
+            self.incidents.insert(incident.id, incident);
+        }
+        for lost in conclusions.lost {
+            self.lost.insert(lost_key(&lost), lost);
+        }
+        self.policies.extend(conclusions.policies);
+    }
+
+    fn incidents(&self, cluster: Option<&ClusterId>, window: Window) -> Vec<Incident> {
+        let incidents = self.incidents.values();
+        let mut incidents: Vec<_> = incidents
+            .filter(|incident| passes(cluster, Some(&incident.cluster)))
+            .filter(|incident| was_open_in(incident, window))
+            .cloned()
+            .collect();
+        incidents.sort_by_key(|incident| (incident.first_seen, incident.id));
+        incidents
+    }
+
+    fn coverage(&self, cluster: Option<&ClusterId>, window: Window) -> Vec<Coverage> {
+        let mut reporting = Reporting::default();
+        let events = self.of_cluster(cluster);
+        for event in events.filter(|event| window.contains(event.timestamp)) {
+            reporting.add(Count {
+                origin: Arc::clone(&event.origin),
+                metric: event.metric.clone(),
+                first: event.timestamp,
+                last: event.timestamp,
+                events: 1,
+            });
+        }
+        reporting.into_rows()
+    }
+
+    fn of_cluster(&self, cluster: Option<&ClusterId>) -> impl Iterator<Item = &Event> {
+        let events = self.events.iter().map(|stored| &stored.event);
+        events.filter(move |event| passes(cluster, Some(&event.origin.cluster)))
+    }
+}
+
+fn place(stored: &StoredEvent) -> Cursor {
+    Cursor {
+        timestamp: stored.event.timestamp,
+        id: stored.id,
+    }
+}
+
+fn matches(query: &EventQuery, stored: &StoredEvent) -> bool {
+    let event = &stored.event;
+    let op = event.block.as_ref().and_then(|block| block.op.as_ref());
+    let rank = event.origin.rank.map(RankOf::rank);
+    query.window.contains(event.timestamp)
+        && query.cursor.is_none_or(|cursor| place(stored) < cursor)
+        && passes(query.cluster.as_ref(), Some(&event.origin.cluster))
+        && passes(query.node.as_ref(), Some(&event.origin.node))
+        && passes(query.rank.as_ref(), rank.as_ref())
+        && passes(query.op.as_ref(), op)
+        && passes(query.metric.as_ref(), Some(&event.metric))
+}
+
+fn passes<T: PartialEq>(wanted: Option<&T>, found: Option<&T>) -> bool {
+    wanted.is_none() || wanted == found
+}
+
+fn without_details(stored: &StoredEvent) -> StoredEvent {
+    StoredEvent {
+        event: Event {
+            attrs: Arc::from("{}"),
+            samples: Vec::new(),
+            ..stored.event.clone()
+        },
+        ..*stored
+    }
+}
+
+fn lost_key(lost: &LostTime) -> LostKey {
+    (
+        lost.interval.from(),
+        lost.interval.to(),
+        lost.incident,
+        lost.node.clone(),
+        lost.gpu_model.clone(),
+    )
+}
+
+fn was_open_in(incident: &Incident, window: Window) -> bool {
+    let ended = match incident.state {
+        IncidentState::Open => false,
+        IncidentState::Cleared => incident.last_seen < window.from(),
+    };
+    incident.first_seen < window.to() && !ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MemoryStore;
+    use crate::model::conclusion::Conclusions;
+    use crate::store::EventStore;
+    use crate::store::contract::sample::policy;
+
+    crate::store::contract::keeps_the_contract!((MemoryStore::new(), ()));
+
+    #[tokio::test]
+    async fn policies_are_kept_in_their_order() {
+        let store = MemoryStore::new();
+        for version in [2, 1] {
+            let conclusions = Conclusions {
+                policies: vec![policy(version)],
+                ..Conclusions::default()
+            };
+            store.conclude(conclusions).await.unwrap();
+        }
+        assert_eq!(store.policies(), [policy(2), policy(1)]);
+    }
+}

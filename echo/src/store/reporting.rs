@@ -1,0 +1,67 @@
+//! Folds counts of events into one row per rank. Both engines count in their own way and fold here.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use crate::ids::{ClusterId, JobId, MetricName, NodeId, Rank, RankOf};
+use crate::model::event::Origin;
+use crate::store::Coverage;
+use crate::units::Nanos;
+
+/// What identifies a row: an origin less what a rank may tell or leave out.
+type Reporter = (ClusterId, Option<JobId>, NodeId, Option<Rank>);
+
+/// Rows of coverage in the making.
+#[derive(Debug, Default)]
+pub(super) struct Reporting(BTreeMap<Reporter, Coverage>);
+
+/// Events of one origin and metric.
+#[derive(Debug, Clone)]
+pub(super) struct Count {
+    /// Who sent them.
+    pub(super) origin: Arc<Origin>,
+    /// Their metric.
+    pub(super) metric: MetricName,
+    /// First event time.
+    pub(super) first: Nanos,
+    /// Last event time.
+    pub(super) last: Nanos,
+    /// How many.
+    pub(super) events: u64,
+}
+
+impl Reporting {
+    /// Adds events of one origin and metric.
+    pub(super) fn add(&mut self, count: Count) {
+        let origin = &count.origin;
+        let reporter = (
+            origin.cluster.clone(),
+            origin.job.clone(),
+            origin.node.clone(),
+            origin.rank.map(RankOf::rank),
+        );
+        let row = match self.0.entry(reporter) {
+            Entry::Vacant(vacant) => vacant.insert(Coverage {
+                origin: Arc::clone(origin),
+                first: count.first,
+                last: count.last,
+                events: BTreeMap::new(),
+            }),
+            Entry::Occupied(occupied) => occupied.into_mut(),
+        };
+        // Two origins that were last seen at the same instant are told apart, so that the answer does not depend on
+        // the order of counting.
+        if (count.last, origin) > (row.last, &row.origin) {
+            row.origin = Arc::clone(origin);
+        }
+        row.first = row.first.min(count.first);
+        row.last = row.last.max(count.last);
+        *row.events.entry(count.metric).or_default() += count.events;
+    }
+
+    /// The rows, in order.
+    pub(super) fn into_rows(self) -> Vec<Coverage> {
+        self.0.into_values().collect()
+    }
+}
