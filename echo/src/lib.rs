@@ -25,3 +25,9 @@ pub mod store;
 
 // Layer 3: what is done with what is stored.
 pub mod feedback;
+
+// Layer 4: the way in.
+pub mod ingest;
+
+// Layer 5: the listeners.
+pub mod serve;
