@@ -20,6 +20,7 @@ pub mod model;
 
 // Layer 2: statistics and stores of plain data.
 pub mod analysis;
+pub mod rates;
 pub mod store;
 
 // Layer 3: what is done with what is stored.
