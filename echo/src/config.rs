@@ -72,7 +72,7 @@ pub enum Command {
 
 /// Flags of `serve`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = SERVE_HELP)]
+#[command(after_help = SERVE_HELP, args_override_self = true)]
 pub struct ServeArgs {
     /// Database file; made when it does not exist
     #[arg(long, value_name = "PATH", env = "FLEET_ECHO_DB")]
