@@ -150,8 +150,8 @@ impl FromStr for StartAt {
         if text == "now" {
             return Ok(Self::Now);
         }
-        let time = text.parse().map(Self::At);
-        time.map_err(|_| "give a time such as 2026-01-31T12:00:00Z, or now".to_owned())
+        let time = text.parse().ok().map(Self::At);
+        time.ok_or_else(|| "give a time such as 2026-01-31T12:00:00Z, or now".to_owned())
     }
 }
 
