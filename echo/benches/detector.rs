@@ -2,6 +2,12 @@
 //!
 //! Read the time per iteration as the time for one block of the whole cohort.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::suboptimal_flops,
+    reason = "made-up input, known to be right"
+)]
+
 use std::hint::black_box;
 use std::sync::Arc;
 

@@ -203,7 +203,7 @@ mod tests {
         let parsed = CommandLine::try_parse_from(words.into_iter().chain(flags.split_whitespace()));
         match parsed.unwrap().command {
             Command::Serve(args) => args,
-            other => panic!("{other:?}"),
+            other @ Command::Demo(_) => panic!("{other:?}"),
         }
     }
 
