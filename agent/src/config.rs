@@ -39,12 +39,7 @@ Exit codes: 0 sent, 64 wrong flags, 65 a file is damaged or no recording, 69 end
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct ReplayArgs {
     /// Recordings, replayed one after the other
-    #[arg(
-        required = true,
-        value_name = "FILE",
-        env = "FLEET_AGENT_FILES",
-        value_delimiter = ','
-    )]
+    #[arg(required = true, value_name = "FILE", env = "FLEET_AGENT_FILES")]
     pub files: Vec<PathBuf>,
 
     /// Where Echo takes OTLP over gRPC, or `none` to send nothing

@@ -346,3 +346,6 @@ fn instant_ns(observation: &Observation) -> Option<u64> {
         Observation::WaitBegan { .. } => None,
     }
 }
+
+#[cfg(test)]
+mod tests;
