@@ -25,6 +25,7 @@ pub mod store;
 
 // Layer 3: what is done with what is stored.
 pub mod feedback;
+pub mod tools;
 
 // Layer 4: the way in.
 pub mod ingest;
