@@ -117,7 +117,7 @@ fn print_course(out: &mut dyn Write, incident: &Value) -> io::Result<()> {
 }
 
 fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
-    let gpu_seconds = number(cost, "straggler_gpu_hours") * 3_600.0;
+    let gpu_seconds = number(cost, "lost_gpu_hours") * 3_600.0;
     let currency = cost.get("currency").and_then(Value::as_str).unwrap_or("");
     let money = |name: &str, digits: usize| {
         cost.get(name)
@@ -127,8 +127,8 @@ fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
     writeln!(
         out,
         "  cost     {gpu_seconds:.2} GPU-seconds lost, {} in the window; {} per hour at its rate",
-        money("total_cost", 6),
-        money("cost_per_hour", 2),
+        money("window_total", 6),
+        money("run_rate_per_hour", 2),
     )
 }
 

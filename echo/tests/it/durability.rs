@@ -15,10 +15,11 @@ fn history(echo: &Echo) -> Vec<Value> {
     let mut events = Vec::new();
     let mut cursor = Value::Null;
     loop {
-        let mut question = json!({ "cluster": CLUSTER, "window": "all", "limit": 1000 });
-        if !cursor.is_null() {
-            question["cursor"] = cursor;
-        }
+        let question = if cursor.is_null() {
+            json!({ "cluster": CLUSTER, "window": "all", "limit": 1000 })
+        } else {
+            json!({ "cluster": CLUSTER, "limit": 1000, "cursor": cursor })
+        };
         let (status, page) = echo.post("fleet.cluster.event_history", &question);
         if status == 404 {
             return events;
