@@ -2,11 +2,12 @@
 //!
 //! `assembly` lines up what the ranks of a cohort report about the same operations, `lag` compares them,
 //! `baseline` remembers what healthy looks like, `verdict` decides, `incident` and `cohort` give decisions a memory,
-//! and `detector` ties them together.
+//! `detector` ties them together, and `cost` adds up the GPU time that incidents cost.
 
 pub mod assembly;
 pub mod baseline;
 pub mod cohort;
+pub mod cost;
 pub mod detector;
 pub mod incident;
 pub mod lag;

@@ -20,7 +20,19 @@ pub mod model;
 
 // Layer 2: statistics and stores of plain data.
 pub mod analysis;
+pub mod rates;
 pub mod store;
 
 // Layer 3: what is done with what is stored.
 pub mod feedback;
+pub mod tools;
+
+// Layer 4: the way in.
+pub mod ingest;
+
+// Layer 5: the listeners.
+pub mod serve;
+
+// Layer 6: flags and logs.
+pub mod config;
+pub mod telemetry;

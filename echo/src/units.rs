@@ -94,6 +94,60 @@ impl Window {
     }
 }
 
+/// GPU time in whole microseconds: one GPU for one second is a million. Sums are exact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct GpuTime(i64);
+
+impl GpuTime {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// Microseconds in one hour.
+    pub const MICROS_PER_HOUR: i64 = 3_600_000_000;
+
+    /// Takes the time in microseconds.
+    pub const fn new(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// Rounds milliseconds to the microsecond; what is not a number is no time.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the conversion holds at the ends of the range and takes NaN for zero"
+    )]
+    pub fn from_millis(millis: f64) -> Self {
+        Self((millis * 1e3).round() as i64)
+    }
+
+    /// The time in microseconds.
+    pub const fn micros(self) -> i64 {
+        self.0
+    }
+
+    /// The time in hours.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "2^53 microseconds are 285 GPU-years, and the sums before were exact"
+    )]
+    pub fn hours(self) -> f64 {
+        self.0 as f64 / Self::MICROS_PER_HOUR as f64
+    }
+}
+
+impl std::ops::Add for GpuTime {
+    type Output = Self;
+
+    fn add(self, rhs: Self) -> Self {
+        Self(self.0.saturating_add(rhs.0))
+    }
+}
+
+impl std::iter::Sum for GpuTime {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::ZERO, |sum, time| sum + time)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Nanos, Window};

@@ -1,0 +1,197 @@
+//! One request's way from its bytes to the acknowledgement, whatever transport it came on.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+
+use super::admit::{Admission, AdmissionConfig, AdmitError, Arriving};
+use super::batch_key::{BatchKeyError, of_content};
+use super::counters::IngestStats;
+use super::decode::reject::Rejections;
+use super::decode::unfold::unfolded_bytes;
+use super::decode::{Decoded, Malformed, decode_body};
+use crate::clock::Clock;
+use crate::error::{Code, Coded};
+use crate::feedback::table::{ClusterPolicy, PolicyTable};
+use crate::model::event::{BatchKey, EventBatch};
+use crate::store::{Appended, EventStore};
+use crate::units::Nanos;
+
+/// Longest body that is decoded on the spot, in bytes: longer ones would hold up the other requests of the thread.
+const MAX_INLINE_BYTES: usize = 64 * 1024;
+
+/// Settings of the ingest path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IngestConfig {
+    /// What may be in flight.
+    pub admission: AdmissionConfig,
+    /// Largest request after decompression, in bytes.
+    pub max_message_bytes: usize,
+}
+
+impl Default for IngestConfig {
+    fn default() -> Self {
+        Self {
+            admission: AdmissionConfig::default(),
+            max_message_bytes: 16 * 1024 * 1024,
+        }
+    }
+}
+
+/// Why a request as a whole is answered with an error.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// The transport or the body cannot be understood.
+    #[error("cannot read the request: {0}")]
+    Unreadable(String),
+    /// The body is no OTLP request.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// The metadata number the batch in a way that cannot be understood.
+    #[error(transparent)]
+    BatchKey(#[from] BatchKeyError),
+    /// The message is larger than the service takes.
+    #[error("the request is larger than {limit} bytes; send smaller requests")]
+    TooLarge {
+        /// The largest message, after decompression.
+        limit: usize,
+    },
+    /// There is no room for it, or it could not be stored.
+    #[error(transparent)]
+    Admit(#[from] AdmitError),
+    /// The decoder did not come back.
+    #[error("decoding was aborted")]
+    Aborted,
+}
+
+impl Coded for IngestError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Unreadable(_) | Self::Malformed(_) => Code::Invalid,
+            Self::BatchKey(error) => error.code(),
+            Self::TooLarge { .. } => Code::TooLarge,
+            Self::Admit(error) => error.code(),
+            Self::Aborted => Code::Internal,
+        }
+    }
+}
+
+/// What the sender of a request that was taken gets to know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Accepted {
+    /// The points that were not stored. All others are, durably.
+    pub rejections: Rejections,
+    /// The policy of the first cluster named in the request.
+    pub policy: Option<ClusterPolicy>,
+}
+
+/// The ingest path. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Ingest(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    max_message_bytes: usize,
+    admission: Admission,
+    store: Arc<dyn EventStore>,
+    clock: Arc<dyn Clock>,
+    policies: watch::Receiver<Arc<PolicyTable>>,
+    stats: Arc<IngestStats>,
+}
+
+impl Ingest {
+    /// Puts the path together.
+    pub fn new(
+        config: IngestConfig,
+        store: Arc<dyn EventStore>,
+        clock: Arc<dyn Clock>,
+        policies: watch::Receiver<Arc<PolicyTable>>,
+    ) -> Self {
+        Self(Arc::new(Parts {
+            max_message_bytes: config.max_message_bytes,
+            admission: Admission::new(config.admission),
+            store,
+            clock,
+            policies,
+            stats: Arc::default(),
+        }))
+    }
+
+    /// Largest request after decompression, in bytes.
+    pub fn max_message_bytes(&self) -> usize {
+        self.0.max_message_bytes
+    }
+
+    /// What the path has done since the start.
+    pub fn stats(&self) -> &Arc<IngestStats> {
+        &self.0.stats
+    }
+
+    /// Follows a body that arrives piece by piece.
+    pub fn arriving(&self) -> Arriving {
+        self.0.admission.arriving()
+    }
+
+    /// Stores the points of a metrics request and returns once they are durable. Without a key the batch is known
+    /// by its content.
+    pub async fn accept_metrics(
+        &self,
+        body: Bytes,
+        key: Option<BatchKey>,
+    ) -> Result<Accepted, IngestError> {
+        let Parts {
+            admission, stats, ..
+        } = &*self.0;
+        stats.saw_bytes(body.len());
+        let _bytes = admission.bytes(body.len())?;
+        let received = self.0.clock.now();
+        let (decoded, key) = self.read(body, key, received).await?;
+        let _points = admission.points(decoded.weight())?;
+        let policy = self.policy(&decoded);
+        if !decoded.events.is_empty() {
+            let batch = EventBatch {
+                key,
+                received,
+                events: decoded.events,
+            };
+            match admission.append(&*self.0.store, batch).await? {
+                Appended::Stored { events } => stats.saw_stored(events),
+                Appended::Duplicate => stats.saw_duplicate(),
+            }
+        }
+        stats.saw_rejections(&decoded.rejections);
+        Ok(Accepted {
+            rejections: decoded.rejections,
+            policy,
+        })
+    }
+
+    async fn read(
+        &self,
+        body: Bytes,
+        key: Option<BatchKey>,
+        received: Nanos,
+    ) -> Result<(Decoded, BatchKey), IngestError> {
+        let read = move |body: Bytes| {
+            let key = key.unwrap_or_else(|| of_content(&body));
+            decode_body(body, received).map(|decoded| (decoded, key))
+        };
+        if body.len() <= MAX_INLINE_BYTES {
+            return Ok(read(body)?);
+        }
+        let parts = Arc::clone(&self.0);
+        let aside = spawn_blocking(move || {
+            let _memory = parts.admission.unfolded(unfolded_bytes(&body))?;
+            Ok(read(body)?)
+        });
+        aside.await.map_err(|_panicked| IngestError::Aborted)?
+    }
+
+    fn policy(&self, decoded: &Decoded) -> Option<ClusterPolicy> {
+        let cluster = &decoded.events.first()?.origin.cluster;
+        let table = Arc::clone(&self.0.policies.borrow());
+        table.of(cluster).cloned()
+    }
+}

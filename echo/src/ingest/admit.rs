@@ -1,0 +1,244 @@
+//! How much may be in flight at once, and how long storing may take.
+//!
+//! Bounds count bytes and points, never requests: a request can hold one point or a hundred thousand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+
+use crate::error::{Code, Coded};
+use crate::model::event::EventBatch;
+use crate::store::{Appended, EventStore, StoreError};
+
+/// Bounds of what is in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdmissionConfig {
+    /// Most points (sampled operations count as points) between decoding and acknowledgement.
+    pub max_points: u32,
+    /// Most bytes of request bodies between arrival and acknowledgement.
+    pub max_bytes: u32,
+    /// Most memory that bodies may take while they are decoded, bytes.
+    pub max_unfolded_bytes: u32,
+    /// Longest wait for the store to make a batch durable.
+    pub append_deadline: Duration,
+}
+
+impl Default for AdmissionConfig {
+    fn default() -> Self {
+        Self {
+            max_points: 200_000,
+            max_bytes: 64 * 1024 * 1024,
+            max_unfolded_bytes: 512 * 1024 * 1024,
+            append_deadline: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why a request cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AdmitError {
+    /// Others take up the room at the moment.
+    #[error("too many {what} in flight at the moment, try again")]
+    Busy {
+        /// What there is too much of.
+        what: &'static str,
+    },
+    /// The request does not fit even when it is alone.
+    #[error("{amount} {what} in one request, at most {limit} are taken; send smaller requests")]
+    TooLarge {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much there is.
+        amount: usize,
+        /// How much could be taken.
+        limit: u32,
+    },
+    /// The store took too long; the batch may or may not be stored, and is stored once when sent again.
+    #[error("the batch was not durable after {} ms, send it again", .after.as_millis())]
+    Deadline {
+        /// The deadline.
+        after: Duration,
+    },
+    /// The store refused or failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Coded for AdmitError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Busy { .. } => Code::Busy,
+            Self::TooLarge { .. } => Code::TooLarge,
+            Self::Deadline { .. } => Code::Timeout,
+            Self::Store(error) => error.code(),
+        }
+    }
+}
+
+/// Counts what is in flight.
+#[derive(Debug)]
+pub struct Admission {
+    config: AdmissionConfig,
+    bytes: Arc<Semaphore>,
+    points: Semaphore,
+    unfolded: Semaphore,
+}
+
+/// The room that a body takes up while it arrives.
+#[derive(Debug)]
+pub struct Arriving {
+    room: Arc<Semaphore>,
+    limit: u32,
+    held: Option<OwnedSemaphorePermit>,
+}
+
+impl Admission {
+    /// Nothing in flight yet.
+    pub fn new(config: AdmissionConfig) -> Self {
+        let room = |amount: u32| Semaphore::new(usize::try_from(amount).unwrap_or(usize::MAX));
+        Self {
+            config,
+            bytes: Arc::new(room(config.max_bytes)),
+            points: room(config.max_points),
+            unfolded: room(config.max_unfolded_bytes),
+        }
+    }
+
+    /// Follows a body that arrives piece by piece.
+    pub fn arriving(&self) -> Arriving {
+        Arriving {
+            room: Arc::clone(&self.bytes),
+            limit: self.config.max_bytes,
+            held: None,
+        }
+    }
+
+    /// Takes up room for the body of a request until the permit is dropped.
+    pub fn bytes(&self, bytes: usize) -> Result<SemaphorePermit<'_>, AdmitError> {
+        enter(&self.bytes, "bytes", bytes, self.config.max_bytes)
+    }
+
+    /// Takes up room for the decoded points of a request until the permit is dropped.
+    pub fn points(&self, points: usize) -> Result<SemaphorePermit<'_>, AdmitError> {
+        enter(&self.points, "points", points, self.config.max_points)
+    }
+
+    /// Takes up memory for decoding until the permit is dropped.
+    pub fn unfolded(&self, bytes: usize) -> Result<SemaphorePermit<'_>, AdmitError> {
+        let limit = self.config.max_unfolded_bytes;
+        enter(&self.unfolded, "bytes once decoded", bytes, limit)
+    }
+
+    /// Stores the batch, or gives up at the deadline.
+    pub async fn append(
+        &self,
+        store: &dyn EventStore,
+        batch: EventBatch,
+    ) -> Result<Appended, AdmitError> {
+        let after = self.config.append_deadline;
+        match tokio::time::timeout(after, store.append(batch)).await {
+            Ok(appended) => Ok(appended?),
+            Err(_elapsed) => Err(AdmitError::Deadline { after }),
+        }
+    }
+}
+
+impl Arriving {
+    /// Takes up room for another piece; all of it is given back when this is dropped.
+    pub fn add(&mut self, bytes: usize) -> Result<(), AdmitError> {
+        let what = "bytes";
+        let permits = permits(what, bytes, self.limit)?;
+        let piece = Arc::clone(&self.room)
+            .try_acquire_many_owned(permits)
+            .map_err(|_full| AdmitError::Busy { what })?;
+        self.held = Some(match self.held.take() {
+            Some(mut held) => {
+                held.merge(piece);
+                held
+            }
+            None => piece,
+        });
+        Ok(())
+    }
+}
+
+fn enter<'s>(
+    room: &'s Semaphore,
+    what: &'static str,
+    amount: usize,
+    limit: u32,
+) -> Result<SemaphorePermit<'s>, AdmitError> {
+    let permits = permits(what, amount, limit)?;
+    room.try_acquire_many(permits)
+        .map_err(|_full| AdmitError::Busy { what })
+}
+
+fn permits(what: &'static str, amount: usize, limit: u32) -> Result<u32, AdmitError> {
+    let permits = u32::try_from(amount).ok();
+    permits
+        .filter(|permits| *permits <= limit)
+        .ok_or(AdmitError::TooLarge {
+            what,
+            amount,
+            limit,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Admission, AdmissionConfig, AdmitError};
+
+    fn admission() -> Admission {
+        Admission::new(AdmissionConfig {
+            max_points: 10,
+            max_bytes: 100,
+            ..AdmissionConfig::default()
+        })
+    }
+
+    #[test]
+    fn room_is_given_back_when_a_request_ends() {
+        let admission = admission();
+        let first = admission.points(8).unwrap();
+        assert!(matches!(
+            admission.points(3),
+            Err(AdmitError::Busy { what: "points" })
+        ));
+        drop(first);
+        assert!(admission.points(10).is_ok());
+    }
+
+    #[test]
+    fn what_can_never_fit_is_not_called_busy() {
+        let refused = admission().bytes(101).unwrap_err();
+        assert!(matches!(
+            refused,
+            AdmitError::TooLarge {
+                what: "bytes",
+                amount: 101,
+                limit: 100
+            }
+        ));
+    }
+
+    #[test]
+    fn a_body_takes_up_room_while_it_arrives() {
+        let admission = admission();
+        let mut arriving = admission.arriving();
+        arriving.add(60).unwrap();
+        arriving.add(30).unwrap();
+        let full = arriving.add(11);
+        assert!(matches!(full, Err(AdmitError::Busy { what: "bytes" })));
+        assert!(admission.bytes(11).is_err());
+        drop(arriving);
+        assert!(admission.bytes(100).is_ok());
+    }
+
+    #[test]
+    fn bytes_and_points_do_not_share_their_room() {
+        let admission = admission();
+        let _bytes = admission.bytes(100).unwrap();
+        assert!(admission.points(10).is_ok());
+    }
+}

@@ -1,0 +1,101 @@
+//! What the ingest path has done since the start, for whoever reports it.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::decode::reject::{RejectReason, Rejections};
+use crate::error::Code;
+
+/// Counters of the ingest path. They only grow.
+#[derive(Debug, Default)]
+pub struct IngestStats {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    accepted: AtomicU64,
+    duplicates: AtomicU64,
+    rejected: [AtomicU64; RejectReason::ALL.len()],
+    failed: [AtomicU64; Code::ALL.len()],
+}
+
+impl IngestStats {
+    /// Requests that arrived, whatever became of them.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    /// Bytes of request bodies after decompression.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Points that are stored.
+    pub fn points_accepted(&self) -> u64 {
+        self.accepted.load(Relaxed)
+    }
+
+    /// Batches that had been stored before.
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates.load(Relaxed)
+    }
+
+    /// Points turned away for this reason.
+    pub fn rejected(&self, reason: RejectReason) -> u64 {
+        let place = reason as usize;
+        self.rejected.get(place).map_or(0, |n| n.load(Relaxed))
+    }
+
+    /// Requests that were answered with an error of this kind.
+    pub fn failed(&self, code: Code) -> u64 {
+        let place = code as usize;
+        self.failed.get(place).map_or(0, |n| n.load(Relaxed))
+    }
+
+    /// Counts a request and returns its number since the start.
+    pub(super) fn saw_request(&self) -> u64 {
+        self.requests.fetch_add(1, Relaxed) + 1
+    }
+
+    pub(super) fn saw_bytes(&self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn saw_stored(&self, points: usize) {
+        let points = u64::try_from(points).unwrap_or(u64::MAX);
+        self.accepted.fetch_add(points, Relaxed);
+    }
+
+    pub(super) fn saw_duplicate(&self) {
+        self.duplicates.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn saw_rejections(&self, rejections: &Rejections) {
+        for (reason, count) in rejections.iter() {
+            if let Some(counter) = self.rejected.get(reason as usize) {
+                counter.fetch_add(count, Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn saw_failure(&self, code: Code) {
+        if let Some(counter) = self.failed.get(code as usize) {
+            counter.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::IngestStats;
+    use crate::error::Code;
+
+    #[test]
+    fn failures_are_counted_by_kind() {
+        let stats = IngestStats::default();
+        for code in Code::ALL {
+            stats.saw_failure(code);
+        }
+        stats.saw_failure(Code::Busy);
+        assert_eq!(stats.failed(Code::Busy), 2);
+        assert_eq!(stats.failed(Code::Internal), 1);
+    }
+}

@@ -1,0 +1,81 @@
+//! Which collectives a point covers.
+
+use super::attributes::{Column, Picked, number, sequence, text};
+use super::names::Names;
+use super::reject::RejectReason;
+use crate::ids::{CommId, Op, RoleId};
+use crate::model::event::{Anchor, Block, SeqRange};
+
+/// Takes the block out of the attributes; nothing, and nothing taken, when they name no communicator.
+pub(super) fn block<'a>(
+    picked: &mut Picked<'_, 'a>,
+    names: &mut Names<'a>,
+) -> Result<Option<Block>, RejectReason> {
+    let Some(comm) = picked.take(Column::Comm) else {
+        return Ok(None);
+    };
+    Ok(Some(Block {
+        comm: text(comm)
+            .and_then(|text| text.parse::<CommId>().ok())
+            .ok_or(RejectReason::InvalidComm)?,
+        op: op(picked, names)?,
+        seqs: seqs(picked)?,
+        role: role(picked)?,
+        iterations: iterations(picked)?,
+        anchor: anchor(picked)?,
+    }))
+}
+
+fn op<'a>(picked: &mut Picked<'_, 'a>, names: &mut Names<'a>) -> Result<Option<Op>, RejectReason> {
+    let Some(value) = picked.take(Column::Op) else {
+        return Ok(None);
+    };
+    let op = text(value).and_then(|text| names.op(text));
+    op.ok_or(RejectReason::InvalidName).map(Some)
+}
+
+fn seqs(picked: &mut Picked<'_, '_>) -> Result<Option<SeqRange>, RejectReason> {
+    match (picked.take(Column::SeqFirst), picked.take(Column::SeqLast)) {
+        (None, None) => Ok(None),
+        (Some(first), Some(last)) => SeqRange::new(sequence(first)?, sequence(last)?)
+            .ok_or(RejectReason::InvalidSequence)
+            .map(Some),
+        _ => Err(RejectReason::InvalidSequence),
+    }
+}
+
+fn role(picked: &mut Picked<'_, '_>) -> Result<Option<RoleId>, RejectReason> {
+    let Some(value) = picked.take(Column::Role) else {
+        return Ok(None);
+    };
+    let role = text(value).and_then(|text| text.parse().ok());
+    role.ok_or(RejectReason::InvalidRole).map(Some)
+}
+
+fn iterations(picked: &mut Picked<'_, '_>) -> Result<Option<f64>, RejectReason> {
+    let Some(value) = picked.take(Column::Iterations) else {
+        return Ok(None);
+    };
+    let iterations = number(value).ok_or(RejectReason::InvalidIterations)??;
+    if iterations <= 0.0 {
+        return Err(RejectReason::InvalidIterations);
+    }
+    Ok(Some(iterations))
+}
+
+/// An anchor needs both its halves; one alone stays among the attributes.
+fn anchor(picked: &mut Picked<'_, '_>) -> Result<Option<Anchor>, RejectReason> {
+    if !(picked.has(Column::AnchorSeq) && picked.has(Column::AnchorOffset)) {
+        return Ok(None);
+    }
+    let (Some(seq), Some(offset)) = (
+        picked.take(Column::AnchorSeq),
+        picked.take(Column::AnchorOffset),
+    ) else {
+        return Ok(None);
+    };
+    Ok(Some(Anchor {
+        seq: sequence(seq)?,
+        offset_ms: number(offset).ok_or(RejectReason::NotFinite)??,
+    }))
+}

@@ -1,0 +1,164 @@
+//! Why a data point is turned away, and how many were.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Declares the reasons once: variant, name on the wire, and the sentence that the sender reads.
+macro_rules! reasons {
+    ($($variant:ident, $name:literal, $sentence:literal;)+) => {
+        /// Why a data point is not stored. Closed: every rejection of the ingest path is one of these.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(clippy::doc_markdown, reason = "the sentences are plain text for senders too")]
+        pub enum RejectReason {
+            $(#[doc = $sentence] $variant,)+
+        }
+
+        impl RejectReason {
+            /// All reasons, in the order in which they are reported.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// The name that answers and counters carry.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+
+            /// What is wrong, for the person who set up the sender.
+            pub const fn sentence(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $sentence,)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    MissingCluster, "missing_cluster", "no fleet.cluster.id, ingero.cluster.id or k8s.cluster.name";
+    MissingNode, "missing_node", "no fleet.node.id, ingero.node.id, k8s.node.name or host.name";
+    InvalidName, "invalid_name", "a name is no text, is longer than 256 bytes or holds a control character";
+    RankOutsideWorld, "rank_outside_world", "the rank is not a whole number from 0 to below the world size";
+    EmptyMetricName, "empty_metric_name", "the metric has no name";
+    UnsupportedKind, "unsupported_kind", "the metric is no gauge, sum, histogram, exponential histogram or summary";
+    NoValue, "no_value", "the point or one of its exemplars carries no value";
+    NotFinite, "not_finite", "a value is NaN or infinite";
+    NegativeDuration, "negative_duration", "a duration is below zero";
+    HistogramWithoutSum, "histogram_without_sum", "the histogram has samples and no sum";
+    InconsistentHistogram, "inconsistent_histogram", "count, sum, min and max of the distribution contradict each other";
+    ImplausibleTime, "implausible_time", "a time is missing, before 2020 or from 2100 on, or the start lies after the end";
+    TimeInFuture, "time_in_future", "the time lies more than one day ahead of the clock of the collector";
+    InvalidComm, "invalid_comm", "nccl.comm_id_hash is not a text of up to 16 hexadecimal digits";
+    InvalidSequence, "invalid_sequence", "a sequence number is negative or no whole number, or the range has no end or is empty";
+    InvalidRole, "invalid_role", "fleet.role is not a text of up to 16 hexadecimal digits";
+    InvalidIterations, "invalid_iterations", "fleet.iterations is not a number above zero";
+    AttributesTooLarge, "attributes_too_large", "the attributes are larger than 16 KiB for one point or 32 MiB for one request";
+}
+
+impl fmt::Display for RejectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How many points a request had and how many of them were turned away, by reason. Prints as the message that
+/// the sender gets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rejections {
+    points: u64,
+    counts: BTreeMap<RejectReason, u64>,
+}
+
+impl Rejections {
+    /// Number of points in the request, accepted or not.
+    pub const fn points(&self) -> u64 {
+        self.points
+    }
+
+    /// Number of points turned away.
+    pub fn total(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// Number of points turned away for this reason.
+    pub fn count(&self, reason: RejectReason) -> u64 {
+        self.counts.get(&reason).copied().unwrap_or_default()
+    }
+
+    /// The reasons that occurred, with their numbers of points.
+    pub fn iter(&self) -> impl Iterator<Item = (RejectReason, u64)> {
+        self.counts.iter().map(|(&reason, &count)| (reason, count))
+    }
+
+    pub(super) fn saw_point(&mut self) {
+        self.points += 1;
+    }
+
+    pub(super) fn reject(&mut self, reason: RejectReason) {
+        *self.counts.entry(reason).or_default() += 1;
+    }
+}
+
+impl fmt::Display for Rejections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rejected {} of {} points", self.total(), self.points)?;
+        for (place, (reason, count)) in self.iter().enumerate() {
+            let separator = if place == 0 { ":" } else { "," };
+            write!(
+                f,
+                "{separator} {count} {} ({})",
+                reason.name(),
+                reason.sentence()
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use fleet_proto::attribute;
+
+    use super::{RejectReason, Rejections};
+
+    #[test]
+    fn the_message_counts_points_by_reason() {
+        let mut rejections = Rejections::default();
+        for _ in 0..10 {
+            rejections.saw_point();
+        }
+        rejections.reject(RejectReason::NotFinite);
+        rejections.reject(RejectReason::MissingCluster);
+        rejections.reject(RejectReason::MissingCluster);
+        assert_eq!(
+            rejections.to_string(),
+            "rejected 3 of 10 points: \
+             2 missing_cluster (no fleet.cluster.id, ingero.cluster.id or k8s.cluster.name), \
+             1 not_finite (a value is NaN or infinite)"
+        );
+    }
+
+    #[test]
+    fn names_of_reasons_are_distinct_snake_case() {
+        let names: BTreeSet<_> = RejectReason::ALL.iter().map(|r| r.name()).collect();
+        assert_eq!(names.len(), RejectReason::ALL.len());
+        for name in names {
+            assert!(
+                name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_missing_identity_is_explained_by_every_name_it_could_have() {
+        for name in attribute::CLUSTER_ID {
+            assert!(RejectReason::MissingCluster.sentence().contains(name));
+        }
+        for name in attribute::NODE_ID {
+            assert!(RejectReason::MissingNode.sentence().contains(name));
+        }
+    }
+}

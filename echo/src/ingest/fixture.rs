@@ -1,0 +1,130 @@
+//! Requests for tests: small, valid, and easy to spoil.
+
+use fleet_proto::{attribute, metric};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint,
+    ResourceMetrics, ScopeMetrics, metric::Data, number_data_point,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+
+use crate::units::Nanos;
+
+pub(super) mod store;
+
+/// When the requests arrive.
+pub(super) const RECEIVED: Nanos = Nanos::new(1_763_700_000_000_000_000);
+
+/// When the points end, a second earlier.
+pub(super) const END: u64 = 1_763_699_999_000_000_000;
+
+/// When the points begin.
+pub(super) const START: u64 = END - 2_000_000_000;
+
+pub(super) fn text(key: &str, value: &str) -> KeyValue {
+    attribute(key, Value::StringValue(value.to_owned()))
+}
+
+pub(super) fn int(key: &str, value: i64) -> KeyValue {
+    attribute(key, Value::IntValue(value))
+}
+
+pub(super) fn double(key: &str, value: f64) -> KeyValue {
+    attribute(key, Value::DoubleValue(value))
+}
+
+pub(super) fn attribute(key: &str, value: Value) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
+}
+
+/// The resource of rank 2 of 4.
+pub(super) fn rank_2() -> Vec<KeyValue> {
+    vec![
+        text("fleet.cluster.id", "prod"),
+        text("fleet.node.id", "node-0"),
+        int("fleet.rank", 2),
+        int("fleet.world_size", 4),
+        text("service.name", "trainer"),
+    ]
+}
+
+/// A gauge point.
+pub(super) fn gauge(value: f64) -> NumberDataPoint {
+    NumberDataPoint {
+        time_unix_nano: END,
+        value: Some(number_data_point::Value::AsDouble(value)),
+        ..NumberDataPoint::default()
+    }
+}
+
+/// A block of 32 waits.
+pub(super) fn wait() -> HistogramDataPoint {
+    HistogramDataPoint {
+        start_time_unix_nano: START,
+        time_unix_nano: END,
+        count: 32,
+        sum: Some(64.0),
+        min: Some(0.5),
+        max: Some(9.0),
+        attributes: vec![
+            text(attribute::COMM_ID, "36210ed1bd447fe0"),
+            text(attribute::OP, "AllReduce"),
+            int(attribute::SEQ_FIRST, 32),
+            int(attribute::SEQ_LAST, 63),
+            text(attribute::SOURCE, attribute::SOURCE_HOST),
+        ],
+        ..HistogramDataPoint::default()
+    }
+}
+
+/// A metric of waits.
+pub(super) fn waits(data_points: Vec<HistogramDataPoint>) -> Metric {
+    metric(
+        metric::WAIT,
+        "ms",
+        Data::Histogram(Histogram {
+            data_points,
+            aggregation_temporality: AggregationTemporality::Delta as i32,
+        }),
+    )
+}
+
+/// A metric of gauge points.
+pub(super) fn gauges(name: &str, unit: &str, data_points: Vec<NumberDataPoint>) -> Metric {
+    metric(name, unit, Data::Gauge(Gauge { data_points }))
+}
+
+pub(super) fn metric(name: &str, unit: &str, data: Data) -> Metric {
+    Metric {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        data: Some(data),
+        ..Metric::default()
+    }
+}
+
+/// A request with one resource.
+pub(super) fn request(
+    resource: Vec<KeyValue>,
+    metrics: Vec<Metric>,
+) -> ExportMetricsServiceRequest {
+    ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics {
+            resource: Some(Resource {
+                attributes: resource,
+                ..Resource::default()
+            }),
+            scope_metrics: vec![ScopeMetrics {
+                metrics,
+                ..ScopeMetrics::default()
+            }],
+            ..ResourceMetrics::default()
+        }],
+    }
+}

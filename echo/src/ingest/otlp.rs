@@ -1,0 +1,206 @@
+//! The OTLP metrics service on gRPC.
+//!
+//! Bodies are taken as bytes and decoded by `decode`, not by the transport: so a body that is no OTLP request, or
+//! too large, gets a status that tells the sender not to repeat it. (The transport would answer `INTERNAL` and
+//! `OUT_OF_RANGE`; OTLP clients send the latter again.)
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::{Buf, BufMut, Bytes};
+use fleet_proto::metadata;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::SERVICE_NAME;
+use tokio_stream::StreamExt;
+use tonic::body::Body;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::{BoxFuture, CompressionEncoding, Context, Poll, Service, http};
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::{Request, Response, Status};
+
+use super::accept::{Ingest, IngestError};
+use super::batch_key::numbered;
+use super::respond;
+use crate::error::{Code, Coded, chain};
+
+#[cfg(test)]
+mod tests;
+
+/// Path of the one method.
+const EXPORT: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+
+/// Serves `MetricsService/Export`. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct MetricsService {
+    ingest: Ingest,
+}
+
+impl MetricsService {
+    /// The service in front of an ingest path.
+    pub const fn new(ingest: Ingest) -> Self {
+        Self { ingest }
+    }
+
+    async fn export(self, request: http::Request<Body>) -> http::Response<Body> {
+        let number = self.ingest.stats().saw_request();
+        let request = request.map(|body| self.metered(body, number));
+        let reached = Arc::new(AtomicBool::new(false));
+        let method = Export {
+            ingest: self.ingest.clone(),
+            number,
+            reached: Arc::clone(&reached),
+        };
+        let response = Grpc::new(BytesCodec)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(self.ingest.max_message_bytes())
+            .unary(method, request)
+            .await;
+        if reached.load(Ordering::Relaxed) {
+            return response;
+        }
+        match Status::from_header_map(response.headers()) {
+            Some(status) => self.refusal(&status, number).unwrap_or(response),
+            None => response,
+        }
+    }
+
+    /// The body, cut off when there is no room for more of it: what arrives takes up memory before it is a message.
+    fn metered(&self, body: Body, number: u64) -> Body {
+        let ingest = self.ingest.clone();
+        let mut arriving = ingest.arriving();
+        let pieces = axum::body::Body::new(body).into_data_stream();
+        let pieces = pieces.map(move |piece| {
+            let piece = piece.map_err(|error| Status::from_error(error.into_inner()))?;
+            match arriving.add(piece.len()) {
+                Ok(()) => Ok(piece),
+                Err(error) => Err(failed(&ingest, &error.into(), number)),
+            }
+        });
+        Body::new(axum::body::Body::from_stream(pieces))
+    }
+
+    /// The answer to a message that the transport could not read.
+    fn refusal(&self, status: &Status, number: u64) -> Option<http::Response<Body>> {
+        let error = match status.code() {
+            tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => IngestError::TooLarge {
+                limit: self.ingest.max_message_bytes(),
+            },
+            tonic::Code::Internal => IngestError::Unreadable(status.message().to_owned()),
+            _ => return None,
+        };
+        Some(failed(&self.ingest, &error, number).into_http())
+    }
+}
+
+/// Counts the error, logs it if it is a defect, and says it to the sender.
+fn failed(ingest: &Ingest, error: &IngestError, number: u64) -> Status {
+    let code = error.code();
+    ingest.stats().saw_failure(code);
+    if code == Code::Internal {
+        tracing::error!(
+            request.number = number,
+            error = chain(error),
+            "could not store a request"
+        );
+    }
+    respond::status(error, number)
+}
+
+impl NamedService for MetricsService {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+impl Service<http::Request<Body>> for MetricsService {
+    type Response = http::Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = BoxFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, req: http::Request<Body>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move {
+            if req.uri().path() != EXPORT {
+                return Ok(respond::no_such_method().into_http());
+            }
+            Ok(service.export(req).await)
+        })
+    }
+}
+
+/// One call of the method.
+struct Export {
+    ingest: Ingest,
+    number: u64,
+    /// Set once the transport has read the message: errors before that are the transport's.
+    reached: Arc<AtomicBool>,
+}
+
+impl UnaryService<Bytes> for Export {
+    type Response = Bytes;
+    type Future = BoxFuture<Response<Bytes>, Status>;
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        self.reached.store(true, Ordering::Relaxed);
+        let ingest = self.ingest.clone();
+        let number = self.number;
+        Box::pin(async move {
+            match handle(&ingest, request).await {
+                Ok(response) => Ok(response),
+                Err(error) => Err(failed(&ingest, &error, number)),
+            }
+        })
+    }
+}
+
+async fn handle(ingest: &Ingest, request: Request<Bytes>) -> Result<Response<Bytes>, IngestError> {
+    let header = |name| {
+        let value = request.metadata().get(name);
+        value.map(tonic::metadata::MetadataValue::as_encoded_bytes)
+    };
+    let key = numbered(
+        header(metadata::AGENT_INSTANCE),
+        header(metadata::BATCH_NUMBER),
+    )?;
+    let accepted = ingest.accept_metrics(request.into_inner(), key).await?;
+    Ok(respond::metrics(&accepted))
+}
+
+/// Passes messages on as they are.
+#[derive(Debug, Clone, Copy)]
+struct BytesCodec;
+
+impl Codec for BytesCodec {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for BytesCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        dst.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for BytesCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(src.copy_to_bytes(src.remaining())))
+    }
+}

@@ -1,0 +1,251 @@
+//! What a GPU-hour costs: the operator's table.
+//!
+//! A rate names the GPUs that it is for by node, cluster and model, all optional but not all absent. The most
+//! specific rate in force decides: one that names the node before one that names the cluster before one that names
+//! only the model. A GPU that no rate matches has no price; nothing here ever takes it for free.
+//!
+//! Provider, region, class and source describe a rate and do not select it: events do not carry them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use rust_decimal::Decimal;
+
+use crate::error::{Code, Coded};
+use crate::ids::{ClusterId, NodeId};
+use crate::units::{GpuTime, Nanos, Window};
+
+mod file;
+
+/// Decimal places of money: a millionth of the currency's unit.
+pub const MONEY_PLACES: u32 = 6;
+
+/// The operator's price table.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rates {
+    rates: Vec<Rate>,
+    aliases: BTreeMap<ModelName, ModelName>,
+}
+
+/// The price of one GPU for one hour, and the GPUs that it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rate {
+    /// Node that it is for; all when absent.
+    pub node: Option<NodeId>,
+    /// Cluster that it is for; all when absent.
+    pub cluster: Option<ClusterId>,
+    /// Model that it is for; all when absent.
+    pub gpu_model: Option<ModelName>,
+    /// How the GPUs are paid for.
+    pub class: RateClass,
+    /// Price of one GPU for one hour, in `currency`.
+    pub per_gpu_hour: Decimal,
+    /// Currency of the price.
+    pub currency: Currency,
+    /// First instant in force.
+    pub from: Nanos,
+    /// First instant no longer in force, if there is one.
+    pub to: Option<Nanos>,
+    /// Who sells the GPUs, for people.
+    pub provider: Option<String>,
+    /// Where they stand, for people.
+    pub region: Option<String>,
+    /// Where the price was found, for people.
+    pub source: Option<String>,
+}
+
+/// A GPU model in the one spelling that is compared: lower case, words of letters and digits with single spaces.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModelName(String);
+
+/// How GPUs are paid for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RateClass {
+    /// By the hour, at list price.
+    OnDemand,
+    /// Committed for a term.
+    Reserved,
+    /// By the hour, can be taken away.
+    Spot,
+    /// Bought; the rate is what depreciation and operation come to.
+    Owned,
+    /// A price that departments charge each other.
+    Internal,
+}
+
+/// A currency as ISO 4217 writes it: three capital letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Currency([u8; 3]);
+
+/// The GPU that a price is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gpu<'a> {
+    /// Its cluster.
+    pub cluster: &'a ClusterId,
+    /// Its node.
+    pub node: &'a NodeId,
+    /// Its model as the sender wrote it, when known.
+    pub model: Option<&'a str>,
+}
+
+/// Everything that is wrong with a rates file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the rates file has mistakes: {}", self.mistakes.join("; "))]
+pub struct RatesError {
+    /// One sentence per mistake, each with its place.
+    pub mistakes: Vec<String>,
+}
+
+impl Coded for RatesError {
+    fn code(&self) -> Code {
+        Code::Invalid
+    }
+}
+
+impl Rates {
+    /// Reads a table in YAML, and reports all mistakes in it together.
+    pub fn parse(text: &str) -> Result<Self, RatesError> {
+        file::parse(text)
+    }
+
+    /// The rate in force for a GPU at an instant; nothing when the GPU has no price.
+    pub fn rate(&self, gpu: &Gpu<'_>, at: Nanos) -> Option<&Rate> {
+        let model = gpu.model.map(|model| self.canonical(model));
+        self.rates
+            .iter()
+            .filter(|rate| rate.is_for(gpu, model.as_ref()) && rate.is_in_force(at))
+            .max_by_key(|rate| rate.specificity())
+    }
+
+    /// Instants inside the window at which a rate begins or ends, in order. Between two of them prices stand still.
+    pub fn changes(&self, window: Window) -> Vec<Nanos> {
+        let borders = self
+            .rates
+            .iter()
+            .flat_map(|rate| [Some(rate.from), rate.to]);
+        let inside: BTreeSet<Nanos> = borders
+            .flatten()
+            .filter(|border| window.contains(*border))
+            .collect();
+        inside.into_iter().collect()
+    }
+
+    /// The currency of the table, when all rates have the same.
+    pub fn only_currency(&self) -> Option<Currency> {
+        let first = self.rates.first()?.currency;
+        self.rates
+            .iter()
+            .all(|rate| rate.currency == first)
+            .then_some(first)
+    }
+
+    fn canonical(&self, model: &str) -> ModelName {
+        let name = ModelName::new(model);
+        self.aliases.get(&name).cloned().unwrap_or(name)
+    }
+}
+
+impl Rate {
+    /// Price of an amount of GPU time, rounded to a millionth of the currency's unit.
+    pub fn cost(&self, time: GpuTime) -> Decimal {
+        let hours_times_rate = self.per_gpu_hour * Decimal::from(time.micros());
+        (hours_times_rate / Decimal::from(GpuTime::MICROS_PER_HOUR)).round_dp(MONEY_PLACES)
+    }
+
+    fn is_for(&self, gpu: &Gpu<'_>, model: Option<&ModelName>) -> bool {
+        self.node.as_ref().is_none_or(|node| node == gpu.node)
+            && self
+                .cluster
+                .as_ref()
+                .is_none_or(|cluster| cluster == gpu.cluster)
+            && (self.gpu_model.is_none() || self.gpu_model.as_ref() == model)
+    }
+
+    fn is_in_force(&self, at: Nanos) -> bool {
+        self.from <= at && self.to.is_none_or(|to| at < to)
+    }
+
+    const fn specificity(&self) -> (bool, bool, bool) {
+        (
+            self.node.is_some(),
+            self.cluster.is_some(),
+            self.gpu_model.is_some(),
+        )
+    }
+}
+
+impl ModelName {
+    /// Brings a model's name into the spelling that is compared.
+    pub fn new(name: &str) -> Self {
+        let lower = name.to_lowercase();
+        let words: Vec<&str> = lower
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .collect();
+        Self(words.join(" "))
+    }
+}
+
+impl fmt::Display for ModelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl RateClass {
+    /// All classes.
+    pub const ALL: [Self; 5] = [
+        Self::OnDemand,
+        Self::Reserved,
+        Self::Spot,
+        Self::Owned,
+        Self::Internal,
+    ];
+
+    /// The name that files and answers carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OnDemand => "on_demand",
+            Self::Reserved => "reserved",
+            Self::Spot => "spot",
+            Self::Owned => "owned",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl FromStr for RateClass {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|class| class.name() == text);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("{text:?} is none of {names}")
+        })
+    }
+}
+
+impl FromStr for Currency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let letters = <[u8; 3]>::try_from(text.as_bytes()).ok();
+        letters
+            .filter(|letters| letters.iter().all(u8::is_ascii_uppercase))
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is not three capital letters such as USD"))
+    }
+}
+
+impl fmt::Display for Currency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|letter| write!(f, "{}", char::from(*letter)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! The rates file: YAML with `rates`, a list, and `aliases`, a mapping of model names.
+//!
+//! Every field is looked at before anything is refused, so that one run shows all mistakes.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use rust_decimal::Decimal;
+use serde_norway::{Mapping, Value};
+
+use crate::rates::{MONEY_PLACES, ModelName, Rate, Rates, RatesError};
+use crate::units::Nanos;
+
+/// Highest price of a GPU-hour, in any currency; above it a mistake is more likely, and sums could overflow.
+const MAX_PER_GPU_HOUR: u32 = 1_000_000;
+
+/// Reads the file.
+pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
+    // The parser's own message names line and column.
+    let document: Value = serde_norway::from_str(text).map_err(|error| RatesError {
+        mistakes: vec![error.to_string()],
+    })?;
+    let mut mistakes = Vec::new();
+    let Some(mut top) = Fields::of("", document, &mut mistakes) else {
+        return Err(RatesError { mistakes });
+    };
+    let listed = top.take("rates");
+    let aliases = top.take("aliases");
+    top.refuse_the_rest();
+    let rates = read_rates(listed, &mut mistakes);
+    let aliases = read_aliases(aliases, &mut mistakes);
+    refuse_ambiguous(&rates, &aliases, &mut mistakes);
+    if mistakes.is_empty() {
+        let rates = rates.into_iter().map(|(_, rate)| rate);
+        Ok(Rates {
+            rates: rates.map(|rate| canonical(rate, &aliases)).collect(),
+            aliases,
+        })
+    } else {
+        Err(RatesError { mistakes })
+    }
+}
+
+fn canonical(mut rate: Rate, aliases: &BTreeMap<ModelName, ModelName>) -> Rate {
+    if let Some(target) = rate.gpu_model.as_ref().and_then(|model| aliases.get(model)) {
+        rate.gpu_model = Some(target.clone());
+    }
+    rate
+}
+
+/// The rates that can be read, each with its place in the list.
+fn read_rates(listed: Option<Value>, mistakes: &mut Vec<String>) -> Vec<(usize, Rate)> {
+    let entries = match listed {
+        Some(Value::Sequence(entries)) => entries,
+        None => {
+            mistakes.push("rates: is missing".to_owned());
+            return Vec::new();
+        }
+        Some(_) => {
+            mistakes.push("rates: is not a list".to_owned());
+            return Vec::new();
+        }
+    };
+    let numbered = entries.into_iter().enumerate();
+    numbered
+        .filter_map(|(index, entry)| Some((index, read_rate(index, entry, mistakes)?)))
+        .collect()
+}
+
+fn read_rate(index: usize, entry: Value, mistakes: &mut Vec<String>) -> Option<Rate> {
+    let mut fields = Fields::of(&format!("rates[{index}]"), entry, mistakes)?;
+    let node = fields.parsed("node");
+    let cluster = fields.parsed("cluster");
+    let gpu_model = fields.text("gpu_model").map(|model| ModelName::new(&model));
+    let class = fields.parsed("rate_class");
+    let per_gpu_hour = fields.price("rate");
+    let currency = fields.parsed("currency");
+    let from = fields.midnight("effective_from");
+    let to = fields.midnight("effective_to");
+    let provider = fields.text("provider");
+    let region = fields.text("region");
+    let source = fields.text("source");
+    for (name, is_missing) in [
+        ("rate_class", class.is_none()),
+        ("rate", per_gpu_hour.is_none()),
+        ("currency", currency.is_none()),
+    ] {
+        fields.require(name, is_missing);
+    }
+    fields.require(
+        "gpu_model",
+        node.is_none() && cluster.is_none() && gpu_model.is_none(),
+    );
+    if let (Some(from), Some(to)) = (from, to)
+        && to <= from
+    {
+        fields.mistake("effective_to", "is not after effective_from");
+    }
+    fields.refuse_the_rest();
+    Some(Rate {
+        node,
+        cluster,
+        gpu_model,
+        class: class?,
+        per_gpu_hour: per_gpu_hour?,
+        currency: currency?,
+        from: from.unwrap_or(Nanos::EARLIEST),
+        to,
+        provider,
+        region,
+        source,
+    })
+}
+
+fn read_aliases(
+    value: Option<Value>,
+    mistakes: &mut Vec<String>,
+) -> BTreeMap<ModelName, ModelName> {
+    let mapping = match value {
+        None => return BTreeMap::new(),
+        Some(Value::Mapping(mapping)) => mapping,
+        Some(_) => {
+            mistakes.push("aliases: is not a mapping of model names".to_owned());
+            return BTreeMap::new();
+        }
+    };
+    let mut aliases = BTreeMap::new();
+    for (alias, model) in &mapping {
+        let (Some(alias), Some(model)) = (alias.as_str(), model.as_str()) else {
+            mistakes.push("aliases: both sides must be names".to_owned());
+            continue;
+        };
+        let name = ModelName::new(alias);
+        if aliases.insert(name, ModelName::new(model)).is_some() {
+            mistakes.push(format!("aliases.{alias}: the same name is there twice"));
+        }
+    }
+    aliases
+}
+
+/// Two rates for the same GPUs at the same time: nobody could say which one decides.
+fn refuse_ambiguous(
+    rates: &[(usize, Rate)],
+    aliases: &BTreeMap<ModelName, ModelName>,
+    mistakes: &mut Vec<String>,
+) {
+    let model = |rate: &Rate| {
+        let name = rate.gpu_model.clone()?;
+        Some(aliases.get(&name).cloned().unwrap_or(name))
+    };
+    let overlaps =
+        |a: &Rate, b: &Rate| a.to.is_none_or(|to| b.from < to) && b.to.is_none_or(|to| a.from < to);
+    for (position, (index, rate)) in rates.iter().enumerate() {
+        let clash = rates.iter().take(position).find(|(_, earlier)| {
+            earlier.node == rate.node
+                && earlier.cluster == rate.cluster
+                && model(earlier) == model(rate)
+                && overlaps(earlier, rate)
+        });
+        if let Some((earlier, _)) = clash {
+            mistakes.push(format!(
+                "rates[{index}]: prices the same GPUs at the same time as rates[{earlier}]"
+            ));
+        }
+    }
+}
+
+/// The fields of one mapping, taken one by one.
+struct Fields<'a> {
+    place: String,
+    mapping: Mapping,
+    mistakes: &'a mut Vec<String>,
+}
+
+impl<'a> Fields<'a> {
+    /// The fields of `value`, if it has any.
+    fn of(place: &str, value: Value, mistakes: &'a mut Vec<String>) -> Option<Self> {
+        let Value::Mapping(mapping) = value else {
+            let named = if place.is_empty() { "the file" } else { place };
+            mistakes.push(format!("{named}: is not a mapping of fields"));
+            return None;
+        };
+        let place = if place.is_empty() {
+            String::new()
+        } else {
+            format!("{place}.")
+        };
+        Some(Self {
+            place,
+            mapping,
+            mistakes,
+        })
+    }
+
+    fn mistake(&mut self, field: &str, what: &str) {
+        self.mistakes.push(format!("{}{field}: {what}", self.place));
+    }
+
+    /// Reports a field as missing, unless it was there and has been reported as wrong.
+    fn require(&mut self, field: &str, is_missing: bool) {
+        let place = format!("{}{field}: ", self.place);
+        if is_missing && !self.mistakes.iter().any(|known| known.starts_with(&place)) {
+            self.mistake(field, "is missing");
+        }
+    }
+
+    fn take(&mut self, field: &str) -> Option<Value> {
+        self.mapping.remove(field).filter(|value| !value.is_null())
+    }
+
+    fn text(&mut self, field: &str) -> Option<String> {
+        match self.take(field)? {
+            Value::String(text) if !text.trim().is_empty() => Some(text),
+            _ => {
+                self.mistake(field, "is not a text");
+                None
+            }
+        }
+    }
+
+    fn parsed<T: FromStr<Err: std::fmt::Display>>(&mut self, field: &str) -> Option<T> {
+        let text = self.text(field)?;
+        match text.parse() {
+            Ok(value) => Some(value),
+            Err(why) => {
+                self.mistake(field, &why.to_string());
+                None
+            }
+        }
+    }
+
+    fn price(&mut self, field: &str) -> Option<Decimal> {
+        let written = match self.take(field)? {
+            Value::Number(number) => number.to_string(),
+            Value::String(text) => text,
+            _ => String::new(),
+        };
+        let price = written.parse::<Decimal>().ok().filter(|price| {
+            *price >= Decimal::ZERO
+                && *price <= Decimal::from(MAX_PER_GPU_HOUR)
+                && price.normalize().scale() <= MONEY_PLACES
+        });
+        if price.is_none() {
+            self.mistake(
+                field,
+                "is not a price per GPU-hour from 0 to 1000000 with at most 6 decimals",
+            );
+        }
+        price
+    }
+
+    fn midnight(&mut self, field: &str) -> Option<Nanos> {
+        let text = self.text(field)?;
+        let midnight = text
+            .parse::<Date>()
+            .and_then(|date| date.to_zoned(TimeZone::UTC))
+            .ok()
+            .and_then(|zoned| i64::try_from(zoned.timestamp().as_nanosecond()).ok());
+        if midnight.is_none() {
+            self.mistake(field, "is not a date such as 2026-01-31");
+        }
+        midnight.map(Nanos::new)
+    }
+
+    fn refuse_the_rest(self) {
+        for key in self.mapping.keys() {
+            let name = key.as_str().unwrap_or("a key that is no text");
+            self.mistakes
+                .push(format!("{}{name}: is not a known field", self.place));
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The listeners: what is reachable from outside, and on which terms.
+
+pub mod grpc;

@@ -1,0 +1,71 @@
+//! The gRPC listener (port 4317 by default).
+//!
+//! Whoever speaks something else to it is told so: plain HTTP gets a status and a sentence, not a hanging connection.
+
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{StatusCode, Version};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use tokio::net::TcpListener;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use crate::ingest::otlp::MetricsService;
+
+/// Most requests that one connection may have open.
+const MAX_CONCURRENT_STREAMS: u32 = 128;
+
+/// How long a connection may be silent before it is asked for a sign of life.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// How long a sign of life may take.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest time for one request, from its first header to its answer. Cuts off senders that trickle.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The listener failed.
+#[derive(Debug, thiserror::Error)]
+#[error("the gRPC listener failed")]
+pub struct GrpcServeError(#[from] tonic::transport::Error);
+
+/// Serves until `shutdown` completes, then lets open requests finish.
+pub async fn serve(
+    listener: TcpListener,
+    metrics: MetricsService,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), GrpcServeError> {
+    let incoming = TcpIncoming::from(listener)
+        .with_nodelay(Some(true))
+        .with_keepalive(Some(KEEPALIVE));
+    let router = Routes::new(metrics)
+        .into_axum_router()
+        .layer(from_fn(only_grpc));
+    Server::builder()
+        .accept_http1(true)
+        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .timeout(REQUEST_TIMEOUT)
+        .add_routes(Routes::from(router))
+        .serve_with_incoming_shutdown(incoming, shutdown)
+        .await?;
+    Ok(())
+}
+
+/// HTTP/1 is accepted for this answer alone.
+async fn only_grpc(request: Request, next: Next) -> Response {
+    let content_type = request.headers().get(CONTENT_TYPE);
+    let is_grpc =
+        content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
+    if is_grpc && request.version() == Version::HTTP_2 {
+        return next.run(request).await;
+    }
+    let refusal = "this port speaks OTLP over gRPC (HTTP/2, content type application/grpc); \
+                   send OTLP over HTTP to the OTLP/HTTP port\n";
+    (StatusCode::UNSUPPORTED_MEDIA_TYPE, refusal).into_response()
+}

@@ -1,0 +1,155 @@
+//! The questions that Echo answers, one file each, and the registry that every transport serves them from.
+//!
+//! A tool is its input: a struct that JSON is read into, with `call`. HTTP, the command line and everything to come
+//! are views of [`registry::Registry`]; none of them knows a tool by name.
+//!
+//! Answers: times are RFC 3339 in UTC, units are in the names, lists have a stable order, and what is not known is
+//! `null` and never zero.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::clock::Clock;
+use crate::error::{Code, Coded};
+use crate::rates::Rates;
+use crate::store::{EventStore, StoreError};
+
+pub mod event_history;
+pub mod find_outlier_nodes;
+pub mod get_cost;
+pub mod quality;
+pub mod registry;
+pub mod time;
+
+#[cfg(test)]
+pub(crate) mod fixture;
+
+/// What the tools work with. Clones share it.
+#[derive(Debug, Clone)]
+pub struct ToolContext {
+    /// Events and conclusions.
+    pub store: Arc<dyn EventStore>,
+    /// Prices of GPU-hours.
+    pub rates: Arc<Rates>,
+    /// The present.
+    pub clock: Arc<dyn Clock>,
+    /// What the operator set.
+    pub limits: Limits,
+}
+
+/// What the operator can set about answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Smallest share of the expected ranks that must report for a quorum and for a run rate.
+    pub min_coverage: f64,
+    /// Event time that the run rate looks back on.
+    pub horizon: Duration,
+    /// A run rate of events older than this is stale.
+    pub stale_after: Duration,
+    /// Longest time that an answer may take.
+    pub deadline: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            min_coverage: 0.8,
+            horizon: Duration::from_mins(5),
+            stale_after: Duration::from_mins(1),
+            deadline: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why a tool gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// No tool has this name.
+    #[error("there is no tool {name:?}; the tools are {known}")]
+    UnknownTool {
+        /// The name as it was asked for.
+        name: String,
+        /// Names of the tools.
+        known: String,
+    },
+    /// The input cannot be understood.
+    #[error("{}{message}", field.as_ref().map_or(String::new(), |field| format!("{field}: ")))]
+    Invalid {
+        /// Where in the input.
+        field: Option<String>,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// No event ever came from this cluster.
+    #[error("no events of a cluster {name:?} are stored; the clusters are {known}")]
+    UnknownCluster {
+        /// The name as it was asked for.
+        name: String,
+        /// Names of the clusters.
+        known: String,
+    },
+    /// The answer took too long.
+    #[error("no answer within {} s; ask for a shorter window", deadline.as_secs_f64())]
+    Timeout {
+        /// How long it was waited for.
+        deadline: Duration,
+    },
+    /// The store could not answer.
+    #[error("the store gave no answer")]
+    Store(#[from] StoreError),
+    /// The answer cannot be written.
+    #[error("the answer cannot be written as JSON")]
+    Unwritable(#[source] serde_json::Error),
+}
+
+impl ToolError {
+    /// The input is wrong at `field`.
+    pub fn invalid(field: &str, message: impl Into<String>) -> Self {
+        Self::Invalid {
+            field: Some(field.to_owned()),
+            message: message.into(),
+        }
+    }
+
+    /// The error as every transport sends it.
+    pub fn body(&self) -> Value {
+        let message = match (self.code(), self) {
+            // What broke inside is for the log of the operator, not for the caller.
+            (Code::Internal, _) => "Echo could not answer; its log says why".to_owned(),
+            (_, Self::Store(error)) => error.to_string(),
+            (_, error) => error.to_string(),
+        };
+        let mut body = error_body(self.code(), &message);
+        if let Self::Invalid {
+            field: Some(field), ..
+        } = self
+            && let Some(error) = body.pointer_mut("/error").and_then(Value::as_object_mut)
+        {
+            error.insert("field".to_owned(), json!(field));
+        }
+        body
+    }
+}
+
+impl Coded for ToolError {
+    fn code(&self) -> Code {
+        match self {
+            Self::UnknownTool { .. } | Self::UnknownCluster { .. } => Code::NotFound,
+            Self::Invalid { .. } => Code::Invalid,
+            Self::Timeout { .. } => Code::Timeout,
+            Self::Store(error) => match error.code() {
+                // A question cannot be at fault for the state of the file.
+                Code::Refused => Code::Internal,
+                code => code,
+            },
+            Self::Unwritable(_) => Code::Internal,
+        }
+    }
+}
+
+/// The one form of an error.
+pub fn error_body(code: Code, message: &str) -> Value {
+    json!({ "error": { "code": code.name(), "message": message } })
+}

@@ -1,0 +1,183 @@
+//! How much of the cluster an answer rests on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::ids::{ClusterId, JobId, NodeId, Rank};
+use crate::store::Coverage;
+use crate::tools::{ToolContext, ToolError};
+use crate::units::{GpuTime, Nanos, Window};
+
+/// How much of the cluster an answer rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct DataQuality {
+    /// Ranks that reported in the window.
+    pub ranks_reporting: u64,
+    /// Ranks that the reporting jobs have, by the world sizes that they say; a job that does not say counts as complete.
+    pub ranks_expected: u64,
+    /// Share of the expected ranks that reported, 0 to 1; null when no rank reported.
+    pub coverage: Option<f64>,
+    /// Seconds from the last event to the end of the window (to now, if that is earlier); null without events.
+    pub last_event_age_s: Option<f64>,
+    /// Whether enough ranks reported to compare them.
+    pub quorum_met: bool,
+    /// What to know before trusting the answer, and what to do; null when there is nothing.
+    pub note: Option<String>,
+}
+
+/// Who reported in a window.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Presence {
+    ranks: BTreeMap<Place, (Nanos, Nanos)>,
+    world_sizes: BTreeMap<Job, u32>,
+    span: Option<(Nanos, Nanos)>,
+}
+
+type Job = (ClusterId, Option<JobId>);
+
+type Place = (Job, Rank, NodeId);
+
+impl Presence {
+    /// Asks the store.
+    pub async fn of(
+        context: &ToolContext,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Self, ToolError> {
+        let rows = context.store.coverage(cluster, window).await?;
+        Ok(Self::from_rows(&rows))
+    }
+
+    fn from_rows(rows: &[Coverage]) -> Self {
+        let mut presence = Self::default();
+        let wider =
+            |span: (Nanos, Nanos), row: &Coverage| (span.0.min(row.first), span.1.max(row.last));
+        for row in rows {
+            presence.span = Some(wider(presence.span.unwrap_or((row.first, row.last)), row));
+            let Some(rank) = row.origin.rank else {
+                continue;
+            };
+            let job = (row.origin.cluster.clone(), row.origin.job.clone());
+            if let Some(size) = rank.world_size() {
+                let known = presence.world_sizes.entry(job.clone()).or_default();
+                *known = size.max(*known);
+            }
+            let place = (job, rank.rank(), row.origin.node.clone());
+            let span = presence.ranks.entry(place).or_insert((row.first, row.last));
+            *span = wider(*span, row);
+        }
+        presence
+    }
+
+    /// First and last event time.
+    pub const fn span(&self) -> Option<(Nanos, Nanos)> {
+        self.span
+    }
+
+    /// GPU time from each rank's first to its last event, one GPU per rank.
+    pub fn allocated(&self) -> GpuTime {
+        let seen = self.ranks.values();
+        seen.map(|(first, last)| GpuTime::from_millis(last.millis_since(*first)))
+            .sum()
+    }
+
+    /// Share of the expected ranks that reported; nothing when none did.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the number of ranks is far below 2^53"
+    )]
+    pub fn coverage(&self) -> Option<f64> {
+        let (reporting, expected) = self.counts();
+        (reporting > 0).then(|| (reporting as f64 / expected as f64).min(1.0))
+    }
+
+    /// What answers say about it. `window` is the window that was asked for.
+    pub fn quality(&self, context: &ToolContext, window: Window) -> DataQuality {
+        let (reporting, expected) = self.counts();
+        let end = window.to().min(context.clock.now());
+        let age_s = |last: Nanos| (end.millis_since(last) / 1e3).max(0.0);
+        let coverage = self.coverage();
+        DataQuality {
+            ranks_reporting: reporting,
+            ranks_expected: expected,
+            coverage,
+            last_event_age_s: self.span.map(|(_, last)| age_s(last)),
+            quorum_met: reporting >= 2
+                && coverage.is_some_and(|coverage| coverage >= context.limits.min_coverage),
+            note: None,
+        }
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        let mut jobs: BTreeMap<&Job, BTreeSet<Rank>> = BTreeMap::new();
+        for (job, rank, _) in self.ranks.keys() {
+            jobs.entry(job).or_default().insert(*rank);
+        }
+        let count = |ranks: &BTreeSet<Rank>| u64::try_from(ranks.len()).unwrap_or(u64::MAX);
+        let reporting = jobs.values().map(count).sum();
+        let expected = jobs
+            .iter()
+            .map(|(job, ranks)| {
+                self.world_sizes
+                    .get(job)
+                    .map_or(0, |size| u64::from(*size))
+                    .max(count(ranks))
+            })
+            .sum();
+        (reporting, expected)
+    }
+}
+
+/// The cluster that is asked about, checked: a cluster that never sent an event is an error that names those that did.
+pub async fn known_cluster(
+    context: &ToolContext,
+    asked: Option<&str>,
+) -> Result<Option<ClusterId>, ToolError> {
+    let Some(name) = asked else {
+        return Ok(None);
+    };
+    let cluster: ClusterId = name
+        .parse()
+        .map_err(|error| ToolError::invalid("cluster", format!("{error}")))?;
+    if context.store.extent(Some(&cluster)).await?.is_some() {
+        return Ok(Some(cluster));
+    }
+    let known = match Window::new(Nanos::EARLIEST, Nanos::LATEST) {
+        Some(ever) => context.store.coverage(None, ever).await?,
+        None => Vec::new(),
+    };
+    let names: BTreeSet<&str> = known
+        .iter()
+        .map(|row| row.origin.cluster.as_str())
+        .collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    Err(ToolError::UnknownCluster {
+        name: name.to_owned(),
+        known: if names.is_empty() {
+            "none yet: no agent has sent anything".to_owned()
+        } else {
+            names.join(", ")
+        },
+    })
+}
+
+/// Says what to do about an empty window, which is otherwise easily taken for a healthy cluster.
+pub async fn with_note(
+    mut quality: DataQuality,
+    context: &ToolContext,
+    cluster: Option<&ClusterId>,
+) -> Result<DataQuality, ToolError> {
+    quality.note = match context.store.extent(cluster).await? {
+        _ if quality.last_event_age_s.is_some() && quality.quorum_met => None,
+        _ if quality.last_event_age_s.is_some() => {
+            Some("too few ranks report to compare them".to_owned())
+        }
+        None => Some("no events are stored yet".to_owned()),
+        Some((first, last)) => Some(format!(
+            "no events in this window; they lie between {first} and {last}: ask with window=all"
+        )),
+    };
+    Ok(quality)
+}

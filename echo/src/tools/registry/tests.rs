@@ -1,0 +1,155 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Registry, Tool};
+use crate::error::{Code, Coded};
+use crate::store::memory::MemoryStore;
+use crate::tools::fixture;
+use crate::tools::{ToolContext, ToolError};
+
+/// Waits for what never comes.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Endless {}
+
+impl Tool for Endless {
+    const NAME: &'static str = "test.endless";
+    const TITLE: &'static str = "Endless";
+    const DESCRIPTION: &'static str = "Never answers.";
+    type Answer = String;
+
+    async fn call(self, _context: &ToolContext) -> Result<String, ToolError> {
+        std::future::pending().await
+    }
+}
+
+async fn refused(name: &str, input: Value) -> ToolError {
+    let context = fixture::context().await;
+    let answer = Registry::standard().dispatch(&context, name, input).await;
+    answer.unwrap_err()
+}
+
+#[test]
+fn the_schemas_are_what_clients_were_told() {
+    let registry = Registry::standard();
+    for tool in registry.tools() {
+        insta::assert_json_snapshot!(
+            tool.alias(),
+            json!({
+                "name": tool.name,
+                "title": tool.title,
+                "description": tool.description,
+                "input": tool.input_schema,
+                "output": tool.output_schema,
+            })
+        );
+    }
+}
+
+#[test]
+fn names_are_short_enough_and_plain_for_every_client() {
+    for tool in Registry::standard().tools() {
+        let alias = tool.alias();
+        assert!(alias.len() <= 50, "{alias}");
+        assert!(
+            alias.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
+            "{alias}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_name_with_underscores_is_the_same_tool() {
+    let (context, registry) = (fixture::context().await, Registry::standard());
+    for tool in registry.tools() {
+        let dotted = registry
+            .dispatch(&context, tool.name, Value::Null)
+            .await
+            .unwrap();
+        let alias = registry
+            .dispatch(&context, &tool.alias(), json!({}))
+            .await
+            .unwrap();
+        assert_eq!(dotted, alias);
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_tool_is_not_found_and_the_known_ones_are_named() {
+    let error = refused("fleet.cluster.reboot", json!({})).await;
+    assert_eq!(error.code(), Code::NotFound);
+    assert!(
+        error.to_string().contains("fleet.cluster.get_cost"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn every_mistake_in_the_input_is_invalid_and_names_its_field() {
+    let history = "fleet.cluster.event_history";
+    for (input, field) in [
+        (json!({ "clustre": "prod" }), Some("clustre")),
+        (json!({ "cluster": "" }), Some("cluster")),
+        (json!({ "rank": -1 }), Some("rank")),
+        (json!({ "rank": "two" }), Some("rank")),
+        (json!({ "limit": 0 }), Some("limit")),
+        (json!({ "limit": 1001 }), Some("limit")),
+        (json!({ "from": "yesterday" }), Some("from")),
+        (json!({ "from": "now", "to": "now-1h" }), Some("from")),
+        (json!({ "window": "all", "to": "now" }), Some("window")),
+        (json!({ "window": "1 fortnight" }), Some("window")),
+        (json!({ "cursor": "x" }), Some("cursor")),
+        (json!({ "node": "a\nb" }), Some("node")),
+        (json!([]), None),
+    ] {
+        let error = refused(history, input.clone()).await;
+        assert_eq!(error.code(), Code::Invalid, "{input}: {error}");
+        let body = error.body();
+        assert_eq!(
+            body.pointer("/error/field").and_then(Value::as_str),
+            field,
+            "{input}: {body}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_cluster_is_not_found_and_the_known_ones_are_named() {
+    for tool in Registry::standard().tools() {
+        let error = refused(tool.name, json!({ "cluster": "pord" })).await;
+        assert_eq!(error.code(), Code::NotFound);
+        assert!(
+            error.to_string().ends_with("the clusters are prod"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn whole_numbers_may_be_written_with_a_point() {
+    let (context, registry) = (fixture::context().await, Registry::standard());
+    let name = "fleet.cluster.event_history";
+    let plain = registry
+        .dispatch(&context, name, json!({ "rank": 2, "limit": 3 }))
+        .await;
+    let pointed = registry
+        .dispatch(&context, name, json!({ "rank": 2.0, "limit": 3.0 }))
+        .await;
+    assert_eq!(plain.unwrap(), pointed.unwrap());
+}
+
+#[tokio::test]
+async fn an_answer_has_a_deadline() {
+    let mut registry = Registry::default();
+    registry.register::<Endless>();
+    let mut context = fixture::over(Arc::new(MemoryStore::new()));
+    context.limits.deadline = Duration::ZERO;
+    let error = registry
+        .dispatch(&context, "test.endless", Value::Null)
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), Code::Timeout);
+}
