@@ -24,7 +24,8 @@ use crate::serve::grpc::{self, GrpcServeError};
 use crate::serve::http::{self, HttpServeError};
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::{EventStore, StoreError};
-use crate::tools::registry::{Registry, ToolContext};
+use crate::tools::registry::Registry;
+use crate::tools::{Limits, ToolContext};
 
 /// A running Echo.
 #[derive(Debug)]
@@ -61,7 +62,9 @@ pub enum AppError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address} ({flag}): is another fleet-echo running? choose another address")]
+    #[error(
+        "cannot listen on {address} ({flag}): is another fleet-echo running? choose another address"
+    )]
     Bind {
         /// The flag that names the address.
         flag: &'static str,
@@ -110,15 +113,19 @@ impl App {
             Arc::clone(&clock),
             policies.clone(),
         );
-        let tools = ToolContext::new(Arc::clone(&shared), rates, Arc::clone(&clock));
-        let router = http::router(Registry::standard(), tools);
+        let tools = ToolContext {
+            store: Arc::clone(&shared),
+            rates: Arc::new(rates),
+            clock,
+            limits: Limits::default(),
+        };
+        let router = http::router(Registry::standard(), tools, judged.clone());
         let (otlp_address, http_address) = (address(&otlp)?, address(&http)?);
 
         let mut listeners = JoinSet::new();
         let until = stopped(listening.clone());
-        listeners.spawn(async move {
-            Ok(grpc::serve(otlp, MetricsService::new(ingest), until).await?)
-        });
+        listeners
+            .spawn(async move { Ok(grpc::serve(otlp, MetricsService::new(ingest), until).await?) });
         let until = stopped(listening);
         listeners.spawn(async move { Ok(http::serve(http, router, until).await?) });
         let mut detector = JoinSet::new();
@@ -205,17 +212,19 @@ fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {
 fn open_store(args: &ServeArgs, clock: &Arc<dyn Clock>) -> Result<DuckDbStore, StoreError> {
     let config = DuckDbConfig {
         memory_limit: args.memory_limit.clone(),
-        ..DuckDbConfig::at(&args.db)
+        ..DuckDbConfig::new(&args.db)
     };
-    DuckDbStore::open(config, Arc::clone(clock))
+    DuckDbStore::open(&config, Arc::clone(clock))
 }
 
 async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, AppError> {
-    TcpListener::bind(address).await.map_err(|source| AppError::Bind {
-        flag,
-        address,
-        source,
-    })
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| AppError::Bind {
+            flag,
+            address,
+            source,
+        })
 }
 
 fn address(listener: &TcpListener) -> Result<SocketAddr, AppError> {

@@ -53,7 +53,9 @@ pub enum DemoError {
 pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), DemoError> {
     let agent = agent_program(args.agent.as_deref())?;
     let recordings = recording::find(&args.recordings)?;
-    let folder = tempfile::Builder::new().prefix("fleet-echo-demo-").tempdir()?;
+    let folder = tempfile::Builder::new()
+        .prefix("fleet-echo-demo-")
+        .tempdir()?;
     let app = App::start(&serve_args(args, folder.path())).await?;
     writeln!(
         out,
@@ -62,7 +64,11 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
         app.http_address(),
         folder.path().display(),
     )?;
-    let n_hosts: u32 = recordings.iter().map(|recording| recording.n_ranks).max().unwrap_or(0);
+    let n_hosts: u32 = recordings
+        .iter()
+        .map(|recording| recording.n_ranks)
+        .max()
+        .unwrap_or(0);
     writeln!(
         out,
         "Replaying {} recorded jobs on {n_hosts} hosts each, clocks up to {} wrong, {}x as fast as recorded.\n",
@@ -72,14 +78,22 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
     )?;
     for (recording, number) in recordings.iter().zip(1..) {
         let title = format!("{} ({number} of {})", recording.name, recordings.len());
-        let job = Job { args, agent: &agent, app: &app, recording };
+        let job = Job {
+            args,
+            agent: &agent,
+            app: &app,
+            recording,
+        };
         let (agents, course) = job.play(title).await?;
         let answers = Answers::ask(app.http_address(), &recording.name).await?;
         report::print(out, recording, &answers, (&agents, &course))?;
     }
     report::print_questions(out, app.http_address(), &recordings)?;
     if args.keep {
-        writeln!(out, "\nEcho stays up. End it with Ctrl-C; the database goes with it.")?;
+        writeln!(
+            out,
+            "\nEcho stays up. End it with Ctrl-C; the database goes with it."
+        )?;
         out.flush()?;
         return Ok(app.run_until_signal().await?);
     }
@@ -98,8 +112,11 @@ impl Job<'_> {
     async fn play(&self, title: String) -> Result<(Vec<AgentSummary>, PolicyCourse), DemoError> {
         let progress = spinner(title);
         let (ended, until) = watch::channel(false);
-        let cluster: ClusterId =
-            self.recording.name.parse().map_err(|error| AppError::Name(error))?;
+        let cluster: ClusterId = self
+            .recording
+            .name
+            .parse()
+            .map_err(|error| AppError::Name(error))?;
         let follow = follow(self.app.policies(), cluster, until);
         let replay = async {
             let endpoint = format!("http://{}", self.app.otlp_address());
