@@ -32,3 +32,6 @@ pub mod ingest;
 
 // Layer 5: the listeners.
 pub mod serve;
+
+// Top layer: the program.
+pub mod cli;
