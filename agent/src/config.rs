@@ -1,0 +1,264 @@
+//! Flags and environment.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::block_size::MAX_EXPONENT;
+
+/// Watches the GPU jobs of a host and reports to Echo which rank holds the others back.
+#[derive(Debug, Clone, PartialEq, Parser)]
+#[command(name = "fleet-agent", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the agent can do.
+#[derive(Debug, Clone, PartialEq, Subcommand)]
+pub enum Command {
+    /// Sends recorded jobs to Echo as if they ran now
+    #[command(after_help = EXAMPLE)]
+    Replay(Box<ReplayArgs>),
+}
+
+const EXAMPLE: &str = "\
+Example: one recorded job of four ranks, each rank a host of its own with a clock of its own,
+ten times as fast as it ran:
+
+  fleet-agent replay testdata/recordings/host-sleep-rank2.jsonl.gz \\
+      --endpoint http://localhost:4317 --cluster demo --node-per-rank --clock-skew 10s --speed 10
+
+Exit codes: 0 sent, 64 wrong flags, 65 a file is damaged or no recording, 69 endpoint unreachable.";
+
+/// Flags of `replay`.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct ReplayArgs {
+    /// Recordings, replayed one after the other
+    #[arg(
+        required = true,
+        value_name = "FILE",
+        env = "FLEET_AGENT_FILES",
+        value_delimiter = ','
+    )]
+    pub files: Vec<PathBuf>,
+
+    /// Where Echo takes OTLP over gRPC, or `none` to send nothing
+    #[arg(long, value_name = "URL", env = "FLEET_AGENT_ENDPOINT")]
+    pub endpoint: String,
+
+    /// Cluster to report as
+    #[arg(long, value_name = "NAME", env = "FLEET_AGENT_CLUSTER")]
+    pub cluster: String,
+
+    /// Node to report as [default: node-0, or node-R with --only-rank R]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "FLEET_AGENT_NODE",
+        conflicts_with = "node_per_rank"
+    )]
+    pub node: Option<String>,
+
+    /// Make every rank a node of its own, named node-RANK, with its own agent and connection
+    #[arg(long, env = "FLEET_AGENT_NODE_PER_RANK")]
+    pub node_per_rank: bool,
+
+    /// Replay only this rank, as a node of its own
+    #[arg(long, value_name = "RANK", env = "FLEET_AGENT_ONLY_RANK")]
+    pub only_rank: Option<u32>,
+
+    /// Largest error of a node's clock: rank 0 runs behind by all of it, 1 ahead by a third, 2 behind
+    /// by a third, 3 ahead by all, and so on
+    #[arg(long, value_name = "DURATION", default_value = "0s", env = "FLEET_AGENT_CLOCK_SKEW", value_parser = duration)]
+    pub clock_skew: Duration,
+
+    /// When the first recording begins: an RFC 3339 time, or `now`
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "now",
+        env = "FLEET_AGENT_START_AT"
+    )]
+    pub start_at: StartAt,
+
+    /// How many times as fast as recorded, or `max`
+    #[arg(long, value_name = "X", default_value = "1", env = "FLEET_AGENT_SPEED")]
+    pub speed: Speed,
+
+    /// How long a block of operations should last
+    #[arg(long, value_name = "DURATION", default_value = "1s", env = "FLEET_AGENT_BLOCK_TARGET", value_parser = positive_duration)]
+    pub block_target: Duration,
+
+    /// Operations per block, a power of two, in place of --block-target and of what Echo asks
+    #[arg(long, value_name = "N", env = "FLEET_AGENT_BLOCK_OPS", value_parser = block_ops)]
+    pub block_ops: Option<u64>,
+
+    /// Job to report as [default: the communicator that spans the job]
+    #[arg(long, value_name = "ID", env = "FLEET_AGENT_JOB")]
+    pub job: Option<String>,
+
+    /// Model of the GPUs [default: what the recording says]
+    #[arg(long, value_name = "NAME", env = "FLEET_AGENT_GPU_MODEL")]
+    pub gpu_model: Option<String>,
+
+    /// Points that may wait to be sent, per node; when they are reached the replay pauses
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 20_000,
+        env = "FLEET_AGENT_QUEUE_POINTS"
+    )]
+    pub queue_points: usize,
+
+    /// How long to wait in all between attempts to send a batch before giving up
+    #[arg(long, value_name = "DURATION", default_value = "60s", env = "FLEET_AGENT_GIVE_UP_AFTER", value_parser = duration)]
+    pub give_up_after: Duration,
+
+    /// Print the summary as JSON
+    #[arg(long, env = "FLEET_AGENT_JSON")]
+    pub json: bool,
+}
+
+/// When a replay begins in wall time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartAt {
+    /// When the agent starts.
+    Now,
+    /// At this time.
+    At(Timestamp),
+}
+
+impl StartAt {
+    /// The time, Unix nanoseconds.
+    pub fn unix_ns(self) -> i128 {
+        match self {
+            Self::Now => Timestamp::now().as_nanosecond(),
+            Self::At(time) => time.as_nanosecond(),
+        }
+    }
+}
+
+impl FromStr for StartAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "now" {
+            return Ok(Self::Now);
+        }
+        let time = text.parse().map(Self::At);
+        time.map_err(|_| "give a time such as 2026-01-31T12:00:00Z, or now".to_owned())
+    }
+}
+
+/// How fast a replay runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Speed {
+    /// So many times as fast as recorded.
+    Times(f64),
+    /// As fast as it can be sent.
+    Max,
+}
+
+impl FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            _ if text == "max" => Ok(Self::Max),
+            Ok(times) if f64::is_finite(times) && times > 0.0 => Ok(Self::Times(times)),
+            _ => Err("give a number above 0, or max".to_owned()),
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = text
+        .parse::<SignedDuration>()
+        .ok()
+        .and_then(|signed| signed.try_into().ok());
+    parsed.ok_or_else(|| "give a duration such as 200ms, 10s or 1m".to_owned())
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|parsed| {
+        let is_positive = parsed > Duration::ZERO;
+        is_positive
+            .then_some(parsed)
+            .ok_or_else(|| "give a duration above 0".to_owned())
+    })
+}
+
+fn block_ops(text: &str) -> Result<u64, String> {
+    let ops = text.parse::<u64>().ok();
+    ops.filter(|ops| ops.is_power_of_two() && *ops <= 1 << MAX_EXPONENT)
+        .ok_or_else(|| format!("give a power of two up to {}", 1 << MAX_EXPONENT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(extra: &[&str]) -> Result<ReplayArgs, clap::Error> {
+        let required = [
+            "fleet-agent",
+            "replay",
+            "f",
+            "--endpoint",
+            "e",
+            "--cluster",
+            "c",
+        ];
+        let Cli {
+            command: Command::Replay(args),
+        } = Cli::try_parse_from(required.iter().chain(extra))?;
+        Ok(*args)
+    }
+
+    #[test]
+    fn the_definition_of_the_flags_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_of_replay_has_an_environment_variable() {
+        let cli = Cli::command();
+        let replay = cli.find_subcommand("replay").unwrap();
+        for arg in replay.get_arguments().filter(|arg| arg.get_id() != "help") {
+            let env = arg.get_env().and_then(|env| env.to_str());
+            assert!(
+                env.is_some_and(|env| env.starts_with("FLEET_AGENT_")),
+                "{arg:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn values_are_checked() {
+        for wrong in [
+            ["--speed", "0"],
+            ["--speed", "nan"],
+            ["--block-ops", "48"],
+            ["--block-ops", "2097152"],
+            ["--block-target", "0s"],
+            ["--clock-skew", "soon"],
+            ["--start-at", "yesterday"],
+        ] {
+            assert!(parse(&wrong).is_err(), "{wrong:?}");
+        }
+        let args = parse(&["--speed", "max", "--clock-skew", "10s", "--block-ops", "64"]).unwrap();
+        assert_eq!((args.speed, args.block_ops), (Speed::Max, Some(64)));
+        assert_eq!(args.clock_skew, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_node_name_and_a_node_per_rank_exclude_each_other() {
+        assert!(parse(&["--node", "n", "--node-per-rank"]).is_err());
+        assert!(parse(&["--node", "n", "--only-rank", "2"]).is_ok());
+    }
+}

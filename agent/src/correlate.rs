@@ -1,0 +1,206 @@
+//! Ties what a process waits for to what it issued: per process, not per thread or stream, because
+//! frameworks issue collectives on one thread and stream and wait on others.
+
+use std::collections::HashMap;
+
+use crate::discover::CommIndex;
+use crate::event::{Op, Operation};
+
+/// One collective of one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpRef {
+    /// Its communicator.
+    pub comm: CommIndex,
+    /// Its sequence number there, from 0.
+    pub seq: u64,
+    /// What it is.
+    pub op: Op,
+}
+
+/// What was learned from one step of a process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Observation {
+    /// A collective was issued.
+    Issued(Issued),
+    /// A thread began to wait for the GPU.
+    WaitBegan {
+        /// The thread.
+        tid: u32,
+    },
+    /// A thread has waited for the GPU.
+    Waited(Waited),
+}
+
+/// A collective at its entry.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Issued {
+    /// The collective.
+    pub at: OpRef,
+    /// Hash of what it does, without its communicator's identity.
+    pub signature: u64,
+    /// Entry of the call, nanoseconds.
+    pub entry_ns: u64,
+    /// Since the return of the last blocking synchronisation, when none was issued in between.
+    pub host_gap_ns: Option<u64>,
+}
+
+/// A blocking synchronisation at its return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waited {
+    /// The thread.
+    pub tid: u32,
+    /// Entry of the call, nanoseconds.
+    pub entry_ns: u64,
+    /// Return of the call, nanoseconds.
+    pub return_ns: u64,
+    /// The part of it in which no other thread was known to be blocked, nanoseconds.
+    pub blocked_ns: u64,
+    /// The last collective issued before it, unless an earlier synchronisation had covered that.
+    pub covers: Option<OpRef>,
+}
+
+/// Follows one process.
+#[derive(Debug, Default)]
+pub struct Correlator {
+    next_seq: Vec<u64>,
+    issued: u64,
+    covered: u64,
+    last: Option<OpRef>,
+    waiting: HashMap<u32, (u64, Option<OpRef>)>,
+    gap_from_ns: Option<u64>,
+    blocked_until_ns: u64,
+}
+
+impl Correlator {
+    /// Takes a collective on a communicator of `nranks` ranks.
+    pub fn issued(
+        &mut self,
+        comm: CommIndex,
+        nranks: u32,
+        operation: Operation,
+        entry_ns: u64,
+    ) -> Observation {
+        let at = OpRef {
+            comm,
+            seq: self.advance(comm),
+            op: operation.op,
+        };
+        self.issued += 1;
+        self.last = Some(at);
+        let host_gap_ns = self
+            .gap_from_ns
+            .take()
+            .map(|from_ns| entry_ns.saturating_sub(from_ns));
+        let signature = signature(nranks, operation);
+        Observation::Issued(Issued {
+            at,
+            signature,
+            entry_ns,
+            host_gap_ns,
+        })
+    }
+
+    /// Takes the entry of a blocking synchronisation.
+    pub fn wait_began(&mut self, tid: u32) -> Observation {
+        self.waiting.insert(tid, (self.issued, self.last));
+        Observation::WaitBegan { tid }
+    }
+
+    /// Takes the return of a blocking synchronisation.
+    pub fn wait_ended(&mut self, tid: u32, entry_ns: u64, return_ns: u64) -> Observation {
+        let (issued, last) = self
+            .waiting
+            .remove(&tid)
+            .unwrap_or((self.issued, self.last));
+        let covers = if issued > self.covered { last } else { None };
+        self.covered = self.covered.max(issued);
+        // Before the first collective a gap would only measure how long the job takes to start.
+        if self.issued > 0 {
+            self.gap_from_ns = Some(return_ns);
+        }
+        let blocked_ns = return_ns.saturating_sub(entry_ns.max(self.blocked_until_ns));
+        self.blocked_until_ns = self.blocked_until_ns.max(return_ns);
+        Observation::Waited(Waited {
+            tid,
+            entry_ns,
+            return_ns,
+            blocked_ns,
+            covers,
+        })
+    }
+
+    fn advance(&mut self, comm: CommIndex) -> u64 {
+        let position = comm.position();
+        if self.next_seq.len() <= position {
+            self.next_seq.resize(position + 1, 0);
+        }
+        let Some(next) = self.next_seq.get_mut(position) else {
+            return 0;
+        };
+        *next += 1;
+        *next - 1
+    }
+}
+
+/// A point in time at which a communicator's operations up to one of them were complete on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// Last operation that was complete.
+    pub seq: u64,
+    /// When the rank learned of it, nanoseconds.
+    pub return_ns: u64,
+}
+
+/// Follows the completions of one communicator.
+#[derive(Debug)]
+pub struct Completions {
+    comm: CommIndex,
+    last_seq: Option<u64>,
+    began: HashMap<u32, Option<u64>>,
+}
+
+impl Completions {
+    /// Follows `comm`.
+    pub fn new(comm: CommIndex) -> Self {
+        Self {
+            comm,
+            last_seq: None,
+            began: HashMap::new(),
+        }
+    }
+
+    /// Takes the next observation of the process.
+    pub fn observe(&mut self, observation: &Observation) -> Option<Completion> {
+        match *observation {
+            Observation::Issued(issued) => {
+                if issued.at.comm == self.comm {
+                    self.last_seq = Some(issued.at.seq);
+                }
+                None
+            }
+            Observation::WaitBegan { tid } => {
+                self.began.insert(tid, self.last_seq);
+                None
+            }
+            Observation::Waited(waited) => {
+                let seq = self.began.remove(&waited.tid).unwrap_or(self.last_seq)?;
+                waited.covers.map(|_| Completion {
+                    seq,
+                    return_ns: waited.return_ns,
+                })
+            }
+        }
+    }
+}
+
+fn signature(nranks: u32, operation: Operation) -> u64 {
+    let mut bytes = Vec::with_capacity(32);
+    bytes.extend_from_slice(operation.op.name().as_bytes());
+    bytes.extend_from_slice(&nranks.to_le_bytes());
+    bytes.extend_from_slice(&operation.datatype.to_le_bytes());
+    bytes.extend_from_slice(&operation.count.to_le_bytes());
+    xxhash_rust::xxh64::xxh64(&bytes, 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! Which communicator a pointer in a traced process stands for.
+
+use std::collections::HashMap;
+
+use crate::event::CommInit;
+use crate::signal::CommId;
+
+/// Index of a communicator within its process, in the order in which the process made them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommIndex(usize);
+
+impl CommIndex {
+    /// Position in per-communicator tables.
+    pub fn position(self) -> usize {
+        self.0
+    }
+}
+
+/// A communicator as one of its ranks sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Comm {
+    /// Identity, equal on all its ranks.
+    pub id: CommId,
+    /// The process's rank within it.
+    pub rank: u32,
+    /// Its ranks.
+    pub nranks: u32,
+}
+
+/// The communicators of one process.
+#[derive(Debug, Default)]
+pub struct CommTable {
+    comms: Vec<Comm>,
+    by_pointer: HashMap<u64, Option<CommIndex>>,
+    pending: Vec<Pending>,
+    unknown: u64,
+}
+
+#[derive(Debug)]
+struct Pending {
+    tid: u32,
+    comm: Option<CommIndex>,
+}
+
+impl CommTable {
+    /// Notes that a communicator was made; the next new pointer belongs to it.
+    ///
+    /// Communicators of one rank are matched to their pointer too, so that the next one is not
+    /// taken for them, but nothing is reported about them.
+    pub fn made(&mut self, tid: u32, init: CommInit) {
+        let comm = (init.nranks > 1 && init.rank < init.nranks).then(|| {
+            let id = CommId::new(init.unique_id);
+            self.comms.push(Comm {
+                id,
+                rank: init.rank,
+                nranks: init.nranks,
+            });
+            CommIndex(self.comms.len() - 1)
+        });
+        self.pending.push(Pending { tid, comm });
+    }
+
+    /// Forgets a pointer, which may be used again for another communicator.
+    pub fn gone(&mut self, pointer: u64) {
+        self.by_pointer.remove(&pointer);
+    }
+
+    /// The communicator behind a pointer that a thread just used.
+    pub fn find(&mut self, tid: u32, pointer: u64) -> Option<CommIndex> {
+        if let Some(known) = self.by_pointer.get(&pointer) {
+            return *known;
+        }
+        let Some(pending) = self.take_pending(tid) else {
+            self.unknown += 1;
+            return None;
+        };
+        self.by_pointer.insert(pointer, pending.comm);
+        pending.comm
+    }
+
+    /// The communicators, by index.
+    pub fn comms(&self) -> &[Comm] {
+        &self.comms
+    }
+
+    /// Operations whose communicator was made before tracing began.
+    pub fn unknown(&self) -> u64 {
+        self.unknown
+    }
+
+    // Frameworks make most communicators just before their first operation on the same thread, so
+    // the thread tells more than the order.
+    fn take_pending(&mut self, tid: u32) -> Option<Pending> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let at = self
+            .pending
+            .iter()
+            .position(|pending| pending.tid == tid)
+            .unwrap_or(0);
+        Some(self.pending.remove(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn init(nranks: u32, unique_id: u64) -> CommInit {
+        CommInit {
+            nranks,
+            rank: 0,
+            unique_id,
+        }
+    }
+
+    fn id_of(table: &mut CommTable, tid: u32, pointer: u64) -> Option<u64> {
+        let index = table.find(tid, pointer)?;
+        Some(table.comms()[index.position()].id.to_bits())
+    }
+
+    #[test]
+    fn pointers_are_matched_in_the_order_of_the_inits() {
+        let mut table = CommTable::default();
+        table.made(1, init(4, 10));
+        table.made(1, init(2, 20));
+        assert_eq!(id_of(&mut table, 1, 0xa), Some(10));
+        assert_eq!(id_of(&mut table, 1, 0xb), Some(20));
+        assert_eq!(id_of(&mut table, 9, 0xa), Some(10));
+    }
+
+    #[test]
+    fn a_pointer_first_used_by_the_thread_of_an_init_belongs_to_it() {
+        let mut table = CommTable::default();
+        table.made(1, init(4, 10));
+        table.made(2, init(2, 20));
+        assert_eq!(id_of(&mut table, 2, 0xb), Some(20));
+        assert_eq!(id_of(&mut table, 2, 0xa), Some(10));
+    }
+
+    #[test]
+    fn a_communicator_of_one_rank_takes_its_pointer_and_is_ignored() {
+        let mut table = CommTable::default();
+        table.made(1, init(1, 10));
+        table.made(1, init(2, 20));
+        assert_eq!(id_of(&mut table, 1, 0xa), None);
+        assert_eq!(id_of(&mut table, 1, 0xb), Some(20));
+        assert_eq!(table.unknown(), 0);
+    }
+
+    #[test]
+    fn a_pointer_without_an_init_is_counted() {
+        let mut table = CommTable::default();
+        assert_eq!(table.find(1, 0xa), None);
+        assert_eq!(table.unknown(), 1);
+    }
+
+    #[test]
+    fn a_pointer_can_be_used_again_after_its_communicator_is_gone() {
+        let mut table = CommTable::default();
+        table.made(1, init(4, 10));
+        assert_eq!(id_of(&mut table, 1, 0xa), Some(10));
+        table.gone(0xa);
+        table.made(1, init(4, 20));
+        assert_eq!(id_of(&mut table, 1, 0xa), Some(20));
+    }
+}

@@ -1,0 +1,274 @@
+//! Delivery of one agent instance: a bounded queue, one batch in flight, retries in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable};
+use fleet_proto::policy::PolicySet;
+use thiserror::Error;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+
+use crate::export::{Ack, Batch, Export, ExportError};
+use crate::policy::PolicyNews;
+
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
+/// Longest delay that a receiver may ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(60);
+/// Different texts of rejection that are kept; further ones are counted together.
+const MAX_REASONS: usize = 16;
+
+/// What became of the batches.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Batches that were acknowledged.
+    pub batches_acked: u64,
+    /// Points in them.
+    pub points_sent: u64,
+    /// Points of them that the receiver refused.
+    pub points_rejected: u64,
+    /// Points that were given up.
+    pub points_dropped: u64,
+    /// Attempts after the first.
+    pub retries: u64,
+    /// Reasons of the receiver, with the number of points each.
+    pub reasons: BTreeMap<String, u64>,
+    /// Version of the last policy set.
+    pub policy_version: Option<u64>,
+}
+
+impl Report {
+    /// Adds another instance's report.
+    pub fn add(&mut self, other: &Self) {
+        self.batches_acked += other.batches_acked;
+        self.points_sent += other.points_sent;
+        self.points_rejected += other.points_rejected;
+        self.points_dropped += other.points_dropped;
+        self.retries += other.retries;
+        for (reason, points) in &other.reasons {
+            *self.reasons.entry(reason.clone()).or_default() += points;
+        }
+        self.policy_version = self.policy_version.max(other.policy_version);
+    }
+
+    fn refuse(&mut self, reason: &str, points: u64) {
+        let reason = match reason {
+            "" => "no reason given",
+            known if self.reasons.contains_key(known) => known,
+            _ if self.reasons.len() >= MAX_REASONS => "other reasons",
+            new => new,
+        };
+        *self.reasons.entry(reason.to_owned()).or_default() += points;
+    }
+}
+
+/// The receiver was not reached for as long as it was worth trying.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("gave up after {retries} retries: {reason}")]
+pub struct Unreachable {
+    /// Attempts after the first, of the batch that was given up.
+    pub retries: u64,
+    /// What the last attempt said.
+    pub reason: String,
+}
+
+/// What to do with a batch when the queue is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Let the source wait, as a recording can.
+    Wait,
+    /// Drop and count it, as a live source must.
+    Drop,
+}
+
+/// The sending side of a delivery.
+#[derive(Debug)]
+pub struct Outbox {
+    sender: mpsc::Sender<(Batch, OwnedSemaphorePermit)>,
+    room: Arc<Semaphore>,
+    capacity: usize,
+    when_full: WhenFull,
+    dropped: u64,
+    policy: watch::Receiver<Option<Arc<PolicySet>>>,
+}
+
+impl Outbox {
+    /// Queues a batch; false when the delivery has ended.
+    pub async fn send(&mut self, batch: Batch) -> bool {
+        let points = batch.n_points();
+        let permits = u32::try_from(points.clamp(1, self.capacity)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room);
+        let permit = match self.when_full {
+            WhenFull::Wait => room.acquire_many_owned(permits).await.ok(),
+            WhenFull::Drop => room.try_acquire_many_owned(permits).ok(),
+        };
+        match permit {
+            Some(permit) => self.sender.send((batch, permit)).await.is_ok(),
+            None => {
+                self.dropped += points as u64;
+                !self.sender.is_closed()
+            }
+        }
+    }
+
+    /// The newest policy set, if it came since the last call.
+    pub fn new_policy(&mut self) -> Option<Arc<PolicySet>> {
+        if self.policy.has_changed().unwrap_or(false) {
+            self.policy.borrow_and_update().clone()
+        } else {
+            None
+        }
+    }
+
+    /// Points dropped because the queue was full.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+/// The receiving side: takes batches from the queue and brings them to the exporter.
+#[derive(Debug)]
+pub struct Delivery<E> {
+    exporter: E,
+    give_up_after: Duration,
+    queue: mpsc::Receiver<(Batch, OwnedSemaphorePermit)>,
+    policy: watch::Sender<Option<Arc<PolicySet>>>,
+    news: PolicyNews,
+    report: Report,
+}
+
+impl<E: Export> Delivery<E> {
+    /// A queue of at most `capacity` points in front of `exporter`.
+    pub fn new(
+        exporter: E,
+        capacity: usize,
+        when_full: WhenFull,
+        give_up_after: Duration,
+    ) -> (Outbox, Self) {
+        // Every batch holds at least one permit, so the channel never fills before the semaphore.
+        let capacity = capacity.clamp(1, Semaphore::MAX_PERMITS);
+        let (sender, queue) = mpsc::channel(capacity);
+        let (publish, policy) = watch::channel(None);
+        let room = Arc::new(Semaphore::new(capacity));
+        let outbox = Outbox {
+            sender,
+            room,
+            capacity,
+            when_full,
+            dropped: 0,
+            policy,
+        };
+        let (news, report) = (PolicyNews::default(), Report::default());
+        (
+            outbox,
+            Self {
+                exporter,
+                give_up_after,
+                queue,
+                policy: publish,
+                news,
+                report,
+            },
+        )
+    }
+
+    /// Delivers until the outbox is gone and the queue is empty, or the receiver is given up.
+    pub async fn run(mut self) -> (Report, Option<Unreachable>) {
+        let mut unreachable = None;
+        while let Some((batch, _room)) = self.queue.recv().await {
+            if unreachable.is_some() {
+                self.report.points_dropped += batch.n_points() as u64;
+                continue;
+            }
+            unreachable = self.deliver(&batch).await;
+            if unreachable.is_some() {
+                self.queue.close();
+            }
+        }
+        self.report.policy_version = self.news.version();
+        (self.report, unreachable)
+    }
+
+    async fn deliver(&mut self, batch: &Batch) -> Option<Unreachable> {
+        let backoff = ExponentialBuilder::new()
+            .with_min_delay(FIRST_DELAY)
+            .with_max_delay(LONGEST_DELAY)
+            .with_jitter()
+            .without_max_times()
+            .with_total_delay(Some(self.give_up_after));
+        let mut retries = 0;
+        let exporter = &self.exporter;
+        let delivered = (|| exporter.export(batch))
+            .retry(backoff)
+            .when(|error| matches!(error, ExportError::Later { .. }))
+            .adjust(|error, delay| delay.map(|delay| delay.max(asked_delay(error))))
+            .notify(|error, delay| {
+                retries += 1;
+                log_retry(batch, retries, error, delay);
+            })
+            .await;
+        self.report.retries += retries;
+        let points = batch.n_points() as u64;
+        match delivered {
+            Ok(ack) => {
+                self.acknowledged(points, ack);
+                None
+            }
+            Err(ExportError::Refused { reason }) => {
+                tracing::error!(batch.number, points, "batch was refused: {reason}");
+                self.report.points_dropped += points;
+                self.report.refuse(&reason, points);
+                None
+            }
+            Err(ExportError::Later { reason, .. }) => {
+                self.report.points_dropped += points;
+                Some(Unreachable { retries, reason })
+            }
+        }
+    }
+
+    fn acknowledged(&mut self, points: u64, ack: Ack) {
+        self.report.batches_acked += 1;
+        self.report.points_sent += points;
+        self.report.points_rejected += ack.rejected;
+        if ack.rejected > 0 {
+            self.report.refuse(&ack.reason, ack.rejected);
+        }
+        if let Some(policy) = ack.policy {
+            for line in self.news.of(&policy) {
+                tracing::info!("{line}");
+            }
+            self.policy.send_replace(Some(Arc::new(policy)));
+        }
+    }
+}
+
+fn asked_delay(error: &ExportError) -> Duration {
+    match error {
+        ExportError::Later { after, .. } => after.unwrap_or_default().min(LONGEST_ASKED),
+        ExportError::Refused { .. } => Duration::ZERO,
+    }
+}
+
+// The first failure is news, the following ones are the same news again.
+fn log_retry(batch: &Batch, retries: u64, error: &ExportError, delay: Duration) {
+    let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+    if retries == 1 {
+        tracing::warn!(
+            batch.number,
+            delay_ms,
+            "batch was not taken and is sent again: {error}"
+        );
+    } else {
+        tracing::debug!(
+            batch.number,
+            delay_ms,
+            retries,
+            "batch was not taken: {error}"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

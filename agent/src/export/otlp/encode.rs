@@ -1,0 +1,194 @@
+//! Points as OTLP messages.
+
+use std::collections::BTreeMap;
+
+use fleet_proto::attribute;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, Exemplar as OtlpExemplar, Gauge, Histogram, HistogramDataPoint, Metric,
+    NumberDataPoint, ResourceMetrics, ScopeMetrics, exemplar, number_data_point,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource as OtlpResource;
+
+use crate::export::{Batch, Resource, ResourcePoints};
+use crate::signal::{Anchor, Block, Exemplar, Point, Value};
+
+const SERVICE: &str = "fleet-agent";
+const UNIT: &str = "ms";
+
+/// The request that delivers a batch.
+pub(super) fn encode(batch: &Batch) -> ExportMetricsServiceRequest {
+    let resource_metrics = batch.resources.iter().map(resource_metrics).collect();
+    ExportMetricsServiceRequest { resource_metrics }
+}
+
+fn resource_metrics(points: &ResourcePoints) -> ResourceMetrics {
+    let mut by_metric: BTreeMap<&str, Vec<&Point>> = BTreeMap::new();
+    for point in &points.points {
+        by_metric.entry(point.metric).or_default().push(point);
+    }
+    let scope = InstrumentationScope {
+        name: SERVICE.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    };
+    let metrics = by_metric
+        .into_iter()
+        .map(|(name, points)| metric(name, &points))
+        .collect();
+    ResourceMetrics {
+        resource: Some(resource(&points.resource)),
+        scope_metrics: vec![ScopeMetrics {
+            scope: Some(scope),
+            metrics,
+            ..ScopeMetrics::default()
+        }],
+        ..ResourceMetrics::default()
+    }
+}
+
+fn resource(resource: &Resource) -> OtlpResource {
+    let [cluster, ..] = attribute::CLUSTER_ID;
+    let [node, ..] = attribute::NODE_ID;
+    let [job, ..] = attribute::JOB;
+    let [gpu_model, ..] = attribute::GPU_MODEL;
+    let mut attributes = vec![
+        text(cluster, &resource.cluster),
+        text(node, &resource.node),
+        int(attribute::FLEET_RANK, resource.rank.into()),
+        int(attribute::FLEET_WORLD_SIZE, resource.world_size.into()),
+        text("service.name", SERVICE),
+        int("process.pid", resource.pid.into()),
+    ];
+    attributes.extend(resource.job.as_deref().map(|value| text(job, value)));
+    attributes.extend(
+        resource
+            .gpu_model
+            .as_deref()
+            .map(|value| text(gpu_model, value)),
+    );
+    OtlpResource {
+        attributes,
+        ..OtlpResource::default()
+    }
+}
+
+/// One metric has one type, so gauges and summaries of one name cannot mix.
+fn metric(name: &str, points: &[&Point]) -> Metric {
+    let gauges: Vec<NumberDataPoint> = points.iter().filter_map(|point| gauge(point)).collect();
+    let data = if gauges.is_empty() {
+        Data::Histogram(Histogram {
+            data_points: points.iter().filter_map(|point| histogram(point)).collect(),
+            aggregation_temporality: AggregationTemporality::Delta.into(),
+        })
+    } else {
+        Data::Gauge(Gauge {
+            data_points: gauges,
+        })
+    };
+    Metric {
+        name: name.to_owned(),
+        unit: UNIT.to_owned(),
+        data: Some(data),
+        ..Metric::default()
+    }
+}
+
+fn gauge(point: &Point) -> Option<NumberDataPoint> {
+    let Value::Gauge(value) = point.value else {
+        return None;
+    };
+    Some(NumberDataPoint {
+        attributes: block(&point.block),
+        start_time_unix_nano: point.start_ns,
+        time_unix_nano: point.time_ns,
+        value: Some(number_data_point::Value::AsDouble(value)),
+        ..NumberDataPoint::default()
+    })
+}
+
+fn histogram(point: &Point) -> Option<HistogramDataPoint> {
+    let Value::Summary {
+        summary,
+        exemplars,
+        anchor,
+    } = &point.value
+    else {
+        return None;
+    };
+    let mut attributes = block(&point.block);
+    if let Some(Anchor { seq, offset_ms }) = *anchor {
+        attributes.push(seq_of(attribute::ANCHOR_SEQ, seq));
+        attributes.push(double(attribute::ANCHOR_OFFSET_MS, offset_ms));
+    }
+    Some(HistogramDataPoint {
+        attributes,
+        start_time_unix_nano: point.start_ns,
+        time_unix_nano: point.time_ns,
+        count: summary.count,
+        sum: Some(summary.sum_ms),
+        min: Some(summary.min_ms),
+        max: Some(summary.max_ms),
+        exemplars: exemplars.iter().map(otlp_exemplar).collect(),
+        ..HistogramDataPoint::default()
+    })
+}
+
+fn otlp_exemplar(sample: &Exemplar) -> OtlpExemplar {
+    OtlpExemplar {
+        filtered_attributes: vec![seq_of(attribute::SEQ, sample.seq)],
+        time_unix_nano: sample.time_ns,
+        value: Some(exemplar::Value::AsDouble(sample.wait_ms)),
+        ..OtlpExemplar::default()
+    }
+}
+
+fn block(block: &Block) -> Vec<KeyValue> {
+    let mut attributes = vec![
+        text(attribute::COMM_ID, &block.comm.to_string()),
+        int(attribute::COMM_RANK, block.comm_rank.into()),
+        int(attribute::COMM_SIZE, block.comm_nranks.into()),
+        text(attribute::OP, block.op.name()),
+        seq_of(attribute::SEQ_FIRST, block.seq_first),
+        seq_of(attribute::SEQ_LAST, block.seq_last),
+        text(attribute::SOURCE, attribute::SOURCE_HOST),
+    ];
+    attributes.extend(block.iterations.map(|n| double(attribute::ITERATIONS, n)));
+    attributes.extend(
+        block
+            .role
+            .map(|role| text(attribute::ROLE, &role.to_string())),
+    );
+    attributes
+}
+
+fn text(key: &str, value: &str) -> KeyValue {
+    key_value(key, Any::StringValue(value.to_owned()))
+}
+
+fn int(key: &str, value: i64) -> KeyValue {
+    key_value(key, Any::IntValue(value))
+}
+
+fn seq_of(key: &str, seq: u64) -> KeyValue {
+    int(key, i64::try_from(seq).unwrap_or(i64::MAX))
+}
+
+fn double(key: &str, value: f64) -> KeyValue {
+    key_value(key, Any::DoubleValue(value))
+}
+
+fn key_value(key: &str, value: Any) -> KeyValue {
+    let value = Some(AnyValue { value: Some(value) });
+    KeyValue {
+        key: key.to_owned(),
+        value,
+        ..KeyValue::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

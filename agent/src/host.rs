@@ -1,0 +1,229 @@
+//! One host as one agent sees it: its processes, its clock, and batches in order. Pure.
+
+use std::collections::BTreeMap;
+
+use fleet_proto::policy::PolicySet;
+
+use crate::event::{Call, Process};
+use crate::export::{Batch, Resource, ResourcePoints};
+use crate::pipeline::{BlockRule, Ending, Pipeline};
+use crate::policy::Settings;
+use crate::signal::{Point, Value};
+
+/// Points after which a batch is closed.
+const BATCH_POINTS: usize = 1000;
+
+/// What all points of a host have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Cluster of the host.
+    pub cluster: String,
+    /// Name of the host.
+    pub node: String,
+    /// Job, when it is not to be taken from the communicators.
+    pub job: Option<String>,
+    /// Model of the GPUs, when known.
+    pub gpu_model: Option<String>,
+}
+
+/// Where the monotonic clock of a source lies in wall time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WallClock {
+    /// An instant of the source's clock, nanoseconds.
+    pub origin_ns: u64,
+    /// The same instant on the host's wall clock, Unix nanoseconds.
+    pub unix_ns: i128,
+}
+
+impl WallClock {
+    fn unix_ns(self, ts_ns: u64) -> u64 {
+        let unix_ns = self.unix_ns + i128::from(ts_ns) - i128::from(self.origin_ns);
+        u64::try_from(unix_ns.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+/// Follows the processes of one host.
+#[derive(Debug)]
+pub struct Host {
+    identity: Identity,
+    clock: WallClock,
+    flush_every_ns: u64,
+    flushed_ns: u64,
+    pipelines: BTreeMap<u32, Pipeline>,
+    pending: BTreeMap<u32, Vec<Point>>,
+    batches: u64,
+    blocks: u64,
+    unknown_comm_ops: u64,
+}
+
+impl Host {
+    /// A host without processes, which closes a batch every `flush_every_ns` of the events' time.
+    pub fn new(identity: Identity, flush_every_ns: u64) -> Self {
+        Self {
+            identity,
+            clock: WallClock {
+                origin_ns: 0,
+                unix_ns: 0,
+            },
+            flush_every_ns,
+            flushed_ns: 0,
+            pipelines: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            batches: 0,
+            blocks: 0,
+            unknown_comm_ops: 0,
+        }
+    }
+
+    /// Starts to follow processes whose events are stamped by `clock`, in place of earlier ones.
+    pub fn trace(&mut self, processes: &[Process], clock: WallClock, rule: BlockRule) {
+        self.clock = clock;
+        self.flushed_ns = clock.origin_ns;
+        self.pipelines = processes
+            .iter()
+            .map(|process| (process.pid, Pipeline::new(*process, rule)))
+            .collect();
+    }
+
+    /// Sets the GPU model, unless it is known already.
+    pub fn learn_gpu_model(&mut self, model: Option<&str>) {
+        if self.identity.gpu_model.is_none() {
+            self.identity.gpu_model = model.map(str::to_owned);
+        }
+    }
+
+    /// Takes the next call; a batch when one is due.
+    pub fn call(&mut self, call: &Call) -> Option<Batch> {
+        if let Some(pipeline) = self.pipelines.get_mut(&call.pid) {
+            pipeline.call(call);
+            let points = pipeline.take_points();
+            if !points.is_empty() {
+                self.pending.entry(call.pid).or_default().extend(points);
+            }
+        }
+        let n_points: usize = self.pending.values().map(Vec::len).sum();
+        let is_due = call.ts_ns.saturating_sub(self.flushed_ns) >= self.flush_every_ns;
+        if is_due {
+            self.flushed_ns = call.ts_ns;
+        }
+        (n_points >= BATCH_POINTS || (is_due && n_points > 0)).then(|| self.batch())
+    }
+
+    /// Ends all processes; the last batch, if anything is left.
+    pub fn finish(&mut self, ending: Ending) -> Option<Batch> {
+        for (pid, pipeline) in &mut self.pipelines {
+            pipeline.finish(ending);
+            self.pending
+                .entry(*pid)
+                .or_default()
+                .extend(pipeline.take_points());
+            self.blocks += pipeline.blocks();
+            self.unknown_comm_ops += pipeline.unknown_comm_ops();
+        }
+        let last = self
+            .pending
+            .values()
+            .any(|points| !points.is_empty())
+            .then(|| self.batch());
+        self.pipelines.clear();
+        last
+    }
+
+    /// Passes a policy set to the processes.
+    pub fn apply(&mut self, set: &PolicySet) {
+        for pipeline in self.pipelines.values_mut() {
+            let role = pipeline.rhythm().profile().map(|profile| profile.role);
+            pipeline.apply(Settings::of(set, role));
+        }
+    }
+
+    /// Blocks of the processes that have ended.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Operations of ended processes on communicators made before tracing began.
+    pub fn unknown_comm_ops(&self) -> u64 {
+        self.unknown_comm_ops
+    }
+
+    fn batch(&mut self) -> Batch {
+        self.batches += 1;
+        let mut resources = Vec::new();
+        for (pid, mut points) in std::mem::take(&mut self.pending) {
+            let Some(pipeline) = self.pipelines.get(&pid) else {
+                continue;
+            };
+            if points.is_empty() {
+                continue;
+            }
+            for point in &mut points {
+                to_wall(point, self.clock);
+            }
+            resources.push(ResourcePoints {
+                resource: self.resource(pipeline),
+                points,
+            });
+        }
+        Batch {
+            number: self.batches,
+            resources,
+        }
+    }
+
+    fn resource(&self, pipeline: &Pipeline) -> Resource {
+        let Process {
+            pid,
+            rank,
+            world_size,
+        } = pipeline.process();
+        let identity = &self.identity;
+        let job = identity
+            .job
+            .clone()
+            .or_else(|| pipeline.job().map(|comm| comm.to_string()));
+        Resource {
+            cluster: identity.cluster.clone(),
+            node: identity.node.clone(),
+            job,
+            gpu_model: identity.gpu_model.clone(),
+            rank,
+            world_size,
+            pid,
+        }
+    }
+}
+
+fn to_wall(point: &mut Point, clock: WallClock) {
+    point.start_ns = clock.unix_ns(point.start_ns);
+    point.time_ns = clock.unix_ns(point.time_ns);
+    if let Value::Summary { exemplars, .. } = &mut point.value {
+        for exemplar in exemplars {
+            exemplar.time_ns = clock.unix_ns(exemplar.time_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wall_clock_moves_with_the_source_and_never_leaves_its_range() {
+        let clock = WallClock {
+            origin_ns: 100,
+            unix_ns: 5000,
+        };
+        assert_eq!(clock.unix_ns(130), 5030);
+        assert_eq!(clock.unix_ns(90), 4990);
+        assert_eq!(
+            WallClock {
+                origin_ns: 100,
+                unix_ns: -10_000
+            }
+            .unix_ns(130),
+            0
+        );
+        assert_eq!(clock.unix_ns(u64::MAX), u64::MAX);
+    }
+}

@@ -1,0 +1,36 @@
+//! The agent of Echo: turns what the GPU jobs of a host call into metrics that ranks can be
+//! compared by.
+//!
+//! Layers, lowest first; a module imports only from those before it.
+//!
+//! | layer | modules | knows |
+//! |---|---|---|
+//! | 0 | [`event`], [`signal`] | plain data: what came in, what goes out |
+//! | 1 | [`order`], [`discover`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`policy`] | one rule each |
+//! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
+//! | 3 | [`source`], [`export`], [`host`] | the two ends, and one host between them |
+//! | 4 | [`config`], [`replay`] | flags, tasks, files |
+//!
+//! The life of an event: a [`source`] yields it in order of entry; [`order`] lets it take effect
+//! when it returns; [`discover`] says which communicator it belongs to and [`correlate`] what was
+//! waited for; [`rhythm`] finds what the process repeats, and [`rollup`] sums up blocks of 2^k
+//! operations; [`host`] batches the points of all its processes on its own clock, and
+//! [`export::delivery`] brings each batch to the collector exactly once and in order.
+
+pub mod block_size;
+pub mod config;
+pub mod correlate;
+pub mod discover;
+pub mod event;
+pub mod exemplar;
+pub mod export;
+pub mod host;
+pub mod iteration;
+pub mod order;
+pub mod pipeline;
+pub mod policy;
+pub mod replay;
+pub mod rhythm;
+pub mod rollup;
+pub mod signal;
+pub mod source;

@@ -1,0 +1,190 @@
+//! Puts calls into the order in which they take effect: a collective counts from its entry, a
+//! synchronisation and a new communicator from their return.
+
+use std::collections::BTreeMap;
+
+use crate::event::{Call, CallKind, CommInit, Operation};
+
+/// A synchronisation that took longer than this really waited for the GPU, nanoseconds.
+pub const BLOCKING_NS: u64 = 500_000;
+
+// One thread waits at most once at a time, so more than this is not a process but an attack.
+const MAX_PENDING: usize = 4096;
+
+/// Something that took effect in one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// An operation was put on a communicator.
+    Issued {
+        /// The thread.
+        tid: u32,
+        /// Entry of the call, nanoseconds.
+        entry_ns: u64,
+        /// The operation.
+        operation: Operation,
+    },
+    /// A thread began to wait for the GPU.
+    WaitBegan {
+        /// The thread.
+        tid: u32,
+    },
+    /// A thread has waited for the GPU.
+    WaitEnded {
+        /// The thread.
+        tid: u32,
+        /// Entry of the call, nanoseconds.
+        entry_ns: u64,
+        /// Return of the call, nanoseconds.
+        return_ns: u64,
+    },
+    /// A communicator can be used.
+    CommReady {
+        /// The thread that made it.
+        tid: u32,
+        /// What it was made with.
+        init: CommInit,
+    },
+    /// A communicator is gone.
+    CommGone {
+        /// Its pointer, where known.
+        comm: Option<u64>,
+    },
+}
+
+/// Holds back what takes effect later than it was stamped.
+#[derive(Debug, Default)]
+pub struct StepQueue {
+    pending: BTreeMap<(u64, u64), Step>,
+    pushed: u64,
+}
+
+impl StepQueue {
+    /// Takes the next call in order of entry and appends to `steps` what has taken effect by then.
+    pub fn push(&mut self, call: &Call, steps: &mut Vec<Step>) {
+        self.release_until(call.ts_ns, steps);
+        let tid = call.tid;
+        match call.kind {
+            CallKind::Operation(operation) => {
+                steps.push(Step::Issued {
+                    tid,
+                    entry_ns: call.ts_ns,
+                    operation,
+                });
+            }
+            CallKind::Synchronize if call.dur_ns > BLOCKING_NS => {
+                steps.push(Step::WaitBegan { tid });
+                let (entry_ns, return_ns) = (call.ts_ns, call.return_ns());
+                self.hold(
+                    return_ns,
+                    Step::WaitEnded {
+                        tid,
+                        entry_ns,
+                        return_ns,
+                    },
+                );
+            }
+            CallKind::CommInit(init) => {
+                self.hold(call.return_ns(), Step::CommReady { tid, init });
+            }
+            CallKind::CommDestroy { comm } => steps.push(Step::CommGone { comm }),
+            CallKind::Synchronize | CallKind::MemoryCopy | CallKind::Other => {}
+        }
+        if self.pending.len() > MAX_PENDING {
+            steps.extend(self.pending.pop_first().map(|(_, step)| step));
+        }
+    }
+
+    /// Appends everything still held back, in order.
+    pub fn finish(&mut self, steps: &mut Vec<Step>) {
+        self.release_until(u64::MAX, steps);
+    }
+
+    fn hold(&mut self, until_ns: u64, step: Step) {
+        self.pushed += 1;
+        self.pending.insert((until_ns, self.pushed), step);
+    }
+
+    fn release_until(&mut self, now_ns: u64, steps: &mut Vec<Step>) {
+        while let Some(entry) = self.pending.first_entry() {
+            if entry.key().0 > now_ns {
+                return;
+            }
+            steps.push(entry.remove());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Op;
+
+    fn call(ts_ns: u64, dur_ns: u64, tid: u32, kind: CallKind) -> Call {
+        Call {
+            ts_ns,
+            dur_ns,
+            pid: 1,
+            tid,
+            kind,
+        }
+    }
+
+    fn all_reduce() -> CallKind {
+        CallKind::Operation(Operation {
+            op: Op::AllReduce,
+            count: 1,
+            datatype: 7,
+            comm: 1,
+        })
+    }
+
+    fn run(calls: &[Call]) -> Vec<Step> {
+        let (mut queue, mut steps) = (StepQueue::default(), Vec::new());
+        for call in calls {
+            queue.push(call, &mut steps);
+        }
+        queue.finish(&mut steps);
+        steps
+    }
+
+    #[test]
+    fn a_wait_takes_effect_at_its_return() {
+        let steps = run(&[
+            call(0, 10_000_000, 1, CallKind::Synchronize),
+            call(5_000_000, 20_000, 2, all_reduce()),
+            call(10_000_000, 20_000, 2, all_reduce()),
+        ]);
+        assert!(matches!(
+            steps[..],
+            [
+                Step::WaitBegan { tid: 1 },
+                Step::Issued {
+                    entry_ns: 5_000_000,
+                    ..
+                },
+                Step::WaitEnded {
+                    return_ns: 10_000_000,
+                    ..
+                },
+                Step::Issued {
+                    entry_ns: 10_000_000,
+                    ..
+                },
+            ]
+        ));
+    }
+
+    #[test]
+    fn a_synchronisation_that_did_not_wait_is_dropped() {
+        assert!(run(&[call(0, BLOCKING_NS, 1, CallKind::Synchronize)]).is_empty());
+    }
+
+    #[test]
+    fn what_is_held_back_is_bounded() {
+        let (mut queue, mut steps) = (StepQueue::default(), Vec::new());
+        for ts_ns in 0..2 * MAX_PENDING as u64 {
+            queue.push(&call(ts_ns, u64::MAX, 1, CallKind::Synchronize), &mut steps);
+        }
+        assert_eq!(queue.pending.len(), MAX_PENDING);
+    }
+}

@@ -1,0 +1,184 @@
+//! What Echo asks of the agent, and what of it is news for the operator.
+
+use std::collections::BTreeMap;
+
+use fleet_proto::policy::{CohortPolicy, PolicySet};
+use prost::Message;
+
+use crate::exemplar::DEFAULT_MODULUS;
+use crate::signal::Role;
+
+/// Reads the value of the response metadata `fleet-policy-bin`.
+pub fn decode(bytes: &[u8]) -> Result<PolicySet, prost::DecodeError> {
+    PolicySet::decode(bytes)
+}
+
+/// What a policy set means for one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// One operation in so many is sampled.
+    pub sample_mod: u32,
+    /// Block size of the busiest communicator as an exponent of two; none leaves it to the agent.
+    pub block_exponent: Option<u32>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            sample_mod: DEFAULT_MODULUS,
+            block_exponent: None,
+        }
+    }
+}
+
+impl Settings {
+    /// The settings for a process of this role: those of the cohorts that carry the role in their
+    /// key, else the sampling that the first cohort asks for.
+    pub fn of(set: &PolicySet, role: Option<Role>) -> Self {
+        let role = role.map(|role| role.to_string());
+        let is_own = |cohort: &&CohortPolicy| {
+            role.as_ref()
+                .is_some_and(|role| cohort.cohort.contains(role.as_str()))
+        };
+        let own = set.cohorts.iter().find(is_own);
+        let asked = own
+            .or_else(|| set.cohorts.first())
+            .map_or(0, |cohort| cohort.sample_mod);
+        let block_ops = own.map_or(0, |cohort| cohort.block_ops);
+        Self {
+            sample_mod: if asked == 0 { DEFAULT_MODULUS } else { asked },
+            block_exponent: block_ops
+                .is_power_of_two()
+                .then(|| block_ops.trailing_zeros()),
+        }
+    }
+}
+
+/// Tells what changed from one policy set to the next.
+#[derive(Debug, Default)]
+pub struct PolicyNews {
+    version: Option<u64>,
+    cohorts: BTreeMap<String, (bool, Vec<u32>)>,
+}
+
+impl PolicyNews {
+    /// Takes the next policy set and returns a line for each cohort whose quorum or culprits changed.
+    pub fn of(&mut self, set: &PolicySet) -> Vec<String> {
+        if self.version == Some(set.version) {
+            return Vec::new();
+        }
+        self.version = Some(set.version);
+        let mut news = Vec::new();
+        for cohort in &set.cohorts {
+            let state = (cohort.quorum_met, cohort.outlier_ranks.clone());
+            if self.cohorts.get(&cohort.cohort) != Some(&state) {
+                news.push(line(set.version, cohort));
+                self.cohorts.insert(cohort.cohort.clone(), state);
+            }
+        }
+        self.cohorts
+            .retain(|key, _| set.cohorts.iter().any(|cohort| cohort.cohort == *key));
+        news
+    }
+
+    /// Version of the newest set.
+    pub fn version(&self) -> Option<u64> {
+        self.version
+    }
+}
+
+fn line(version: u64, cohort: &CohortPolicy) -> String {
+    let quorum = if cohort.quorum_met { "met" } else { "not met" };
+    let ranks: Vec<String> = cohort.outlier_ranks.iter().map(u32::to_string).collect();
+    let culprits = match ranks.len() {
+        0 => "none".to_owned(),
+        1 => format!("rank {}", ranks.concat()),
+        _ => format!("ranks {}", ranks.join(", ")),
+    };
+    format!(
+        "policy v{version}: cohort {} quorum {quorum}, culprits: {culprits}",
+        cohort.cohort
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cohort(key: &str, outlier_ranks: &[u32]) -> CohortPolicy {
+        CohortPolicy {
+            cohort: key.to_owned(),
+            sample_mod: 4,
+            quorum_met: true,
+            outlier_ranks: outlier_ranks.to_vec(),
+            ..CohortPolicy::default()
+        }
+    }
+
+    fn set(version: u64, cohorts: Vec<CohortPolicy>) -> PolicySet {
+        PolicySet {
+            version,
+            cohorts,
+            ..PolicySet::default()
+        }
+    }
+
+    #[test]
+    fn a_change_is_told_once() {
+        let mut news = PolicyNews::default();
+        let lines = news.of(&set(3, vec![cohort("a", &[2])]));
+        assert_eq!(lines, ["policy v3: cohort a quorum met, culprits: rank 2"]);
+        assert!(news.of(&set(3, vec![cohort("a", &[2])])).is_empty());
+        assert!(news.of(&set(4, vec![cohort("a", &[2])])).is_empty());
+        let lines = news.of(&set(5, vec![cohort("a", &[])]));
+        assert_eq!(lines, ["policy v5: cohort a quorum met, culprits: none"]);
+    }
+
+    #[test]
+    fn versions_may_start_again_with_a_new_collector() {
+        let mut news = PolicyNews::default();
+        news.of(&set(30, vec![]));
+        assert_eq!(news.of(&set(1, vec![cohort("a", &[2])])).len(), 1);
+        assert_eq!(news.version(), Some(1));
+    }
+
+    #[test]
+    fn the_cohort_of_the_own_role_decides_the_block_size() {
+        let role = Role::new(0xab);
+        let own = CohortPolicy {
+            block_ops: 64,
+            ..cohort(&format!("job/{role}"), &[])
+        };
+        let other = CohortPolicy {
+            block_ops: 32,
+            ..cohort("job/other", &[])
+        };
+        let set = set(1, vec![other, own]);
+        assert_eq!(Settings::of(&set, Some(role)).block_exponent, Some(6));
+        assert_eq!(
+            Settings::of(&set, None),
+            Settings {
+                sample_mod: 4,
+                block_exponent: None
+            }
+        );
+    }
+
+    #[test]
+    fn a_block_size_that_is_no_power_of_two_is_ignored() {
+        let role = Role::new(0xab);
+        let own = CohortPolicy {
+            block_ops: 48,
+            ..cohort(&role.to_string(), &[])
+        };
+        assert_eq!(
+            Settings::of(&set(1, vec![own]), Some(role)).block_exponent,
+            None
+        );
+    }
+
+    #[test]
+    fn garbage_is_not_a_policy() {
+        assert!(decode(&[0xff; 7]).is_err());
+    }
+}

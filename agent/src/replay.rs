@@ -1,0 +1,210 @@
+//! Replays recordings: files in, hosts in the middle, deliveries out. The only module that spawns
+//! tasks and opens files.
+
+mod fleet;
+mod pace;
+pub mod summary;
+
+use std::fs::File;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::config::ReplayArgs;
+use crate::event::Event;
+use crate::export::Export;
+use crate::export::delivery::Unreachable;
+use crate::host::WallClock;
+use crate::pipeline::Ending;
+use crate::replay::fleet::Fleet;
+use crate::replay::pace::Pace;
+use crate::replay::summary::{EventCounts, Summary};
+use crate::source::recording::Recording;
+use crate::source::{EventSource, SourceError};
+
+const CHUNK: usize = 256;
+const CHUNKS_AHEAD: usize = 16;
+/// Between the end of one recording and the beginning of the next, nanoseconds of event time.
+const PAUSE_BETWEEN_NS: u64 = 1_000_000_000;
+
+/// Why a replay did not end well.
+#[derive(Debug, Error)]
+pub enum ReplayError {
+    /// A file is no recording, or a damaged one.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// No file holds the rank that was asked for.
+    #[error("no process of {path} has rank {rank}; leave out --only-rank or give one of its ranks")]
+    NoSuchRank {
+        /// The file.
+        path: String,
+        /// The rank.
+        rank: u32,
+    },
+    /// The endpoint was not reached.
+    #[error("{endpoint}: {source}; check that Echo listens there, then replay again")]
+    Unreachable {
+        /// The endpoint.
+        endpoint: String,
+        /// The last attempt.
+        source: Unreachable,
+    },
+}
+
+/// Replays all files. What was sent before an error is in the summary.
+///
+/// `exporter` makes the end of each host's delivery from the host's name.
+pub async fn replay<E, F>(
+    args: &ReplayArgs,
+    exporter: F,
+    progress: &ProgressBar,
+) -> (Summary, Result<(), ReplayError>)
+where
+    E: Export,
+    F: FnMut(&str) -> E,
+{
+    let mut summary = Summary::default();
+    let recordings = match open_all(args, progress) {
+        Ok(recordings) => recordings,
+        Err(error) => return (summary, Err(error)),
+    };
+    let mut fleet = Fleet::new(args, exporter);
+    let mut result = Ok(());
+    let (mut pace, mut start_ns) = (Pace::new(args.speed), 0);
+    for recording in recordings {
+        let file = play(recording, &mut fleet, &mut pace, start_ns).await;
+        summary.events.add(&file.events);
+        start_ns = file.end_ns.saturating_add(PAUSE_BETWEEN_NS);
+        result = file.result.map_err(ReplayError::from);
+        if result.is_err() || fleet.has_given_up() {
+            break;
+        }
+    }
+    if let Some(source) = fleet.finish(&mut summary).await {
+        let endpoint = args.endpoint.clone();
+        result = Err(ReplayError::Unreachable { endpoint, source });
+    }
+    (summary, result)
+}
+
+/// A progress bar over the bytes of all files, for a terminal.
+pub fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}")
+    {
+        bar.set_style(style);
+    }
+    bar.set_message("replaying");
+    bar
+}
+
+fn open_all(args: &ReplayArgs, progress: &ProgressBar) -> Result<Vec<Recording>, ReplayError> {
+    let mut recordings = Vec::new();
+    for file in &args.files {
+        let path = file.display().to_string();
+        let opened = File::open(file).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (len, file) = opened.map_err(|source| SourceError::Open {
+            path: path.clone(),
+            source,
+        })?;
+        progress.inc_length(len);
+        let recording = Recording::new(&path, progress.wrap_read(file))?;
+        if let Some(rank) = args.only_rank
+            && !recording
+                .processes()
+                .iter()
+                .any(|process| process.rank == rank)
+        {
+            return Err(ReplayError::NoSuchRank { path, rank });
+        }
+        recordings.push(recording);
+    }
+    Ok(recordings)
+}
+
+struct Played {
+    events: EventCounts,
+    end_ns: u64,
+    result: Result<(), SourceError>,
+}
+
+async fn play<E, F>(
+    recording: Recording,
+    fleet: &mut Fleet<'_, E, F>,
+    pace: &mut Pace,
+    start_ns: u64,
+) -> Played
+where
+    E: Export,
+    F: FnMut(&str) -> E,
+{
+    let mut reader = JoinSet::new();
+    let (sender, mut chunks) = mpsc::channel(CHUNKS_AHEAD);
+    let processes = recording.processes().to_vec();
+    let gpu_model = recording.gpu_model().map(str::to_owned);
+    reader.spawn_blocking(move || read(recording, &sender));
+    let mut origin_ns = None;
+    let mut played = Played {
+        events: EventCounts::default(),
+        end_ns: start_ns,
+        result: Ok(()),
+    };
+    while let Some(chunk) = chunks.recv().await {
+        for event in chunk {
+            let origin_ns = *origin_ns.get_or_insert_with(|| {
+                let origin_ns = event.ts_ns();
+                let unix_ns = i128::from(start_ns);
+                fleet.trace(
+                    &processes,
+                    gpu_model.as_deref(),
+                    WallClock { origin_ns, unix_ns },
+                );
+                origin_ns
+            });
+            let at_ns = start_ns.saturating_add(event.ts_ns().saturating_sub(origin_ns));
+            played.end_ns = played.end_ns.max(at_ns);
+            played.events.count(&event);
+            pace.wait_until(at_ns).await;
+            if let Event::Call(call) = event {
+                fleet.call(&call).await;
+            }
+        }
+        if fleet.has_given_up() {
+            break;
+        }
+    }
+    drop(chunks);
+    if let Some(Ok(result)) = reader.join_next().await {
+        played.result = result;
+    }
+    let ending = if played.result.is_ok() {
+        Ending::Complete
+    } else {
+        Ending::Cut
+    };
+    fleet.end_file(ending).await;
+    played
+}
+
+/// Reads a recording to its end or until nobody listens any more.
+fn read(mut recording: Recording, chunks: &mpsc::Sender<Vec<Event>>) -> Result<(), SourceError> {
+    let mut chunk = Vec::with_capacity(CHUNK);
+    loop {
+        let event = recording.next_event();
+        let is_end = !matches!(event, Ok(Some(_)));
+        if let Ok(Some(event)) = event {
+            chunk.push(event);
+        }
+        if is_end || chunk.len() >= CHUNK {
+            let full = std::mem::replace(&mut chunk, Vec::with_capacity(CHUNK));
+            if chunks.blocking_send(full).is_err() {
+                return Ok(());
+            }
+        }
+        if is_end {
+            return event.map(|_| ());
+        }
+    }
+}

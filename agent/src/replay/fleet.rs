@@ -1,0 +1,212 @@
+//! The hosts of a replay, each with its own delivery.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::config::{ReplayArgs, Speed};
+use crate::event::{Call, Process};
+use crate::export::delivery::{Delivery, Outbox, Report, Unreachable, WhenFull};
+use crate::export::{Batch, Export};
+use crate::host::{Host, Identity, WallClock};
+use crate::pipeline::{BlockRule, Ending};
+use crate::replay::summary::Summary;
+
+/// How often an agent closes a batch, nanoseconds of its own time.
+const FLUSH_NS: u64 = 200_000_000;
+/// The same in event time when time passes as fast as it can.
+const FLUSH_UNPACED_NS: u64 = 2_000_000_000;
+
+/// Hosts by name.
+pub(super) struct Fleet<'a, E, F> {
+    args: &'a ReplayArgs,
+    unix_ns: i128,
+    exporter: F,
+    members: BTreeMap<String, Member>,
+    node_of: BTreeMap<u32, String>,
+    deliveries: JoinSet<(Report, Option<Unreachable>)>,
+    given_up: bool,
+    end: std::marker::PhantomData<E>,
+}
+
+struct Member {
+    host: Host,
+    outbox: Outbox,
+}
+
+impl<'a, E, F> Fleet<'a, E, F>
+where
+    E: Export,
+    F: FnMut(&str) -> E,
+{
+    pub(super) fn new(args: &'a ReplayArgs, exporter: F) -> Self {
+        Self {
+            args,
+            unix_ns: args.start_at.unix_ns(),
+            exporter,
+            members: BTreeMap::new(),
+            node_of: BTreeMap::new(),
+            deliveries: JoinSet::new(),
+            given_up: false,
+            end: std::marker::PhantomData,
+        }
+    }
+
+    /// Whether a delivery has ended early, so that going on is of no use.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.given_up
+    }
+
+    /// Spreads the processes of a recording over hosts. `clock` is relative to the replay's start.
+    pub(super) fn trace(
+        &mut self,
+        processes: &[Process],
+        gpu_model: Option<&str>,
+        clock: WallClock,
+    ) {
+        self.node_of.clear();
+        let mut by_node: BTreeMap<String, Vec<Process>> = BTreeMap::new();
+        for process in processes {
+            if self.args.only_rank.is_none_or(|rank| rank == process.rank) {
+                let node = self.node(process.rank);
+                self.node_of.insert(process.pid, node.clone());
+                by_node.entry(node).or_default().push(*process);
+            }
+        }
+        for (node, processes) in by_node {
+            let rank = processes.first().map_or(0, |process| process.rank);
+            let unix_ns = self.unix_ns + clock.unix_ns + skew_ns(self.args.clock_skew, rank);
+            let clock = WallClock { unix_ns, ..clock };
+            let rule = self.block_rule();
+            let host = &mut self.member(&node).host;
+            host.learn_gpu_model(gpu_model);
+            host.trace(&processes, clock, rule);
+        }
+    }
+
+    /// Passes a call to its host, and the host's batch on when one is due.
+    pub(super) async fn call(&mut self, call: &Call) {
+        let Some(node) = self.node_of.get(&call.pid) else {
+            return;
+        };
+        let Some(member) = self.members.get_mut(node) else {
+            return;
+        };
+        if let Some(policy) = member.outbox.new_policy() {
+            member.host.apply(&policy);
+        }
+        if let Some(batch) = member.host.call(call) {
+            self.given_up |= !member.outbox.send(batch).await;
+        }
+    }
+
+    /// Ends the processes of a recording.
+    pub(super) async fn end_file(&mut self, ending: Ending) {
+        for member in self.members.values_mut() {
+            let last: Option<Batch> = member.host.finish(ending);
+            if let Some(batch) = last {
+                self.given_up |= !member.outbox.send(batch).await;
+            }
+        }
+    }
+
+    /// Waits for all deliveries and adds up what became of the points.
+    pub(super) async fn finish(mut self, summary: &mut Summary) -> Option<Unreachable> {
+        for (_, member) in std::mem::take(&mut self.members) {
+            summary.blocks += member.host.blocks();
+            summary.unknown_comm_ops += member.host.unknown_comm_ops();
+            summary.delivery.points_dropped += member.outbox.dropped();
+        }
+        let mut unreachable = None;
+        while let Some(joined) = self.deliveries.join_next().await {
+            let Ok((report, gave_up)) = joined else {
+                continue;
+            };
+            summary.delivery.add(&report);
+            unreachable = unreachable.or(gave_up);
+        }
+        unreachable
+    }
+
+    fn node(&self, rank: u32) -> String {
+        let by_rank = self.args.node_per_rank || self.args.only_rank.is_some();
+        match &self.args.node {
+            Some(node) => node.clone(),
+            None if by_rank => format!("node-{rank}"),
+            None => "node-0".to_owned(),
+        }
+    }
+
+    fn member(&mut self, node: &str) -> &mut Member {
+        let (args, exporter, deliveries) = (self.args, &mut self.exporter, &mut self.deliveries);
+        self.members.entry(node.to_owned()).or_insert_with(|| {
+            let (outbox, delivery) = Delivery::new(
+                exporter(node),
+                args.queue_points,
+                WhenFull::Wait,
+                args.give_up_after,
+            );
+            deliveries.spawn(delivery.run());
+            let identity = Identity {
+                cluster: args.cluster.clone(),
+                node: node.to_owned(),
+                job: args.job.clone(),
+                gpu_model: args.gpu_model.clone(),
+            };
+            Member {
+                host: Host::new(identity, flush_every_ns(args.speed)),
+                outbox,
+            }
+        })
+    }
+
+    fn block_rule(&self) -> BlockRule {
+        BlockRule {
+            target_ns: self.args.block_target.as_secs_f64() * 1e9,
+            exponent: self.args.block_ops.map(u64::trailing_zeros),
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "an interval needs no nanoseconds, and the cast saturates"
+)]
+fn flush_every_ns(speed: Speed) -> u64 {
+    match speed {
+        Speed::Times(times) => (FLUSH_NS as f64 * times).max(FLUSH_NS as f64) as u64,
+        Speed::Max => FLUSH_UNPACED_NS,
+    }
+}
+
+/// The error of a node's clock: spread over both directions, and the same in every replay.
+fn skew_ns(largest: Duration, rank: u32) -> i128 {
+    let largest_ns = i128::try_from(largest.as_nanos()).unwrap_or(i128::from(i64::MAX));
+    match rank % 4 {
+        0 => -largest_ns,
+        1 => largest_ns / 3,
+        2 => -largest_ns / 3,
+        _ => largest_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_err_in_both_directions_within_the_limit() {
+        let skews = [0, 1, 2, 3].map(|rank| skew_ns(Duration::from_nanos(9), rank));
+        assert_eq!(skews, [-9, 3, -3, 9]);
+    }
+
+    #[test]
+    fn batches_are_closed_by_the_agents_own_time() {
+        assert_eq!(flush_every_ns(Speed::Times(1.0)), 200_000_000);
+        assert_eq!(flush_every_ns(Speed::Times(10.0)), 2_000_000_000);
+        assert_eq!(flush_every_ns(Speed::Times(0.1)), 200_000_000);
+    }
+}

@@ -1,0 +1,136 @@
+//! What a replay did, for people and for programs.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use crate::event::Event;
+use crate::export::delivery::Report;
+
+/// Events by what they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventCounts {
+    /// Library calls.
+    pub calls: u64,
+    /// Windows of kernel launches.
+    pub launches: u64,
+    /// Context switches.
+    pub context_switches: u64,
+}
+
+impl EventCounts {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.calls + self.launches + self.context_switches
+    }
+
+    pub(super) fn count(&mut self, event: &Event) {
+        match event {
+            Event::Call(_) => self.calls += 1,
+            Event::Launches { .. } => self.launches += 1,
+            Event::ContextSwitch { .. } => self.context_switches += 1,
+        }
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.launches += other.launches;
+        self.context_switches += other.context_switches;
+    }
+}
+
+/// What a replay did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Events read.
+    pub events: EventCounts,
+    /// Blocks closed, over all communicators and processes.
+    pub blocks: u64,
+    /// Operations on communicators made before the recording began.
+    pub unknown_comm_ops: u64,
+    /// What became of the points.
+    pub delivery: Report,
+}
+
+impl Summary {
+    /// The summary as JSON, with the error that ended the replay.
+    pub fn to_json(&self, error: Option<&str>) -> Value {
+        let delivery = &self.delivery;
+        json!({
+            "events": {
+                "total": self.events.total(),
+                "calls": self.events.calls,
+                "launches": self.events.launches,
+                "context_switches": self.events.context_switches,
+            },
+            "blocks": self.blocks,
+            "unknown_comm_ops": self.unknown_comm_ops,
+            "points_sent": delivery.points_sent,
+            "points_rejected": delivery.points_rejected,
+            "points_dropped": delivery.points_dropped,
+            "reasons": delivery.reasons,
+            "batches_acked": delivery.batches_acked,
+            "retries": delivery.retries,
+            "policy_version": delivery.policy_version,
+            "error": error,
+        })
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report {
+            points_sent,
+            points_rejected,
+            points_dropped,
+            ..
+        } = self.delivery;
+        let Report {
+            batches_acked,
+            retries,
+            ..
+        } = self.delivery;
+        write!(f, "read {} events, ", self.events.total())?;
+        write!(f, "sent {points_sent} points of {} blocks ", self.blocks)?;
+        write!(f, "in {batches_acked} batches; ")?;
+        write!(
+            f,
+            "{points_rejected} points rejected, {points_dropped} dropped, {retries} retries"
+        )?;
+        match self.delivery.policy_version {
+            Some(version) => write!(f, ", policy v{version}")?,
+            None => write!(f, ", no policy seen")?,
+        }
+        if self.unknown_comm_ops > 0 {
+            write!(
+                f,
+                "; {} operations on unknown communicators",
+                self.unknown_comm_ops
+            )?;
+        }
+        for (reason, points) in &self.delivery.reasons {
+            write!(f, "; {points} points: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_is_one_line_with_the_reasons_at_the_end() {
+        let mut summary = Summary {
+            blocks: 3,
+            ..Summary::default()
+        };
+        summary.delivery.reasons.insert("no cluster".to_owned(), 2);
+        let line = summary.to_string();
+        assert!(
+            !line.contains('\n') && line.ends_with("; 2 points: no cluster"),
+            "{line}"
+        );
+        assert_eq!(summary.to_json(Some("broken"))["reasons"]["no cluster"], 2);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a process does in one iteration: its busiest communicator, that communicator's pattern, and
+//! the role that follows from all operations of an iteration together.
+
+use std::collections::{BTreeMap, VecDeque, vec_deque};
+
+use crate::correlate::Issued;
+use crate::discover::{Comm, CommIndex};
+use crate::iteration::PatternTracker;
+use crate::signal::Role;
+
+const MAX_HISTORY: usize = 16_384;
+/// Operations of the recent past in which the busiest communicator is looked for.
+const RECENT: usize = 1024;
+/// Iterations whose operations are counted for the role.
+const MAX_COUNTED_ITERATIONS: u64 = 12;
+
+/// Follows all collectives of one process.
+#[derive(Debug, Default)]
+pub struct Rhythm {
+    history: VecDeque<Issued>,
+    tracker: PatternTracker,
+    primary: Option<CommIndex>,
+    profile: Option<Profile>,
+}
+
+/// One iteration of a process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// Hash of its operations, communicators' identities left out.
+    pub role: Role,
+    /// Operations per iteration on each communicator.
+    pub ops: BTreeMap<CommIndex, f64>,
+}
+
+impl Rhythm {
+    /// Takes the next collective of the process.
+    pub fn observe(&mut self, issued: Issued, comms: &[Comm]) {
+        self.history.push_back(issued);
+        if self.history.len() > MAX_HISTORY {
+            self.history.pop_front();
+        }
+        if self.primary.is_none() {
+            self.follow(issued.at.comm);
+        } else if self.primary == Some(issued.at.comm) && self.tracker.push(issued.signature) {
+            self.profile = self.count_iterations();
+            self.prefer_busiest_of_iteration(comms);
+        }
+    }
+
+    /// Follows the busiest communicator of the recent past instead, if it is clearly another one.
+    ///
+    /// "Clearly" is twice as many operations: ranks cut the recent past at different places, and a
+    /// near tie must not be decided differently by each of them.
+    pub fn reconsider(&mut self) -> bool {
+        let mut ops: BTreeMap<CommIndex, usize> = BTreeMap::new();
+        for issued in self.history.iter().rev().take(RECENT) {
+            *ops.entry(issued.at.comm).or_default() += 1;
+        }
+        let of_primary = self
+            .primary
+            .and_then(|primary| ops.get(&primary))
+            .copied()
+            .unwrap_or(0);
+        let busiest = ops
+            .iter()
+            .max_by_key(|(_, ops)| **ops)
+            .map(|(comm, ops)| (*comm, *ops));
+        match busiest {
+            Some((comm, ops)) if ops > 2 * of_primary && Some(comm) != self.primary => {
+                self.follow(comm);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The busiest communicator.
+    pub fn primary(&self) -> Option<CommIndex> {
+        self.primary
+    }
+
+    /// The pattern of the busiest communicator.
+    pub fn pattern(&self) -> &PatternTracker {
+        &self.tracker
+    }
+
+    /// The last known iteration.
+    pub fn profile(&self) -> Option<&Profile> {
+        self.profile.as_ref()
+    }
+
+    fn follow(&mut self, comm: CommIndex) {
+        let ops = self.history.iter().filter(|issued| issued.at.comm == comm);
+        let first = ops.clone().next().map_or(0, |issued| issued.at.seq);
+        let mut tracker = PatternTracker::starting_at(first);
+        for issued in ops {
+            tracker.push(issued.signature);
+        }
+        self.tracker = tracker;
+        self.primary = Some(comm);
+        self.profile = self.count_iterations();
+    }
+
+    // Counted over whole iterations, so that all ranks decide the same: more operations first, then
+    // more ranks, then the communicator that the program made first.
+    fn prefer_busiest_of_iteration(&mut self, comms: &[Comm]) {
+        let Some(profile) = &self.profile else { return };
+        let nranks = |comm: CommIndex| comms.get(comm.position()).map_or(0, |comm| comm.nranks);
+        let busiest = profile.ops.iter().max_by(|(a, ops_a), (b, ops_b)| {
+            let by_ops = ops_a.total_cmp(ops_b);
+            by_ops.then(nranks(**a).cmp(&nranks(**b))).then(b.cmp(a))
+        });
+        if let Some(comm) = busiest.map(|(comm, _)| *comm)
+            && Some(comm) != self.primary
+        {
+            self.follow(comm);
+        }
+    }
+
+    fn count_iterations(&self) -> Option<Profile> {
+        let (period, start) = (self.tracker.period()?, self.tracker.pattern_start()?);
+        let primary: Vec<(usize, &Issued)> = self
+            .history
+            .iter()
+            .enumerate()
+            .filter(|(_, issued)| Some(issued.at.comm) == self.primary && issued.at.seq >= start)
+            .collect();
+        let keep = usize::try_from((MAX_COUNTED_ITERATIONS + 1) * period).ok()?;
+        let recent = primary.get(primary.len().saturating_sub(keep)..)?;
+        let phase = quietest_phase(recent, period)?;
+        let mut cuts = recent
+            .iter()
+            .filter(|(_, issued)| issued.at.seq % period == phase);
+        let (from, first) = cuts.next()?;
+        let (to, last) = cuts.next_back()?;
+        let iterations = (last.at.seq - first.at.seq) / period;
+        Some(profile(self.history.range(*from..*to), iterations))
+    }
+}
+
+/// The phase of the pattern with the longest pause before it, where an iteration can be cut without
+/// splitting what the process does at the same time on other communicators.
+fn quietest_phase(ops: &[(usize, &Issued)], period: u64) -> Option<u64> {
+    let mut pauses: BTreeMap<u64, u64> = BTreeMap::new();
+    for ((_, before), (_, issued)) in ops.iter().zip(ops.iter().skip(1)) {
+        let pause_ns = issued.entry_ns.saturating_sub(before.entry_ns);
+        let sum = pauses.entry(issued.at.seq % period).or_default();
+        *sum = sum.saturating_add(pause_ns);
+    }
+    pauses
+        .into_iter()
+        .max_by_key(|(_, pause_ns)| *pause_ns)
+        .map(|(phase, _)| phase)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts are bounded by the history"
+)]
+fn profile(ops: vec_deque::Iter<'_, Issued>, iterations: u64) -> Profile {
+    let (mut by_signature, mut by_comm) = (BTreeMap::new(), BTreeMap::new());
+    for issued in ops {
+        *by_signature.entry(issued.signature).or_insert(0_u64) += 1;
+        *by_comm.entry(issued.at.comm).or_insert(0.0) += 1.0 / iterations as f64;
+    }
+    let mut bytes = Vec::new();
+    for (signature, count) in by_signature {
+        let per_iteration = (count + iterations / 2) / iterations;
+        if per_iteration > 0 {
+            bytes.extend_from_slice(&u64::to_le_bytes(signature));
+            bytes.extend_from_slice(&per_iteration.to_le_bytes());
+        }
+    }
+    Profile {
+        role: Role::new(xxhash_rust::xxh64::xxh64(&bytes, 0)),
+        ops: by_comm,
+    }
+}
+
+#[cfg(test)]
+mod tests;

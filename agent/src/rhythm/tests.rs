@@ -1,0 +1,120 @@
+use super::*;
+use crate::correlate::{Correlator, Observation};
+use crate::discover::CommTable;
+use crate::event::{CommInit, Op, Operation};
+
+/// A process with communicators of the given sizes.
+struct Rank {
+    table: CommTable,
+    correlator: Correlator,
+    rhythm: Rhythm,
+    now_ns: u64,
+}
+
+impl Rank {
+    fn new(sizes: &[u32]) -> Self {
+        let mut table = CommTable::default();
+        for (at, nranks) in (1..).zip(sizes) {
+            table.made(
+                1,
+                CommInit {
+                    nranks: *nranks,
+                    rank: 0,
+                    unique_id: at * 1000,
+                },
+            );
+            table.find(1, at);
+        }
+        Self {
+            table,
+            correlator: Correlator::default(),
+            rhythm: Rhythm::default(),
+            now_ns: 0,
+        }
+    }
+
+    fn issue(&mut self, comm: u64, count: u64) {
+        let operation = Operation {
+            op: Op::AllReduce,
+            count,
+            datatype: 7,
+            comm,
+        };
+        let index = self.table.find(1, comm).unwrap();
+        let nranks = self.table.comms()[index.position()].nranks;
+        self.now_ns += 10;
+        let observed = self
+            .correlator
+            .issued(index, nranks, operation, self.now_ns);
+        let Observation::Issued(issued) = observed else {
+            panic!()
+        };
+        self.rhythm.observe(issued, self.table.comms());
+    }
+
+    /// Iterations of `(communicator, count)` with a pause after each.
+    fn run(&mut self, iteration: &[(u64, u64)], times: usize) {
+        for _ in 0..times {
+            for (comm, count) in iteration {
+                self.issue(*comm, *count);
+            }
+            self.now_ns += 1000;
+        }
+    }
+
+    fn role(&self) -> Role {
+        self.rhythm.profile().unwrap().role
+    }
+}
+
+#[test]
+fn ranks_with_the_same_program_have_the_same_role_in_any_communicator() {
+    let iteration = [(1, 5), (1, 6), (2, 7)];
+    let (mut one, mut other) = (Rank::new(&[2, 2]), Rank::new(&[2, 2]));
+    other.issue(2, 99);
+    one.run(&iteration, 200);
+    other.run(&iteration, 200);
+    assert_eq!(one.role(), other.role());
+}
+
+#[test]
+fn another_program_is_another_role() {
+    let (mut one, mut other) = (Rank::new(&[2, 2]), Rank::new(&[2, 2]));
+    one.run(&[(1, 5), (1, 6), (2, 7)], 200);
+    other.run(&[(1, 5), (1, 6), (2, 8)], 200);
+    assert_ne!(one.role(), other.role());
+}
+
+#[test]
+fn operations_outside_the_iteration_do_not_change_the_role() {
+    let (mut one, mut other) = (Rank::new(&[2, 4]), Rank::new(&[2, 4]));
+    one.run(&[(1, 5), (1, 6)], 200);
+    other.run(&[(1, 5), (1, 6)], 75);
+    other.issue(2, 1);
+    other.run(&[(1, 5), (1, 6)], 125);
+    assert_eq!(one.role(), other.role());
+}
+
+#[test]
+fn the_busiest_communicator_of_an_iteration_is_followed() {
+    let mut rank = Rank::new(&[8, 2]);
+    rank.run(&[(1, 5), (2, 6), (2, 7)], 600);
+    rank.rhythm.reconsider();
+    rank.run(&[(1, 5), (2, 6), (2, 7)], 100);
+    assert_eq!(rank.rhythm.primary(), rank.table.find(1, 2));
+}
+
+#[test]
+fn equally_busy_communicators_are_told_apart_by_their_size() {
+    let mut rank = Rank::new(&[2, 8]);
+    rank.run(&[(1, 5), (2, 6)], 200);
+    assert_eq!(rank.rhythm.primary(), rank.table.find(1, 2));
+}
+
+#[test]
+fn a_slight_majority_does_not_change_what_is_followed() {
+    let mut rank = Rank::new(&[4, 4]);
+    rank.run(&[(1, 5), (2, 6)], 10);
+    rank.issue(2, 6);
+    assert!(!rank.rhythm.reconsider());
+}

@@ -1,0 +1,261 @@
+//! Sums observations of one process up into blocks. Pure: observations in, points out.
+//!
+//! Every communicator has its own blocks. Those of the busiest one also carry what is measured of
+//! the process as a whole: host gap, blocked time, arrivals and period.
+
+mod block;
+
+use std::collections::BTreeMap;
+
+use fleet_proto::metric;
+
+use crate::block_size::MAX_EXPONENT;
+use crate::correlate::{Completion, Completions, Issued, Observation, Waited};
+use crate::discover::{Comm, CommIndex};
+use crate::exemplar::is_sampled;
+use crate::rhythm::Rhythm;
+use crate::rollup::block::{Open, Whole};
+use crate::signal::{Anchor, Block, Point, Value, millis};
+
+/// What the rest of the pipeline knows of the process when an observation is rolled up.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// Its communicators.
+    pub comms: &'a [Comm],
+    /// What it repeats.
+    pub rhythm: &'a Rhythm,
+    /// One operation in so many is sampled.
+    pub sample_mod: u32,
+}
+
+/// Rolls up one process from the moment at which block sizes are known.
+#[derive(Debug)]
+pub struct Rollup {
+    primary: CommIndex,
+    exponents: BTreeMap<CommIndex, u32>,
+    open: BTreeMap<CommIndex, Open>,
+    completions: Completions,
+    last_completion: Option<Completion>,
+    period_from: Option<Completion>,
+    blocks: u64,
+    points: Vec<Point>,
+}
+
+impl Rollup {
+    /// Starts with the busiest communicator and block sizes as exponents of two. Communicators
+    /// without a size get blocks of one operation: they are used so rarely that a point per
+    /// operation costs less than waiting for more.
+    pub fn new(primary: CommIndex, exponents: BTreeMap<CommIndex, u32>) -> Self {
+        Self {
+            primary,
+            exponents,
+            open: BTreeMap::new(),
+            completions: Completions::new(primary),
+            last_completion: None,
+            period_from: None,
+            blocks: 0,
+            points: Vec::new(),
+        }
+    }
+
+    /// The communicator whose blocks stand for the process.
+    pub fn primary(&self) -> CommIndex {
+        self.primary
+    }
+
+    /// Changes the block size of the busiest communicator, from its next block that may start there.
+    pub fn resize(&mut self, exponent: u32) {
+        self.exponents
+            .insert(self.primary, exponent.min(MAX_EXPONENT));
+    }
+
+    /// Takes the next observation.
+    pub fn observe(&mut self, observation: &Observation, view: View<'_>) {
+        let completion = self.completions.observe(observation);
+        match observation {
+            Observation::Issued(issued) => self.issued(issued, view),
+            Observation::WaitBegan { .. } => {}
+            Observation::Waited(waited) => self.waited(waited, completion, view),
+        }
+    }
+
+    /// Closes all open blocks where they are.
+    pub fn finish(&mut self, view: View<'_>) {
+        while let Some((comm, open)) = self.open.pop_first() {
+            self.close(comm, open, view);
+        }
+    }
+
+    /// The points of the blocks closed since the last call.
+    pub fn take_points(&mut self) -> Vec<Point> {
+        std::mem::take(&mut self.points)
+    }
+
+    /// Number of blocks closed.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn issued(&mut self, issued: &Issued, view: View<'_>) {
+        let at = issued.at;
+        if self
+            .open
+            .get(&at.comm)
+            .is_some_and(|open| !open.takes(at.seq))
+            && let Some(open) = self.open.remove(&at.comm)
+        {
+            self.close(at.comm, open, view);
+        }
+        if !self.open.contains_key(&at.comm) {
+            let anchor = self.last_completion.map(|completion| Anchor {
+                seq: completion.seq,
+                offset_ms: millis(issued.entry_ns.saturating_sub(completion.return_ns)),
+            });
+            let exponent = self.exponents.get(&at.comm).copied().unwrap_or(0);
+            self.open
+                .insert(at.comm, Open::new(exponent, issued, anchor));
+        }
+        if let Some(open) = self.open.get_mut(&at.comm) {
+            open.issued(issued);
+        }
+        if let (Some(gap_ns), Some(whole)) = (issued.host_gap_ns, self.whole()) {
+            whole.host_gap.add(millis(gap_ns));
+        }
+    }
+
+    fn waited(&mut self, waited: &Waited, completion: Option<Completion>, view: View<'_>) {
+        if let Some(whole) = self.whole() {
+            if waited.blocked_ns > 0 {
+                whole.blocked.add(millis(waited.blocked_ns));
+            }
+            whole.completion = completion.or(whole.completion);
+        }
+        self.last_completion = completion.or(self.last_completion);
+        let Some(at) = waited.covers else { return };
+        let sampled = view
+            .comms
+            .get(at.comm.position())
+            .is_some_and(|comm| is_sampled(comm.id, at.seq, view.sample_mod));
+        if let Some(open) = self.open.get_mut(&at.comm) {
+            open.waited(at, waited, sampled);
+        }
+    }
+
+    fn whole(&mut self) -> Option<&mut Whole> {
+        self.open.get_mut(&self.primary).map(|open| &mut open.whole)
+    }
+
+    fn close(&mut self, index: CommIndex, open: Open, view: View<'_>) {
+        let Some(comm) = view.comms.get(index.position()) else {
+            return;
+        };
+        self.blocks += 1;
+        let block = Block {
+            comm: comm.id,
+            comm_rank: comm.rank,
+            comm_nranks: comm.nranks,
+            op: open.busiest_op(),
+            seq_first: open.seq_first,
+            seq_last: open.seq_last,
+            iterations: self.iterations(index, open.seq_first, open.seq_last, view),
+            role: view.rhythm.profile().map(|profile| profile.role),
+        };
+        if index == self.primary {
+            self.close_whole(&block, &open, view);
+        }
+        let (start_ns, time_ns) = (open.first_entry_ns, open.last_entry_ns);
+        for (op, wait) in open.waits {
+            let block = Block {
+                op,
+                ..block.clone()
+            };
+            let (summary, exemplars) = (wait.summary, wait.sampler.into_exemplars());
+            let value = Value::Summary {
+                summary,
+                exemplars,
+                anchor: None,
+            };
+            self.points.push(Point {
+                metric: metric::WAIT,
+                start_ns,
+                time_ns,
+                block,
+                value,
+            });
+        }
+    }
+
+    fn close_whole(&mut self, block: &Block, open: &Open, view: View<'_>) {
+        let whole = &open.whole;
+        let mut push = |metric, value| {
+            let (start_ns, time_ns) = (open.first_entry_ns, open.last_entry_ns);
+            self.points.push(Point {
+                metric,
+                start_ns,
+                time_ns,
+                block: block.clone(),
+                value,
+            });
+        };
+        let (summary, anchor) = (whole.arrival, whole.anchor);
+        push(
+            metric::ARRIVAL,
+            Value::Summary {
+                summary,
+                exemplars: Vec::new(),
+                anchor,
+            },
+        );
+        if whole.host_gap.count > 0 {
+            push(metric::HOST_GAP, Value::from(whole.host_gap));
+        }
+        if whole.blocked.count > 0 {
+            push(metric::BLOCKED, Value::from(whole.blocked));
+        }
+        if let Some(completion) = whole.completion {
+            self.close_period(block, completion, view);
+        }
+    }
+
+    fn close_period(&mut self, block: &Block, to: Completion, view: View<'_>) {
+        let Some(from) = self.period_from.replace(to) else {
+            return;
+        };
+        let (seq_first, seq_last) = (from.seq + 1, to.seq);
+        let pattern = view.rhythm.pattern();
+        if !pattern.covers(seq_first, seq_last) {
+            return;
+        }
+        let Some(iterations) = pattern.iterations(seq_first, seq_last) else {
+            return;
+        };
+        let period_ms = millis(to.return_ns.saturating_sub(from.return_ns)) / iterations;
+        self.points.push(Point {
+            metric: metric::PERIOD,
+            start_ns: from.return_ns,
+            time_ns: to.return_ns,
+            block: Block {
+                seq_first,
+                seq_last,
+                iterations: Some(iterations),
+                ..block.clone()
+            },
+            value: Value::Gauge(period_ms),
+        });
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "operations of one block stay below 2^53"
+    )]
+    fn iterations(&self, comm: CommIndex, first: u64, last: u64, view: View<'_>) -> Option<f64> {
+        if comm == self.primary {
+            return view.rhythm.pattern().iterations(first, last);
+        }
+        let per_iteration = view.rhythm.profile()?.ops.get(&comm)?;
+        Some((last - first + 1) as f64 / per_iteration)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! One block while it is open.
+
+use std::collections::BTreeMap;
+
+use crate::correlate::{Completion, Issued, OpRef, Waited};
+use crate::event::Op;
+use crate::exemplar::Sampler;
+use crate::signal::{Anchor, Exemplar, Summary, millis};
+
+/// Operations of one communicator since the last cut.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) seq_first: u64,
+    pub(super) seq_last: u64,
+    pub(super) first_entry_ns: u64,
+    pub(super) last_entry_ns: u64,
+    pub(super) waits: BTreeMap<Op, Wait>,
+    pub(super) whole: Whole,
+    ops: BTreeMap<Op, u64>,
+    exponent: u32,
+}
+
+/// Waits for one operation of a block.
+#[derive(Debug, Default)]
+pub(super) struct Wait {
+    pub(super) summary: Summary,
+    pub(super) sampler: Sampler,
+}
+
+/// What is measured of the process as a whole while a block is open.
+#[derive(Debug, Default)]
+pub(super) struct Whole {
+    pub(super) host_gap: Summary,
+    pub(super) blocked: Summary,
+    pub(super) arrival: Summary,
+    pub(super) anchor: Option<Anchor>,
+    pub(super) completion: Option<Completion>,
+}
+
+impl Open {
+    /// Opens a block at its first operation. A block cuts at every multiple of 2^`exponent`, so one
+    /// that opens elsewhere is shorter and the next one lies right.
+    pub(super) fn new(exponent: u32, first: &Issued, anchor: Option<Anchor>) -> Self {
+        Self {
+            seq_first: first.at.seq,
+            seq_last: first.at.seq,
+            first_entry_ns: first.entry_ns,
+            last_entry_ns: first.entry_ns,
+            waits: BTreeMap::new(),
+            whole: Whole {
+                anchor,
+                ..Whole::default()
+            },
+            ops: BTreeMap::new(),
+            exponent,
+        }
+    }
+
+    /// Whether an operation belongs to this block.
+    pub(super) fn takes(&self, seq: u64) -> bool {
+        seq >> self.exponent == self.seq_first >> self.exponent
+    }
+
+    pub(super) fn issued(&mut self, issued: &Issued) {
+        self.seq_last = issued.at.seq;
+        self.last_entry_ns = issued.entry_ns;
+        *self.ops.entry(issued.at.op).or_default() += 1;
+        self.whole
+            .arrival
+            .add(millis(issued.entry_ns.saturating_sub(self.first_entry_ns)));
+    }
+
+    /// Adds a wait. One that ends after its operation's block was cut counts here, without an
+    /// exemplar, rather than nowhere.
+    pub(super) fn waited(&mut self, at: OpRef, waited: &Waited, sampled: bool) {
+        let wait_ms = millis(waited.return_ns.saturating_sub(waited.entry_ns));
+        let wait = self.waits.entry(at.op).or_default();
+        wait.summary.add(wait_ms);
+        if (self.seq_first..=self.seq_last).contains(&at.seq) {
+            let exemplar = Exemplar {
+                seq: at.seq,
+                time_ns: waited.return_ns,
+                wait_ms,
+            };
+            wait.sampler.offer(exemplar, sampled);
+        }
+    }
+
+    /// The most frequent operation, the first by name among equals.
+    pub(super) fn busiest_op(&self) -> Op {
+        let by_count = self
+            .ops
+            .iter()
+            .max_by(|a, b| a.1.cmp(b.1).then(b.0.cmp(a.0)));
+        by_count.map_or(Op::AllReduce, |(op, _)| *op)
+    }
+}

@@ -1,0 +1,162 @@
+//! What the agent reports: points about blocks of operations. Times are nanoseconds on the clock of
+//! the source until they leave the agent.
+
+use std::fmt;
+
+use crate::event::Op;
+
+/// Identity of a communicator: a hash of its unique id, equal on all its ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommId(u64);
+
+impl CommId {
+    /// Wraps the hash of a unique id.
+    pub fn new(hash: u64) -> Self {
+        Self(hash)
+    }
+
+    /// The hash.
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for CommId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Role signature: hash of what a rank does in one iteration. Ranks with equal roles are comparable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Role(u64);
+
+impl Role {
+    /// Wraps the hash.
+    pub fn new(hash: u64) -> Self {
+        Self(hash)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// One data point.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// Name of the metric, from `fleet_proto::metric`.
+    pub metric: &'static str,
+    /// Start of what it covers, nanoseconds.
+    pub start_ns: u64,
+    /// End of what it covers, nanoseconds.
+    pub time_ns: u64,
+    /// The operations that it covers.
+    pub block: Block,
+    /// What was measured.
+    pub value: Value,
+}
+
+/// Consecutive operations of one communicator.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Block {
+    /// The communicator.
+    pub comm: CommId,
+    /// The reporting rank within it.
+    pub comm_rank: u32,
+    /// Its ranks.
+    pub comm_nranks: u32,
+    /// The operation that the point is about, or the most frequent one.
+    pub op: Op,
+    /// First sequence number, inclusive.
+    pub seq_first: u64,
+    /// Last sequence number, inclusive.
+    pub seq_last: u64,
+    /// Iterations that the operations make up, when known.
+    pub iterations: Option<f64>,
+    /// The reporting rank's role, when known.
+    pub role: Option<Role>,
+}
+
+/// What a point measures.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// One value, milliseconds.
+    Gauge(f64),
+    /// A summary of samples, with some of the samples themselves.
+    Summary {
+        /// Count, sum and extremes.
+        summary: Summary,
+        /// Selected samples.
+        exemplars: Vec<Exemplar>,
+        /// The completion that the samples are relative to.
+        anchor: Option<Anchor>,
+    },
+}
+
+impl From<Summary> for Value {
+    fn from(summary: Summary) -> Self {
+        Self::Summary {
+            summary,
+            exemplars: Vec::new(),
+            anchor: None,
+        }
+    }
+}
+
+/// Count, sum and extremes of samples in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Summary {
+    /// Number of samples.
+    pub count: u64,
+    /// Their sum, milliseconds.
+    pub sum_ms: f64,
+    /// The smallest, milliseconds; 0 without samples.
+    pub min_ms: f64,
+    /// The largest, milliseconds; 0 without samples.
+    pub max_ms: f64,
+}
+
+impl Summary {
+    /// Adds one sample.
+    pub fn add(&mut self, sample_ms: f64) {
+        if self.count == 0 {
+            (self.min_ms, self.max_ms) = (sample_ms, sample_ms);
+        }
+        self.count += 1;
+        self.sum_ms += sample_ms;
+        self.min_ms = self.min_ms.min(sample_ms);
+        self.max_ms = self.max_ms.max(sample_ms);
+    }
+}
+
+/// One sampled operation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Exemplar {
+    /// Its sequence number.
+    pub seq: u64,
+    /// When its wait ended, nanoseconds.
+    pub time_ns: u64,
+    /// How long the rank was blocked for it, milliseconds.
+    pub wait_ms: f64,
+}
+
+/// Ties the arrival times of a block to a completion that all ranks share.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Anchor {
+    /// Sequence number of the last operation known to be complete.
+    pub seq: u64,
+    /// From the completion to the block's first operation, milliseconds.
+    pub offset_ms: f64,
+}
+
+/// Nanoseconds as milliseconds.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "2^53 ns are 104 days, far above any duration here"
+)]
+pub fn millis(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}

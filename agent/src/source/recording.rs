@@ -1,0 +1,301 @@
+//! Recordings: JSON lines, usually gzipped, with a header first.
+//!
+//! Lines of kind `truth` hold what the recorded job measured of itself, for scoring only. They are
+//! dropped here, so that nothing behind this module can see them.
+
+use std::borrow::Cow;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+
+use flate2::bufread::MultiGzDecoder;
+use serde::Deserialize;
+
+use crate::event::{Call, CallKind, CommInit, Event, Op, Operation, Process};
+use crate::source::{EventSource, SourceError};
+
+/// Longest line that is read, bytes. The longest of a recording are the `truth` lines.
+const MAX_LINE: u64 = 1 << 20;
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Reads one recording.
+pub struct Recording {
+    path: String,
+    reader: Box<dyn BufRead + Send>,
+    line: u64,
+    buffer: Vec<u8>,
+    processes: Vec<Process>,
+    gpu_model: Option<String>,
+}
+
+impl std::fmt::Debug for Recording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recording")
+            .field("path", &self.path)
+            .field("line", &self.line)
+            .finish()
+    }
+}
+
+#[derive(Deserialize)]
+struct Header {
+    kind: String,
+    processes: Vec<HeaderProcess>,
+    hardware: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct HeaderProcess {
+    pid: u32,
+    rank: u32,
+    world_size: u32,
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    ts: u64,
+    #[serde(default)]
+    dur: u64,
+    #[serde(default)]
+    pid: u32,
+    #[serde(default)]
+    tid: u32,
+    #[serde(borrow, default, rename = "fn")]
+    function: Cow<'a, str>,
+    #[serde(borrow, default)]
+    comm: Option<Cow<'a, str>>,
+    #[serde(default)]
+    count: u64,
+    #[serde(default)]
+    datatype: u32,
+    #[serde(default)]
+    nranks: u32,
+    #[serde(default)]
+    rank: u32,
+    #[serde(borrow, default)]
+    unique_id_splitmix64: Option<Cow<'a, str>>,
+}
+
+impl Recording {
+    /// Reads the header. `path` is only used in messages.
+    pub fn new(path: &str, file: impl Read + Send + 'static) -> Result<Self, SourceError> {
+        let mut file = BufReader::new(file);
+        let start = file.fill_buf().map_err(|source| open_error(path, source))?;
+        let reader: Box<dyn BufRead + Send> = if start.starts_with(&GZIP_MAGIC) {
+            Box::new(BufReader::new(MultiGzDecoder::new(file)))
+        } else {
+            Box::new(file)
+        };
+        let mut recording = Self {
+            path: path.to_owned(),
+            reader,
+            line: 0,
+            buffer: Vec::new(),
+            processes: Vec::new(),
+            gpu_model: None,
+        };
+        recording.read_header()?;
+        Ok(recording)
+    }
+
+    /// Model of the recorded GPUs, when the header tells.
+    pub fn gpu_model(&self) -> Option<&str> {
+        self.gpu_model.as_deref()
+    }
+
+    fn read_header(&mut self) -> Result<(), SourceError> {
+        if !self.read_line()? {
+            return Err(self.foreign("the file is empty"));
+        }
+        let header: Header = serde_json::from_slice(&self.buffer)
+            .map_err(|error| self.foreign(&format!("no header: {error}")))?;
+        if header.kind != "header" || header.processes.is_empty() {
+            return Err(self.foreign("the header names no processes"));
+        }
+        let place = |process: HeaderProcess| {
+            let HeaderProcess {
+                pid,
+                rank,
+                world_size,
+            } = process;
+            (rank < world_size).then_some(Process {
+                pid,
+                rank,
+                world_size,
+            })
+        };
+        self.processes = header
+            .processes
+            .into_iter()
+            .map(place)
+            .collect::<Option<_>>()
+            .ok_or_else(|| self.foreign("a rank of the header lies outside its job"))?;
+        self.gpu_model = header.hardware.as_deref().and_then(gpu_model);
+        Ok(())
+    }
+
+    /// Reads the next line into the buffer; false at the end.
+    fn read_line(&mut self) -> Result<bool, SourceError> {
+        self.buffer.clear();
+        let read = self
+            .reader
+            .as_mut()
+            .take(MAX_LINE)
+            .read_until(b'\n', &mut self.buffer);
+        self.line += 1;
+        match read {
+            Ok(0) => Ok(false),
+            Ok(_) if self.buffer.ends_with(b"\n") || self.buffer.len() < to_usize(MAX_LINE) => {
+                Ok(true)
+            }
+            Ok(_) => Err(self.damaged(format!("longer than {MAX_LINE} bytes"))),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                Err(self.truncated("the gzip stream is cut off"))
+            }
+            Err(error) => Err(self.damaged(error.to_string())),
+        }
+    }
+
+    fn foreign(&self, reason: &str) -> SourceError {
+        let (path, line) = (self.path.clone(), self.line);
+        SourceError::Foreign {
+            path,
+            line,
+            reason: reason.to_owned(),
+        }
+    }
+
+    fn truncated(&self, reason: &str) -> SourceError {
+        let (path, line) = (self.path.clone(), self.line);
+        SourceError::Truncated {
+            path,
+            line,
+            reason: reason.to_owned(),
+        }
+    }
+
+    fn damaged(&self, reason: String) -> SourceError {
+        SourceError::Damaged {
+            path: self.path.clone(),
+            line: self.line,
+            reason,
+        }
+    }
+}
+
+impl EventSource for Recording {
+    fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    fn next_event(&mut self) -> Result<Option<Event>, SourceError> {
+        while self.read_line()? {
+            match serde_json::from_slice::<Line<'_>>(&self.buffer) {
+                Ok(line) => {
+                    if let Some(event) = event(&line) {
+                        return Ok(Some(event));
+                    }
+                }
+                // Only the last line can lack its end.
+                Err(_) if !self.buffer.ends_with(b"\n") => {
+                    return Err(self.truncated("the line is cut off"));
+                }
+                Err(error) => return Err(self.damaged(error.to_string())),
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn event(line: &Line<'_>) -> Option<Event> {
+    match line.kind.as_ref() {
+        "call" => Some(Event::Call(Call {
+            ts_ns: line.ts,
+            dur_ns: line.dur,
+            pid: line.pid,
+            tid: line.tid,
+            kind: call_kind(line),
+        })),
+        "launches" => Some(Event::Launches { ts_ns: line.ts }),
+        "sched_switch" => Some(Event::ContextSwitch { ts_ns: line.ts }),
+        _ => None,
+    }
+}
+
+fn call_kind(line: &Line<'_>) -> CallKind {
+    let pointer = || line.comm.as_deref().and_then(hex);
+    if let Some(op) = op(&line.function) {
+        return pointer().map_or(CallKind::Other, |comm| {
+            let Line {
+                count, datatype, ..
+            } = *line;
+            CallKind::Operation(Operation {
+                op,
+                count,
+                datatype,
+                comm,
+            })
+        });
+    }
+    match line.function.as_ref() {
+        "ncclCommInitRank" | "ncclCommInitRankConfig" => {
+            let unique_id = line.unique_id_splitmix64.as_deref().and_then(hex);
+            unique_id.map_or(CallKind::Other, |unique_id| {
+                CallKind::CommInit(CommInit {
+                    nranks: line.nranks,
+                    rank: line.rank,
+                    unique_id,
+                })
+            })
+        }
+        "ncclCommDestroy" | "ncclCommAbort" => CallKind::CommDestroy { comm: pointer() },
+        "cudaStreamSynchronize" | "cudaEventSynchronize" | "cudaDeviceSynchronize" => {
+            CallKind::Synchronize
+        }
+        "cudaMemcpyAsync" => CallKind::MemoryCopy,
+        _ => CallKind::Other,
+    }
+}
+
+fn op(function: &str) -> Option<Op> {
+    Some(match function.strip_prefix("nccl")? {
+        "AllReduce" => Op::AllReduce,
+        "AllGather" => Op::AllGather,
+        "ReduceScatter" => Op::ReduceScatter,
+        "Broadcast" | "Bcast" => Op::Broadcast,
+        "Reduce" => Op::Reduce,
+        "AlltoAll" => Op::AllToAll,
+        "Gather" => Op::Gather,
+        "Scatter" => Op::Scatter,
+        "Send" => Op::Send,
+        "Recv" => Op::Recv,
+        _ => return None,
+    })
+}
+
+fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
+}
+
+/// `4x NVIDIA H200 (NVLink NV18), one host` -> `NVIDIA H200`.
+fn gpu_model(hardware: &str) -> Option<String> {
+    let (count, rest) = hardware.split_once("x ")?;
+    count.parse::<u32>().ok()?;
+    let model = rest.split(['(', ',']).next()?.trim();
+    (!model.is_empty()).then(|| model.to_owned())
+}
+
+fn open_error(path: &str, source: std::io::Error) -> SourceError {
+    SourceError::Open {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn to_usize(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::*;
+
+const HEADER: &str = r#"{"kind":"header","processes":[{"pid":7,"rank":1,"world_size":4}],"hardware":"4x NVIDIA H200 (NVLink NV18), one host"}"#;
+const ALL_REDUCE: &str = r#"{"kind":"call","ts":5,"dur":2,"pid":7,"tid":8,"fn":"ncclAllReduce","comm":"0xab","count":3,"datatype":7}"#;
+
+fn open(bytes: &[u8]) -> Result<Recording, SourceError> {
+    Recording::new("file", std::io::Cursor::new(bytes.to_vec()))
+}
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn read(recording: &mut Recording) -> (Vec<Event>, Option<SourceError>) {
+    let mut events = Vec::new();
+    loop {
+        match recording.next_event() {
+            Ok(Some(event)) => events.push(event),
+            Ok(None) => return (events, None),
+            Err(error) => return (events, Some(error)),
+        }
+    }
+}
+
+#[test]
+fn a_recording_is_read_gzipped_or_plain() {
+    let text = format!("{HEADER}\n{ALL_REDUCE}\n");
+    for bytes in [text.clone().into_bytes(), gzip(&text)] {
+        let mut recording = open(&bytes).unwrap();
+        assert_eq!(
+            recording.processes(),
+            [Process {
+                pid: 7,
+                rank: 1,
+                world_size: 4
+            }]
+        );
+        assert_eq!(recording.gpu_model(), Some("NVIDIA H200"));
+        let (events, error) = read(&mut recording);
+        assert!(error.is_none(), "{error:?}");
+        let operation = Operation {
+            op: Op::AllReduce,
+            count: 3,
+            datatype: 7,
+            comm: 0xab,
+        };
+        let kind = CallKind::Operation(operation);
+        assert_eq!(
+            events,
+            [Event::Call(Call {
+                ts_ns: 5,
+                dur_ns: 2,
+                pid: 7,
+                tid: 8,
+                kind
+            })]
+        );
+    }
+}
+
+#[test]
+fn truth_and_unknown_kinds_are_dropped() {
+    let text = format!(
+        "{HEADER}\n{{\"kind\":\"truth\",\"rank\":1,\"rows\":[[1]]}}\n{{\"kind\":\"new\"}}\n"
+    );
+    assert!(read(&mut open(text.as_bytes()).unwrap()).0.is_empty());
+}
+
+#[test]
+fn a_cut_off_gzip_stream_gives_what_came_before_and_the_line() {
+    let lines: Vec<String> = (0..20_000)
+        .map(|at| ALL_REDUCE.replace("\"ts\":5", &format!("\"ts\":{}", at * 7919 % 10_007)))
+        .collect();
+    let bytes = gzip(&format!("{HEADER}\n{}\n", lines.join("\n")));
+    let mut recording = open(&bytes[..bytes.len() / 2]).unwrap();
+    let (events, error) = read(&mut recording);
+    let message = error.unwrap().to_string();
+    assert!(!events.is_empty() && events.len() < lines.len());
+    let expected = format!("file: recording ends early at line {}", events.len() + 2);
+    assert!(message.starts_with(&expected), "{message}");
+}
+
+#[test]
+fn a_cut_off_plain_line_is_told_from_a_damaged_one() {
+    let cut = format!("{HEADER}\n{}", &ALL_REDUCE[..40]);
+    let error = read(&mut open(cut.as_bytes()).unwrap()).1;
+    assert!(
+        matches!(error, Some(SourceError::Truncated { line: 2, .. })),
+        "{error:?}"
+    );
+    let damaged = format!("{HEADER}\n{}\n{ALL_REDUCE}\n", &ALL_REDUCE[..40]);
+    let error = read(&mut open(damaged.as_bytes()).unwrap()).1;
+    assert!(
+        matches!(error, Some(SourceError::Damaged { line: 2, .. })),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn foreign_files_are_refused_at_their_first_line() {
+    let other_json = br#"{"resourceMetrics":[]}"#;
+    for bytes in [
+        &b""[..],
+        b"\x89PNG\r\n\x1a\n",
+        other_json,
+        &gzip("hello"),
+        &[0x1f, 0x8b, 1, 2],
+    ] {
+        let error = open(bytes).unwrap_err();
+        let is_refused = matches!(
+            error,
+            SourceError::Foreign { line: 1, .. }
+                | SourceError::Damaged { line: 1, .. }
+                | SourceError::Truncated { line: 1, .. }
+        );
+        assert!(is_refused, "{error:?}");
+        assert!(!error.to_string().contains('\n'));
+    }
+}
+
+#[test]
+fn an_endless_line_is_refused() {
+    let endless = Recording::new("file", std::io::repeat(b'x'));
+    assert!(matches!(endless, Err(SourceError::Damaged { line: 1, .. })));
+}
+
+#[test]
+fn a_rank_outside_its_job_is_refused() {
+    let header = HEADER.replace("\"rank\":1", "\"rank\":4");
+    assert!(matches!(
+        open(header.as_bytes()),
+        Err(SourceError::Foreign { .. })
+    ));
+}
