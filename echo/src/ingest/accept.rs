@@ -6,10 +6,11 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use super::admit::{Admission, AdmissionConfig, AdmitError};
+use super::admit::{Admission, AdmissionConfig, AdmitError, Arriving};
 use super::batch_key::{BatchKeyError, of_content};
 use super::counters::IngestStats;
 use super::decode::reject::Rejections;
+use super::decode::unfold::unfolded_bytes;
 use super::decode::{Decoded, Malformed, decode_body};
 use crate::clock::Clock;
 use crate::error::{Code, Coded};
@@ -128,6 +129,11 @@ impl Ingest {
         &self.0.stats
     }
 
+    /// Follows a body that arrives piece by piece.
+    pub fn arriving(&self) -> Arriving {
+        self.0.admission.arriving()
+    }
+
     /// Stores the points of a metrics request and returns once they are durable. Without a key the batch is known
     /// by its content.
     pub async fn accept_metrics(
@@ -141,7 +147,7 @@ impl Ingest {
         stats.saw_bytes(body.len());
         let _bytes = admission.bytes(body.len())?;
         let received = self.0.clock.now();
-        let (decoded, key) = read(body, key, received).await?;
+        let (decoded, key) = self.read(body, key, received).await?;
         let _points = admission.points(decoded.weight())?;
         let policy = self.policy(&decoded);
         if !decoded.events.is_empty() {
@@ -162,26 +168,30 @@ impl Ingest {
         })
     }
 
+    async fn read(
+        &self,
+        body: Bytes,
+        key: Option<BatchKey>,
+        received: Nanos,
+    ) -> Result<(Decoded, BatchKey), IngestError> {
+        let read = move |body: Bytes| {
+            let key = key.unwrap_or_else(|| of_content(&body));
+            decode_body(body, received).map(|decoded| (decoded, key))
+        };
+        if body.len() <= MAX_INLINE_BYTES {
+            return Ok(read(body)?);
+        }
+        let parts = Arc::clone(&self.0);
+        let aside = spawn_blocking(move || {
+            let _memory = parts.admission.unfolded(unfolded_bytes(&body))?;
+            Ok(read(body)?)
+        });
+        aside.await.map_err(|_panicked| IngestError::Aborted)?
+    }
+
     fn policy(&self, decoded: &Decoded) -> Option<ClusterPolicy> {
         let cluster = &decoded.events.first()?.origin.cluster;
         let table = Arc::clone(&self.0.policies.borrow());
         table.of(cluster).cloned()
     }
-}
-
-async fn read(
-    body: Bytes,
-    key: Option<BatchKey>,
-    received: Nanos,
-) -> Result<(Decoded, BatchKey), IngestError> {
-    let inline = body.len() <= MAX_INLINE_BYTES;
-    let read = move || {
-        let key = key.unwrap_or_else(|| of_content(&body));
-        decode_body(body, received).map(|decoded| (decoded, key))
-    };
-    if inline {
-        return Ok(read()?);
-    }
-    let read = spawn_blocking(read).await;
-    Ok(read.map_err(|_panicked| IngestError::Aborted)??)
 }

@@ -2,9 +2,10 @@
 //!
 //! Bounds count bytes and points, never requests: a request can hold one point or a hundred thousand.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::error::{Code, Coded};
 use crate::model::event::EventBatch;
@@ -17,6 +18,8 @@ pub struct AdmissionConfig {
     pub max_points: u32,
     /// Most bytes of request bodies between arrival and acknowledgement.
     pub max_bytes: u32,
+    /// Most memory that bodies may take while they are decoded, bytes.
+    pub max_unfolded_bytes: u32,
     /// Longest wait for the store to make a batch durable.
     pub append_deadline: Duration,
 }
@@ -26,6 +29,7 @@ impl Default for AdmissionConfig {
         Self {
             max_points: 200_000,
             max_bytes: 64 * 1024 * 1024,
+            max_unfolded_bytes: 512 * 1024 * 1024,
             append_deadline: Duration::from_secs(10),
         }
     }
@@ -76,8 +80,17 @@ impl Coded for AdmitError {
 #[derive(Debug)]
 pub struct Admission {
     config: AdmissionConfig,
-    bytes: Semaphore,
+    bytes: Arc<Semaphore>,
     points: Semaphore,
+    unfolded: Semaphore,
+}
+
+/// The room that a body takes up while it arrives.
+#[derive(Debug)]
+pub struct Arriving {
+    room: Arc<Semaphore>,
+    limit: u32,
+    held: Option<OwnedSemaphorePermit>,
 }
 
 impl Admission {
@@ -86,8 +99,18 @@ impl Admission {
         let room = |amount: u32| Semaphore::new(usize::try_from(amount).unwrap_or(usize::MAX));
         Self {
             config,
-            bytes: room(config.max_bytes),
+            bytes: Arc::new(room(config.max_bytes)),
             points: room(config.max_points),
+            unfolded: room(config.max_unfolded_bytes),
+        }
+    }
+
+    /// Follows a body that arrives piece by piece.
+    pub fn arriving(&self) -> Arriving {
+        Arriving {
+            room: Arc::clone(&self.bytes),
+            limit: self.config.max_bytes,
+            held: None,
         }
     }
 
@@ -99,6 +122,12 @@ impl Admission {
     /// Takes up room for the decoded points of a request until the permit is dropped.
     pub fn points(&self, points: usize) -> Result<SemaphorePermit<'_>, AdmitError> {
         enter(&self.points, "points", points, self.config.max_points)
+    }
+
+    /// Takes up memory for decoding until the permit is dropped.
+    pub fn unfolded(&self, bytes: usize) -> Result<SemaphorePermit<'_>, AdmitError> {
+        let limit = self.config.max_unfolded_bytes;
+        enter(&self.unfolded, "bytes once decoded", bytes, limit)
     }
 
     /// Stores the batch, or gives up at the deadline.
@@ -115,22 +144,45 @@ impl Admission {
     }
 }
 
+impl Arriving {
+    /// Takes up room for another piece; all of it is given back when this is dropped.
+    pub fn add(&mut self, bytes: usize) -> Result<(), AdmitError> {
+        let what = "bytes";
+        let permits = permits(what, bytes, self.limit)?;
+        let piece = Arc::clone(&self.room)
+            .try_acquire_many_owned(permits)
+            .map_err(|_full| AdmitError::Busy { what })?;
+        self.held = Some(match self.held.take() {
+            Some(mut held) => {
+                held.merge(piece);
+                held
+            }
+            None => piece,
+        });
+        Ok(())
+    }
+}
+
 fn enter<'s>(
     room: &'s Semaphore,
     what: &'static str,
     amount: usize,
     limit: u32,
 ) -> Result<SemaphorePermit<'s>, AdmitError> {
-    let permits = u32::try_from(amount)
-        .ok()
+    let permits = permits(what, amount, limit)?;
+    room.try_acquire_many(permits)
+        .map_err(|_full| AdmitError::Busy { what })
+}
+
+fn permits(what: &'static str, amount: usize, limit: u32) -> Result<u32, AdmitError> {
+    let permits = u32::try_from(amount).ok();
+    permits
         .filter(|permits| *permits <= limit)
         .ok_or(AdmitError::TooLarge {
             what,
             amount,
             limit,
-        })?;
-    room.try_acquire_many(permits)
-        .map_err(|_full| AdmitError::Busy { what })
+        })
 }
 
 #[cfg(test)]
@@ -168,6 +220,19 @@ mod tests {
                 limit: 100
             }
         ));
+    }
+
+    #[test]
+    fn a_body_takes_up_room_while_it_arrives() {
+        let admission = admission();
+        let mut arriving = admission.arriving();
+        arriving.add(60).unwrap();
+        arriving.add(30).unwrap();
+        let full = arriving.add(11);
+        assert!(matches!(full, Err(AdmitError::Busy { what: "bytes" })));
+        assert!(admission.bytes(11).is_err());
+        drop(arriving);
+        assert!(admission.bytes(100).is_ok());
     }
 
     #[test]

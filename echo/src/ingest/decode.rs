@@ -34,6 +34,7 @@ mod rest;
 mod shared;
 #[cfg(test)]
 mod tests;
+pub mod unfold;
 
 /// What became of the points of a request.
 #[derive(Debug, Clone, PartialEq)]

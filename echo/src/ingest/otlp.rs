@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::{Buf, BufMut, Bytes};
 use fleet_proto::metadata;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::SERVICE_NAME;
+use tokio_stream::StreamExt;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::{BoxFuture, CompressionEncoding, Context, Poll, Service, http};
@@ -41,6 +42,7 @@ impl MetricsService {
 
     async fn export(self, request: http::Request<Body>) -> http::Response<Body> {
         let number = self.ingest.stats().saw_request();
+        let request = request.map(|body| self.metered(body, number));
         let reached = Arc::new(AtomicBool::new(false));
         let method = Export {
             ingest: self.ingest.clone(),
@@ -59,6 +61,21 @@ impl MetricsService {
             Some(status) => self.refusal(&status, number).unwrap_or(response),
             None => response,
         }
+    }
+
+    /// The body, cut off when there is no room for more of it: what arrives takes up memory before it is a message.
+    fn metered(&self, body: Body, number: u64) -> Body {
+        let ingest = self.ingest.clone();
+        let mut arriving = ingest.arriving();
+        let pieces = axum::body::Body::new(body).into_data_stream();
+        let pieces = pieces.map(move |piece| {
+            let piece = piece.map_err(|error| Status::from_error(error.into_inner()))?;
+            match arriving.add(piece.len()) {
+                Ok(()) => Ok(piece),
+                Err(error) => Err(failed(&ingest, &error.into(), number)),
+            }
+        });
+        Body::new(axum::body::Body::from_stream(pieces))
     }
 
     /// The answer to a message that the transport could not read.

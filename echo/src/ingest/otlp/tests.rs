@@ -1,114 +1,24 @@
 //! The service as agents meet it: over a real connection.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fleet_proto::metadata;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use opentelemetry_proto::tonic::metrics::v1::HistogramDataPoint;
 use tonic::codec::CompressionEncoding;
-use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request};
 use tonic_types::StatusExt;
 
-use super::{BytesCodec, EXPORT, MetricsService};
-use crate::clock::ManualClock;
+use self::collector::Collector;
+use super::EXPORT;
 use crate::error;
-use crate::feedback::table::{ClusterPolicy, PolicyTable};
-use crate::ingest::accept::{Ingest, IngestConfig};
+use crate::ingest::accept::IngestConfig;
 use crate::ingest::admit::AdmissionConfig;
 use crate::ingest::fixture::store::RecordingStore;
-use crate::ingest::fixture::{RECEIVED, gauge, gauges, rank_2, request, text, wait, waits};
-use crate::serve::grpc::serve;
-use crate::store::EventStore;
+use crate::ingest::fixture::{gauge, gauges, rank_2, request, text, wait, waits};
 
-/// A collector on a free port.
-struct Collector {
-    store: Arc<RecordingStore>,
-    ingest: Ingest,
-    address: SocketAddr,
-    stop: watch::Sender<bool>,
-    server: JoinHandle<()>,
-    /// Keeps the table open.
-    _policies: watch::Sender<Arc<PolicyTable>>,
-}
-
-impl Collector {
-    async fn start(config: IngestConfig, store: RecordingStore) -> Self {
-        let store = Arc::new(store);
-        let (policies, table) = watch::channel(Arc::new(policies()));
-        let clock = Arc::new(ManualClock::at(RECEIVED));
-        let events: Arc<dyn EventStore> = Arc::<RecordingStore>::clone(&store);
-        let ingest = Ingest::new(config, events, clock, table);
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (stop, mut stopped) = watch::channel(false);
-        let service = MetricsService::new(ingest.clone());
-        let server = tokio::spawn(async move {
-            let stopped = async move {
-                stopped.wait_for(|stop| *stop).await.unwrap();
-            };
-            serve(listener, service, stopped).await.unwrap();
-        });
-        Self {
-            store,
-            ingest,
-            address,
-            stop,
-            server,
-            _policies: policies,
-        }
-    }
-
-    async fn with_defaults() -> Self {
-        Self::start(IngestConfig::default(), RecordingStore::default()).await
-    }
-
-    async fn channel(&self) -> Channel {
-        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
-        endpoint.connect().await.unwrap()
-    }
-
-    async fn client(&self) -> MetricsServiceClient<Channel> {
-        MetricsServiceClient::new(self.channel().await)
-    }
-
-    /// Sends bytes as if they were a metrics request.
-    async fn send_raw(&self, body: Bytes) -> Result<tonic::Response<Bytes>, Status> {
-        let mut client = tonic::client::Grpc::new(self.channel().await);
-        client.ready().await.unwrap();
-        let path = PathAndQuery::from_static(EXPORT);
-        client.unary(Request::new(body), path, BytesCodec).await
-    }
-
-    /// Sends bytes on a bare connection and returns what comes back until the other side hangs up.
-    async fn send_bare(&self, bytes: &[u8]) -> String {
-        let mut connection = TcpStream::connect(self.address).await.unwrap();
-        connection.write_all(bytes).await.unwrap();
-        let mut answer = Vec::new();
-        let hung_up = connection.read_to_end(&mut answer);
-        let hung_up = tokio::time::timeout(Duration::from_secs(30), hung_up).await;
-        hung_up.expect("the connection hangs").unwrap();
-        String::from_utf8_lossy(&answer).into_owned()
-    }
-}
-
-fn policies() -> PolicyTable {
-    let policy = ClusterPolicy {
-        version: 3,
-        encoded: Bytes::from_static(b"\x08\x03"),
-        threshold: Some(1.5),
-        quorum_met: true,
-    };
-    PolicyTable::default().with("prod".parse().unwrap(), policy)
-}
+mod collector;
 
 fn block() -> ExportMetricsServiceRequest {
     request(rank_2(), vec![waits(vec![wait()])])
@@ -244,7 +154,7 @@ async fn a_half_numbered_batch_is_refused() {
 async fn a_body_of_garbage_is_refused_for_good() {
     let collector = Collector::with_defaults().await;
     let garbage = Bytes::from_static(b"\xff\xfe this is no protobuf");
-    let status = collector.send_raw(garbage).await.unwrap_err();
+    let status = collector.send_raw(EXPORT, garbage).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("ExportMetricsServiceRequest"));
     let invalid = collector.ingest.stats().failed(error::Code::Invalid);
@@ -255,7 +165,7 @@ async fn a_body_of_garbage_is_refused_for_good() {
 async fn an_oversized_message_is_refused_while_others_are_served() {
     let collector = Collector::with_defaults().await;
     let mut neighbour = collector.client().await;
-    let oversized = collector.send_raw(Bytes::from(vec![0; 100_000_000]));
+    let oversized = collector.send_raw(EXPORT, Bytes::from(vec![0; 100_000_000]));
     let others = async {
         for _ in 0..20 {
             neighbour.export(block()).await.unwrap();
@@ -313,6 +223,45 @@ async fn a_full_collector_says_when_to_come_back() {
 }
 
 #[tokio::test]
+async fn bodies_take_up_room_while_they_arrive() {
+    let config = IngestConfig {
+        admission: AdmissionConfig {
+            max_bytes: 1_000,
+            ..AdmissionConfig::default()
+        },
+        ..IngestConfig::default()
+    };
+    let collector = Collector::start(config, RecordingStore::default()).await;
+    let mut taken = collector.ingest.arriving();
+    taken.add(900).unwrap();
+    let mut client = collector.client().await;
+    let status = client.export(block()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert!(status.get_details_retry_info().is_some());
+    assert_eq!(collector.ingest.stats().failed(error::Code::Busy), 1);
+    drop(taken);
+    client.export(block()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_body_that_unfolds_to_too_much_is_refused_undecoded() {
+    let config = IngestConfig {
+        admission: AdmissionConfig {
+            max_unfolded_bytes: 1_000_000,
+            ..AdmissionConfig::default()
+        },
+        ..IngestConfig::default()
+    };
+    let collector = Collector::start(config, RecordingStore::default()).await;
+    let empty = vec![HistogramDataPoint::default(); 50_000];
+    let request = request(rank_2(), vec![waits(empty)]);
+    let status = collector.client().await.export(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("once decoded"), "{status:?}");
+    assert!(status.get_details_retry_info().is_none());
+}
+
+#[tokio::test]
 async fn a_store_that_does_not_answer_ends_in_a_timeout() {
     let (store, _gate) = RecordingStore::gated();
     let config = IngestConfig {
@@ -342,10 +291,7 @@ async fn other_services_are_unknown() {
         "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
         "/opentelemetry.proto.collector.metrics.v1.MetricsService/Import",
     ] {
-        let mut client = tonic::client::Grpc::new(collector.channel().await);
-        client.ready().await.unwrap();
-        let (request, path) = (Request::new(Bytes::new()), PathAndQuery::from_static(path));
-        let status = client.unary(request, path, BytesCodec).await.unwrap_err();
+        let status = collector.send_raw(path, Bytes::new()).await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented);
     }
 }

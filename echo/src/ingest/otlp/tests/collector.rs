@@ -1,0 +1,109 @@
+//! A collector with everything but a database, and the ways to send it something.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status};
+
+use super::super::{BytesCodec, MetricsService};
+use crate::clock::ManualClock;
+use crate::feedback::table::{ClusterPolicy, PolicyTable};
+use crate::ingest::accept::{Ingest, IngestConfig};
+use crate::ingest::fixture::RECEIVED;
+use crate::ingest::fixture::store::RecordingStore;
+use crate::serve::grpc::serve;
+use crate::store::EventStore;
+
+/// A collector on a free port.
+pub(super) struct Collector {
+    pub(super) store: Arc<RecordingStore>,
+    pub(super) ingest: Ingest,
+    address: SocketAddr,
+    pub(super) stop: watch::Sender<bool>,
+    pub(super) server: JoinHandle<()>,
+    /// Keeps the table open.
+    _policies: watch::Sender<Arc<PolicyTable>>,
+}
+
+impl Collector {
+    pub(super) async fn start(config: IngestConfig, store: RecordingStore) -> Self {
+        let store = Arc::new(store);
+        let (policies, table) = watch::channel(Arc::new(policies()));
+        let clock = Arc::new(ManualClock::at(RECEIVED));
+        let events: Arc<dyn EventStore> = Arc::<RecordingStore>::clone(&store);
+        let ingest = Ingest::new(config, events, clock, table);
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, mut stopped) = watch::channel(false);
+        let service = MetricsService::new(ingest.clone());
+        let server = tokio::spawn(async move {
+            let stopped = async move {
+                stopped.wait_for(|stop| *stop).await.unwrap();
+            };
+            serve(listener, service, stopped).await.unwrap();
+        });
+        Self {
+            store,
+            ingest,
+            address,
+            stop,
+            server,
+            _policies: policies,
+        }
+    }
+
+    pub(super) async fn with_defaults() -> Self {
+        Self::start(IngestConfig::default(), RecordingStore::default()).await
+    }
+
+    pub(super) async fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
+        endpoint.connect().await.unwrap()
+    }
+
+    pub(super) async fn client(&self) -> MetricsServiceClient<Channel> {
+        MetricsServiceClient::new(self.channel().await)
+    }
+
+    /// Calls a method with bytes for a message.
+    pub(super) async fn send_raw(
+        &self,
+        path: &'static str,
+        body: Bytes,
+    ) -> Result<Response<Bytes>, Status> {
+        let mut client = tonic::client::Grpc::new(self.channel().await);
+        client.ready().await.unwrap();
+        let path = PathAndQuery::from_static(path);
+        client.unary(Request::new(body), path, BytesCodec).await
+    }
+
+    /// Sends bytes on a bare connection and returns what comes back until the other side hangs up.
+    pub(super) async fn send_bare(&self, bytes: &[u8]) -> String {
+        let mut connection = TcpStream::connect(self.address).await.unwrap();
+        connection.write_all(bytes).await.unwrap();
+        let mut answer = Vec::new();
+        let hung_up = connection.read_to_end(&mut answer);
+        let hung_up = tokio::time::timeout(Duration::from_secs(30), hung_up).await;
+        hung_up.expect("the connection hangs").unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+fn policies() -> PolicyTable {
+    let policy = ClusterPolicy {
+        version: 3,
+        encoded: Bytes::from_static(b"\x08\x03"),
+        threshold: Some(1.5),
+        quorum_met: true,
+    };
+    PolicyTable::default().with("prod".parse().unwrap(), policy)
+}
