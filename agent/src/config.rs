@@ -39,12 +39,7 @@ Exit codes: 0 sent, 64 wrong flags, 65 a file is damaged or no recording, 69 end
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct ReplayArgs {
     /// Recordings, replayed one after the other
-    #[arg(
-        required = true,
-        value_name = "FILE",
-        env = "FLEET_AGENT_FILES",
-        value_delimiter = ','
-    )]
+    #[arg(required = true, value_name = "FILE", env = "FLEET_AGENT_FILES")]
     pub files: Vec<PathBuf>,
 
     /// Where Echo takes OTLP over gRPC, or `none` to send nothing
@@ -150,8 +145,8 @@ impl FromStr for StartAt {
         if text == "now" {
             return Ok(Self::Now);
         }
-        let time = text.parse().map(Self::At);
-        time.map_err(|_| "give a time such as 2026-01-31T12:00:00Z, or now".to_owned())
+        let time = text.parse().ok().map(Self::At);
+        time.ok_or_else(|| "give a time such as 2026-01-31T12:00:00Z, or now".to_owned())
     }
 }
 

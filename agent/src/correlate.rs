@@ -18,7 +18,7 @@ pub struct OpRef {
 }
 
 /// What was learned from one step of a process.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observation {
     /// A collective was issued.
     Issued(Issued),
@@ -32,7 +32,7 @@ pub enum Observation {
 }
 
 /// A collective at its entry.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Issued {
     /// The collective.
     pub at: OpRef,

@@ -133,7 +133,12 @@ impl Host {
     pub fn apply(&mut self, set: &PolicySet) {
         for pipeline in self.pipelines.values_mut() {
             let role = pipeline.rhythm().profile().map(|profile| profile.role);
-            pipeline.apply(Settings::of(set, role));
+            let job = self
+                .identity
+                .job
+                .clone()
+                .or_else(|| pipeline.job().map(|job| job.to_string()));
+            pipeline.apply(Settings::of(set, role, job.as_deref()));
         }
     }
 

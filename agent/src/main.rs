@@ -1,6 +1,6 @@
 //! The command line of the agent.
 
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{self, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -39,25 +39,41 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &ReplayArgs) -> ExitCode {
+    let is_terminal = stderr().is_terminal();
+    let progress = if is_terminal {
+        progress_bar()
+    } else {
+        ProgressBar::hidden()
+    };
+    let bar = progress.clone();
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()))
-        .with_writer(stderr)
+        .with_writer(move || BesideBar(bar.clone()))
+        .with_ansi(is_terminal)
         .with_target(false)
         .init();
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return fail(DEFECT, &format!("the runtime cannot start: {error}")),
     };
-    let progress = if stderr().is_terminal() {
-        progress_bar()
-    } else {
-        ProgressBar::hidden()
-    };
     let ran = runtime.block_on(run_to(args, &progress));
     progress.finish_and_clear();
     match ran {
         Ok((summary, result)) => conclude(args, &summary, result.err()),
         Err(error) => fail(USAGE, &error.to_string()),
+    }
+}
+
+/// Standard error, with the progress bar out of the way while something is written.
+struct BesideBar(ProgressBar);
+
+impl Write for BesideBar {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.suspend(|| stderr().write(buf))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        stderr().flush()
     }
 }
 

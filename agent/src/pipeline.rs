@@ -166,7 +166,7 @@ impl Pipeline {
             Step::CommReady { tid, init } => {
                 self.table.made(tid, init);
                 if init.nranks == self.process.world_size && init.nranks > 1 {
-                    self.job.get_or_insert(CommId::new(init.unique_id));
+                    self.job = self.job.or_else(|| Some(CommId::new(init.unique_id)));
                 }
                 return;
             }
@@ -346,3 +346,6 @@ fn instant_ns(observation: &Observation) -> Option<u64> {
         Observation::WaitBegan { .. } => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,13 +32,14 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings for a process of this role: those of the cohorts that carry the role in their
-    /// key, else the sampling that the first cohort asks for.
-    pub fn of(set: &PolicySet, role: Option<Role>) -> Self {
+    /// The settings for a process of this role and job: those of the cohort that carries both in
+    /// its key, else the sampling that the first cohort asks for.
+    pub fn of(set: &PolicySet, role: Option<Role>, job: Option<&str>) -> Self {
         let role = role.map(|role| role.to_string());
         let is_own = |cohort: &&CohortPolicy| {
             role.as_ref()
                 .is_some_and(|role| cohort.cohort.contains(role.as_str()))
+                && job.is_none_or(|job| cohort.cohort.contains(job))
         };
         let own = set.cohorts.iter().find(is_own);
         let asked = own
@@ -151,12 +152,16 @@ mod tests {
         };
         let other = CohortPolicy {
             block_ops: 32,
-            ..cohort("job/other", &[])
+            ..cohort(&format!("other/{role}"), &[])
         };
         let set = set(1, vec![other, own]);
-        assert_eq!(Settings::of(&set, Some(role)).block_exponent, Some(6));
         assert_eq!(
-            Settings::of(&set, None),
+            Settings::of(&set, Some(role), Some("job")).block_exponent,
+            Some(6)
+        );
+        let unknown = Settings::of(&set, None, Some("job"));
+        assert_eq!(
+            unknown,
             Settings {
                 sample_mod: 4,
                 block_exponent: None
@@ -172,7 +177,7 @@ mod tests {
             ..cohort(&role.to_string(), &[])
         };
         assert_eq!(
-            Settings::of(&set(1, vec![own]), Some(role)).block_exponent,
+            Settings::of(&set(1, vec![own]), Some(role), None).block_exponent,
             None
         );
     }

@@ -33,5 +33,9 @@ pub mod ingest;
 // Layer 5: the listeners.
 pub mod serve;
 
-// Top layer: the program.
+// Layer 6: flags and logs.
+pub mod config;
+pub mod telemetry;
+
+// Top layer: what the program does.
 pub mod cli;

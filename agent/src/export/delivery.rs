@@ -15,7 +15,7 @@ use crate::policy::PolicyNews;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 /// Longest delay that a receiver may ask for.
-const LONGEST_ASKED: Duration = Duration::from_secs(60);
+const LONGEST_ASKED: Duration = Duration::from_mins(1);
 /// Different texts of rejection that are kept; further ones are counted together.
 const MAX_REASONS: usize = 16;
 
@@ -103,12 +103,11 @@ impl Outbox {
             WhenFull::Wait => room.acquire_many_owned(permits).await.ok(),
             WhenFull::Drop => room.try_acquire_many_owned(permits).ok(),
         };
-        match permit {
-            Some(permit) => self.sender.send((batch, permit)).await.is_ok(),
-            None => {
-                self.dropped += points as u64;
-                !self.sender.is_closed()
-            }
+        if let Some(permit) = permit {
+            self.sender.send((batch, permit)).await.is_ok()
+        } else {
+            self.dropped += points as u64;
+            !self.sender.is_closed()
         }
     }
 

@@ -184,7 +184,7 @@ fn flush_every_ns(speed: Speed) -> u64 {
 
 /// The error of a node's clock: spread over both directions, and the same in every replay.
 fn skew_ns(largest: Duration, rank: u32) -> i128 {
-    let largest_ns = i128::try_from(largest.as_nanos()).unwrap_or(i128::from(i64::MAX));
+    let largest_ns = i128::try_from(largest.as_nanos()).unwrap_or(i128::MAX);
     match rank % 4 {
         0 => -largest_ns,
         1 => largest_ns / 3,

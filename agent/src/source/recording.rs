@@ -31,7 +31,7 @@ impl std::fmt::Debug for Recording {
         f.debug_struct("Recording")
             .field("path", &self.path)
             .field("line", &self.line)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::analysis::baseline::History;
 use crate::analysis::incident::{Charge, OpenIncident, Subject, is_recurrence, lost_time};
 use crate::analysis::lag::{Lags, lags, suited_signal};
 use crate::analysis::settings::Settings;
-use crate::analysis::verdict::{Evidence, Verdict, judge, sigma_ms};
+use crate::analysis::verdict::{Doubt, Evidence, Verdict, judge, sigma_ms};
 use crate::analysis::window::{Affected, Stretch};
 use crate::ids::Rank;
 use crate::model::conclusion::{Baseline, Conclusions, Incident, Signal};
@@ -25,6 +25,7 @@ pub struct Cohort {
     key: CohortKey,
     blocks: VecDeque<CohortBlock>,
     history: History,
+    started: bool,
     last_periods: Option<LastPeriods>,
     streaks: BTreeMap<Subject, u32>,
     open: BTreeMap<Subject, OpenIncident>,
@@ -52,6 +53,8 @@ pub struct Outlook {
     pub n_ranks: usize,
     /// Ranks named now.
     pub outliers: Vec<Rank>,
+    /// Block size that all ranks should use, operations; nothing while they agree without being told.
+    pub block_ops: Option<u64>,
 }
 
 /// The last two readings of the period; both the same when there was only one.
@@ -68,6 +71,7 @@ impl Cohort {
             key,
             blocks: VecDeque::new(),
             history: History::default(),
+            started: false,
             last_periods: None,
             streaks: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -85,18 +89,11 @@ impl Cohort {
     /// Takes the next block and says what follows from it.
     pub fn observe(&mut self, block: CohortBlock, settings: &Settings) -> Conclusions {
         // Blocks before the first measured iteration are start-up: compilation, allocation, first connections.
-        self.last_periods = block.period.map_or(self.last_periods, |latest| {
-            let before = self.last_periods.map_or(latest, |last| last.latest);
-            Some(LastPeriods { before, latest })
-        });
-        if self.last_periods.is_none() {
+        self.started |= block.period.is_some();
+        if !self.started {
             return Conclusions::default();
         }
-        self.iterations_since_lags += block.iterations;
-        self.blocks.push_back(block);
-        if self.blocks.len() > MAX_BLOCKS {
-            self.blocks.pop_front();
-        }
+        self.keep(block);
         let window = Stretch::latest(&self.blocks, settings.window_iterations, 2);
         if window.iterations < settings.window_iterations {
             return Conclusions::default();
@@ -106,14 +103,30 @@ impl Cohort {
         let (verdict, outlook) = self.judge_window(&window, lags.as_ref(), settings);
         let n_window = window.blocks.len();
         let charges = Charge::of(verdict);
-        let mut conclusions = self.follow(signal, &charges, settings);
-        conclusions.append(self.raise(signal, &charges, settings));
-        self.remember(n_window, lags.as_ref(), settings);
+        let (mut conclusions, ended) = self.follow(signal, &charges, settings);
+        if ended && self.open.is_empty() {
+            self.start_afresh(settings);
+        } else {
+            conclusions.append(self.raise(signal, &charges, settings));
+            self.remember(n_window, lags.as_ref(), settings);
+        }
         self.outlook = outlook.map(|outlook| Outlook {
             outliers: self.outliers(),
             ..outlook
         });
         conclusions
+    }
+
+    fn keep(&mut self, block: CohortBlock) {
+        self.last_periods = block.period.map_or(self.last_periods, |latest| {
+            let before = self.last_periods.map_or(latest, |last| last.latest);
+            Some(LastPeriods { before, latest })
+        });
+        self.iterations_since_lags += block.iterations;
+        self.blocks.push_back(block);
+        if self.blocks.len() > MAX_BLOCKS {
+            self.blocks.pop_front();
+        }
     }
 
     fn judge_window(
@@ -145,15 +158,21 @@ impl Cohort {
             quorum_met: evidence.coverage >= settings.min_coverage && lags.ranks.len() >= 2,
             n_ranks: lags.ranks.len(),
             outliers: Vec::new(),
+            block_ops: window.contested_block_ops(),
         });
         (judge(&evidence, settings), outlook)
     }
 
-    /// Carries open incidents on with the latest block, and clears those that ended.
-    fn follow(&mut self, signal: Signal, charges: &[Charge], settings: &Settings) -> Conclusions {
+    /// Carries open incidents on with the latest block, and clears those that ended; true when one did.
+    fn follow(
+        &mut self,
+        signal: Signal,
+        charges: &[Charge],
+        settings: &Settings,
+    ) -> (Conclusions, bool) {
         let mut conclusions = Conclusions::default();
         let Some(block) = self.blocks.back() else {
-            return conclusions;
+            return (conclusions, false);
         };
         let recent = Stretch::latest(&self.blocks, settings.window_iterations / 2.0, 1);
         let grave = gravest(&self.open);
@@ -192,14 +211,30 @@ impl Cohort {
                 conclusions.incidents.push(open.incident.clone());
             }
         }
-        for subject in ended {
-            if let Some(open) = self.open.remove(&subject) {
-                let cleared = open.clear(block);
-                conclusions.incidents.push(cleared.clone());
-                self.cleared.insert(subject, cleared);
-            }
+        for subject in &ended {
+            conclusions.incidents.extend(self.clear(*subject));
         }
-        conclusions
+        (conclusions, !ended.is_empty())
+    }
+
+    fn clear(&mut self, subject: Subject) -> Option<Incident> {
+        let cleared = self.open.remove(&subject)?.clear(self.blocks.back()?);
+        self.cleared.insert(subject, cleared.clone());
+        Some(cleared)
+    }
+
+    /// Forgets the blocks of incidents that have ended, so that they neither count for another one nor are booked
+    /// twice.
+    fn start_afresh(&mut self, settings: &Settings) {
+        let calm = Stretch::latest(&self.blocks, settings.window_iterations / 2.0, 1);
+        let n_gone = self.blocks.len().saturating_sub(calm.blocks.len());
+        self.blocks.drain(..n_gone);
+        self.streaks.clear();
+        let latest = self.blocks.iter().rev().find_map(|block| block.period);
+        self.last_periods = latest.map(|latest| LastPeriods {
+            before: latest,
+            latest,
+        });
     }
 
     /// Counts charges, and raises those that persist.
@@ -218,6 +253,10 @@ impl Cohort {
                 continue;
             }
             let first = self.open.is_empty();
+            // A slowdown that had no culprit until now has one.
+            for explained in [Subject::Uniform, Subject::Unclear(Doubt::NotSignificant)] {
+                conclusions.incidents.extend(self.clear(explained));
+            }
             conclusions.append(self.open_incident(signal, charge, first, settings));
         }
         conclusions

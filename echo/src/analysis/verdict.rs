@@ -6,7 +6,7 @@
 
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
-use crate::model::conclusion::Baseline;
+use crate::model::conclusion::{Baseline, Signal};
 use crate::stats::{critical_z, robust_sigma};
 
 /// Smallest scale that lags are measured against, milliseconds: exact ties must not divide by zero.
@@ -17,6 +17,9 @@ const FLOOR_SHARE: f64 = 0.0025;
 
 /// A culprit's steady lag must be at least this share of the gate that its mean lag must pass.
 const STEADY_SHARE: f64 = 0.5;
+
+/// Without a history no more than the rest of the period is taken for loss.
+const LEAST_HEALTHY_SHARE: f64 = 0.1;
 
 /// A rank less late than this share of the latest is one of its victims, or late without consequence.
 const ROOT_SHARE: f64 = 0.5;
@@ -154,6 +157,9 @@ fn late_ranks<'a>(
             let matters = settings.effect_gate * evidence.period_ms;
             matters.max(settings.explained_share * damage)
         }
+        // Arrivals add up over the iterations between two completions, so only a rank that is a whole iteration
+        // behind has certainly exhausted what its peers had queued.
+        None if lags.signal == Signal::Arrival => evidence.period_ms,
         None => settings.unknown_baseline_gate * evidence.period_ms,
     };
     let mut late: Vec<&Lag> = lags
@@ -178,12 +184,17 @@ fn convict(
     let sigma = sigma_ms(lags, evidence.period_ms, evidence.usual_sigma_ms);
     let z = lag.mean_ms / sigma.hypot(lag.error_ms);
     let critical = critical_z(n_ranks, settings.family_alpha);
-    let baseline = evidence.healthy_ms.map_or_else(
-        || Baseline::None {
-            period_ms: (evidence.period_ms - lag.mean_ms).max(0.0),
+    let baseline = match evidence.healthy_ms {
+        Some(period_ms) => Baseline::History { period_ms },
+        // A lag of arrivals is not the loss of one iteration, so no loss is claimed from it.
+        None if lag.signal == Signal::Arrival => Baseline::None {
+            period_ms: evidence.period_ms,
         },
-        |period_ms| Baseline::History { period_ms },
-    );
+        None => Baseline::None {
+            period_ms: (evidence.period_ms - lag.mean_ms)
+                .max(evidence.period_ms * LEAST_HEALTHY_SHARE),
+        },
+    };
     (z >= critical).then(|| Suspect {
         lag: lag.clone(),
         z,

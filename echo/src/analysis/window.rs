@@ -1,6 +1,6 @@
 //! The last blocks of a cohort, and what they show.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::analysis::assembly::CohortBlock;
 use crate::analysis::incident::Subject;
@@ -53,6 +53,26 @@ impl<'a> Stretch<'a> {
             .collect();
         (weighted.len() >= 2)
             .then(|| weighted_median(&weighted))
+            .flatten()
+    }
+
+    /// The largest block size in the stretch when the ranks cut their blocks differently, operations.
+    ///
+    /// Each rank chooses its size from what it measures, and a measurement near the edge between two sizes can fall
+    /// on either side of it. Blocks of different sizes cannot be compared, so somebody has to decide.
+    pub fn contested_block_ops(&self) -> Option<u64> {
+        let full = |block: &&CohortBlock| {
+            let size = block.seqs.last() - block.seqs.first() + 1;
+            let whole = size.is_power_of_two() && block.seqs.first().is_multiple_of(size);
+            whole.then_some(size)
+        };
+        let sizes: BTreeSet<u64> = self.blocks.iter().filter_map(full).collect();
+        let torn = self
+            .blocks
+            .iter()
+            .any(|block| block.members.len() < block.n_expected);
+        (torn && sizes.len() > 1)
+            .then(|| sizes.last().copied())
             .flatten()
     }
 

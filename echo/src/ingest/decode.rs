@@ -17,10 +17,10 @@ use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetr
 use prost::Message;
 
 use self::attributes::{Columns, Picked, Taken};
+use self::names::Names;
 use self::point::{Point, Quantity};
 use self::reject::{RejectReason, Rejections};
 use self::rest::{Rest, Temporality};
-use self::shared::Shared;
 use crate::ids::MetricName;
 use crate::model::event::{Event, Origin};
 use crate::units::Nanos;
@@ -28,10 +28,10 @@ use crate::units::Nanos;
 mod attributes;
 mod block;
 mod identity;
+mod names;
 mod point;
 pub mod reject;
 mod rest;
-mod shared;
 #[cfg(test)]
 mod tests;
 pub mod unfold;
@@ -74,7 +74,7 @@ pub fn decode_body(body: Bytes, received: Nanos) -> Result<Decoded, Malformed> {
 pub fn decode(request: ExportMetricsServiceRequest, received: Nanos) -> Decoded {
     let mut decoder = Decoder {
         received,
-        shared: Shared::default(),
+        names: Names::default(),
         events: Vec::new(),
         rejections: Rejections::default(),
     };
@@ -89,7 +89,7 @@ pub fn decode(request: ExportMetricsServiceRequest, received: Nanos) -> Decoded 
 
 struct Decoder<'a> {
     received: Nanos,
-    shared: Shared<'a>,
+    names: Names<'a>,
     events: Vec<Event>,
     rejections: Rejections,
 }
@@ -117,7 +117,7 @@ impl<'a> Sender<'_, 'a> {
     fn identity(
         &mut self,
         point: &Columns<'a>,
-        shared: &mut Shared<'a>,
+        names: &mut Names<'a>,
     ) -> Result<(Arc<Origin>, Taken), RejectReason> {
         let of_point = identity::COLUMNS.map(|column| point.value(column));
         if let Some(last) = &self.last
@@ -127,7 +127,7 @@ impl<'a> Sender<'_, 'a> {
         }
         let mut picked = Picked::new(self.columns, point, Taken::default());
         let found =
-            identity::origin(&mut picked).map(|origin| (shared.origin(origin), picked.taken()));
+            identity::origin(&mut picked).map(|origin| (names.origin(origin), picked.taken()));
         self.last = Some(Identity {
             of_point,
             found: found.clone(),
@@ -187,8 +187,8 @@ impl<'a> Decoder<'a> {
         temporality: Temporality,
     ) -> Result<Series, RejectReason> {
         Ok(Series {
-            metric: self.shared.metric(&metric.name)?,
-            unit: self.shared.unit(&metric.unit)?,
+            metric: self.names.metric(&metric.name)?,
+            unit: self.names.unit(&metric.unit)?,
             quantity: Quantity::of(metric),
             temporality,
         })
@@ -202,11 +202,11 @@ impl<'a> Decoder<'a> {
         rest: &mut Rest<'_, 'a>,
     ) -> Result<Event, RejectReason> {
         let columns = Columns::of(point.attributes());
-        let (origin, taken) = sender.identity(&columns, &mut self.shared)?;
+        let (origin, taken) = sender.identity(&columns, &mut self.names)?;
         let (start, timestamp) = point.times(self.received)?;
         let reading = point.reading(series.quantity)?;
         let mut picked = Picked::new(sender.columns, &columns, taken);
-        let block = block::block(&mut picked, &mut self.shared)?;
+        let block = block::block(&mut picked, &mut self.names)?;
         let samples = match &block {
             Some(_) => point.samples(series.quantity, self.received)?,
             // Sequence numbers mean nothing without their communicator.
@@ -216,7 +216,7 @@ impl<'a> Decoder<'a> {
             &columns,
             picked.taken(),
             series.temporality,
-            &mut self.shared,
+            &mut self.names,
         )?;
         Ok(Event {
             timestamp,

@@ -122,8 +122,7 @@ impl Service<http::Request<Body>> for MetricsService {
         let service = self.clone();
         Box::pin(async move {
             if req.uri().path() != EXPORT {
-                let code = tonic::Code::Unimplemented;
-                return Ok(Status::new(code, "no such method").into_http());
+                return Ok(respond::no_such_method().into_http());
             }
             Ok(service.export(req).await)
         })

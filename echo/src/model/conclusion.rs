@@ -142,7 +142,8 @@ pub enum Baseline {
         /// The median.
         period_ms: f64,
     },
-    /// No healthy iteration was ever seen: estimated as the period less the culprit's lag, milliseconds.
+    /// No healthy iteration was ever seen: estimated as the period less the culprit's lag, milliseconds. Where the
+    /// lag says nothing about the loss, it is the period itself, and no loss is claimed.
     None {
         /// The estimate.
         period_ms: f64,

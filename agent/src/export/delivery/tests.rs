@@ -1,1 +1,222 @@
+use std::collections::VecDeque;
+use std::sync::Mutex;
 
+use super::*;
+use crate::event::Op;
+use crate::export::{Resource, ResourcePoints};
+use crate::signal::{Block, CommId, Point, Value};
+
+/// Answers from a script, then with success, and keeps the numbers of what it was sent.
+#[derive(Debug, Clone, Default)]
+struct Scripted {
+    answers: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
+    seen: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Scripted {
+    fn new(answers: impl IntoIterator<Item = Result<Ack, ExportError>>) -> Self {
+        Self {
+            answers: Arc::new(Mutex::new(answers.into_iter().collect())),
+            ..Self::default()
+        }
+    }
+
+    fn seen(&self) -> Vec<u64> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Export for Scripted {
+    async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
+        self.seen.lock().unwrap().push(batch.number);
+        self.answers
+            .lock()
+            .unwrap()
+            .pop_front()
+            .unwrap_or_else(|| Ok(Ack::default()))
+    }
+}
+
+fn later(after: Option<Duration>) -> Result<Ack, ExportError> {
+    Err(ExportError::Later {
+        after,
+        reason: "busy".to_owned(),
+    })
+}
+
+fn batch(number: u64, n_points: usize) -> Batch {
+    let block = Block {
+        comm: CommId::new(1),
+        comm_rank: 0,
+        comm_nranks: 2,
+        op: Op::AllReduce,
+        seq_first: 0,
+        seq_last: 0,
+        iterations: None,
+        role: None,
+    };
+    let metric = fleet_proto::metric::PERIOD;
+    let point = Point {
+        metric,
+        start_ns: 0,
+        time_ns: 0,
+        block,
+        value: Value::Gauge(1.0),
+    };
+    let resource = Resource {
+        cluster: "c".to_owned(),
+        node: "n".to_owned(),
+        job: None,
+        gpu_model: None,
+        rank: 0,
+        world_size: 2,
+        pid: 1,
+    };
+    Batch {
+        number,
+        resources: vec![ResourcePoints {
+            resource,
+            points: vec![point; n_points],
+        }],
+    }
+}
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+fn delivery(exporter: &Scripted) -> (Outbox, Delivery<Scripted>) {
+    Delivery::new(exporter.clone(), 100, WhenFull::Wait, MINUTE)
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_are_sent_again_under_the_same_number_and_in_order() {
+    let exporter = Scripted::new([later(None), later(None)]);
+    let (mut outbox, delivery) = delivery(&exporter);
+    for number in 1..=3 {
+        assert!(outbox.send(batch(number, 2)).await);
+    }
+    drop(outbox);
+    let (report, unreachable) = delivery.run().await;
+    assert_eq!(exporter.seen(), [1, 1, 1, 2, 3]);
+    assert_eq!(
+        (report.batches_acked, report.points_sent, report.retries),
+        (3, 6, 2)
+    );
+    assert_eq!(unreachable, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_receivers_delay_is_kept() {
+    let asked = Duration::from_secs(7);
+    let exporter = Scripted::new([later(Some(asked))]);
+    let (mut outbox, delivery) = delivery(&exporter);
+    let began = tokio::time::sleep(Duration::ZERO).deadline();
+    outbox.send(batch(1, 1)).await;
+    drop(outbox);
+    delivery.run().await;
+    assert!(tokio::time::sleep(Duration::ZERO).deadline() - began >= asked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_not_sent_again() {
+    let refused = ExportError::Refused {
+        reason: "malformed".to_owned(),
+    };
+    let exporter = Scripted::new([Err(refused)]);
+    let (mut outbox, delivery) = delivery(&exporter);
+    outbox.send(batch(1, 3)).await;
+    outbox.send(batch(2, 1)).await;
+    drop(outbox);
+    let (report, unreachable) = delivery.run().await;
+    assert_eq!((exporter.seen(), unreachable), (vec![1, 2], None));
+    assert_eq!((report.points_dropped, report.points_sent), (3, 1));
+    assert_eq!(
+        report.reasons,
+        BTreeMap::from([("malformed".to_owned(), 3)])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_points_are_counted_by_reason() {
+    let ack = Ack {
+        rejected: 2,
+        reason: "no node".to_owned(),
+        policy: None,
+    };
+    let exporter = Scripted::new([Ok(ack.clone()), Ok(ack)]);
+    let (mut outbox, delivery) = delivery(&exporter);
+    outbox.send(batch(1, 5)).await;
+    outbox.send(batch(2, 5)).await;
+    drop(outbox);
+    let (report, _) = delivery.run().await;
+    assert_eq!((report.points_rejected, report.points_sent), (4, 10));
+    assert_eq!(report.reasons, BTreeMap::from([("no node".to_owned(), 4)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_stays_away_is_given_up_and_nothing_is_lost_unnoticed() {
+    let exporter = Scripted::new(std::iter::repeat_n(later(None), 1000));
+    let (mut outbox, delivery) = delivery(&exporter);
+    outbox.send(batch(1, 5)).await;
+    outbox.send(batch(2, 5)).await;
+    let (report, unreachable) = delivery.run().await;
+    assert!(unreachable.is_some_and(|gave_up| gave_up.retries > 3));
+    assert_eq!((report.points_sent, report.points_dropped), (0, 10));
+    assert!(!outbox.send(batch(3, 5)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_live_source_drops_what_the_queue_cannot_hold_and_counts_it() {
+    let (mut outbox, _delivery) = Delivery::new(Scripted::default(), 10, WhenFull::Drop, MINUTE);
+    assert!(outbox.send(batch(1, 8)).await);
+    assert!(outbox.send(batch(2, 8)).await);
+    assert_eq!(outbox.dropped(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recording_waits_for_room_in_the_queue() {
+    let exporter = Scripted::default();
+    let (mut outbox, delivery) = Delivery::new(exporter.clone(), 10, WhenFull::Wait, MINUTE);
+    let send = async move {
+        for number in 1..=20 {
+            assert!(outbox.send(batch(number, 8)).await);
+        }
+        outbox.dropped()
+    };
+    let (dropped, (report, _)) = tokio::join!(send, delivery.run());
+    assert_eq!((dropped, report.points_sent), (0, 160));
+    assert_eq!(exporter.seen(), (1..=20).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_newest_policy_reaches_the_source_once() {
+    let set = PolicySet {
+        version: 3,
+        ..PolicySet::default()
+    };
+    let ack = Ack {
+        policy: Some(set.clone()),
+        ..Ack::default()
+    };
+    let (mut outbox, delivery) = delivery(&Scripted::new([Ok(ack)]));
+    outbox.send(batch(1, 1)).await;
+    let mut run = Box::pin(delivery.run());
+    let policy = loop {
+        assert!(futures_poll(&mut run).await.is_none());
+        if let Some(policy) = outbox.new_policy() {
+            break policy;
+        }
+    };
+    assert_eq!(*policy, set);
+    assert!(outbox.new_policy().is_none());
+    drop(outbox);
+    assert_eq!(run.await.0.policy_version, Some(3));
+}
+
+/// Lets a task run as far as it can.
+async fn futures_poll<F: Future + Unpin>(task: &mut F) -> Option<F::Output> {
+    tokio::select! {
+        biased;
+        done = task => Some(done),
+        () = tokio::task::yield_now() => None,
+    }
+}

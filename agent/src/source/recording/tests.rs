@@ -89,13 +89,14 @@ fn a_cut_off_gzip_stream_gives_what_came_before_and_the_line() {
 
 #[test]
 fn a_cut_off_plain_line_is_told_from_a_damaged_one() {
-    let cut = format!("{HEADER}\n{}", &ALL_REDUCE[..40]);
+    let (half, _) = ALL_REDUCE.split_at(40);
+    let cut = format!("{HEADER}\n{half}");
     let error = read(&mut open(cut.as_bytes()).unwrap()).1;
     assert!(
         matches!(error, Some(SourceError::Truncated { line: 2, .. })),
         "{error:?}"
     );
-    let damaged = format!("{HEADER}\n{}\n{ALL_REDUCE}\n", &ALL_REDUCE[..40]);
+    let damaged = format!("{HEADER}\n{half}\n{ALL_REDUCE}\n");
     let error = read(&mut open(damaged.as_bytes()).unwrap()).1;
     assert!(
         matches!(error, Some(SourceError::Damaged { line: 2, .. })),

@@ -5,9 +5,9 @@
 
 use crate::analysis::detector::Detector;
 use crate::analysis::settings::Settings;
-use crate::analysis::simulated::{Job, Measured};
+use crate::analysis::simulated::{Job, Measured, OPS_PER_BLOCK};
 use crate::model::conclusion::{Baseline, Conclusions, Finding, Incident, IncidentState};
-use crate::model::event::StoredEvent;
+use crate::model::event::{SeqRange, StoredEvent};
 
 const HEALTHY: Measured = Measured::HEALTHY;
 
@@ -301,4 +301,45 @@ fn the_same_fault_coming_back_is_the_same_incident() {
     let incidents = last_states(&conclude(&Job::of(4).events(70, again)));
     assert_eq!(incidents.len(), 1, "{incidents:#?}");
     assert_eq!(incidents[0].occurrences, 2);
+}
+
+#[test]
+fn the_slow_iterations_of_an_incident_that_ended_do_not_count_for_another_one() {
+    // The job synchronises rarely: when the lag has gone, the last measured period is still that of the fault.
+    let rare = |block: u64, rank| {
+        let faulty = (20..40).contains(&block);
+        Measured {
+            n_syncs: u64::from(block % 10 == 9),
+            arrival_ms: if faulty && rank == 0 { 160.0 } else { 80.0 },
+            period_ms: if faulty { 60.0 } else { 50.0 },
+            ..HEALTHY
+        }
+    };
+    let conclusions = conclude(&Job::of(4).events(70, rare));
+    assert_eq!(
+        last_states(&conclusions).len(),
+        1,
+        "{:#?}",
+        last_states(&conclusions)
+    );
+}
+
+#[test]
+fn ranks_that_cut_their_blocks_differently_are_told_one_size() {
+    let mut events = Job::of(4).events(12, |_, _| HEALTHY);
+    for stored in &mut events {
+        let rank = stored.event.origin.rank.unwrap().rank().value();
+        let block = stored.event.block.as_mut().unwrap();
+        let number = block.seqs.unwrap().first() / OPS_PER_BLOCK;
+        // Ranks 0 and 1 cut every 32 operations; ranks 2 and 3 every 64, and report half as many blocks.
+        let size = if rank < 2 { 32 } else { 64 };
+        block.seqs = SeqRange::new(number * size, (number + 1) * size - 1);
+    }
+    let mut detector = Detector::new(Settings::default());
+    detector.observe(&events);
+    let sizes: Vec<_> = detector
+        .outlooks()
+        .map(|(_, outlook)| outlook.block_ops)
+        .collect();
+    assert_eq!(sizes, [Some(64)]);
 }

@@ -1,15 +1,15 @@
 //! Which collectives a point covers.
 
 use super::attributes::{Column, Picked, number, sequence, text};
+use super::names::Names;
 use super::reject::RejectReason;
-use super::shared::Shared;
 use crate::ids::{CommId, Op, RoleId};
 use crate::model::event::{Anchor, Block, SeqRange};
 
 /// Takes the block out of the attributes; nothing, and nothing taken, when they name no communicator.
 pub(super) fn block<'a>(
     picked: &mut Picked<'_, 'a>,
-    shared: &mut Shared<'a>,
+    names: &mut Names<'a>,
 ) -> Result<Option<Block>, RejectReason> {
     let Some(comm) = picked.take(Column::Comm) else {
         return Ok(None);
@@ -18,7 +18,7 @@ pub(super) fn block<'a>(
         comm: text(comm)
             .and_then(|text| text.parse::<CommId>().ok())
             .ok_or(RejectReason::InvalidComm)?,
-        op: op(picked, shared)?,
+        op: op(picked, names)?,
         seqs: seqs(picked)?,
         role: role(picked)?,
         iterations: iterations(picked)?,
@@ -26,14 +26,11 @@ pub(super) fn block<'a>(
     }))
 }
 
-fn op<'a>(
-    picked: &mut Picked<'_, 'a>,
-    shared: &mut Shared<'a>,
-) -> Result<Option<Op>, RejectReason> {
+fn op<'a>(picked: &mut Picked<'_, 'a>, names: &mut Names<'a>) -> Result<Option<Op>, RejectReason> {
     let Some(value) = picked.take(Column::Op) else {
         return Ok(None);
     };
-    let op = text(value).and_then(|text| shared.op(text));
+    let op = text(value).and_then(|text| names.op(text));
     op.ok_or(RejectReason::InvalidName).map(Some)
 }
 

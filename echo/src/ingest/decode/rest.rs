@@ -12,8 +12,8 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, Key
 use serde::ser::{Error, Serialize, SerializeMap, Serializer};
 
 use super::attributes::{ColumnSet, Columns, Taken};
+use super::names::Names;
 use super::reject::RejectReason;
-use super::shared::Shared;
 
 /// Longest text of attributes of one point, in bytes.
 pub(super) const MAX_ATTRS_BYTES: usize = 16 * 1024;
@@ -71,7 +71,7 @@ impl<'r, 'a> Rest<'r, 'a> {
         point: &Columns<'a>,
         taken: Taken,
         temporality: Temporality,
-        shared: &mut Shared<'a>,
+        names: &mut Names<'a>,
     ) -> Result<Arc<str>, RejectReason> {
         if let Some(last) = &self.last
             && last.taken_of_resource == taken.resource
@@ -82,7 +82,7 @@ impl<'r, 'a> Rest<'r, 'a> {
         }
         let point: Vec<_> = point.rest(taken.point).collect();
         let text = self.write(&point, taken.resource, temporality);
-        shared.spend_attrs(text.as_ref().map_or(MAX_ATTRS_BYTES, |text| text.len()))?;
+        names.spend_attrs(text.as_ref().map_or(MAX_ATTRS_BYTES, |text| text.len()))?;
         self.last = Some(Last {
             taken_of_resource: taken.resource,
             temporality,

@@ -1,5 +1,10 @@
 //! The service as agents meet it: over a real connection.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the test plays the part of `app`, which owns the tasks"
+)]
+
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message;
 
-use super::super::{Decoded, decode, decode_body};
+use crate::ingest::decode::{Decoded, decode, decode_body};
 use crate::ingest::fixture::{END, RECEIVED, double, gauges, int, request, text, waits};
 use crate::model::event::{Event, Reading};
 use crate::units::Nanos;

@@ -1,5 +1,10 @@
 //! A collector with everything but a database, and the ways to send it something.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the test plays the part of `app`, which owns the tasks"
+)]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +19,12 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
-use super::super::{BytesCodec, MetricsService};
 use crate::clock::ManualClock;
 use crate::feedback::table::{ClusterPolicy, PolicyTable};
 use crate::ingest::accept::{Ingest, IngestConfig};
 use crate::ingest::fixture::RECEIVED;
 use crate::ingest::fixture::store::RecordingStore;
+use crate::ingest::otlp::{BytesCodec, MetricsService};
 use crate::serve::grpc::serve;
 use crate::store::EventStore;
 

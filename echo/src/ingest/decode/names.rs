@@ -14,7 +14,7 @@ const MAX_ATTRS_BYTES_PER_REQUEST: usize = 32 * 1024 * 1024;
 
 /// Texts and identities of one request.
 #[derive(Debug)]
-pub(super) struct Shared<'a> {
+pub(super) struct Names<'a> {
     origins: HashSet<Arc<Origin>>,
     metrics: HashMap<&'a str, MetricName>,
     units: HashMap<&'a str, Arc<str>>,
@@ -22,7 +22,7 @@ pub(super) struct Shared<'a> {
     attrs_left: usize,
 }
 
-impl Default for Shared<'_> {
+impl Default for Names<'_> {
     fn default() -> Self {
         Self {
             origins: HashSet::new(),
@@ -34,7 +34,7 @@ impl Default for Shared<'_> {
     }
 }
 
-impl<'a> Shared<'a> {
+impl<'a> Names<'a> {
     pub(super) fn origin(&mut self, origin: Origin) -> Arc<Origin> {
         if let Some(known) = self.origins.get(&origin) {
             return Arc::clone(known);

@@ -1,0 +1,195 @@
+use fleet_proto::metric;
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::{CallKind, CommInit, Op, Operation};
+use crate::signal::Value;
+
+const MS: u64 = 1_000_000;
+const RULE: BlockRule = BlockRule {
+    target_ns: 1e9,
+    exponent: None,
+};
+
+fn pipeline() -> Pipeline {
+    Pipeline::new(
+        Process {
+            pid: 1,
+            rank: 0,
+            world_size: 4,
+        },
+        RULE,
+    )
+}
+
+fn call(ts_ns: u64, dur_ns: u64, kind: CallKind) -> Call {
+    Call {
+        ts_ns,
+        dur_ns,
+        pid: 1,
+        tid: 1,
+        kind,
+    }
+}
+
+fn operation(comm: u64, op: Op) -> CallKind {
+    CallKind::Operation(Operation {
+        op,
+        count: 1,
+        datatype: 7,
+        comm,
+    })
+}
+
+fn init(unique_id: u64, nranks: u32) -> CallKind {
+    CallKind::CommInit(CommInit {
+        nranks,
+        rank: 0,
+        unique_id,
+    })
+}
+
+/// Iterations of `ops` operations and one wait on one communicator of the whole job.
+fn run(pipeline: &mut Pipeline, iterations: u64, iteration_ms: u64, ops: u64) {
+    pipeline.call(&call(0, 1, init(7, 4)));
+    for iteration in 0..iterations {
+        let start_ns = (iteration * iteration_ms + 1) * MS;
+        for op in 0..ops {
+            pipeline.call(&call(start_ns + op, 1, operation(1, Op::AllReduce)));
+        }
+        pipeline.call(&call(start_ns + MS, MS, CallKind::Synchronize));
+    }
+}
+
+fn arrivals(pipeline: &mut Pipeline) -> Vec<(u64, u64)> {
+    let points = pipeline.take_points();
+    let blocks = points
+        .iter()
+        .filter(|point| point.metric == metric::ARRIVAL);
+    blocks
+        .map(|point| (point.block.seq_first, point.block.seq_last))
+        .collect()
+}
+
+#[test]
+fn nothing_of_the_start_is_lost_while_the_rhythm_is_learned() {
+    let mut pipeline = pipeline();
+    run(&mut pipeline, 100, 125, 4);
+    // 4 operations each 125 ms: 32 of them last a second.
+    let blocks = arrivals(&mut pipeline);
+    assert_eq!(blocks.first(), Some(&(0, 31)));
+    assert_eq!(blocks.len(), 12);
+    assert_eq!(pipeline.job(), Some(CommId::new(7)));
+}
+
+#[test]
+fn a_slow_job_is_seen_before_it_has_shown_a_pattern() {
+    let mut pipeline = pipeline();
+    run(&mut pipeline, 6, 10_000, 1);
+    let blocks = arrivals(&mut pipeline);
+    assert_eq!(blocks, [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]);
+}
+
+#[test]
+fn a_short_job_is_reported_at_its_end() {
+    let mut pipeline = pipeline();
+    run(&mut pipeline, 3, 10, 2);
+    assert!(arrivals(&mut pipeline).is_empty());
+    pipeline.finish(Ending::Complete);
+    assert_eq!(arrivals(&mut pipeline).last(), Some(&(0, 5)));
+}
+
+#[test]
+fn sends_have_no_sequence_number() {
+    let mut pipeline = pipeline();
+    pipeline.call(&call(0, 1, init(7, 4)));
+    for at in 1..5 {
+        pipeline.call(&call(at, 1, operation(1, Op::Send)));
+    }
+    pipeline.call(&call(9, 1, operation(1, Op::AllReduce)));
+    pipeline.finish(Ending::Complete);
+    assert_eq!(arrivals(&mut pipeline), [(0, 0)]);
+}
+
+#[test]
+fn operations_on_an_unknown_communicator_are_counted() {
+    let mut pipeline = pipeline();
+    pipeline.call(&call(0, 1, operation(1, Op::AllReduce)));
+    pipeline.finish(Ending::Complete);
+    assert_eq!(
+        (pipeline.unknown_comm_ops(), pipeline.take_points().len()),
+        (1, 0)
+    );
+}
+
+#[test]
+fn another_busiest_communicator_takes_over() {
+    let mut pipeline = pipeline();
+    run(&mut pipeline, 100, 125, 4);
+    pipeline.take_points();
+    let start_ns = 20_000 * MS;
+    pipeline.call(&call(start_ns, 1, init(8, 2)));
+    for at in 1..=3000 {
+        pipeline.call(&call(
+            start_ns + at * 10 * MS,
+            1,
+            operation(2, Op::AllGather),
+        ));
+        pipeline.call(&call(
+            start_ns + (at * 10 + 2) * MS,
+            MS,
+            CallKind::Synchronize,
+        ));
+    }
+    let points = pipeline.take_points();
+    let last = points
+        .iter()
+        .rfind(|point| point.metric == metric::ARRIVAL)
+        .unwrap();
+    assert_eq!(last.block.comm, CommId::new(8));
+    assert_eq!(last.block.seq_last + 1 - last.block.seq_first, 128);
+}
+
+fn any_call() -> impl Strategy<Value = Call> {
+    let ops = (
+        1_u64..4,
+        prop::sample::select(vec![Op::AllReduce, Op::Send, Op::Reduce]),
+    );
+    let kind = prop_oneof![
+        4 => ops.prop_map(|(comm, op)| operation(comm, op)),
+        1 => (0_u64..3, 0_u32..4).prop_map(|(id, nranks)| init(id, nranks)),
+        1 => Just(CallKind::CommDestroy { comm: Some(1) }),
+        4 => Just(CallKind::Synchronize),
+        1 => Just(CallKind::Other),
+    ];
+    let time = prop_oneof![0..100 * MS, any::<u64>()];
+    (time.clone(), time, 0_u32..3, kind).prop_map(|(ts_ns, dur_ns, tid, kind)| Call {
+        ts_ns,
+        dur_ns,
+        pid: 1,
+        tid,
+        kind,
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_calls_break_it(calls in prop::collection::vec(any_call(), 0..600)) {
+        let mut pipeline = pipeline();
+        for call in &calls {
+            pipeline.call(call);
+        }
+        pipeline.finish(Ending::Complete);
+        for point in pipeline.take_points() {
+            prop_assert!(point.block.seq_first <= point.block.seq_last);
+            let numbers = match point.value {
+                Value::Gauge(value) => vec![value],
+                Value::Summary { summary, .. } => {
+                    prop_assert!(summary.count > 0);
+                    vec![summary.sum_ms, summary.min_ms, summary.max_ms]
+                }
+            };
+            prop_assert!(numbers.iter().all(|number| number.is_finite() && *number >= 0.0));
+        }
+    }
+}

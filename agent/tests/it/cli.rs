@@ -1,0 +1,120 @@
+//! The binary: exit codes, and what is printed where.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::collect::recording;
+
+fn agent(args: &[&str]) -> Output {
+    let binary = Path::new(env!("CARGO_BIN_EXE_fleet-agent"));
+    Command::new(binary).args(args).output().unwrap()
+}
+
+fn replay(file: &Path, endpoint: &str, extra: &[&str]) -> Output {
+    let file = file.to_str().unwrap();
+    let fixed = [
+        "replay",
+        file,
+        "--endpoint",
+        endpoint,
+        "--cluster",
+        "lab",
+        "--speed",
+        "max",
+    ];
+    agent(&fixed.iter().chain(extra).copied().collect::<Vec<_>>())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_replay_ends_with_one_line_on_standard_output() {
+    let output = replay(&recording("healthy"), "none", &[]);
+    assert_eq!(output.status.code(), Some(0));
+    let summary = text(&output.stdout);
+    assert_eq!(summary.lines().count(), 1);
+    assert!(summary.starts_with("read 83870 events, sent "), "{summary}");
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn the_summary_can_be_json() {
+    let output = replay(&recording("healthy"), "none", &["--json"]);
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["events"]["total"], 83870);
+    assert_eq!(summary["error"], serde_json::Value::Null);
+    assert!(
+        summary["points_sent"]
+            .as_u64()
+            .is_some_and(|points| points > 100)
+    );
+}
+
+#[test]
+fn a_foreign_file_ends_with_65_and_one_line_that_says_where() {
+    let foreign = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let output = replay(&foreign, "none", &[]);
+    assert_eq!(output.status.code(), Some(65));
+    let message = text(&output.stderr);
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(
+        message.contains("Cargo.toml: line 1: not a recording"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_truncated_file_ends_with_65_and_reports_what_was_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cut.jsonl.gz");
+    let bytes = std::fs::read(recording("healthy")).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() * 3 / 4]).unwrap();
+    let output = replay(&path, "none", &["--json"]);
+    assert_eq!(output.status.code(), Some(65));
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(
+        summary["points_sent"]
+            .as_u64()
+            .is_some_and(|points| points > 0)
+    );
+    let error = summary["error"].as_str().unwrap();
+    assert!(error.contains("recording ends early at line "), "{error}");
+}
+
+#[test]
+fn wrong_flags_end_with_64() {
+    assert_eq!(agent(&["replay"]).status.code(), Some(64));
+    let healthy = recording("healthy");
+    for endpoint in ["https://localhost:4317", "not an address"] {
+        assert_eq!(replay(&healthy, endpoint, &[]).status.code(), Some(64));
+    }
+    assert_eq!(
+        replay(&healthy, "none", &["--only-rank", "9"])
+            .status
+            .code(),
+        Some(64)
+    );
+}
+
+#[test]
+fn an_endpoint_that_stays_away_ends_with_69() {
+    // Port 1 is reserved and never listened on.
+    let output = replay(
+        &recording("healthy"),
+        "127.0.0.1:1",
+        &["--give-up-after", "0s"],
+    );
+    assert_eq!(output.status.code(), Some(69));
+    assert!(text(&output.stderr).contains("check that Echo listens there"));
+}
+
+#[test]
+fn help_teaches_with_an_example() {
+    let output = agent(&["replay", "--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    let help = text(&output.stdout);
+    assert!(help.contains("fleet-agent replay testdata/recordings/host-sleep-rank2.jsonl.gz"));
+    assert!(help.contains("FLEET_AGENT_CLOCK_SKEW"));
+}

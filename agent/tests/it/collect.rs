@@ -1,0 +1,109 @@
+//! Replays into memory.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use clap::Parser;
+use fleet_agent::config::{Cli, Command, ReplayArgs};
+use fleet_agent::export::{Ack, Batch, Export, ExportError, Resource};
+use fleet_agent::replay::{ReplayError, replay};
+use fleet_agent::signal::{Point, Summary as Samples, Value};
+use indicatif::ProgressBar;
+
+/// An end that keeps every batch.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Collected(Arc<Mutex<Vec<Batch>>>);
+
+impl Export for Collected {
+    async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
+        self.0.lock().unwrap().push(batch.clone());
+        Ok(Ack::default())
+    }
+}
+
+/// One point with the process that it is about.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sent {
+    pub(crate) resource: Resource,
+    pub(crate) point: Point,
+}
+
+impl Sent {
+    pub(crate) fn samples(&self) -> Samples {
+        match &self.point.value {
+            Value::Summary { summary, .. } => *summary,
+            Value::Gauge(_) => panic!("a gauge has no samples"),
+        }
+    }
+
+    pub(crate) fn gauge(&self) -> f64 {
+        match self.point.value {
+            Value::Gauge(value) => value,
+            Value::Summary { .. } => panic!("a summary is no gauge"),
+        }
+    }
+}
+
+/// What a replay sent, in a fixed order, and how it ended.
+pub(crate) struct Replayed {
+    pub(crate) sent: Vec<Sent>,
+    pub(crate) result: Result<(), ReplayError>,
+}
+
+pub(crate) fn recording(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    root.join("testdata/recordings")
+        .join(format!("{name}.jsonl.gz"))
+}
+
+pub(crate) fn args(file: &Path, extra: &[&str]) -> ReplayArgs {
+    let file = file.to_str().unwrap();
+    let fixed = [
+        "fleet-agent",
+        "replay",
+        file,
+        "--endpoint",
+        "none",
+        "--cluster",
+        "lab",
+    ];
+    let start = ["--start-at", "2026-01-31T12:00:00Z"];
+    let all = fixed.iter().chain(&start).chain(extra);
+    let Cli {
+        command: Command::Replay(args),
+    } = Cli::try_parse_from(all).unwrap();
+    *args
+}
+
+/// Replays a file as fast as it can be read.
+pub(crate) fn run(file: &Path, extra: &[&str]) -> Replayed {
+    let mut extra = extra.to_vec();
+    if !extra.contains(&"--speed") {
+        extra.extend(["--speed", "max"]);
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(collect(&args(file, &extra)))
+}
+
+async fn collect(args: &ReplayArgs) -> Replayed {
+    let collected = Collected::default();
+    let exporter = |_: &str| collected.clone();
+    let (_, result) = replay(args, exporter, &ProgressBar::hidden()).await;
+    let mut sent = Vec::new();
+    for batch in collected.0.lock().unwrap().iter() {
+        for resource in &batch.resources {
+            sent.extend(resource.points.iter().map(|point| Sent {
+                resource: resource.resource.clone(),
+                point: point.clone(),
+            }));
+        }
+    }
+    // Hosts deliver side by side; within one host the order is kept.
+    sent.sort_by_key(|sent| sent.resource.rank);
+    Replayed { sent, result }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "tests count in thousands")]
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}

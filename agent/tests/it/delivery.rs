@@ -1,0 +1,259 @@
+//! Against a collector over a real connection, which may refuse for a while.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use fleet_agent::export::otlp::Otlp;
+use fleet_agent::replay::summary::Summary;
+use fleet_agent::replay::{ReplayError, replay};
+use fleet_proto::metadata;
+use fleet_proto::policy::{CohortPolicy, PolicySet};
+use indicatif::ProgressBar;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use prost::Message;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::codec::CompressionEncoding;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use crate::collect::{args, recording, run};
+
+type Key = (String, String);
+
+/// A collector that stores a batch sent twice once, and that may refuse every third attempt.
+#[derive(Debug, Clone, Default)]
+struct Collector {
+    attempts: Arc<Mutex<Vec<Key>>>,
+    stored: Arc<Mutex<BTreeMap<Key, ExportMetricsServiceRequest>>>,
+    policy: Option<PolicySet>,
+    refuses: bool,
+    rejects: bool,
+}
+
+#[tonic::async_trait]
+impl MetricsService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportMetricsServiceRequest>,
+    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        let text = |key| {
+            request
+                .metadata()
+                .get(key)
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned()
+        };
+        let key = (text(metadata::AGENT_INSTANCE), text(metadata::BATCH_NUMBER));
+        let attempt = {
+            let mut attempts = self.attempts.lock().unwrap();
+            attempts.push(key.clone());
+            attempts.len()
+        };
+        if self.refuses && attempt % 3 == 1 {
+            let details = ErrorDetails::new();
+            return Err(Status::with_error_details(
+                Code::Unavailable,
+                "not yet",
+                details,
+            ));
+        }
+        self.stored
+            .lock()
+            .unwrap()
+            .insert(key, request.into_inner());
+        if self.refuses && attempt == 2 {
+            // Stored, but the agent never hears of it.
+            let details = ErrorDetails::new();
+            return Err(Status::with_error_details(
+                Code::DeadlineExceeded,
+                "lost",
+                details,
+            ));
+        }
+        let partial_success = self.rejects.then(|| ExportMetricsPartialSuccess {
+            rejected_data_points: 1,
+            error_message: "point without a node".to_owned(),
+        });
+        let mut response = Response::new(ExportMetricsServiceResponse { partial_success });
+        if let Some(policy) = &self.policy {
+            let value = MetadataValue::from_bytes(&policy.encode_to_vec());
+            response.metadata_mut().insert_bin(metadata::POLICY, value);
+        }
+        Ok(response)
+    }
+}
+
+/// Replays to a collector and returns what it stored, with the agent's summary.
+fn deliver(
+    collector: Collector,
+    name: &str,
+    extra: &[&str],
+) -> (Collector, Summary, Result<(), ReplayError>) {
+    let mut extra = extra.to_vec();
+    if !extra.contains(&"--speed") {
+        extra.extend(["--speed", "max"]);
+    }
+    let args = args(&recording(name), &extra);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (summary, result) = runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let service = MetricsServiceServer::new(collector.clone())
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Gzip);
+        let server = tonic::transport::Server::builder()
+            .add_service(service)
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        let mut instance = 0;
+        let exporter = |_: &str| {
+            instance += 1;
+            Otlp::new(&endpoint, instance).unwrap()
+        };
+        let progress = ProgressBar::hidden();
+        tokio::select! {
+            served = server => panic!("the server ended: {served:?}"),
+            replayed = replay(&args, exporter, &progress) => replayed,
+        }
+    });
+    (collector, summary, result)
+}
+
+fn n_points(request: &ExportMetricsServiceRequest) -> usize {
+    let scopes = request
+        .resource_metrics
+        .iter()
+        .flat_map(|resource| &resource.scope_metrics);
+    let metrics = scopes.flat_map(|scope| &scope.metrics);
+    let points = metrics.map(|metric| match metric.data.as_ref().unwrap() {
+        Data::Gauge(gauge) => gauge.data_points.len(),
+        Data::Histogram(histogram) => histogram.data_points.len(),
+        other => panic!("{other:?}"),
+    });
+    points.sum()
+}
+
+#[test]
+fn a_collector_that_refuses_at_first_gets_everything_once() {
+    let extra = ["--node-per-rank", "--block-target", "200ms"];
+    let refusing = Collector {
+        refuses: true,
+        ..Collector::default()
+    };
+    let (collector, summary, result) = deliver(refusing, "healthy", &extra);
+    assert!(result.is_ok(), "{result:?}");
+    let stored: Vec<usize> = collector
+        .stored
+        .lock()
+        .unwrap()
+        .values()
+        .map(n_points)
+        .collect();
+    let attempts = collector.attempts.lock().unwrap().clone();
+    let n_sent = run(&recording("healthy"), &extra).sent.len();
+    assert_eq!(stored.iter().sum::<usize>(), n_sent);
+    assert_eq!(summary.delivery.points_sent, n_sent as u64);
+    assert_eq!(summary.delivery.batches_acked, stored.len() as u64);
+    assert_eq!(
+        summary.delivery.retries,
+        (attempts.len() - stored.len()) as u64
+    );
+    assert!(summary.delivery.retries > 0);
+    // One batch in flight per agent: numbers never go back, and every number was stored.
+    for instance in 1..=4 {
+        let instance = format!("{instance:016x}");
+        let own = attempts.iter().filter(|(of, _)| *of == instance);
+        let numbers: Vec<u64> = own.map(|(_, number)| number.parse().unwrap()).collect();
+        assert!(numbers.is_sorted(), "{numbers:?}");
+        let mut numbers = numbers;
+        numbers.dedup();
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn rejections_and_the_policy_are_in_the_summary() {
+    let policy = PolicySet {
+        version: 7,
+        ..PolicySet::default()
+    };
+    let collector = Collector {
+        policy: Some(policy),
+        rejects: true,
+        ..Collector::default()
+    };
+    let (_, summary, _) = deliver(collector, "healthy", &[]);
+    let delivery = &summary.delivery;
+    assert_eq!(delivery.policy_version, Some(7));
+    assert_eq!(delivery.points_rejected, delivery.batches_acked);
+    assert_eq!(
+        delivery.reasons["point without a node"],
+        delivery.points_rejected
+    );
+}
+
+#[test]
+fn the_collector_can_choose_the_size_of_a_block() {
+    let healthy = run(&recording("healthy"), &[]);
+    let role = healthy.sent[0].point.block.role.unwrap();
+    let job = healthy.sent[0].resource.job.clone().unwrap();
+    let cohort = format!("{job}/{role}");
+    let policy = CohortPolicy {
+        cohort,
+        block_ops: 64,
+        ..CohortPolicy::default()
+    };
+    let set = PolicySet {
+        version: 1,
+        cohorts: vec![policy],
+        ..PolicySet::default()
+    };
+    let collector = Collector {
+        policy: Some(set),
+        ..Collector::default()
+    };
+    let (_, chosen, _) = deliver(collector, "healthy", &["--speed", "8", "--only-rank", "0"]);
+    let (_, own, _) = deliver(Collector::default(), "healthy", &["--only-rank", "0"]);
+    assert!(
+        chosen.blocks > own.blocks,
+        "{} {}",
+        chosen.blocks,
+        own.blocks
+    );
+}
+
+#[test]
+fn an_endpoint_that_is_not_there_ends_the_replay() {
+    let args = args(
+        &recording("healthy"),
+        &["--speed", "max", "--give-up-after", "0s"],
+    );
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (summary, result) = runtime.block_on(async {
+        // A port that was free a moment ago, on which nobody listens.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        replay(
+            &args,
+            |_: &str| Otlp::new(&endpoint, 1).unwrap(),
+            &ProgressBar::hidden(),
+        )
+        .await
+    });
+    assert!(
+        matches!(result, Err(ReplayError::Unreachable { .. })),
+        "{result:?}"
+    );
+    assert_eq!(summary.delivery.points_sent, 0);
+    assert!(summary.delivery.points_dropped > 0);
+}

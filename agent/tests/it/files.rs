@@ -1,0 +1,166 @@
+//! Damaged files, and what a replay must not depend on.
+
+use std::io::{Read, Write};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use fleet_agent::replay::ReplayError;
+use fleet_agent::signal::{Exemplar, Value};
+use fleet_agent::source::SourceError;
+
+use crate::collect::{Sent, recording, run};
+
+fn lines(name: &str) -> Vec<String> {
+    let mut text = String::new();
+    let bytes = std::fs::read(recording(name)).unwrap();
+    GzDecoder::new(bytes.as_slice())
+        .read_to_string(&mut text)
+        .unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn write(path: &Path, lines: &[String]) {
+    let mut encoder = GzEncoder::new(std::fs::File::create(path).unwrap(), Compression::fast());
+    encoder.write_all(lines.join("\n").as_bytes()).unwrap();
+    encoder.write_all(b"\n").unwrap();
+    encoder.finish().unwrap();
+}
+
+#[test]
+fn truth_rows_never_influence_what_is_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("no-truth.jsonl.gz");
+    let mut lines = lines("host-sleep-rank2");
+    let with_truth = lines.len();
+    lines.retain(|line| !line.starts_with("{\"kind\":\"truth\""));
+    assert_eq!(with_truth - lines.len(), 4);
+    write(&path, &lines);
+    let original = run(&recording("host-sleep-rank2"), &[]);
+    assert_eq!(original.sent, run(&path, &[]).sent);
+    assert!(!original.sent.is_empty());
+}
+
+#[test]
+fn a_truncated_recording_sends_the_blocks_that_were_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cut.jsonl.gz");
+    let bytes = std::fs::read(recording("healthy")).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() * 3 / 4]).unwrap();
+    let (cut, whole) = (run(&path, &[]), run(&recording("healthy"), &[]));
+    let Err(ReplayError::Source(error @ SourceError::Truncated { .. })) = cut.result else {
+        panic!("{:?}", cut.result);
+    };
+    assert!(
+        error.to_string().contains("recording ends early at line "),
+        "{error}"
+    );
+    assert!(!cut.sent.is_empty() && cut.sent.len() < whole.sent.len());
+    for sent in &cut.sent {
+        let (first, last) = (sent.point.block.seq_first, sent.point.block.seq_last);
+        let is_period = matches!(sent.point.value, Value::Gauge(_));
+        assert!(
+            is_period || (last + 1 - first).is_power_of_two(),
+            "{first}..{last}"
+        );
+    }
+}
+
+#[test]
+fn a_foreign_file_is_refused_before_anything_is_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("foreign.json");
+    std::fs::write(&path, "{\"resourceMetrics\":[]}\n").unwrap();
+    let replayed = run(&path, &[]);
+    let Err(ReplayError::Source(SourceError::Foreign { line: 1, .. })) = replayed.result else {
+        panic!("{:?}", replayed.result);
+    };
+    assert!(replayed.sent.is_empty());
+}
+
+#[test]
+fn a_rank_that_is_not_in_the_file_is_refused() {
+    let result = run(&recording("healthy"), &["--only-rank", "4"]).result;
+    assert!(
+        matches!(result, Err(ReplayError::NoSuchRank { rank: 4, .. })),
+        "{result:?}"
+    );
+}
+
+#[test]
+fn clock_skew_shifts_times_and_nothing_else() {
+    let exact = run(&recording("host-sleep-rank2"), &["--node-per-rank"]).sent;
+    let skewed = run(
+        &recording("host-sleep-rank2"),
+        &["--node-per-rank", "--clock-skew", "9s"],
+    )
+    .sent;
+    assert_eq!(exact.len(), skewed.len());
+    for (exact, skewed) in exact.iter().zip(skewed) {
+        let shift_ns = match exact.resource.rank {
+            0 => -9_000_000_000,
+            1 => 3_000_000_000,
+            2 => -3_000_000_000,
+            _ => 9_000_000_000,
+        };
+        assert_eq!(shifted(exact, shift_ns), skewed);
+    }
+}
+
+fn shifted(sent: &Sent, by_ns: i64) -> Sent {
+    let mut sent = sent.clone();
+    let shift = |ns: &mut u64| *ns = ns.checked_add_signed(by_ns).unwrap();
+    shift(&mut sent.point.start_ns);
+    shift(&mut sent.point.time_ns);
+    if let Value::Summary { exemplars, .. } = &mut sent.point.value {
+        for Exemplar { time_ns, .. } in exemplars {
+            shift(time_ns);
+        }
+    }
+    sent
+}
+
+#[test]
+fn the_speed_changes_nothing_that_is_sent() {
+    let fast = run(&recording("healthy"), &[]).sent;
+    let slow = run(&recording("healthy"), &["--speed", "20"]).sent;
+    assert_eq!(fast, slow);
+}
+
+#[test]
+fn a_lone_rank_sends_what_it_sends_among_the_others() {
+    let all = run(&recording("mesh-host-sleep-rank3"), &["--node-per-rank"]).sent;
+    let all: Vec<Sent> = all
+        .into_iter()
+        .filter(|sent| sent.resource.rank == 2)
+        .collect();
+    assert_eq!(
+        all,
+        run(&recording("mesh-host-sleep-rank3"), &["--only-rank", "2"]).sent
+    );
+    assert_eq!(all[0].resource.node, "node-2");
+}
+
+#[test]
+fn recordings_replayed_in_a_row_follow_each_other_in_time() {
+    let second = recording("healthy");
+    let both = run(&recording("gpu-extra-rank1"), &[second.to_str().unwrap()]);
+    assert!(both.result.is_ok());
+    let job = |sent: &Sent| sent.resource.job.clone();
+    let first_job = job(&both.sent[0]);
+    let is_first = |sent: &&Sent| job(sent) == first_job;
+    let end = both
+        .sent
+        .iter()
+        .filter(is_first)
+        .map(|sent| sent.point.time_ns)
+        .max();
+    let start = both
+        .sent
+        .iter()
+        .filter(|sent| !is_first(sent))
+        .map(|sent| sent.point.start_ns)
+        .min();
+    assert!(end.unwrap() < start.unwrap());
+}

@@ -1,0 +1,12 @@
+//! The agent as a whole: recordings in, batches out.
+
+#[cfg(test)]
+mod cli;
+#[cfg(test)]
+mod collect;
+#[cfg(test)]
+mod delivery;
+#[cfg(test)]
+mod files;
+#[cfg(test)]
+mod recordings;

@@ -1,0 +1,123 @@
+//! One step of the detector: a block of every rank of a cohort comes in, the window is judged.
+//!
+//! Read the time per iteration as the time for one block of the whole cohort.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::suboptimal_flops,
+    reason = "made-up input, known to be right"
+)]
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use fleet_echo::analysis::detector::Detector;
+use fleet_echo::analysis::settings::Settings;
+use fleet_echo::ids::{CommId, RankOf, RoleId};
+use fleet_echo::model::event::{
+    Anchor, Block, Event, Origin, Reading, SeqRange, StoredEvent, Summary,
+};
+use fleet_echo::units::Nanos;
+use fleet_proto::metric;
+
+const OPS_PER_BLOCK: u64 = 32;
+const WARM_BLOCKS: u64 = 24;
+
+fn origins(n_ranks: u32) -> Vec<Arc<Origin>> {
+    let origin = |rank: u32| Origin {
+        cluster: "bench".parse().unwrap(),
+        node: format!("node-{}", rank / 8).parse().unwrap(),
+        rank: Some(RankOf::new(i64::from(rank), Some(i64::from(n_ranks))).unwrap()),
+        job: Some("job".parse().unwrap()),
+        gpu_model: Some(Arc::from("NVIDIA H200")),
+        gpu_uuid: None,
+        namespace: None,
+        pod: None,
+    };
+    (0..n_ranks).map(|rank| Arc::new(origin(rank))).collect()
+}
+
+/// What all ranks report about one block: four points each.
+fn block(origins: &[Arc<Origin>], number: u64) -> Vec<StoredEvent> {
+    let seqs = SeqRange::new(number * OPS_PER_BLOCK, (number + 1) * OPS_PER_BLOCK - 1);
+    let begin =
+        Nanos::new(1_790_000_000_000_000_000 + i64::try_from(number).unwrap() * 200_000_000);
+    let summary = |mean: f64| {
+        Reading::Histogram(Summary {
+            count: 4,
+            sum: mean * 4.0,
+            min: Some(mean),
+            max: Some(mean),
+        })
+    };
+    let point = |origin: &Arc<Origin>, name: &str, reading| Event {
+        timestamp: begin.offset(199_000_000),
+        start: Some(begin),
+        origin: Arc::clone(origin),
+        metric: name.parse().unwrap(),
+        unit: Arc::from("ms"),
+        reading,
+        block: Some(Block {
+            comm: CommId::new(1),
+            op: None,
+            seqs,
+            role: Some(RoleId::new(7)),
+            iterations: Some(4.0),
+            anchor: Some(Anchor {
+                seq: number * OPS_PER_BLOCK,
+                offset_ms: 1.0,
+            }),
+        }),
+        attrs: Arc::from("{}"),
+        samples: Vec::new(),
+    };
+    let mut events = Vec::new();
+    for (origin, rank) in origins.iter().zip(0_u64..) {
+        let wobble = 0.1 * f64::from(u8::try_from((rank * 7 + number * 3) % 11).unwrap());
+        for event in [
+            point(origin, metric::BLOCKED, summary(30.0 - wobble)),
+            point(origin, metric::HOST_GAP, summary(4.0 + wobble)),
+            point(
+                origin,
+                metric::PERIOD,
+                Reading::Double(50.0 + 0.01 * wobble),
+            ),
+            point(origin, metric::ARRIVAL, summary(80.0 + wobble)),
+        ] {
+            events.push(StoredEvent {
+                id: 0,
+                received: begin,
+                event,
+            });
+        }
+    }
+    events
+}
+
+fn detector_step(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("detector_step");
+    for n_ranks in [8_u32, 64, 1_024] {
+        let origins = origins(n_ranks);
+        group.throughput(Throughput::Elements(u64::from(n_ranks) * 4));
+        group.bench_function(BenchmarkId::from_parameter(n_ranks), |bencher| {
+            let mut detector = Detector::new(Settings::default());
+            for number in 0..WARM_BLOCKS {
+                detector.observe(&block(&origins, number));
+            }
+            let mut number = WARM_BLOCKS;
+            bencher.iter_batched(
+                || {
+                    number += 1;
+                    block(&origins, number)
+                },
+                |events| black_box(detector.observe(&events)),
+                BatchSize::SmallInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, detector_step);
+criterion_main!(benches);

@@ -1,0 +1,228 @@
+//! The composition root: builds the components in the order of their dependencies, binds, spawns and drains.
+//!
+//! Only this module spawns tasks and waits for signals.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::info;
+
+use crate::clock::{Clock, SystemClock};
+use crate::config::{ConfigError, ServeArgs};
+use crate::feedback::refresh::Refresh;
+use crate::feedback::table::PolicyTable;
+use crate::ids::IdError;
+use crate::ingest::accept::{Ingest, IngestConfig};
+use crate::ingest::otlp::MetricsService;
+use crate::rates::{Rates, RatesError};
+use crate::serve::grpc::{self, GrpcServeError};
+use crate::serve::http::{self, HttpServeError};
+use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
+use crate::store::{EventStore, StoreError};
+use crate::tools::registry::{Registry, ToolContext};
+
+/// A running Echo.
+#[derive(Debug)]
+pub struct App {
+    otlp_address: SocketAddr,
+    http_address: SocketAddr,
+    policies: watch::Receiver<Arc<PolicyTable>>,
+    judged: watch::Receiver<u64>,
+    store: Arc<DuckDbStore>,
+    stop_listening: watch::Sender<bool>,
+    stop_judging: watch::Sender<bool>,
+    listeners: JoinSet<Result<(), AppError>>,
+    detector: JoinSet<()>,
+}
+
+/// Why Echo could not start, or had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The flags do not fit together.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The price table cannot be used.
+    #[error(transparent)]
+    Rates(#[from] RatesError),
+    /// The price table cannot be read.
+    #[error("cannot read the rates in {}", path.display())]
+    RatesFile {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The database cannot be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} ({flag}): is another fleet-echo running? choose another address")]
+    Bind {
+        /// The flag that names the address.
+        flag: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The gRPC listener ended.
+    #[error(transparent)]
+    Grpc(#[from] GrpcServeError),
+    /// The HTTP listener ended.
+    #[error(transparent)]
+    Http(#[from] HttpServeError),
+    /// A name that Echo itself uses is not a name.
+    #[error(transparent)]
+    Name(#[from] IdError),
+    /// Signals cannot be received.
+    #[error("cannot wait for signals")]
+    Signal(#[source] std::io::Error),
+    /// A task of Echo ended by a defect.
+    #[error("a task ended by a defect")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+impl App {
+    /// Builds, binds and starts. Port 0 takes a free port.
+    pub async fn start(args: &ServeArgs) -> Result<Self, AppError> {
+        let settings = args.check()?;
+        let rates = read_rates(args)?;
+        let otlp = bind("--otlp-listen", args.otlp_listen).await?;
+        let http = bind("--http-listen", args.http_listen).await?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let store = Arc::new(open_store(args, &clock)?);
+        let shared: Arc<dyn EventStore> = Arc::clone(&store) as _;
+
+        let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
+        let (progress, judged) = watch::channel(0);
+        let (stop_listening, listening) = watch::channel(false);
+        let (stop_judging, judging) = watch::channel(false);
+
+        let refresh = Refresh::new(Arc::clone(&shared), settings, table, progress)?;
+        let ingest = Ingest::new(
+            IngestConfig::default(),
+            Arc::clone(&shared),
+            Arc::clone(&clock),
+            policies.clone(),
+        );
+        let tools = ToolContext::new(Arc::clone(&shared), rates, Arc::clone(&clock));
+        let router = http::router(Registry::standard(), tools);
+        let (otlp_address, http_address) = (address(&otlp)?, address(&http)?);
+
+        let mut listeners = JoinSet::new();
+        let until = stopped(listening.clone());
+        listeners.spawn(async move {
+            Ok(grpc::serve(otlp, MetricsService::new(ingest), until).await?)
+        });
+        let until = stopped(listening);
+        listeners.spawn(async move { Ok(http::serve(http, router, until).await?) });
+        let mut detector = JoinSet::new();
+        detector.spawn(refresh.run(judging));
+        Ok(Self {
+            otlp_address,
+            http_address,
+            policies,
+            judged,
+            store,
+            stop_listening,
+            stop_judging,
+            listeners,
+            detector,
+        })
+    }
+
+    /// Address of the OTLP listener.
+    pub const fn otlp_address(&self) -> SocketAddr {
+        self.otlp_address
+    }
+
+    /// Address of the HTTP listener.
+    pub const fn http_address(&self) -> SocketAddr {
+        self.http_address
+    }
+
+    /// The policies as they are pushed to agents.
+    pub fn policies(&self) -> watch::Receiver<Arc<PolicyTable>> {
+        self.policies.clone()
+    }
+
+    /// Waits until everything that is committed now has been judged.
+    pub async fn caught_up(&self) {
+        let committed = *self.store.committed().borrow();
+        let mut judged = self.judged.clone();
+        // The detector ends only with the application, and then there is nothing to wait for.
+        let _ended = judged.wait_for(|id| *id >= committed).await;
+    }
+
+    /// Runs until SIGINT or SIGTERM, or until a listener fails; then drains.
+    pub async fn run_until_signal(mut self) -> Result<(), AppError> {
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
+        let failed = tokio::select! {
+            _ = interrupt.recv() => None,
+            _ = terminate.recv() => None,
+            ended = self.listeners.join_next() => ended,
+        };
+        info!("stopping: no new requests, finishing what is open");
+        let drained = self.stop().await;
+        match failed {
+            Some(ended) => ended?.and(drained),
+            None => drained,
+        }
+    }
+
+    /// Stops listening, lets open requests finish, judges what is committed, and closes the database.
+    pub async fn stop(mut self) -> Result<(), AppError> {
+        self.stop_listening.send_replace(true);
+        while let Some(ended) = self.listeners.join_next().await {
+            ended??;
+        }
+        self.stop_judging.send_replace(true);
+        while let Some(ended) = self.detector.join_next().await {
+            ended?;
+        }
+        self.store.close().await?;
+        Ok(())
+    }
+}
+
+fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {
+    let Some(path) = &args.rates else {
+        return Ok(Rates::default());
+    };
+    let text = std::fs::read_to_string(path).map_err(|source| AppError::RatesFile {
+        path: path.clone(),
+        source,
+    })?;
+    Ok(Rates::parse(&text)?)
+}
+
+fn open_store(args: &ServeArgs, clock: &Arc<dyn Clock>) -> Result<DuckDbStore, StoreError> {
+    let config = DuckDbConfig {
+        memory_limit: args.memory_limit.clone(),
+        ..DuckDbConfig::at(&args.db)
+    };
+    DuckDbStore::open(config, Arc::clone(clock))
+}
+
+async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, AppError> {
+    TcpListener::bind(address).await.map_err(|source| AppError::Bind {
+        flag,
+        address,
+        source,
+    })
+}
+
+fn address(listener: &TcpListener) -> Result<SocketAddr, AppError> {
+    listener.local_addr().map_err(AppError::Signal)
+}
+
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    // A closed channel means that the application is gone, which is a reason to stop as well.
+    let _closed = stop.wait_for(|stop| *stop).await;
+}

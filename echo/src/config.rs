@@ -1,0 +1,239 @@
+//! The command line and the environment, turned into each component's own configuration.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::analysis::settings::Settings;
+
+/// Finds the GPU that holds back a whole cluster, says why, and puts a price on it.
+#[derive(Debug, Parser)]
+#[command(name = "fleet-echo", version, propagate_version = true, after_help = AFTER_HELP)]
+pub struct CommandLine {
+    /// What to log.
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Start here:
+  fleet-echo demo                                          a recorded job with a slow rank, end to end
+  fleet-echo serve --db fleet.duckdb --insecure-no-tls     collect from agents on this host
+  fleet-echo outliers --cluster NAME                       which rank is slow, and since when
+
+Exit codes: 0 done, 64 wrong flags, 65 database or input of another kind, 69 nobody answers or a port is taken,
+70 defect, 75 another process holds the database.";
+
+/// Form of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One line of text.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, Args)]
+pub struct LogArgs {
+    /// Least severe level to log, or a filter such as `fleet_echo::store=debug,info`
+    #[arg(
+        long = "log",
+        value_name = "FILTER",
+        default_value = "info",
+        env = "FLEET_ECHO_LOG",
+        global = true
+    )]
+    pub filter: String,
+
+    /// Form of the log lines on standard error
+    #[arg(
+        long = "log-format",
+        value_enum,
+        default_value = "text",
+        env = "FLEET_ECHO_LOG_FORMAT",
+        global = true
+    )]
+    pub format: LogFormat,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Collect from agents, find stragglers, answer questions
+    Serve(ServeArgs),
+    /// Replay recorded H200 jobs through real agents and show what Echo concludes
+    Demo(DemoArgs),
+}
+
+/// Flags of `serve`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = SERVE_HELP, args_override_self = true)]
+pub struct ServeArgs {
+    /// Database file; made when it does not exist
+    #[arg(long, value_name = "PATH", env = "FLEET_ECHO_DB")]
+    pub db: PathBuf,
+
+    /// Address for OTLP over gRPC
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:4317",
+        env = "FLEET_ECHO_OTLP_LISTEN"
+    )]
+    pub otlp_listen: SocketAddr,
+
+    /// Address for questions over HTTP
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8081",
+        env = "FLEET_ECHO_HTTP_LISTEN"
+    )]
+    pub http_listen: SocketAddr,
+
+    /// Serve without encryption and without asking who calls; loopback addresses only
+    #[arg(long, env = "FLEET_ECHO_INSECURE_NO_TLS")]
+    pub insecure_no_tls: bool,
+
+    /// GPU-hour prices (YAML); without it costs are reported in GPU-hours only
+    #[arg(long, value_name = "FILE", env = "FLEET_ECHO_RATES")]
+    pub rates: Option<PathBuf>,
+
+    /// Memory that the database may use
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "2GB",
+        env = "FLEET_ECHO_MEMORY_LIMIT"
+    )]
+    pub memory_limit: String,
+
+    /// Smallest slowdown of a job, as a share of its period, for which a rank is named
+    #[arg(long, value_name = "SHARE", default_value_t = Settings::default().effect_gate, env = "FLEET_ECHO_EFFECT_GATE")]
+    pub effect_gate: f64,
+}
+
+const SERVE_HELP: &str = "\
+Ready when one line on standard output names the addresses in use (port 0 picks a free one).
+Point any OpenTelemetry exporter at it:
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc your-program";
+
+/// Flags of `demo`.
+#[derive(Debug, Clone, Args)]
+pub struct DemoArgs {
+    /// Recordings to replay, or folders of them
+    #[arg(value_name = "FILE", default_value = "testdata/recordings")]
+    pub recordings: Vec<PathBuf>,
+
+    /// Stay up afterwards, so that the printed commands can be tried
+    #[arg(long)]
+    pub keep: bool,
+
+    /// How many times faster than recorded
+    #[arg(long, value_name = "X", default_value = "5")]
+    pub speed: String,
+
+    /// Clocks of the four hosts are off by up to this much
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    pub clock_skew: String,
+
+    /// GPU-hour prices (YAML)
+    #[arg(long, value_name = "FILE", default_value = "testdata/rates.yaml")]
+    pub rates: PathBuf,
+
+    /// The agent to run [default: fleet-agent beside this program]
+    #[arg(long, value_name = "PROGRAM", env = "FLEET_ECHO_DEMO_AGENT")]
+    pub agent: Option<PathBuf>,
+}
+
+/// What is wrong with the flags, all of it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("; "))]
+pub struct ConfigError(Vec<String>);
+
+impl ServeArgs {
+    /// Checks what the parser cannot, and reports every mistake at once.
+    pub fn check(&self) -> Result<Settings, ConfigError> {
+        let mut wrong = Vec::new();
+        if !self.insecure_no_tls {
+            wrong.push(
+                "this version cannot encrypt yet: say --insecure-no-tls to serve on loopback in plain text"
+                    .to_owned(),
+            );
+        }
+        for (flag, address) in [
+            ("--otlp-listen", self.otlp_listen),
+            ("--http-listen", self.http_listen),
+        ] {
+            if !address.ip().is_loopback() {
+                wrong.push(format!(
+                    "{flag} {address} can be reached from outside, which needs encryption: use 127.0.0.1 or [::1]"
+                ));
+            }
+        }
+        if !(self.effect_gate > 0.0 && self.effect_gate < 1.0) {
+            wrong.push(format!(
+                "--effect-gate {} is not a share between 0 and 1",
+                self.effect_gate
+            ));
+        }
+        if wrong.is_empty() {
+            Ok(Settings {
+                effect_gate: self.effect_gate,
+                ..Settings::default()
+            })
+        } else {
+            Err(ConfigError(wrong))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Command, CommandLine, ServeArgs};
+    use clap::{CommandFactory, Parser};
+
+    fn serve(flags: &str) -> ServeArgs {
+        let words = ["fleet-echo", "serve", "--db", "x.duckdb"];
+        let parsed = CommandLine::try_parse_from(words.into_iter().chain(flags.split_whitespace()));
+        match parsed.unwrap().command {
+            Command::Serve(args) => args,
+            other @ Command::Demo(_) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn plain_text_has_to_be_asked_for_by_name() {
+        let error = serve("").check().unwrap_err().to_string();
+        assert!(error.contains("--insecure-no-tls"), "{error}");
+        assert!(serve("--insecure-no-tls").check().is_ok());
+    }
+
+    #[test]
+    fn plain_text_never_leaves_the_host() {
+        let flags = "--insecure-no-tls --otlp-listen 0.0.0.0:4317 --http-listen 10.1.2.3:80";
+        let error = serve(flags).check().unwrap_err().to_string();
+        assert!(
+            error.contains("--otlp-listen") && error.contains("--http-listen"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn every_mistake_is_reported_at_once() {
+        let error = serve("--effect-gate 5 --http-listen 0.0.0.0:80")
+            .check()
+            .unwrap_err();
+        assert_eq!(error.to_string().matches("; ").count(), 2, "{error}");
+    }
+}

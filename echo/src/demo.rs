@@ -1,0 +1,162 @@
+//! The main job end to end: recorded jobs go through real agents and a real Echo, and the answers are shown.
+
+mod agents;
+mod recording;
+mod report;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::sync::watch;
+
+use crate::analysis::settings::Settings;
+use crate::app::{App, AppError};
+use crate::config::{DemoArgs, ServeArgs};
+use crate::demo::agents::{AgentSummary, agent_program, replay};
+use crate::demo::recording::{Recording, RecordingError};
+use crate::demo::report::{Answers, PolicyCourse};
+use crate::feedback::table::PolicyTable;
+use crate::ids::ClusterId;
+
+/// Why the demo could not be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// There is nothing to replay, or it cannot be read.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// There is no agent to run.
+    #[error("no agent at {}: build it with `cargo build --release -p fleet-agent`, or name it with --agent", .0.display())]
+    NoAgent(PathBuf),
+    /// An agent could not be run, or did not deliver.
+    #[error("the agent of rank {rank} failed: {reason}")]
+    Agent {
+        /// Rank that it was for.
+        rank: u32,
+        /// What it said.
+        reason: String,
+    },
+    /// Echo could not be run.
+    #[error(transparent)]
+    App(#[from] AppError),
+    /// Echo did not answer a question.
+    #[error("Echo did not answer: {0}")]
+    Question(String),
+    /// Nowhere to keep the database or to print.
+    #[error("cannot write")]
+    Io(#[from] std::io::Error),
+}
+
+/// Replays every recording and prints what Echo concluded.
+pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), DemoError> {
+    let agent = agent_program(args.agent.as_deref())?;
+    let recordings = recording::find(&args.recordings)?;
+    let folder = tempfile::Builder::new().prefix("fleet-echo-demo-").tempdir()?;
+    let app = App::start(&serve_args(args, folder.path())).await?;
+    writeln!(
+        out,
+        "Echo listens on {} (OTLP) and {} (HTTP), database in {}.",
+        app.otlp_address(),
+        app.http_address(),
+        folder.path().display(),
+    )?;
+    let n_hosts: u32 = recordings.iter().map(|recording| recording.n_ranks).max().unwrap_or(0);
+    writeln!(
+        out,
+        "Replaying {} recorded jobs on {n_hosts} hosts each, clocks up to {} wrong, {}x as fast as recorded.\n",
+        recordings.len(),
+        args.clock_skew,
+        args.speed,
+    )?;
+    for (recording, number) in recordings.iter().zip(1..) {
+        let title = format!("{} ({number} of {})", recording.name, recordings.len());
+        let job = Job { args, agent: &agent, app: &app, recording };
+        let (agents, course) = job.play(title).await?;
+        let answers = Answers::ask(app.http_address(), &recording.name).await?;
+        report::print(out, recording, &answers, (&agents, &course))?;
+    }
+    report::print_questions(out, app.http_address(), &recordings)?;
+    if args.keep {
+        writeln!(out, "\nEcho stays up. End it with Ctrl-C; the database goes with it.")?;
+        out.flush()?;
+        return Ok(app.run_until_signal().await?);
+    }
+    Ok(app.stop().await?)
+}
+
+struct Job<'a> {
+    args: &'a DemoArgs,
+    agent: &'a Path,
+    app: &'a App,
+    recording: &'a Recording,
+}
+
+impl Job<'_> {
+    /// Runs the agents of one job to their end, and Echo until it has judged all they sent.
+    async fn play(&self, title: String) -> Result<(Vec<AgentSummary>, PolicyCourse), DemoError> {
+        let progress = spinner(title);
+        let (ended, until) = watch::channel(false);
+        let cluster: ClusterId =
+            self.recording.name.parse().map_err(|error| AppError::Name(error))?;
+        let follow = follow(self.app.policies(), cluster, until);
+        let replay = async {
+            let endpoint = format!("http://{}", self.app.otlp_address());
+            let agents = replay(self.agent, self.recording, &endpoint, self.args).await;
+            self.app.caught_up().await;
+            ended.send_replace(true);
+            agents
+        };
+        let (agents, course) = tokio::join!(replay, follow);
+        progress.finish_and_clear();
+        Ok((agents?, course))
+    }
+}
+
+/// Notes every policy of the cluster until the replay has ended.
+async fn follow(
+    mut policies: watch::Receiver<Arc<PolicyTable>>,
+    cluster: ClusterId,
+    mut until: watch::Receiver<bool>,
+) -> PolicyCourse {
+    let mut course = PolicyCourse::default();
+    loop {
+        let policy = policies.borrow_and_update().of(&cluster).cloned();
+        if let Some(policy) = policy {
+            course.note(&policy);
+        }
+        tokio::select! {
+            changed = policies.changed() => if changed.is_err() { return course },
+            _ = until.wait_for(|ended| *ended) => {
+                let last = policies.borrow().of(&cluster).cloned();
+                if let Some(policy) = last {
+                    course.note(&policy);
+                }
+                return course;
+            }
+        }
+    }
+}
+
+fn spinner(title: String) -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} replaying {msg}, {elapsed}") {
+        bar.set_style(style);
+    }
+    bar.set_message(title);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
+    ServeArgs {
+        db: folder.join("fleet.duckdb"),
+        otlp_listen: ([127, 0, 0, 1], 0).into(),
+        http_listen: ([127, 0, 0, 1], 0).into(),
+        insecure_no_tls: true,
+        rates: Some(args.rates.clone()),
+        memory_limit: "1GB".to_owned(),
+        effect_gate: Settings::default().effect_gate,
+    }
+}

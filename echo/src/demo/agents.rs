@@ -1,0 +1,79 @@
+//! The agents of one job: a process per rank, each a host of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use serde::Deserialize;
+use tokio::process::Command;
+
+use crate::config::DemoArgs;
+use crate::demo::DemoError;
+use crate::demo::recording::Recording;
+
+/// Blocks shorter than usual, because the recorded faults last seconds where real ones last minutes.
+const BLOCK_TARGET: &str = "200ms";
+
+/// What an agent says of its replay.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct AgentSummary {
+    /// Points that Echo took.
+    pub(super) points_sent: u64,
+    /// Batches that Echo acknowledged.
+    pub(super) batches_acked: u64,
+    /// Version of the last policy it got.
+    pub(super) policy_version: Option<u64>,
+}
+
+/// The agent to run: the one that was named, else the one beside this program.
+pub(super) fn agent_program(named: Option<&Path>) -> Result<PathBuf, DemoError> {
+    let program = match named {
+        Some(named) => named.to_owned(),
+        None => std::env::current_exe()?.with_file_name("fleet-agent"),
+    };
+    if program.is_file() { Ok(program) } else { Err(DemoError::NoAgent(program)) }
+}
+
+/// Runs an agent per rank at the same time, and waits for all of them.
+pub(super) async fn replay(
+    agent: &Path,
+    recording: &Recording,
+    endpoint: &str,
+    args: &DemoArgs,
+) -> Result<Vec<AgentSummary>, DemoError> {
+    let start_at = jiff::Timestamp::now().to_string();
+    let mut running = Vec::new();
+    for rank in 0..recording.n_ranks {
+        let child = Command::new(agent)
+            .arg("replay")
+            .arg(&recording.path)
+            .args(["--endpoint", endpoint])
+            .args(["--cluster", &recording.name])
+            .args(["--node-per-rank", "--only-rank", &rank.to_string()])
+            .args(["--clock-skew", &args.clock_skew])
+            .args(["--speed", &args.speed])
+            .args(["--start-at", &start_at])
+            .args(["--block-target", BLOCK_TARGET])
+            .arg("--json")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        running.push((rank, child));
+    }
+    let mut summaries = Vec::new();
+    for (rank, child) in running {
+        summaries.push(summary(rank, child.wait_with_output().await?)?);
+    }
+    Ok(summaries)
+}
+
+fn summary(rank: u32, output: Output) -> Result<AgentSummary, DemoError> {
+    let failed = |reason: String| DemoError::Agent { rank, reason };
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.lines().last().unwrap_or("nothing was said");
+        return Err(failed(format!("{} ({last})", output.status)));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+}

@@ -1,0 +1,192 @@
+//! What the demo prints: each job's verdict, cost and policy, and how to ask the same by hand.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use fleet_proto::policy::PolicySet;
+use prost::Message;
+use serde_json::{Value, json};
+
+use crate::demo::DemoError;
+use crate::demo::agents::AgentSummary;
+use crate::demo::recording::Recording;
+use crate::feedback::table::ClusterPolicy;
+
+/// What Echo answers about one cluster, through its tools.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Answers {
+    outliers: Value,
+    cost: Value,
+}
+
+impl Answers {
+    /// Asks over HTTP, as anybody would.
+    pub(super) async fn ask(echo: SocketAddr, cluster: &str) -> Result<Self, DemoError> {
+        let question = json!({ "cluster": cluster, "window": "all" });
+        let asked = tokio::task::spawn_blocking(move || {
+            let ask = |tool: &str| -> Result<Value, ureq::Error> {
+                let url = format!("http://{echo}/api/v1/tools/fleet.cluster.{tool}");
+                ureq::post(&url).send_json(&question)?.into_body().read_json()
+            };
+            Ok::<_, ureq::Error>(Self {
+                outliers: ask("find_outlier_nodes")?,
+                cost: ask("get_cost")?,
+            })
+        });
+        let unanswered = |error: String| DemoError::Question(error);
+        let answers = asked.await.map_err(|error| unanswered(error.to_string()))?;
+        answers.map_err(|error| unanswered(error.to_string()))
+    }
+}
+
+/// The policies that one cluster's agents were sent, from first to last.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct PolicyCourse {
+    last: Option<PolicySet>,
+    named: BTreeSet<u32>,
+}
+
+impl PolicyCourse {
+    /// Takes the next policy.
+    pub(super) fn note(&mut self, policy: &ClusterPolicy) {
+        if let Ok(set) = PolicySet::decode(policy.encoded.as_ref()) {
+            self.named.extend(set.cohorts.iter().flat_map(|cohort| cohort.outlier_ranks.iter()));
+            self.last = Some(set);
+        }
+    }
+}
+
+/// Prints one job.
+pub(super) fn print(
+    out: &mut dyn Write,
+    recording: &Recording,
+    answers: &Answers,
+    (agents, course): (&[AgentSummary], &PolicyCourse),
+) -> io::Result<()> {
+    writeln!(out, "{}   injected: {}", recording.name, recording.scenario)?;
+    print_verdict(out, &answers.outliers)?;
+    print_cost(out, &answers.cost)?;
+    print_policy(out, course, agents)?;
+    let points: u64 = agents.iter().map(|agent| agent.points_sent).sum();
+    let batches: u64 = agents.iter().map(|agent| agent.batches_acked).sum();
+    writeln!(out, "  agents   {} sent {points} points in {batches} batches, all acknowledged\n", agents.len())
+}
+
+fn print_verdict(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
+    let list = |name: &str| answer.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let (outliers, conditions) = (list("outliers"), list("conditions"));
+    if outliers.is_empty() && conditions.is_empty() {
+        return writeln!(out, "  verdict  healthy: no rank holds the others back");
+    }
+    for outlier in &outliers {
+        writeln!(
+            out,
+            "  verdict  rank {} on {}: {:.1} ms late, iterations {:.1} % longer, confidence {:.2}, class {}",
+            number(outlier, "rank"),
+            text(outlier, "node_id"),
+            number(outlier, "lag_ms"),
+            number(outlier, "effect_ratio") * 100.0,
+            number(outlier, "confidence"),
+            text(outlier, "class"),
+        )?;
+        print_course(out, outlier)?;
+    }
+    for condition in &conditions {
+        writeln!(
+            out,
+            "  verdict  {}, no rank named: iterations {:.1} % longer",
+            text(condition, "kind"),
+            number(condition, "effect_ratio") * 100.0,
+        )?;
+        print_course(out, condition)?;
+    }
+    Ok(())
+}
+
+fn print_course(out: &mut dyn Write, incident: &Value) -> io::Result<()> {
+    let cleared = incident.get("cleared_iteration").and_then(Value::as_f64);
+    let end = cleared.map_or_else(|| "still open".to_owned(), |at| format!("cleared at {at:.0}"));
+    writeln!(
+        out,
+        "           since iteration {:.0}, raised at {:.0}, {end}",
+        number(incident, "first_iteration"),
+        number(incident, "raised_iteration"),
+    )?;
+    writeln!(out, "           {}", text(incident, "reason"))
+}
+
+fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
+    let gpu_seconds = number(cost, "lost_gpu_hours") * 3_600.0;
+    let currency = cost.get("currency").and_then(Value::as_str).unwrap_or("");
+    let money = |name: &str, digits: usize| {
+        cost.get(name)
+            .and_then(Value::as_f64)
+            .map_or_else(|| "unknown".to_owned(), |amount| format!("{currency} {amount:.digits$}"))
+    };
+    writeln!(
+        out,
+        "  cost     {gpu_seconds:.2} GPU-seconds lost, {} in the window; {} per hour at its rate",
+        money("window_total", 6),
+        money("run_rate_per_hour", 2),
+    )
+}
+
+fn print_policy(out: &mut dyn Write, course: &PolicyCourse, agents: &[AgentSummary]) -> io::Result<()> {
+    let Some(set) = &course.last else {
+        return writeln!(out, "  policy   none was pushed");
+    };
+    let reached = agents.iter().filter(|agent| agent.policy_version.is_some()).count();
+    let named = match course.named.is_empty() {
+        true => "named nobody".to_owned(),
+        false => format!("named rank {}", join(&course.named)),
+    };
+    writeln!(out, "  policy   {} versions pushed, {reached} agents read one; {named}", set.version)?;
+    for cohort in &set.cohorts {
+        writeln!(
+            out,
+            "           v{}: {} centre {:.2} ms, sigma {:.2} ms, late from z {:.1} and {:.0} % of {:.1} ms, quorum {}",
+            set.version,
+            cohort.signal,
+            cohort.center_ms,
+            cohort.sigma_ms,
+            cohort.critical_z,
+            cohort.effect_gate * 100.0,
+            cohort.period_ms,
+            if cohort.quorum_met { "met" } else { "not met" },
+        )?;
+    }
+    Ok(())
+}
+
+/// Prints how to ask by hand.
+pub(super) fn print_questions(
+    out: &mut dyn Write,
+    echo: SocketAddr,
+    recordings: &[Recording],
+) -> io::Result<()> {
+    let Some(recording) = recordings.iter().find(|recording| recording.name != "healthy") else {
+        return Ok(());
+    };
+    let cluster = &recording.name;
+    writeln!(out, "Ask the same by hand while Echo is up (fleet-echo demo --keep):")?;
+    for tool in ["outliers", "cost", "history"] {
+        writeln!(out, "  fleet-echo {tool} --server http://{echo} --cluster {cluster} --window all")?;
+    }
+    writeln!(
+        out,
+        "  curl -s http://{echo}/api/v1/tools/fleet.cluster.find_outlier_nodes -H 'content-type: application/json' \\\n    -d '{{\"cluster\":\"{cluster}\",\"window\":\"all\"}}'",
+    )
+}
+
+fn join(ranks: &BTreeSet<u32>) -> String {
+    ranks.iter().map(u32::to_string).collect::<Vec<String>>().join(", ")
+}
+
+fn number(value: &Value, name: &str) -> f64 {
+    value.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN)
+}
+
+fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+    value.get(name).and_then(Value::as_str).unwrap_or("?")
+}

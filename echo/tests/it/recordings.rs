@@ -1,0 +1,144 @@
+//! The main job on six recorded H200 jobs: who is named, how soon, for how long, and at what cost.
+//!
+//! The truth rows, which nothing but this file reads, say what the training loop itself measured.
+
+use serde_json::Value;
+
+use crate::testbed::{Echo, lines, recording, replay_all};
+
+/// Iterations in which a fault must be raised after it began, and cleared after it ended.
+const PROMPT: f64 = 30.0;
+
+/// Iterations at the start of a job that are not representative: allocation, compilation, connections.
+const WARM_UP: usize = 5;
+
+/// What the training loop measured.
+struct Truth {
+    /// First and last faulty iteration, if a fault was injected.
+    fault: Option<(f64, f64)>,
+    /// GPU time lost: longer iterations x ranks x faulty iterations, milliseconds.
+    lost_gpu_ms: f64,
+}
+
+fn truth(name: &str) -> Truth {
+    let rows: Vec<Value> = lines(&recording(name))
+        .iter()
+        .filter(|line| line.contains("\"truth\""))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|row: &Value| row["kind"] == "truth")
+        .collect();
+    let n_ranks = rows.len() as f64;
+    let faulty = |row: &Value| row[5].as_f64().unwrap() > 0.0;
+    let steps = |rank: &Value| rank["rows"].as_array().unwrap().clone();
+    let fault_rows = rows.iter().map(steps).find(|steps| steps.iter().any(faulty));
+    let fault = fault_rows.map(|steps| {
+        let at = |step: Option<&Value>| step.unwrap()[0].as_f64().unwrap();
+        (at(steps.iter().find(|s| faulty(s))), at(steps.iter().rfind(|s| faulty(s))))
+    });
+    let starts: Vec<f64> = steps(&rows[0]).iter().map(|step| step[1].as_f64().unwrap() / 1e6).collect();
+    let durations: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let Some((first, last)) = fault else {
+        return Truth { fault, lost_gpu_ms: 0.0 };
+    };
+    let inside = |step: usize| (first..=last).contains(&(step as f64));
+    let mean = |pick: &dyn Fn(usize) -> bool| {
+        let picked: Vec<f64> =
+            durations.iter().enumerate().filter(|(step, _)| pick(*step)).map(|(_, ms)| *ms).collect();
+        picked.iter().sum::<f64>() / picked.len() as f64
+    };
+    let healthy = mean(&|step| step >= WARM_UP && (step as f64) < first);
+    let during = mean(&inside);
+    Truth { fault, lost_gpu_ms: (during - healthy) * n_ranks * (last - first + 1.0) }
+}
+
+/// Replays the recording into an Echo of its own and returns what it answers: outliers and cost.
+fn answers(name: &str, speed: &str) -> (Value, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    for summary in replay_all(&recording(name), &echo, name, speed) {
+        assert_eq!(summary["points_rejected"], 0, "{summary}");
+        assert_eq!(summary["points_dropped"], 0, "{summary}");
+    }
+    echo.caught_up();
+    let mut outliers = echo.ask("find_outlier_nodes", name);
+    // The age is about now, everything else about the recording.
+    outliers["data_quality"]["last_event_age_s"] = Value::Null;
+    (outliers, echo.ask("get_cost", name))
+}
+
+fn assert_prompt(incident: &Value, truth: &Truth) {
+    let (first, last) = truth.fault.unwrap();
+    let at = |name: &str| incident[name].as_f64().unwrap_or_else(|| panic!("no {name}: {incident}"));
+    assert!(at("raised_iteration") >= first, "raised before the fault: {incident}");
+    assert!(at("raised_iteration") <= first + PROMPT, "raised late: {incident}");
+    assert!(at("cleared_iteration") <= last + 1.0 + PROMPT, "cleared late: {incident}");
+    assert_eq!(incident["state"], "cleared", "{incident}");
+}
+
+fn assert_cost(cost: &Value, truth: &Truth) {
+    let lost_gpu_ms = cost["lost_gpu_hours"].as_f64().unwrap() * 3_600_000.0;
+    let expected = truth.lost_gpu_ms;
+    assert!(
+        (lost_gpu_ms - expected).abs() <= 0.15 * expected,
+        "lost {lost_gpu_ms:.0} ms of GPU time, the training loop {expected:.0} ms"
+    );
+    assert!(cost["window_total"].as_f64().unwrap() > 0.0, "{cost}");
+}
+
+/// Names exactly this rank, promptly, and prices what it cost, whatever the speed of the replay.
+fn names_only(name: &str, rank: u32, class: &str) {
+    let (outliers, cost) = answers(name, "max");
+    let named = outliers["outliers"].as_array().unwrap();
+    assert_eq!(named.len(), 1, "{outliers:#}");
+    assert_eq!(named[0]["rank"], rank, "{outliers:#}");
+    assert_eq!(named[0]["node_id"], format!("node-{rank}"), "{outliers:#}");
+    assert_eq!(named[0]["class"], class);
+    assert_eq!(outliers["conditions"], Value::Array(Vec::new()), "{outliers:#}");
+    let truth = truth(name);
+    assert_prompt(&named[0], &truth);
+    assert_cost(&cost, &truth);
+    assert_eq!(outliers, answers(name, "20").0, "another speed, another verdict");
+}
+
+#[test]
+fn a_rank_that_sleeps_before_its_forward_pass_is_named() {
+    names_only("host-sleep-rank2", 2, "host");
+}
+
+#[test]
+fn a_rank_that_shares_its_core_with_busy_loops_is_named() {
+    names_only("cpu-contention-rank1", 1, "host");
+}
+
+#[test]
+fn a_rank_that_sleeps_in_a_mesh_of_communicators_is_named() {
+    names_only("mesh-host-sleep-rank3", 3, "host");
+}
+
+#[test]
+fn a_rank_that_sleeps_in_a_job_that_rarely_synchronises_is_named() {
+    names_only("nosync-host-sleep-rank0", 0, "host");
+}
+
+#[test]
+fn in_a_healthy_job_nobody_is_named_at_any_time_and_nothing_is_lost() {
+    let (outliers, cost) = answers("healthy", "max");
+    assert_eq!(outliers["outliers"], Value::Array(Vec::new()), "{outliers:#}");
+    assert_eq!(outliers["conditions"], Value::Array(Vec::new()), "{outliers:#}");
+    assert_eq!(cost["lost_gpu_hours"], 0.0, "{cost:#}");
+    assert_eq!(cost["window_total"], 0.0, "{cost:#}");
+    assert_eq!(outliers, answers("healthy", "20").0, "another speed, another verdict");
+}
+
+#[test]
+fn a_slow_gpu_is_a_slowdown_of_everybody_and_names_nobody() {
+    let (outliers, cost) = answers("gpu-extra-rank1", "max");
+    assert_eq!(outliers["outliers"], Value::Array(Vec::new()), "{outliers:#}");
+    let conditions = outliers["conditions"].as_array().unwrap();
+    assert_eq!(conditions.len(), 1, "{outliers:#}");
+    assert_eq!(conditions[0]["kind"], "uniform_slowdown");
+    let truth = truth("gpu-extra-rank1");
+    assert_prompt(&conditions[0], &truth);
+    assert_cost(&cost, &truth);
+    assert_eq!(outliers, answers("gpu-extra-rank1", "20").0, "another speed, another verdict");
+}

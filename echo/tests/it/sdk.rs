@@ -1,0 +1,54 @@
+//! A plain OpenTelemetry SDK, installed from the Python package index, is a supported client.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::testbed::{Echo, repository};
+
+/// A virtual environment with the SDK, kept beside the build so that it is made once.
+fn python() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("otel-sdk-1");
+    let python = folder.join("bin/python");
+    let ready = folder.join("ready");
+    if !ready.is_file() {
+        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
+        let packages = ["opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-grpc"];
+        run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(packages));
+        std::fs::write(ready, "").unwrap();
+    }
+    python
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+}
+
+#[test]
+fn gauges_of_a_plain_opentelemetry_sdk_come_back_from_the_history() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    run(Command::new(python())
+        .arg(repository("testdata/otel_sdk_client.py"))
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", echo.otlp)));
+    let question = json!({ "cluster": "sdk-cluster", "metric": "ingero.node.health_score", "window": "all" });
+    let (status, answer) = echo.post("fleet.cluster.event_history", &question);
+    assert_eq!(status, 200, "{answer}");
+    let events = answer["events"].as_array().unwrap();
+    let ranks: Vec<i64> = {
+        let mut ranks: Vec<i64> = events.iter().map(|event| event["rank"].as_i64().unwrap()).collect();
+        ranks.sort_unstable();
+        ranks
+    };
+    assert_eq!(ranks, [0, 1, 2], "{answer:#}");
+    for event in events {
+        assert_eq!(event["cluster_id"], "sdk-cluster");
+        assert_eq!(event["node_id"], "sdk-node");
+        assert_eq!(event["nranks"], 3);
+        let rank = event["rank"].as_f64().unwrap();
+        assert_eq!(event["value_double"], Value::from(0.25 + rank));
+    }
+}
