@@ -24,7 +24,8 @@ use crate::serve::grpc::{self, GrpcServeError};
 use crate::serve::http::{self, HttpServeError};
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::{EventStore, StoreError};
-use crate::tools::registry::{Registry, ToolContext};
+use crate::tools::ToolContext;
+use crate::tools::registry::Registry;
 
 /// A running Echo.
 #[derive(Debug)]
@@ -111,7 +112,7 @@ impl App {
             policies.clone(),
         );
         let tools = ToolContext::new(Arc::clone(&shared), rates, Arc::clone(&clock));
-        let router = http::router(Registry::standard(), tools);
+        let router = http::router(Registry::standard(), tools, judged.clone());
         let (otlp_address, http_address) = (address(&otlp)?, address(&http)?);
 
         let mut listeners = JoinSet::new();

@@ -1,15 +1,14 @@
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::cost::CostArgs;
 use super::history::HistoryArgs;
 use super::outliers::OutliersArgs;
 use super::{CliError, Input, ask, cost, history, outliers};
-use crate::serve::http::{HttpState, router, serve};
+use crate::serve::http::{router, serve};
 use crate::tools::fixture;
 use crate::tools::registry::Registry;
 
@@ -42,14 +41,12 @@ impl Server {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let state = HttpState {
-                    registry: Arc::new(Registry::standard()),
-                    context: fixture::context().await,
-                };
+                let judged = watch::channel(0).1;
+                let router = router(Registry::standard(), fixture::context().await, judged);
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
                 bound.send(listener.local_addr().unwrap()).unwrap();
                 let shutdown = async { stopped.await.unwrap_or(()) };
-                serve(listener, router(state), shutdown).await.unwrap();
+                serve(listener, router, shutdown).await.unwrap();
             });
         });
         Self {

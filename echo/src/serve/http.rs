@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `/api/v1/tools/list` | GET | every tool with the schemas of its input and answer |
 //! | `/api/v1/tools/{name}` | POST | the tool's answer; the body is its input, an empty body is the empty input |
-//! | `/api/v1/health` | GET | that Echo runs, and how much it has stored |
+//! | `/api/v1/health` | GET | that Echo runs, how much it has stored, and how much of that the detector has taken in |
 //! | `/api/versions` | GET | which versions of the API there are |
 //! | `/healthz`, `/readyz` | GET | that the process lives, and that its store answers |
 //!
@@ -28,6 +28,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::error::Code;
 use crate::tools::registry::Registry;
@@ -43,17 +44,26 @@ const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Seconds after which a caller may try again.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
+/// The listener failed.
+#[derive(Debug, thiserror::Error)]
+#[error("the HTTP listener failed")]
+pub struct HttpServeError(#[from] io::Error);
+
 /// What the handlers share.
 #[derive(Debug, Clone)]
-pub struct HttpState {
-    /// The tools.
-    pub registry: Arc<Registry>,
-    /// What the tools work with.
-    pub context: ToolContext,
+struct HttpState {
+    registry: Arc<Registry>,
+    context: ToolContext,
+    judged: watch::Receiver<u64>,
 }
 
-/// The routes over `state`.
-pub fn router(state: HttpState) -> Router {
+/// The routes. `judged` holds the number of the last event that the detector has taken in.
+pub fn router(registry: Registry, context: ToolContext, judged: watch::Receiver<u64>) -> Router {
+    let state = HttpState {
+        registry: Arc::new(registry),
+        context,
+        judged,
+    };
     Router::new()
         .route("/api/v1/tools/list", get(tools::list))
         .route("/api/v1/tools/{name}", post(tools::call))
@@ -73,10 +83,11 @@ pub async fn serve(
     listener: TcpListener,
     router: Router,
     shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
+) -> Result<(), HttpServeError> {
     axum::serve(listener, router)
         .with_graceful_shutdown(shutdown)
-        .await
+        .await?;
+    Ok(())
 }
 
 /// A page on the web can point a name of its own at this machine and have a browser ask here. Such a request carries

@@ -9,11 +9,18 @@ use crate::error::{Code, Coded, chain};
 use crate::serve::http::{HttpState, failure, success};
 use crate::tools::{ToolError, error_body};
 
-/// That Echo runs, and how much it has stored.
+/// That Echo runs, how much it has stored, and how much of that the detector has taken in: the numbers of the last
+/// events, equal when the detector has caught up.
 pub(super) async fn health(State(state): State<HttpState>) -> Response {
-    let last_event_id = *state.context.store.committed().borrow();
-    let now = state.context.clock.now().to_string();
-    success(json!({ "status": "ok", "last_event_id": last_event_id, "now": now }).to_string())
+    let events_committed = *state.context.store.committed().borrow();
+    let events_judged = *state.judged.borrow();
+    let answer = json!({
+        "status": "ok",
+        "events_committed": events_committed,
+        "events_judged": events_judged,
+        "now": state.context.clock.now().to_string(),
+    });
+    success(answer.to_string())
 }
 
 /// That the process lives.

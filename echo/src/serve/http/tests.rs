@@ -3,13 +3,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use super::{HttpState, MAX_BODY_BYTES, router};
+use super::{MAX_BODY_BYTES, router};
 use crate::ids::{ClusterId, MetricName};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::EventBatch;
@@ -21,15 +22,12 @@ use crate::units::{Nanos, Window};
 
 const JSON: &str = "application/json";
 
-fn state(context: ToolContext) -> HttpState {
-    HttpState {
-        registry: Arc::new(Registry::standard()),
-        context,
-    }
+fn service(context: ToolContext) -> Router {
+    router(Registry::standard(), context, watch::channel(480).1)
 }
 
-async fn sent(state: HttpState, request: Request<Body>) -> (u16, Value) {
-    let response = router(state).oneshot(request).await.unwrap();
+async fn sent(service: Router, request: Request<Body>) -> (u16, Value) {
+    let response = service.oneshot(request).await.unwrap();
     assert_eq!(response.headers()["content-type"], JSON);
     let status = response.status().as_u16();
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
@@ -44,7 +42,7 @@ async fn asked(method: &str, path: &str, content_type: &str, body: &str) -> (u16
         .header("content-type", content_type)
         .header("host", "127.0.0.1:8081")
         .body(Body::from(body.to_owned()));
-    sent(state(fixture::context().await), request.unwrap()).await
+    sent(service(fixture::context().await), request.unwrap()).await
 }
 
 async fn got(path: &str) -> (u16, Value) {
@@ -142,7 +140,11 @@ async fn probes_are_answered() {
         let (status, body) = got(path).await;
         assert_eq!((status, &body["status"]), (200, &json!("ok")), "{path}");
     }
-    assert_eq!(got("/api/v1/health").await.1["last_event_id"], json!(484));
+    let health = got("/api/v1/health").await.1;
+    assert_eq!(
+        (&health["events_committed"], &health["events_judged"]),
+        (&json!(484), &json!(480))
+    );
 }
 
 #[tokio::test]
@@ -159,7 +161,7 @@ async fn a_foreign_name_is_refused() {
             .uri("/healthz")
             .header("host", host)
             .body(Body::empty());
-        let (status, _) = sent(state(fixture::context().await), request.unwrap()).await;
+        let (status, _) = sent(service(fixture::context().await), request.unwrap()).await;
         assert_eq!(status, expected, "{host}");
     }
 }
@@ -193,17 +195,17 @@ async fn a_broken_store_is_no_news_to_the_caller_but_a_closed_one_is() {
                 .unwrap()
         };
         let call = request("POST", "/api/v1/tools/fleet.cluster.event_history");
-        let (status, body) = sent(state(context.clone()), call).await;
+        let (status, body) = sent(service(context.clone()), call).await;
         let message = body["error"]["message"].as_str().unwrap();
         assert_eq!((status, code(&body), message), expected);
         assert_eq!(
-            sent(state(context.clone()), request("GET", "/readyz"))
+            sent(service(context.clone()), request("GET", "/readyz"))
                 .await
                 .0,
             503
         );
         assert_eq!(
-            sent(state(context), request("GET", "/healthz")).await.0,
+            sent(service(context), request("GET", "/healthz")).await.0,
             200
         );
     }
