@@ -24,8 +24,8 @@ use crate::serve::grpc::{self, GrpcServeError};
 use crate::serve::http::{self, HttpServeError};
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::{EventStore, StoreError};
+use crate::tools::ToolContext;
 use crate::tools::registry::Registry;
-use crate::tools::{Limits, ToolContext};
 
 /// A running Echo.
 #[derive(Debug)]
@@ -113,12 +113,7 @@ impl App {
             Arc::clone(&clock),
             policies.clone(),
         );
-        let tools = ToolContext {
-            store: Arc::clone(&shared),
-            rates: Arc::new(rates),
-            clock,
-            limits: Limits::default(),
-        };
+        let tools = ToolContext::new(Arc::clone(&shared), rates, Arc::clone(&clock));
         let router = http::router(Registry::standard(), tools, judged.clone());
         let (otlp_address, http_address) = (address(&otlp)?, address(&http)?);
 

@@ -37,9 +37,5 @@ pub mod serve;
 pub mod config;
 pub mod telemetry;
 
-// Layer 7: everything together, and what talks to it. Only the tools from the shell do without a database.
-#[cfg(feature = "duckdb")]
-pub mod app;
+// Top layer: what the program does.
 pub mod cli;
-#[cfg(feature = "duckdb")]
-pub mod demo;
