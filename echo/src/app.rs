@@ -99,7 +99,7 @@ impl App {
         let http = bind("--http-listen", args.http_listen).await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let store = Arc::new(open_store(args, &clock)?);
-        let shared: Arc<dyn EventStore> = Arc::clone(&store) as _;
+        let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
 
         let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
         let (progress, judged) = watch::channel(0);

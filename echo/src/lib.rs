@@ -37,5 +37,9 @@ pub mod serve;
 pub mod config;
 pub mod telemetry;
 
-// Top layer: what the program does.
+// Layer 7: what the program does. Only the tools from the shell do without a database.
+#[cfg(feature = "duckdb")]
+pub mod app;
 pub mod cli;
+#[cfg(feature = "duckdb")]
+pub mod demo;

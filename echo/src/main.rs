@@ -76,15 +76,14 @@ const HELD: u8 = 75;
 impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Log(_) => USAGE,
-            Self::Runtime(_) => DEFECT,
-            Self::Print(_) => INPUT_OUTPUT,
+            Self::Log(_) | Self::Demo(DemoError::NoAgent(_)) => USAGE,
+            Self::Print(_) | Self::Demo(DemoError::Io(_)) => INPUT_OUTPUT,
             Self::Cli(error) => error.exit_code(),
             Self::App(error) | Self::Demo(DemoError::App(error)) => app_exit_code(error),
             Self::Demo(DemoError::Recording(_)) => DATA,
-            Self::Demo(DemoError::NoAgent(_)) => USAGE,
-            Self::Demo(DemoError::Io(_)) => INPUT_OUTPUT,
-            Self::Demo(DemoError::Agent { .. } | DemoError::Question(_)) => DEFECT,
+            Self::Runtime(_) | Self::Demo(DemoError::Agent { .. } | DemoError::Question(_)) => {
+                DEFECT
+            }
         }
     }
 }
@@ -146,7 +145,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(Failure::Runtime)
 }
 
-async fn serve(args: &ServeArgs, out: &mut dyn Write) -> Result<(), Failure> {
+async fn serve(args: &ServeArgs, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
     let app = App::start(args).await?;
     let (otlp, http) = (app.otlp_address(), app.http_address());
     let ready = format!(

@@ -165,9 +165,10 @@ fn print_policy(
         .iter()
         .filter(|agent| agent.policy_version.is_some())
         .count();
-    let named = match course.named.is_empty() {
-        true => "named nobody".to_owned(),
-        false => format!("named rank {}", join(&course.named)),
+    let named = if course.named.is_empty() {
+        "named nobody".to_owned()
+    } else {
+        format!("named rank {}", join(&course.named))
     };
     writeln!(
         out,

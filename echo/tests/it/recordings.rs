@@ -2,6 +2,8 @@
 //!
 //! The truth rows, which nothing but this file reads, say what the training loop itself measured.
 
+#![expect(clippy::cast_precision_loss, reason = "counts of iterations and ranks")]
+
 use serde_json::Value;
 
 use crate::testbed::{Echo, lines, recording, replay_all};

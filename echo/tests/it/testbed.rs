@@ -173,6 +173,10 @@ pub(crate) fn replay_command(recording: &Path, rank: u32, otlp: &str, cluster: &
 }
 
 /// Replays all four ranks of a recording at the same time, and returns the agents' summaries.
+#[expect(
+    clippy::needless_collect,
+    reason = "all agents have to run before the first is waited for"
+)]
 pub(crate) fn replay_all(recording: &Path, echo: &Echo, cluster: &str, speed: &str) -> Vec<Value> {
     let agents: Vec<Child> = (0..4)
         .map(|rank| {
@@ -209,7 +213,7 @@ pub(crate) fn lines(recording: &Path) -> Vec<String> {
     reason = "the condition lies in another process"
 )]
 pub(crate) fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    let deadline = std::time::Instant::now() + Duration::from_mins(1);
     while !condition() {
         assert!(
             std::time::Instant::now() < deadline,
