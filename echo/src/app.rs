@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::info;
@@ -39,6 +39,8 @@ pub struct App {
     stop_judging: watch::Sender<bool>,
     listeners: JoinSet<Result<(), AppError>>,
     detector: JoinSet<()>,
+    interrupt: Signal,
+    terminate: Signal,
 }
 
 /// Why Echo could not start, or had to stop.
@@ -94,6 +96,9 @@ impl App {
     /// Builds, binds and starts. Port 0 takes a free port.
     pub async fn start(args: &ServeArgs) -> Result<Self, AppError> {
         let settings = args.check()?;
+        // Caught from the first moment on: whoever sees Echo ready may tell it to stop.
+        let interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
+        let terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
         let rates = read_rates(args)?;
         let otlp = bind("--otlp-listen", args.otlp_listen).await?;
         let http = bind("--http-listen", args.http_listen).await?;
@@ -135,6 +140,8 @@ impl App {
             stop_judging,
             listeners,
             detector,
+            interrupt,
+            terminate,
         })
     }
 
@@ -163,11 +170,9 @@ impl App {
 
     /// Runs until SIGINT or SIGTERM, or until a listener fails; then drains.
     pub async fn run_until_signal(mut self) -> Result<(), AppError> {
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
         let failed = tokio::select! {
-            _ = interrupt.recv() => None,
-            _ = terminate.recv() => None,
+            _ = self.interrupt.recv() => None,
+            _ = self.terminate.recv() => None,
             ended = self.listeners.join_next() => ended,
         };
         info!("stopping: no new requests, finishing what is open");
