@@ -20,14 +20,14 @@ pub enum LogFormat {
 #[derive(Debug, Clone, Args)]
 pub struct LogArgs {
     /// Least severe level to log, or a filter such as `fleet_echo::store=debug,info`
+    /// [default: info for serve, else warn]
     #[arg(
         long = "log",
         value_name = "FILTER",
-        default_value = "info",
         env = "FLEET_ECHO_LOG",
         global = true
     )]
-    pub filter: String,
+    pub filter: Option<String>,
 
     /// Form of the log lines on standard error
     #[arg(

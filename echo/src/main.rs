@@ -124,9 +124,15 @@ fn main() -> ExitCode {
 }
 
 fn run(line: CommandLine) -> Result<(), Failure> {
+    let usual = if matches!(line.command, Command::Serve(_)) {
+        "info"
+    } else {
+        "warn"
+    };
+    let filter = line.log.filter.as_deref().unwrap_or(usual);
     match line.log.format {
-        LogFormat::Text => telemetry::log_text(&line.log.filter)?,
-        LogFormat::Json => telemetry::log_json(&line.log.filter)?,
+        LogFormat::Text => telemetry::log_text(filter)?,
+        LogFormat::Json => telemetry::log_json(filter)?,
     }
     let mut out = io::stdout();
     match line.command {

@@ -1,5 +1,7 @@
 //! Where log lines go: standard error, as text for people or as JSON for collectors.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 
 /// Why logging could not be set up.
@@ -14,6 +16,7 @@ pub struct LogError {
 pub fn log_text(filter: &str) -> Result<(), LogError> {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(parse(filter)?)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .try_init();
     lines.map_err(|error| wrong(filter, error.to_string()))

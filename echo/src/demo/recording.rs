@@ -93,8 +93,24 @@ fn read_header(path: &Path) -> Result<Recording, RecordingError> {
         path: path.to_owned(),
         name: header.name,
         n_ranks: u32::try_from(header.processes.len()).unwrap_or(u32::MAX),
-        scenario: header.scenario.to_string(),
+        scenario: in_words(&header.scenario),
     })
+}
+
+/// The scenario as `host-sleep (ms 8, rank 2)`.
+fn in_words(scenario: &serde_json::Value) -> String {
+    let Some(entries) = scenario.as_object() else {
+        return scenario.to_string();
+    };
+    let kind = entries
+        .get("kind")
+        .and_then(serde_json::Value::as_str)
+        .unwrap_or("unknown");
+    let others = entries.iter().filter(|(name, _)| *name != "kind");
+    let details: Vec<String> = others
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    format!("{kind} ({})", details.join(", "))
 }
 
 fn unreadable(path: &Path, source: std::io::Error) -> RecordingError {

@@ -71,7 +71,11 @@ pub(super) fn print(
     answers: &Answers,
     (agents, course): (&[AgentSummary], &PolicyCourse),
 ) -> io::Result<()> {
-    writeln!(out, "{}   injected: {}", recording.name, recording.scenario)?;
+    writeln!(
+        out,
+        "{}   recorded with: {}",
+        recording.name, recording.scenario
+    )?;
     print_verdict(out, &answers.outliers)?;
     print_cost(out, &answers.cost)?;
     print_policy(out, course, agents)?;
@@ -147,7 +151,7 @@ fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
     };
     writeln!(
         out,
-        "  cost     {gpu_seconds:.2} GPU-seconds lost, {} in the window; {} per hour at its rate",
+        "  cost     {gpu_seconds:.2} GPU-seconds lost, {} in the window; {} per hour if it went on like this",
         money("window_total", 6),
         money("run_rate_per_hour", 2),
     )

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::ids::{ClusterId, JobId, NodeId, Rank};
 use crate::store::Coverage;
 use crate::tools::{ToolContext, ToolError};
-use crate::units::{GpuTime, Nanos, Window};
+use crate::units::{GpuTime, MILLIS_PER_HOUR, Nanos, Window};
 
 /// How much of the cluster an answer rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -81,6 +81,12 @@ impl Presence {
         let seen = self.ranks.values();
         seen.map(|(first, last)| GpuTime::from_millis(last.millis_since(*first)))
             .sum()
+    }
+
+    /// Mean time from a rank's first to its last event; zero without ranks.
+    pub fn mean_seen(&self) -> GpuTime {
+        let n_ranks = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+        GpuTime::from_millis(self.allocated().hours() * MILLIS_PER_HOUR / f64::from(n_ranks.max(1)))
     }
 
     /// Share of the expected ranks that reported; nothing when none did.

@@ -176,7 +176,7 @@ pub(crate) fn incident(id: u64, cluster: &str, first: i64, last: i64) -> Inciden
         state: IncidentState::Open,
         first_seen: at(first),
         last_seen: at(last),
-        raised_at: at(last),
+        raised_at: at(last).offset(-1),
         first_iteration: 100.5,
         raised_iteration: 140.0,
         cleared_iteration: None,

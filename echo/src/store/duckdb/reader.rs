@@ -23,7 +23,8 @@ pub(super) struct Readers {
 /// A connection that only reads. It keeps the lock of the database while it lives.
 #[derive(Debug)]
 pub(super) struct Reader {
-    connection: Connection,
+    /// The connection.
+    pub(super) connection: Connection,
     _lock: Arc<Lock>,
 }
 

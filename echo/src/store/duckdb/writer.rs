@@ -195,3 +195,72 @@ fn write(mut session: Session, lock: Arc<Lock>, mut queued: mpsc::Receiver<Reque
         drop(answer.send(first));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::{Semaphore, mpsc};
+
+    use super::{Joined, Request, Writer};
+    use crate::model::event::EventBatch;
+    use crate::store::contract::sample::{batch, origin, wait};
+    use crate::store::{Appended, StoreError};
+
+    /// A writer whose queue the test empties by hand.
+    fn idle(queue_events: u32) -> (Writer, mpsc::Receiver<Request>) {
+        let (requests, queued) = mpsc::channel(16);
+        let writer = Writer {
+            requests,
+            queue: Arc::new(Semaphore::new(queue_events as usize)),
+            queue_events,
+            _thread: Joined(None),
+        };
+        (writer, queued)
+    }
+
+    fn of_events(count: usize) -> EventBatch {
+        batch(1, vec![wait(&origin("prod", "node-1", 0), 10); count])
+    }
+
+    async fn answer_one(queued: &mut mpsc::Receiver<Request>) {
+        let Some(Request::Append(append)) = queued.recv().await else {
+            panic!("no batch in the queue");
+        };
+        let events = append.batch.events.len();
+        drop(append.answer.send(Ok(Appended::Stored { events })));
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_is_busy_until_a_batch_is_answered() {
+        let (writer, mut queued) = idle(10);
+        let first = writer.append(of_events(8));
+        let rest = async {
+            let refused = writer.append(of_events(3)).await;
+            assert!(matches!(refused, Err(StoreError::Busy)), "{refused:?}");
+            answer_one(&mut queued).await;
+            let again = writer.append(of_events(3));
+            let (again, ()) = tokio::join!(again, answer_one(&mut queued));
+            assert_eq!(again.unwrap(), Appended::Stored { events: 3 });
+        };
+        let (first, ()) = tokio::join!(biased; first, rest);
+        assert_eq!(first.unwrap(), Appended::Stored { events: 8 });
+    }
+
+    #[tokio::test]
+    async fn a_batch_larger_than_the_queue_is_taken_when_it_is_empty() {
+        let (writer, mut queued) = idle(10);
+        let large = writer.append(of_events(11));
+        let (large, ()) = tokio::join!(large, answer_one(&mut queued));
+        assert_eq!(large.unwrap(), Appended::Stored { events: 11 });
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_has_ended_is_closed() {
+        let (writer, queued) = idle(10);
+        drop(queued);
+        let refused = writer.append(of_events(1)).await;
+        assert!(matches!(refused, Err(StoreError::Closed)));
+        writer.close().await.unwrap();
+    }
+}

@@ -16,6 +16,7 @@ pub(super) struct Recent {
     pub(super) as_of: Nanos,
     /// What the run rate looks back on.
     pub(super) horizon: Window,
+    seen_ms: f64,
     is_covered: bool,
 }
 
@@ -37,11 +38,15 @@ impl Recent {
         let Some(horizon) = Window::new(start, end) else {
             return Ok(None);
         };
-        let coverage = Presence::of(context, cluster, horizon).await?.coverage();
-        let has_length = horizon.millis() >= 1.0;
+        let recent = Presence::of(context, cluster, horizon).await?;
+        let coverage = recent.coverage();
+        // How long a GPU was seen, not how long the horizon is: clocks that differ stretch that.
+        let seen_ms = recent.mean_seen().hours() * MILLIS_PER_HOUR;
+        let has_length = seen_ms >= 1.0;
         Ok(Some(Self {
             as_of: last,
             horizon,
+            seen_ms,
             is_covered: has_length
                 && coverage.is_some_and(|share| share >= context.limits.min_coverage),
         }))
@@ -62,7 +67,7 @@ impl Recent {
         let mut lost = within(rows, self.horizon);
         // Scaled before it is priced, so that rounding to a millionth is not scaled with it.
         for row in &mut lost {
-            row.lost_gpu_ms *= MILLIS_PER_HOUR / self.horizon.millis();
+            row.lost_gpu_ms *= MILLIS_PER_HOUR / self.seen_ms;
         }
         self.is_covered.then(|| RunRate {
             per_hour: Bill::of(&lost, self.horizon, &context.rates),

@@ -34,7 +34,7 @@ pub(in crate::store::duckdb) fn append(
         let columns = columns
             .u64("revision", |(revision, _)| *revision)
             .i64("revised_ns", |_| now.value());
-        finding_columns(incident_columns(columns))
+        judgement_columns(finding_columns(identity_columns(columns)))
     })?;
     let revision = revision + conclusions.incidents.len() as u64;
     let lost: Vec<_> = (revision..).zip(&conclusions.lost).collect();
@@ -66,7 +66,7 @@ pub(in crate::store::duckdb) fn append(
 
 type IncidentRow<'c> = (u64, &'c Incident);
 
-fn incident_columns<'r, 'c>(columns: Columns<'r, IncidentRow<'c>>) -> Columns<'r, IncidentRow<'c>> {
+fn identity_columns<'r, 'c>(columns: Columns<'r, IncidentRow<'c>>) -> Columns<'r, IncidentRow<'c>> {
     columns
         .u64("incident", |(_, incident)| incident.id.value())
         .text("cluster", |(_, incident)| incident.cluster.as_str())
@@ -74,29 +74,6 @@ fn incident_columns<'r, 'c>(columns: Columns<'r, IncidentRow<'c>>) -> Columns<'r
             incident.job.as_ref().map(JobId::as_str)
         })
         .text("cohort", |(_, incident)| &incident.cohort)
-        .text("state", |(_, incident)| match incident.state {
-            IncidentState::Open => OPEN,
-            IncidentState::Cleared => CLEARED,
-        })
-        .i64("first_seen_ns", |(_, incident)| incident.first_seen.value())
-        .i64("last_seen_ns", |(_, incident)| incident.last_seen.value())
-        .i64("raised_ns", |(_, incident)| incident.raised_at.value())
-        .f64("first_iteration", |(_, incident)| incident.first_iteration)
-        .f64("raised_iteration", |(_, incident)| {
-            incident.raised_iteration
-        })
-        .maybe_f64("cleared_iteration", |(_, incident)| {
-            incident.cleared_iteration
-        })
-        .u32("occurrences", |(_, incident)| incident.occurrences)
-        .f64("effect_ratio", |(_, incident)| incident.effect_ratio)
-        .f64("period_ms", |(_, incident)| incident.period_ms)
-        .text("baseline", |(_, incident)| incident.baseline.name())
-        .f64("baseline_period_ms", |(_, incident)| {
-            incident.baseline.period_ms()
-        })
-        .f64("confidence", |(_, incident)| incident.confidence)
-        .text("reason", |(_, incident)| &incident.reason)
 }
 
 fn finding_columns<'r, 'c>(columns: Columns<'r, IncidentRow<'c>>) -> Columns<'r, IncidentRow<'c>> {
@@ -127,6 +104,35 @@ fn finding_columns<'r, 'c>(columns: Columns<'r, IncidentRow<'c>>) -> Columns<'r,
         })
         .maybe_f64("lag_ms", |row| culprit(row).map(|culprit| culprit.lag_ms))
         .maybe_f64("z", |row| culprit(row).map(|culprit| culprit.z))
+}
+
+fn judgement_columns<'r, 'c>(
+    columns: Columns<'r, IncidentRow<'c>>,
+) -> Columns<'r, IncidentRow<'c>> {
+    columns
+        .text("state", |(_, incident)| match incident.state {
+            IncidentState::Open => OPEN,
+            IncidentState::Cleared => CLEARED,
+        })
+        .i64("first_seen_ns", |(_, incident)| incident.first_seen.value())
+        .i64("last_seen_ns", |(_, incident)| incident.last_seen.value())
+        .i64("raised_ns", |(_, incident)| incident.raised_at.value())
+        .f64("first_iteration", |(_, incident)| incident.first_iteration)
+        .f64("raised_iteration", |(_, incident)| {
+            incident.raised_iteration
+        })
+        .maybe_f64("cleared_iteration", |(_, incident)| {
+            incident.cleared_iteration
+        })
+        .u32("occurrences", |(_, incident)| incident.occurrences)
+        .f64("effect_ratio", |(_, incident)| incident.effect_ratio)
+        .f64("period_ms", |(_, incident)| incident.period_ms)
+        .text("baseline", |(_, incident)| incident.baseline.name())
+        .f64("baseline_period_ms", |(_, incident)| {
+            incident.baseline.period_ms()
+        })
+        .f64("confidence", |(_, incident)| incident.confidence)
+        .text("reason", |(_, incident)| &incident.reason)
 }
 
 const fn culprit<'c>((_, incident): &IncidentRow<'c>) -> Option<&'c Culprit> {

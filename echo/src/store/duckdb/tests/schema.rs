@@ -1,0 +1,202 @@
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::{clock, config, connect, open};
+use crate::store::StoreError;
+use crate::store::duckdb::migrate::{self, MIGRATIONS};
+use crate::store::duckdb::{DuckDbConfig, DuckDbStore, schema_version};
+
+/// Runs `sql` on a database of this build and returns a folder with what is left of it when the process is killed
+/// then: the statement is in the log only.
+fn killed_after(sql: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let path = config(&folder).path;
+    drop(open(&config(&folder)));
+    let connection = connect(&path);
+    connection.execute_batch(sql).unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["echo.db", "echo.db.wal"] {
+        fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+    }
+    copy
+}
+
+fn refused(folder: &TempDir) -> StoreError {
+    DuckDbStore::open(&config(folder), clock()).unwrap_err()
+}
+
+/// Every file beside the database except the lock, with its bytes.
+fn bytes(folder: &TempDir) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_none_or(|ending| ending != "lock"))
+        .map(|path| (path.display().to_string(), fs::read(&path).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+/// Statements that make each table and view, and the names and types of their columns.
+fn schema(path: &Path) -> Vec<String> {
+    let connection = connect(path);
+    let mut statement = connection
+        .prepare(
+            "SELECT sql FROM duckdb_tables() UNION ALL SELECT sql FROM duckdb_views() WHERE NOT internal
+             UNION ALL
+             SELECT concat_ws(' ', table_name, column_name, data_type, comment) FROM duckdb_columns() WHERE NOT internal
+             ORDER BY 1",
+        )
+        .unwrap();
+    let rows = statement.query_map([], |row| row.get(0)).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+#[test]
+fn migrations_are_numbered_without_gap_and_all_registered() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations");
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    let registered: Vec<_> = (1..)
+        .zip(MIGRATIONS)
+        .map(|(number, migration)| {
+            assert_eq!(migration.version, number);
+            format!("{number:04}_{}.sql", migration.name)
+        })
+        .collect();
+    assert_eq!(files, registered);
+}
+
+#[test]
+fn a_database_that_was_migrated_equals_a_fresh_one() {
+    let fresh = tempfile::tempdir().unwrap();
+    drop(open(&config(&fresh)));
+    let migrated = tempfile::tempdir().unwrap();
+    let first = config(&migrated).path;
+    let migrate = |known| {
+        let mut connection = connect(&first);
+        migrate::apply(&mut connection, &first, known, &*clock()).unwrap();
+    };
+    migrate(&MIGRATIONS[..1]);
+    assert_eq!(schema_version(&first).unwrap(), 1);
+    drop(open(&config(&migrated)));
+    assert_eq!(schema(&first), schema(&config(&fresh).path));
+    assert!(schema(&first).len() > 100);
+}
+
+#[test]
+fn every_public_column_is_commented() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(&config(&folder)));
+    let connection = connect(&config(&folder).path);
+    let silent: i64 = connection
+        .query_row(
+            "SELECT count(*) FROM duckdb_columns()
+             WHERE NOT internal AND comment IS NULL AND table_name <> 'verdict_history'
+                AND table_name IN (SELECT view_name FROM duckdb_views() WHERE NOT internal)",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(silent, 0);
+}
+
+#[test]
+fn a_newer_database_is_refused_and_left_byte_for_byte() {
+    let folder = killed_after("INSERT INTO schema_version VALUES (99, 'later', 'ffff', 0)");
+    let before = bytes(&folder);
+    assert_eq!(before.len(), 2, "a database and its log");
+    for _ in 0..2 {
+        let error = refused(&folder);
+        let StoreError::Newer {
+            found: 99, known, ..
+        } = error
+        else {
+            panic!("{error:?}");
+        };
+        assert_eq!(known, 2);
+        assert!(bytes(&folder) == before, "the database was touched");
+    }
+}
+
+#[test]
+fn a_changed_migration_is_refused() {
+    let folder = killed_after("UPDATE schema_version SET checksum = 'beef' WHERE version = 2");
+    let error = refused(&folder);
+    let StoreError::Changed {
+        version: 2, found, ..
+    } = error
+    else {
+        panic!("{error:?}");
+    };
+    assert_eq!(found, "beef");
+}
+
+#[test]
+fn a_database_of_another_program_is_refused() {
+    for sql in [
+        "DELETE FROM schema_version",
+        "DROP TABLE schema_version",
+        "DROP TABLE schema_version; CREATE TABLE schema_version (version VARCHAR)",
+    ] {
+        let folder = killed_after(sql);
+        let before = bytes(&folder);
+        let error = refused(&folder);
+        assert!(
+            matches!(error, StoreError::Unreadable { .. }),
+            "{sql}: {error:?}"
+        );
+        assert!(bytes(&folder) == before, "{sql}: the database was touched");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_left() {
+    for garbage in [Vec::new(), vec![7; 20_000], b"SQLite format 3".to_vec()] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(config(&folder).path, garbage).unwrap();
+        let before = bytes(&folder);
+        let error = refused(&folder);
+        assert!(matches!(error, StoreError::Unreadable { .. }), "{error:?}");
+        assert!(bytes(&folder) == before);
+    }
+}
+
+#[test]
+fn a_log_without_its_database_is_refused_and_left() {
+    let folder = killed_after("INSERT INTO names VALUES (1, 'x')");
+    fs::remove_file(config(&folder).path).unwrap();
+    let before = bytes(&folder);
+    let error = refused(&folder);
+    assert!(matches!(error, StoreError::Unreadable { .. }), "{error:?}");
+    assert!(bytes(&folder) == before);
+}
+
+#[test]
+fn a_damaged_log_is_refused_and_left() {
+    let folder = killed_after("INSERT INTO names VALUES (1, 'a name long enough to be hit')");
+    let log = folder.path().join("echo.db.wal");
+    let mut damaged = fs::read(&log).unwrap();
+    let middle = damaged.len() * 2 / 3;
+    damaged[middle] ^= 0x10;
+    fs::write(&log, damaged).unwrap();
+    let before = bytes(&folder);
+    let error = refused(&folder);
+    assert!(matches!(error, StoreError::Unreadable { .. }), "{error:?}");
+    assert!(bytes(&folder) == before);
+}
+
+#[test]
+fn a_folder_that_does_not_exist_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("absent/echo.db");
+    let error = DuckDbStore::open(&DuckDbConfig::new(path), clock());
+    let message = error.unwrap_err().to_string();
+    assert!(message.contains("its folder"), "{message}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
