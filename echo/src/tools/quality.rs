@@ -83,10 +83,15 @@ impl Presence {
             .sum()
     }
 
-    /// Mean time from a rank's first to its last event; zero without ranks.
-    pub fn mean_seen(&self) -> GpuTime {
+    /// How much longer all ranks together were seen than one of them on average, milliseconds: what clocks that
+    /// differ add to a stretch of time.
+    pub fn stretch_ms(&self) -> f64 {
+        let Some((first, last)) = self.span else {
+            return 0.0;
+        };
         let n_ranks = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
-        GpuTime::from_millis(self.allocated().hours() * MILLIS_PER_HOUR / f64::from(n_ranks.max(1)))
+        let seen_ms = self.allocated().hours() * MILLIS_PER_HOUR / f64::from(n_ranks.max(1));
+        last.millis_since(first) - seen_ms
     }
 
     /// Share of the expected ranks that reported; nothing when none did.

@@ -40,8 +40,7 @@ impl Recent {
         };
         let recent = Presence::of(context, cluster, horizon).await?;
         let coverage = recent.coverage();
-        // How long a GPU was seen, not how long the horizon is: clocks that differ stretch that.
-        let seen_ms = recent.mean_seen().hours() * MILLIS_PER_HOUR;
+        let seen_ms = horizon.millis() - recent.stretch_ms();
         let has_length = seen_ms >= 1.0;
         Ok(Some(Self {
             as_of: last,
