@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::info;
@@ -24,7 +24,8 @@ use crate::serve::grpc::{self, GrpcServeError};
 use crate::serve::http::{self, HttpServeError};
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::{EventStore, StoreError};
-use crate::tools::registry::{Registry, ToolContext};
+use crate::tools::ToolContext;
+use crate::tools::registry::Registry;
 
 /// A running Echo.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub struct App {
     stop_judging: watch::Sender<bool>,
     listeners: JoinSet<Result<(), AppError>>,
     detector: JoinSet<()>,
+    interrupt: Signal,
+    terminate: Signal,
 }
 
 /// Why Echo could not start, or had to stop.
@@ -61,7 +64,9 @@ pub enum AppError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address} ({flag}): is another fleet-echo running? choose another address")]
+    #[error(
+        "cannot listen on {address} ({flag}): is another fleet-echo running? choose another address"
+    )]
     Bind {
         /// The flag that names the address.
         flag: &'static str,
@@ -91,12 +96,15 @@ impl App {
     /// Builds, binds and starts. Port 0 takes a free port.
     pub async fn start(args: &ServeArgs) -> Result<Self, AppError> {
         let settings = args.check()?;
+        // Caught from the first moment on: whoever sees Echo ready may tell it to stop.
+        let interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
+        let terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
         let rates = read_rates(args)?;
         let otlp = bind("--otlp-listen", args.otlp_listen).await?;
         let http = bind("--http-listen", args.http_listen).await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let store = Arc::new(open_store(args, &clock)?);
-        let shared: Arc<dyn EventStore> = Arc::clone(&store) as _;
+        let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
 
         let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
         let (progress, judged) = watch::channel(0);
@@ -111,14 +119,13 @@ impl App {
             policies.clone(),
         );
         let tools = ToolContext::new(Arc::clone(&shared), rates, Arc::clone(&clock));
-        let router = http::router(Registry::standard(), tools);
+        let router = http::router(Registry::standard(), tools, judged.clone());
         let (otlp_address, http_address) = (address(&otlp)?, address(&http)?);
 
         let mut listeners = JoinSet::new();
         let until = stopped(listening.clone());
-        listeners.spawn(async move {
-            Ok(grpc::serve(otlp, MetricsService::new(ingest), until).await?)
-        });
+        listeners
+            .spawn(async move { Ok(grpc::serve(otlp, MetricsService::new(ingest), until).await?) });
         let until = stopped(listening);
         listeners.spawn(async move { Ok(http::serve(http, router, until).await?) });
         let mut detector = JoinSet::new();
@@ -133,6 +140,8 @@ impl App {
             stop_judging,
             listeners,
             detector,
+            interrupt,
+            terminate,
         })
     }
 
@@ -161,11 +170,9 @@ impl App {
 
     /// Runs until SIGINT or SIGTERM, or until a listener fails; then drains.
     pub async fn run_until_signal(mut self) -> Result<(), AppError> {
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
         let failed = tokio::select! {
-            _ = interrupt.recv() => None,
-            _ = terminate.recv() => None,
+            _ = self.interrupt.recv() => None,
+            _ = self.terminate.recv() => None,
             ended = self.listeners.join_next() => ended,
         };
         info!("stopping: no new requests, finishing what is open");
@@ -205,17 +212,19 @@ fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {
 fn open_store(args: &ServeArgs, clock: &Arc<dyn Clock>) -> Result<DuckDbStore, StoreError> {
     let config = DuckDbConfig {
         memory_limit: args.memory_limit.clone(),
-        ..DuckDbConfig::at(&args.db)
+        ..DuckDbConfig::new(&args.db)
     };
-    DuckDbStore::open(config, Arc::clone(clock))
+    DuckDbStore::open(&config, Arc::clone(clock))
 }
 
 async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, AppError> {
-    TcpListener::bind(address).await.map_err(|source| AppError::Bind {
-        flag,
-        address,
-        source,
-    })
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| AppError::Bind {
+            flag,
+            address,
+            source,
+        })
 }
 
 fn address(listener: &TcpListener) -> Result<SocketAddr, AppError> {

@@ -3,30 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 
 use crate::analysis::settings::Settings;
-
-/// Finds the GPU that holds back a whole cluster, says why, and puts a price on it.
-#[derive(Debug, Parser)]
-#[command(name = "fleet-echo", version, propagate_version = true, after_help = AFTER_HELP)]
-pub struct CommandLine {
-    /// What to log.
-    #[command(flatten)]
-    pub log: LogArgs,
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-const AFTER_HELP: &str = "\
-Start here:
-  fleet-echo demo                                          a recorded job with a slow rank, end to end
-  fleet-echo serve --db fleet.duckdb --insecure-no-tls     collect from agents on this host
-  fleet-echo outliers --cluster NAME                       which rank is slow, and since when
-
-Exit codes: 0 done, 64 wrong flags, 65 database or input of another kind, 69 nobody answers or a port is taken,
-70 defect, 75 another process holds the database.";
 
 /// Form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,15 +38,6 @@ pub struct LogArgs {
         global = true
     )]
     pub format: LogFormat,
-}
-
-/// What to do.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Collect from agents, find stragglers, answer questions
-    Serve(ServeArgs),
-    /// Replay recorded H200 jobs through real agents and show what Echo concludes
-    Demo(DemoArgs),
 }
 
 /// Flags of `serve`.
@@ -195,21 +165,18 @@ impl ServeArgs {
 
 #[cfg(test)]
 mod tests {
-    use super::{Command, CommandLine, ServeArgs};
-    use clap::{CommandFactory, Parser};
+    use super::ServeArgs;
+    use clap::Parser;
 
-    fn serve(flags: &str) -> ServeArgs {
-        let words = ["fleet-echo", "serve", "--db", "x.duckdb"];
-        let parsed = CommandLine::try_parse_from(words.into_iter().chain(flags.split_whitespace()));
-        match parsed.unwrap().command {
-            Command::Serve(args) => args,
-            other @ Command::Demo(_) => panic!("{other:?}"),
-        }
+    #[derive(Debug, Parser)]
+    struct Serve {
+        #[command(flatten)]
+        args: ServeArgs,
     }
 
-    #[test]
-    fn the_command_line_is_consistent() {
-        CommandLine::command().debug_assert();
+    fn serve(flags: &str) -> ServeArgs {
+        let words = ["serve", "--db", "x.duckdb"];
+        Serve::parse_from(words.into_iter().chain(flags.split_whitespace())).args
     }
 
     #[test]
@@ -235,5 +202,11 @@ mod tests {
             .check()
             .unwrap_err();
         assert_eq!(error.to_string().matches("; ").count(), 2, "{error}");
+    }
+
+    #[test]
+    fn a_flag_that_is_said_twice_counts_the_second_time() {
+        let args = serve("--http-listen 127.0.0.1:1 --http-listen 127.0.0.1:2");
+        assert_eq!(args.http_listen.port(), 2);
     }
 }

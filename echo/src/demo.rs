@@ -1,7 +1,7 @@
 //! The main job end to end: recorded jobs go through real agents and a real Echo, and the answers are shown.
 
 mod agents;
-mod recording;
+pub mod recording;
 mod report;
 
 use std::io::Write;
@@ -53,7 +53,9 @@ pub enum DemoError {
 pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), DemoError> {
     let agent = agent_program(args.agent.as_deref())?;
     let recordings = recording::find(&args.recordings)?;
-    let folder = tempfile::Builder::new().prefix("fleet-echo-demo-").tempdir()?;
+    let folder = tempfile::Builder::new()
+        .prefix("fleet-echo-demo-")
+        .tempdir()?;
     let app = App::start(&serve_args(args, folder.path())).await?;
     writeln!(
         out,
@@ -62,7 +64,11 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
         app.http_address(),
         folder.path().display(),
     )?;
-    let n_hosts: u32 = recordings.iter().map(|recording| recording.n_ranks).max().unwrap_or(0);
+    let n_hosts: u32 = recordings
+        .iter()
+        .map(|recording| recording.n_ranks)
+        .max()
+        .unwrap_or(0);
     writeln!(
         out,
         "Replaying {} recorded jobs on {n_hosts} hosts each, clocks up to {} wrong, {}x as fast as recorded.\n",
@@ -72,46 +78,43 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
     )?;
     for (recording, number) in recordings.iter().zip(1..) {
         let title = format!("{} ({number} of {})", recording.name, recordings.len());
-        let job = Job { args, agent: &agent, app: &app, recording };
-        let (agents, course) = job.play(title).await?;
+        let (agents, course) = play(args, (&agent, recording), &app, title).await?;
         let answers = Answers::ask(app.http_address(), &recording.name).await?;
         report::print(out, recording, &answers, (&agents, &course))?;
     }
     report::print_questions(out, app.http_address(), &recordings)?;
     if args.keep {
-        writeln!(out, "\nEcho stays up. End it with Ctrl-C; the database goes with it.")?;
+        writeln!(
+            out,
+            "\nEcho stays up. End it with Ctrl-C; the database goes with it."
+        )?;
         out.flush()?;
         return Ok(app.run_until_signal().await?);
     }
     Ok(app.stop().await?)
 }
 
-struct Job<'a> {
-    args: &'a DemoArgs,
-    agent: &'a Path,
-    app: &'a App,
-    recording: &'a Recording,
-}
-
-impl Job<'_> {
-    /// Runs the agents of one job to their end, and Echo until it has judged all they sent.
-    async fn play(&self, title: String) -> Result<(Vec<AgentSummary>, PolicyCourse), DemoError> {
-        let progress = spinner(title);
-        let (ended, until) = watch::channel(false);
-        let cluster: ClusterId =
-            self.recording.name.parse().map_err(|error| AppError::Name(error))?;
-        let follow = follow(self.app.policies(), cluster, until);
-        let replay = async {
-            let endpoint = format!("http://{}", self.app.otlp_address());
-            let agents = replay(self.agent, self.recording, &endpoint, self.args).await;
-            self.app.caught_up().await;
-            ended.send_replace(true);
-            agents
-        };
-        let (agents, course) = tokio::join!(replay, follow);
-        progress.finish_and_clear();
-        Ok((agents?, course))
-    }
+/// Runs the agents of one job to their end, and Echo until it has judged all they sent.
+async fn play(
+    args: &DemoArgs,
+    (agent, recording): (&Path, &Recording),
+    app: &App,
+    title: String,
+) -> Result<(Vec<AgentSummary>, PolicyCourse), DemoError> {
+    let progress = spinner(title);
+    let (ended, until) = watch::channel(false);
+    let cluster: ClusterId = recording.name.parse().map_err(AppError::Name)?;
+    let follow = follow(app.policies(), cluster, until);
+    let replay = async {
+        let endpoint = format!("http://{}", app.otlp_address());
+        let agents = replay(agent, recording, &endpoint, args).await;
+        app.caught_up().await;
+        ended.send_replace(true);
+        agents
+    };
+    let (agents, course) = tokio::join!(replay, follow);
+    progress.finish_and_clear();
+    Ok((agents?, course))
 }
 
 /// Notes every policy of the cluster until the replay has ended.

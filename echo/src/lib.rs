@@ -36,3 +36,10 @@ pub mod serve;
 // Layer 6: flags and logs.
 pub mod config;
 pub mod telemetry;
+
+// Layer 7: what the program does. Only the tools from the shell do without a database.
+#[cfg(feature = "duckdb")]
+pub mod app;
+pub mod cli;
+#[cfg(feature = "duckdb")]
+pub mod demo;

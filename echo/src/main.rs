@@ -1,3 +1,170 @@
-//! Placeholder until the layers land.
+//! The program `fleet-echo`: parses, runs, and turns the outcome into an exit code.
 
-fn main() {}
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use fleet_echo::app::{App, AppError};
+use fleet_echo::cli::cost::CostArgs;
+use fleet_echo::cli::history::HistoryArgs;
+use fleet_echo::cli::outliers::OutliersArgs;
+use fleet_echo::cli::{self, CliError};
+use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
+use fleet_echo::demo::{self, DemoError};
+use fleet_echo::error::chain;
+use fleet_echo::store::StoreError;
+use fleet_echo::telemetry::{self, LogError};
+
+/// Finds the GPU that holds back a whole cluster, says why, and puts a price on it.
+#[derive(Debug, Parser)]
+#[command(name = "fleet-echo", version, propagate_version = true, after_help = AFTER_HELP, max_term_width = 100)]
+struct CommandLine {
+    #[command(flatten)]
+    log: LogArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Start here:
+  fleet-echo demo                                          a recorded job with a slow rank, end to end
+  fleet-echo serve --db fleet.duckdb --insecure-no-tls     collect from agents on this host
+  fleet-echo outliers --cluster NAME                       which rank is slow, and since when
+
+Exit codes: 0 done, 64 wrong flags or question, 65 database or input of another kind, 69 nobody answers
+or a port is taken, 70 defect, 74 cannot read or write, 75 another process holds the database.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Collect from agents, find stragglers, answer questions
+    Serve(ServeArgs),
+    /// Replay recorded H200 jobs through real agents and show what Echo concludes
+    Demo(DemoArgs),
+    /// Ask a running Echo which ranks hold the others back
+    Outliers(OutliersArgs),
+    /// Ask a running Echo what that costs
+    Cost(CostArgs),
+    /// Ask a running Echo for the events behind it
+    History(HistoryArgs),
+}
+
+/// Why the program ends without having done what was asked.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("cannot start the runtime")]
+    Runtime(#[source] io::Error),
+    #[error(transparent)]
+    App(#[from] AppError),
+    #[error(transparent)]
+    Demo(#[from] DemoError),
+    #[error(transparent)]
+    Cli(#[from] CliError),
+    #[error("cannot print")]
+    Print(#[source] io::Error),
+}
+
+// Exit codes, as in `sysexits.h`.
+const USAGE: u8 = 64;
+const DATA: u8 = 65;
+const UNAVAILABLE: u8 = 69;
+const DEFECT: u8 = 70;
+const INPUT_OUTPUT: u8 = 74;
+const HELD: u8 = 75;
+
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Log(_) | Self::Demo(DemoError::NoAgent(_)) => USAGE,
+            Self::Print(_) | Self::Demo(DemoError::Io(_)) => INPUT_OUTPUT,
+            Self::Cli(error) => error.exit_code(),
+            Self::App(error) | Self::Demo(DemoError::App(error)) => app_exit_code(error),
+            Self::Demo(DemoError::Recording(_)) => DATA,
+            Self::Runtime(_) | Self::Demo(DemoError::Agent { .. } | DemoError::Question(_)) => {
+                DEFECT
+            }
+        }
+    }
+}
+
+const fn app_exit_code(error: &AppError) -> u8 {
+    match error {
+        AppError::Config(_) | AppError::RatesFile { .. } => USAGE,
+        AppError::Rates(_) => DATA,
+        AppError::Bind { .. } => UNAVAILABLE,
+        AppError::Store(error) => match error {
+            StoreError::Locked { .. } => HELD,
+            StoreError::Newer { .. }
+            | StoreError::Changed { .. }
+            | StoreError::Unreadable { .. } => DATA,
+            _ => DEFECT,
+        },
+        _ => DEFECT,
+    }
+}
+
+fn main() -> ExitCode {
+    let line = match CommandLine::try_parse() {
+        Ok(line) => line,
+        Err(shown) => {
+            // Help and version are no errors and go to standard output.
+            let code = if shown.use_stderr() { USAGE } else { 0 };
+            let _broken_pipe = shown.print();
+            return ExitCode::from(code);
+        }
+    };
+    match run(line) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _broken_pipe = writeln!(io::stderr(), "fleet-echo: {}", chain(&failure));
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(line: CommandLine) -> Result<(), Failure> {
+    match line.log.format {
+        LogFormat::Text => telemetry::log_text(&line.log.filter)?,
+        LogFormat::Json => telemetry::log_json(&line.log.filter)?,
+    }
+    let mut out = io::stdout();
+    match line.command {
+        Command::Serve(args) => runtime()?.block_on(serve(&args, &mut out)),
+        Command::Demo(args) => Ok(runtime()?.block_on(demo::run(&args, &mut out))?),
+        Command::Outliers(args) => Ok(cli::outliers::run(&args, &mut out)?),
+        Command::Cost(args) => Ok(cli::cost::run(&args, &mut out)?),
+        Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::Runtime)
+}
+
+async fn serve(args: &ServeArgs, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    let app = App::start(args).await?;
+    let (otlp, http) = (app.otlp_address(), app.http_address());
+    let ready = format!(
+        "fleet-echo is ready: otlp={otlp} http={http} db={}",
+        args.db.display()
+    );
+    writeln!(out, "{ready}")
+        .and_then(|()| out.flush())
+        .map_err(Failure::Print)?;
+    Ok(app.run_until_signal().await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CommandLine;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+}

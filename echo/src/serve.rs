@@ -1,3 +1,4 @@
 //! The listeners: what is reachable from outside, and on which terms.
 
 pub mod grpc;
+pub mod http;

@@ -39,6 +39,18 @@ pub struct ToolContext {
     pub limits: Limits,
 }
 
+impl ToolContext {
+    /// The usual limits.
+    pub fn new(store: Arc<dyn EventStore>, rates: Rates, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            store,
+            rates: Arc::new(rates),
+            clock,
+            limits: Limits::default(),
+        }
+    }
+}
+
 /// What the operator can set about answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {

@@ -30,7 +30,11 @@ pub(super) fn agent_program(named: Option<&Path>) -> Result<PathBuf, DemoError> 
         Some(named) => named.to_owned(),
         None => std::env::current_exe()?.with_file_name("fleet-agent"),
     };
-    if program.is_file() { Ok(program) } else { Err(DemoError::NoAgent(program)) }
+    if program.is_file() {
+        Ok(program)
+    } else {
+        Err(DemoError::NoAgent(program))
+    }
 }
 
 /// Runs an agent per rank at the same time, and waits for all of them.

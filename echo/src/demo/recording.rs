@@ -62,7 +62,10 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Recording>, RecordingError> 
         }
     }
     if files.is_empty() {
-        let places: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+        let places: Vec<String> = paths
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
         return Err(RecordingError::None(places.join(", ")));
     }
     files.iter().map(|file| read_header(file)).collect()
@@ -95,5 +98,8 @@ fn read_header(path: &Path) -> Result<Recording, RecordingError> {
 }
 
 fn unreadable(path: &Path, source: std::io::Error) -> RecordingError {
-    RecordingError::Unreadable { path: path.to_owned(), source }
+    RecordingError::Unreadable {
+        path: path.to_owned(),
+        source,
+    }
 }

@@ -27,7 +27,10 @@ impl Answers {
         let asked = tokio::task::spawn_blocking(move || {
             let ask = |tool: &str| -> Result<Value, ureq::Error> {
                 let url = format!("http://{echo}/api/v1/tools/fleet.cluster.{tool}");
-                ureq::post(&url).send_json(&question)?.into_body().read_json()
+                ureq::post(&url)
+                    .send_json(&question)?
+                    .into_body()
+                    .read_json()
             };
             Ok::<_, ureq::Error>(Self {
                 outliers: ask("find_outlier_nodes")?,
@@ -51,7 +54,11 @@ impl PolicyCourse {
     /// Takes the next policy.
     pub(super) fn note(&mut self, policy: &ClusterPolicy) {
         if let Ok(set) = PolicySet::decode(policy.encoded.as_ref()) {
-            self.named.extend(set.cohorts.iter().flat_map(|cohort| cohort.outlier_ranks.iter()));
+            self.named.extend(
+                set.cohorts
+                    .iter()
+                    .flat_map(|cohort| cohort.outlier_ranks.iter()),
+            );
             self.last = Some(set);
         }
     }
@@ -70,11 +77,21 @@ pub(super) fn print(
     print_policy(out, course, agents)?;
     let points: u64 = agents.iter().map(|agent| agent.points_sent).sum();
     let batches: u64 = agents.iter().map(|agent| agent.batches_acked).sum();
-    writeln!(out, "  agents   {} sent {points} points in {batches} batches, all acknowledged\n", agents.len())
+    writeln!(
+        out,
+        "  agents   {} sent {points} points in {batches} batches, all acknowledged\n",
+        agents.len()
+    )
 }
 
 fn print_verdict(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
-    let list = |name: &str| answer.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let list = |name: &str| {
+        answer
+            .get(name)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
     let (outliers, conditions) = (list("outliers"), list("conditions"));
     if outliers.is_empty() && conditions.is_empty() {
         return writeln!(out, "  verdict  healthy: no rank holds the others back");
@@ -106,7 +123,10 @@ fn print_verdict(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
 
 fn print_course(out: &mut dyn Write, incident: &Value) -> io::Result<()> {
     let cleared = incident.get("cleared_iteration").and_then(Value::as_f64);
-    let end = cleared.map_or_else(|| "still open".to_owned(), |at| format!("cleared at {at:.0}"));
+    let end = cleared.map_or_else(
+        || "still open".to_owned(),
+        |at| format!("cleared at {at:.0}"),
+    );
     writeln!(
         out,
         "           since iteration {:.0}, raised at {:.0}, {end}",
@@ -120,9 +140,10 @@ fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
     let gpu_seconds = number(cost, "lost_gpu_hours") * 3_600.0;
     let currency = cost.get("currency").and_then(Value::as_str).unwrap_or("");
     let money = |name: &str, digits: usize| {
-        cost.get(name)
-            .and_then(Value::as_f64)
-            .map_or_else(|| "unknown".to_owned(), |amount| format!("{currency} {amount:.digits$}"))
+        cost.get(name).and_then(Value::as_f64).map_or_else(
+            || "unknown".to_owned(),
+            |amount| format!("{currency} {amount:.digits$}"),
+        )
     };
     writeln!(
         out,
@@ -132,16 +153,28 @@ fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
     )
 }
 
-fn print_policy(out: &mut dyn Write, course: &PolicyCourse, agents: &[AgentSummary]) -> io::Result<()> {
+fn print_policy(
+    out: &mut dyn Write,
+    course: &PolicyCourse,
+    agents: &[AgentSummary],
+) -> io::Result<()> {
     let Some(set) = &course.last else {
         return writeln!(out, "  policy   none was pushed");
     };
-    let reached = agents.iter().filter(|agent| agent.policy_version.is_some()).count();
-    let named = match course.named.is_empty() {
-        true => "named nobody".to_owned(),
-        false => format!("named rank {}", join(&course.named)),
+    let reached = agents
+        .iter()
+        .filter(|agent| agent.policy_version.is_some())
+        .count();
+    let named = if course.named.is_empty() {
+        "named nobody".to_owned()
+    } else {
+        format!("named rank {}", join(&course.named))
     };
-    writeln!(out, "  policy   {} versions pushed, {reached} agents read one; {named}", set.version)?;
+    writeln!(
+        out,
+        "  policy   {} versions pushed, {reached} agents read one; {named}",
+        set.version
+    )?;
     for cohort in &set.cohorts {
         writeln!(
             out,
@@ -165,13 +198,22 @@ pub(super) fn print_questions(
     echo: SocketAddr,
     recordings: &[Recording],
 ) -> io::Result<()> {
-    let Some(recording) = recordings.iter().find(|recording| recording.name != "healthy") else {
+    let Some(recording) = recordings
+        .iter()
+        .find(|recording| recording.name != "healthy")
+    else {
         return Ok(());
     };
     let cluster = &recording.name;
-    writeln!(out, "Ask the same by hand while Echo is up (fleet-echo demo --keep):")?;
+    writeln!(
+        out,
+        "Ask the same by hand while Echo is up (fleet-echo demo --keep):"
+    )?;
     for tool in ["outliers", "cost", "history"] {
-        writeln!(out, "  fleet-echo {tool} --server http://{echo} --cluster {cluster} --window all")?;
+        writeln!(
+            out,
+            "  fleet-echo {tool} --server http://{echo} --cluster {cluster} --window all"
+        )?;
     }
     writeln!(
         out,
@@ -180,7 +222,11 @@ pub(super) fn print_questions(
 }
 
 fn join(ranks: &BTreeSet<u32>) -> String {
-    ranks.iter().map(u32::to_string).collect::<Vec<String>>().join(", ")
+    ranks
+        .iter()
+        .map(u32::to_string)
+        .collect::<Vec<String>>()
+        .join(", ")
 }
 
 fn number(value: &Value, name: &str) -> f64 {

@@ -11,7 +11,7 @@ use crate::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
 use crate::rates::Rates;
 use crate::store::EventStore;
 use crate::store::memory::MemoryStore;
-use crate::tools::{Limits, ToolContext};
+use crate::tools::ToolContext;
 use crate::units::{Nanos, Window};
 
 /// The instant `seconds` after 2026-06-01, when the recording begins.
@@ -145,12 +145,8 @@ pub(crate) fn conclusions() -> Conclusions {
 pub(crate) fn over(store: Arc<dyn EventStore>) -> ToolContext {
     let rates = "rates: [{ gpu_model: H200, rate_class: on_demand, rate: 3.80, currency: USD }]\n\
                  aliases: { NVIDIA H200: H200 }";
-    ToolContext {
-        store,
-        rates: Arc::new(Rates::parse(rates).unwrap()),
-        clock: Arc::new(ManualClock::at(at(600))),
-        limits: Limits::default(),
-    }
+    let clock = Arc::new(ManualClock::at(at(600)));
+    ToolContext::new(store, Rates::parse(rates).unwrap(), clock)
 }
 
 /// The whole recording.

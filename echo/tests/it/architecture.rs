@@ -85,7 +85,18 @@ const ECHO: Architecture = Architecture {
                 "tools",
             ],
         ),
-        ("tonic", &["ingest::otlp", "serve", "app", "cli", "demo"]),
+        // The service speaks gRPC, and `respond` builds its statuses.
+        (
+            "tonic",
+            &[
+                "ingest::otlp",
+                "ingest::respond",
+                "serve",
+                "app",
+                "cli",
+                "demo",
+            ],
+        ),
         ("ureq", &["cli", "demo"]),
     ],
 };

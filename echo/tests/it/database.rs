@@ -28,7 +28,10 @@ fn a_second_process_on_the_same_duckdb_file_exits_75_and_names_the_holder() {
     let holder = Echo::serve(&db);
     let (code, said) = refusal(&db);
     assert_eq!(code, 75, "{said}");
-    assert!(said.contains("pid") && said.contains("fleet.duckdb"), "{said}");
+    assert!(
+        said.contains("pid") && said.contains("fleet.duckdb"),
+        "{said}"
+    );
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
     assert_eq!(holder.terminate(), 0);
 }
@@ -43,7 +46,11 @@ fn a_duckdb_file_with_a_newer_schema_exits_65_and_is_untouched() {
     let (code, said) = refusal(&db);
     assert_eq!(code, 65, "{said}");
     assert!(said.contains("version 9999"), "{said}");
-    assert_eq!(files(folder.path()), before, "a refused database was written to");
+    assert_eq!(
+        files(folder.path()),
+        before,
+        "a refused database was written to"
+    );
 }
 
 #[expect(clippy::disallowed_methods, reason = "plays the part of a later Echo")]
@@ -64,7 +71,10 @@ fn a_file_that_is_no_database_exits_65_and_is_untouched() {
     std::fs::write(&db, b"these are my holiday pictures").unwrap();
     let (code, said) = refusal(&db);
     assert_eq!(code, 65, "{said}");
-    assert_eq!(std::fs::read(&db).unwrap(), b"these are my holiday pictures");
+    assert_eq!(
+        std::fs::read(&db).unwrap(),
+        b"these are my holiday pictures"
+    );
 }
 
 #[test]

@@ -37,9 +37,17 @@ fn history(echo: &Echo) -> Vec<Value> {
 fn copies(events: &[Value]) -> BTreeMap<String, u32> {
     let mut copies = BTreeMap::new();
     for event in events {
-        let name = ["node_id", "metric_name", "comm_id", "op", "seq_first", "seq_last", "timestamp_ns"]
-            .map(|column| event[column].to_string())
-            .join("|");
+        let name = [
+            "node_id",
+            "metric_name",
+            "comm_id",
+            "op",
+            "seq_first",
+            "seq_last",
+            "timestamp_ns",
+        ]
+        .map(|column| event[column].to_string())
+        .join("|");
         *copies.entry(name).or_default() += 1;
     }
     copies
@@ -48,7 +56,8 @@ fn copies(events: &[Value]) -> BTreeMap<String, u32> {
 fn start_agents(echo: &Echo, speed: &str) -> Vec<Child> {
     (0..4)
         .map(|rank| {
-            let mut command = replay_command(&recording("host-sleep-rank2"), rank, &echo.otlp, CLUSTER);
+            let mut command =
+                replay_command(&recording("host-sleep-rank2"), rank, &echo.otlp, CLUSTER);
             command.args(["--speed", speed]).spawn().unwrap()
         })
         .collect()
@@ -65,7 +74,9 @@ fn every_acknowledged_point_survives_sigkill_once_and_none_is_missing_in_the_end
     let echo = Echo::serve(&db);
     let otlp = echo.otlp.clone();
     let agents = start_agents(&echo, "4");
-    wait_for("the first events to be stored", || history(&echo).len() > 100);
+    wait_for("the first events to be stored", || {
+        history(&echo).len() > 100
+    });
     let before = copies(&history(&echo));
     echo.kill();
 
@@ -82,12 +93,23 @@ fn every_acknowledged_point_survives_sigkill_once_and_none_is_missing_in_the_end
         sent += summary["points_sent"].as_u64().unwrap();
     }
     let stored = copies(&history(&echo));
-    assert!(stored.values().all(|copies| *copies == 1), "a point is stored twice");
-    assert_eq!(stored.len() as u64, sent, "acknowledged points against stored points");
+    assert!(
+        stored.values().all(|copies| *copies == 1),
+        "a point is stored twice"
+    );
+    assert_eq!(
+        stored.len() as u64,
+        sent,
+        "acknowledged points against stored points"
+    );
 
     echo.caught_up();
     let outliers = echo.ask("find_outlier_nodes", CLUSTER);
-    let ranks: Vec<&Value> =
-        outliers["outliers"].as_array().unwrap().iter().map(|outlier| &outlier["rank"]).collect();
+    let ranks: Vec<&Value> = outliers["outliers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|outlier| &outlier["rank"])
+        .collect();
     assert_eq!(ranks, [2], "{outliers:#}");
 }

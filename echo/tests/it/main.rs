@@ -6,4 +6,16 @@ use fleet_echo as _;
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod database;
+#[cfg(test)]
 mod duckdb_link;
+#[cfg(test)]
+mod durability;
+#[cfg(test)]
+mod readme;
+#[cfg(test)]
+mod recordings;
+#[cfg(test)]
+mod sdk;
+#[cfg(test)]
+mod testbed;

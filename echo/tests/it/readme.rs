@@ -13,7 +13,9 @@ fn readme() -> String {
 fn blocks(text: &str, language: &str) -> Vec<String> {
     let opening = format!("```{language}\n");
     let after_opening = text.split(&opening).skip(1);
-    after_opening.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+    after_opening
+        .map(|rest| rest.split("```").next().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -21,14 +23,31 @@ fn the_commands_of_the_readme_work_in_their_order() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(repository("testdata"), folder.path().join("testdata")).unwrap();
     let programs = Path::new(ECHO).parent().unwrap().display().to_string();
-    let script = format!("set -euo pipefail\nPATH={programs}:$PATH\n{}", blocks(&readme(), "sh").concat());
-    let output =
-        Command::new("bash").arg("-c").arg(&script).current_dir(folder.path()).output().unwrap();
+    let script = format!(
+        "set -euo pipefail\nPATH={programs}:$PATH\n{}",
+        blocks(&readme(), "sh").concat()
+    );
+    let output = Command::new("bash")
+        .arg("-c")
+        .arg(&script)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{printed}\n{said}", output.status);
-    assert!(printed.contains("rank 2"), "the slow rank is not named:\n{printed}");
-    assert!(printed.contains("\"outliers\""), "curl got no answer:\n{printed}");
+    assert!(
+        output.status.success(),
+        "{}\n{printed}\n{said}",
+        output.status
+    );
+    assert!(
+        printed.contains("rank 2"),
+        "the slow rank is not named:\n{printed}"
+    );
+    assert!(
+        printed.contains("\"outliers\""),
+        "curl got no answer:\n{printed}"
+    );
 }
 
 #[test]
@@ -41,14 +60,20 @@ fn the_make_targets_of_the_readme_exist() {
         .collect();
     assert_eq!(targets, ["demo", "test"]);
     for target in targets {
-        assert!(makefile.contains(&format!("\n{target}:")), "no make {target}");
+        assert!(
+            makefile.contains(&format!("\n{target}:")),
+            "no make {target}"
+        );
     }
 }
 
 #[test]
 fn files_that_the_readme_names_exist() {
     let text = readme();
-    let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let links = text
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next());
     for link in links.filter(|link| !link.starts_with("http")) {
         assert!(repository(link).exists(), "{link} does not exist");
     }

@@ -2,6 +2,8 @@
 //!
 //! The truth rows, which nothing but this file reads, say what the training loop itself measured.
 
+#![expect(clippy::cast_precision_loss, reason = "counts of iterations and ranks")]
+
 use serde_json::Value;
 
 use crate::testbed::{Echo, lines, recording, replay_all};
@@ -30,25 +32,44 @@ fn truth(name: &str) -> Truth {
     let n_ranks = rows.len() as f64;
     let faulty = |row: &Value| row[5].as_f64().unwrap() > 0.0;
     let steps = |rank: &Value| rank["rows"].as_array().unwrap().clone();
-    let fault_rows = rows.iter().map(steps).find(|steps| steps.iter().any(faulty));
+    let fault_rows = rows
+        .iter()
+        .map(steps)
+        .find(|steps| steps.iter().any(faulty));
     let fault = fault_rows.map(|steps| {
         let at = |step: Option<&Value>| step.unwrap()[0].as_f64().unwrap();
-        (at(steps.iter().find(|s| faulty(s))), at(steps.iter().rfind(|s| faulty(s))))
+        (
+            at(steps.iter().find(|s| faulty(s))),
+            at(steps.iter().rfind(|s| faulty(s))),
+        )
     });
-    let starts: Vec<f64> = steps(&rows[0]).iter().map(|step| step[1].as_f64().unwrap() / 1e6).collect();
+    let starts: Vec<f64> = steps(&rows[0])
+        .iter()
+        .map(|step| step[1].as_f64().unwrap() / 1e6)
+        .collect();
     let durations: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let Some((first, last)) = fault else {
-        return Truth { fault, lost_gpu_ms: 0.0 };
+        return Truth {
+            fault,
+            lost_gpu_ms: 0.0,
+        };
     };
     let inside = |step: usize| (first..=last).contains(&(step as f64));
     let mean = |pick: &dyn Fn(usize) -> bool| {
-        let picked: Vec<f64> =
-            durations.iter().enumerate().filter(|(step, _)| pick(*step)).map(|(_, ms)| *ms).collect();
+        let picked: Vec<f64> = durations
+            .iter()
+            .enumerate()
+            .filter(|(step, _)| pick(*step))
+            .map(|(_, ms)| *ms)
+            .collect();
         picked.iter().sum::<f64>() / picked.len() as f64
     };
     let healthy = mean(&|step| step >= WARM_UP && (step as f64) < first);
     let during = mean(&inside);
-    Truth { fault, lost_gpu_ms: (during - healthy) * n_ranks * (last - first + 1.0) }
+    Truth {
+        fault,
+        lost_gpu_ms: (during - healthy) * n_ranks * (last - first + 1.0),
+    }
 }
 
 /// Replays the recording into an Echo of its own and returns what it answers: outliers and cost.
@@ -68,10 +89,23 @@ fn answers(name: &str, speed: &str) -> (Value, Value) {
 
 fn assert_prompt(incident: &Value, truth: &Truth) {
     let (first, last) = truth.fault.unwrap();
-    let at = |name: &str| incident[name].as_f64().unwrap_or_else(|| panic!("no {name}: {incident}"));
-    assert!(at("raised_iteration") >= first, "raised before the fault: {incident}");
-    assert!(at("raised_iteration") <= first + PROMPT, "raised late: {incident}");
-    assert!(at("cleared_iteration") <= last + 1.0 + PROMPT, "cleared late: {incident}");
+    let at = |name: &str| {
+        incident[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("no {name}: {incident}"))
+    };
+    assert!(
+        at("raised_iteration") >= first,
+        "raised before the fault: {incident}"
+    );
+    assert!(
+        at("raised_iteration") <= first + PROMPT,
+        "raised late: {incident}"
+    );
+    assert!(
+        at("cleared_iteration") <= last + 1.0 + PROMPT,
+        "cleared late: {incident}"
+    );
     assert_eq!(incident["state"], "cleared", "{incident}");
 }
 
@@ -93,11 +127,19 @@ fn names_only(name: &str, rank: u32, class: &str) {
     assert_eq!(named[0]["rank"], rank, "{outliers:#}");
     assert_eq!(named[0]["node_id"], format!("node-{rank}"), "{outliers:#}");
     assert_eq!(named[0]["class"], class);
-    assert_eq!(outliers["conditions"], Value::Array(Vec::new()), "{outliers:#}");
+    assert_eq!(
+        outliers["conditions"],
+        Value::Array(Vec::new()),
+        "{outliers:#}"
+    );
     let truth = truth(name);
     assert_prompt(&named[0], &truth);
     assert_cost(&cost, &truth);
-    assert_eq!(outliers, answers(name, "20").0, "another speed, another verdict");
+    assert_eq!(
+        outliers,
+        answers(name, "20").0,
+        "another speed, another verdict"
+    );
 }
 
 #[test]
@@ -123,22 +165,42 @@ fn a_rank_that_sleeps_in_a_job_that_rarely_synchronises_is_named() {
 #[test]
 fn in_a_healthy_job_nobody_is_named_at_any_time_and_nothing_is_lost() {
     let (outliers, cost) = answers("healthy", "max");
-    assert_eq!(outliers["outliers"], Value::Array(Vec::new()), "{outliers:#}");
-    assert_eq!(outliers["conditions"], Value::Array(Vec::new()), "{outliers:#}");
+    assert_eq!(
+        outliers["outliers"],
+        Value::Array(Vec::new()),
+        "{outliers:#}"
+    );
+    assert_eq!(
+        outliers["conditions"],
+        Value::Array(Vec::new()),
+        "{outliers:#}"
+    );
     assert_eq!(cost["lost_gpu_hours"], 0.0, "{cost:#}");
     assert_eq!(cost["window_total"], 0.0, "{cost:#}");
-    assert_eq!(outliers, answers("healthy", "20").0, "another speed, another verdict");
+    assert_eq!(
+        outliers,
+        answers("healthy", "20").0,
+        "another speed, another verdict"
+    );
 }
 
 #[test]
 fn a_slow_gpu_is_a_slowdown_of_everybody_and_names_nobody() {
     let (outliers, cost) = answers("gpu-extra-rank1", "max");
-    assert_eq!(outliers["outliers"], Value::Array(Vec::new()), "{outliers:#}");
+    assert_eq!(
+        outliers["outliers"],
+        Value::Array(Vec::new()),
+        "{outliers:#}"
+    );
     let conditions = outliers["conditions"].as_array().unwrap();
     assert_eq!(conditions.len(), 1, "{outliers:#}");
     assert_eq!(conditions[0]["kind"], "uniform_slowdown");
     let truth = truth("gpu-extra-rank1");
     assert_prompt(&conditions[0], &truth);
     assert_cost(&cost, &truth);
-    assert_eq!(outliers, answers("gpu-extra-rank1", "20").0, "another speed, another verdict");
+    assert_eq!(
+        outliers,
+        answers("gpu-extra-rank1", "20").0,
+        "another speed, another verdict"
+    );
 }

@@ -13,9 +13,16 @@ fn python() -> PathBuf {
     let python = folder.join("bin/python");
     let ready = folder.join("ready");
     if !ready.is_file() {
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
-        let packages = ["opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-grpc"];
-        run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(packages));
+        run(Command::new("python3")
+            .args(["-m", "venv", "--clear"])
+            .arg(&folder));
+        let packages = [
+            "opentelemetry-sdk",
+            "opentelemetry-exporter-otlp-proto-grpc",
+        ];
+        run(Command::new(&python)
+            .args(["-m", "pip", "install", "--quiet"])
+            .args(packages));
         std::fs::write(ready, "").unwrap();
     }
     python
@@ -33,13 +40,20 @@ fn gauges_of_a_plain_opentelemetry_sdk_come_back_from_the_history() {
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     run(Command::new(python())
         .arg(repository("testdata/otel_sdk_client.py"))
-        .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", echo.otlp)));
-    let question = json!({ "cluster": "sdk-cluster", "metric": "ingero.node.health_score", "window": "all" });
+        .env(
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            format!("http://{}", echo.otlp),
+        ));
+    let question =
+        json!({ "cluster": "sdk-cluster", "metric": "ingero.node.health_score", "window": "all" });
     let (status, answer) = echo.post("fleet.cluster.event_history", &question);
     assert_eq!(status, 200, "{answer}");
     let events = answer["events"].as_array().unwrap();
     let ranks: Vec<i64> = {
-        let mut ranks: Vec<i64> = events.iter().map(|event| event["rank"].as_i64().unwrap()).collect();
+        let mut ranks: Vec<i64> = events
+            .iter()
+            .map(|event| event["rank"].as_i64().unwrap())
+            .collect();
         ranks.sort_unstable();
         ranks
     };

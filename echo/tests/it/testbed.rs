@@ -13,7 +13,11 @@ pub(crate) const ECHO: &str = env!("CARGO_BIN_EXE_fleet-echo");
 /// The agent, which `make test` builds beside Echo.
 pub(crate) fn agent() -> PathBuf {
     let agent = Path::new(ECHO).with_file_name("fleet-agent");
-    assert!(agent.is_file(), "no agent at {}: run `cargo build --bins`", agent.display());
+    assert!(
+        agent.is_file(),
+        "no agent at {}: run `cargo build --bins`",
+        agent.display()
+    );
     agent
 }
 
@@ -47,12 +51,22 @@ impl Echo {
         let mut command = serve_command(db);
         let mut child = command.args(flags).stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+        BufReader::new(child.stdout.as_mut().unwrap())
+            .read_line(&mut ready)
+            .unwrap();
         let word = |name: &str| {
-            let value = ready.split_whitespace().find_map(|word| word.strip_prefix(name));
-            value.unwrap_or_else(|| panic!("no {name} in {ready:?}")).to_owned()
+            let value = ready
+                .split_whitespace()
+                .find_map(|word| word.strip_prefix(name));
+            value
+                .unwrap_or_else(|| panic!("no {name} in {ready:?}"))
+                .to_owned()
         };
-        Self { otlp: word("otlp="), http: word("http="), child }
+        Self {
+            otlp: word("otlp="),
+            http: word("http="),
+            child,
+        }
     }
 
     /// SIGKILL: no chance to say goodbye.
@@ -71,9 +85,17 @@ impl Echo {
     /// Asks a tool and returns status and body.
     pub(crate) fn post(&self, tool: &str, question: &Value) -> (u16, Value) {
         let url = format!("http://{}/api/v1/tools/{tool}", self.http);
-        let config = ureq::Agent::config_builder().http_status_as_error(false).build();
-        let mut response = ureq::Agent::new_with_config(config).post(&url).send_json(question).unwrap();
-        (response.status().as_u16(), response.body_mut().read_json().unwrap())
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .build();
+        let mut response = ureq::Agent::new_with_config(config)
+            .post(&url)
+            .send_json(question)
+            .unwrap();
+        (
+            response.status().as_u16(),
+            response.body_mut().read_json().unwrap(),
+        )
     }
 
     /// Asks a tool about everything it knows of a cluster.
@@ -88,7 +110,12 @@ impl Echo {
     pub(crate) fn caught_up(&self) {
         let health = || -> Value {
             let url = format!("http://{}/api/v1/health", self.http);
-            ureq::get(&url).call().unwrap().body_mut().read_json().unwrap()
+            ureq::get(&url)
+                .call()
+                .unwrap()
+                .body_mut()
+                .read_json()
+                .unwrap()
         };
         wait_for("Echo to judge what it stored", || {
             let health = health();
@@ -111,7 +138,12 @@ pub(crate) fn serve_command(db: &Path) -> Command {
     command
         .args(["serve", "--insecure-no-tls", "--db"])
         .arg(db)
-        .args(["--otlp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
+        .args([
+            "--otlp-listen",
+            "127.0.0.1:0",
+            "--http-listen",
+            "127.0.0.1:0",
+        ])
         .arg("--rates")
         .arg(repository("testdata/rates.yaml"))
         .args(["--log", "warn"])
@@ -125,7 +157,12 @@ pub(crate) fn replay_command(recording: &Path, rank: u32, otlp: &str, cluster: &
     command
         .arg("replay")
         .arg(recording)
-        .args(["--endpoint", &format!("http://{otlp}"), "--cluster", cluster])
+        .args([
+            "--endpoint",
+            &format!("http://{otlp}"),
+            "--cluster",
+            cluster,
+        ])
         .args(["--node-per-rank", "--only-rank", &rank.to_string()])
         .args(["--clock-skew", "10s", "--block-target", "200ms", "--json"])
         .args(["--start-at", "2026-11-01T12:00:00Z"])
@@ -136,6 +173,10 @@ pub(crate) fn replay_command(recording: &Path, rank: u32, otlp: &str, cluster: &
 }
 
 /// Replays all four ranks of a recording at the same time, and returns the agents' summaries.
+#[expect(
+    clippy::needless_collect,
+    reason = "all agents have to run before the first is waited for"
+)]
 pub(crate) fn replay_all(recording: &Path, echo: &Echo, cluster: &str, speed: &str) -> Vec<Value> {
     let agents: Vec<Child> = (0..4)
         .map(|rank| {
@@ -143,7 +184,10 @@ pub(crate) fn replay_all(recording: &Path, echo: &Echo, cluster: &str, speed: &s
             command.args(["--speed", speed]).spawn().unwrap()
         })
         .collect();
-    agents.into_iter().map(|agent| summary(&agent.wait_with_output().unwrap())).collect()
+    agents
+        .into_iter()
+        .map(|agent| summary(&agent.wait_with_output().unwrap()))
+        .collect()
 }
 
 /// The summary that an agent printed.
@@ -157,16 +201,24 @@ pub(crate) fn summary(output: &Output) -> Value {
 pub(crate) fn lines(recording: &Path) -> Vec<String> {
     let mut text = String::new();
     let file = std::fs::File::open(recording).unwrap();
-    flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
+    flate2::read::GzDecoder::new(file)
+        .read_to_string(&mut text)
+        .unwrap();
     text.lines().map(str::to_owned).collect()
 }
 
 /// Waits for a condition, for at most a minute.
-#[expect(clippy::disallowed_methods, reason = "the condition lies in another process")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the condition lies in another process"
+)]
 pub(crate) fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    let deadline = std::time::Instant::now() + Duration::from_mins(1);
     while !condition() {
-        assert!(std::time::Instant::now() < deadline, "waited a minute for {what}");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "waited a minute for {what}"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -171,6 +171,7 @@ mod tests { use crate::serve::Z; fn f() { std::thread::yield_now() } }
 "##,
     );
     assert_kept("echo/src/ids/tests.rs", "use crate::serve::Z;");
+    assert_kept("echo/src/ids/tests/peer.rs", "use crate::serve::Z;");
     let after = "#[cfg(test)]\nmod tests { mod a {} }\nuse crate::serve::Z;";
     assert_broken("echo/src/ids.rs", after, &["`serve`"]);
     let child = "#[cfg(test)]\nmod tests;\nuse crate::serve::Z;";

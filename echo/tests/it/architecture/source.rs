@@ -24,7 +24,7 @@ impl Source {
     pub(super) fn new(path: &str, content: &str) -> Self {
         let text = without_comments_and_literals(content);
         // Tests of a module may stand in a file of their own.
-        let code = if path.ends_with("/tests.rs") {
+        let code = if path.ends_with("/tests.rs") || path.contains("/tests/") {
             String::new()
         } else {
             without_test_modules(&text)

@@ -6,8 +6,8 @@ use opentelemetry_proto::tonic::metrics::v1::{
     Exemplar, HistogramDataPoint, Metric, NumberDataPoint, exemplar, number_data_point,
 };
 
-use super::super::reject::RejectReason;
-use super::super::{decode, decode_body};
+use crate::ingest::decode::reject::RejectReason;
+use crate::ingest::decode::{decode, decode_body};
 use crate::ingest::fixture::{
     END, RECEIVED, double, gauge, gauges, int, rank_2, request, text, wait, waits,
 };

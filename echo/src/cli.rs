@@ -1,0 +1,199 @@
+//! The tools from the shell: `fleet-echo outliers`, `cost` and `history` ask a running Echo over HTTP.
+//!
+//! With `--json` they print what the server answered, byte for byte; otherwise a text for people. Nothing is computed
+//! here, so the shell, Grafana and an agent see the same numbers.
+
+use std::io;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Map, Value};
+
+use crate::error::Code;
+
+pub mod cost;
+pub mod history;
+pub mod outliers;
+mod view;
+
+/// Where Echo listens unless told otherwise.
+pub const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
+
+/// Longest wait for an answer. The server gives up earlier.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Longest accepted answer, in bytes.
+const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Which Echo is asked, and how the answer is printed.
+#[derive(Debug, Clone, Args)]
+pub struct ServerArgs {
+    /// Address of a running Echo
+    #[arg(long, value_name = "URL", env = "FLEET_ECHO_SERVER", default_value = DEFAULT_SERVER)]
+    pub server: String,
+    /// Print the server's JSON as it is
+    #[arg(long, env = "FLEET_ECHO_JSON")]
+    pub json: bool,
+}
+
+/// Which events are meant.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ScopeArgs {
+    /// Cluster; all clusters when absent
+    #[arg(long, env = "FLEET_ECHO_CLUSTER")]
+    pub cluster: Option<String>,
+    /// Beginning: RFC 3339, Unix milliseconds or `now-15m`; one hour before the end when absent
+    #[arg(long, value_name = "TIME", env = "FLEET_ECHO_FROM")]
+    pub from: Option<String>,
+    /// End, in the same forms; now when absent
+    #[arg(long, value_name = "TIME", env = "FLEET_ECHO_TO")]
+    pub to: Option<String>,
+    /// Instead of --from and --to: `all`, or the last `15m`, `24h`, `7d`
+    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_WINDOW")]
+    pub window: Option<String>,
+}
+
+/// Why nothing was answered.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The address cannot be asked.
+    #[error("--server {server}: {reason}")]
+    Server {
+        /// The address.
+        server: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// Nobody answers there.
+    #[error(
+        "no Echo at {server} ({reason}): start one with `fleet-echo serve --db PATH`, or name another with --server"
+    )]
+    Unreachable {
+        /// The address.
+        server: String,
+        /// What happened.
+        reason: String,
+    },
+    /// Somebody answers who is no Echo.
+    #[error("{server} answers, but not as Echo does (status {status})")]
+    Stranger {
+        /// The address.
+        server: String,
+        /// Status of the response.
+        status: u16,
+    },
+    /// Echo answers with an error.
+    #[error("{message}")]
+    Answered {
+        /// The kind, as the error body names it.
+        code: String,
+        /// What Echo says.
+        message: String,
+    },
+    /// The answer cannot be written.
+    #[error("the answer cannot be written")]
+    Output(#[from] io::Error),
+}
+
+impl CliError {
+    /// Exit code, after `sysexits.h`: 64 the question is wrong, 69 nobody answers (now), 70 a defect, 74 the output is broken.
+    pub fn exit_code(&self) -> u8 {
+        const USAGE: u8 = 64;
+        const UNAVAILABLE: u8 = 69;
+        const DEFECT: u8 = 70;
+        const OUTPUT: u8 = 74;
+        match self {
+            Self::Server { .. } => USAGE,
+            Self::Unreachable { .. } | Self::Stranger { .. } => UNAVAILABLE,
+            Self::Output(_) => OUTPUT,
+            Self::Answered { code, .. } => {
+                match Code::ALL.into_iter().find(|known| known.name() == code) {
+                    Some(Code::Internal) | None => DEFECT,
+                    Some(Code::Busy | Code::Timeout | Code::TooMany) => UNAVAILABLE,
+                    Some(_) => USAGE,
+                }
+            }
+        }
+    }
+}
+
+/// The input of a tool in the making: what the caller did not say is left out.
+#[derive(Debug, Default)]
+struct Input(Map<String, Value>);
+
+impl Input {
+    fn of(scope: &ScopeArgs) -> Self {
+        Self::default()
+            .with("cluster", scope.cluster.clone())
+            .with("from", scope.from.clone())
+            .with("to", scope.to.clone())
+            .with("window", scope.window.clone())
+    }
+
+    fn with(mut self, name: &str, value: Option<impl Into<Value>>) -> Self {
+        if let Some(value) = value {
+            self.0.insert(name.to_owned(), value.into());
+        }
+        self
+    }
+}
+
+/// Asks a tool. The answer is the body as it came, with what it says.
+fn ask(server: &str, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliError> {
+    let server = server.trim_end_matches('/');
+    if !server.starts_with("http://") {
+        return Err(CliError::Server {
+            server: server.to_owned(),
+            reason: "is not of the form http://HOST:PORT",
+        });
+    }
+    let unreachable = |error: ureq::Error| CliError::Unreachable {
+        server: server.to_owned(),
+        reason: match error {
+            ureq::Error::Io(error) => error.to_string(),
+            error => error.to_string(),
+        },
+    };
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(PATIENCE))
+        // Echo is on this machine or at the end of a tunnel; a proxy for the web knows neither.
+        .proxy(None)
+        .build();
+    let mut response = ureq::Agent::new_with_config(config)
+        .post(format!("{server}/api/v1/tools/{tool}"))
+        .header("Content-Type", "application/json")
+        .send(Value::Object(input.0).to_string())
+        .map_err(unreachable)?;
+    let status = response.status().as_u16();
+    let reader = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
+    let body = reader.read_to_vec().map_err(unreachable)?;
+    let answer: Option<Value> = serde_json::from_slice(&body).ok();
+    match answer {
+        Some(answer) if (200..300).contains(&status) => Ok((body, answer)),
+        answer => Err(failed(server, status, answer)),
+    }
+}
+
+fn failed(server: &str, status: u16, answer: Option<Value>) -> CliError {
+    let part = |name: &str| {
+        Some(
+            answer
+                .as_ref()?
+                .get("error")?
+                .get(name)?
+                .as_str()?
+                .to_owned(),
+        )
+    };
+    match (part("code"), part("message")) {
+        (Some(code), Some(message)) => CliError::Answered { code, message },
+        _ => CliError::Stranger {
+            server: server.to_owned(),
+            status,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! `fleet-echo outliers`: which ranks are slow.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::cli::view::{decimals, heading, list, percent, quality, table, text};
+use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, ask};
+
+/// Which ranks hold back their jobs, how sure that is, and since when.
+#[derive(Debug, Clone, Args)]
+pub struct OutliersArgs {
+    /// Whom to ask.
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// What about.
+    #[command(flatten)]
+    pub scope: ScopeArgs,
+}
+
+/// Asks, and prints the answer.
+pub fn run(args: &OutliersArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let input = Input::of(&args.scope);
+    let (body, answer) = ask(
+        &args.server.server,
+        "fleet.cluster.find_outlier_nodes",
+        input,
+    )?;
+    if args.server.json {
+        out.write_all(&body)?;
+    } else {
+        print(&answer, out)?;
+    }
+    Ok(())
+}
+
+fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
+    let (outliers, conditions) = (list(answer, "outliers"), list(answer, "conditions"));
+    writeln!(out, "{}", heading(answer))?;
+    if outliers.is_empty() && conditions.is_empty() {
+        let is_known = answer.pointer("/data_quality/quorum_met") == Some(&Value::Bool(true));
+        writeln!(
+            out,
+            "{}",
+            if is_known {
+                "no outliers"
+            } else {
+                "not enough data to name outliers"
+            }
+        )?;
+    }
+    if !outliers.is_empty() {
+        writeln!(out)?;
+        let header = [
+            "STATE", "NODE", "RANK", "LAG ms", "DAMAGE", "SURE", "SINCE", "WHY",
+        ];
+        table(
+            out,
+            &header,
+            &outliers.iter().map(outlier).collect::<Vec<_>>(),
+        )?;
+    }
+    if !conditions.is_empty() {
+        writeln!(out)?;
+        let header = ["STATE", "CONDITION", "DAMAGE", "SURE", "SINCE", "WHY"];
+        table(
+            out,
+            &header,
+            &conditions.iter().map(condition).collect::<Vec<_>>(),
+        )?;
+    }
+    writeln!(out, "\n{}", quality(answer))
+}
+
+fn outlier(outlier: &Value) -> Vec<String> {
+    vec![
+        text(outlier, "state"),
+        text(outlier, "node_id"),
+        text(outlier, "rank"),
+        decimals(outlier, "lag_ms", 1),
+        percent(outlier, "effect_ratio"),
+        percent(outlier, "confidence"),
+        text(outlier, "first_seen"),
+        text(outlier, "reason"),
+    ]
+}
+
+fn condition(condition: &Value) -> Vec<String> {
+    vec![
+        text(condition, "state"),
+        text(condition, "kind"),
+        percent(condition, "effect_ratio"),
+        percent(condition, "confidence"),
+        text(condition, "first_seen"),
+        text(condition, "reason"),
+    ]
+}

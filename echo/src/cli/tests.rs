@@ -1,0 +1,176 @@
+use std::net::{Ipv4Addr, SocketAddr};
+
+use clap::{Parser, Subcommand};
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+
+use super::cost::CostArgs;
+use super::history::HistoryArgs;
+use super::outliers::OutliersArgs;
+use super::{CliError, Input, ask, cost, history, outliers};
+use crate::serve::http::{router, serve};
+use crate::tools::fixture;
+use crate::tools::registry::Registry;
+
+#[derive(Debug, Parser)]
+struct Program {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Debug, Subcommand)]
+enum Question {
+    Outliers(OutliersArgs),
+    Cost(CostArgs),
+    History(HistoryArgs),
+}
+
+/// A real server on a port of its own, for as long as the value lives.
+struct Server {
+    address: SocketAddr,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let (bound, address) = oneshot::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let judged = watch::channel(0).1;
+                let router = router(Registry::standard(), fixture::context().await, judged);
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+                bound.send(listener.local_addr().unwrap()).unwrap();
+                let shutdown = async { stopped.await.unwrap_or(()) };
+                serve(listener, router, shutdown).await.unwrap();
+            });
+        });
+        Self {
+            address: address.blocking_recv().unwrap(),
+            _stop: stop,
+        }
+    }
+
+    /// What a command line prints.
+    fn printed(&self, line: &str) -> Result<String, CliError> {
+        let server = format!("http://{}", self.address);
+        let words = ["fleet-echo"].into_iter().chain(line.split_whitespace());
+        let words = words.chain(["--server", &server]);
+        let mut out = Vec::new();
+        match Program::parse_from(words).question {
+            Question::Outliers(args) => outliers::run(&args, &mut out),
+            Question::Cost(args) => cost::run(&args, &mut out),
+            Question::History(args) => history::run(&args, &mut out),
+        }?;
+        Ok(String::from_utf8(out).unwrap())
+    }
+}
+
+#[test]
+fn answers_are_printed_for_people() {
+    let server = Server::start();
+    for line in [
+        "outliers --cluster prod --from now-10m",
+        "outliers --from now-50m --to now-40m",
+        "cost --from now-10m",
+        "cost --from now-50m --to now-40m",
+        "history --rank 2 --limit 2 --from now-10m",
+        "history --metric other",
+    ] {
+        insta::assert_snapshot!(line.replace(' ', "_"), server.printed(line).unwrap());
+    }
+}
+
+#[test]
+fn json_is_printed_byte_for_byte() {
+    let server = Server::start();
+    let url = format!("http://{}/", server.address);
+    for (line, tool) in [
+        ("outliers --json", "fleet.cluster.find_outlier_nodes"),
+        ("cost --json", "fleet.cluster.get_cost"),
+        ("history --json", "fleet.cluster.event_history"),
+    ] {
+        let (body, _) = ask(&url, tool, Input::default()).unwrap();
+        assert_eq!(server.printed(line).unwrap().as_bytes(), body, "{line}");
+    }
+}
+
+#[test]
+fn pages_follow_one_another() {
+    let server = Server::start();
+    let first = server
+        .printed("history --limit 484 --from now-11m --to now")
+        .unwrap();
+    assert!(!first.contains("--cursor"), "480 events fit");
+    let page = server.printed("history --limit 400").unwrap();
+    let cursor = page
+        .lines()
+        .last()
+        .unwrap()
+        .strip_prefix("more with --cursor ")
+        .unwrap();
+    let rest = server
+        .printed(&format!("history --cursor {cursor}"))
+        .unwrap();
+    assert_eq!(rest.lines().count(), 1 + 80, "a header and what is left");
+}
+
+#[test]
+fn a_wrong_question_exits_64_and_says_what_is_wrong() {
+    let server = Server::start();
+    for (line, message) in [
+        ("cost --cluster pord", "the clusters are prod"),
+        ("cost --from yesterday", "RFC 3339"),
+        ("history --limit 100000", "between 1 and 1000"),
+    ] {
+        let error = server.printed(line).unwrap_err();
+        assert_eq!(error.exit_code(), 64, "{line}");
+        assert!(error.to_string().contains(message), "{error}");
+    }
+    let error = ask("https://127.0.0.1:1", "x", Input::default()).unwrap_err();
+    assert_eq!(error.exit_code(), 64);
+}
+
+#[test]
+fn a_missing_server_exits_69_and_says_how_to_start_one() {
+    // The port was free a moment ago, and nobody else is told of it.
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let error = ask(&url, "fleet.cluster.get_cost", Input::default()).unwrap_err();
+    assert_eq!(error.exit_code(), 69);
+    let message = error.to_string();
+    assert!(
+        message.starts_with(&format!("no Echo at {url}")),
+        "{message}"
+    );
+    assert!(message.contains("fleet-echo serve"), "{message}");
+}
+
+#[test]
+fn every_kind_of_error_has_its_exit_code() {
+    let exit_code = |code: &str| {
+        let error = CliError::Answered {
+            code: code.to_owned(),
+            message: String::new(),
+        };
+        error.exit_code()
+    };
+    let codes: Vec<u8> = [
+        "invalid",
+        "not_found",
+        "too_large",
+        "busy",
+        "timeout",
+        "internal",
+        "new",
+    ]
+    .into_iter()
+    .map(exit_code)
+    .collect();
+    assert_eq!(codes, [64, 64, 64, 69, 69, 70, 70]);
+}

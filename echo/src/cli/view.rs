@@ -1,0 +1,97 @@
+//! Answers as people read them.
+//!
+//! An answer is read by name and loosely: a newer server may say more, and what is missing prints as a dash.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+/// Printed for what is not known.
+const UNKNOWN: &str = "-";
+
+/// A text field; a dash when it is absent. Control characters do not reach the terminal.
+pub(super) fn text(value: &Value, name: &str) -> String {
+    match value.get(name) {
+        Some(Value::String(text)) => text.chars().filter(|c| !c.is_control()).collect(),
+        Some(Value::Number(number)) => number.to_string(),
+        _ => UNKNOWN.to_owned(),
+    }
+}
+
+/// A number; nothing when it is absent.
+pub(super) fn number(value: &Value, name: &str) -> Option<f64> {
+    value.get(name)?.as_f64()
+}
+
+/// A number with so many decimals; a dash when it is absent.
+pub(super) fn decimals(value: &Value, name: &str, places: usize) -> String {
+    number(value, name).map_or_else(|| UNKNOWN.to_owned(), |number| format!("{number:.places$}"))
+}
+
+/// A share as a percentage; a dash when it is absent.
+pub(super) fn percent(value: &Value, name: &str) -> String {
+    number(value, name).map_or_else(
+        || UNKNOWN.to_owned(),
+        |share| format!("{:.1} %", share * 100.0),
+    )
+}
+
+/// The items of a list; none when it is absent.
+pub(super) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value
+        .get(name)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// The cluster and the window that an answer is about, as a heading.
+pub(super) fn heading(answer: &Value) -> String {
+    let cluster = answer.get("cluster").and_then(Value::as_str);
+    let window = answer.get("window").unwrap_or(&Value::Null);
+    format!(
+        "{}, {} to {}",
+        cluster.map_or("all clusters", |cluster| cluster),
+        text(window, "from"),
+        text(window, "to"),
+    )
+}
+
+/// What an answer rests on, in a sentence.
+pub(super) fn quality(answer: &Value) -> String {
+    let quality = answer.get("data_quality").unwrap_or(&Value::Null);
+    let (reporting, expected) = (
+        text(quality, "ranks_reporting"),
+        text(quality, "ranks_expected"),
+    );
+    let age = number(quality, "last_event_age_s").map_or_else(String::new, |age| {
+        format!(", the last event {age:.1} s before the end")
+    });
+    let note = quality
+        .get("note")
+        .and_then(Value::as_str)
+        .map_or_else(String::new, |note| format!("\nnote: {note}"));
+    format!("{reporting} of {expected} ranks report{age}{note}")
+}
+
+/// Rows under a header, columns aligned; the last column is as long as it is.
+pub(super) fn table(out: &mut dyn Write, header: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
+    let width_of = |column: usize| {
+        let cells = rows
+            .iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count());
+        let title = header.get(column).map_or(0, |title| title.chars().count());
+        cells.chain([title]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width_of).collect();
+    let titles = header.iter().map(|title| (*title).to_owned()).collect();
+    for row in std::iter::once(&titles).chain(rows) {
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
+        let line: Vec<String> = cells.collect();
+        writeln!(out, "{}", line.join("  ").trim_end())?;
+    }
+    Ok(())
+}

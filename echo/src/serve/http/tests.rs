@@ -1,0 +1,292 @@
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+use super::{MAX_BODY_BYTES, router};
+use crate::ids::{ClusterId, MetricName};
+use crate::model::conclusion::{Conclusions, Incident, LostTime};
+use crate::model::event::EventBatch;
+use crate::store::{Appended, Coverage, EventQuery, EventStore, Page, StoreError, Tail};
+use crate::tools::ToolContext;
+use crate::tools::fixture;
+use crate::tools::registry::Registry;
+use crate::units::{Nanos, Window};
+
+const JSON: &str = "application/json";
+
+fn service(context: ToolContext) -> Router {
+    router(Registry::standard(), context, watch::channel(480).1)
+}
+
+async fn sent(service: Router, request: Request<Body>) -> (u16, Value) {
+    let response = service.oneshot(request).await.unwrap();
+    assert_eq!(response.headers()["content-type"], JSON);
+    let status = response.status().as_u16();
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    assert_eq!(body.last(), Some(&b'\n'));
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
+async fn asked(method: &str, path: &str, content_type: &str, body: &str) -> (u16, Value) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content_type)
+        .header("host", "127.0.0.1:8081")
+        .body(Body::from(body.to_owned()));
+    sent(service(fixture::context().await), request.unwrap()).await
+}
+
+async fn got(path: &str) -> (u16, Value) {
+    asked("GET", path, JSON, "").await
+}
+
+fn code(body: &Value) -> &str {
+    body.pointer("/error/code")
+        .and_then(Value::as_str)
+        .unwrap_or("none")
+}
+
+#[tokio::test]
+async fn every_tool_answers_over_http_what_the_registry_answers() {
+    let (context, registry) = (fixture::context().await, Registry::standard());
+    for tool in registry.tools() {
+        for input in [
+            json!({}),
+            json!({ "window": "all", "cluster": "prod" }),
+            json!({ "from": "now-3m" }),
+        ] {
+            let answer = registry
+                .dispatch(&context, tool.name, input.clone())
+                .await
+                .unwrap();
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            for name in [tool.name.to_owned(), tool.alias()] {
+                let path = format!("/api/v1/tools/{name}");
+                assert_eq!(
+                    asked("POST", &path, JSON, &input.to_string()).await,
+                    (200, answer.clone())
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_mistake_has_its_status_and_says_what_to_do() {
+    let cost = "/api/v1/tools/fleet.cluster.get_cost";
+    let form = "application/x-www-form-urlencoded";
+    let long = format!("{{\"cluster\":\"{}\"}}", "x".repeat(MAX_BODY_BYTES));
+    let mut table = String::new();
+    for (method, path, content_type, body) in [
+        ("POST", cost, JSON, "{"),
+        ("POST", cost, JSON, "[]"),
+        ("POST", cost, JSON, r#"{"clustre":"prod"}"#),
+        ("POST", cost, JSON, r#"{"from":"2262-04-11T23:47:16Z"}"#),
+        ("POST", cost, JSON, r#"{"cluster":"pord"}"#),
+        ("POST", cost, form, "{}"),
+        ("POST", cost, JSON, long.as_str()),
+        ("POST", "/api/v1/tools/reboot", JSON, "{}"),
+        ("GET", cost, JSON, ""),
+        ("GET", "/", JSON, ""),
+        ("DELETE", "/api/v1/tools/list", JSON, ""),
+    ] {
+        let (status, body) = asked(method, path, content_type, body).await;
+        let message = body["error"]["message"].as_str().unwrap_or_default();
+        writeln!(table, "{status} {} {message}", code(&body)).unwrap();
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[tokio::test]
+async fn an_empty_body_is_the_empty_input() {
+    let path = "/api/v1/tools/fleet.cluster.get_cost";
+    let (status, answer) = asked("POST", path, "text/plain", " \n").await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        answer,
+        asked("POST", path, "application/json; charset=utf-8", "{}")
+            .await
+            .1
+    );
+}
+
+#[tokio::test]
+async fn the_list_and_the_versions_come_from_the_registry() {
+    let (_, list) = got("/api/v1/tools/list").await;
+    let (_, versions) = got("/api/versions").await;
+    let names: Vec<&Value> = list["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["name"])
+        .collect();
+    assert_eq!(json!(names), versions["tools"]);
+    assert_eq!(names.len(), Registry::standard().tools().len());
+    assert_eq!(versions["api"], json!(["v1"]));
+}
+
+#[tokio::test]
+async fn probes_are_answered() {
+    for path in ["/healthz", "/readyz", "/api/v1/health"] {
+        let (status, body) = got(path).await;
+        assert_eq!((status, &body["status"]), (200, &json!("ok")), "{path}");
+    }
+    let health = got("/api/v1/health").await.1;
+    assert_eq!(
+        (&health["events_committed"], &health["events_judged"]),
+        (&json!(484), &json!(480))
+    );
+}
+
+#[tokio::test]
+async fn a_foreign_name_is_refused() {
+    for (host, expected) in [
+        ("localhost:8081", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8081", 200),
+        ("echo.attacker.example", 403),
+        ("localhost.attacker.example:8081", 403),
+        ("127.0.0.1.attacker.example", 403),
+    ] {
+        let request = Request::builder()
+            .uri("/healthz")
+            .header("host", host)
+            .body(Body::empty());
+        let (status, _) = sent(service(fixture::context().await), request.unwrap()).await;
+        assert_eq!(status, expected, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn a_broken_store_is_no_news_to_the_caller_but_a_closed_one_is() {
+    for (store, expected) in [
+        (
+            Broken::Defect,
+            (500, "internal", "Echo could not answer; its log says why"),
+        ),
+        (Broken::Closed, (503, "busy", "the store is closed")),
+        (
+            Broken::Silent,
+            (
+                504,
+                "timeout",
+                "no answer within 0 s; ask for a shorter window",
+            ),
+        ),
+    ] {
+        let mut context = fixture::over(Arc::new(store));
+        if matches!(store, Broken::Silent) {
+            context.limits.deadline = Duration::ZERO;
+        }
+        let request = |method: &str, path: &str| {
+            Request::builder()
+                .method(method)
+                .uri(path)
+                .body(Body::empty())
+                .unwrap()
+        };
+        let call = request("POST", "/api/v1/tools/fleet.cluster.event_history");
+        let (status, body) = sent(service(context.clone()), call).await;
+        let message = body["error"]["message"].as_str().unwrap();
+        assert_eq!((status, code(&body), message), expected);
+        assert_eq!(
+            sent(service(context.clone()), request("GET", "/readyz"))
+                .await
+                .0,
+            503
+        );
+        assert_eq!(
+            sent(service(context), request("GET", "/healthz")).await.0,
+            200
+        );
+    }
+}
+
+/// A store that answers nothing.
+#[derive(Debug, Clone, Copy)]
+enum Broken {
+    Defect,
+    Closed,
+    Silent,
+}
+
+impl Broken {
+    async fn fail<T>(self) -> Result<T, StoreError> {
+        match self {
+            Self::Closed => Err(StoreError::Closed),
+            Self::Silent => std::future::pending().await,
+            Self::Defect => Err(StoreError::Engine {
+                doing: "reading a page of /secret/place",
+                reason: "a bad sector".to_owned(),
+            }),
+        }
+    }
+}
+
+#[async_trait]
+impl EventStore for Broken {
+    async fn append(&self, _batch: EventBatch) -> Result<Appended, StoreError> {
+        self.fail().await
+    }
+
+    async fn events(&self, _query: EventQuery) -> Result<Page, StoreError> {
+        self.fail().await
+    }
+
+    async fn tail(
+        &self,
+        _after: u64,
+        _metrics: &[MetricName],
+        _limit: usize,
+    ) -> Result<Tail, StoreError> {
+        self.fail().await
+    }
+
+    async fn conclude(&self, _conclusions: Conclusions) -> Result<(), StoreError> {
+        self.fail().await
+    }
+
+    async fn incidents(
+        &self,
+        _cluster: Option<&ClusterId>,
+        _window: Window,
+    ) -> Result<Vec<Incident>, StoreError> {
+        self.fail().await
+    }
+
+    async fn lost_time(
+        &self,
+        _cluster: Option<&ClusterId>,
+        _window: Window,
+    ) -> Result<Vec<LostTime>, StoreError> {
+        self.fail().await
+    }
+
+    async fn coverage(
+        &self,
+        _cluster: Option<&ClusterId>,
+        _window: Window,
+    ) -> Result<Vec<Coverage>, StoreError> {
+        self.fail().await
+    }
+
+    async fn extent(
+        &self,
+        _cluster: Option<&ClusterId>,
+    ) -> Result<Option<(Nanos, Nanos)>, StoreError> {
+        self.fail().await
+    }
+
+    fn committed(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
+}
