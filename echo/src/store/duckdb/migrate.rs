@@ -56,15 +56,16 @@ pub(super) fn version(
     known: &[Migration],
 ) -> Result<i64, StoreError> {
     let failed = |error: duckdb::Error| unreadable(path, error.to_string());
-    let (tables, ledgers) = connection
+    let (tables, ledgers): (i64, i64) = connection
         .query_row(schema::TABLES, [], |row| Ok((row.get(0)?, row.get(1)?)))
         .map_err(failed)?;
-    let applied = match (tables, ledgers) {
-        (0, _) => return Ok(0),
-        (_, 0) => Vec::new(),
-        (1_i64.., 1_i64..) | (..=-1, _) | (_, ..=-1) => {
-            schema::applied(connection).map_err(failed)?
-        }
+    if tables == 0 {
+        return Ok(0);
+    }
+    let applied = if ledgers == 0 {
+        Vec::new()
+    } else {
+        schema::applied(connection).map_err(failed)?
     };
     let Some((found, _)) = applied.last() else {
         let reason =
