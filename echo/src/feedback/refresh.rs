@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use crate::analysis::detector::Detector;
 use crate::analysis::settings::Settings;
-use crate::error::chain;
+use crate::error::{Code, Coded, chain};
 use crate::feedback::policy::Policies;
 use crate::feedback::table::PolicyTable;
 use crate::ids::{IdError, MetricName};
@@ -37,6 +37,8 @@ pub struct Refresh {
     taken: u64,
     /// Concluded and not yet stored.
     pending: Conclusions,
+    /// Whether what was stored before the start has still to be judged again.
+    is_rebuilding: bool,
 }
 
 impl Refresh {
@@ -68,6 +70,7 @@ impl Refresh {
             open: Vec::new(),
             taken: 0,
             pending: Conclusions::default(),
+            is_rebuilding: true,
         })
     }
 
@@ -75,16 +78,17 @@ impl Refresh {
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut committed = self.store.committed();
         loop {
-            if let Err(error) = self.catch_up().await {
-                warn!(
-                    error = chain(&error),
-                    "the detector cannot follow the store; trying again"
-                );
-                tokio::time::sleep(RETRY_AFTER).await;
-            }
-            let stopped = *stop.borrow();
-            if stopped {
+            // Asked before catching up: what was committed before the stop is judged.
+            let stopping = *stop.borrow_and_update();
+            let caught_up = self.catch_up().await;
+            if stopping {
                 return;
+            }
+            if let Err(error) = caught_up {
+                let error = chain(&error);
+                warn!(error, "the detector cannot follow the store; trying again");
+                tokio::time::sleep(RETRY_AFTER).await;
+                continue;
             }
             tokio::select! {
                 changed = committed.changed() => if changed.is_err() { return },
@@ -112,10 +116,13 @@ impl Refresh {
                     *table = Arc::new(table.as_ref().clone().with(record.cluster, policy));
                 });
             }
-            // What the detector concluded is kept until it is stored: it will not conclude it again.
-            if !self.pending.is_empty() {
-                self.store.conclude(self.pending.clone()).await?;
-                self.pending = Conclusions::default();
+            // While history is judged again, its intermediate states must not replace what is stored.
+            if nothing_new && self.is_rebuilding {
+                self.pending.keep_latest();
+                self.is_rebuilding = false;
+            }
+            if !self.is_rebuilding {
+                self.store_pending().await?;
             }
             self.progress.send_replace(self.taken);
             if nothing_new {
@@ -124,36 +131,61 @@ impl Refresh {
         }
     }
 
+    /// Stores what is pending. It is kept until it is stored, because the detector will not conclude it again.
+    async fn store_pending(&mut self) -> Result<(), StoreError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        match self.store.conclude(self.pending.clone()).await {
+            // It will never be accepted; to go on without it is better than to stop judging.
+            Err(error) if error.code() == Code::Invalid => {
+                tracing::error!(
+                    error = chain(&error),
+                    "a conclusion was refused by the store"
+                );
+            }
+            stored => stored?,
+        }
+        self.pending = Conclusions::default();
+        Ok(())
+    }
+
     /// One log line when an incident is raised and one when it is cleared.
     fn announce(&mut self, conclusions: &Conclusions) {
         for incident in &conclusions.incidents {
             let known = self.open.iter().position(|open| open.id == incident.id);
             match (incident.state, known) {
                 (IncidentState::Open, None) => {
-                    announce_one(incident, "raised");
+                    self.announce_one(incident, "raised");
                     self.open.push(incident.clone());
                 }
                 (IncidentState::Cleared, Some(index)) => {
-                    announce_one(incident, "cleared");
+                    self.announce_one(incident, "cleared");
                     self.open.swap_remove(index);
                 }
                 (IncidentState::Open, Some(_)) | (IncidentState::Cleared, None) => {}
             }
         }
     }
+
+    fn announce_one(&self, incident: &Incident, what: &str) {
+        if self.is_rebuilding {
+            return;
+        }
+        let rank = match &incident.finding {
+            Finding::Culprit(culprit) => Some(culprit.rank.value()),
+            Finding::UniformSlowdown | Finding::Inconclusive(_) => None,
+        };
+        info!(
+            cluster.id = %incident.cluster,
+            incident.id = %incident.id,
+            rank,
+            effect_ratio = incident.effect_ratio,
+            "incident {what}: {}",
+            incident.reason,
+        );
+    }
 }
 
-fn announce_one(incident: &Incident, what: &str) {
-    let rank = match &incident.finding {
-        Finding::Culprit(culprit) => Some(culprit.rank.value()),
-        Finding::UniformSlowdown | Finding::Inconclusive(_) => None,
-    };
-    info!(
-        cluster.id = %incident.cluster,
-        incident.id = %incident.id,
-        rank,
-        effect_ratio = incident.effect_ratio,
-        "incident {what}: {}",
-        incident.reason,
-    );
-}
+#[cfg(test)]
+mod tests;

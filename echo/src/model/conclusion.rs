@@ -1,6 +1,7 @@
 //! What Echo itself concluded from the events: incidents, the GPU time they cost, and the policies sent.
 //! All of it is stored, so that history can be audited.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::{ClusterId, IncidentId, JobId, NodeId, Rank};
@@ -219,6 +220,20 @@ impl Conclusions {
         self.incidents.append(&mut later.incidents);
         self.lost.append(&mut later.lost);
         self.policies.append(&mut later.policies);
+    }
+
+    /// Forgets every state of an incident but its last, and every policy of a cluster but its last.
+    pub fn keep_latest(&mut self) {
+        let states = self
+            .incidents
+            .drain(..)
+            .map(|incident| (incident.id, incident));
+        self.incidents = states.collect::<BTreeMap<_, _>>().into_values().collect();
+        let policies = self
+            .policies
+            .drain(..)
+            .map(|policy| (policy.cluster.clone(), policy));
+        self.policies = policies.collect::<BTreeMap<_, _>>().into_values().collect();
     }
 
     /// Whether there is nothing to store.

@@ -1,0 +1,85 @@
+use std::sync::Arc;
+
+use fleet_proto::policy::PolicySet;
+use prost::Message;
+use tokio::sync::watch;
+
+use crate::analysis::settings::Settings;
+use crate::analysis::simulated::{Job, Measured};
+use crate::feedback::refresh::Refresh;
+use crate::feedback::table::PolicyTable;
+use crate::ids::ClusterId;
+use crate::model::conclusion::Incident;
+use crate::model::event::{BatchKey, EventBatch};
+use crate::store::EventStore;
+use crate::store::memory::MemoryStore;
+use crate::units::{Nanos, Window};
+
+/// A store with what the agents of a job with a sleeping rank 2 reported.
+async fn store_with(n_blocks: u64) -> Arc<dyn EventStore> {
+    let sleeping = |block, rank| Measured {
+        gap_ms: if (10..20).contains(&block) && rank == 2 {
+            12.0
+        } else {
+            4.0
+        },
+        period_ms: if (10..20).contains(&block) {
+            58.0
+        } else {
+            50.0
+        },
+        ..Measured::HEALTHY
+    };
+    let events = Job::of(4).events(n_blocks, sleeping);
+    let store: Arc<dyn EventStore> = Arc::new(MemoryStore::new());
+    let batch = EventBatch {
+        key: BatchKey::Content(1),
+        received: Nanos::EARLIEST,
+        events: events.into_iter().map(|stored| stored.event).collect(),
+    };
+    store.append(batch).await.unwrap();
+    store
+}
+
+/// Judges all that is stored and returns the policy table.
+async fn refresh(store: &Arc<dyn EventStore>) -> Arc<PolicyTable> {
+    let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
+    let (progress, _judged) = watch::channel(0);
+    let (_stop, stopped) = watch::channel(true);
+    let refresh = Refresh::new(Arc::clone(store), Settings::default(), table, progress).unwrap();
+    refresh.run(stopped).await;
+    let table = policies.borrow();
+    Arc::clone(&table)
+}
+
+async fn incidents(store: &Arc<dyn EventStore>) -> Vec<Incident> {
+    let ever = Window::new(Nanos::EARLIEST, Nanos::LATEST).unwrap();
+    store.incidents(None, ever).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_was_committed_before_the_stop_is_judged() {
+    let store = store_with(40).await;
+    refresh(&store).await;
+    assert_eq!(incidents(&store).await.len(), 1);
+}
+
+#[tokio::test]
+async fn while_a_rank_holds_the_others_back_the_policy_names_it() {
+    let store = store_with(18).await;
+    let table = refresh(&store).await;
+    let cluster: ClusterId = "test".parse().unwrap();
+    let set = PolicySet::decode(table.of(&cluster).unwrap().encoded.clone()).unwrap();
+    assert_eq!(set.cohorts[0].outlier_ranks, [2]);
+    assert!(set.cohorts[0].quorum_met);
+}
+
+#[tokio::test]
+async fn judging_history_again_after_a_restart_changes_nothing() {
+    let store = store_with(40).await;
+    refresh(&store).await;
+    let before = incidents(&store).await;
+    let policies = refresh(&store).await;
+    assert_eq!(incidents(&store).await, before);
+    assert_eq!(refresh(&store).await, policies);
+}
