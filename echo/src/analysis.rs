@@ -16,4 +16,4 @@ pub mod verdict;
 pub mod window;
 
 #[cfg(test)]
-mod simulated;
+pub(crate) mod simulated;
