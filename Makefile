@@ -46,7 +46,7 @@ docs: ## the documentation of the code; warnings are errors
 
 bench: ## the benchmarks
 	@$(with_duckdb) \
-	cargo bench --workspace
+	cargo bench --package fleet-echo --benches
 
 duckdb: ## only the library that Echo links
 	@echo/build-duckdb

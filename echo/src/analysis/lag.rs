@@ -152,6 +152,7 @@ fn gap_lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     let (gap_center, wait_center) = (centers(&gap_means)?, centers(&wait_means));
     let per_iteration = gaps.typical_count() / iterations;
     let rate = per_iteration * spread(gaps.0.len());
+    let series = gap_series(blocks);
     let ranks = gaps.0.iter().filter_map(|(rank, total)| {
         let (signal, mean, steady) = match (gap_means.get(rank), wait_means.get(rank), wait_center)
         {
@@ -167,7 +168,11 @@ fn gap_lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             signal,
             mean_ms: mean * rate,
             steady_ms: steady * rate,
-            error_ms: standard_error(&gap_series(blocks, *rank)).unwrap_or(0.0) * rate,
+            error_ms: series
+                .get(rank)
+                .and_then(|lags| standard_error(lags))
+                .unwrap_or(0.0)
+                * rate,
         })
     });
     Some(Lags {
@@ -177,19 +182,21 @@ fn gap_lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     })
 }
 
-/// A rank's gap lag block by block.
-fn gap_series(blocks: &[&CohortBlock], rank: Rank) -> Vec<f64> {
-    let gap = |member: &Member| member.gap.and_then(|summary| summary.mean());
-    let lag = |block: &&CohortBlock| {
-        let own = block
-            .members
-            .iter()
-            .find(|member| member.rank == rank)
-            .and_then(gap)?;
-        let all: Vec<f64> = block.members.iter().filter_map(gap).collect();
-        Some(own - median(&all)?)
-    };
-    blocks.iter().filter_map(lag).collect()
+/// Gap lags of every rank, block by block.
+fn gap_series(blocks: &[&CohortBlock]) -> BTreeMap<Rank, Vec<f64>> {
+    let mut series: BTreeMap<Rank, Vec<f64>> = BTreeMap::new();
+    for block in blocks {
+        let gap = |member: &Member| Some((member.rank, member.gap?.mean()?));
+        let gaps: Vec<(Rank, f64)> = block.members.iter().filter_map(gap).collect();
+        let center = median(&gaps.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>());
+        for (rank, ms) in gaps {
+            series
+                .entry(rank)
+                .or_default()
+                .push(ms - center.unwrap_or(ms));
+        }
+    }
+    series
 }
 
 fn arrival_lags(blocks: &[&CohortBlock]) -> Option<Lags> {
