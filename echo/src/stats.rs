@@ -8,14 +8,18 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 /// Median of the values (mean of the middle two for an even count); nothing for no values.
 pub fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let upper = *sorted.get(sorted.len() / 2)?;
-    if sorted.len() % 2 == 1 {
-        return Some(upper);
+    if values.is_empty() {
+        return None;
     }
-    let lower = *sorted.get(sorted.len() / 2 - 1)?;
-    Some(f64::midpoint(lower, upper))
+    let mut partial = values.to_vec();
+    let middle = partial.len() / 2;
+    let is_odd = partial.len() % 2 == 1;
+    let (below, upper, _) = partial.select_nth_unstable_by(middle, f64::total_cmp);
+    let lower = below.iter().copied().max_by(f64::total_cmp);
+    match lower {
+        Some(lower) if !is_odd => Some(f64::midpoint(lower, *upper)),
+        _ => Some(*upper),
+    }
 }
 
 /// Median of values that count with different weights: the smallest value at which half of the total weight

@@ -26,6 +26,8 @@ const MAD_TO_SIGMA: f64 = 1.4826;
 pub struct History {
     periods: VecDeque<(f64, f64)>,
     lags: VecDeque<Vec<f64>>,
+    /// Of the lags above: it changes once per window and is asked for at every judgement.
+    sigma_ms: Option<f64>,
 }
 
 impl History {
@@ -43,6 +45,10 @@ impl History {
         if self.lags.len() > MAX_WINDOWS {
             self.lags.pop_front();
         }
+        if self.lags.len() >= ENOUGH_WINDOWS {
+            let pooled: Vec<f64> = self.lags.iter().flatten().copied().collect();
+            self.sigma_ms = mad(&pooled).map(|deviation| deviation * MAD_TO_SIGMA);
+        }
     }
 
     /// Median healthy period, milliseconds; nothing before enough was seen.
@@ -55,13 +61,8 @@ impl History {
 
     /// Standard deviation of healthy lags, milliseconds; nothing before enough was seen. Unlike a formula for
     /// independent noise it holds what ranks are used to: drift, correlation, and constant small offsets.
-    pub fn sigma_ms(&self) -> Option<f64> {
-        let enough = self.lags.len() >= ENOUGH_WINDOWS;
-        let pooled: Vec<f64> = self.lags.iter().flatten().copied().collect();
-        enough
-            .then(|| mad(&pooled))
-            .flatten()
-            .map(|deviation| deviation * MAD_TO_SIGMA)
+    pub const fn sigma_ms(&self) -> Option<f64> {
+        self.sigma_ms
     }
 }
 
