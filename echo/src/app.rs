@@ -5,12 +5,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::clock::{Clock, SystemClock};
 use crate::config::{ConfigError, ServeArgs};
@@ -26,6 +27,9 @@ use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::{EventStore, StoreError};
 use crate::tools::ToolContext;
 use crate::tools::registry::Registry;
+
+/// How long open requests may take to finish once Echo is told to stop.
+const DRAIN_FOR: Duration = Duration::from_secs(10);
 
 /// A running Echo.
 #[derive(Debug)]
@@ -84,6 +88,9 @@ pub enum AppError {
     /// A name that Echo itself uses is not a name.
     #[error(transparent)]
     Name(#[from] IdError),
+    /// A listener does not say where it listens.
+    #[error("cannot learn the address of a listener")]
+    Address(#[source] std::io::Error),
     /// Signals cannot be received.
     #[error("cannot wait for signals")]
     Signal(#[source] std::io::Error),
@@ -100,10 +107,11 @@ impl App {
         let interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
         let terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
         let rates = read_rates(args)?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        // The database before the ports: of two processes with the same flags, the second is told who holds the file.
+        let store = Arc::new(open_store(args, &clock).await?);
         let otlp = bind("--otlp-listen", args.otlp_listen).await?;
         let http = bind("--http-listen", args.http_listen).await?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let store = Arc::new(open_store(args, &clock)?);
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
 
         let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
@@ -168,7 +176,7 @@ impl App {
         let _ended = judged.wait_for(|id| *id >= committed).await;
     }
 
-    /// Runs until SIGINT or SIGTERM, or until a listener fails; then drains.
+    /// Runs until SIGINT or SIGTERM, or until a listener fails; then drains. A second signal ends the draining.
     pub async fn run_until_signal(mut self) -> Result<(), AppError> {
         let failed = tokio::select! {
             _ = self.interrupt.recv() => None,
@@ -183,19 +191,35 @@ impl App {
         }
     }
 
-    /// Stops listening, lets open requests finish, judges what is committed, and closes the database.
+    /// Stops listening, lets open requests finish for a while, judges what is committed, and closes the database.
     pub async fn stop(mut self) -> Result<(), AppError> {
         self.stop_listening.send_replace(true);
-        while let Some(ended) = self.listeners.join_next().await {
-            ended??;
+        let drained = tokio::select! {
+            drained = tokio::time::timeout(DRAIN_FOR, finish(&mut self.listeners)) => drained,
+            _ = self.interrupt.recv() => Ok(Ok(())),
+            _ = self.terminate.recv() => Ok(Ok(())),
+        };
+        if drained.is_err() {
+            warn!(
+                after_s = DRAIN_FOR.as_secs(),
+                "some requests did not finish and are cut off"
+            );
         }
+        self.listeners.abort_all();
         self.stop_judging.send_replace(true);
         while let Some(ended) = self.detector.join_next().await {
             ended?;
         }
         self.store.close().await?;
-        Ok(())
+        drained.unwrap_or(Ok(()))
     }
+}
+
+async fn finish(listeners: &mut JoinSet<Result<(), AppError>>) -> Result<(), AppError> {
+    while let Some(ended) = listeners.join_next().await {
+        ended??;
+    }
+    Ok(())
 }
 
 fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {
@@ -209,12 +233,15 @@ fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {
     Ok(Rates::parse(&text)?)
 }
 
-fn open_store(args: &ServeArgs, clock: &Arc<dyn Clock>) -> Result<DuckDbStore, StoreError> {
+/// Opening may take seconds, when a log has to be replayed or a schema brought up to date.
+async fn open_store(args: &ServeArgs, clock: &Arc<dyn Clock>) -> Result<DuckDbStore, AppError> {
     let config = DuckDbConfig {
         memory_limit: args.memory_limit.clone(),
         ..DuckDbConfig::new(&args.db)
     };
-    DuckDbStore::open(&config, Arc::clone(clock))
+    let clock = Arc::clone(clock);
+    let opened = tokio::task::spawn_blocking(move || DuckDbStore::open(&config, clock)).await?;
+    Ok(opened?)
 }
 
 async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, AppError> {
@@ -228,7 +255,7 @@ async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, Ap
 }
 
 fn address(listener: &TcpListener) -> Result<SocketAddr, AppError> {
-    listener.local_addr().map_err(AppError::Signal)
+    listener.local_addr().map_err(AppError::Address)
 }
 
 async fn stopped(mut stop: watch::Receiver<bool>) {

@@ -2,6 +2,7 @@
 //!
 //! It reads what was committed and nothing else, so what it concludes can be reproduced from the database.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fleet_proto::metric;
@@ -12,8 +13,8 @@ use crate::analysis::detector::Detector;
 use crate::analysis::settings::Settings;
 use crate::error::{Code, Coded, chain};
 use crate::feedback::policy::Policies;
-use crate::feedback::table::PolicyTable;
-use crate::ids::{IdError, MetricName};
+use crate::feedback::table::{ClusterPolicy, PolicyTable};
+use crate::ids::{ClusterId, IdError, MetricName};
 use crate::model::conclusion::{Conclusions, Finding, Incident, IncidentState};
 use crate::store::{EventStore, StoreError};
 
@@ -37,6 +38,8 @@ pub struct Refresh {
     taken: u64,
     /// Concluded and not yet stored.
     pending: Conclusions,
+    /// Policies that the table does not hold yet, the latest of each cluster.
+    unpublished: BTreeMap<ClusterId, ClusterPolicy>,
     /// Whether what was stored before the start has still to be judged again.
     is_rebuilding: bool,
 }
@@ -70,6 +73,7 @@ impl Refresh {
             open: Vec::new(),
             taken: 0,
             pending: Conclusions::default(),
+            unpublished: BTreeMap::new(),
             is_rebuilding: true,
         })
     }
@@ -111,23 +115,33 @@ impl Refresh {
             self.pending.append(conclusions);
             let records = changed.iter().map(|(record, _)| record.clone());
             self.pending.policies.extend(records);
-            for (record, policy) in changed {
-                self.table.send_modify(|table| {
-                    *table = Arc::new(table.as_ref().clone().with(record.cluster, policy));
-                });
-            }
-            // While history is judged again, its intermediate states must not replace what is stored.
+            self.unpublished.extend(
+                changed
+                    .into_iter()
+                    .map(|(record, policy)| (record.cluster, policy)),
+            );
+            // While history is judged again, its intermediate states must neither replace what is stored nor reach
+            // the agents.
             if nothing_new && self.is_rebuilding {
                 self.pending.keep_latest();
                 self.is_rebuilding = false;
             }
             if !self.is_rebuilding {
+                self.publish();
                 self.store_pending().await?;
             }
             self.progress.send_replace(self.taken);
             if nothing_new {
                 return Ok(());
             }
+        }
+    }
+
+    fn publish(&mut self) {
+        for (cluster, policy) in std::mem::take(&mut self.unpublished) {
+            self.table.send_modify(|table| {
+                *table = Arc::new(table.as_ref().clone().with(cluster, policy));
+            });
         }
     }
 

@@ -180,15 +180,19 @@ pub async fn with_note(
     context: &ToolContext,
     cluster: Option<&ClusterId>,
 ) -> Result<DataQuality, ToolError> {
-    quality.note = match context.store.extent(cluster).await? {
-        _ if quality.last_event_age_s.is_some() && quality.quorum_met => None,
-        _ if quality.last_event_age_s.is_some() => {
-            Some("too few ranks report to compare them".to_owned())
-        }
-        None => Some("no events are stored yet".to_owned()),
-        Some((first, last)) => Some(format!(
+    let has_events = quality.last_event_age_s.is_some();
+    if has_events && quality.quorum_met {
+        return Ok(quality);
+    }
+    if has_events {
+        quality.note = Some("too few ranks report to compare them".to_owned());
+        return Ok(quality);
+    }
+    quality.note = Some(match context.store.extent(cluster).await? {
+        None => "no events are stored yet".to_owned(),
+        Some((first, last)) => format!(
             "no events in this window; they lie between {first} and {last}: ask with window=all"
-        )),
-    };
+        ),
+    });
     Ok(quality)
 }

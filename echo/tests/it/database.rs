@@ -1,11 +1,18 @@
 //! One process owns a database, and a database from the future is left alone.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 
 use crate::testbed::{Echo, serve_command};
 
 fn refusal(db: &Path) -> (i32, String) {
-    let output = serve_command(db).output().unwrap();
+    refused(serve_command(db))
+}
+
+fn refused(mut command: Command) -> (i32, String) {
+    let output = command.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     (output.status.code().unwrap(), said)
 }
@@ -87,4 +94,14 @@ fn a_taken_port_exits_69_and_names_the_flag() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(69), "{said}");
     assert!(said.contains("--otlp-listen"), "{said}");
+}
+
+#[test]
+fn a_request_that_never_ends_does_not_keep_echo_from_stopping() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    let mut stalled = TcpStream::connect(&echo.http).unwrap();
+    let head = "POST /api/v1/tools/fleet.cluster.get_cost HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{";
+    stalled.write_all(head.as_bytes()).unwrap();
+    assert_eq!(echo.terminate(), 0);
 }

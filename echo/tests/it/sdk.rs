@@ -7,19 +7,25 @@ use serde_json::{Value, json};
 
 use crate::testbed::{Echo, repository};
 
+/// Version of the SDK, and so the name of its folder.
+const VERSION: &str = "1.45.2";
+
+/// What a program needs to send metrics over OTLP/gRPC.
+const PACKAGES: [&str; 2] = [
+    "opentelemetry-sdk",
+    "opentelemetry-exporter-otlp-proto-grpc",
+];
+
 /// A virtual environment with the SDK, kept beside the build so that it is made once.
 fn python() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("otel-sdk-1");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("otel-sdk-{VERSION}"));
     let python = folder.join("bin/python");
     let ready = folder.join("ready");
     if !ready.is_file() {
         run(Command::new("python3")
             .args(["-m", "venv", "--clear"])
             .arg(&folder));
-        let packages = [
-            "opentelemetry-sdk",
-            "opentelemetry-exporter-otlp-proto-grpc",
-        ];
+        let packages = PACKAGES.map(|package| format!("{package}=={VERSION}"));
         run(Command::new(&python)
             .args(["-m", "pip", "install", "--quiet"])
             .args(packages));
