@@ -119,7 +119,12 @@ impl App {
         let (stop_listening, listening) = watch::channel(false);
         let (stop_judging, judging) = watch::channel(false);
 
-        let refresh = Refresh::new(Arc::clone(&shared), settings, table, progress)?;
+        let refresh = Refresh::new(
+            (Arc::clone(&shared), Arc::clone(&clock)),
+            settings,
+            table,
+            progress,
+        )?;
         let ingest = Ingest::new(
             IngestConfig::default(),
             Arc::clone(&shared),

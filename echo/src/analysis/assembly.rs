@@ -149,13 +149,13 @@ impl Assembly {
     pub fn closed(&mut self, silence_ms: f64) -> Vec<(CohortKey, CohortBlock)> {
         let mut closed = Vec::new();
         for ((cluster, job_id), job) in &mut self.jobs {
-            let waited_for = job.waited_for(silence_ms);
-            if !waited_for.complete {
+            let Some(talking) = job.waited_for(silence_ms) else {
                 continue;
-            }
+            };
             let n_roles = job.cohorts.len();
             for (role, cohort) in &mut job.cohorts {
-                let members: BTreeSet<Rank> = waited_for.of_role(&job.roles, *role);
+                let of_role = |rank: &&Rank| job.roles.get(rank) == Some(role);
+                let members: BTreeSet<Rank> = talking.iter().filter(of_role).copied().collect();
                 let known = job.roles.values().filter(|known| *known == role).count();
                 let n_expected = if n_roles == 1 {
                     job.world_size.max(known)
@@ -175,6 +175,19 @@ impl Assembly {
         closed
     }
 
+    /// Forgets the jobs that were last heard more than `end_after_ms` before `now`, and names them.
+    pub fn take_ended(
+        &mut self,
+        now: Nanos,
+        end_after_ms: f64,
+    ) -> BTreeSet<(ClusterId, Option<JobId>)> {
+        let is_ended = |job: &Job| now.millis_since(job.last_received) > end_after_ms;
+        let ended = self.jobs.iter().filter(|(_, job)| is_ended(job));
+        let ended: BTreeSet<_> = ended.map(|(key, _)| key.clone()).collect();
+        self.jobs.retain(|key, _| !ended.contains(key));
+        ended
+    }
+
     /// Points that came after their block had been closed.
     pub const fn late(&self) -> u64 {
         self.late
@@ -185,21 +198,6 @@ impl Assembly {
 fn judged(event: &Event) -> Option<(&Block, Rank, RoleId)> {
     let block = event.block.as_ref()?;
     Some((block, event.origin.rank?.rank(), block.role?))
-}
-
-struct WaitedFor {
-    ranks: BTreeSet<Rank>,
-    complete: bool,
-}
-
-impl WaitedFor {
-    fn of_role(&self, roles: &BTreeMap<Rank, RoleId>, role: RoleId) -> BTreeSet<Rank> {
-        self.ranks
-            .iter()
-            .copied()
-            .filter(|rank| roles.get(rank) == Some(&role))
-            .collect()
-    }
 }
 
 impl Job {
@@ -218,19 +216,14 @@ impl Job {
             .max(size.and_then(|n| usize::try_from(n).ok()).unwrap_or(0));
     }
 
-    /// Ranks that blocks wait for. Until every rank of the world has spoken, or has had its time to, nothing
-    /// closes: which ranks make up a cohort must not depend on who spoke first.
-    fn waited_for(&self, silence_ms: f64) -> WaitedFor {
-        let silent_since = |instant: Nanos| self.last_received.millis_since(instant) > silence_ms;
-        let ranks: BTreeSet<Rank> = self
-            .heard
-            .iter()
-            .filter(|(_, at)| !silent_since(**at))
-            .map(|(rank, _)| *rank)
-            .collect();
+    /// Ranks that blocks wait for. Nothing until every rank of the world has spoken, or has had its time to: which
+    /// ranks make up a cohort must not depend on who spoke first.
+    fn waited_for(&self, silence_ms: f64) -> Option<BTreeSet<Rank>> {
+        let is_silent = |instant: Nanos| self.last_received.millis_since(instant) > silence_ms;
         let everybody_spoke = self.heard.len() >= self.world_size;
-        let complete = everybody_spoke || self.first_received.is_some_and(silent_since);
-        WaitedFor { ranks, complete }
+        let had_time = self.first_received.is_some_and(is_silent);
+        let talking = self.heard.iter().filter(|(_, at)| !is_silent(**at));
+        (everybody_spoke || had_time).then(|| talking.map(|(rank, _)| *rank).collect())
     }
 }
 

@@ -223,6 +223,15 @@ impl Cohort {
         Some(cleared)
     }
 
+    /// Clears what is open, because the job does not report any more.
+    pub fn end(&mut self) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        while let Some(subject) = self.open.keys().next().copied() {
+            conclusions.incidents.extend(self.clear(subject));
+        }
+        conclusions
+    }
+
     /// Forgets the blocks of incidents that have ended, so that they neither count for another one nor are booked
     /// twice.
     fn start_afresh(&mut self, settings: &Settings) {

@@ -10,6 +10,7 @@ use crate::analysis::cohort::{Cohort, Outlook};
 use crate::analysis::settings::Settings;
 use crate::model::conclusion::Conclusions;
 use crate::model::event::StoredEvent;
+use crate::units::Nanos;
 
 /// All cohorts of all clusters.
 #[derive(Debug)]
@@ -42,6 +43,20 @@ impl Detector {
                 .or_insert_with(|| Cohort::new(key));
             conclusions.append(cohort.observe(block, &self.settings));
         }
+        conclusions
+    }
+
+    /// Ends what is open in jobs that have stopped reporting by `now` (arrival time), and forgets them.
+    pub fn end_silent_jobs(&mut self, now: Nanos) -> Conclusions {
+        let ended = self.assembly.take_ended(now, self.settings.end_after_ms);
+        let mut conclusions = Conclusions::default();
+        self.cohorts.retain(|key, cohort| {
+            let has_ended = ended.contains(&(key.cluster.clone(), key.job.clone()));
+            if has_ended {
+                conclusions.append(cohort.end());
+            }
+            !has_ended
+        });
         conclusions
     }
 

@@ -26,6 +26,9 @@ pub struct Settings {
     pub family_alpha: f64,
     /// A rank that was silent this long is not waited for, milliseconds of arrival time.
     pub silence_ms: f64,
+    /// A job that was silent this long has ended, milliseconds of arrival time: its incidents are cleared and it is
+    /// forgotten.
+    pub end_after_ms: f64,
     /// One operation in this many is sampled by the agents.
     pub sample_mod: u32,
     /// How long an agent may use a policy, milliseconds of event time.
@@ -46,6 +49,7 @@ impl Default for Settings {
             min_coverage: 0.8,
             family_alpha: 1e-3,
             silence_ms: 30_000.0,
+            end_after_ms: 600_000.0,
             sample_mod: 16,
             policy_validity_ms: 60_000.0,
         }

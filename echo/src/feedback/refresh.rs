@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use crate::analysis::detector::Detector;
 use crate::analysis::settings::Settings;
+use crate::clock::Clock;
 use crate::error::{Code, Coded, chain};
 use crate::feedback::policy::Policies;
 use crate::feedback::table::{ClusterPolicy, PolicyTable};
@@ -21,6 +22,9 @@ use crate::store::{EventStore, StoreError};
 /// Events taken from the store at a time.
 const CHUNK: usize = 20_000;
 
+/// Longest pause between two looks at jobs that may have stopped reporting.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// Pause after the store failed, before it is asked again.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -28,6 +32,7 @@ const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Refresh {
     store: Arc<dyn EventStore>,
+    clock: Arc<dyn Clock>,
     metrics: Vec<MetricName>,
     detector: Detector,
     policies: Policies,
@@ -48,7 +53,7 @@ impl Refresh {
     /// A loop over `store` that publishes policies through `table` and the number of the last event it has judged
     /// through `progress`.
     pub fn new(
-        store: Arc<dyn EventStore>,
+        (store, clock): (Arc<dyn EventStore>, Arc<dyn Clock>),
         settings: Settings,
         table: watch::Sender<Arc<PolicyTable>>,
         progress: watch::Sender<u64>,
@@ -65,6 +70,7 @@ impl Refresh {
             .collect::<Result<_, _>>()?;
         Ok(Self {
             store,
+            clock,
             metrics,
             detector: Detector::new(settings),
             policies: Policies::default(),
@@ -97,6 +103,7 @@ impl Refresh {
             tokio::select! {
                 changed = committed.changed() => if changed.is_err() { return },
                 changed = stop.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
     }
@@ -106,8 +113,11 @@ impl Refresh {
         loop {
             let tail = self.store.tail(self.taken, &self.metrics, CHUNK).await?;
             let nothing_new = tail.until <= self.taken;
-            let conclusions = self.detector.observe(&tail.events);
+            let mut conclusions = self.detector.observe(&tail.events);
             self.taken = tail.until.max(self.taken);
+            if nothing_new {
+                conclusions.append(self.detector.end_silent_jobs(self.clock.now()));
+            }
             let changed = self
                 .policies
                 .update(self.detector.outlooks(), self.detector.settings());

@@ -6,10 +6,11 @@ use tokio::sync::watch;
 
 use crate::analysis::settings::Settings;
 use crate::analysis::simulated::{Job, Measured};
+use crate::clock::ManualClock;
 use crate::feedback::refresh::Refresh;
 use crate::feedback::table::PolicyTable;
 use crate::ids::ClusterId;
-use crate::model::conclusion::Incident;
+use crate::model::conclusion::{Incident, IncidentState};
 use crate::model::event::{BatchKey, EventBatch};
 use crate::store::EventStore;
 use crate::store::memory::MemoryStore;
@@ -43,10 +44,21 @@ async fn store_with(n_blocks: u64) -> Arc<dyn EventStore> {
 
 /// Judges all that is stored and returns the policy table.
 async fn refresh(store: &Arc<dyn EventStore>) -> Arc<PolicyTable> {
+    refresh_at(store, Nanos::EARLIEST).await
+}
+
+/// The same when the clock shows `now`.
+async fn refresh_at(store: &Arc<dyn EventStore>, now: Nanos) -> Arc<PolicyTable> {
     let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
     let (progress, _judged) = watch::channel(0);
     let (_stop, stopped) = watch::channel(true);
-    let refresh = Refresh::new(Arc::clone(store), Settings::default(), table, progress).unwrap();
+    let refresh = Refresh::new(
+        (Arc::clone(store), Arc::new(ManualClock::at(now))),
+        Settings::default(),
+        table,
+        progress,
+    )
+    .unwrap();
     refresh.run(stopped).await;
     let table = policies.borrow();
     Arc::clone(&table)
@@ -82,4 +94,13 @@ async fn judging_history_again_after_a_restart_changes_nothing() {
     let policies = refresh(&store).await;
     assert_eq!(incidents(&store).await, before);
     assert_eq!(refresh(&store).await, policies);
+}
+
+#[tokio::test]
+async fn the_incident_of_a_job_that_stopped_reporting_is_cleared() {
+    let store = store_with(18).await;
+    refresh(&store).await;
+    assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
+    refresh_at(&store, Nanos::EARLIEST.offset(601_000_000_000)).await;
+    assert_eq!(incidents(&store).await[0].state, IncidentState::Cleared);
 }
