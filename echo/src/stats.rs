@@ -22,6 +22,17 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// Lower median: the middle value, the lower of the middle two for an even count. Nothing for no values.
+///
+/// Lateness is measured from it: in a cohort of four with two late ranks the midpoint of the middle two lies between
+/// the late and the healthy, and neither would stand out.
+pub fn lower_median(values: &[f64]) -> Option<f64> {
+    let mut partial = values.to_vec();
+    let middle = partial.len().checked_sub(1)? / 2;
+    let (_, lower, _) = partial.select_nth_unstable_by(middle, f64::total_cmp);
+    Some(*lower)
+}
+
 /// Median of values that count with different weights: the smallest value at which half of the total weight
 /// is reached. Nothing when no weight is positive.
 pub fn weighted_median(values: &[(f64, f64)]) -> Option<f64> {
@@ -96,9 +107,12 @@ pub fn mad_factor(n: usize) -> Option<f64> {
     Some(share.mul_add(factor_below - LIMIT, LIMIT))
 }
 
-/// Robust standard deviation: the median absolute deviation times [`mad_factor`]. Nothing below three values.
+/// Robust standard deviation: the median absolute deviation times [`mad_factor`]. Both medians are lower ones, so that
+/// it holds while up to half of the values are outliers. Nothing below three values.
 pub fn robust_sigma(values: &[f64]) -> Option<f64> {
-    Some(mad(values)? * mad_factor(values.len())?)
+    let center = lower_median(values)?;
+    let deviations: Vec<f64> = values.iter().map(|value| (value - center).abs()).collect();
+    Some(lower_median(&deviations)? * mad_factor(values.len())?)
 }
 
 /// Standard error of the mean; nothing below two values.
@@ -133,7 +147,8 @@ pub fn critical_z(n_tests: usize, alpha: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::{
-        critical_z, mad, mad_factor, median, robust_sigma, standard_error, weighted_median,
+        critical_z, lower_median, mad, mad_factor, median, robust_sigma, standard_error,
+        weighted_median,
     };
     use proptest::prelude::{prop_assert, proptest};
 
@@ -151,6 +166,12 @@ mod tests {
             Some(9.0)
         );
         assert_eq!(weighted_median(&[(1.0, 0.0)]), None);
+    }
+
+    #[test]
+    fn half_of_the_values_may_be_outliers_without_widening_the_scale() {
+        assert_eq!(lower_median(&[9.0, 0.0, 8.0, 0.0]), Some(0.0));
+        assert_eq!(robust_sigma(&[9.0, 0.0, 8.0, 0.0]), Some(0.0));
     }
 
     #[test]

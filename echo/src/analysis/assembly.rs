@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use fleet_proto::metric;
 
-use crate::ids::{ClusterId, JobId, Rank, RoleId};
+use crate::ids::{ClusterId, CommId, JobId, Rank, RoleId};
 use crate::model::event::{Anchor, Block, Event, Origin, Reading, SeqRange, StoredEvent, Summary};
 use crate::stats::median;
 use crate::units::{Nanos, Window};
@@ -110,6 +110,8 @@ struct Job {
 
 #[derive(Debug, Default)]
 struct Cohort {
+    /// Communicator whose blocks each rank reports.
+    comms: BTreeMap<Rank, CommId>,
     open: BTreeMap<SeqRange, BTreeMap<Rank, Report>>,
     periods: BTreeMap<Rank, BTreeMap<u64, PeriodReading>>,
     reached: BTreeMap<Rank, u64>,
@@ -121,7 +123,7 @@ struct Report {
     origin: Arc<Origin>,
     start: Nanos,
     end: Nanos,
-    iterations: f64,
+    iterations: Option<f64>,
     gap: Option<Summary>,
     blocked: Option<Summary>,
     arrival: Option<MeanArrival>,
@@ -152,7 +154,7 @@ impl Assembly {
             let Some(talking) = job.waited_for(silence_ms) else {
                 continue;
             };
-            let n_roles = job.cohorts.len();
+            let n_roles = job.roles.values().collect::<BTreeSet<_>>().len();
             for (role, cohort) in &mut job.cohorts {
                 let of_role = |rank: &&Rank| job.roles.get(rank) == Some(role);
                 let members: BTreeSet<Rank> = talking.iter().filter(of_role).copied().collect();
@@ -196,7 +198,16 @@ impl Assembly {
 
 /// The block, rank and role of an event that the detector judges.
 fn judged(event: &Event) -> Option<(&Block, Rank, RoleId)> {
-    let block = event.block.as_ref()?;
+    let signals = [
+        metric::HOST_GAP,
+        metric::BLOCKED,
+        metric::PERIOD,
+        metric::ARRIVAL,
+    ];
+    let block = event
+        .block
+        .as_ref()
+        .filter(|_| signals.contains(&event.metric.as_str()))?;
     Some((block, event.origin.rank?.rank(), block.role?))
 }
 
@@ -230,7 +241,19 @@ impl Job {
 impl Cohort {
     /// Files the event; false when its block has been closed already.
     fn add(&mut self, event: &Event, block: &Block, rank: Rank) -> bool {
-        let Some(seqs) = block.seqs else { return true };
+        let comm = self.comms.insert(rank, block.comm);
+        if comm.is_some_and(|comm| comm != block.comm) {
+            // The job has started anew under its old name, and its sequence numbers with it.
+            let comms = std::mem::take(&mut self.comms);
+            *self = Self {
+                comms,
+                ..Self::default()
+            };
+        }
+
+        let Some(seqs) = block.seqs else {
+            return true;
+        };
         if event.metric.as_str() == metric::PERIOD {
             self.add_period(event, block, seqs, rank);
             return true;
@@ -250,12 +273,12 @@ impl Cohort {
                 origin: Arc::clone(&event.origin),
                 start: event.start.unwrap_or(event.timestamp),
                 end: event.timestamp,
-                iterations: 0.0,
+                iterations: None,
                 gap: None,
                 blocked: None,
                 arrival: None,
             });
-        report.iterations = block.iterations.unwrap_or(report.iterations);
+        report.iterations = block.iterations.or(report.iterations);
         match event.metric.as_str() {
             metric::HOST_GAP => report.gap = Some(summary),
             metric::BLOCKED => report.blocked = Some(summary),
@@ -293,22 +316,26 @@ impl Cohort {
         }
     }
 
-    /// Takes out the oldest block if every one of `members` has reported it or a later one.
+    /// Takes out the oldest block if every one of `members` has reported it or a later one. Blocks that cover no
+    /// iteration are passed over.
     fn close_next(&mut self, members: &BTreeSet<Rank>, n_expected: usize) -> Option<CohortBlock> {
-        let seqs = *self.open.keys().next()?;
-        let passed = |rank: &Rank| {
-            self.reached
-                .get(rank)
-                .is_some_and(|next| *next > seqs.last())
-        };
-        let due = !members.is_empty() && members.iter().all(passed);
-        if !due && self.open.len() <= MAX_OPEN_BLOCKS {
-            return None;
+        loop {
+            let seqs = *self.open.keys().next()?;
+            let has_passed = |rank: &Rank| {
+                let reached = self.reached.get(rank);
+                reached.is_some_and(|next| *next > seqs.last())
+            };
+            let is_due = !members.is_empty() && members.iter().all(has_passed);
+            if !is_due && self.open.len() <= MAX_OPEN_BLOCKS {
+                return None;
+            }
+            let reports = self.open.remove(&seqs)?;
+            self.closed_through = self.closed_through.max(Some(seqs.last()));
+            let period = self.take_period(seqs);
+            if let Some(block) = cohort_block(seqs, reports, n_expected, period) {
+                return Some(block);
+            }
         }
-        let reports = self.open.remove(&seqs)?;
-        self.closed_through = Some(seqs.last());
-        let period = self.take_period(seqs);
-        cohort_block(seqs, reports, n_expected, period)
     }
 
     /// Median of the ranks' readings whose completion fell into the block.
@@ -317,12 +344,7 @@ impl Cohort {
         for periods in self.periods.values_mut() {
             let later = periods.split_off(&(seqs.last() + 1));
             let taken = std::mem::replace(periods, later);
-            readings.extend(
-                taken
-                    .range(seqs.first()..)
-                    .next_back()
-                    .map(|(_, reading)| *reading),
-            );
+            readings.extend(taken.into_values().next_back());
         }
         let middle =
             |of: fn(&PeriodReading) -> f64| median(&readings.iter().map(of).collect::<Vec<f64>>());
@@ -350,7 +372,9 @@ fn cohort_block(
     n_expected: usize,
     period: Option<PeriodReading>,
 ) -> Option<CohortBlock> {
-    let iterations: Vec<f64> = reports.values().map(|report| report.iterations).collect();
+    // Blocks off the beaten track, such as an evaluation, cover no iteration and are not compared.
+    let known = reports.values().filter_map(|report| report.iterations);
+    let iterations = median(&known.collect::<Vec<f64>>()).filter(|known| *known > 0.0)?;
     let from = middle_instant(reports.values().map(|report| report.start))?;
     let to = middle_instant(reports.values().map(|report| report.end))?;
     let time = Window::new(from, to.max(from.offset(1)))?;
@@ -366,7 +390,7 @@ fn cohort_block(
         .collect();
     Some(CohortBlock {
         seqs,
-        iterations: median(&iterations)?,
+        iterations,
         time,
         members,
         n_expected,

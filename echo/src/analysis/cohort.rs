@@ -7,7 +7,7 @@ use crate::analysis::baseline::History;
 use crate::analysis::incident::{Charge, OpenIncident, Subject, is_recurrence, lost_time};
 use crate::analysis::lag::{Lags, lags, suited_signal};
 use crate::analysis::settings::Settings;
-use crate::analysis::verdict::{Doubt, Evidence, Verdict, judge, sigma_ms};
+use crate::analysis::verdict::{Evidence, Verdict, judge, sigma_ms};
 use crate::analysis::window::{Affected, Stretch};
 use crate::ids::Rank;
 use crate::model::conclusion::{Baseline, Conclusions, Incident, Signal};
@@ -190,13 +190,14 @@ impl Cohort {
             {
                 open.strengthen(suspect);
             }
-            if test.holds(&[block]) {
+            if test.holds(&[block]) == Some(true) {
                 open.affect(block, test.lag_ms(&[block]));
             }
-            open.calm = if test.holds(&recent.blocks) {
-                0
-            } else {
-                open.calm + 1
+            open.calm = match test.holds(&recent.blocks) {
+                Some(true) => 0,
+                Some(false) => open.calm + 1,
+                // A rank that has fallen silent has not recovered.
+                None => open.calm,
             };
             if grave == Some(*subject)
                 && let Some(reading) = block.period
@@ -263,7 +264,8 @@ impl Cohort {
             }
             let first = self.open.is_empty();
             // A slowdown that had no culprit until now has one.
-            for explained in [Subject::Uniform, Subject::Unclear(Doubt::NotSignificant)] {
+            let is_explained = |subject: &Subject| !matches!(subject, Subject::Rank(_));
+            while let Some(explained) = self.open.keys().copied().find(is_explained) {
                 conclusions.incidents.extend(self.clear(explained));
             }
             conclusions.append(self.open_incident(signal, charge, first, settings));
@@ -307,7 +309,7 @@ impl Cohort {
             _ => OpenIncident::raise(&self.key, charge, baseline, (first, now)),
         };
         for block in self.blocks.iter().skip(onset) {
-            if test.holds(&[block]) {
+            if test.holds(&[block]) == Some(true) {
                 open.affect(block, test.lag_ms(&[block]));
             }
             if counts_loss && let Some(reading) = block.period {
@@ -326,7 +328,7 @@ impl Cohort {
         let mut onset = self.blocks.len().saturating_sub(1);
         let mut pause = 0;
         for (index, block) in self.blocks.iter().enumerate().rev() {
-            if test.holds(&[block]) {
+            if test.holds(&[block]) == Some(true) {
                 (onset, pause) = (index, 0);
             } else {
                 pause += 1;

@@ -32,16 +32,17 @@ impl Detector {
 
     /// Takes events in the order of their numbers and says what follows from them.
     pub fn observe(&mut self, events: &[StoredEvent]) -> Conclusions {
-        for event in events {
-            self.assembly.add(event);
-        }
         let mut conclusions = Conclusions::default();
-        for (key, block) in self.assembly.closed(self.settings.silence_ms) {
-            let cohort = self
-                .cohorts
-                .entry(key.clone())
-                .or_insert_with(|| Cohort::new(key));
-            conclusions.append(cohort.observe(block, &self.settings));
+        // Silence is judged whenever a batch arrives, so it does not matter how many of them are read at a time.
+        for arrived in events.chunk_by(|one, next| one.received == next.received) {
+            for event in arrived {
+                self.assembly.add(event);
+            }
+            for (key, block) in self.assembly.closed(self.settings.silence_ms) {
+                let new = || Cohort::new(key.clone());
+                let cohort = self.cohorts.entry(key.clone()).or_insert_with(new);
+                conclusions.append(cohort.observe(block, &self.settings));
+            }
         }
         conclusions
     }

@@ -14,7 +14,7 @@ use crate::analysis::assembly::{CohortBlock, Member};
 use crate::ids::Rank;
 use crate::model::conclusion::Signal;
 use crate::model::event::{Origin, Summary};
-use crate::stats::{mean, median, standard_error};
+use crate::stats::{lower_median, mean, median, standard_error};
 
 /// Lag of one rank over a window.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,8 +30,8 @@ pub struct Lag {
     pub mean_ms: f64,
     /// The same without the rank's largest single sample, so that one stall does not look like a habit.
     pub steady_ms: f64,
-    /// Standard error of the mean from block to block, milliseconds.
-    pub error_ms: f64,
+    /// Standard error of the mean from block to block, milliseconds; nothing for a single block.
+    pub error_ms: Option<f64>,
 }
 
 /// Lags of all ranks over a window, all judged by the same kind of signal.
@@ -133,52 +133,53 @@ impl Total {
     }
 }
 
-/// Medians over ranks of a (mean, steady mean) pair.
+/// Medians over ranks of a (mean, steady mean) pair: the lower ones, behind which a rank is late.
 fn centers(means: &BTreeMap<Rank, (f64, f64)>) -> Option<(f64, f64)> {
-    let of = |pick: fn(&(f64, f64)) -> f64| median(&means.values().map(pick).collect::<Vec<f64>>());
+    let of = |pick: fn(&(f64, f64)) -> f64| {
+        lower_median(&means.values().map(pick).collect::<Vec<f64>>())
+    };
     Some((of(|pair| pair.0)?, of(|pair| pair.1)?))
-}
-
-/// The median of two values lies half-way between them; a lag behind one peer is the whole difference.
-const fn spread(n_ranks: usize) -> f64 {
-    if n_ranks == 2 { 2.0 } else { 1.0 }
 }
 
 fn gap_lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
     let gaps = Totals::of(blocks, |member| member.gap);
     let waits = Totals::of(blocks, |member| member.blocked);
-    let (gap_means, wait_means) = (gaps.means(), waits.means());
-    let (gap_center, wait_center) = (centers(&gap_means)?, centers(&wait_means));
-    let per_iteration = gaps.typical_count() / iterations;
-    let rate = per_iteration * spread(gaps.0.len());
+    let gap_means = gaps.means();
+    let center = centers(&gap_means)?;
+    let usual_wait = median(
+        &waits
+            .means()
+            .values()
+            .map(|pair| pair.0)
+            .collect::<Vec<f64>>(),
+    );
+    let rate = gaps.typical_count() / iterations;
     let series = gap_series(blocks);
     let ranks = gaps.0.iter().filter_map(|(rank, total)| {
-        let (signal, mean, steady) = match (gap_means.get(rank), wait_means.get(rank), wait_center)
-        {
-            (Some(own), _, _) => (Signal::HostGap, own.0 - gap_center.0, own.1 - gap_center.1),
-            // Hardly ever blocked where its peers are: nothing is left to wait for, because it comes last.
-            (None, Some(own), Some(center)) => (Signal::Wait, center.0 - own.0, center.1 - own.1),
-            (None, None, Some(center)) => (Signal::Wait, center.0, center.1),
-            (None, _, None) => return None,
+        let (signal, mean, steady) = if let Some(own) = gap_means.get(rank) {
+            (Signal::HostGap, own.0 - center.0, own.1 - center.1)
+        } else {
+            // A rank that is blocked now and then, but hardly where its peers are, comes last and finds nothing left
+            // to wait for. One that is never blocked works in another way and cannot be compared.
+            let own = waits.0.get(rank).filter(|wait| wait.count > 0.0)?;
+            let lag = usual_wait? - own.sum / waits.typical_count();
+            (Signal::Wait, lag, lag)
         };
+        let error = series.get(rank).and_then(|lags| standard_error(lags));
         Some(Lag {
             rank: *rank,
             origin: Arc::clone(&total.origin),
             signal,
             mean_ms: mean * rate,
             steady_ms: steady * rate,
-            error_ms: series
-                .get(rank)
-                .and_then(|lags| standard_error(lags))
-                .unwrap_or(0.0)
-                * rate,
+            error_ms: error.map(|error| error * rate),
         })
     });
     Some(Lags {
         signal: Signal::HostGap,
         ranks: ranks.collect(),
-        center_ms: gap_center.0 * per_iteration,
+        center_ms: center.0 * rate,
     })
 }
 
@@ -188,7 +189,7 @@ fn gap_series(blocks: &[&CohortBlock]) -> BTreeMap<Rank, Vec<f64>> {
     for block in blocks {
         let gap = |member: &Member| Some((member.rank, member.gap?.mean()?));
         let gaps: Vec<(Rank, f64)> = block.members.iter().filter_map(gap).collect();
-        let center = median(&gaps.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>());
+        let center = lower_median(&gaps.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>());
         for (rank, ms) in gaps {
             series
                 .entry(rank)
@@ -209,8 +210,11 @@ fn arrival_lags(blocks: &[&CohortBlock]) -> Option<Lags> {
         center.push(middle);
         for (member, mean_ms) in arrivals {
             let entry = (Arc::clone(&member.origin), Vec::new());
-            let lag = (mean_ms - middle) * spread(block.members.len());
-            series.entry(member.rank).or_insert(entry).1.push(lag);
+            series
+                .entry(member.rank)
+                .or_insert(entry)
+                .1
+                .push(mean_ms - middle);
         }
     }
     // A comparison needs most of the window: the blocks before the first common completion have none.
@@ -224,7 +228,7 @@ fn arrival_lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             signal: Signal::Arrival,
             mean_ms: mean(&lags)?,
             steady_ms: median(&lags)?,
-            error_ms: standard_error(&lags).unwrap_or(0.0),
+            error_ms: standard_error(&lags),
         })
     });
     Some(Lags {
@@ -247,7 +251,7 @@ fn comparable_arrivals(block: &CohortBlock) -> Option<(f64, Vec<(&Member, f64)>)
     }
     let arrivals = by_anchor.into_values().max_by_key(Vec::len)?;
     let enough = arrivals.len() >= 2 && arrivals.len() * 2 > block.members.len();
-    let middle = median(&arrivals.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>())?;
+    let middle = lower_median(&arrivals.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>())?;
     enough.then_some((middle, arrivals))
 }
 

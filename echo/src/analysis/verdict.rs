@@ -7,7 +7,7 @@
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
 use crate::model::conclusion::{Baseline, Signal};
-use crate::stats::{critical_z, robust_sigma};
+use crate::stats::{critical_z, lower_median, robust_sigma};
 
 /// Smallest scale that lags are measured against, milliseconds: exact ties must not divide by zero.
 const FLOOR_MS: f64 = 0.05;
@@ -17,6 +17,9 @@ const FLOOR_SHARE: f64 = 0.0025;
 
 /// A culprit's steady lag must be at least this share of the gate that its mean lag must pass.
 const STEADY_SHARE: f64 = 0.5;
+
+/// Smallest lag of arrivals, as a share of the period, for which a rank is named while no healthy iteration is known.
+const ARRIVAL_GATE: f64 = 0.5;
 
 /// Without a history no more than the rest of the period is taken for loss.
 const LEAST_HEALTHY_SHARE: f64 = 0.1;
@@ -115,7 +118,12 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Verdict {
             .is_some_and(|healthy| period_ms - healthy >= gate * healthy)
     };
     // With a history, no damage means no verdict; without one, the lag alone has to speak.
-    if evidence.healthy_ms.is_some() && !slower(evidence.period_ms, settings.effect_gate) {
+    if evidence.healthy_ms.is_some()
+        && !slower(
+            evidence.period_ms,
+            settings.effect_gate.min(settings.uniform_gate),
+        )
+    {
         return Verdict::Healthy;
     }
     let everybody_slow = slower(evidence.steady_period_ms, settings.uniform_gate);
@@ -157,15 +165,17 @@ fn late_ranks<'a>(
             let matters = settings.effect_gate * evidence.period_ms;
             matters.max(settings.explained_share * damage)
         }
-        // Arrivals add up over the iterations between two completions, so only a rank that is a whole iteration
-        // behind has certainly exhausted what its peers had queued.
-        None if lags.signal == Signal::Arrival => evidence.period_ms,
+        // Arrivals add up over the iterations between two completions, so that small differences between hosts grow:
+        // only half an iteration is beyond them.
+        None if lags.signal == Signal::Arrival => evidence.period_ms * ARRIVAL_GATE,
         None => settings.unknown_baseline_gate * evidence.period_ms,
     };
     let mut late: Vec<&Lag> = lags
         .ranks
         .iter()
         .filter(|lag| lag.mean_ms >= gate && lag.steady_ms >= gate * STEADY_SHARE)
+        // A rank that waits less than its peers may just work in another way, unless the job has become slower.
+        .filter(|lag| lag.signal != Signal::Wait || damage_ms.is_some())
         .collect();
     late.sort_by(|a, b| b.mean_ms.total_cmp(&a.mean_ms));
     let root = late.first().map_or(0.0, |lag| lag.mean_ms * ROOT_SHARE);
@@ -182,7 +192,9 @@ fn convict(
 ) -> Option<Suspect> {
     let n_ranks = lags.ranks.len();
     let sigma = sigma_ms(lags, evidence.period_ms, evidence.usual_sigma_ms);
-    let z = lag.mean_ms / sigma.hypot(lag.error_ms);
+    // The scatter of the peers, not of the suspect: a fault that comes and goes is irregular by nature.
+    let errors: Vec<f64> = lags.ranks.iter().filter_map(|lag| lag.error_ms).collect();
+    let z = lag.mean_ms / sigma.hypot(lower_median(&errors).unwrap_or(0.0));
     let critical = critical_z(n_ranks, settings.family_alpha);
     let baseline = match evidence.healthy_ms {
         Some(period_ms) => Baseline::History { period_ms },

@@ -7,7 +7,7 @@ use crate::analysis::incident::Subject;
 use crate::analysis::lag::lags;
 use crate::analysis::settings::Settings;
 use crate::model::conclusion::Signal;
-use crate::stats::weighted_median;
+use crate::stats::{mean, weighted_median};
 
 /// The last blocks of a cohort, with what they measured.
 #[derive(Debug)]
@@ -76,17 +76,18 @@ impl<'a> Stretch<'a> {
             .flatten()
     }
 
-    /// Smallest share of the expected ranks that reported any of the blocks.
+    /// Share of the expected ranks that reported, on average over the blocks.
     #[expect(
         clippy::cast_precision_loss,
         reason = "the number of ranks is far below 2^53"
     )]
     pub fn coverage(&self) -> f64 {
-        let of = |block: &CohortBlock| block.members.len() as f64 / block.n_expected.max(1) as f64;
-        self.blocks
+        let shares: Vec<f64> = self
+            .blocks
             .iter()
-            .map(|block| of(block))
-            .fold(f64::INFINITY, f64::min)
+            .map(|block| block.members.len() as f64 / block.n_expected.max(1) as f64)
+            .collect();
+        mean(&shares).unwrap_or(0.0)
     }
 }
 
@@ -104,8 +105,8 @@ pub struct Affected<'a> {
 }
 
 impl Affected<'_> {
-    /// Whether the blocks show it.
-    pub fn holds(&self, blocks: &[&CohortBlock]) -> bool {
+    /// Whether the blocks show it; nothing when the rank in question does not report in them.
+    pub fn holds(&self, blocks: &[&CohortBlock]) -> Option<bool> {
         let stretch = Stretch {
             blocks: blocks.to_vec(),
             iterations: 0.0,
@@ -116,14 +117,12 @@ impl Affected<'_> {
         match self.subject {
             Subject::Rank(_) => {
                 let gate = self.settings.effect_gate / 2.0;
-                let late = self
-                    .lag_ms(blocks)
-                    .is_some_and(|lag| lag >= gate * self.healthy_ms);
-                late && slowdown.is_none_or(|slowdown| slowdown >= gate)
+                let is_late = self.lag_ms(blocks)? >= gate * self.healthy_ms;
+                Some(is_late && slowdown.is_none_or(|slowdown| slowdown >= gate))
             }
             Subject::Uniform | Subject::Unclear(_) => {
                 let gate = self.settings.uniform_gate / 2.0;
-                slowdown.is_none_or(|slowdown| slowdown >= gate)
+                Some(slowdown.is_none_or(|slowdown| slowdown >= gate))
             }
         }
     }

@@ -17,7 +17,7 @@ fn lags(means: &[f64]) -> Lags {
         signal: Signal::HostGap,
         mean_ms: *mean_ms,
         steady_ms: *mean_ms,
-        error_ms: 0.1,
+        error_ms: Some(0.1),
     });
     Lags {
         signal: Signal::HostGap,
@@ -148,4 +148,13 @@ proptest! {
         let lags = lags(&means);
         prop_assert_eq!(judge(&evidence(&lags, 50.5), &Settings::default()), Verdict::Healthy);
     }
+}
+
+#[test]
+fn two_late_ranks_of_four_are_both_named() {
+    let lags = lags(&[0.0, 8.0, 9.0, -0.1]);
+    assert_eq!(
+        culprits(&judge(&evidence(&lags, 58.0), &Settings::default())),
+        [2, 1]
+    );
 }
