@@ -98,16 +98,20 @@ impl Outbox {
     pub async fn send(&mut self, batch: Batch) -> bool {
         let points = batch.n_points();
         let permits = u32::try_from(points.clamp(1, self.capacity)).unwrap_or(u32::MAX);
+        if let Some(permit) = self.room_for(permits).await
+            && self.sender.send((batch, permit)).await.is_ok()
+        {
+            return true;
+        }
+        self.dropped += points as u64;
+        !self.sender.is_closed()
+    }
+
+    async fn room_for(&self, permits: u32) -> Option<OwnedSemaphorePermit> {
         let room = Arc::clone(&self.room);
-        let permit = match self.when_full {
+        match self.when_full {
             WhenFull::Wait => room.acquire_many_owned(permits).await.ok(),
             WhenFull::Drop => room.try_acquire_many_owned(permits).ok(),
-        };
-        if let Some(permit) = permit {
-            self.sender.send((batch, permit)).await.is_ok()
-        } else {
-            self.dropped += points as u64;
-            !self.sender.is_closed()
         }
     }
 
@@ -120,7 +124,7 @@ impl Outbox {
         }
     }
 
-    /// Points dropped because the queue was full.
+    /// Points dropped because the queue was full or the delivery had ended.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

@@ -162,6 +162,7 @@ async fn a_receiver_that_stays_away_is_given_up_and_nothing_is_lost_unnoticed() 
     assert!(unreachable.is_some_and(|gave_up| gave_up.retries > 3));
     assert_eq!((report.points_sent, report.points_dropped), (0, 10));
     assert!(!outbox.send(batch(3, 5)).await);
+    assert_eq!(outbox.dropped(), 5);
 }
 
 #[tokio::test(start_paused = true)]
