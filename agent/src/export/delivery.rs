@@ -8,6 +8,7 @@ use backon::{ExponentialBuilder, Retryable};
 use fleet_proto::policy::PolicySet;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::Instant;
 
 use crate::export::{Ack, Batch, Export, ExportError};
 use crate::policy::PolicyNews;
@@ -198,14 +199,14 @@ impl<E: Export> Delivery<E> {
             .with_min_delay(FIRST_DELAY)
             .with_max_delay(LONGEST_DELAY)
             .with_jitter()
-            .without_max_times()
-            .with_total_delay(Some(self.give_up_after));
+            .without_max_times();
+        let mut patience = Patience::new(self.give_up_after);
         let mut retries = 0;
         let exporter = &self.exporter;
         let delivered = (|| exporter.export(batch))
             .retry(backoff)
             .when(|error| matches!(error, ExportError::Later { .. }))
-            .adjust(|error, delay| delay.map(|delay| delay.max(asked_delay(error))))
+            .adjust(|error, delay| Some(patience.cut(delay?)?.max(asked_delay(error))))
             .notify(|error, delay| {
                 retries += 1;
                 log_retry(batch, retries, error, delay);
@@ -244,6 +245,34 @@ impl<E: Export> Delivery<E> {
             }
             self.policy.send_replace(Some(Arc::new(policy)));
         }
+    }
+}
+
+/// How long a batch is still worth trying, from its first failure on.
+#[derive(Debug)]
+struct Patience {
+    give_up_after: Duration,
+    first_failure: Option<Instant>,
+}
+
+impl Patience {
+    fn new(give_up_after: Duration) -> Self {
+        Self {
+            give_up_after,
+            first_failure: None,
+        }
+    }
+
+    /// The delay before the next attempt, cut so that the last one comes when patience ends; none
+    /// after that.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the runtime's time, which tests can pause, also passes during an attempt"
+    )]
+    fn cut(&mut self, delay: Duration) -> Option<Duration> {
+        let first_failure = *self.first_failure.get_or_insert_with(Instant::now);
+        let left = self.give_up_after.saturating_sub(first_failure.elapsed());
+        (!left.is_zero()).then_some(delay.min(left))
     }
 }
 
