@@ -123,6 +123,7 @@ fn exit_code(error: &ReplayError) -> u8 {
         ReplayError::Source(_) => BAD_INPUT,
         ReplayError::NoSuchRank { .. } => USAGE,
         ReplayError::Unreachable { .. } => UNAVAILABLE,
+        ReplayError::Broken(_) => DEFECT,
     }
 }
 
