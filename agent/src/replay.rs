@@ -15,7 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 use crate::config::ReplayArgs;
 use crate::event::Event;
 use crate::export::Export;
-use crate::export::delivery::Unreachable;
+use crate::export::delivery::{Report, Unreachable};
 use crate::host::WallClock;
 use crate::pipeline::Ending;
 use crate::replay::fleet::{Failure, Fleet};
@@ -58,6 +58,19 @@ pub enum ReplayError {
         /// The last attempt of the first of the hosts.
         source: Unreachable,
     },
+    /// Batches were dropped while the endpoint was there.
+    #[error(
+        "{endpoint}: {points} points were not delivered ({reason}); what was delivered is counted \
+         in the summary"
+    )]
+    Undelivered {
+        /// The endpoint.
+        endpoint: String,
+        /// Points that were dropped, over all hosts.
+        points: u64,
+        /// Why the first batch was refused.
+        reason: String,
+    },
     /// A task of the replay ended by a defect.
     #[error("a defect ended a part of the replay ({0}); what it held was not delivered")]
     Broken(#[source] JoinError),
@@ -92,21 +105,39 @@ where
             break;
         }
     }
-    if let Err(failure) = fleet.finish(&mut summary).await {
-        result = Err(undelivered(args, failure, &summary));
+    let finished = fleet.finish(&mut summary).await;
+    if let Some(error) = undelivered(args, finished, &summary.delivery) {
+        // A damaged file keeps its error: what was refused besides is in the summary.
+        if result.is_ok() || !matches!(error, ReplayError::Undelivered { .. }) {
+            result = Err(error);
+        }
     }
     (summary, result)
 }
 
-fn undelivered(args: &ReplayArgs, failure: Failure, summary: &Summary) -> ReplayError {
-    match failure {
-        Failure::Unreachable { hosts, first } => ReplayError::Unreachable {
-            endpoint: args.endpoint.clone(),
+/// Why points are missing at the endpoint, if any are.
+fn undelivered(
+    args: &ReplayArgs,
+    finished: Result<(), Failure>,
+    report: &Report,
+) -> Option<ReplayError> {
+    let (endpoint, points) = (args.endpoint.clone(), report.points_dropped);
+    match finished {
+        Err(Failure::Broken(error)) => Some(ReplayError::Broken(error)),
+        Err(Failure::Unreachable { hosts, first }) => Some(ReplayError::Unreachable {
+            endpoint,
             hosts: hosts.join(", "),
-            points: summary.delivery.points_dropped,
+            points,
             source: first,
-        },
-        Failure::Broken(error) => ReplayError::Broken(error),
+        }),
+        Ok(()) => (points > 0).then(|| ReplayError::Undelivered {
+            endpoint,
+            points,
+            reason: match &report.refusal {
+                Some(reason) => format!("refused: {reason}"),
+                None => "the queue was full".to_owned(),
+            },
+        }),
     }
 }
 

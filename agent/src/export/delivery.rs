@@ -35,6 +35,8 @@ pub struct Report {
     pub retries: u64,
     /// Reasons of the receiver, with the number of points each.
     pub reasons: BTreeMap<String, u64>,
+    /// Why a batch was refused whole, for the first of them.
+    pub refusal: Option<String>,
     /// Version of the last policy set.
     pub policy_version: Option<u64>,
 }
@@ -49,6 +51,9 @@ impl Report {
         self.retries += other.retries;
         for (reason, points) in &other.reasons {
             *self.reasons.entry(reason.clone()).or_default() += points;
+        }
+        if self.refusal.is_none() {
+            self.refusal.clone_from(&other.refusal);
         }
         self.policy_version = self.policy_version.max(other.policy_version);
     }
@@ -223,6 +228,7 @@ impl<E: Export> Delivery<E> {
                 tracing::error!(batch.number, points, "batch was refused: {reason}");
                 self.report.points_dropped += points;
                 self.report.refuse(&reason, points);
+                self.report.refusal.get_or_insert(reason);
                 None
             }
             Err(ExportError::Later { reason, .. }) => {

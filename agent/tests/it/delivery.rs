@@ -259,10 +259,11 @@ fn an_endpoint_that_is_not_there_ends_the_replay() {
     assert!(summary.delivery.points_dropped > 0);
 }
 
-/// The end of one host: it takes everything, is never there, or has a defect.
+/// The end of one host: it takes everything or nothing, is never there, or has a defect.
 #[derive(Debug)]
 enum End {
     Taking,
+    Refusing,
     Away,
     Broken,
 }
@@ -271,6 +272,9 @@ impl Export for End {
     async fn export(&self, _: &Batch) -> Result<Ack, ExportError> {
         match self {
             Self::Taking => Ok(Ack::default()),
+            Self::Refusing => Err(ExportError::Refused {
+                reason: "too large".to_owned(),
+            }),
             Self::Away => Err(ExportError::Later {
                 after: None,
                 reason: "away".to_owned(),
@@ -314,4 +318,14 @@ fn a_delivery_that_ends_by_a_defect_is_an_error() {
     let (summary, result) = replay_with(|| End::Broken);
     assert!(matches!(result, Err(ReplayError::Broken(_))), "{result:?}");
     assert!(summary.delivery.points_sent > 0);
+}
+
+#[test]
+fn points_that_were_refused_for_good_are_an_error_that_says_how_many_and_why() {
+    let (summary, result) = replay_with(|| End::Refusing);
+    let dropped = summary.delivery.points_dropped;
+    assert!(dropped > 0 && summary.delivery.points_sent > 0);
+    let message = result.unwrap_err().to_string();
+    let expected = format!("none: {dropped} points were not delivered (refused: too large)");
+    assert!(message.starts_with(&expected), "{message}");
 }

@@ -133,6 +133,7 @@ async fn what_is_refused_is_not_sent_again() {
         report.reasons,
         BTreeMap::from([("malformed".to_owned(), 3)])
     );
+    assert_eq!(report.refusal.as_deref(), Some("malformed"));
 }
 
 #[tokio::test(start_paused = true)]
