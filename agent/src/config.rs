@@ -110,7 +110,7 @@ pub struct ReplayArgs {
     )]
     pub queue_points: usize,
 
-    /// How long to wait in all between attempts to send a batch before giving up
+    /// How long to try a batch again, from its first failure on, before giving up its host
     #[arg(long, value_name = "DURATION", default_value = "60s", env = "FLEET_AGENT_GIVE_UP_AFTER", value_parser = duration)]
     pub give_up_after: Duration,
 

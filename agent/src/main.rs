@@ -122,7 +122,8 @@ fn exit_code(error: &ReplayError) -> u8 {
     match error {
         ReplayError::Source(_) => BAD_INPUT,
         ReplayError::NoSuchRank { .. } => USAGE,
-        ReplayError::Unreachable { .. } => UNAVAILABLE,
+        ReplayError::Unreachable { .. } | ReplayError::Undelivered { .. } => UNAVAILABLE,
+        ReplayError::Broken(_) => DEFECT,
     }
 }
 

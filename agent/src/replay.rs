@@ -10,15 +10,15 @@ use std::fs::File;
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::config::ReplayArgs;
 use crate::event::Event;
 use crate::export::Export;
-use crate::export::delivery::Unreachable;
+use crate::export::delivery::{Report, Unreachable};
 use crate::host::WallClock;
 use crate::pipeline::Ending;
-use crate::replay::fleet::Fleet;
+use crate::replay::fleet::{Failure, Fleet};
 use crate::replay::pace::Pace;
 use crate::replay::summary::{EventCounts, Summary};
 use crate::source::recording::Recording;
@@ -43,14 +43,37 @@ pub enum ReplayError {
         /// The rank.
         rank: u32,
     },
-    /// The endpoint was not reached.
-    #[error("{endpoint}: {source}; check that Echo listens there, then replay again")]
+    /// The endpoint was not reached from some of the hosts.
+    #[error(
+        "{endpoint}: {source}; {points} points were not delivered (hosts that gave up: {hosts}); \
+         check that Echo listens there, then replay again"
+    )]
     Unreachable {
         /// The endpoint.
         endpoint: String,
-        /// The last attempt.
+        /// The hosts' names.
+        hosts: String,
+        /// Points that were dropped, over all hosts.
+        points: u64,
+        /// The last attempt of the first of the hosts.
         source: Unreachable,
     },
+    /// Batches were dropped while the endpoint was there.
+    #[error(
+        "{endpoint}: {points} points were not delivered ({reason}); what was delivered is counted \
+         in the summary"
+    )]
+    Undelivered {
+        /// The endpoint.
+        endpoint: String,
+        /// Points that were dropped, over all hosts.
+        points: u64,
+        /// Why the first batch was refused.
+        reason: String,
+    },
+    /// A task of the replay ended by a defect.
+    #[error("a defect ended a part of the replay ({0}); what it held was not delivered")]
+    Broken(#[source] JoinError),
 }
 
 /// Replays all files. What was sent before an error is in the summary.
@@ -77,16 +100,45 @@ where
         let file = play(recording, &mut fleet, &mut pace, start_ns).await;
         summary.events.add(&file.events);
         start_ns = file.end_ns.saturating_add(PAUSE_BETWEEN_NS);
-        result = file.result.map_err(ReplayError::from);
+        result = file.result;
         if result.is_err() || fleet.has_given_up() {
             break;
         }
     }
-    if let Some(source) = fleet.finish(&mut summary).await {
-        let endpoint = args.endpoint.clone();
-        result = Err(ReplayError::Unreachable { endpoint, source });
+    let finished = fleet.finish(&mut summary).await;
+    if let Some(error) = undelivered(args, finished, &summary.delivery) {
+        // A damaged file keeps its error: what was refused besides is in the summary.
+        if result.is_ok() || !matches!(error, ReplayError::Undelivered { .. }) {
+            result = Err(error);
+        }
     }
     (summary, result)
+}
+
+/// Why points are missing at the endpoint, if any are.
+fn undelivered(
+    args: &ReplayArgs,
+    finished: Result<(), Failure>,
+    report: &Report,
+) -> Option<ReplayError> {
+    let (endpoint, points) = (args.endpoint.clone(), report.points_dropped);
+    match finished {
+        Err(Failure::Broken(error)) => Some(ReplayError::Broken(error)),
+        Err(Failure::Unreachable { hosts, first }) => Some(ReplayError::Unreachable {
+            endpoint,
+            hosts: hosts.join(", "),
+            points,
+            source: first,
+        }),
+        Ok(()) => (points > 0).then(|| ReplayError::Undelivered {
+            endpoint,
+            points,
+            reason: match &report.refusal {
+                Some(reason) => format!("refused: {reason}"),
+                None => "the queue was full".to_owned(),
+            },
+        }),
+    }
 }
 
 /// A progress bar over the bytes of all files, for a terminal.
@@ -127,7 +179,7 @@ fn open_all(args: &ReplayArgs, progress: &ProgressBar) -> Result<Vec<Recording>,
 struct Played {
     events: EventCounts,
     end_ns: u64,
-    result: Result<(), SourceError>,
+    result: Result<(), ReplayError>,
 }
 
 async fn play<E, F>(
@@ -176,8 +228,11 @@ where
         }
     }
     drop(chunks);
-    if let Some(Ok(result)) = reader.join_next().await {
-        played.result = result;
+    if let Some(joined) = reader.join_next().await {
+        played.result = match joined {
+            Ok(read) => read.map_err(ReplayError::from),
+            Err(error) => Err(ReplayError::Broken(error)),
+        };
     }
     let ending = if played.result.is_ok() {
         Ending::Complete

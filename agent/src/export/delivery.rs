@@ -8,6 +8,7 @@ use backon::{ExponentialBuilder, Retryable};
 use fleet_proto::policy::PolicySet;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::Instant;
 
 use crate::export::{Ack, Batch, Export, ExportError};
 use crate::policy::PolicyNews;
@@ -34,6 +35,8 @@ pub struct Report {
     pub retries: u64,
     /// Reasons of the receiver, with the number of points each.
     pub reasons: BTreeMap<String, u64>,
+    /// Why a batch was refused whole, for the first of them.
+    pub refusal: Option<String>,
     /// Version of the last policy set.
     pub policy_version: Option<u64>,
 }
@@ -48,6 +51,9 @@ impl Report {
         self.retries += other.retries;
         for (reason, points) in &other.reasons {
             *self.reasons.entry(reason.clone()).or_default() += points;
+        }
+        if self.refusal.is_none() {
+            self.refusal.clone_from(&other.refusal);
         }
         self.policy_version = self.policy_version.max(other.policy_version);
     }
@@ -98,16 +104,20 @@ impl Outbox {
     pub async fn send(&mut self, batch: Batch) -> bool {
         let points = batch.n_points();
         let permits = u32::try_from(points.clamp(1, self.capacity)).unwrap_or(u32::MAX);
+        if let Some(permit) = self.room_for(permits).await
+            && self.sender.send((batch, permit)).await.is_ok()
+        {
+            return true;
+        }
+        self.dropped += points as u64;
+        !self.sender.is_closed()
+    }
+
+    async fn room_for(&self, permits: u32) -> Option<OwnedSemaphorePermit> {
         let room = Arc::clone(&self.room);
-        let permit = match self.when_full {
+        match self.when_full {
             WhenFull::Wait => room.acquire_many_owned(permits).await.ok(),
             WhenFull::Drop => room.try_acquire_many_owned(permits).ok(),
-        };
-        if let Some(permit) = permit {
-            self.sender.send((batch, permit)).await.is_ok()
-        } else {
-            self.dropped += points as u64;
-            !self.sender.is_closed()
         }
     }
 
@@ -120,7 +130,7 @@ impl Outbox {
         }
     }
 
-    /// Points dropped because the queue was full.
+    /// Points dropped because the queue was full or the delivery had ended.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -194,14 +204,14 @@ impl<E: Export> Delivery<E> {
             .with_min_delay(FIRST_DELAY)
             .with_max_delay(LONGEST_DELAY)
             .with_jitter()
-            .without_max_times()
-            .with_total_delay(Some(self.give_up_after));
+            .without_max_times();
+        let mut patience = Patience::new(self.give_up_after);
         let mut retries = 0;
         let exporter = &self.exporter;
         let delivered = (|| exporter.export(batch))
             .retry(backoff)
             .when(|error| matches!(error, ExportError::Later { .. }))
-            .adjust(|error, delay| delay.map(|delay| delay.max(asked_delay(error))))
+            .adjust(|error, delay| Some(patience.cut(delay?)?.max(asked_delay(error))))
             .notify(|error, delay| {
                 retries += 1;
                 log_retry(batch, retries, error, delay);
@@ -218,6 +228,7 @@ impl<E: Export> Delivery<E> {
                 tracing::error!(batch.number, points, "batch was refused: {reason}");
                 self.report.points_dropped += points;
                 self.report.refuse(&reason, points);
+                self.report.refusal.get_or_insert(reason);
                 None
             }
             Err(ExportError::Later { reason, .. }) => {
@@ -240,6 +251,34 @@ impl<E: Export> Delivery<E> {
             }
             self.policy.send_replace(Some(Arc::new(policy)));
         }
+    }
+}
+
+/// How long a batch is still worth trying, from its first failure on.
+#[derive(Debug)]
+struct Patience {
+    give_up_after: Duration,
+    first_failure: Option<Instant>,
+}
+
+impl Patience {
+    fn new(give_up_after: Duration) -> Self {
+        Self {
+            give_up_after,
+            first_failure: None,
+        }
+    }
+
+    /// The delay before the next attempt, cut so that the last one comes when patience ends; none
+    /// after that.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the runtime's time, which tests can pause, also passes during an attempt"
+    )]
+    fn cut(&mut self, delay: Duration) -> Option<Duration> {
+        let first_failure = *self.first_failure.get_or_insert_with(Instant::now);
+        let left = self.give_up_after.saturating_sub(first_failure.elapsed());
+        (!left.is_zero()).then_some(delay.min(left))
     }
 }
 

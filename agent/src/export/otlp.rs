@@ -115,22 +115,18 @@ fn policy(keys: &MetadataMap) -> Option<PolicySet> {
 fn error(status: &Status) -> ExportError {
     let reason = format!("{:?}: {}", status.code(), one_line(status.message()));
     let is_transport = std::error::Error::source(status).is_some();
-    match status.code() {
-        Code::Unavailable
-        | Code::ResourceExhausted
-        | Code::DeadlineExceeded
-        | Code::Aborted
-        | Code::Cancelled => {
-            let after = status
-                .get_details_retry_info()
-                .and_then(|info| info.retry_delay);
-            ExportError::Later { after, reason }
-        }
-        _ if is_transport => ExportError::Later {
-            after: None,
-            reason,
-        },
-        _ => ExportError::Refused { reason },
+    let retry_info = status.get_details_retry_info();
+    let may_pass = match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled => true,
+        // Without a hint the limit is one that waiting does not lift, such as the size of a message.
+        Code::ResourceExhausted => retry_info.is_some(),
+        _ => false,
+    };
+    if may_pass || is_transport {
+        let after = retry_info.and_then(|info| info.retry_delay);
+        ExportError::Later { after, reason }
+    } else {
+        ExportError::Refused { reason }
     }
 }
 
@@ -151,8 +147,9 @@ mod tests {
     fn only_what_may_pass_is_tried_again() {
         for code in [
             Code::Unavailable,
-            Code::ResourceExhausted,
             Code::DeadlineExceeded,
+            Code::Aborted,
+            Code::Cancelled,
         ] {
             assert!(matches!(
                 error(&status(code)),
@@ -162,6 +159,22 @@ mod tests {
         for code in [Code::InvalidArgument, Code::Unauthenticated, Code::Internal] {
             assert!(matches!(error(&status(code)), ExportError::Refused { .. }));
         }
+    }
+
+    #[test]
+    fn an_exhausted_resource_is_tried_again_only_when_the_receiver_says_so() {
+        let code = Code::ResourceExhausted;
+        let reason = "ResourceExhausted: why".to_owned();
+        let refused = ExportError::Refused {
+            reason: reason.clone(),
+        };
+        assert_eq!(error(&status(code)), refused);
+        let hint = ErrorDetails::with_retry_info(None);
+        let later = ExportError::Later {
+            after: None,
+            reason,
+        };
+        assert_eq!(error(&Status::with_error_details(code, "why", hint)), later);
     }
 
     #[test]

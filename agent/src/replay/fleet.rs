@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::config::{ReplayArgs, Speed};
 use crate::event::{Call, Process};
@@ -25,14 +25,39 @@ pub(super) struct Fleet<'a, E, F> {
     exporter: F,
     members: BTreeMap<String, Member>,
     node_of: BTreeMap<u32, String>,
-    deliveries: JoinSet<(Report, Option<Unreachable>)>,
-    given_up: bool,
+    deliveries: JoinSet<Delivered>,
     end: std::marker::PhantomData<E>,
 }
 
 struct Member {
     host: Host,
     outbox: Outbox,
+    has_ended: bool,
+}
+
+impl Member {
+    /// Passes a batch on; one for a delivery that has ended is counted as dropped.
+    async fn send(&mut self, batch: Batch) {
+        self.has_ended |= !self.outbox.send(batch).await;
+    }
+}
+
+/// How the delivery of one host ended.
+struct Delivered {
+    node: String,
+    report: Report,
+    gave_up: Option<Unreachable>,
+}
+
+/// Why not every host got its points to the receiver.
+pub(super) enum Failure {
+    /// Hosts gave up, here in the order of their names, with the last attempt of the first.
+    Unreachable {
+        hosts: Vec<String>,
+        first: Unreachable,
+    },
+    /// A delivery ended by a defect.
+    Broken(JoinError),
 }
 
 impl<'a, E, F> Fleet<'a, E, F>
@@ -48,14 +73,13 @@ where
             members: BTreeMap::new(),
             node_of: BTreeMap::new(),
             deliveries: JoinSet::new(),
-            given_up: false,
             end: std::marker::PhantomData,
         }
     }
 
-    /// Whether a delivery has ended early, so that going on is of no use.
+    /// Whether the delivery of every host has ended early, so that going on is of no use.
     pub(super) fn has_given_up(&self) -> bool {
-        self.given_up
+        !self.members.is_empty() && self.members.values().all(|member| member.has_ended)
     }
 
     /// Spreads the processes of a recording over hosts. `clock` is relative to the replay's start.
@@ -97,7 +121,7 @@ where
             member.host.apply(&policy);
         }
         if let Some(batch) = member.host.call(call) {
-            self.given_up |= !member.outbox.send(batch).await;
+            member.send(batch).await;
         }
     }
 
@@ -106,27 +130,36 @@ where
         for member in self.members.values_mut() {
             let last: Option<Batch> = member.host.finish(ending);
             if let Some(batch) = last {
-                self.given_up |= !member.outbox.send(batch).await;
+                member.send(batch).await;
             }
         }
     }
 
     /// Waits for all deliveries and adds up what became of the points.
-    pub(super) async fn finish(mut self, summary: &mut Summary) -> Option<Unreachable> {
+    pub(super) async fn finish(mut self, summary: &mut Summary) -> Result<(), Failure> {
         for (_, member) in std::mem::take(&mut self.members) {
             summary.blocks += member.host.blocks();
             summary.unknown_comm_ops += member.host.unknown_comm_ops();
             summary.delivery.points_dropped += member.outbox.dropped();
         }
-        let mut unreachable = None;
+        let (mut unreachable, mut broken) = (BTreeMap::new(), None);
         while let Some(joined) = self.deliveries.join_next().await {
-            let Ok((report, gave_up)) = joined else {
-                continue;
-            };
-            summary.delivery.add(&report);
-            unreachable = unreachable.or(gave_up);
+            match joined {
+                Ok(delivered) => {
+                    summary.delivery.add(&delivered.report);
+                    unreachable.extend(delivered.gave_up.map(|gave_up| (delivered.node, gave_up)));
+                }
+                Err(error) => broken = Some(error),
+            }
         }
-        unreachable
+        if let Some(error) = broken {
+            return Err(Failure::Broken(error));
+        }
+        let hosts = unreachable.keys().cloned().collect();
+        match unreachable.into_values().next() {
+            Some(first) => Err(Failure::Unreachable { hosts, first }),
+            None => Ok(()),
+        }
     }
 
     fn node(&self, rank: u32) -> String {
@@ -147,7 +180,15 @@ where
                 WhenFull::Wait,
                 args.give_up_after,
             );
-            deliveries.spawn(delivery.run());
+            let name = node.to_owned();
+            deliveries.spawn(async move {
+                let (report, gave_up) = delivery.run().await;
+                Delivered {
+                    node: name,
+                    report,
+                    gave_up,
+                }
+            });
             let identity = Identity {
                 cluster: args.cluster.clone(),
                 node: node.to_owned(),
@@ -157,6 +198,7 @@ where
             Member {
                 host: Host::new(identity, flush_every_ns(args.speed)),
                 outbox,
+                has_ended: false,
             }
         })
     }

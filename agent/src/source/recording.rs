@@ -14,6 +14,9 @@ use crate::source::{EventSource, SourceError};
 
 /// Longest line that is read, bytes. The longest of a recording are the `truth` lines.
 const MAX_LINE: u64 = 1 << 20;
+/// Largest step in time between an event and the next, nanoseconds. A larger one is a damaged
+/// number, which must not let a replay wait for it.
+const MAX_STEP_NS: u64 = 3_600_000_000_000;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads one recording.
@@ -24,6 +27,7 @@ pub struct Recording {
     buffer: Vec<u8>,
     processes: Vec<Process>,
     gpu_model: Option<String>,
+    last_ts_ns: Option<u64>,
 }
 
 impl std::fmt::Debug for Recording {
@@ -54,7 +58,7 @@ struct Line<'a> {
     #[serde(borrow)]
     kind: Cow<'a, str>,
     #[serde(default)]
-    ts: u64,
+    ts: Option<u64>,
     #[serde(default)]
     dur: u64,
     #[serde(default)]
@@ -94,6 +98,7 @@ impl Recording {
             buffer: Vec::new(),
             processes: Vec::new(),
             gpu_model: None,
+            last_ts_ns: None,
         };
         recording.read_header()?;
         Ok(recording)
@@ -157,6 +162,18 @@ impl Recording {
         }
     }
 
+    /// Notes the time of an event, or tells what is wrong with it.
+    fn check_step(&mut self, ts_ns: u64) -> Result<(), String> {
+        let last_ns = self.last_ts_ns.unwrap_or(ts_ns);
+        if ts_ns.abs_diff(last_ns) > MAX_STEP_NS {
+            return Err(format!(
+                "ts {ts_ns} lies more than an hour away from the event before, {last_ns}"
+            ));
+        }
+        self.last_ts_ns = Some(ts_ns);
+        Ok(())
+    }
+
     fn foreign(&self, reason: &str) -> SourceError {
         let (path, line) = (self.path.clone(), self.line);
         SourceError::Foreign {
@@ -193,7 +210,10 @@ impl EventSource for Recording {
         while self.read_line()? {
             match serde_json::from_slice::<Line<'_>>(&self.buffer) {
                 Ok(line) => {
-                    if let Some(event) = event(&line) {
+                    let event = event(&line).map_err(|reason| self.damaged(reason.to_owned()))?;
+                    if let Some(event) = event {
+                        self.check_step(event.ts_ns())
+                            .map_err(|reason| self.damaged(reason))?;
                         return Ok(Some(event));
                     }
                 }
@@ -208,19 +228,21 @@ impl EventSource for Recording {
     }
 }
 
-fn event(line: &Line<'_>) -> Option<Event> {
-    match line.kind.as_ref() {
-        "call" => Some(Event::Call(Call {
-            ts_ns: line.ts,
+/// The event of a line, when its kind is known; the reason when the line has no time.
+fn event(line: &Line<'_>) -> Result<Option<Event>, &'static str> {
+    let ts_ns = line.ts.ok_or("an event without ts");
+    Ok(Some(match line.kind.as_ref() {
+        "call" => Event::Call(Call {
+            ts_ns: ts_ns?,
             dur_ns: line.dur,
             pid: line.pid,
             tid: line.tid,
             kind: call_kind(line),
-        })),
-        "launches" => Some(Event::Launches { ts_ns: line.ts }),
-        "sched_switch" => Some(Event::ContextSwitch { ts_ns: line.ts }),
-        _ => None,
-    }
+        }),
+        "launches" => Event::Launches { ts_ns: ts_ns? },
+        "sched_switch" => Event::ContextSwitch { ts_ns: ts_ns? },
+        _ => return Ok(None),
+    }))
 }
 
 fn call_kind(line: &Line<'_>) -> CallKind {

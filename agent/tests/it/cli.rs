@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+
 use crate::collect::recording;
 
 fn agent(args: &[&str]) -> Output {
@@ -108,6 +111,29 @@ fn an_endpoint_that_stays_away_ends_with_69() {
     );
     assert_eq!(output.status.code(), Some(69));
     assert!(text(&output.stderr).contains("check that Echo listens there"));
+}
+
+#[test]
+fn points_that_are_refused_end_with_69_after_the_summary() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let endpoint = listener.local_addr().unwrap().to_string();
+    // A server without the service of OTLP refuses all calls as unimplemented.
+    let server = tonic::transport::Server::builder()
+        .add_routes(tonic::service::Routes::default())
+        .serve_with_incoming(TcpListenerStream::new(listener));
+    let serving = runtime.spawn(server);
+    let output = replay(&recording("healthy"), &endpoint, &["--json"]);
+    serving.abort();
+    assert_eq!(output.status.code(), Some(69));
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let dropped = summary["points_dropped"].as_u64().unwrap();
+    let message = text(&output.stderr);
+    let last = message.lines().last().unwrap();
+    assert!(
+        dropped > 0 && last.contains(&format!("{dropped} points were not delivered (refused: ")),
+        "{message}"
+    );
 }
 
 #[test]

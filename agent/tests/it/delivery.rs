@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use fleet_agent::export::otlp::Otlp;
+use fleet_agent::export::{Ack, Batch, Export, ExportError};
 use fleet_agent::replay::summary::Summary;
 use fleet_agent::replay::{ReplayError, replay};
 use fleet_proto::metadata;
@@ -256,4 +257,75 @@ fn an_endpoint_that_is_not_there_ends_the_replay() {
     );
     assert_eq!(summary.delivery.points_sent, 0);
     assert!(summary.delivery.points_dropped > 0);
+}
+
+/// The end of one host: it takes everything or nothing, is never there, or has a defect.
+#[derive(Debug)]
+enum End {
+    Taking,
+    Refusing,
+    Away,
+    Broken,
+}
+
+impl Export for End {
+    async fn export(&self, _: &Batch) -> Result<Ack, ExportError> {
+        match self {
+            Self::Taking => Ok(Ack::default()),
+            Self::Refusing => Err(ExportError::Refused {
+                reason: "too large".to_owned(),
+            }),
+            Self::Away => Err(ExportError::Later {
+                after: None,
+                reason: "away".to_owned(),
+            }),
+            Self::Broken => panic!("a defect"),
+        }
+    }
+}
+
+/// Replays four hosts, of which `node-2` has another end than the others.
+fn replay_with(end_of_node_2: fn() -> End) -> (Summary, Result<(), ReplayError>) {
+    let extra = ["--node-per-rank", "--speed", "max", "--give-up-after", "0s"];
+    let args = args(&recording("healthy"), &extra);
+    let end = |node: &str| match node {
+        "node-2" => end_of_node_2(),
+        _ => End::Taking,
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(replay(&args, end, &ProgressBar::hidden()))
+}
+
+#[test]
+fn a_host_that_cannot_deliver_does_not_stop_the_others() {
+    let (whole, result) = replay_with(|| End::Taking);
+    assert!(result.is_ok(), "{result:?}");
+    let (partial, result) = replay_with(|| End::Away);
+    let message = result.unwrap_err().to_string();
+    assert!(message.contains("gave up: node-2)"), "{message}");
+    let (sent, dropped) = (
+        partial.delivery.points_sent,
+        partial.delivery.points_dropped,
+    );
+    assert_eq!(sent + dropped, whole.delivery.points_sent);
+    assert!(message.contains(&format!("{dropped} points")), "{message}");
+    assert_eq!(partial.events, whole.events);
+    assert!(dropped > 0 && sent > 2 * dropped, "{sent} {dropped}");
+}
+
+#[test]
+fn a_delivery_that_ends_by_a_defect_is_an_error() {
+    let (summary, result) = replay_with(|| End::Broken);
+    assert!(matches!(result, Err(ReplayError::Broken(_))), "{result:?}");
+    assert!(summary.delivery.points_sent > 0);
+}
+
+#[test]
+fn points_that_were_refused_for_good_are_an_error_that_says_how_many_and_why() {
+    let (summary, result) = replay_with(|| End::Refusing);
+    let dropped = summary.delivery.points_dropped;
+    assert!(dropped > 0 && summary.delivery.points_sent > 0);
+    let message = result.unwrap_err().to_string();
+    let expected = format!("none: {dropped} points were not delivered (refused: too large)");
+    assert!(message.starts_with(&expected), "{message}");
 }

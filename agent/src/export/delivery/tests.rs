@@ -133,6 +133,7 @@ async fn what_is_refused_is_not_sent_again() {
         report.reasons,
         BTreeMap::from([("malformed".to_owned(), 3)])
     );
+    assert_eq!(report.refusal.as_deref(), Some("malformed"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,6 +163,41 @@ async fn a_receiver_that_stays_away_is_given_up_and_nothing_is_lost_unnoticed() 
     assert!(unreachable.is_some_and(|gave_up| gave_up.retries > 3));
     assert_eq!((report.points_sent, report.points_dropped), (0, 10));
     assert!(!outbox.send(batch(3, 5)).await);
+    assert_eq!(outbox.dropped(), 5);
+}
+
+/// Takes its time to answer that it is busy.
+#[derive(Debug)]
+struct Slow(Duration);
+
+impl Export for Slow {
+    async fn export(&self, _: &Batch) -> Result<Ack, ExportError> {
+        tokio::time::sleep(self.0).await;
+        later(None)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_the_attempts_counts_towards_giving_up() {
+    let slow = Slow(Duration::from_secs(20));
+    let (mut outbox, delivery) = Delivery::new(slow, 100, WhenFull::Wait, MINUTE);
+    outbox.send(batch(1, 1)).await;
+    drop(outbox);
+    // The first failure, and those about 20, 40 and 60 seconds later.
+    let gave_up = delivery.run().await.1.unwrap();
+    assert_eq!(gave_up.retries, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_batch_is_tried_again_for_as_long() {
+    let busy = || later(Some(Duration::from_secs(25)));
+    let exporter = Scripted::new([busy(), busy(), Ok(Ack::default()), busy(), busy()]);
+    let (mut outbox, delivery) = delivery(&exporter);
+    outbox.send(batch(1, 1)).await;
+    outbox.send(batch(2, 1)).await;
+    drop(outbox);
+    let (report, unreachable) = delivery.run().await;
+    assert_eq!((report.points_sent, unreachable), (2, None));
 }
 
 #[tokio::test(start_paused = true)]

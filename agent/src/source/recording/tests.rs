@@ -140,3 +140,47 @@ fn a_rank_outside_its_job_is_refused() {
         Err(SourceError::Foreign { .. })
     ));
 }
+
+fn all_reduces_at(times_ns: &[u64]) -> String {
+    let line = |ts_ns: &u64| ALL_REDUCE.replace("\"ts\":5", &format!("\"ts\":{ts_ns}"));
+    let lines: Vec<String> = times_ns.iter().map(line).collect();
+    format!("{HEADER}\n{}\n", lines.join("\n"))
+}
+
+#[test]
+fn an_event_without_a_time_is_damaged() {
+    let timeless = ALL_REDUCE.replace("\"ts\":5,", "");
+    for line in [timeless.as_str(), "{\"kind\":\"launches\"}"] {
+        let text = format!("{HEADER}\n{ALL_REDUCE}\n{line}\n");
+        let (events, error) = read(&mut open(text.as_bytes()).unwrap());
+        let message = error.unwrap().to_string();
+        assert_eq!(events.len(), 1);
+        assert!(
+            message.starts_with("file: line 3 is damaged (an event without ts)"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn an_event_far_from_the_one_before_is_damaged() {
+    let (start, hour) = (10_000 * 1_000_000_000, MAX_STEP_NS);
+    for far in [start + hour + 1, start - hour - 1, u64::MAX, 0] {
+        let text = all_reduces_at(&[start, far]);
+        let (events, error) = read(&mut open(text.as_bytes()).unwrap());
+        assert_eq!(events.len(), 1);
+        assert!(
+            matches!(error, Some(SourceError::Damaged { line: 3, ref reason, .. })
+                if reason.contains("more than an hour away")),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn events_may_be_a_little_out_of_order() {
+    let start = 10_000 * 1_000_000_000;
+    let text = all_reduces_at(&[start, start + MAX_STEP_NS, start, start - 1]);
+    let (events, error) = read(&mut open(text.as_bytes()).unwrap());
+    assert!(error.is_none() && events.len() == 4, "{error:?}");
+}
