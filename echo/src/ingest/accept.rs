@@ -66,6 +66,16 @@ pub enum IngestError {
     Aborted,
 }
 
+impl IngestError {
+    /// Whether it is the collector that is at fault, so that the error belongs into its log.
+    pub const fn is_ours(&self) -> bool {
+        matches!(
+            self,
+            Self::Aborted | Self::Admit(AdmitError::CannotStore(_))
+        )
+    }
+}
+
 impl Coded for IngestError {
     fn code(&self) -> Code {
         match self {

@@ -60,15 +60,27 @@ pub enum AdmitError {
         /// The deadline.
         after: Duration,
     },
-    /// The store refused or failed.
+    /// The engine failed, as it does on a full disk. The batch itself is sound, so it has to be kept and sent again.
+    #[error("the collector cannot store at the moment, send it again")]
+    CannotStore(#[source] StoreError),
+    /// The store refused.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for AdmitError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Engine { .. } => Self::CannotStore(error),
+            _ => Self::Store(error),
+        }
+    }
 }
 
 impl Coded for AdmitError {
     fn code(&self) -> Code {
         match self {
-            Self::Busy { .. } => Code::Busy,
+            Self::Busy { .. } | Self::CannotStore(_) => Code::Busy,
             Self::TooLarge { .. } => Code::TooLarge,
             Self::Deadline { .. } => Code::Timeout,
             Self::Store(error) => error.code(),

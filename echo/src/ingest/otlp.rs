@@ -91,11 +91,11 @@ impl MetricsService {
     }
 }
 
-/// Counts the error, logs it if it is a defect, and says it to the sender.
+/// Counts the error, logs it if it is the collector's, and says it to the sender.
 fn failed(ingest: &Ingest, error: &IngestError, number: u64) -> Status {
     let code = error.code();
     ingest.stats().saw_failure(code);
-    if code == Code::Internal {
+    if code == Code::Internal || error.is_ours() {
         tracing::error!(
             request.number = number,
             error = chain(error),
