@@ -3,10 +3,10 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::{clock, config, connect, open};
+use super::{clock, config, connect, open, schema_version};
 use crate::store::StoreError;
 use crate::store::duckdb::migrate::{self, MIGRATIONS};
-use crate::store::duckdb::{DuckDbConfig, DuckDbStore, schema_version};
+use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 
 /// Runs `sql` on a database of this build and returns a folder with what is left of it when the process is killed
 /// then: the statement is in the log only.
