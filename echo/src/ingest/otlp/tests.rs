@@ -24,6 +24,7 @@ use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::fixture::{gauge, gauges, rank_2, request, text, wait, waits};
 
 mod collector;
+mod unpacking;
 
 fn block() -> ExportMetricsServiceRequest {
     request(rank_2(), vec![waits(vec![wait()])])
