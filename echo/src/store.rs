@@ -159,7 +159,7 @@ pub enum StoreError {
     Locked {
         /// Database file.
         path: String,
-        /// Process, node and time as the holder wrote them.
+        /// Process, node and time as the holder wrote them, or what the engine said of it.
         holder: String,
     },
     /// The schema was written by a later version of Echo.

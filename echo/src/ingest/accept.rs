@@ -1,9 +1,10 @@
 //! One request's way from its bytes to the acknowledgement, whatever transport it came on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::spawn_blocking;
 
 use super::admit::{Admission, AdmissionConfig, AdmitError, Arriving};
@@ -58,6 +59,12 @@ pub enum IngestError {
         /// The largest message, after decompression.
         limit: usize,
     },
+    /// The sender took too long.
+    #[error("the request had not arrived as a whole after {} ms, send it again", .after.as_millis())]
+    Slow {
+        /// How long it may take.
+        after: Duration,
+    },
     /// There is no room for it, or it could not be stored.
     #[error(transparent)]
     Admit(#[from] AdmitError),
@@ -66,12 +73,23 @@ pub enum IngestError {
     Aborted,
 }
 
+impl IngestError {
+    /// Whether it is the collector that is at fault, so that the error belongs into its log.
+    pub const fn is_ours(&self) -> bool {
+        matches!(
+            self,
+            Self::Aborted | Self::Admit(AdmitError::CannotStore(_))
+        )
+    }
+}
+
 impl Coded for IngestError {
     fn code(&self) -> Code {
         match self {
             Self::Unreadable(_) | Self::Malformed(_) => Code::Invalid,
             Self::BatchKey(error) => error.code(),
             Self::TooLarge { .. } => Code::TooLarge,
+            Self::Slow { .. } => Code::Timeout,
             Self::Admit(error) => error.code(),
             Self::Aborted => Code::Internal,
         }
@@ -134,18 +152,36 @@ impl Ingest {
         self.0.admission.arriving()
     }
 
+    /// Longest time for a body to arrive as a whole.
+    pub fn arrival_deadline(&self) -> Duration {
+        self.0.admission.arrival_deadline()
+    }
+
+    /// Takes up memory for the largest message until the permit is dropped: what a compressed request needs before
+    /// its size is known.
+    pub async fn unpacking(&self) -> Result<OwnedSemaphorePermit, AdmitError> {
+        let Parts {
+            admission,
+            max_message_bytes,
+            ..
+        } = &*self.0;
+        admission.unpacking(*max_message_bytes).await
+    }
+
     /// Stores the points of a metrics request and returns once they are durable. Without a key the batch is known
-    /// by its content.
+    /// by its content. `unpacking` is given back when the body itself has been counted.
     pub async fn accept_metrics(
         &self,
         body: Bytes,
         key: Option<BatchKey>,
+        unpacking: Option<OwnedSemaphorePermit>,
     ) -> Result<Accepted, IngestError> {
         let Parts {
             admission, stats, ..
         } = &*self.0;
         stats.saw_bytes(body.len());
         let _bytes = admission.bytes(body.len())?;
+        drop(unpacking);
         let received = self.0.clock.now();
         let (decoded, key) = self.read(body, key, received).await?;
         let _points = admission.points(decoded.weight())?;

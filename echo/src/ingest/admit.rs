@@ -1,4 +1,4 @@
-//! How much may be in flight at once, and how long storing may take.
+//! How much may be in flight at once, and how long arriving and storing may take.
 //!
 //! Bounds count bytes and points, never requests: a request can hold one point or a hundred thousand.
 
@@ -18,6 +18,14 @@ pub struct AdmissionConfig {
     pub max_points: u32,
     /// Most bytes of request bodies between arrival and acknowledgement.
     pub max_bytes: u32,
+    /// Most memory that compressed requests may unpack to before they have arrived as a whole, bytes. Each counts as
+    /// the largest message: how much it holds shows only when it is in memory.
+    pub max_unpacking_bytes: u32,
+    /// Longest wait for that memory. Agents compress everything and may all send at the same moment, so that being
+    /// refused at once would be the rule.
+    pub unpacking_wait: Duration,
+    /// Longest time for a body to arrive as a whole: whoever does not end it holds on to memory.
+    pub arrival_deadline: Duration,
     /// Most memory that bodies may take while they are decoded, bytes.
     pub max_unfolded_bytes: u32,
     /// Longest wait for the store to make a batch durable.
@@ -29,6 +37,9 @@ impl Default for AdmissionConfig {
         Self {
             max_points: 200_000,
             max_bytes: 64 * 1024 * 1024,
+            max_unpacking_bytes: 256 * 1024 * 1024,
+            unpacking_wait: Duration::from_secs(5),
+            arrival_deadline: Duration::from_secs(10),
             max_unfolded_bytes: 512 * 1024 * 1024,
             append_deadline: Duration::from_secs(10),
         }
@@ -60,15 +71,27 @@ pub enum AdmitError {
         /// The deadline.
         after: Duration,
     },
-    /// The store refused or failed.
+    /// The engine failed, as it does on a full disk. The batch itself is sound, so it has to be kept and sent again.
+    #[error("the collector cannot store at the moment, send it again")]
+    CannotStore(#[source] StoreError),
+    /// The store refused.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for AdmitError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Engine { .. } => Self::CannotStore(error),
+            _ => Self::Store(error),
+        }
+    }
 }
 
 impl Coded for AdmitError {
     fn code(&self) -> Code {
         match self {
-            Self::Busy { .. } => Code::Busy,
+            Self::Busy { .. } | Self::CannotStore(_) => Code::Busy,
             Self::TooLarge { .. } => Code::TooLarge,
             Self::Deadline { .. } => Code::Timeout,
             Self::Store(error) => error.code(),
@@ -81,6 +104,7 @@ impl Coded for AdmitError {
 pub struct Admission {
     config: AdmissionConfig,
     bytes: Arc<Semaphore>,
+    unpacking: Arc<Semaphore>,
     points: Semaphore,
     unfolded: Semaphore,
 }
@@ -100,6 +124,7 @@ impl Admission {
         Self {
             config,
             bytes: Arc::new(room(config.max_bytes)),
+            unpacking: Arc::new(room(config.max_unpacking_bytes)),
             points: room(config.max_points),
             unfolded: room(config.max_unfolded_bytes),
         }
@@ -111,6 +136,26 @@ impl Admission {
             room: Arc::clone(&self.bytes),
             limit: self.config.max_bytes,
             held: None,
+        }
+    }
+
+    /// Longest time for a body to arrive as a whole.
+    pub const fn arrival_deadline(&self) -> Duration {
+        self.config.arrival_deadline
+    }
+
+    /// Takes up memory for a message that may unpack to `bytes` until the permit is dropped; waits for it, first come
+    /// first served, when others have it all.
+    pub async fn unpacking(&self, bytes: usize) -> Result<OwnedSemaphorePermit, AdmitError> {
+        // A message that could be larger than all of it has all of it.
+        let limit = self.config.max_unpacking_bytes;
+        let permits = u32::try_from(bytes).map_or(limit, |bytes| bytes.min(limit));
+        let room = Arc::clone(&self.unpacking).acquire_many_owned(permits);
+        match tokio::time::timeout(self.config.unpacking_wait, room).await {
+            Ok(Ok(held)) => Ok(held),
+            Ok(Err(_)) | Err(_) => Err(AdmitError::Busy {
+                what: "compressed requests",
+            }),
         }
     }
 

@@ -3,6 +3,10 @@
 //! Bodies are taken as bytes and decoded by `decode`, not by the transport: so a body that is no OTLP request, or
 //! too large, gets a status that tells the sender not to repeat it. (The transport would answer `INTERNAL` and
 //! `OUT_OF_RANGE`; OTLP clients send the latter again.)
+//!
+//! A compressed body is the transport's until it has ended, and until then nobody knows what it unpacks to. So memory
+//! for the largest message is set aside before it is looked at, from a budget of its own, and a body that does not end
+//! is cut off.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,23 +14,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::{Buf, BufMut, Bytes};
 use fleet_proto::metadata;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::SERVICE_NAME;
-use tokio_stream::StreamExt;
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::{BoxFuture, CompressionEncoding, Context, Poll, Service, http};
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 
+use self::arrival::Arrival;
 use super::accept::{Ingest, IngestError};
 use super::batch_key::numbered;
 use super::respond;
 use crate::error::{Code, Coded, chain};
 
+mod arrival;
 #[cfg(test)]
 mod tests;
 
 /// Path of the one method.
 const EXPORT: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+
+/// Header that says how messages are compressed.
+const ENCODING: &str = "grpc-encoding";
 
 /// Serves `MetricsService/Export`. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -40,13 +49,26 @@ impl MetricsService {
         Self { ingest }
     }
 
+    #[expect(
+        clippy::significant_drop_tightening,
+        reason = "the memory set aside is moved into the call, which gives it back itself"
+    )]
     async fn export(self, request: http::Request<Body>) -> http::Response<Body> {
         let number = self.ingest.stats().saw_request();
-        let request = request.map(|body| self.metered(body, number));
+        let unpacking = if is_compressed(request.headers()) {
+            match self.ingest.unpacking().await {
+                Ok(memory) => Some(memory),
+                Err(error) => return failed(&self.ingest, &error.into(), number).into_http(),
+            }
+        } else {
+            None
+        };
+        let request = request.map(|body| Arrival::of(body, &self.ingest, number));
         let reached = Arc::new(AtomicBool::new(false));
         let method = Export {
             ingest: self.ingest.clone(),
             number,
+            unpacking,
             reached: Arc::clone(&reached),
         };
         let response = Grpc::new(BytesCodec)
@@ -63,21 +85,6 @@ impl MetricsService {
         }
     }
 
-    /// The body, cut off when there is no room for more of it: what arrives takes up memory before it is a message.
-    fn metered(&self, body: Body, number: u64) -> Body {
-        let ingest = self.ingest.clone();
-        let mut arriving = ingest.arriving();
-        let pieces = axum::body::Body::new(body).into_data_stream();
-        let pieces = pieces.map(move |piece| {
-            let piece = piece.map_err(|error| Status::from_error(error.into_inner()))?;
-            match arriving.add(piece.len()) {
-                Ok(()) => Ok(piece),
-                Err(error) => Err(failed(&ingest, &error.into(), number)),
-            }
-        });
-        Body::new(axum::body::Body::from_stream(pieces))
-    }
-
     /// The answer to a message that the transport could not read.
     fn refusal(&self, status: &Status, number: u64) -> Option<http::Response<Body>> {
         let error = match status.code() {
@@ -91,11 +98,17 @@ impl MetricsService {
     }
 }
 
-/// Counts the error, logs it if it is a defect, and says it to the sender.
+/// Whether the messages may be compressed, by whatever method.
+fn is_compressed(headers: &http::HeaderMap) -> bool {
+    let encoding = headers.get(ENCODING);
+    encoding.is_some_and(|encoding| encoding != "identity")
+}
+
+/// Counts the error, logs it if it is the collector's, and says it to the sender.
 fn failed(ingest: &Ingest, error: &IngestError, number: u64) -> Status {
     let code = error.code();
     ingest.stats().saw_failure(code);
-    if code == Code::Internal {
+    if code == Code::Internal || error.is_ours() {
         tracing::error!(
             request.number = number,
             error = chain(error),
@@ -133,6 +146,8 @@ impl Service<http::Request<Body>> for MetricsService {
 struct Export {
     ingest: Ingest,
     number: u64,
+    /// What was set aside for a compressed message.
+    unpacking: Option<OwnedSemaphorePermit>,
     /// Set once the transport has read the message: errors before that are the transport's.
     reached: Arc<AtomicBool>,
 }
@@ -145,8 +160,9 @@ impl UnaryService<Bytes> for Export {
         self.reached.store(true, Ordering::Relaxed);
         let ingest = self.ingest.clone();
         let number = self.number;
+        let unpacking = self.unpacking.take();
         Box::pin(async move {
-            match handle(&ingest, request).await {
+            match handle(&ingest, request, unpacking).await {
                 Ok(response) => Ok(response),
                 Err(error) => Err(failed(&ingest, &error, number)),
             }
@@ -154,7 +170,11 @@ impl UnaryService<Bytes> for Export {
     }
 }
 
-async fn handle(ingest: &Ingest, request: Request<Bytes>) -> Result<Response<Bytes>, IngestError> {
+async fn handle(
+    ingest: &Ingest,
+    request: Request<Bytes>,
+    unpacking: Option<OwnedSemaphorePermit>,
+) -> Result<Response<Bytes>, IngestError> {
     let header = |name| {
         let value = request.metadata().get(name);
         value.map(tonic::metadata::MetadataValue::as_encoded_bytes)
@@ -163,7 +183,8 @@ async fn handle(ingest: &Ingest, request: Request<Bytes>) -> Result<Response<Byt
         header(metadata::AGENT_INSTANCE),
         header(metadata::BATCH_NUMBER),
     )?;
-    let accepted = ingest.accept_metrics(request.into_inner(), key).await?;
+    let body = request.into_inner();
+    let accepted = ingest.accept_metrics(body, key, unpacking).await?;
     Ok(respond::metrics(&accepted))
 }
 

@@ -69,8 +69,9 @@ pub fn no_such_method() -> tonic::Status {
     tonic::Status::new(tonic::Code::Unimplemented, "no such method")
 }
 
-/// The status of a request that failed. Senders of a busy collector learn when to come back; of a defect they get
-/// only the number under which it was logged.
+/// The status of a request that failed. Senders of a busy collector, or of one that cannot store, learn when to come
+/// back: without that they would drop the data. Of what is wrong inside they get only the number under which it was
+/// logged.
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place where the table of `error` becomes a status"
@@ -81,7 +82,12 @@ pub fn status(error: &IngestError, request: u64) -> tonic::Status {
     match code {
         Code::Busy => {
             let details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
-            tonic::Status::with_error_details(grpc, error.to_string(), details)
+            let message = if error.is_ours() {
+                format!("{error}; logged by the collector as request {request}")
+            } else {
+                error.to_string()
+            };
+            tonic::Status::with_error_details(grpc, message, details)
         }
         Code::Internal => {
             let message = format!("internal error, logged by the collector as request {request}");
@@ -98,6 +104,7 @@ mod tests {
     use tonic_types::StatusExt;
 
     use super::{metrics, status};
+    use crate::error::chain;
     use crate::feedback::table::ClusterPolicy;
     use crate::ingest::accept::{Accepted, IngestError};
     use crate::ingest::admit::AdmitError;
@@ -139,16 +146,27 @@ mod tests {
     }
 
     #[test]
-    fn a_defect_is_not_described_to_the_sender() {
+    fn a_defect_is_not_sent_again() {
+        let status = status(&IngestError::Aborted, 17);
+        assert_eq!(status.code(), tonic::Code::Internal);
+        assert!(status.message().contains("17"));
+        assert!(status.get_details_retry_info().is_none());
+    }
+
+    #[test]
+    fn a_failing_engine_is_not_described_but_the_batch_is_asked_for_again() {
         let engine = StoreError::Engine {
             doing: "append",
             reason: "secret path".to_owned(),
         };
-        let status = status(&IngestError::Admit(AdmitError::Store(engine)), 17);
-        assert_eq!(status.code(), tonic::Code::Internal);
+        let error = IngestError::Admit(AdmitError::from(engine));
+        assert!(chain(&error).contains("secret path"), "for the log");
+        let status = status(&error, 17);
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+        assert!(status.message().contains("cannot store"));
         assert!(!status.message().contains("secret"));
         assert!(status.message().contains("17"));
-        assert!(status.get_details_retry_info().is_none());
+        assert!(status.get_details_retry_info().is_some());
     }
 
     #[test]

@@ -57,15 +57,52 @@ pub async fn serve(
     Ok(())
 }
 
+/// Whether the content type is gRPC's with messages in protobuf, whatever its parameters. Its siblings, such as gRPC for
+/// browsers or with JSON, frame or encode messages in another way and would be misread.
+fn carries_protobuf(content_type: &[u8]) -> bool {
+    let kind = content_type.split(|byte| *byte == b';').next();
+    let kind = kind.unwrap_or_default().trim_ascii();
+    ["application/grpc", "application/grpc+proto"]
+        .iter()
+        .any(|accepted| kind.eq_ignore_ascii_case(accepted.as_bytes()))
+}
+
 /// HTTP/1 is accepted for this answer alone.
 async fn only_grpc(request: Request, next: Next) -> Response {
     let content_type = request.headers().get(CONTENT_TYPE);
-    let is_grpc =
-        content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"));
+    let is_grpc = content_type.is_some_and(|value| carries_protobuf(value.as_bytes()));
     if is_grpc && request.version() == Version::HTTP_2 {
         return next.run(request).await;
     }
     let refusal = "this port speaks OTLP over gRPC (HTTP/2, content type application/grpc); \
                    send OTLP over HTTP to the OTLP/HTTP port\n";
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, refusal).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::carries_protobuf;
+
+    #[test]
+    fn only_grpc_with_protobuf_is_served() {
+        for accepted in [
+            "application/grpc",
+            "application/grpc+proto",
+            "Application/gRPC ; charset=utf-8",
+            "application/grpc+proto;v=1",
+        ] {
+            assert!(carries_protobuf(accepted.as_bytes()), "{accepted}");
+        }
+        for refused in [
+            "",
+            "application/grpc-web",
+            "application/grpc-web+proto",
+            "application/grpc+json",
+            "application/grpcx",
+            "application/json; application/grpc",
+            "application/x-protobuf",
+        ] {
+            assert!(!carries_protobuf(refused.as_bytes()), "{refused}");
+        }
+    }
 }

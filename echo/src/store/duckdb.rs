@@ -17,7 +17,7 @@ mod tests;
 mod writer;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -75,12 +75,6 @@ impl DuckDbConfig {
             checkpoint_every: Duration::from_secs(5),
         }
     }
-}
-
-/// Schema version of the database at `path`, 0 when it is absent or empty. Only reads; the errors are those of
-/// [`DuckDbStore::open`] except that a database in use is not [`StoreError::Locked`].
-pub fn schema_version(path: &Path) -> Result<i64, StoreError> {
-    open::look(&lock::canonical(path)?, MIGRATIONS)
 }
 
 /// Keeps everything in one database file.

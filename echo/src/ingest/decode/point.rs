@@ -42,7 +42,8 @@ pub(super) enum Quantity {
 }
 
 impl Quantity {
-    /// Durations are Echo's own signals and whatever is counted in milliseconds.
+    /// Durations are Echo's own signals and whatever is counted in a unit of time, by its unit or by its name. What is
+    /// named a difference or a rate is left out: it has a sign.
     pub(super) fn of(metric: &Metric) -> Self {
         const SIGNALS: [&str; 5] = [
             metric::WAIT,
@@ -51,10 +52,14 @@ impl Quantity {
             metric::ARRIVAL,
             metric::PERIOD,
         ];
-        let is_duration = metric.unit == "ms"
-            || metric.name.ends_with("_ms")
-            || SIGNALS.contains(&metric.name.as_str());
-        if is_duration {
+        const UNITS: [&str; 6] = ["ns", "us", "ms", "s", "min", "h"];
+        const ENDINGS: [&str; 5] = ["_ns", "_us", "_ms", "_s", "_seconds"];
+        const SIGNED: [&str; 5] = ["offset", "skew", "lag", "diff", "_per_"];
+        let name = metric.name.as_str();
+        let is_timed = UNITS.contains(&metric.unit.as_str())
+            || ENDINGS.iter().any(|ending| name.ends_with(ending));
+        let is_signed = || SIGNED.iter().any(|word| name.contains(word));
+        if SIGNALS.contains(&name) || (is_timed && !is_signed()) {
             Self::Duration
         } else {
             Self::Other

@@ -24,6 +24,7 @@ use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::fixture::{gauge, gauges, rank_2, request, text, wait, waits};
 
 mod collector;
+mod unpacking;
 
 fn block() -> ExportMetricsServiceRequest {
     request(rank_2(), vec![waits(vec![wait()])])
@@ -282,11 +283,13 @@ async fn a_store_that_does_not_answer_ends_in_a_timeout() {
 }
 
 #[tokio::test]
-async fn a_broken_store_is_an_internal_error_without_details() {
+async fn a_broken_store_asks_for_the_batch_again_without_details() {
     let collector = Collector::start(IngestConfig::default(), RecordingStore::broken()).await;
     let status = collector.client().await.export(block()).await.unwrap_err();
-    assert_eq!(status.code(), Code::Internal);
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.get_details_retry_info().is_some(), "{status:?}");
     assert!(!status.message().contains("disk"), "{status:?}");
+    assert_eq!(collector.ingest.stats().failed(error::Code::Busy), 1);
 }
 
 #[tokio::test]

@@ -39,9 +39,7 @@ impl Checkpoints {
         let stop = Stop(Arc::clone(&signal));
         let thread = Joined::start("store-checkpoint", move || {
             while !signal.stopped_within(every) {
-                if dirty.swap(false, Ordering::AcqRel) {
-                    checkpoint(&connection);
-                }
+                checkpoint(&connection, &dirty);
             }
             drop(connection);
             drop(lock);
@@ -80,9 +78,40 @@ impl Signal {
     }
 }
 
-fn checkpoint(connection: &Connection) {
+fn checkpoint(connection: &Connection, dirty: &AtomicBool) {
+    // The mark goes first, so that what is committed meanwhile sets it again.
+    if !dirty.swap(false, Ordering::AcqRel) {
+        return;
+    }
     if let Err(error) = connection.execute_batch(schema::CHECKPOINT) {
-        // The log is kept; the next round or a later commit writes it.
+        // The log is kept, and there is still something to write in the next round.
+        dirty.store(true, Ordering::Release);
         tracing::warn!(%error, "a checkpoint failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use duckdb::Connection;
+
+    use super::checkpoint;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a database of the test's own")]
+    fn a_checkpoint_that_failed_is_tried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = Connection::open(folder.path().join("echo.db")).unwrap();
+        let dirty = AtomicBool::new(true);
+        // The engine refuses a checkpoint in the middle of a transaction that writes.
+        connection
+            .execute_batch("CREATE TABLE t (n BIGINT); BEGIN; INSERT INTO t VALUES (1)")
+            .unwrap();
+        checkpoint(&connection, &dirty);
+        assert!(dirty.load(Ordering::Acquire));
+        connection.execute_batch("COMMIT").unwrap();
+        checkpoint(&connection, &dirty);
+        assert!(!dirty.load(Ordering::Acquire));
     }
 }

@@ -56,10 +56,10 @@ pub(super) fn version(
     known: &[Migration],
 ) -> Result<i64, StoreError> {
     let failed = |error: duckdb::Error| unreadable(path, error.to_string());
-    let (tables, ledgers): (i64, i64) = connection
-        .query_row(schema::TABLES, [], |row| Ok((row.get(0)?, row.get(1)?)))
+    let (made, ledgers): (i64, i64) = connection
+        .query_row(schema::MADE, [], |row| Ok((row.get(0)?, row.get(1)?)))
         .map_err(failed)?;
-    if tables == 0 {
+    if made == 0 {
         return Ok(0);
     }
     let applied = if ledgers == 0 {
@@ -68,8 +68,7 @@ pub(super) fn version(
         schema::applied(connection).map_err(failed)?
     };
     let Some((found, _)) = applied.last() else {
-        let reason =
-            "it is a database of another program: it has tables, but no list of migrations";
+        let reason = "it is a database of another program: there is something in it, but no list of migrations";
         return Err(unreadable(path, reason.to_owned()));
     };
     let last_known = known.last().map_or(0, |migration| migration.version);

@@ -16,6 +16,9 @@ use crate::store::duckdb::migrate::{self, Migration};
 /// WAL bytes at which a commit checkpoints by itself; the timer is expected to be there long before.
 const CHECKPOINT_THRESHOLD: &str = "256MB";
 
+/// What the engine says of a file that another process has open.
+const HELD: &str = "Could not set lock on file";
+
 /// Opens the database for reading and writing and brings its schema up to date. The caller holds the lock.
 pub(super) fn open(
     path: &Path,
@@ -27,7 +30,7 @@ pub(super) fn open(
     look(path, migrations)?;
     let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
     let settings = settings(config).map_err(unreadable)?;
-    let mut connection = connect(path, settings).map_err(unreadable)?;
+    let mut connection = connect(path, settings)?;
     migrate::apply(&mut connection, path, migrations, clock)?;
     connection
         .execute_batch("SET enable_external_access = false; SET lock_configuration = true")
@@ -53,7 +56,7 @@ pub(super) fn look(path: &Path, migrations: &[Migration]) -> Result<i64, StoreEr
     let settings = offline(Config::default())
         .and_then(|settings| settings.access_mode(AccessMode::ReadOnly))
         .map_err(unreadable)?;
-    let connection = connect(path, settings).map_err(unreadable)?;
+    let connection = connect(path, settings)?;
     migrate::version(&connection, path, migrations)
 }
 
@@ -69,8 +72,18 @@ pub(super) fn unreadable(path: &Path, reason: String) -> StoreError {
     clippy::disallowed_methods,
     reason = "this is where the database is opened, under its lock"
 )]
-fn connect(path: &Path, settings: Config) -> duckdb::Result<Connection> {
-    Connection::open_with_flags(path, settings)
+fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
+    Connection::open_with_flags(path, settings).map_err(|error| {
+        let reason = error.to_string();
+        // Other programs do not know Echo's lock, and the engine has no code of its own for this.
+        if reason.contains(HELD) {
+            return StoreError::Locked {
+                path: path.display().to_string(),
+                holder: format!("another program ({})", reason.trim()),
+            };
+        }
+        unreadable(path, reason)
+    })
 }
 
 fn settings(config: &DuckDbConfig) -> duckdb::Result<Config> {

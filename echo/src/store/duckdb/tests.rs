@@ -4,6 +4,7 @@
 )]
 
 mod durability;
+mod held;
 mod schema;
 
 use std::path::Path;
@@ -14,6 +15,9 @@ use duckdb::types::FromSql;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
+use super::lock::canonical;
+use super::migrate::MIGRATIONS;
+use super::open::look;
 use super::reader::Reader;
 use super::rows::filter::Query;
 use super::{DuckDbConfig, DuckDbStore};
@@ -42,6 +46,10 @@ fn open(config: &DuckDbConfig) -> DuckDbStore {
 
 fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::at(at(60_000)))
+}
+
+fn schema_version(path: &Path) -> Result<i64, StoreError> {
+    look(&canonical(path)?, MIGRATIONS)
 }
 
 #[expect(

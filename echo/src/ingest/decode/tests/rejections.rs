@@ -1,6 +1,6 @@
 //! Each way in which a point is turned away, and that its neighbours are not.
 
-use fleet_proto::attribute;
+use fleet_proto::{attribute, metric};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::{
     Exemplar, HistogramDataPoint, Metric, NumberDataPoint, exemplar, number_data_point,
@@ -165,20 +165,39 @@ fn values_must_be_finite() {
 #[test]
 fn durations_are_never_negative_but_other_values_may_be() {
     let below_zero = |name, unit| reasons(rank_2(), vec![gauges(name, unit, vec![gauge(-1.0)])]);
-    assert_eq!(below_zero("x_ms", ""), [RejectReason::NegativeDuration]);
-    assert_eq!(below_zero("x", "ms"), [RejectReason::NegativeDuration]);
+    for (name, unit) in [
+        ("x", "ns"),
+        ("x", "us"),
+        ("x", "ms"),
+        ("x", "s"),
+        ("x", "min"),
+        ("x", "h"),
+        ("x_ns", ""),
+        ("x_us", ""),
+        ("x_ms", ""),
+        ("x_s", ""),
+        ("x_seconds", ""),
+        (metric::ARRIVAL, ""),
+    ] {
+        let reasons = below_zero(name, unit);
+        assert_eq!(reasons, [RejectReason::NegativeDuration], "{name} {unit}");
+    }
     let wait = wait_reason(|point| {
         point.min = Some(-0.5);
     });
     assert_eq!(wait, RejectReason::NegativeDuration);
-    let decoded = decode(
-        request(
-            rank_2(),
-            vec![gauges("temperature", "Cel", vec![gauge(-1.0)])],
-        ),
-        RECEIVED,
-    );
-    assert_eq!(decoded.events.len(), 1);
+    for (name, unit) in [
+        ("temperature", "Cel"),
+        ("clock.offset", "ns"),
+        ("clock_skew_seconds", "s"),
+        ("consumer.lag", "ms"),
+        ("time_diff_us", ""),
+        ("drift_ms_per_s", ""),
+    ] {
+        let metrics = vec![gauges(name, unit, vec![gauge(-1.0)])];
+        let decoded = decode(request(rank_2(), metrics), RECEIVED);
+        assert_eq!(decoded.events.len(), 1, "{name} {unit}");
+    }
 }
 
 #[test]

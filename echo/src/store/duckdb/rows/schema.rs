@@ -6,9 +6,16 @@ use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::migrate::Migration;
 use crate::units::Nanos;
 
-/// Number of tables, and how many of them are the list of migrations.
-pub(in crate::store::duckdb) const TABLES: &str =
-    "SELECT count(*), count(*) FILTER (table_name = 'schema_version') FROM duckdb_tables()";
+/// Number of things that somebody made in the database, and how many of them are the list of migrations. A database
+/// of another program may have no table at all.
+pub(in crate::store::duckdb) const MADE: &str = "
+    SELECT count(*), count(*) FILTER (name = 'schema_version' AND kind = 'table') FROM (
+        SELECT 'table' AS kind, table_name AS name FROM duckdb_tables() WHERE NOT internal
+        UNION ALL SELECT 'view', view_name FROM duckdb_views() WHERE NOT internal
+        UNION ALL SELECT 'sequence', sequence_name FROM duckdb_sequences()
+        UNION ALL SELECT 'type', type_name FROM duckdb_types() WHERE NOT internal
+        UNION ALL SELECT 'macro', function_name FROM duckdb_functions()
+            WHERE NOT internal AND function_type IN ('macro', 'table_macro'))";
 
 /// Writes what the log holds to the database.
 pub(in crate::store::duckdb) const CHECKPOINT: &str = "CHECKPOINT";

@@ -1,13 +1,13 @@
 use std::fs;
 use std::process;
 
-use super::{ask, clock, config, open, run, store};
+use super::{ask, clock, config, open, run, schema_version, store};
 use crate::model::event::{BatchKey, EventBatch};
 use crate::store::contract::numbers;
 use crate::store::contract::sample::{
     at, batch, incident, incidents, losses, lost, origin, query, wait, window,
 };
-use crate::store::duckdb::{DuckDbConfig, DuckDbStore, schema_version};
+use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::{Appended, EventStore, StoreError};
 
 #[tokio::test]

@@ -3,10 +3,10 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::{clock, config, connect, open};
+use super::{clock, config, connect, open, schema_version};
 use crate::store::StoreError;
 use crate::store::duckdb::migrate::{self, MIGRATIONS};
-use crate::store::duckdb::{DuckDbConfig, DuckDbStore, schema_version};
+use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 
 /// Runs `sql` on a database of this build and returns a folder with what is left of it when the process is killed
 /// then: the statement is in the log only.
@@ -153,6 +153,39 @@ fn a_database_of_another_program_is_refused() {
         );
         assert!(bytes(&folder) == before, "{sql}: the database was touched");
     }
+}
+
+#[test]
+fn a_database_without_tables_may_be_of_another_program_too() {
+    for sql in [
+        "CREATE VIEW mine AS SELECT 1 AS n",
+        "CREATE VIEW schema_version AS SELECT 1 AS version",
+        "CREATE SEQUENCE mine",
+        "CREATE TYPE mine AS ENUM ('a', 'b')",
+        "CREATE MACRO mine(n) AS n + 1",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = config(&folder).path;
+        connect(&path).execute_batch(sql).unwrap();
+        let before = bytes(&folder);
+        let error = refused(&folder);
+        assert!(
+            matches!(&error, StoreError::Unreadable { reason, .. } if reason.contains("another program")),
+            "{sql}: {error:?}"
+        );
+        assert!(bytes(&folder) == before, "{sql}: the database was touched");
+    }
+}
+
+#[test]
+fn a_database_without_anything_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = connect(&config(&folder).path);
+    empty.execute_batch("CHECKPOINT").unwrap();
+    drop(empty);
+    assert_eq!(schema_version(&config(&folder).path).unwrap(), 0);
+    drop(open(&config(&folder)));
+    assert_eq!(schema_version(&config(&folder).path).unwrap(), 2);
 }
 
 #[test]

@@ -1,0 +1,61 @@
+//! A body while it arrives: it takes up memory before it is a message.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use axum::body::{Body, BodyDataStream};
+use bytes::Bytes;
+use tokio::time::{Sleep, sleep};
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::failed;
+use crate::ingest::accept::{Ingest, IngestError};
+use crate::ingest::admit::Arriving;
+
+/// The pieces of a body, cut off when there is no room for more of them or when they take too long.
+pub(super) struct Arrival {
+    pieces: BodyDataStream,
+    room: Arriving,
+    deadline: Pin<Box<Sleep>>,
+    ingest: Ingest,
+    number: u64,
+}
+
+impl Arrival {
+    /// The body of the request with this number, followed from now on.
+    pub(super) fn of(body: tonic::body::Body, ingest: &Ingest, number: u64) -> tonic::body::Body {
+        let arrival = Self {
+            pieces: Body::new(body).into_data_stream(),
+            room: ingest.arriving(),
+            deadline: Box::pin(sleep(ingest.arrival_deadline())),
+            ingest: ingest.clone(),
+            number,
+        };
+        tonic::body::Body::new(Body::from_stream(arrival))
+    }
+}
+
+impl Stream for Arrival {
+    type Item = Result<Bytes, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        // First, so that a steady trickle does not keep the deadline from being looked at.
+        if self.deadline.as_mut().poll(cx).is_ready() {
+            let after = self.ingest.arrival_deadline();
+            let slow = failed(&self.ingest, &IngestError::Slow { after }, self.number);
+            return Poll::Ready(Some(Err(slow)));
+        }
+        let Some(piece) = ready!(Pin::new(&mut self.pieces).poll_next(cx)) else {
+            return Poll::Ready(None);
+        };
+        let counted = match piece {
+            Ok(piece) => match self.room.add(piece.len()) {
+                Ok(()) => Ok(piece),
+                Err(full) => Err(failed(&self.ingest, &full.into(), self.number)),
+            },
+            Err(error) => Err(Status::from_error(error.into_inner())),
+        };
+        Poll::Ready(Some(counted))
+    }
+}
