@@ -187,6 +187,8 @@ impl App {
             _ = self.interrupt.recv() => None,
             _ = self.terminate.recv() => None,
             ended = self.listeners.join_next() => ended,
+            // Without its detector Echo would go on storing and never judge again.
+            ended = self.detector.join_next() => ended.map(|ended| ended.map(Ok)),
         };
         info!("stopping: no new requests, finishing what is open");
         let drained = self.stop().await;
@@ -212,10 +214,9 @@ impl App {
         }
         self.listeners.abort_all();
         self.stop_judging.send_replace(true);
-        while let Some(ended) = self.detector.join_next().await {
-            ended?;
-        }
+        let judged = self.detector.join_next().await.transpose();
         self.store.close().await?;
+        judged?;
         drained.unwrap_or(Ok(()))
     }
 }
@@ -225,6 +226,16 @@ async fn finish(listeners: &mut JoinSet<Result<(), AppError>>) -> Result<(), App
         ended??;
     }
     Ok(())
+}
+
+/// Waits for SIGINT or SIGTERM.
+pub async fn interrupted() -> Result<(), AppError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
+    tokio::select! {
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+    }
 }
 
 fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {

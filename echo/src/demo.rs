@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 
 use crate::analysis::settings::Settings;
-use crate::app::{App, AppError};
+use crate::app::{App, AppError, interrupted};
 use crate::config::{DemoArgs, ServeArgs};
 use crate::demo::agents::{AgentSummary, agent_program, replay};
 use crate::demo::recording::{Recording, RecordingError};
@@ -50,6 +50,10 @@ pub enum DemoError {
 }
 
 /// Replays every recording and prints what Echo concluded.
+#[expect(
+    clippy::significant_drop_tightening,
+    reason = "Echo is up until it is told to stop"
+)]
 pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), DemoError> {
     let agent = agent_program(args.agent.as_deref())?;
     let recordings = recording::find(&args.recordings)?;
@@ -57,33 +61,11 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
         .prefix("fleet-echo-demo-")
         .tempdir()?;
     let app = App::start(&serve_args(args, folder.path())).await?;
-    writeln!(
-        out,
-        "Echo listens on {} (OTLP) and {} (HTTP), database in {}.",
-        app.otlp_address(),
-        app.http_address(),
-        folder.path().display(),
-    )?;
-    let n_hosts: u32 = recordings
-        .iter()
-        .map(|recording| recording.n_ranks)
-        .max()
-        .unwrap_or(0);
-    writeln!(
-        out,
-        "Replaying {} recorded jobs on {n_hosts} hosts each, clocks up to {} wrong, {}x as fast as recorded.\n",
-        recordings.len(),
-        args.clock_skew,
-        args.speed,
-    )?;
-    for (recording, number) in recordings.iter().zip(1..) {
-        let title = format!("{} ({number} of {})", recording.name, recordings.len());
-        let (agents, course) = play(args, (&agent, recording), &app, title).await?;
-        let answers = Answers::ask(app.http_address(), &recording.name).await?;
-        report::print(out, recording, &answers, (&agents, &course))?;
-    }
-    report::print_questions(out, app.http_address(), &recordings)?;
-    if args.keep {
+    let shown = tokio::select! {
+        shown = show(args, (&agent, &recordings), &app, out) => shown,
+        interrupted = interrupted() => interrupted.map_err(DemoError::App),
+    };
+    if shown.is_ok() && args.keep {
         writeln!(
             out,
             "\nEcho stays up. End it with Ctrl-C; the database goes with it."
@@ -91,7 +73,38 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
         out.flush()?;
         return Ok(app.run_until_signal().await?);
     }
-    Ok(app.stop().await?)
+    let stopped = app.stop().await;
+    shown?;
+    Ok(stopped?)
+}
+
+async fn show(
+    args: &DemoArgs,
+    (agent, recordings): (&Path, &[Recording]),
+    app: &App,
+    out: &mut (dyn Write + Send),
+) -> Result<(), DemoError> {
+    let (otlp, http) = (app.otlp_address(), app.http_address());
+    writeln!(
+        out,
+        "Echo listens on {otlp} (OTLP) and {http} (HTTP), with a database of its own."
+    )?;
+    let n_hosts = recordings.iter().map(|recording| recording.n_ranks).max();
+    writeln!(
+        out,
+        "Replaying {} recorded jobs on {} hosts each, clocks up to {} wrong, {}x as fast as recorded.\n",
+        recordings.len(),
+        n_hosts.unwrap_or(0),
+        args.clock_skew,
+        args.speed,
+    )?;
+    for (recording, number) in recordings.iter().zip(1..) {
+        let title = format!("{} ({number} of {})", recording.name, recordings.len());
+        let (agents, course) = play(args, (agent, recording), app, title).await?;
+        let answers = Answers::ask(http, &recording.name).await?;
+        report::print(out, recording, &answers, (&agents, &course))?;
+    }
+    Ok(report::print_questions(out, http, recordings)?)
 }
 
 /// Runs the agents of one job to their end, and Echo until it has judged all they sent.

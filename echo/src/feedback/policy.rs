@@ -47,7 +47,7 @@ impl Policies {
     fn replace(
         &mut self,
         cluster: ClusterId,
-        mut cohorts: Vec<CohortPolicy>,
+        cohorts: Vec<CohortPolicy>,
         settings: &Settings,
     ) -> Option<(PolicyRecord, ClusterPolicy)> {
         let validity_nanos = nanos(settings.policy_validity_ms);
@@ -56,6 +56,7 @@ impl Policies {
             .map(|cohort| cohort.valid_until_unix_nano)
             .max()?;
         let computed = computed.saturating_sub(validity_nanos);
+        let mut cohorts = within_limit(cohorts);
         let current = self.clusters.get(&cluster);
         if current.is_some_and(|current| still_good(current, &cohorts, computed)) {
             return None;
@@ -72,7 +73,7 @@ impl Policies {
         let set = PolicySet {
             version,
             cluster_id: cluster.to_string(),
-            cohorts: within_limit(cohorts),
+            cohorts,
             computed_unix_nano: computed,
         };
         let published = publish(&cluster, &set);
@@ -242,6 +243,18 @@ mod tests {
             Policies::default().update(std::iter::once((&key, &outlook)), &Settings::default());
         // 5 % of 50 ms is more than 3.5 sigma of 0.2 ms.
         assert_eq!(changed[0].1.threshold, Some(2.5));
+    }
+
+    #[test]
+    fn more_cohorts_than_fit_make_no_new_version_by_themselves() {
+        let keys: Vec<CohortKey> = (0..500).map(key).collect();
+        let outlook = outlook(0, &[]);
+        let mut policies = Policies::default();
+        let mut update = || {
+            let outlooks = keys.iter().map(|key| (key, &outlook));
+            policies.update(outlooks, &Settings::default()).len()
+        };
+        assert_eq!((update(), update()), (1, 0));
     }
 
     #[test]

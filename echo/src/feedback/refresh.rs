@@ -90,7 +90,7 @@ impl Refresh {
         loop {
             // Asked before catching up: what was committed before the stop is judged.
             let stopping = *stop.borrow_and_update();
-            let caught_up = self.catch_up().await;
+            let caught_up = self.catch_up(&stop).await;
             if stopping {
                 return;
             }
@@ -108,9 +108,12 @@ impl Refresh {
         }
     }
 
-    /// Judges everything that is committed by now.
-    async fn catch_up(&mut self) -> Result<(), StoreError> {
+    /// Judges everything that is committed by now. Judging history again is given up when Echo is to stop.
+    async fn catch_up(&mut self, stop: &watch::Receiver<bool>) -> Result<(), StoreError> {
         loop {
+            if self.is_rebuilding && self.taken > 0 && *stop.borrow() {
+                return Ok(());
+            }
             let tail = self.store.tail(self.taken, &self.metrics, CHUNK).await?;
             let nothing_new = tail.until <= self.taken;
             let mut conclusions = self.detector.observe(&tail.events);
@@ -132,15 +135,15 @@ impl Refresh {
             );
             // While history is judged again, its intermediate states must neither replace what is stored nor reach
             // the agents.
-            if nothing_new && self.is_rebuilding {
+            if self.is_rebuilding {
                 self.pending.keep_latest();
-                self.is_rebuilding = false;
+                self.is_rebuilding = !nothing_new;
             }
             if !self.is_rebuilding {
                 self.publish();
                 self.store_pending().await?;
+                self.progress.send_replace(self.taken);
             }
-            self.progress.send_replace(self.taken);
             if nothing_new {
                 return Ok(());
             }

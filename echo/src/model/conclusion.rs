@@ -28,7 +28,7 @@ pub struct Incident {
     pub last_seen: Nanos,
     /// Event time at which there was enough evidence to say so.
     pub raised_at: Nanos,
-    /// First iteration affected, counted from the first that Echo saw of the cohort.
+    /// First iteration affected, counted from the first operation of the communicator.
     pub first_iteration: f64,
     /// Iteration at which it was raised.
     pub raised_iteration: f64,

@@ -11,6 +11,9 @@ use crate::testbed::{Echo, lines, recording, replay_all};
 /// Iterations in which a fault must be raised after it began, and cleared after it ended.
 const PROMPT: f64 = 30.0;
 
+/// Iterations in a block of 200 ms: beginnings are known no finer.
+const BLOCK: f64 = 4.0;
+
 /// Iterations at the start of a job that are not representative: allocation, compilation, connections.
 const WARM_UP: usize = 5;
 
@@ -103,6 +106,15 @@ fn assert_prompt(incident: &Value, truth: &Truth) {
         "raised late: {incident}"
     );
     assert!(
+        (at("first_iteration") - first).abs() <= BLOCK,
+        "another beginning: {incident}"
+    );
+    assert!(
+        at("cleared_iteration") >= last,
+        "cleared while it went on: {incident}"
+    );
+    assert_eq!(incident["occurrences"], 1, "{incident}");
+    assert!(
         at("cleared_iteration") <= last + 1.0 + PROMPT,
         "cleared late: {incident}"
     );
@@ -135,10 +147,11 @@ fn names_only(name: &str, rank: u32, class: &str) {
     let truth = truth(name);
     assert_prompt(&named[0], &truth);
     assert_cost(&cost, &truth);
+    let (slower_outliers, slower_cost) = answers(name, "20");
+    assert_eq!(outliers, slower_outliers, "another speed, another verdict");
     assert_eq!(
-        outliers,
-        answers(name, "20").0,
-        "another speed, another verdict"
+        cost["lost_gpu_hours"], slower_cost["lost_gpu_hours"],
+        "another speed, another cost"
     );
 }
 

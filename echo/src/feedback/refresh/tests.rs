@@ -50,8 +50,8 @@ async fn refresh(store: &Arc<dyn EventStore>) -> Arc<PolicyTable> {
 /// The same when the clock shows `now`.
 async fn refresh_at(store: &Arc<dyn EventStore>, now: Nanos) -> Arc<PolicyTable> {
     let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
-    let (progress, _judged) = watch::channel(0);
-    let (_stop, stopped) = watch::channel(true);
+    let (progress, mut judged) = watch::channel(0);
+    let (stop, stopped) = watch::channel(false);
     let refresh = Refresh::new(
         (Arc::clone(store), Arc::new(ManualClock::at(now))),
         Settings::default(),
@@ -59,7 +59,12 @@ async fn refresh_at(store: &Arc<dyn EventStore>, now: Nanos) -> Arc<PolicyTable>
         progress,
     )
     .unwrap();
-    refresh.run(stopped).await;
+    let committed = *store.committed().borrow();
+    let stop_when_judged = async {
+        judged.wait_for(|id| *id >= committed).await.unwrap();
+        stop.send_replace(true);
+    };
+    tokio::join!(refresh.run(stopped), stop_when_judged);
     let table = policies.borrow();
     Arc::clone(&table)
 }
@@ -70,7 +75,7 @@ async fn incidents(store: &Arc<dyn EventStore>) -> Vec<Incident> {
 }
 
 #[tokio::test]
-async fn what_was_committed_before_the_stop_is_judged() {
+async fn what_is_committed_is_judged() {
     let store = store_with(40).await;
     refresh(&store).await;
     assert_eq!(incidents(&store).await.len(), 1);
