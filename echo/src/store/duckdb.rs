@@ -135,7 +135,7 @@ impl DuckDbStore {
     /// Answers the questions that run, commits what is queued, writes everything to the database file and gives the
     /// lock back. Everything asked afterwards is [`StoreError::Closed`].
     pub async fn close(&self) -> Result<(), StoreError> {
-        self.checkpoints.stop();
+        self.checkpoints.stop().await;
         self.readers.close().await;
         self.writer.close().await
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use duckdb::Connection;
+use tokio::sync::watch;
 
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::rows::schema;
@@ -17,6 +18,8 @@ pub(super) struct Checkpoints {
     // Fields are dropped in this order: the thread is told to stop, then waited for.
     stop: Stop,
     _thread: Joined,
+    /// Closed by the thread once it holds neither the connection nor the lock any more.
+    ended: watch::Receiver<()>,
 }
 
 #[derive(Debug)]
@@ -37,22 +40,27 @@ impl Checkpoints {
     ) -> io::Result<Self> {
         let signal = Arc::new(Signal::default());
         let stop = Stop(Arc::clone(&signal));
+        let (running, ended) = watch::channel(());
         let thread = Joined::start("store-checkpoint", move || {
             while !signal.stopped_within(every) {
                 checkpoint(&connection, &dirty);
             }
             drop(connection);
             drop(lock);
+            drop(running);
         })?;
         Ok(Self {
             stop,
             _thread: thread,
+            ended,
         })
     }
 
-    /// Tells the thread to stop, without waiting for it.
-    pub(super) fn stop(&self) {
+    /// Stops the thread and waits until it has let go of the database.
+    pub(super) async fn stop(&self) {
         self.stop.0.stop();
+        // Nothing is ever sent; the channel closes when the thread ends.
+        let _closed = self.ended.clone().changed().await;
     }
 }
 
