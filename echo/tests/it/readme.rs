@@ -68,6 +68,22 @@ fn the_make_targets_of_the_readme_exist() {
 }
 
 #[test]
+fn the_readme_shows_what_the_demo_prints() {
+    let shown = blocks(&readme(), "text").concat();
+    for line in [
+        "verdict  rank 2 on node-2",
+        "healthy: no rank",
+        "uniform_slowdown, no rank named",
+        "named rank 2",
+    ] {
+        assert!(
+            shown.contains(line),
+            "no {line:?} in the output that the README shows"
+        );
+    }
+}
+
+#[test]
 fn files_that_the_readme_names_exist() {
     let text = readme();
     let links = text
