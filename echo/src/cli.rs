@@ -66,7 +66,7 @@ pub enum CliError {
     },
     /// Nobody answers there.
     #[error(
-        "no Echo at {server} ({reason}): start one with `fleet-echo serve --db PATH`, or name another with --server"
+        "no Echo at {server} ({reason}): start one with `fleet-echo serve --db PATH --insecure-no-tls`, or name another with --server"
     )]
     Unreachable {
         /// The address.
