@@ -84,6 +84,8 @@ impl DuckDbConfig {
 pub struct DuckDbStore {
     checkpoints: Checkpoints,
     readers: Readers,
+    /// Apart from the others, so that no crowd of questions keeps the detector from following.
+    follower: Readers,
     writer: Writer,
     dictionary: Arc<Dictionary>,
     committed: watch::Receiver<u64>,
@@ -106,6 +108,7 @@ impl DuckDbStore {
         let starting = engine("starting");
         let dirty = Arc::new(AtomicBool::new(false));
         let readers = Readers::new(&connection, &lock, config.readers.max(1)).map_err(&starting)?;
+        let follower = Readers::new(&connection, &lock, 1).map_err(&starting)?;
         let checkpointing = connection.try_clone().map_err(&starting)?;
         let checkpoints = Checkpoints::start(
             checkpointing,
@@ -126,6 +129,7 @@ impl DuckDbStore {
         Ok(Self {
             checkpoints,
             readers,
+            follower,
             writer,
             dictionary,
             committed,
@@ -137,6 +141,7 @@ impl DuckDbStore {
     pub async fn close(&self) -> Result<(), StoreError> {
         self.checkpoints.stop().await;
         self.readers.close().await;
+        self.follower.close().await;
         self.writer.close().await
     }
 }
@@ -173,7 +178,7 @@ impl EventStore for DuckDbStore {
             reader.each_batch(&query, |batch| rows.events(batch, &mut events))?;
             Ok(events)
         };
-        let events = self.readers.ask("reading new events", question).await?;
+        let events = self.follower.ask("reading new events", question).await?;
         let until = if events.len() < limit {
             committed.max(after)
         } else {
