@@ -1,7 +1,8 @@
 //! The detector: events in, conclusions out.
 //!
 //! It is a function of the stored events alone. The same events give the same conclusions, at whatever speed and in
-//! whatever order the ranks' messages arrived; live detection and a replay of history are one code.
+//! whatever order the ranks' messages arrived; only that a rank is silent is measured in arrival time. Live detection
+//! and a replay of history are one code.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! How much later than its peers each rank is, over a window of blocks. Needs no common clock.
 //!
 //! * *Host gap*: from the return of a rank's blocking synchronisation to its next collective, compared with the
-//!   median of the peers. At that moment the GPU has nothing queued, so host lateness delays it one for one.
+//!   median of the peers (the lower one of two, see [`lower_median`]). At that moment the GPU has nothing queued, so host lateness delays it one for one.
 //! * *Wait*: in a blocking collective the last to arrive waits least, so `median(waits) - own wait` is a lag too.
 //!   It stands in for a rank whose synchronisations no longer wait at all.
 //! * *Arrival*: for jobs that do not synchronise every iteration, the entry times of the same operations, each on a

@@ -16,6 +16,7 @@ use crate::feedback::table::ClusterPolicy;
 /// What Echo answers about one cluster, through its tools.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Answers {
+    echo: SocketAddr,
     outliers: Value,
     cost: Value,
 }
@@ -33,6 +34,7 @@ impl Answers {
                     .read_json()
             };
             Ok::<_, ureq::Error>(Self {
+                echo,
                 outliers: ask("find_outlier_nodes")?,
                 cost: ask("get_cost")?,
             })
@@ -79,6 +81,11 @@ pub(super) fn print(
     print_verdict(out, &answers.outliers)?;
     print_cost(out, &answers.cost)?;
     print_policy(out, course, agents)?;
+    writeln!(
+        out,
+        "  ask      fleet-echo outliers --server http://{} --cluster {} --window all",
+        answers.echo, recording.name,
+    )?;
     let points: u64 = agents.iter().map(|agent| agent.points_sent).sum();
     let batches: u64 = agents.iter().map(|agent| agent.batches_acked).sum();
     writeln!(
