@@ -11,7 +11,7 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use fleet_echo::clock::SystemClock;
 use fleet_echo::ids::{CommId, MetricName, Op, RankOf};
 use fleet_echo::model::event::{
-    BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Summary,
+    BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source, Summary,
 };
 use fleet_echo::store::EventStore;
 use fleet_echo::store::duckdb::{DuckDbConfig, DuckDbStore};
@@ -62,6 +62,7 @@ fn batch(origins: &[Arc<Origin>], number: u64, events: u64) -> EventBatch {
             role: None,
             iterations: Some(32.0),
             anchor: None,
+            source: Source::Host,
         }),
         attrs: Arc::clone(&attrs),
         samples: Vec::new(),

@@ -24,3 +24,50 @@ pub const ARRIVAL: &str = "nccl.collective.arrival_ms";
 /// Gauge: duration of one iteration, measured between two completions; the point's sequence range is what lies
 /// between them and [`crate::attribute::ITERATIONS`] says over how many iterations the value is the mean.
 pub const PERIOD: &str = "fleet.rank.period_ms";
+
+/// Sum, cumulative: operations that the rank has issued on one communicator so far. Sent at least every few seconds
+/// while the process lives, so that a rank missing from an operation that never ends can be told.
+pub const ISSUED: &str = "nccl.collective.issued";
+
+/// Histogram: time from a collective's enqueue on the host to the start of its kernel, per block (device source).
+pub const QUEUE: &str = "nccl.collective.queue_ms";
+
+/// What the names of all host evidence begin with. Evidence points are delta sums over the operations of one block of
+/// the rank's busiest communicator and carry the block's attributes, so that ranks are compared over the same work.
+pub const HOST_EVIDENCE: &str = "fleet.host.";
+
+/// Delta sum: milliseconds that threads of the process were off the CPU, blocked.
+pub const OFF_CPU: &str = "fleet.host.off_cpu_ms";
+
+/// Delta sum: milliseconds that threads of the process were runnable and off the CPU after a preemption.
+pub const PREEMPTED: &str = "fleet.host.preempted_ms";
+
+/// Delta sum: number of preemptions.
+pub const PREEMPTIONS: &str = "fleet.host.preemptions";
+
+/// Delta sum: bytes that the process asked to copy between host and device.
+pub const MEMCPY: &str = "fleet.host.memcpy_bytes";
+
+/// Delta sum: kernel launches.
+pub const LAUNCHES: &str = "fleet.host.kernel_launches";
+
+/// Delta sum: memory pages allocated.
+pub const PAGE_ALLOCATIONS: &str = "fleet.host.page_allocations";
+
+/// Delta sum: milliseconds of block I/O.
+pub const BLOCK_IO: &str = "fleet.host.block_io_ms";
+
+/// Delta sum: TCP segments sent again.
+pub const TCP_RETRANSMITS: &str = "fleet.host.tcp_retransmits";
+
+/// Delta sum: milliseconds that the GPU's clocks were held down.
+pub const THROTTLED: &str = "fleet.host.throttled_ms";
+
+/// Delta sum: RDMA packets lost or sent again.
+pub const RDMA_ERRORS: &str = "fleet.host.rdma_errors";
+
+/// Gauge of an Ingero agent: how healthy it holds its node to be, 0 to 1.
+pub const INGERO_HEALTH_SCORE: &str = "ingero.node.health_score";
+
+/// Log record (event name): a rank's own verdict between two policies.
+pub const STRAGGLER: &str = "fleet.straggler";

@@ -9,8 +9,10 @@ use crate::analysis::assembly::{CohortBlock, CohortKey, PeriodReading};
 use crate::analysis::verdict::{Doubt, Suspect, Verdict};
 use crate::ids::{IncidentId, NodeId, Rank};
 use crate::model::conclusion::{
-    Baseline, CauseClass, Culprit, Finding, Incident, IncidentState, LostTime,
+    Baseline, CauseClass, Condition, ConditionKind, Culprit, Finding, Incident, IncidentState,
+    LostTime, Severity,
 };
+use crate::model::event::Source;
 use crate::units::Nanos;
 
 /// What an incident of a cohort is about; there is at most one open incident for each.
@@ -109,6 +111,10 @@ impl OpenIncident {
             first_iteration: iteration_at(onset, onset.seqs.first()),
             raised_iteration: end_iteration(now),
             cleared_iteration: None,
+            cleared_at: None,
+            is_provisional: false,
+            severity: Severity::Info,
+            stability: 1.0,
             occurrences: 1,
             effect_ratio: 0.0,
             period_ms: baseline.period_ms(),
@@ -118,6 +124,7 @@ impl OpenIncident {
                 .as_ref()
                 .map_or(0.9, |suspect| suspect.confidence),
             reason: String::new(),
+            inputs: None,
         };
         Self {
             incident,
@@ -131,6 +138,7 @@ impl OpenIncident {
     pub fn reopen(mut incident: Incident, now: &CohortBlock) -> Self {
         incident.state = IncidentState::Open;
         incident.cleared_iteration = None;
+        incident.cleared_at = None;
         incident.occurrences += 1;
         incident.last_seen = now.time.to();
         Self {
@@ -178,6 +186,7 @@ impl OpenIncident {
     pub fn clear(mut self, now: &CohortBlock) -> Incident {
         self.incident.state = IncidentState::Cleared;
         self.incident.cleared_iteration = Some(end_iteration(now));
+        self.incident.cleared_at = Some(now.time.to());
         self.incident
     }
 
@@ -192,10 +201,12 @@ impl OpenIncident {
                 culprit.lag_ms,
                 culprit.signal.meaning(),
             ),
-            Finding::UniformSlowdown => format!(
-                "{loss} on every rank and no rank is late on its host: the GPUs, the network or the input slowed down"
-            ),
-            Finding::Inconclusive(doubt) => format!("{loss}, but {doubt}"),
+            Finding::Condition(condition) => match condition.kind {
+                ConditionKind::Inconclusive => format!("{loss}, but {}", condition.detail),
+                _ => format!(
+                    "{loss} on every rank and no rank is late on its host: the GPUs, the network or the input slowed down"
+                ),
+            },
         };
     }
 }
@@ -210,9 +221,16 @@ fn finding(charge: &Charge) -> Finding {
             signal: suspect.lag.signal,
             lag_ms: suspect.lag.mean_ms,
             z: suspect.z,
+            source: Source::Host,
+            victims: Vec::new(),
         }),
-        (Subject::Unclear(doubt), _) => Finding::Inconclusive(doubt.reason().to_owned()),
-        (Subject::Uniform | Subject::Rank(_), _) => Finding::UniformSlowdown,
+        (Subject::Unclear(doubt), _) => Finding::Condition(Condition {
+            detail: doubt.reason().to_owned(),
+            ..Condition::of(ConditionKind::Inconclusive)
+        }),
+        (Subject::Uniform | Subject::Rank(_), _) => {
+            Finding::Condition(Condition::of(ConditionKind::UniformSlowdown))
+        }
     }
 }
 

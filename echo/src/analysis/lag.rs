@@ -62,6 +62,7 @@ pub fn lags(signal: Signal, blocks: &[&CohortBlock]) -> Option<Lags> {
     match signal {
         Signal::HostGap | Signal::Wait => gap_lags(blocks),
         Signal::Arrival => arrival_lags(blocks),
+        Signal::DeviceWait => None,
     }
 }
 

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use fleet_proto::metric;
 
 use crate::ids::{CommId, RankOf, RoleId};
-use crate::model::event::{Anchor, Block, Event, Origin, Reading, SeqRange, StoredEvent, Summary};
+use crate::model::event::{
+    Anchor, Block, Event, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
+};
 use crate::units::{NANOS_PER_MILLI, Nanos};
 
 /// Operations in one iteration and in one block of the simulated job.
@@ -160,6 +162,7 @@ impl Job {
                 role: Some(RoleId::new(7)),
                 iterations: Some((OPS_PER_BLOCK / OPS_PER_ITERATION) as f64),
                 anchor: None,
+                source: Source::Host,
             }),
             attrs: Arc::from("{}"),
             samples: Vec::new(),

@@ -201,7 +201,7 @@ impl Refresh {
         }
         let rank = match &incident.finding {
             Finding::Culprit(culprit) => Some(culprit.rank.value()),
-            Finding::UniformSlowdown | Finding::Inconclusive(_) => None,
+            Finding::Condition(_) => None,
         };
         info!(
             cluster.id = %incident.cluster,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::{ClusterId, IncidentId, JobId, NodeId, Rank};
+use crate::model::event::{SeqRange, Source};
 use crate::units::{Nanos, Window};
 
 /// One cause with one beginning. The store keeps the latest state of each incident.
@@ -34,6 +35,14 @@ pub struct Incident {
     pub raised_iteration: f64,
     /// Iteration at which it was cleared, once it is.
     pub cleared_iteration: Option<f64>,
+    /// Event time at which it was cleared, once it is.
+    pub cleared_at: Option<Nanos>,
+    /// Raised at once because it was grave, before it had persisted.
+    pub is_provisional: bool,
+    /// How grave the damage is.
+    pub severity: Severity,
+    /// Share of the blocks since the beginning that were affected, 0 to 1: 1 when it is always the same rank.
+    pub stability: f64,
     /// How often it came back after it had been cleared, plus one.
     pub occurrences: u32,
     /// Damage: what the cohort's iteration takes longer than when healthy, as a share of the healthy period.
@@ -46,6 +55,8 @@ pub struct Incident {
     pub confidence: f64,
     /// Why, in one sentence for people.
     pub reason: String,
+    /// What the judgement rested on when it was strongest; nothing for incidents stored before inputs were kept.
+    pub inputs: Option<Arc<Inputs>>,
 }
 
 impl Incident {
@@ -53,7 +64,7 @@ impl Incident {
     pub const fn culprit_lag_ms(&self) -> Option<f64> {
         match &self.finding {
             Finding::Culprit(culprit) => Some(culprit.lag_ms),
-            Finding::UniformSlowdown | Finding::Inconclusive(_) => None,
+            Finding::Condition(_) => None,
         }
     }
 }
@@ -63,10 +74,141 @@ impl Incident {
 pub enum Finding {
     /// One rank holds back its cohort.
     Culprit(Culprit),
+    /// Something is wrong with the cohort or the job as a whole.
+    Condition(Condition),
+}
+
+/// Something that no single rank is to blame for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// What kind.
+    pub kind: ConditionKind,
+    /// Ranks that it is about: those missing from a hang, those of the overloaded stage. Empty for everybody.
+    pub ranks: Vec<Rank>,
+    /// What is known beyond the kind, for people; may be empty.
+    pub detail: String,
+}
+
+impl Condition {
+    /// A condition of everybody.
+    pub const fn of(kind: ConditionKind) -> Self {
+        Self {
+            kind,
+            ranks: Vec::new(),
+            detail: String::new(),
+        }
+    }
+}
+
+/// Kinds of conditions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConditionKind {
     /// Every rank is slower than before, and none is later than its peers.
     UniformSlowdown,
-    /// Something is wrong, but the signals do not say which rank; the reason.
-    Inconclusive(String),
+    /// The ranks of one role have more to do than those of the others.
+    StageImbalance,
+    /// Another rank is last every time: the work is dealt unevenly.
+    DataImbalance,
+    /// Transfers take longer although nobody is late.
+    Network,
+    /// An operation that some ranks entered and that never ends.
+    Hang,
+    /// Something is wrong, but the signals do not say what.
+    Inconclusive,
+}
+
+impl ConditionKind {
+    /// Every kind.
+    pub const ALL: [Self; 6] = [
+        Self::UniformSlowdown,
+        Self::StageImbalance,
+        Self::DataImbalance,
+        Self::Network,
+        Self::Hang,
+        Self::Inconclusive,
+    ];
+
+    /// The name that answers and tables carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UniformSlowdown => "uniform_slowdown",
+            Self::StageImbalance => "stage_imbalance",
+            Self::DataImbalance => "data_imbalance",
+            Self::Network => "network",
+            Self::Hang => "hang",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+}
+
+/// How grave the damage is, by its share of the healthy period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Worth knowing.
+    Info,
+    /// Worth a look.
+    Warn,
+    /// Worth getting up for.
+    Critical,
+}
+
+impl Severity {
+    /// Every level, mildest first.
+    pub const ALL: [Self; 3] = [Self::Info, Self::Warn, Self::Critical];
+
+    /// The name that answers and tables carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// What a judgement rested on, so that it can be checked afterwards.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inputs {
+    /// Operations of the cohort's busiest communicator that were judged.
+    pub seqs: SeqRange,
+    /// Iterations that they make up.
+    pub iterations: f64,
+    /// Mean duration of an iteration, milliseconds.
+    pub period_ms: f64,
+    /// Median duration of a healthy iteration, milliseconds, when known.
+    pub healthy_ms: Option<f64>,
+    /// Median of the ranks' own signal, milliseconds per iteration.
+    pub center_ms: f64,
+    /// Scale that lags were measured against, milliseconds.
+    pub sigma_ms: f64,
+    /// Smallest z-score that counted as late.
+    pub critical_z: f64,
+    /// Smallest effect that counted, as a share of the period.
+    pub effect_gate: f64,
+    /// Share of the expected ranks that reported.
+    pub coverage: f64,
+    /// Number of ranks compared.
+    pub n_ranks: u32,
+    /// The latest ranks, latest first; at most [`Self::MAX_LAGS`].
+    pub lags: Vec<RankLag>,
+}
+
+impl Inputs {
+    /// Most ranks that inputs list.
+    pub const MAX_LAGS: usize = 16;
+}
+
+/// Lag of one rank in one judgement.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RankLag {
+    /// Rank within the job.
+    pub rank: Rank,
+    /// Behind the median of its peers, milliseconds per iteration.
+    pub lag_ms: f64,
+    /// The same in scales (modified z-score).
+    pub z: f64,
+    /// How much less than the median of its role peers it was blocked, milliseconds per iteration, when known.
+    pub own_ms: Option<f64>,
 }
 
 /// The rank that holds back its cohort.
@@ -86,6 +228,10 @@ pub struct Culprit {
     pub lag_ms: f64,
     /// Modified z-score of that lag.
     pub z: f64,
+    /// Where the lag was measured.
+    pub source: Source,
+    /// Ranks that look late only because they wait for this one.
+    pub victims: Vec<Rank>,
 }
 
 /// Class of a cause. Signals taken on the host never claim a device fault.
@@ -93,6 +239,36 @@ pub struct Culprit {
 pub enum CauseClass {
     /// The host was late handing work to its GPU.
     Host,
+    /// The GPU was late although its host was not.
+    Device,
+    /// Transfers were slow.
+    Network,
+    /// A late rank and slow transfers at once.
+    Mixed,
+    /// The signals do not tell host from device.
+    Inconclusive,
+}
+
+impl CauseClass {
+    /// Every class.
+    pub const ALL: [Self; 5] = [
+        Self::Host,
+        Self::Device,
+        Self::Network,
+        Self::Mixed,
+        Self::Inconclusive,
+    ];
+
+    /// The name that answers and tables carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Device => "device",
+            Self::Network => "network",
+            Self::Mixed => "mixed",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
 }
 
 /// A signal that ranks are compared by.
@@ -104,15 +280,21 @@ pub enum Signal {
     Wait,
     /// Arrival at the same operations, clocks aligned at the last common completion.
     Arrival,
+    /// Time the rank's GPU spent inside collectives; the last to arrive spends least.
+    DeviceWait,
 }
 
 impl Signal {
+    /// Every signal.
+    pub const ALL: [Self; 4] = [Self::HostGap, Self::Wait, Self::Arrival, Self::DeviceWait];
+
     /// The name that answers, policies and tables carry.
     pub const fn name(self) -> &'static str {
         match self {
             Self::HostGap => "host_gap",
             Self::Wait => "wait",
             Self::Arrival => "arrival",
+            Self::DeviceWait => "device_wait",
         }
     }
 
@@ -122,6 +304,7 @@ impl Signal {
             Self::HostGap => "from its synchronisation to its next collective",
             Self::Wait => "it hardly waits where its peers do",
             Self::Arrival => "at the same collectives, counted from the last common completion",
+            Self::DeviceWait => "its GPU waits less inside the collectives than those of its peers",
         }
     }
 }

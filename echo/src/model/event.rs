@@ -99,6 +99,28 @@ pub struct Block {
     pub iterations: Option<f64>,
     /// The last completion shared by all ranks before the block (arrival signal only).
     pub anchor: Option<Anchor>,
+    /// Where it was measured.
+    pub source: Source,
+}
+
+/// Where something was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Source {
+    /// Library calls seen on the host.
+    #[default]
+    Host,
+    /// Timestamps taken by the GPU.
+    Device,
+}
+
+impl Source {
+    /// The name that answers, tables and the wire carry.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Device => "device",
+        }
+    }
 }
 
 /// Sequence numbers of one communicator, both ends inclusive, `first <= last`.

@@ -70,7 +70,7 @@ fn event_fields(event: &Event) -> impl Iterator<Item = Field> {
 fn incident_fields(incident: &Incident) -> impl Iterator<Item = Field> {
     let culprit = match &incident.finding {
         Finding::Culprit(culprit) => Some(culprit),
-        Finding::UniformSlowdown | Finding::Inconclusive(_) => None,
+        Finding::Condition(_) => None,
     };
     let optional = [
         ("cleared_iteration", incident.cleared_iteration),

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::conclusion::{CauseClass, Culprit, Finding, Incident, IncidentState};
+use crate::model::conclusion::{Culprit, Finding, Incident, IncidentState};
 use crate::tools::quality::{DataQuality, Presence, known_cluster, with_note};
 use crate::tools::registry::Tool;
 use crate::tools::time::{AnswerWindow, Asked, TimeArg, WindowArg};
@@ -201,10 +201,8 @@ fn outlier(incident: &Incident) -> Option<Outlier> {
         rank: culprit.rank.value(),
         gpu_uuid: culprit.gpu_uuid.as_deref().map(str::to_owned),
         role: "culprit",
-        class: match culprit.class {
-            CauseClass::Host => "host",
-        },
-        source: "host",
+        class: culprit.class.name(),
+        source: culprit.source.name(),
         signal: culprit.signal.name(),
         state: state(incident),
         lag_ms: culprit.lag_ms,
@@ -237,10 +235,9 @@ const fn evidence(culprit: &Culprit) -> Evidence {
 }
 
 fn condition(incident: &Incident) -> Option<Condition> {
-    let kind = match incident.finding {
+    let kind = match &incident.finding {
         Finding::Culprit(_) => return None,
-        Finding::UniformSlowdown => "uniform_slowdown",
-        Finding::Inconclusive(_) => "inconclusive",
+        Finding::Condition(condition) => condition.kind.name(),
     };
     Some(Condition {
         incident_id: incident.id.to_string(),

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::clock::ManualClock;
 use crate::ids::{IncidentId, Rank, RankOf};
 use crate::model::conclusion::{
-    Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, LostTime, Signal,
+    Baseline, CauseClass, Conclusions, Condition, ConditionKind, Culprit, Finding, Incident,
+    IncidentState, LostTime, Severity, Signal,
 };
-use crate::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
+use crate::model::event::{BatchKey, Event, EventBatch, Origin, Reading, Source};
 use crate::rates::Rates;
 use crate::store::EventStore;
 use crate::store::memory::MemoryStore;
@@ -83,6 +84,11 @@ fn incident(id: u64, (first, last): (i64, i64), finding: Finding) -> Incident {
         baseline: Baseline::History { period_ms: 100.0 },
         confidence: 0.9,
         reason: "an iteration takes 111.0 ms instead of 100.0 ms".to_owned(),
+        cleared_at: None,
+        is_provisional: false,
+        severity: Severity::Critical,
+        stability: 1.0,
+        inputs: None,
     }
 }
 
@@ -96,6 +102,8 @@ pub(crate) fn culprit() -> Incident {
         signal: Signal::HostGap,
         lag_ms: 11.0,
         z: 40.0,
+        source: Source::Host,
+        victims: Vec::new(),
     });
     incident(0x17, (290, 600), finding)
 }
@@ -106,7 +114,11 @@ pub(crate) fn uniform() -> Incident {
         state: IncidentState::Cleared,
         cleared_iteration: Some(1_500.0),
         effect_ratio: 0.2,
-        ..incident(0x99, (100, 150), Finding::UniformSlowdown)
+        ..incident(
+            0x99,
+            (100, 150),
+            Finding::Condition(Condition::of(ConditionKind::UniformSlowdown)),
+        )
     }
 }
 

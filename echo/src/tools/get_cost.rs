@@ -262,7 +262,7 @@ fn contributor(
 ) -> Contributor {
     let culprit = incident.and_then(|incident| match &incident.finding {
         Finding::Culprit(culprit) => Some(culprit),
-        Finding::UniformSlowdown | Finding::Inconclusive(_) => None,
+        Finding::Condition(_) => None,
     });
     Contributor {
         incident_id: id.to_string(),
@@ -283,10 +283,9 @@ fn contributor(
 }
 
 const fn kind(incident: &Incident) -> &'static str {
-    match incident.finding {
+    match &incident.finding {
         Finding::Culprit(_) => "culprit",
-        Finding::UniformSlowdown => "uniform_slowdown",
-        Finding::Inconclusive(_) => "inconclusive",
+        Finding::Condition(condition) => condition.kind.name(),
     }
 }
 

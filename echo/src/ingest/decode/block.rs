@@ -4,7 +4,7 @@ use super::attributes::{Column, Picked, number, sequence, text};
 use super::names::Names;
 use super::reject::RejectReason;
 use crate::ids::{CommId, Op, RoleId};
-use crate::model::event::{Anchor, Block, SeqRange};
+use crate::model::event::{Anchor, Block, SeqRange, Source};
 
 /// Takes the block out of the attributes; nothing, and nothing taken, when they name no communicator.
 pub(super) fn block<'a>(
@@ -23,6 +23,7 @@ pub(super) fn block<'a>(
         role: role(picked)?,
         iterations: iterations(picked)?,
         anchor: anchor(picked)?,
+        source: Source::default(),
     }))
 }
 

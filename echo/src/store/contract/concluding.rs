@@ -1,7 +1,9 @@
 //! The part of the contract about conclusions.
 
 use crate::ids::ClusterId;
-use crate::model::conclusion::{Baseline, Finding, IncidentState, Signal};
+use crate::model::conclusion::{
+    Baseline, Condition, ConditionKind, Finding, IncidentState, Signal,
+};
 use crate::store::EventStore;
 use crate::store::contract::sample::{incident, incidents, losses, lost, window};
 
@@ -17,7 +19,10 @@ pub(crate) async fn the_latest_conclusion_counts(store: &impl EventStore) {
     cleared.cleared_iteration = Some(200.25);
     cleared.baseline = Baseline::None { period_ms: 99.0 };
     cleared.job = None;
-    cleared.finding = Finding::Inconclusive("coverage is 40 %".to_owned());
+    cleared.finding = Finding::Condition(Condition {
+        detail: "coverage is 40 %".to_owned(),
+        ..Condition::of(ConditionKind::Inconclusive)
+    });
     let between = incident(1, "prod", 0, 15);
     let both = incidents([between, cleared.clone()]);
     store.conclude(both).await.unwrap();
@@ -40,7 +45,7 @@ pub(crate) async fn incidents_are_listed_while_they_were_open(store: &impl Event
     let mut cleared = incident(1, "prod", 10, 20);
     cleared.state = IncidentState::Cleared;
     let mut open = incident(2, "prod", 5, 12);
-    open.finding = Finding::UniformSlowdown;
+    open.finding = Finding::Condition(Condition::of(ConditionKind::UniformSlowdown));
     let mut elsewhere = incident(3, "test", 10, 20);
     if let Finding::Culprit(culprit) = &mut elsewhere.finding {
         culprit.signal = Signal::Arrival;

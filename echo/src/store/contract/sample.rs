@@ -5,10 +5,11 @@ use std::sync::Arc;
 use crate::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
 use crate::model::conclusion::{
     Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, LostTime,
-    PolicyRecord, Signal,
+    PolicyRecord, Severity, Signal,
 };
 use crate::model::event::{
-    Anchor, BatchKey, Block, Event, EventBatch, OpSample, Origin, Reading, SeqRange, Summary,
+    Anchor, BatchKey, Block, Event, EventBatch, OpSample, Origin, Reading, SeqRange, Source,
+    Summary,
 };
 use crate::store::EventQuery;
 use crate::units::{Nanos, Window};
@@ -78,6 +79,7 @@ pub(crate) fn wait(origin: &Arc<Origin>, millis: i64) -> Event {
                 seq: 63,
                 offset_ms: -0.125,
             }),
+            source: Source::Host,
         }),
         attrs: Arc::from(r#"{"fleet.source":"host","note":"Zürich"}"#),
         samples: vec![
@@ -126,6 +128,7 @@ pub(crate) fn sparse_block(origin: &Arc<Origin>, millis: i64) -> Event {
             role: None,
             iterations: None,
             anchor: None,
+            source: Source::Host,
         }),
         ..gauge(origin, "nccl.collective.wait_ms", millis, Reading::Int(0))
     }
@@ -172,6 +175,8 @@ pub(crate) fn incident(id: u64, cluster: &str, first: i64, last: i64) -> Inciden
             signal: Signal::HostGap,
             lag_ms: 5.25,
             z: 31.0,
+            source: Source::Host,
+            victims: Vec::new(),
         }),
         state: IncidentState::Open,
         first_seen: at(first),
@@ -180,12 +185,17 @@ pub(crate) fn incident(id: u64, cluster: &str, first: i64, last: i64) -> Inciden
         first_iteration: 100.5,
         raised_iteration: 140.0,
         cleared_iteration: None,
+        cleared_at: None,
+        is_provisional: false,
+        severity: Severity::Info,
+        stability: 1.0,
         occurrences: 1,
         effect_ratio: 0.31,
         period_ms: 131.0,
         baseline: Baseline::History { period_ms: 100.0 },
         confidence: 0.9,
         reason: "rank 17 is 5.25 ms late".to_owned(),
+        inputs: None,
     }
 }
 

@@ -9,7 +9,7 @@ use arrow::record_batch::RecordBatch;
 
 use crate::ids::{CommId, MetricName, Op, RoleId};
 use crate::model::event::{
-    Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, StoredEvent, Summary,
+    Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
 };
 use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::dictionary::Dictionary;
@@ -224,6 +224,7 @@ impl<'b> EventColumns<'b> {
             role: maybe!(self.role, row).map(RoleId::new),
             iterations: maybe!(self.iterations, row),
             anchor: anchor.map(|(seq, offset_ms)| Anchor { seq, offset_ms }),
+            source: Source::default(),
         }))
     }
 }

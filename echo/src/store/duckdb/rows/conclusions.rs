@@ -7,8 +7,10 @@ use duckdb::{Connection, params};
 
 use crate::ids::{ClusterId, IncidentId, JobId, Rank};
 use crate::model::conclusion::{
-    Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, LostTime, Signal,
+    Baseline, CauseClass, Conclusions, Condition, ConditionKind, Culprit, Finding, Incident,
+    IncidentState, LostTime, Severity, Signal,
 };
+use crate::model::event::Source;
 use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::rows::column::{self, Columns, Unexpected, malformed};
 use crate::store::duckdb::rows::filter::Query;
@@ -16,9 +18,6 @@ use crate::store::duckdb::rows::row::Row;
 use crate::units::{Nanos, Window};
 
 const CULPRIT: &str = "culprit";
-const UNIFORM_SLOWDOWN: &str = "uniform_slowdown";
-const INCONCLUSIVE: &str = "inconclusive";
-const HOST: &str = "host";
 const OPEN: &str = "open";
 const CLEARED: &str = "cleared";
 const NONE: &str = "none";
@@ -78,14 +77,13 @@ fn identity_columns<'r, 'c>(columns: Columns<'r, IncidentRow<'c>>) -> Columns<'r
 
 fn finding_columns<'r, 'c>(columns: Columns<'r, IncidentRow<'c>>) -> Columns<'r, IncidentRow<'c>> {
     columns
-        .text("finding", |(_, incident)| match incident.finding {
+        .text("finding", |(_, incident)| match &incident.finding {
             Finding::Culprit(_) => CULPRIT,
-            Finding::UniformSlowdown => UNIFORM_SLOWDOWN,
-            Finding::Inconclusive(_) => INCONCLUSIVE,
+            Finding::Condition(condition) => condition.kind.name(),
         })
         .maybe_text("finding_reason", |(_, incident)| match &incident.finding {
-            Finding::Inconclusive(reason) => Some(reason.as_str()),
-            Finding::Culprit(_) | Finding::UniformSlowdown => None,
+            Finding::Condition(condition) => Some(condition.detail.as_str()),
+            Finding::Culprit(_) => None,
         })
         .maybe_u32("rank", |row| {
             culprit(row).map(|culprit| culprit.rank.value())
@@ -95,9 +93,7 @@ fn finding_columns<'r, 'c>(columns: Columns<'r, IncidentRow<'c>>) -> Columns<'r,
         })
         .maybe_text("gpu_uuid", |row| culprit(row)?.gpu_uuid.as_deref())
         .maybe_text("class", |row| {
-            culprit(row).map(|culprit| match culprit.class {
-                CauseClass::Host => HOST,
-            })
+            culprit(row).map(|culprit| culprit.class.name())
         })
         .maybe_text("signal", |row| {
             culprit(row).map(|culprit| culprit.signal.name())
@@ -138,7 +134,7 @@ fn judgement_columns<'r, 'c>(
 const fn culprit<'c>((_, incident): &IncidentRow<'c>) -> Option<&'c Culprit> {
     match &incident.finding {
         Finding::Culprit(culprit) => Some(culprit),
-        Finding::UniformSlowdown | Finding::Inconclusive(_) => None,
+        Finding::Condition(_) => None,
     }
 }
 
@@ -244,6 +240,10 @@ impl Row<'_> {
             first_iteration: self.f64("first_iteration")?,
             raised_iteration: self.f64("raised_iteration")?,
             cleared_iteration: self.maybe_f64("cleared_iteration")?,
+            cleared_at: None,
+            is_provisional: false,
+            severity: Severity::Info,
+            stability: 1.0,
             occurrences: self.u32("occurrences")?,
             effect_ratio: self.f64("effect_ratio")?,
             period_ms: self.f64("period_ms")?,
@@ -253,6 +253,7 @@ impl Row<'_> {
             },
             confidence: self.f64("confidence")?,
             reason: self.text("reason")?.to_owned(),
+            inputs: None,
         })
     }
 
@@ -263,18 +264,26 @@ impl Row<'_> {
                 node: self.id("node")?,
                 gpu_uuid: self.maybe_text("gpu_uuid")?.map(Arc::from),
                 class: CauseClass::Host,
-                signal: [Signal::HostGap, Signal::Wait, Signal::Arrival]
+                signal: Signal::ALL
                     .into_iter()
                     .find(|signal| self.text("signal").is_ok_and(|name| name == signal.name()))
                     .ok_or_else(|| malformed(Unexpected("signal")))?,
                 lag_ms: self.f64("lag_ms")?,
                 z: self.f64("z")?,
+                source: Source::Host,
+                victims: Vec::new(),
             })),
-            UNIFORM_SLOWDOWN => Ok(Finding::UniformSlowdown),
-            INCONCLUSIVE => Ok(Finding::Inconclusive(
-                self.text("finding_reason")?.to_owned(),
-            )),
-            _ => Err(malformed(Unexpected("finding"))),
+            name => {
+                let kind = ConditionKind::ALL
+                    .into_iter()
+                    .find(|kind| kind.name() == name)
+                    .ok_or_else(|| malformed(Unexpected("finding")))?;
+                Ok(Finding::Condition(Condition {
+                    kind,
+                    ranks: Vec::new(),
+                    detail: self.maybe_text("finding_reason")?.unwrap_or("").to_owned(),
+                }))
+            }
         }
     }
 
