@@ -16,7 +16,7 @@ use fleet_echo::analysis::detector::Detector;
 use fleet_echo::analysis::settings::Settings;
 use fleet_echo::ids::{CommId, RankOf, RoleId};
 use fleet_echo::model::event::{
-    Anchor, Block, Event, Origin, Reading, SeqRange, StoredEvent, Summary,
+    Anchor, Block, Event, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
 };
 use fleet_echo::units::Nanos;
 use fleet_proto::metric;
@@ -68,6 +68,7 @@ fn block(origins: &[Arc<Origin>], number: u64) -> Vec<StoredEvent> {
                 seq: number * OPS_PER_BLOCK,
                 offset_ms: 1.0,
             }),
+            source: Source::Host,
         }),
         attrs: Arc::from("{}"),
         samples: Vec::new(),

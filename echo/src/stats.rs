@@ -2,9 +2,12 @@
 //!
 //! Sources: the modified z-score is Iglewicz & Hoaglin, "How to Detect and Handle Outliers" (1993); the
 //! finite-sample factors of the median absolute deviation are those of Park, Kim & Wang (2020), confirmed by
-//! Akinshin (arXiv 2207.12005); the multiplicity correction is Šidák (1967).
+//! Akinshin (arXiv 2207.12005); the double median absolute deviation is Rosenmai (2013).
 
-use statrs::distribution::{ContinuousCDF, Normal};
+pub mod multiplicity;
+pub mod order;
+pub mod polish;
+pub mod series;
 
 /// Median of the values (mean of the middle two for an even count); nothing for no values.
 pub fn median(values: &[f64]) -> Option<f64> {
@@ -115,6 +118,32 @@ pub fn robust_sigma(values: &[f64]) -> Option<f64> {
     Some(lower_median(&deviations)? * mad_factor(values.len())?)
 }
 
+/// Values from which on the scatter of the late side is worth a scale of its own.
+const ENOUGH_FOR_SIDES: usize = 16;
+
+/// How much wider than the early side the late side must be to count as skewed.
+const SKEWED: f64 = 2.0;
+
+/// Robust standard deviation for judging late values: that of the late side alone where the values are many and the
+/// late side is more than twice as wide as the early one (double MAD), else [`robust_sigma`].
+pub fn late_sigma(values: &[f64]) -> Option<f64> {
+    let both = robust_sigma(values)?;
+    let center = lower_median(values)?;
+    let side = |keep: fn(f64) -> bool| {
+        let off = values.iter().map(|value| value - center);
+        median(
+            &off.filter(|off| keep(*off))
+                .map(f64::abs)
+                .collect::<Vec<f64>>(),
+        )
+    };
+    let (late, early) = (side(|off| off >= 0.0)?, side(|off| off <= 0.0)?);
+    if values.len() >= ENOUGH_FOR_SIDES && late > SKEWED * early {
+        return Some((late * mad_factor(values.len())?).max(both));
+    }
+    Some(both)
+}
+
 /// Standard error of the mean; nothing below two values.
 #[expect(
     clippy::cast_precision_loss,
@@ -127,27 +156,10 @@ pub fn standard_error(values: &[f64]) -> Option<f64> {
     (values.len() >= 2).then(|| (squares / (n - 1.0) / n).sqrt())
 }
 
-/// One-sided z beyond which none of `n_tests` independent normal values falls with probability `1 - alpha`
-/// (Šidák); never below 3.5, the usual cut of the modified z-score.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "the number of ranks is far below 2^53"
-)]
-pub fn critical_z(n_tests: usize, alpha: f64) -> f64 {
-    const LOWEST: f64 = 3.5;
-    let single = 1.0 - (1.0 - alpha).powf(1.0 / n_tests.max(1) as f64);
-    let quantile = Normal::standard().inverse_cdf(1.0 - single);
-    if quantile.is_finite() {
-        quantile.max(LOWEST)
-    } else {
-        LOWEST
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{
-        critical_z, lower_median, mad, mad_factor, median, robust_sigma, standard_error,
+        late_sigma, lower_median, mad, mad_factor, median, robust_sigma, standard_error,
         weighted_median,
     };
     use proptest::prelude::{prop_assert, proptest};
@@ -175,6 +187,16 @@ mod tests {
     }
 
     #[test]
+    fn a_skewed_late_side_has_a_scale_of_its_own() {
+        let skewed: Vec<f64> = (0..32)
+            .map(|i| if i < 16 { 0.0 } else { f64::from(i - 15) })
+            .collect();
+        assert!(late_sigma(&skewed).unwrap() > 2.0 * robust_sigma(&skewed).unwrap());
+        let few = &skewed[10..20];
+        assert_eq!(late_sigma(few), robust_sigma(few));
+    }
+
+    #[test]
     fn two_values_have_no_robust_scale() {
         assert_eq!(robust_sigma(&[1.0, 9.0]), None);
         assert_eq!(standard_error(&[1.0]), None);
@@ -192,15 +214,6 @@ mod tests {
             "{factors:?}"
         );
         assert!((mad_factor(1_000_000).unwrap() - 1.4826).abs() < 1e-3);
-    }
-
-    #[test]
-    fn more_ranks_need_a_larger_z() {
-        // The specification's table for a family error of 1e-3.
-        for (ranks, expected) in [(8, 3.66), (64, 4.16), (1_024, 4.76), (10_240, 5.20)] {
-            assert!((critical_z(ranks, 1e-3) - expected).abs() < 0.01, "{ranks}");
-        }
-        assert!((critical_z(1, 1e-3) - 3.5).abs() < 1e-12);
     }
 
     proptest! {

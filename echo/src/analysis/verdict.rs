@@ -7,7 +7,8 @@
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
 use crate::model::conclusion::{Baseline, Signal};
-use crate::stats::{critical_z, lower_median, robust_sigma};
+use crate::stats::multiplicity::critical_z;
+use crate::stats::{lower_median, robust_sigma};
 
 /// Smallest scale that lags are measured against, milliseconds: exact ties must not divide by zero.
 const FLOOR_MS: f64 = 0.05;

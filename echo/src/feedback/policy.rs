@@ -13,7 +13,7 @@ use crate::analysis::settings::Settings;
 use crate::feedback::table::ClusterPolicy;
 use crate::ids::ClusterId;
 use crate::model::conclusion::PolicyRecord;
-use crate::stats::critical_z;
+use crate::stats::multiplicity::critical_z;
 use crate::units::{NANOS_PER_MILLI, Nanos};
 
 /// Event time after which an unchanged policy is sent again with fresh numbers, milliseconds.
