@@ -1,14 +1,20 @@
 //! From events to conclusions. Pure: no clock, no I/O, no log line; everything needed arrives as an argument.
 //!
 //! `assembly` lines up what the ranks of a cohort report about the same operations, `lag` compares them,
-//! `baseline` remembers what healthy looks like, `verdict` decides, `incident` and `cohort` give decisions a memory,
-//! `detector` ties them together, and `cost` adds up the GPU time that incidents cost.
+//! `baseline` remembers what healthy looks like, `verdict` decides, `cause` and `imbalance` say what kind of trouble it
+//! is, `charge`, `docket` and `incident` give decisions a memory, `cohort` puts these together for one cohort and
+//! `detector` for all of them; `hang` finds operations that never end. `cost` adds up the GPU time that incidents cost.
 
 pub mod assembly;
 pub mod baseline;
+pub mod cause;
+pub mod charge;
 pub mod cohort;
 pub mod cost;
 pub mod detector;
+pub mod docket;
+pub mod hang;
+pub mod imbalance;
 pub mod incident;
 pub mod lag;
 pub mod settings;

@@ -36,6 +36,33 @@ pub fn lower_median(values: &[f64]) -> Option<f64> {
     Some(*lower)
 }
 
+/// Upper median: the middle value, the upper of the middle two for an even count. Nothing for no values.
+pub fn upper_median(values: &[f64]) -> Option<f64> {
+    let mut partial = values.to_vec();
+    if partial.is_empty() {
+        return None;
+    }
+    let middle = partial.len() / 2;
+    let (_, upper, _) = partial.select_nth_unstable_by(middle, f64::total_cmp);
+    Some(*upper)
+}
+
+/// Smallest value that at least the share `q` of the values does not exceed; nothing for no values.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "slices are far shorter than 2^53, and the share is held between 0 and 1"
+)]
+pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
+    let mut partial = values.to_vec();
+    let last = partial.len().checked_sub(1)?;
+    let place = (q.clamp(0.0, 1.0) * partial.len() as f64).ceil() as usize;
+    let (_, value, _) =
+        partial.select_nth_unstable_by(place.saturating_sub(1).min(last), f64::total_cmp);
+    Some(*value)
+}
+
 /// Median of values that count with different weights: the smallest value at which half of the total weight
 /// is reached. Nothing when no weight is positive.
 pub fn weighted_median(values: &[(f64, f64)]) -> Option<f64> {

@@ -1,9 +1,11 @@
 //! What healthy looks like: the cohort's own period and the usual scatter of its lags.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::analysis::assembly::PeriodReading;
-use crate::stats::{mad, weighted_median};
+use crate::analysis::assembly::{PeriodReading, Transfer};
+use crate::ids::{CommId, Op};
+use crate::model::conclusion::Signal;
+use crate::stats::{mad, median, quantile, weighted_median};
 
 /// Period readings remembered.
 const MAX_READINGS: usize = 256;
@@ -18,6 +20,17 @@ const ENOUGH_WINDOWS: usize = 20;
 const ENOUGH_ITERATIONS: f64 = 16.0;
 const ENOUGH_READINGS: usize = 2;
 
+/// Transfers remembered of each kind of collective, kinds remembered, and transfers that it takes.
+const MAX_TRANSFERS: usize = 64;
+const MAX_KINDS: usize = 256;
+const ENOUGH_TRANSFERS: usize = 4;
+
+/// Readings that it takes before their scatter is known.
+const ENOUGH_FOR_SCATTER: usize = 5;
+
+/// Where among healthy transfers the pure transfer time lies (CCL-D: rolling 10th percentile).
+const BASE_QUANTILE: f64 = 0.1;
+
 /// Makes a median absolute deviation of many normal values a standard deviation.
 const MAD_TO_SIGMA: f64 = 1.4826;
 
@@ -25,8 +38,18 @@ const MAD_TO_SIGMA: f64 = 1.4826;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
     periods: VecDeque<(f64, f64)>,
+    signal: Option<Signal>,
     lags: VecDeque<Vec<f64>>,
     /// Of the lags above: it changes once per window and is asked for at every judgement.
+    sigma_ms: Option<f64>,
+    /// Of the periods above, for the same reason.
+    period: Option<Usual>,
+    transfers: BTreeMap<(CommId, Option<Op>), VecDeque<f64>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Usual {
+    ms: f64,
     sigma_ms: Option<f64>,
 }
 
@@ -37,10 +60,17 @@ impl History {
         if self.periods.len() > MAX_READINGS {
             self.periods.pop_front();
         }
+        self.period = self.usual_period();
     }
 
-    /// Remembers the lags of one healthy window, milliseconds; windows must not overlap.
-    pub fn remember_lags(&mut self, lags: Vec<f64>) {
+    /// Remembers the lags of one healthy window, milliseconds; windows must not overlap. Lags of another signal than
+    /// before are of another size: what was known is forgotten.
+    pub fn remember_lags(&mut self, signal: Signal, lags: Vec<f64>) {
+        if self.signal != Some(signal) {
+            self.signal = Some(signal);
+            self.lags.clear();
+            self.sigma_ms = None;
+        }
         self.lags.push_back(lags);
         if self.lags.len() > MAX_WINDOWS {
             self.lags.pop_front();
@@ -51,18 +81,66 @@ impl History {
         }
     }
 
+    /// Remembers how short a healthy transfer can be: the least time that any GPU spent inside an operation.
+    pub fn remember_transfer(&mut self, transfer: &Transfer) {
+        let key = (transfer.comm, transfer.op.clone());
+        if self.transfers.len() >= MAX_KINDS && !self.transfers.contains_key(&key) {
+            return;
+        }
+        let means = transfer
+            .ranks
+            .values()
+            .filter_map(|(summary, _)| summary.mean());
+        if let Some(least) = means.min_by(f64::total_cmp) {
+            let known = self.transfers.entry(key).or_default();
+            known.push_back(least);
+            if known.len() > MAX_TRANSFERS {
+                known.pop_front();
+            }
+        }
+    }
+
+    /// Time that the pure transfer of an operation takes, milliseconds; nothing before enough was seen.
+    pub fn transfer_ms(&self, comm: CommId, op: Option<&Op>) -> Option<f64> {
+        let known = self.transfers.get(&(comm, op.cloned()))?;
+        let known: Vec<f64> = known.iter().copied().collect();
+        (known.len() >= ENOUGH_TRANSFERS).then(|| quantile(&known, BASE_QUANTILE))?
+    }
+
     /// Median healthy period, milliseconds; nothing before enough was seen.
     pub fn period_ms(&self) -> Option<f64> {
+        self.period.map(|usual| usual.ms)
+    }
+
+    /// Standard deviation of single healthy readings of the period, milliseconds; nothing before enough was seen.
+    pub fn period_sigma_ms(&self) -> Option<f64> {
+        self.period?.sigma_ms
+    }
+
+    fn usual_period(&self) -> Option<Usual> {
         let iterations: f64 = self.periods.iter().map(|(_, iterations)| iterations).sum();
-        let enough = self.periods.len() >= ENOUGH_READINGS && iterations >= ENOUGH_ITERATIONS;
+        if self.periods.len() < ENOUGH_READINGS || iterations < ENOUGH_ITERATIONS {
+            return None;
+        }
         let readings: Vec<(f64, f64)> = self.periods.iter().copied().collect();
-        enough.then(|| weighted_median(&readings)).flatten()
+        let ms = weighted_median(&readings)?;
+        let off: Vec<f64> = readings
+            .iter()
+            .map(|(reading, _)| (reading - ms).abs())
+            .collect();
+        let scatter = (off.len() >= ENOUGH_FOR_SCATTER)
+            .then(|| median(&off))
+            .flatten();
+        Some(Usual {
+            ms,
+            sigma_ms: scatter.map(|scatter| scatter * MAD_TO_SIGMA),
+        })
     }
 
     /// Standard deviation of healthy lags, milliseconds; nothing before enough was seen. Unlike a formula for
     /// independent noise it holds what ranks are used to: drift, correlation, and constant small offsets.
-    pub const fn sigma_ms(&self) -> Option<f64> {
-        self.sigma_ms
+    pub fn sigma_ms(&self, signal: Signal) -> Option<f64> {
+        self.sigma_ms.filter(|_| self.signal == Some(signal))
     }
 }
 
@@ -70,6 +148,7 @@ impl History {
 mod tests {
     use super::History;
     use crate::analysis::assembly::PeriodReading;
+    use crate::model::conclusion::Signal;
     use crate::units::{Nanos, Window};
 
     fn reading(ms: f64, iterations: f64) -> PeriodReading {
@@ -105,9 +184,10 @@ mod tests {
         let mut history = History::default();
         for _ in 0..1_000 {
             history.remember_period(&reading(45.8, 4.0));
-            history.remember_lags(vec![0.1, -0.1]);
+            history.remember_lags(Signal::HostGap, vec![0.1, -0.1]);
         }
         assert_eq!((history.periods.len(), history.lags.len()), (256, 32));
-        assert!(history.sigma_ms().is_some());
+        assert!(history.sigma_ms(Signal::HostGap).is_some());
+        assert!(history.sigma_ms(Signal::Arrival).is_none());
     }
 }

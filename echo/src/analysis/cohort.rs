@@ -1,23 +1,23 @@
 //! One cohort over time: its window, its history, and the incidents that are open.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::analysis::assembly::{CohortBlock, CohortKey, PeriodReading};
 use crate::analysis::baseline::History;
-use crate::analysis::incident::{Charge, OpenIncident, Subject, is_recurrence, lost_time};
-use crate::analysis::lag::{Lags, lags, suited_signal};
+use crate::analysis::charge::Charge;
+use crate::analysis::docket::{Docket, Scene};
+use crate::analysis::lag::{Lags, lags, place, suited_signal};
 use crate::analysis::settings::Settings;
-use crate::analysis::verdict::{Evidence, Verdict, judge, sigma_ms};
-use crate::analysis::window::{Affected, Stretch};
+use crate::analysis::verdict::sigma_ms;
+use crate::analysis::window::Stretch;
 use crate::ids::Rank;
-use crate::model::conclusion::{Baseline, Conclusions, Incident, Signal};
+use crate::model::conclusion::{Conclusions, Signal};
 use crate::units::Nanos;
+
+mod accuse;
 
 /// Blocks kept to find out when an incident began.
 const MAX_BLOCKS: usize = 64;
-
-/// Unaffected blocks in a row that end the search for the beginning: intermittent faults pause.
-const ONSET_PAUSE: usize = 3;
 
 /// One cohort over time.
 #[derive(Debug, Clone)]
@@ -27,11 +27,38 @@ pub struct Cohort {
     history: History,
     started: bool,
     last_periods: Option<LastPeriods>,
-    streaks: BTreeMap<Subject, u32>,
-    open: BTreeMap<Subject, OpenIncident>,
-    cleared: BTreeMap<Subject, Incident>,
+    /// What has gone wrong.
+    faults: Docket,
+    /// What is the job's own way.
+    structure: Docket,
     iterations_since_lags: f64,
+    standing: Standing,
     outlook: Option<Outlook>,
+}
+
+/// What the other cohorts of the job have to know of one.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Standing {
+    /// What its root candidate waits less than its role peers, milliseconds per iteration; 0 for none.
+    pub root_own_ms: f64,
+    /// Its ranks that are late only because they wait.
+    pub victims: BTreeSet<Rank>,
+    /// Own work of its ranks in the order of their ranks, milliseconds per iteration: the period less the time blocked.
+    /// Empty unless GPUs measured it.
+    pub work_ms: Vec<f64>,
+}
+
+/// What a cohort has to know of the others of its job.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JobView {
+    /// Ranks of the whole job.
+    pub n_ranks: usize,
+    /// The largest [`Standing::root_own_ms`] among the others.
+    pub rival_own_ms: f64,
+    /// Victims in the others.
+    pub victims: BTreeSet<Rank>,
+    /// How much more own work this role has than is typical, milliseconds per iteration; 0 for none.
+    pub stage_excess_ms: f64,
 }
 
 /// What the agents need to know of a cohort to classify themselves.
@@ -73,10 +100,10 @@ impl Cohort {
             history: History::default(),
             started: false,
             last_periods: None,
-            streaks: BTreeMap::new(),
-            open: BTreeMap::new(),
-            cleared: BTreeMap::new(),
+            faults: Docket::default(),
+            structure: Docket::default(),
             iterations_since_lags: 0.0,
+            standing: Standing::default(),
             outlook: None,
         }
     }
@@ -86,8 +113,23 @@ impl Cohort {
         self.outlook.as_ref()
     }
 
+    /// What the other cohorts of the job have to know.
+    pub const fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Healthy duration of an iteration, milliseconds, when known.
+    pub fn healthy_ms(&self) -> Option<f64> {
+        self.history.period_ms()
+    }
+
     /// Takes the next block and says what follows from it.
-    pub fn observe(&mut self, block: CohortBlock, settings: &Settings) -> Conclusions {
+    pub fn observe(
+        &mut self,
+        block: CohortBlock,
+        view: &JobView,
+        settings: &Settings,
+    ) -> Conclusions {
         // Blocks before the first measured iteration are start-up: compilation, allocation, first connections.
         self.started |= block.period.is_some();
         if !self.started {
@@ -99,19 +141,21 @@ impl Cohort {
             return Conclusions::default();
         }
         let signal = suited_signal(&window.blocks);
-        let lags = lags(signal, &window.blocks);
-        let (verdict, outlook) = self.judge_window(&window, lags.as_ref(), settings);
-        let n_window = window.blocks.len();
-        let charges = Charge::of(verdict);
-        let (mut conclusions, ended) = self.follow(signal, &charges, settings);
-        if ended && self.open.is_empty() {
-            self.start_afresh(settings);
-        } else {
-            conclusions.append(self.raise(signal, &charges, settings));
-            self.remember(n_window, lags.as_ref(), settings);
+        let mut lags = lags(signal, &window.blocks);
+        if let Some(lags) = &mut lags {
+            let wider = Stretch::latest(&self.blocks, 2.0 * settings.window_iterations, 2);
+            place::assign(signal, &wider.blocks, &mut lags.ranks);
         }
+        let accused = self.accuse(&window, lags.as_ref(), view, settings);
+        let outlook = self.look_out(&window, lags.as_ref(), settings);
+        let n_window = window.blocks.len();
+        self.standing = accused.standing;
+        let mut victims = self.standing.victims.clone();
+        victims.extend(view.victims.iter().copied());
+        let conclusions = self.decide(signal, &accused.charges, &victims, settings);
+        self.remember(n_window, lags.as_ref(), settings);
         self.outlook = outlook.map(|outlook| Outlook {
-            outliers: self.outliers(),
+            outliers: self.faults.named_ranks(),
             ..outlook
         });
         conclusions
@@ -129,106 +173,34 @@ impl Cohort {
         }
     }
 
-    fn judge_window(
-        &self,
-        window: &Stretch<'_>,
-        lags: Option<&Lags>,
-        settings: &Settings,
-    ) -> (Verdict, Option<Outlook>) {
-        let Some(last) = self.last_periods else {
-            return (Verdict::Healthy, None);
-        };
-        let period_ms = window.period_ms().unwrap_or(last.latest.ms);
-        let evidence = Evidence {
-            lags,
-            period_ms,
-            steady_period_ms: window
-                .typical_period_ms()
-                .unwrap_or_else(|| last.before.ms.min(last.latest.ms)),
-            healthy_ms: self.history.period_ms(),
-            usual_sigma_ms: self.history.sigma_ms(),
-            coverage: window.coverage(),
-        };
-        let outlook = lags.zip(window.blocks.first()).map(|(lags, last)| Outlook {
-            computed_at: last.time.to(),
-            signal: lags.signal,
-            center_ms: lags.center_ms,
-            sigma_ms: sigma_ms(lags, period_ms, evidence.usual_sigma_ms),
-            healthy_ms: evidence.healthy_ms,
-            quorum_met: evidence.coverage >= settings.min_coverage && lags.ranks.len() >= 2,
-            n_ranks: lags.ranks.len(),
-            outliers: Vec::new(),
-            block_ops: window.contested_block_ops(),
-        });
-        (judge(&evidence, settings), outlook)
-    }
-
-    /// Carries open incidents on with the latest block, and clears those that ended; true when one did.
-    fn follow(
+    /// Lets charges become incidents, and incidents go on or end.
+    fn decide(
         &mut self,
         signal: Signal,
         charges: &[Charge],
+        victims: &BTreeSet<Rank>,
         settings: &Settings,
-    ) -> (Conclusions, bool) {
-        let mut conclusions = Conclusions::default();
-        let Some(block) = self.blocks.back() else {
-            return (conclusions, false);
+    ) -> Conclusions {
+        let (structure, faults): (Vec<Charge>, Vec<Charge>) = charges
+            .iter()
+            .cloned()
+            .partition(|charge| charge.subject.is_structural());
+        let scene = Scene {
+            key: &self.key,
+            blocks: &self.blocks,
+            signal,
+            healthy_ms: self.history.period_ms(),
+            victims,
+            settings,
         };
-        let recent = Stretch::latest(&self.blocks, settings.window_iterations / 2.0, 1);
-        let grave = gravest(&self.open);
-        let mut ended = Vec::new();
-        for (subject, open) in &mut self.open {
-            let healthy = open.incident.baseline.period_ms();
-            let test = Affected {
-                signal,
-                subject: *subject,
-                healthy_ms: healthy,
-                settings,
-            };
-            if let Some(charge) = charges.iter().find(|charge| charge.subject == *subject)
-                && let Some(suspect) = &charge.suspect
-            {
-                open.strengthen(suspect);
-            }
-            if test.holds(&[block]) == Some(true) {
-                open.affect(block, test.lag_ms(&[block]));
-            }
-            open.calm = match test.holds(&recent.blocks) {
-                Some(true) => 0,
-                Some(false) => open.calm + 1,
-                // A rank that has fallen silent has not recovered.
-                None => open.calm,
-            };
-            if grave == Some(*subject)
-                && let Some(reading) = block.period
-            {
-                conclusions
-                    .lost
-                    .extend(lost_time(&open.incident, block, &reading));
-            }
-            if open.calm >= settings.clear_after {
-                ended.push(*subject);
-            } else {
-                conclusions.incidents.push(open.incident.clone());
-            }
-        }
-        for subject in &ended {
-            conclusions.incidents.extend(self.clear(*subject));
-        }
-        (conclusions, !ended.is_empty())
-    }
-
-    fn clear(&mut self, subject: Subject) -> Option<Incident> {
-        let cleared = self.open.remove(&subject)?.clear(self.blocks.back()?);
-        self.cleared.insert(subject, cleared.clone());
-        Some(cleared)
-    }
-
-    /// Clears what is open, because the job does not report any more.
-    pub fn end(&mut self) -> Conclusions {
-        let mut conclusions = Conclusions::default();
-        while let Some(subject) = self.open.keys().next().copied() {
-            conclusions.incidents.extend(self.clear(subject));
+        let (mut conclusions, _) = self.structure.follow(&scene, &structure);
+        conclusions.append(self.structure.raise(&scene, &structure));
+        let (followed, ended) = self.faults.follow(&scene, &faults);
+        conclusions.append(followed);
+        if ended && self.faults.is_empty() {
+            self.start_afresh(settings);
+        } else {
+            conclusions.append(self.faults.raise(&scene, &faults));
         }
         conclusions
     }
@@ -239,7 +211,7 @@ impl Cohort {
         let calm = Stretch::latest(&self.blocks, settings.window_iterations / 2.0, 1);
         let n_gone = self.blocks.len().saturating_sub(calm.blocks.len());
         self.blocks.drain(..n_gone);
-        self.streaks.clear();
+        self.faults.forget_suspicions();
         let latest = self.blocks.iter().rev().find_map(|block| block.period);
         self.last_periods = latest.map(|latest| LastPeriods {
             before: latest,
@@ -247,138 +219,62 @@ impl Cohort {
         });
     }
 
-    /// Counts charges, and raises those that persist.
-    fn raise(&mut self, signal: Signal, charges: &[Charge], settings: &Settings) -> Conclusions {
-        self.streaks
-            .retain(|subject, _| charges.iter().any(|charge| charge.subject == *subject));
-        let mut conclusions = Conclusions::default();
-        for charge in charges {
-            let streak = self.streaks.entry(charge.subject).or_default();
-            *streak += 1;
-            if *streak < settings.raise_after || self.open.contains_key(&charge.subject) {
-                continue;
-            }
-            let names_a_rank = matches!(charge.subject, Subject::Rank(_));
-            if !names_a_rank && !self.open.is_empty() {
-                continue;
-            }
-            let first = self.open.is_empty();
-            // A slowdown that had no culprit until now has one.
-            let is_explained = |subject: &Subject| !matches!(subject, Subject::Rank(_));
-            while let Some(explained) = self.open.keys().copied().find(is_explained) {
-                conclusions.incidents.extend(self.clear(explained));
-            }
-            conclusions.append(self.open_incident(signal, charge, first, settings));
-        }
+    /// Clears what is open, because the job does not report any more.
+    pub fn end(&mut self) -> Conclusions {
+        let mut conclusions = self.faults.end(self.blocks.back());
+        conclusions.append(self.structure.end(self.blocks.back()));
         conclusions
-    }
-
-    fn open_incident(
-        &mut self,
-        signal: Signal,
-        charge: &Charge,
-        counts_loss: bool,
-        settings: &Settings,
-    ) -> Conclusions {
-        let mut conclusions = Conclusions::default();
-        let baseline = match (&charge.suspect, self.history.period_ms()) {
-            (Some(suspect), _) => suspect.baseline,
-            (None, Some(period_ms)) => Baseline::History { period_ms },
-            (None, None) => return conclusions,
-        };
-        let Some(now) = self.blocks.back() else {
-            return conclusions;
-        };
-        let test = Affected {
-            signal,
-            subject: charge.subject,
-            healthy_ms: baseline.period_ms(),
-            settings,
-        };
-        let onset = self.onset(&test);
-        let Some(first) = self.blocks.get(onset) else {
-            return conclusions;
-        };
-        let earlier = self.cleared.remove(&charge.subject);
-        let mut open = match earlier {
-            Some(cleared)
-                if is_recurrence(&cleared, first.time.from(), settings.reopen_within_ms) =>
-            {
-                OpenIncident::reopen(cleared, now)
-            }
-            _ => OpenIncident::raise(&self.key, charge, baseline, (first, now)),
-        };
-        for block in self.blocks.iter().skip(onset) {
-            if test.holds(&[block]) == Some(true) {
-                open.affect(block, test.lag_ms(&[block]));
-            }
-            if counts_loss && let Some(reading) = block.period {
-                conclusions
-                    .lost
-                    .extend(lost_time(&open.incident, block, &reading));
-            }
-        }
-        conclusions.incidents.push(open.incident.clone());
-        self.open.insert(charge.subject, open);
-        conclusions
-    }
-
-    /// Index of the first block of the latest run of affected blocks, pauses included.
-    fn onset(&self, test: &Affected<'_>) -> usize {
-        let mut onset = self.blocks.len().saturating_sub(1);
-        let mut pause = 0;
-        for (index, block) in self.blocks.iter().enumerate().rev() {
-            if test.holds(&[block]) == Some(true) {
-                (onset, pause) = (index, 0);
-            } else {
-                pause += 1;
-            }
-            if pause >= ONSET_PAUSE {
-                break;
-            }
-        }
-        onset
     }
 
     /// Lets what is healthy by all signs become history. A block counts only once it has left the window, so that
     /// a fault that is not yet raised does not pass for healthy.
     fn remember(&mut self, n_window: usize, lags: Option<&Lags>, settings: &Settings) {
-        if !self.open.is_empty() || !self.streaks.is_empty() {
+        if !self.faults.is_clean() {
             self.iterations_since_lags = 0.0;
             return;
         }
         let left = self.blocks.len().checked_sub(n_window + 1);
-        let reading = left
-            .and_then(|index| self.blocks.get(index))
-            .and_then(|block| block.period);
-        if let Some(reading) = reading {
-            self.history.remember_period(&reading);
+        if let Some(block) = left.and_then(|index| self.blocks.get(index)) {
+            if let Some(reading) = &block.period {
+                self.history.remember_period(reading);
+            }
+            for transfer in &block.transfers {
+                self.history.remember_transfer(transfer);
+            }
         }
         if let Some(lags) = lags
             && self.iterations_since_lags >= settings.window_iterations
         {
             self.iterations_since_lags = 0.0;
-            self.history
-                .remember_lags(lags.ranks.iter().map(|lag| lag.mean_ms).collect());
+            let means = lags.ranks.iter().map(|lag| lag.mean_ms).collect();
+            self.history.remember_lags(lags.signal, means);
         }
     }
 
-    fn outliers(&self) -> Vec<Rank> {
-        let ranks = self.open.keys().filter_map(|subject| match subject {
-            Subject::Rank(rank) => Some(*rank),
-            Subject::Uniform | Subject::Unclear(_) => None,
-        });
-        ranks.collect()
+    /// What the agents should know of the window.
+    fn look_out(
+        &self,
+        window: &Stretch<'_>,
+        lags: Option<&Lags>,
+        settings: &Settings,
+    ) -> Option<Outlook> {
+        let (lags, last) = lags.zip(window.blocks.first())?;
+        let period_ms = window
+            .period_ms()
+            .or(self.last_periods.map(|last| last.latest.ms))?;
+        let usual_sigma_ms = self.history.sigma_ms(lags.signal);
+        Some(Outlook {
+            computed_at: last.time.to(),
+            signal: lags.signal,
+            center_ms: lags.center_ms,
+            sigma_ms: sigma_ms(lags, period_ms, usual_sigma_ms),
+            healthy_ms: self.history.period_ms(),
+            quorum_met: window.coverage() >= settings.min_coverage && lags.ranks.len() >= 2,
+            n_ranks: lags.ranks.len(),
+            outliers: Vec::new(),
+            block_ops: window.contested_block_ops(),
+        })
     }
-}
-
-/// The open incident that the cohort's loss is booked on: the latest rank, else whatever is open.
-fn gravest(open: &BTreeMap<Subject, OpenIncident>) -> Option<Subject> {
-    let weight = |open: &OpenIncident| open.incident.culprit_lag_ms().unwrap_or(0.0);
-    let latest = open
-        .iter()
-        .max_by(|a, b| weight(a.1).total_cmp(&weight(b.1)));
-    latest.map(|(subject, _)| *subject)
 }
 
 #[cfg(test)]

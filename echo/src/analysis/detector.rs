@@ -1,17 +1,26 @@
 //! The detector: events in, conclusions out.
 //!
 //! It is a function of the stored events alone. The same events give the same conclusions, at whatever speed and in
-//! whatever order the ranks' messages arrived; only that a rank is silent is measured in arrival time. Live detection
-//! and a replay of history are one code.
+//! whatever order the ranks' messages arrived; only that a rank is silent, or that nobody moves, is measured in arrival
+//! time. Live detection and a replay of history are one code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::assembly::{Assembly, CohortKey};
-use crate::analysis::cohort::{Cohort, Outlook};
+use crate::analysis::cohort::{Cohort, JobView, Outlook, Standing};
+use crate::analysis::imbalance::stage_excess;
 use crate::analysis::settings::Settings;
+use crate::ids::{ClusterId, JobId, RoleId};
 use crate::model::conclusion::Conclusions;
 use crate::model::event::StoredEvent;
 use crate::units::Nanos;
+
+mod stuck;
+
+use stuck::Stuck;
+
+/// A job of a cluster.
+type JobKey = (ClusterId, Option<JobId>);
 
 /// All cohorts of all clusters.
 #[derive(Debug)]
@@ -19,6 +28,7 @@ pub struct Detector {
     settings: Settings,
     assembly: Assembly,
     cohorts: BTreeMap<CohortKey, Cohort>,
+    stuck: Stuck,
 }
 
 impl Detector {
@@ -28,6 +38,7 @@ impl Detector {
             settings,
             assembly: Assembly::default(),
             cohorts: BTreeMap::new(),
+            stuck: Stuck::default(),
         }
     }
 
@@ -40,18 +51,77 @@ impl Detector {
                 self.assembly.add(event);
             }
             for (key, block) in self.assembly.closed(self.settings.silence_ms) {
+                let view = self.view_of(&key);
                 let new = || Cohort::new(key.clone());
                 let cohort = self.cohorts.entry(key.clone()).or_insert_with(new);
-                conclusions.append(cohort.observe(block, &self.settings));
+                conclusions.append(cohort.observe(block, &view, &self.settings));
             }
+            if let Some(last) = arrived.last() {
+                conclusions.append(self.find_stuck(last.received));
+            }
+        }
+        conclusions
+    }
+
+    /// What a cohort has to know of the others of its job.
+    fn view_of(&self, key: &CohortKey) -> JobView {
+        let of_job = || {
+            let first = CohortKey {
+                role: RoleId::new(0),
+                ..key.clone()
+            };
+            let is_same = |other: &CohortKey| other.cluster == key.cluster && other.job == key.job;
+            self.cohorts
+                .range(first..)
+                .take_while(move |(other, _)| is_same(other))
+        };
+        let others: Vec<&Standing> = of_job()
+            .filter(|(other, _)| other.role != key.role)
+            .map(|(_, cohort)| cohort.standing())
+            .collect();
+        let own = self.cohorts.get(key).map(Cohort::standing);
+        let own_ms = others.iter().map(|other| other.root_own_ms);
+        let rival_own_ms = own_ms.fold(0.0, f64::max);
+        // Who waits, waits for the root of the whole job.
+        let is_root = own.is_some_and(|own| own.root_own_ms > rival_own_ms);
+        let victims: BTreeSet<_> = if is_root {
+            let all = others.iter().flat_map(|other| &other.victims);
+            all.copied().collect()
+        } else {
+            BTreeSet::new()
+        };
+        JobView {
+            n_ranks: self.assembly.n_ranks(&key.cluster, key.job.as_ref()),
+            rival_own_ms,
+            victims,
+            stage_excess_ms: own.map_or(0.0, |own| own_excess_ms(own, &others)),
+        }
+    }
+
+    /// Operations that do not end, at an instant of arrival time.
+    fn find_stuck(&mut self, now: Nanos) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        for ((cluster, job), progress) in self.assembly.progress() {
+            let of_job = self
+                .cohorts
+                .iter()
+                .filter(|(key, _)| key.cluster == *cluster && key.job == *job);
+            let periods = of_job.filter_map(|(_, cohort)| cohort.healthy_ms());
+            let period_ms = periods.fold(0.0, f64::max);
+            let patience_ms = self
+                .settings
+                .hang_after_ms
+                .max(self.settings.hang_after_periods * period_ms);
+            let key = (cluster.clone(), job.clone());
+            conclusions.append(self.stuck.look(&key, progress, now, patience_ms));
         }
         conclusions
     }
 
     /// Ends what is open in jobs that have stopped reporting by `now` (arrival time), and forgets them.
     pub fn end_silent_jobs(&mut self, now: Nanos) -> Conclusions {
+        let mut conclusions = self.find_stuck(now);
         let ended = self.assembly.take_ended(now, self.settings.end_after_ms);
-        let mut conclusions = Conclusions::default();
         self.cohorts.retain(|key, cohort| {
             let has_ended = ended.contains(&(key.cluster.clone(), key.job.clone()));
             if has_ended {
@@ -59,6 +129,9 @@ impl Detector {
             }
             !has_ended
         });
+        for job in &ended {
+            conclusions.append(self.stuck.end(job));
+        }
         conclusions
     }
 
@@ -74,8 +147,21 @@ impl Detector {
         &self.settings
     }
 
-    /// Points that came after their block had been closed.
+    /// Points that came after their block had been closed, and points of jobs with more roles or communicators than are
+    /// followed.
     pub const fn late_points(&self) -> u64 {
         self.assembly.late()
     }
+}
+
+/// How much more own work a role has than is typical of its job, milliseconds per iteration. Only roles with as many
+/// ranks are compared: the same place in each stands for the same replica.
+fn own_excess_ms(own: &Standing, others: &[&Standing]) -> f64 {
+    let mut table = vec![own.work_ms.clone()];
+    let same = others
+        .iter()
+        .filter(|other| other.work_ms.len() == own.work_ms.len());
+    table.extend(same.map(|other| other.work_ms.clone()));
+    let excess = stage_excess(&table).unwrap_or_default();
+    excess.first().copied().unwrap_or(0.0)
 }

@@ -1,65 +1,24 @@
 //! An incident while it is open: what it is about, how it began, and what was measured since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xxhash_rust::xxh64::xxh64;
 
 use crate::analysis::assembly::{CohortBlock, CohortKey, PeriodReading};
-use crate::analysis::verdict::{Doubt, Suspect, Verdict};
+use crate::analysis::charge::{Charge, Subject};
+use crate::analysis::verdict::Span;
 use crate::ids::{IncidentId, NodeId, Rank};
 use crate::model::conclusion::{
-    Baseline, CauseClass, Condition, ConditionKind, Culprit, Finding, Incident, IncidentState,
-    LostTime, Severity,
+    Baseline, ConditionKind, Finding, Incident, IncidentState, LostTime, Severity, Signal,
 };
-use crate::model::event::Source;
 use crate::units::Nanos;
 
-/// What an incident of a cohort is about; there is at most one open incident for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
-    /// One rank holds back the others.
-    Rank(Rank),
-    /// Everybody is slow.
-    Uniform,
-    /// Nobody knows.
-    Unclear(Doubt),
-}
+/// Damage, as a share of the healthy period, from which on an incident is worth a look.
+const WARN: f64 = 0.05;
 
-/// What a judgement says about one subject.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Charge {
-    /// The subject.
-    pub subject: Subject,
-    /// The suspect, when the subject is a rank.
-    pub suspect: Option<Suspect>,
-}
-
-impl Charge {
-    /// The charges of a verdict, gravest first.
-    pub fn of(verdict: Verdict) -> Vec<Self> {
-        match verdict {
-            Verdict::Healthy => Vec::new(),
-            Verdict::Uniform => vec![Self {
-                subject: Subject::Uniform,
-                suspect: None,
-            }],
-            Verdict::Inconclusive(doubt) => {
-                vec![Self {
-                    subject: Subject::Unclear(doubt),
-                    suspect: None,
-                }]
-            }
-            Verdict::Culprits(suspects) => suspects
-                .into_iter()
-                .map(|suspect| Self {
-                    subject: Subject::Rank(suspect.lag.rank),
-                    suspect: Some(suspect),
-                })
-                .collect(),
-        }
-    }
-}
+/// Damage from which on it is worth getting up for.
+const CRITICAL: f64 = 0.10;
 
 /// An open incident.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,8 +27,12 @@ pub struct OpenIncident {
     pub incident: Incident,
     /// Judgements in a row that found nothing any more.
     pub calm: u32,
+    /// Which faults the window showed that raised it.
+    pub span: Span,
     period: WeightedMean,
     lag: WeightedMean,
+    n_affected: u32,
+    n_blocks: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -97,56 +60,60 @@ impl OpenIncident {
         baseline: Baseline,
         (onset, now): (&CohortBlock, &CohortBlock),
     ) -> Self {
-        let subject = charge.subject;
         let incident = Incident {
-            id: incident_id(cohort, subject, onset.seqs.first()),
+            id: incident_id(cohort, charge.subject, onset.seqs.first()),
             cluster: cohort.cluster.clone(),
             job: cohort.job.clone(),
             cohort: Arc::from(cohort.to_string()),
-            finding: finding(charge),
+            finding: charge.finding.clone(),
             state: IncidentState::Open,
             first_seen: onset.time.from(),
             last_seen: now.time.to(),
             raised_at: now.time.to(),
-            first_iteration: iteration_at(onset, onset.seqs.first()),
-            raised_iteration: end_iteration(now),
+            first_iteration: onset.first_iteration(),
+            raised_iteration: now.end_iteration(),
             cleared_iteration: None,
             cleared_at: None,
-            is_provisional: false,
+            is_provisional: charge.is_provisional,
             severity: Severity::Info,
             stability: 1.0,
             occurrences: 1,
             effect_ratio: 0.0,
             period_ms: baseline.period_ms(),
             baseline,
-            confidence: charge
-                .suspect
-                .as_ref()
-                .map_or(0.9, |suspect| suspect.confidence),
+            confidence: charge.confidence,
             reason: String::new(),
-            inputs: None,
+            inputs: charge.inputs.clone(),
         };
-        Self {
-            incident,
-            calm: 0,
-            period: WeightedMean::default(),
-            lag: WeightedMean::default(),
-        }
+        Self::opened(incident, charge.span)
     }
 
     /// Opens a cleared incident again.
-    pub fn reopen(mut incident: Incident, now: &CohortBlock) -> Self {
+    pub fn reopen(mut incident: Incident, charge: &Charge, now: &CohortBlock) -> Self {
         incident.state = IncidentState::Open;
         incident.cleared_iteration = None;
         incident.cleared_at = None;
         incident.occurrences += 1;
         incident.last_seen = now.time.to();
+        Self::opened(incident, charge.span)
+    }
+
+    fn opened(incident: Incident, span: Span) -> Self {
         Self {
             incident,
             calm: 0,
+            span,
             period: WeightedMean::default(),
             lag: WeightedMean::default(),
+            n_affected: 0,
+            n_blocks: 0,
         }
+    }
+
+    /// Takes in a block after its beginning that shows nothing of it.
+    pub fn pass(&mut self) {
+        self.n_blocks += 1;
+        self.incident.stability = f64::from(self.n_affected) / f64::from(self.n_blocks);
     }
 
     /// Takes in a block that the incident affects; `lag_ms` is the culprit's lag in it.
@@ -157,35 +124,61 @@ impl OpenIncident {
         if let Some(lag_ms) = lag_ms {
             self.lag.add(lag_ms, block.iterations);
         }
+        self.n_affected += 1;
+        self.pass();
         let incident = &mut self.incident;
         incident.last_seen = incident.last_seen.max(block.time.to());
         let healthy = incident.baseline.period_ms();
         if let Some(period_ms) = self.period.value() {
             incident.period_ms = period_ms;
             incident.effect_ratio = (period_ms - healthy) / healthy;
+            incident.severity = severity(incident.effect_ratio);
         }
         if let (Finding::Culprit(culprit), Some(lag_ms)) = (&mut incident.finding, self.lag.value())
         {
-            culprit.lag_ms = lag_ms;
+            // Each of an iteration's operations sees the same lateness again, so their sum is no loss.
+            let lost_ms = incident.period_ms - healthy;
+            let is_sum = culprit.signal == Signal::DeviceWait && lost_ms > 0.0;
+            culprit.lag_ms = if is_sum { lag_ms.min(lost_ms) } else { lag_ms };
         }
         self.explain();
     }
 
-    /// Takes over a stronger case against the same culprit.
-    pub fn strengthen(&mut self, suspect: &Suspect) {
+    /// Takes over what a later judgement says of the same subject: the strongest case is kept.
+    pub fn strengthen(&mut self, charge: &Charge) {
+        self.incident.is_provisional &= charge.is_provisional;
+        match (&mut self.incident.finding, &charge.finding) {
+            (Finding::Culprit(known), Finding::Culprit(later)) => {
+                if later.z > known.z {
+                    let (lag_ms, victims) = (known.lag_ms, std::mem::take(&mut known.victims));
+                    known.clone_from(later);
+                    known.lag_ms = lag_ms;
+                    known.victims = victims;
+                    self.incident.inputs.clone_from(&charge.inputs);
+                }
+                self.incident.confidence = self.incident.confidence.max(charge.confidence);
+            }
+            (Finding::Condition(known), Finding::Condition(later)) => known.clone_from(later),
+            (Finding::Culprit(_), Finding::Condition(_))
+            | (Finding::Condition(_), Finding::Culprit(_)) => {}
+        }
+    }
+
+    /// Adds ranks that are late only because they wait for this culprit.
+    pub fn add_victims(&mut self, victims: &BTreeSet<Rank>) {
         if let Finding::Culprit(culprit) = &mut self.incident.finding
-            && suspect.z > culprit.z
+            && culprit.signal == Signal::DeviceWait
         {
-            culprit.z = suspect.z;
-            culprit.signal = suspect.lag.signal;
-            self.incident.confidence = self.incident.confidence.max(suspect.confidence);
+            let mut all: BTreeSet<Rank> = culprit.victims.iter().copied().collect();
+            all.extend(victims.iter().filter(|rank| **rank != culprit.rank));
+            culprit.victims = all.into_iter().collect();
         }
     }
 
     /// Closes the incident at the end of `now`.
     pub fn clear(mut self, now: &CohortBlock) -> Incident {
         self.incident.state = IncidentState::Cleared;
-        self.incident.cleared_iteration = Some(end_iteration(now));
+        self.incident.cleared_iteration = Some(now.end_iteration());
         self.incident.cleared_at = Some(now.time.to());
         self.incident
     }
@@ -203,54 +196,33 @@ impl OpenIncident {
             ),
             Finding::Condition(condition) => match condition.kind {
                 ConditionKind::Inconclusive => format!("{loss}, but {}", condition.detail),
-                _ => format!(
+                ConditionKind::UniformSlowdown => format!(
                     "{loss} on every rank and no rank is late on its host: the GPUs, the network or the input slowed down"
                 ),
+                ConditionKind::Network => format!("{loss}: {}", condition.detail),
+                ConditionKind::StageImbalance
+                | ConditionKind::DataImbalance
+                | ConditionKind::Hang => condition.detail.clone(),
             },
         };
     }
 }
 
-fn finding(charge: &Charge) -> Finding {
-    match (charge.subject, &charge.suspect) {
-        (Subject::Rank(rank), Some(suspect)) => Finding::Culprit(Culprit {
-            rank,
-            node: NodeId::clone(&suspect.lag.origin.node),
-            gpu_uuid: suspect.lag.origin.gpu_uuid.clone(),
-            class: CauseClass::Host,
-            signal: suspect.lag.signal,
-            lag_ms: suspect.lag.mean_ms,
-            z: suspect.z,
-            source: Source::Host,
-            victims: Vec::new(),
-        }),
-        (Subject::Unclear(doubt), _) => Finding::Condition(Condition {
-            detail: doubt.reason().to_owned(),
-            ..Condition::of(ConditionKind::Inconclusive)
-        }),
-        (Subject::Uniform | Subject::Rank(_), _) => {
-            Finding::Condition(Condition::of(ConditionKind::UniformSlowdown))
-        }
+/// How grave damage is, by its share of the healthy period.
+fn severity(effect_ratio: f64) -> Severity {
+    if effect_ratio >= CRITICAL {
+        Severity::Critical
+    } else if effect_ratio >= WARN {
+        Severity::Warn
+    } else {
+        Severity::Info
     }
 }
 
-fn incident_id(cohort: &CohortKey, subject: Subject, first_seq: u64) -> IncidentId {
+/// Identity of an incident: the same events always give the same.
+pub fn incident_id(cohort: &CohortKey, subject: Subject, first_seq: u64) -> IncidentId {
     let text = format!("{}|{cohort}|{subject:?}|{first_seq}", cohort.cluster);
     IncidentId::new(xxh64(text.as_bytes(), 0))
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "sequence numbers stay far below 2^53"
-)]
-fn iteration_at(block: &CohortBlock, seq: u64) -> f64 {
-    let n_ops = (block.seqs.last() - block.seqs.first() + 1) as f64;
-    seq as f64 * block.iterations / n_ops
-}
-
-/// Iterations from the first operation of the communicator to the end of the block.
-pub fn end_iteration(block: &CohortBlock) -> f64 {
-    iteration_at(block, block.seqs.last() + 1)
 }
 
 /// GPU time that the cohort lost in one reading, a row per node and GPU model.

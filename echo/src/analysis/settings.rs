@@ -5,13 +5,21 @@
 pub struct Settings {
     /// Iterations that one judgement looks back on. A window also spans at least two blocks.
     pub window_iterations: f64,
-    /// Smallest damage, as a share of the healthy period, for which a rank is named; its lag must reach the same
-    /// share. Half of it clears.
+    /// Iterations that a second judgement looks back on, for stalls that are rare and add up.
+    pub long_window_iterations: f64,
+    /// Smallest lag, as a share of the period, for which a rank is named; the damage must reach half of it. Half of it
+    /// clears.
     pub effect_gate: f64,
+    /// Smallest lag, as a share of the period, for which a rank is named at once, as provisional.
+    pub fast_gate: f64,
     /// Smallest slowdown of the whole cohort that is reported without a culprit (Greyhound's verification: 10 %).
     pub uniform_gate: f64,
     /// Smallest lag, as a share of the period, for which a rank is named while no healthy iteration is known.
     pub unknown_baseline_gate: f64,
+    /// Smallest excess of one role's own work, as a share of the period, that is an imbalance of stages.
+    pub stage_gate: f64,
+    /// Smallest mean distance from the typical rank to the last, as a share of the period, that is an imbalance of data.
+    pub data_gate: f64,
     /// Share of the damage that a rank's lag must explain. Below it the damage has another cause.
     pub explained_share: f64,
     /// Consecutive judgements before an incident is raised.
@@ -24,6 +32,12 @@ pub struct Settings {
     pub min_coverage: f64,
     /// Probability of a false z among all ranks of one judgement.
     pub family_alpha: f64,
+    /// Share of the ranks named in one tick over a job that may be named wrongly (Benjamini-Hochberg).
+    pub discovery_rate: f64,
+    /// An operation that some ranks entered and others did not hangs after this long, milliseconds of arrival time.
+    pub hang_after_ms: f64,
+    /// It must also have taken this many periods.
+    pub hang_after_periods: f64,
     /// A rank that was silent this long is not waited for, milliseconds of arrival time.
     pub silence_ms: f64,
     /// A job that was silent this long has ended, milliseconds of arrival time: its incidents are cleared and it is
@@ -39,15 +53,22 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             window_iterations: 16.0,
-            effect_gate: 0.05,
+            long_window_iterations: 128.0,
+            effect_gate: 0.03,
+            fast_gate: 0.20,
             uniform_gate: 0.10,
             unknown_baseline_gate: 0.10,
+            stage_gate: 0.10,
+            data_gate: 0.04,
             explained_share: 0.4,
             raise_after: 2,
             clear_after: 3,
             reopen_within_ms: 60_000.0,
             min_coverage: 0.8,
             family_alpha: 1e-3,
+            discovery_rate: 0.01,
+            hang_after_ms: 30_000.0,
+            hang_after_periods: 20.0,
             silence_ms: 30_000.0,
             end_after_ms: 600_000.0,
             sample_mod: 16,

@@ -1,23 +1,24 @@
 //! One judgement: given the lags and the damage in a window, is there a culprit?
 //!
-//! A rank is named only if its lag is significant (modified z-score against the cohort's usual scatter), matters
-//! (a share of the period) and explains the damage (the cohort's period against its own history). Lag without
-//! damage is slack; damage without a lag is a slowdown of everybody.
+//! A rank is named only if its lag is significant (modified z-score against the cohort's usual scatter, or its place
+//! where ranks are too few for a scale; false discoveries held over all ranks), matters (a share of the period) and
+//! explains the damage (the cohort's period against its own history). Lag without damage is slack; damage without a
+//! lag is a slowdown of everybody. A rank that is late but waits as long as its role peers is a victim.
 
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
+use crate::ids::Rank;
 use crate::model::conclusion::{Baseline, Signal};
-use crate::stats::multiplicity::critical_z;
-use crate::stats::{lower_median, robust_sigma};
 
-/// Smallest scale that lags are measured against, milliseconds: exact ties must not divide by zero.
-const FLOOR_MS: f64 = 0.05;
+mod significance;
 
-/// Smallest scale as a share of the period.
-const FLOOR_SHARE: f64 = 0.0025;
+pub use significance::{Scale, sigma_ms};
 
 /// A culprit's steady lag must be at least this share of the gate that its mean lag must pass.
 const STEADY_SHARE: f64 = 0.5;
+
+/// Blocks in which a rank must be late before stalls that are rare count as a habit.
+const ENOUGH_STALLS: usize = 3;
 
 /// Smallest lag of arrivals, as a share of the period, for which a rank is named while no healthy iteration is known.
 const ARRIVAL_GATE: f64 = 0.5;
@@ -27,6 +28,21 @@ const LEAST_HEALTHY_SHARE: f64 = 0.1;
 
 /// A rank less late than this share of the latest is one of its victims, or late without consequence.
 const ROOT_SHARE: f64 = 0.5;
+
+/// Smallest damage that makes a lag matter, as a share of the gate for lags: a rank may be late by more than it costs.
+const DAMAGE_SHARE: f64 = 0.5;
+
+/// Damage must lie this many standard errors above the healthy period.
+const DAMAGE_ERRORS: f64 = 3.0;
+
+/// Which faults a window is to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    /// A few iterations: faults that are there most of the time.
+    Short,
+    /// Many iterations: stalls that are rare and add up.
+    Long,
+}
 
 /// What is known of a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,13 +55,32 @@ pub struct Evidence<'a> {
     pub steady_period_ms: f64,
     /// Median duration of a healthy iteration, milliseconds, when known.
     pub healthy_ms: Option<f64>,
+    /// Standard error of the mean duration of healthy iterations over such a window, milliseconds, when known.
+    pub period_error_ms: Option<f64>,
     /// Usual scatter of the lags, milliseconds, when known.
     pub usual_sigma_ms: Option<f64>,
     /// Share of the expected ranks that reported.
     pub coverage: f64,
+    /// Which faults the window is to show.
+    pub span: Span,
+    /// Ranks of the whole job: all of them are tested in one tick.
+    pub n_tests: usize,
+    /// What the latest rank of any other cohort of the job waits less than its peers, milliseconds per iteration.
+    pub rival_own_ms: f64,
 }
 
 /// What one window says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Ranks that are late only because they wait for another one.
+    pub victims: Vec<Rank>,
+    /// What the root candidate of this cohort waits less than its peers, milliseconds per iteration; 0 for none.
+    pub root_own_ms: f64,
+}
+
+/// The verdict on a window.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     /// Nothing that matters.
@@ -80,6 +115,8 @@ pub enum Doubt {
     NoSignal,
     /// Somebody is late, but not beyond the usual scatter.
     NotSignificant,
+    /// Ranks are late, but each waits as long as its peers do.
+    NoRoot,
 }
 
 impl Doubt {
@@ -93,41 +130,48 @@ impl Doubt {
             Self::NotSignificant => {
                 "a rank is late by as much as the cohort lost, but not beyond the usual scatter of its peers"
             }
+            Self::NoRoot => {
+                "ranks are late, but each of them waits for others as long as its peers do"
+            }
         }
     }
 }
 
-/// Standard deviation that lags are measured against, milliseconds: the cohort's own history, else the scatter of
-/// the ranks in this window.
-pub fn sigma_ms(lags: &Lags, period_ms: f64, usual_sigma_ms: Option<f64>) -> f64 {
-    let floor = FLOOR_MS.max(FLOOR_SHARE * period_ms);
-    let means: Vec<f64> = lags.ranks.iter().map(|lag| lag.mean_ms).collect();
-    let scale = usual_sigma_ms
-        .or_else(|| robust_sigma(&means))
-        .unwrap_or(0.0);
-    scale.hypot(floor)
+impl Evidence<'_> {
+    /// What an iteration takes longer than when healthy, milliseconds; nothing without a history.
+    fn damage_ms(&self) -> Option<f64> {
+        self.healthy_ms.map(|healthy| self.period_ms - healthy)
+    }
+
+    /// Whether the cohort has a history and lost nothing against it that counts.
+    fn is_undamaged(&self, settings: &Settings) -> bool {
+        let least = |healthy: f64| {
+            let error = self.period_error_ms.unwrap_or(0.0);
+            (DAMAGE_SHARE * settings.effect_gate * healthy).max(DAMAGE_ERRORS * error)
+        };
+        let damage = self.healthy_ms.zip(self.damage_ms());
+        damage.is_some_and(|(healthy, damage)| damage < least(healthy))
+    }
+
+    fn is_slower_by(&self, gate: f64) -> bool {
+        self.healthy_ms
+            .is_some_and(|healthy| self.steady_period_ms - healthy >= gate * healthy)
+    }
 }
 
 /// Judges one window.
-pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Verdict {
-    let damage_ms = evidence
-        .healthy_ms
-        .map(|healthy| evidence.period_ms - healthy);
-    let slower = |period_ms: f64, gate: f64| {
-        evidence
-            .healthy_ms
-            .is_some_and(|healthy| period_ms - healthy >= gate * healthy)
+pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
+    let just = |verdict| Judgement {
+        verdict,
+        victims: Vec::new(),
+        root_own_ms: 0.0,
     };
     // With a history, no damage means no verdict; without one, the lag alone has to speak.
-    if evidence.healthy_ms.is_some()
-        && !slower(
-            evidence.period_ms,
-            settings.effect_gate.min(settings.uniform_gate),
-        )
-    {
-        return Verdict::Healthy;
+    if evidence.is_undamaged(settings) {
+        return just(Verdict::Healthy);
     }
-    let everybody_slow = slower(evidence.steady_period_ms, settings.uniform_gate);
+    let everybody_slow =
+        evidence.span == Span::Short && evidence.is_slower_by(settings.uniform_gate);
     let doubtful = |doubt| {
         if everybody_slow {
             Verdict::Inconclusive(doubt)
@@ -136,97 +180,123 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Verdict {
         }
     };
     if evidence.coverage < settings.min_coverage {
-        return doubtful(Doubt::Coverage);
+        return just(doubtful(Doubt::Coverage));
     }
     let Some(lags) = evidence.lags.filter(|lags| lags.ranks.len() >= 2) else {
-        return doubtful(Doubt::NoSignal);
+        return just(doubtful(Doubt::NoSignal));
     };
-    let late = late_ranks(evidence, lags, damage_ms, settings);
-    let culprits: Vec<Suspect> = late
+    let late = late_ranks(evidence, lags, settings);
+    let scale = Scale::of(lags, evidence, settings);
+    let significant: Vec<&Lag> = late
         .iter()
-        .filter_map(|lag| convict(evidence, lags, lag, settings))
+        .copied()
+        .filter(|lag| scale.is_significant(lag))
         .collect();
-    match (culprits.is_empty(), late.is_empty()) {
-        (false, _) => Verdict::Culprits(culprits),
-        (true, false) => doubtful(Doubt::NotSignificant),
-        (true, true) if everybody_slow => Verdict::Uniform,
-        (true, true) => Verdict::Healthy,
+    let (roots, victims) = split_roots(evidence, &significant, settings);
+    let root_own_ms = roots
+        .iter()
+        .filter_map(|lag| lag.own_ms)
+        .fold(0.0, f64::max);
+    let verdict = if !roots.is_empty() {
+        let suspect = |lag: &&Lag| scale.suspect(lag, evidence);
+        Verdict::Culprits(roots.iter().map(suspect).collect())
+    } else if !victims.is_empty() && evidence.rival_own_ms > 0.0 {
+        Verdict::Healthy
+    } else if !victims.is_empty() {
+        doubtful(Doubt::NoRoot)
+    } else if !late.is_empty() {
+        doubtful(Doubt::NotSignificant)
+    } else if everybody_slow {
+        Verdict::Uniform
+    } else {
+        Verdict::Healthy
+    };
+    Judgement {
+        verdict,
+        victims: victims.iter().map(|lag| lag.rank).collect(),
+        root_own_ms,
     }
 }
 
 /// Ranks whose lag matters and explains the damage, latest first.
-fn late_ranks<'a>(
-    evidence: &Evidence<'_>,
-    lags: &'a Lags,
-    damage_ms: Option<f64>,
-    settings: &Settings,
-) -> Vec<&'a Lag> {
-    let gate = match damage_ms {
-        Some(damage) => {
-            let matters = settings.effect_gate * evidence.period_ms;
-            matters.max(settings.explained_share * damage)
-        }
+fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) -> Vec<&'a Lag> {
+    let damage_ms = evidence.damage_ms();
+    let matters = settings.effect_gate * evidence.period_ms;
+    let gate = match (damage_ms, lags.signal) {
+        // What a GPU is late at one operation is not the loss; what it waits less than its peers is (see below).
+        (_, Signal::DeviceWait) => matters,
+        (Some(damage), _) => matters.max(settings.explained_share * damage),
         // Arrivals add up over the iterations between two completions, so that small differences between hosts grow:
         // only half an iteration is beyond them.
-        None if lags.signal == Signal::Arrival => evidence.period_ms * ARRIVAL_GATE,
-        None => settings.unknown_baseline_gate * evidence.period_ms,
+        (None, Signal::Arrival) => evidence.period_ms * ARRIVAL_GATE,
+        (None, _) => settings.unknown_baseline_gate * evidence.period_ms,
+    };
+    let is_habit = |lag: &Lag| match evidence.span {
+        Span::Short => lag.steady_ms >= gate * STEADY_SHARE,
+        Span::Long => lag.series.iter().filter(|ms| **ms >= gate).count() >= ENOUGH_STALLS,
     };
     let mut late: Vec<&Lag> = lags
         .ranks
         .iter()
-        .filter(|lag| lag.mean_ms >= gate && lag.steady_ms >= gate * STEADY_SHARE)
+        .filter(|lag| lag.mean_ms >= gate && is_habit(lag))
         // A rank that waits less than its peers may just work in another way, unless the job has become slower.
         .filter(|lag| lag.signal != Signal::Wait || damage_ms.is_some())
         .collect();
     late.sort_by(|a, b| b.mean_ms.total_cmp(&a.mean_ms));
-    let root = late.first().map_or(0.0, |lag| lag.mean_ms * ROOT_SHARE);
-    late.retain(|lag| lag.mean_ms >= root);
     late
 }
 
-/// The rank as a suspect if its lag is beyond the usual scatter.
-fn convict(
+/// Those that the others wait for, latest first, and those that are late because they wait themselves.
+///
+/// A late host is late by its own doing. A GPU that is late at a collective may have waited elsewhere before: the root
+/// waits least among its role peers (`detection.md` 5.6).
+fn split_roots<'a>(
     evidence: &Evidence<'_>,
-    lags: &Lags,
-    lag: &Lag,
+    late: &[&'a Lag],
     settings: &Settings,
-) -> Option<Suspect> {
-    let n_ranks = lags.ranks.len();
-    let sigma = sigma_ms(lags, evidence.period_ms, evidence.usual_sigma_ms);
-    // The scatter of the peers, not of the suspect: a fault that comes and goes is irregular by nature.
-    let errors: Vec<f64> = lags.ranks.iter().filter_map(|lag| lag.error_ms).collect();
-    let z = lag.mean_ms / sigma.hypot(lower_median(&errors).unwrap_or(0.0));
-    let critical = critical_z(n_ranks, settings.family_alpha);
-    let baseline = match evidence.healthy_ms {
+) -> (Vec<&'a Lag>, Vec<&'a Lag>) {
+    let doing = |lag: &Lag| match lag.signal {
+        Signal::DeviceWait => lag.own_ms.unwrap_or(lag.mean_ms),
+        Signal::HostGap | Signal::Wait | Signal::Arrival => lag.mean_ms,
+    };
+    let own_gate = match evidence.damage_ms() {
+        Some(damage) => (settings.effect_gate * evidence.period_ms)
+            .min(damage)
+            .max(settings.explained_share * damage),
+        None => settings.unknown_baseline_gate * evidence.period_ms,
+    };
+    let most = late.iter().map(|lag| doing(lag)).fold(0.0, f64::max);
+    let is_root = |lag: &&&Lag| {
+        let own = doing(lag);
+        let is_own_doing = lag.signal != Signal::DeviceWait
+            || (own >= own_gate && own >= ROOT_SHARE * evidence.rival_own_ms);
+        own >= ROOT_SHARE * most && is_own_doing
+    };
+    let (mut roots, others): (Vec<&Lag>, Vec<&Lag>) = late.iter().partition(is_root);
+    roots.sort_by(|a, b| doing(b).total_cmp(&doing(a)));
+    let victims = others
+        .into_iter()
+        .filter(|lag| lag.signal == Signal::DeviceWait)
+        .collect();
+    (roots, victims)
+}
+
+/// The healthy period that a suspect's damage is measured against.
+fn baseline(lag: &Lag, evidence: &Evidence<'_>) -> Baseline {
+    let lost = match lag.signal {
+        Signal::DeviceWait => lag.own_ms.unwrap_or(lag.mean_ms),
+        Signal::HostGap | Signal::Wait | Signal::Arrival => lag.mean_ms,
+    };
+    match evidence.healthy_ms {
         Some(period_ms) => Baseline::History { period_ms },
         // A lag of arrivals is not the loss of one iteration, so no loss is claimed from it.
         None if lag.signal == Signal::Arrival => Baseline::None {
             period_ms: evidence.period_ms,
         },
         None => Baseline::None {
-            period_ms: (evidence.period_ms - lag.mean_ms)
-                .max(evidence.period_ms * LEAST_HEALTHY_SHARE),
+            period_ms: (evidence.period_ms - lost).max(evidence.period_ms * LEAST_HEALTHY_SHARE),
         },
-    };
-    (z >= critical).then(|| Suspect {
-        lag: lag.clone(),
-        z,
-        confidence: confidence(z / critical, evidence.coverage, &baseline, n_ranks),
-        baseline,
-    })
-}
-
-/// From 0.5 at the critical z towards 0.99 at twice of it, less for missing ranks and for a missing history. Of two
-/// ranks either may be at fault, so two never give more than 0.6.
-fn confidence(z_over_critical: f64, coverage: f64, baseline: &Baseline, n_ranks: usize) -> f64 {
-    let significance = (z_over_critical / 2.0).min(0.99);
-    let history = if matches!(baseline, Baseline::None { .. }) {
-        0.7
-    } else {
-        1.0
-    };
-    let ceiling = if n_ranks == 2 { 0.6 } else { 0.99 };
-    (significance * coverage.min(1.0) * history).min(ceiling)
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::analysis::assembly::CohortBlock;
-use crate::analysis::incident::Subject;
+use crate::analysis::charge::Subject;
 use crate::analysis::lag::lags;
 use crate::analysis::settings::Settings;
 use crate::model::conclusion::Signal;
@@ -54,6 +54,14 @@ impl<'a> Stretch<'a> {
         (weighted.len() >= 2)
             .then(|| weighted_median(&weighted))
             .flatten()
+    }
+
+    /// Readings of the period in the stretch.
+    pub fn n_periods(&self) -> usize {
+        self.blocks
+            .iter()
+            .filter(|block| block.period.is_some())
+            .count()
     }
 
     /// The largest block size in the stretch when the ranks cut their blocks differently, operations.
@@ -120,10 +128,12 @@ impl Affected<'_> {
                 let is_late = self.lag_ms(blocks)? >= gate * self.healthy_ms;
                 Some(is_late && slowdown.is_none_or(|slowdown| slowdown >= gate))
             }
-            Subject::Uniform | Subject::Unclear(_) => {
+            Subject::Uniform | Subject::Network | Subject::Unclear(_) => {
                 let gate = self.settings.uniform_gate / 2.0;
                 Some(slowdown.is_none_or(|slowdown| slowdown >= gate))
             }
+            // These show in a judgement, not in a block.
+            Subject::Stage | Subject::Data | Subject::Hang => None,
         }
     }
 

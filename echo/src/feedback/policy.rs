@@ -241,8 +241,8 @@ mod tests {
         let (key, outlook) = (key(7), outlook(0, &[]));
         let changed =
             Policies::default().update(std::iter::once((&key, &outlook)), &Settings::default());
-        // 5 % of 50 ms is more than 3.5 sigma of 0.2 ms.
-        assert_eq!(changed[0].1.threshold, Some(2.5));
+        // 3 % of 50 ms is more than 3.5 sigma of 0.2 ms.
+        assert_eq!(changed[0].1.threshold, Some(1.5));
     }
 
     #[test]

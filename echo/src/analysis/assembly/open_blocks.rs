@@ -6,14 +6,17 @@ use std::sync::Arc;
 use fleet_proto::metric;
 
 use crate::ids::{CommId, Rank};
-use crate::model::event::{Anchor, Block, Event, Origin, Reading, SeqRange, Summary};
+use crate::model::event::{Anchor, Block, Event, Origin, Reading, SeqRange, Source, Summary};
 use crate::stats::median;
 use crate::units::{Nanos, Window};
 
 use super::{CohortBlock, MeanArrival, Member, PeriodReading};
 
 /// Blocks that a cohort may hold open before the oldest is closed with whoever reported it.
-const MAX_OPEN_BLOCKS: usize = 4_096;
+const MAX_OPEN_BLOCKS: usize = 512;
+
+/// Period readings of one rank that may wait for their block.
+const MAX_PERIODS: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(super) struct OpenBlocks {
@@ -32,7 +35,7 @@ struct Report {
     end: Nanos,
     iterations: Option<f64>,
     gap: Option<Summary>,
-    blocked: Option<Summary>,
+    blocked: Option<(Source, Summary)>,
     arrival: Option<MeanArrival>,
 }
 
@@ -79,7 +82,14 @@ impl OpenBlocks {
         report.iterations = block.iterations.or(report.iterations);
         match event.metric.as_str() {
             metric::HOST_GAP => report.gap = Some(summary),
-            metric::BLOCKED => report.blocked = Some(summary),
+            // What a GPU knows of its waiting is nearer to the truth than what its host knows.
+            metric::BLOCKED
+                if report
+                    .blocked
+                    .is_none_or(|(known, _)| known <= block.source) =>
+            {
+                report.blocked = Some((block.source, summary));
+            }
             metric::ARRIVAL => {
                 report.arrival = mean_arrival(summary, block.anchor);
                 // Agents send the arrivals of a block last, so this rank has said all about it.
@@ -107,20 +117,21 @@ impl OpenBlocks {
                 iterations,
                 interval,
             };
-            self.periods
-                .entry(rank)
-                .or_default()
-                .insert(seqs.last(), reading);
+            let periods = self.periods.entry(rank).or_default();
+            periods.insert(seqs.last(), reading);
+            if periods.len() > MAX_PERIODS {
+                periods.pop_first();
+            }
         }
     }
 
-    /// Takes out the oldest block if every one of `members` has reported it or a later one. Blocks that cover no
-    /// iteration are passed over.
+    /// Takes out the oldest block if every one of `members` has reported it or a later one, together with each rank's
+    /// communicator and its first entry on the rank's own clock. Blocks that cover no iteration are passed over.
     pub(super) fn close_next(
         &mut self,
         members: &BTreeSet<Rank>,
         n_expected: usize,
-    ) -> Option<CohortBlock> {
+    ) -> Option<(CohortBlock, BTreeMap<Rank, (CommId, Nanos)>)> {
         loop {
             let seqs = *self.open.keys().next()?;
             let has_passed = |rank: &Rank| {
@@ -134,8 +145,12 @@ impl OpenBlocks {
             let reports = self.open.remove(&seqs)?;
             self.closed_through = self.closed_through.max(Some(seqs.last()));
             let period = self.take_period(seqs);
+            let begins = reports
+                .iter()
+                .filter_map(|(rank, report)| Some((*rank, (*self.comms.get(rank)?, report.start))))
+                .collect();
             if let Some(block) = cohort_block(seqs, reports, n_expected, period) {
-                return Some(block);
+                return Some((block, begins));
             }
         }
     }
@@ -186,7 +201,8 @@ fn cohort_block(
             rank,
             origin: report.origin,
             gap: report.gap,
-            blocked: report.blocked,
+            blocked: report.blocked.map(|(_, summary)| summary),
+            blocked_source: report.blocked.map(|(source, _)| source),
             arrival: report.arrival,
         })
         .collect();
@@ -197,6 +213,7 @@ fn cohort_block(
         members,
         n_expected,
         period,
+        transfers: Vec::new(),
     })
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
 use crate::analysis::simulated::{Job, Measured};
-use crate::analysis::verdict::{Doubt, Evidence, Verdict, judge};
+use crate::analysis::verdict::{Doubt, Evidence, Span, Verdict, judge};
 use crate::ids::Rank;
 use crate::model::conclusion::Signal;
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
@@ -18,6 +18,9 @@ fn lags(means: &[f64]) -> Lags {
         mean_ms: *mean_ms,
         steady_ms: *mean_ms,
         error_ms: Some(0.1),
+        own_ms: None,
+        place: None,
+        series: Vec::new(),
     });
     Lags {
         signal: Signal::HostGap,
@@ -34,7 +37,15 @@ fn evidence(lags: &Lags, period_ms: f64) -> Evidence<'_> {
         healthy_ms: Some(50.0),
         usual_sigma_ms: None,
         coverage: 1.0,
+        period_error_ms: None,
+        span: Span::Short,
+        n_tests: lags.ranks.len(),
+        rival_own_ms: 0.0,
     }
+}
+
+fn verdict(evidence: &Evidence<'_>, settings: &Settings) -> Verdict {
+    judge(evidence, settings).verdict
 }
 
 fn culprits(verdict: &Verdict) -> Vec<u32> {
@@ -51,7 +62,7 @@ fn culprits(verdict: &Verdict) -> Vec<u32> {
 fn identical_peers_do_not_divide_by_zero() {
     let lags = lags(&[0.0, 0.0, 0.0, 8.0]);
     assert_eq!(
-        culprits(&judge(&evidence(&lags, 58.0), &Settings::default())),
+        culprits(&verdict(&evidence(&lags, 58.0), &Settings::default())),
         [3]
     );
 }
@@ -60,7 +71,7 @@ fn identical_peers_do_not_divide_by_zero() {
 fn two_stragglers_of_like_size_are_both_named() {
     let lags = lags(&[0.1, 8.0, -0.1, 7.0, 0.0, 0.2, -0.2, 0.1]);
     assert_eq!(
-        culprits(&judge(&evidence(&lags, 58.0), &Settings::default())),
+        culprits(&verdict(&evidence(&lags, 58.0), &Settings::default())),
         [1, 3]
     );
 }
@@ -69,7 +80,7 @@ fn two_stragglers_of_like_size_are_both_named() {
 fn a_small_lag_beside_a_large_one_is_not_named() {
     let lags = lags(&[0.1, 12.0, -0.1, 5.0, 0.0, 0.2, -0.2, 0.1]);
     assert_eq!(
-        culprits(&judge(&evidence(&lags, 62.0), &Settings::default())),
+        culprits(&verdict(&evidence(&lags, 62.0), &Settings::default())),
         [1]
     );
 }
@@ -78,7 +89,7 @@ fn a_small_lag_beside_a_large_one_is_not_named() {
 fn a_lag_that_explains_little_of_the_damage_is_not_blamed_for_it() {
     let lags = lags(&[0.0, 3.0, 0.1, -0.1]);
     assert_eq!(
-        judge(&evidence(&lags, 62.0), &Settings::default()),
+        verdict(&evidence(&lags, 62.0), &Settings::default()),
         Verdict::Uniform
     );
 }
@@ -90,7 +101,7 @@ fn a_late_rank_within_the_usual_scatter_gives_no_name() {
         usual_sigma_ms: Some(6.0),
         ..evidence(&lags, 58.0)
     };
-    let verdict = judge(&noisy, &Settings::default());
+    let verdict = verdict(&noisy, &Settings::default());
     assert_eq!(verdict, Verdict::Inconclusive(Doubt::NotSignificant));
 }
 
@@ -102,14 +113,14 @@ fn a_job_without_signal_is_inconclusive_only_when_it_is_slow() {
         ..evidence(&nothing, 58.0)
     };
     assert_eq!(
-        judge(&slow, &Settings::default()),
+        verdict(&slow, &Settings::default()),
         Verdict::Inconclusive(Doubt::NoSignal)
     );
     let fine = Evidence {
         lags: None,
         ..evidence(&nothing, 50.2)
     };
-    assert_eq!(judge(&fine, &Settings::default()), Verdict::Healthy);
+    assert_eq!(verdict(&fine, &Settings::default()), Verdict::Healthy);
 }
 
 proptest! {
@@ -122,9 +133,9 @@ proptest! {
         let (there, back) = (lags(&means), lags(&reversed));
         let settings = Settings::default();
         let last = u32::try_from(means.len()).unwrap() - 1;
-        let mut straight = culprits(&judge(&evidence(&there, 58.0), &settings));
+        let mut straight = culprits(&verdict(&evidence(&there, 58.0), &settings));
         let mut mirrored: Vec<u32> =
-            culprits(&judge(&evidence(&back, 58.0), &settings)).iter().map(|rank| last - rank).collect();
+            culprits(&verdict(&evidence(&back, 58.0), &settings)).iter().map(|rank| last - rank).collect();
         straight.sort_unstable();
         mirrored.sort_unstable();
         prop_assert_eq!(straight, mirrored);
@@ -136,7 +147,7 @@ proptest! {
         period_ms in 50.0..90.0_f64,
     ) {
         let lags = lags(&means);
-        if let Verdict::Culprits(suspects) = judge(&evidence(&lags, period_ms), &Settings::default()) {
+        if let Verdict::Culprits(suspects) = verdict(&evidence(&lags, period_ms), &Settings::default()) {
             for suspect in suspects {
                 prop_assert!((0.0..=1.0).contains(&suspect.confidence) && suspect.z.is_finite());
             }
@@ -146,7 +157,7 @@ proptest! {
     #[test]
     fn without_damage_no_lag_convicts(means in proptest::collection::vec(-30.0..30.0_f64, 2..12)) {
         let lags = lags(&means);
-        prop_assert_eq!(judge(&evidence(&lags, 50.5), &Settings::default()), Verdict::Healthy);
+        prop_assert_eq!(verdict(&evidence(&lags, 50.5), &Settings::default()), Verdict::Healthy);
     }
 }
 
@@ -154,7 +165,7 @@ proptest! {
 fn two_late_ranks_of_four_are_both_named() {
     let lags = lags(&[0.0, 8.0, 9.0, -0.1]);
     assert_eq!(
-        culprits(&judge(&evidence(&lags, 58.0), &Settings::default())),
+        culprits(&verdict(&evidence(&lags, 58.0), &Settings::default())),
         [2, 1]
     );
 }

@@ -1,0 +1,114 @@
+//! How long the GPUs of a job spent inside collectives, block by block, until the cohort's own block takes it along.
+//!
+//! Device timestamps come per communicator and operation, each with blocks of its own. A cohort judges them together
+//! with the block of its busiest communicator in which they ended, by each rank's own clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::{CommId, Op, Rank};
+use crate::model::event::{Block, Event, OpSample, Reading, SeqRange, Summary};
+use crate::units::Nanos;
+
+use super::Transfer;
+
+/// Blocks of one communicator and operation that may wait to be taken; the oldest is dropped beyond that.
+const MAX_WAITING: usize = 256;
+
+/// Pairs of communicator and operation followed per rank of the job, and at least.
+const MAX_PAIRS_PER_RANK: usize = 8;
+const MIN_PAIRS: usize = 64;
+
+/// Sampled operations kept of one rank and block.
+const MAX_SAMPLES: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    pairs: BTreeMap<(CommId, Option<Op>), BTreeMap<SeqRange, Waiting>>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    iterations: f64,
+    /// Latest end by the clock of the lowest rank that reported, which is as good as any other.
+    end: (Rank, Nanos),
+    ranks: BTreeMap<Rank, (Summary, Vec<OpSample>)>,
+}
+
+/// The block of the busiest communicator that transfers are taken along with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Host<'a> {
+    /// Its operations.
+    pub(super) seqs: SeqRange,
+    /// Communicator of each rank's block and its first entry on the rank's own clock.
+    pub(super) ranks: &'a BTreeMap<Rank, (CommId, Nanos)>,
+}
+
+impl Transfers {
+    /// Files a wait measured by a GPU; false when too many communicators are followed already.
+    pub(super) fn add(&mut self, event: &Event, block: &Block, rank: Rank, n_ranks: usize) -> bool {
+        let (Some(seqs), Reading::Histogram(summary)) = (block.seqs, event.reading) else {
+            return true;
+        };
+        let Some(iterations) = block.iterations.filter(|_| summary.count > 0) else {
+            return true;
+        };
+        let key = (block.comm, block.op.clone());
+        let most = MIN_PAIRS.max(n_ranks * MAX_PAIRS_PER_RANK);
+        if self.pairs.len() >= most && !self.pairs.contains_key(&key) {
+            return false;
+        }
+        let waiting = self.pairs.entry(key).or_default();
+        let entry = waiting.entry(seqs).or_insert_with(|| Waiting {
+            iterations,
+            end: (rank, event.timestamp),
+            ranks: BTreeMap::new(),
+        });
+        if rank <= entry.end.0 {
+            entry.end = (rank, event.timestamp);
+        }
+        let samples = event.samples.iter().take(MAX_SAMPLES).copied().collect();
+        entry.ranks.insert(rank, (summary, samples));
+        if waiting.len() > MAX_WAITING {
+            waiting.pop_first();
+        }
+        true
+    }
+
+    /// Takes the blocks that ended with or before the host block and whose ranks are all among `role`. Those of its own
+    /// communicator end with it. Others are taken once they ended before it began: by then every rank has sent them.
+    pub(super) fn take(&mut self, host: Host<'_>, role: &BTreeSet<Rank>) -> Vec<Transfer> {
+        let mut taken = Vec::new();
+        for ((comm, op), waiting) in &mut self.pairs {
+            let is_due = |seqs: &SeqRange, block: &Waiting| {
+                let (rank, end) = block.end;
+                host.ranks.get(&rank).is_some_and(|(own, begin)| {
+                    if own == comm {
+                        seqs.last() <= host.seqs.last()
+                    } else {
+                        end < *begin
+                    }
+                })
+            };
+            let due: Vec<SeqRange> = waiting
+                .iter()
+                .filter(|(seqs, block)| is_due(seqs, block))
+                .map(|(seqs, _)| *seqs)
+                .collect();
+            for seqs in due {
+                if let Some(block) = waiting.remove(&seqs)
+                    && block.ranks.keys().all(|rank| role.contains(rank))
+                {
+                    taken.push(Transfer {
+                        comm: *comm,
+                        op: op.clone(),
+                        seqs,
+                        iterations: block.iterations,
+                        ranks: block.ranks,
+                    });
+                }
+            }
+        }
+        self.pairs.retain(|_, waiting| !waiting.is_empty());
+        taken
+    }
+}

@@ -1,0 +1,337 @@
+//! From a window to charges: who or what is to blame, by a few iterations, by many, and at once.
+
+use std::sync::Arc;
+
+use super::{Cohort, JobView, MAX_BLOCKS, Standing};
+use crate::analysis::assembly::CohortBlock;
+use crate::analysis::cause::{Slowness, class_of};
+use crate::analysis::charge::{Charge, Subject};
+use crate::analysis::imbalance::turns;
+use crate::analysis::lag::{Lag, Lags, lags, suited_signal};
+use crate::analysis::settings::Settings;
+use crate::analysis::verdict::{Evidence, Judgement, Scale, Span, Suspect, Verdict, judge};
+use crate::analysis::window::Stretch;
+use crate::model::conclusion::{Baseline, Condition, ConditionKind, Inputs, RankLag, Signal};
+use crate::model::event::{SeqRange, Source};
+use crate::stats::series::change_point;
+
+/// Iterations that a charge raised at once rests on, at least.
+const FAST_ITERATIONS: f64 = 5.0;
+
+/// Smallest z-score for a charge that is raised at once.
+const FAST_Z: f64 = 8.0;
+
+/// Iterations on either side of a change of pace before it is believed (Greyhound's verification: 10 periods).
+const PACE_ITERATIONS: f64 = 10.0;
+
+/// Blocks that a window for rare stalls consists of, at least.
+const LONG_BLOCKS: usize = 8;
+
+/// Charges from one window, with what the other cohorts have to know.
+pub(super) struct Accused {
+    pub(super) charges: Vec<Charge>,
+    pub(super) standing: Standing,
+}
+
+impl Cohort {
+    /// Judges the latest window.
+    pub(super) fn accuse(
+        &self,
+        window: &Stretch<'_>,
+        lags: Option<&Lags>,
+        view: &JobView,
+        settings: &Settings,
+    ) -> Accused {
+        let mut standing = Standing {
+            work_ms: own_work_ms(window),
+            ..Standing::default()
+        };
+        let Some(evidence) = self.evidence(window, lags, view, Span::Short) else {
+            let charges = Vec::new();
+            return Accused { charges, standing };
+        };
+        let judgement = judge(&evidence, settings);
+        standing.root_own_ms = judgement.root_own_ms;
+        standing.victims = judgement.victims.iter().copied().collect();
+        let mut charges = self.charges(&judgement, window, &evidence, settings);
+        if charges.is_empty() {
+            charges = self.at_once(view, settings);
+        }
+        if charges.is_empty() {
+            charges = self.rare_stalls(view, settings);
+        }
+        charges.extend(structure(window, &evidence, view, settings));
+        Accused { charges, standing }
+    }
+
+    fn evidence<'e>(
+        &self,
+        window: &Stretch<'_>,
+        lags: Option<&'e Lags>,
+        view: &JobView,
+        span: Span,
+    ) -> Option<Evidence<'e>> {
+        let last = self.last_periods?;
+        #[expect(clippy::cast_precision_loss, reason = "readings of one window are few")]
+        let n_readings = window.n_periods().max(1) as f64;
+        let sigma = self.history.period_sigma_ms();
+        Some(Evidence {
+            lags,
+            period_ms: window.period_ms().unwrap_or(last.latest.ms),
+            steady_period_ms: window
+                .typical_period_ms()
+                .unwrap_or_else(|| last.before.ms.min(last.latest.ms)),
+            healthy_ms: self.history.period_ms(),
+            period_error_ms: sigma.map(|sigma| sigma / n_readings.sqrt()),
+            usual_sigma_ms: lags.and_then(|lags| self.history.sigma_ms(lags.signal)),
+            coverage: window.coverage(),
+            span,
+            n_tests: view.n_ranks,
+            rival_own_ms: view.rival_own_ms,
+        })
+    }
+
+    /// The charges of a judgement, gravest first.
+    fn charges(
+        &self,
+        judgement: &Judgement,
+        window: &Stretch<'_>,
+        evidence: &Evidence<'_>,
+        settings: &Settings,
+    ) -> Vec<Charge> {
+        match &judgement.verdict {
+            Verdict::Healthy => Vec::new(),
+            Verdict::Uniform => self.slow(window, evidence, settings).into_iter().collect(),
+            Verdict::Inconclusive(doubt) => vec![Charge::unclear(*doubt)],
+            Verdict::Culprits(suspects) => {
+                let inputs = inputs(window, evidence, settings).map(Arc::new);
+                let slowness = Slowness::of(&window.blocks, &self.history);
+                let gaps = lags(Signal::HostGap, &window.blocks);
+                let damage_ms = evidence
+                    .healthy_ms
+                    .map(|healthy| evidence.period_ms - healthy);
+                let class = |lag: &Lag| class_of(lag, damage_ms, gaps.as_ref(), slowness);
+                let against = |suspect: &Suspect| Charge {
+                    span: evidence.span,
+                    ..Charge::against(suspect, class(&suspect.lag), inputs.clone())
+                };
+                suspects.iter().map(against).collect()
+            }
+        }
+    }
+
+    /// Everybody is slow: by the network, when transfers say so, and only if the pace has really changed.
+    fn slow(
+        &self,
+        window: &Stretch<'_>,
+        evidence: &Evidence<'_>,
+        settings: &Settings,
+    ) -> Option<Charge> {
+        if !self.changed_pace(settings.uniform_gate) {
+            return None;
+        }
+        let slowness = Slowness::of(&window.blocks, &self.history);
+        let mut charge = match slowness.filter(|slowness| slowness.is_network()) {
+            Some(slowness) => {
+                let detail = format!(
+                    "collectives take {:.1} times as long as usual although nobody is late: the network is slow",
+                    slowness.transfer_ratio
+                );
+                let condition = Condition {
+                    detail,
+                    ..Condition::of(ConditionKind::Network)
+                };
+                Charge::of(Subject::Network, condition)
+            }
+            None => Charge::uniform(),
+        };
+        charge.inputs = inputs(window, evidence, settings).map(Arc::new);
+        Some(charge)
+    }
+
+    /// Whether the period has changed by `gate`, between two levels that each held for several iterations.
+    fn changed_pace(&self, gate: f64) -> bool {
+        let readings: Vec<_> = self
+            .blocks
+            .iter()
+            .filter_map(|block| block.period)
+            .collect();
+        let per_reading = readings
+            .iter()
+            .map(|reading| reading.iterations)
+            .fold(f64::MAX, f64::min);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 1 and 10"
+        )]
+        let least = (PACE_ITERATIONS / per_reading)
+            .ceil()
+            .clamp(1.0, PACE_ITERATIONS) as usize;
+        let series: Vec<f64> = readings.iter().map(|reading| reading.ms).collect();
+        // A change that lies too far back to be seen was verified when it was new.
+        let healthy = self.history.period_ms();
+        let before = |found_before: f64| healthy.map_or(found_before, |ms| ms.min(found_before));
+        change_point(&series, least).is_some_and(|found| {
+            let reference = before(found.before);
+            let latest = if found.after >= found.before {
+                found.after
+            } else {
+                found.before
+            };
+            latest >= reference * (1.0 + gate)
+        })
+    }
+
+    /// A rank that is so late that there is no need to wait: last in everything of late, by a fifth of the period.
+    fn at_once(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
+        let window = Stretch::latest(&self.blocks, FAST_ITERATIONS, 1);
+        let signal = suited_signal(&window.blocks);
+        let lags = lags(signal, &window.blocks);
+        let Some(evidence) = self.evidence(&window, lags.as_ref(), view, Span::Short) else {
+            return Vec::new();
+        };
+        let Some(healthy) = evidence.healthy_ms else {
+            return Vec::new();
+        };
+        let judgement = judge(&evidence, settings);
+        let mut charges = self.charges(&judgement, &window, &evidence, settings);
+        let is_last = |lag: &Lag| {
+            lag.place
+                .is_none_or(|place| place.last_share >= 1.0 && place.rounds >= FAST_ITERATIONS)
+        };
+        let is_grave = |suspect: &Suspect| {
+            suspect.z >= FAST_Z
+                && suspect.lag.steady_ms >= settings.fast_gate * healthy
+                && is_last(&suspect.lag)
+        };
+        let Verdict::Culprits(suspects) = &judgement.verdict else {
+            return Vec::new();
+        };
+        let mut grave = suspects.iter().map(is_grave);
+        charges.retain(|_| grave.next() == Some(true));
+        for charge in &mut charges {
+            charge.is_provisional = true;
+        }
+        charges
+    }
+
+    /// Stalls that are too rare for a short window but add up over a long one.
+    fn rare_stalls(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
+        let window = Stretch::latest(&self.blocks, settings.long_window_iterations, LONG_BLOCKS);
+        let is_long = window.iterations >= settings.long_window_iterations
+            || window.blocks.len() >= MAX_BLOCKS;
+        if !is_long {
+            return Vec::new();
+        }
+        let lags = lags(suited_signal(&window.blocks), &window.blocks);
+        let evidence = self.evidence(&window, lags.as_ref(), view, Span::Long);
+        evidence.map_or_else(Vec::new, |evidence| {
+            let judgement = judge(&evidence, settings);
+            self.charges(&judgement, &window, &evidence, settings)
+        })
+    }
+}
+
+/// What is the job's own way: uneven stages, uneven data.
+fn structure(
+    window: &Stretch<'_>,
+    evidence: &Evidence<'_>,
+    view: &JobView,
+    settings: &Settings,
+) -> Vec<Charge> {
+    let mut charges = Vec::new();
+    let share = |ms: f64| ms / evidence.period_ms;
+    if share(view.stage_excess_ms) >= settings.stage_gate {
+        let ranks = window.blocks.first().map_or_else(Vec::new, |block| {
+            block.members.iter().map(|member| member.rank).collect()
+        });
+        let detail = format!(
+            "each rank of this role has {:.1} ms more own work per iteration than is typical of the job ({:.0} % of the period)",
+            view.stage_excess_ms,
+            100.0 * share(view.stage_excess_ms),
+        );
+        let condition = Condition {
+            ranks,
+            detail,
+            ..Condition::of(ConditionKind::StageImbalance)
+        };
+        charges.push(Charge::of(Subject::Stage, condition));
+    }
+    let uneven = turns(&window.blocks).filter(|turns| share(turns.skew_ms) >= settings.data_gate);
+    if let Some(turns) = uneven {
+        let detail = format!(
+            "the last rank comes {:.1} ms after the typical one ({:.1} % of the period), and it is another one every time (entropy {:.2}): the work is dealt unevenly",
+            turns.skew_ms,
+            100.0 * share(turns.skew_ms),
+            turns.entropy,
+        );
+        let condition = Condition {
+            detail,
+            ..Condition::of(ConditionKind::DataImbalance)
+        };
+        charges.push(Charge::of(Subject::Data, condition));
+    }
+    for charge in &mut charges {
+        let period_ms = evidence.period_ms;
+        charge.baseline = Some(Baseline::None { period_ms });
+    }
+    charges
+}
+
+/// Own work of the ranks, where GPUs measured how long they waited.
+fn own_work_ms(window: &Stretch<'_>) -> Vec<f64> {
+    let Some((period_ms, latest)) = window.period_ms().zip(window.blocks.first()) else {
+        return Vec::new();
+    };
+    let blocked = |block: &&CohortBlock, index: usize| {
+        let member = block.members.get(index)?;
+        let is_device = member.blocked_source == Some(Source::Device);
+        is_device.then_some(member.blocked?.sum)
+    };
+    let same = window
+        .blocks
+        .iter()
+        .filter(|block| block.members.len() == latest.members.len());
+    let work = (0..latest.members.len()).map(|index| {
+        let (mut sum, mut iterations) = (0.0, 0.0);
+        for block in same.clone() {
+            sum += blocked(block, index)?;
+            iterations += block.iterations;
+        }
+        Some(period_ms - sum / iterations)
+    });
+    work.collect::<Option<Vec<f64>>>().unwrap_or_default()
+}
+
+/// What a judgement rests on, for the record.
+fn inputs(window: &Stretch<'_>, evidence: &Evidence<'_>, settings: &Settings) -> Option<Inputs> {
+    let (last, first) = (window.blocks.first()?, window.blocks.last()?);
+    let lags = evidence.lags?;
+    let scale = Scale::of(lags, evidence, settings);
+    let mut latest: Vec<&Lag> = lags.ranks.iter().collect();
+    latest.sort_by(|a, b| b.mean_ms.total_cmp(&a.mean_ms));
+    let rank_lag = |lag: &Lag| RankLag {
+        rank: lag.rank,
+        lag_ms: lag.mean_ms,
+        z: scale.z(lag),
+        own_ms: lag.own_ms,
+    };
+    Some(Inputs {
+        seqs: SeqRange::new(first.seqs.first(), last.seqs.last())?,
+        iterations: window.iterations,
+        period_ms: evidence.period_ms,
+        healthy_ms: evidence.healthy_ms,
+        center_ms: lags.center_ms,
+        sigma_ms: scale.sigma_ms,
+        critical_z: scale.critical_z,
+        effect_gate: settings.effect_gate,
+        coverage: evidence.coverage,
+        n_ranks: u32::try_from(lags.ranks.len()).unwrap_or(u32::MAX),
+        lags: latest
+            .into_iter()
+            .take(Inputs::MAX_LAGS)
+            .map(rank_lag)
+            .collect(),
+    })
+}

@@ -1,0 +1,271 @@
+//! The incidents of one cohort: how charges become incidents, how these go on, and how they end.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::analysis::assembly::{CohortBlock, CohortKey};
+use crate::analysis::charge::{Charge, Subject};
+use crate::analysis::incident::{OpenIncident, is_recurrence, lost_time};
+use crate::analysis::settings::Settings;
+use crate::analysis::verdict::Span;
+use crate::analysis::window::{Affected, Stretch};
+use crate::ids::Rank;
+use crate::model::conclusion::{Baseline, Conclusions, Incident, Signal};
+
+/// Unaffected blocks in a row that end the search for the beginning: intermittent faults pause.
+const ONSET_PAUSE: usize = 3;
+
+/// Cleared incidents that may come back.
+const MAX_CLEARED: usize = 1_024;
+
+/// The incidents of one cohort.
+#[derive(Debug, Clone, Default)]
+pub struct Docket {
+    streaks: BTreeMap<Subject, u32>,
+    open: BTreeMap<Subject, OpenIncident>,
+    cleared: BTreeMap<Subject, Incident>,
+}
+
+/// What charges are decided by.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    /// The cohort.
+    pub key: &'a CohortKey,
+    /// Its blocks, oldest first.
+    pub blocks: &'a VecDeque<CohortBlock>,
+    /// The signal that lags are taken from.
+    pub signal: Signal,
+    /// Healthy duration of an iteration, milliseconds, when known.
+    pub healthy_ms: Option<f64>,
+    /// Ranks that are late because they wait for a rank of this cohort.
+    pub victims: &'a BTreeSet<Rank>,
+    /// Gates.
+    pub settings: &'a Settings,
+}
+
+impl Docket {
+    /// Whether nothing is open and nothing is suspected.
+    pub fn is_clean(&self) -> bool {
+        self.open.is_empty() && self.streaks.is_empty()
+    }
+
+    /// Whether nothing is open.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Forgets what is suspected.
+    pub fn forget_suspicions(&mut self) {
+        self.streaks.clear();
+    }
+
+    /// Ranks that are named now.
+    pub fn named_ranks(&self) -> Vec<Rank> {
+        let ranks = self.open.keys().filter_map(|subject| match subject {
+            Subject::Rank(rank) => Some(*rank),
+            _ => None,
+        });
+        ranks.collect()
+    }
+
+    /// Carries open incidents on with the latest block, and clears those that ended; true when one did.
+    pub fn follow(&mut self, scene: &Scene<'_>, charges: &[Charge]) -> (Conclusions, bool) {
+        let mut conclusions = Conclusions::default();
+        let Some(block) = scene.blocks.back() else {
+            return (conclusions, false);
+        };
+        let grave = gravest(&self.open);
+        let mut ended = Vec::new();
+        for (subject, open) in &mut self.open {
+            let charge = charges.iter().find(|charge| charge.subject == *subject);
+            carry_on(open, *subject, charge, scene);
+            if grave == Some(*subject)
+                && let Some(reading) = block.period
+            {
+                conclusions
+                    .lost
+                    .extend(lost_time(&open.incident, block, &reading));
+            }
+            if open.calm >= scene.settings.clear_after {
+                ended.push(*subject);
+            } else {
+                conclusions.incidents.push(open.incident.clone());
+            }
+        }
+        for subject in &ended {
+            conclusions.incidents.extend(self.clear(*subject, block));
+        }
+        (conclusions, !ended.is_empty())
+    }
+
+    fn clear(&mut self, subject: Subject, now: &CohortBlock) -> Option<Incident> {
+        let cleared = self.open.remove(&subject)?.clear(now);
+        self.cleared.insert(subject, cleared.clone());
+        if self.cleared.len() > MAX_CLEARED {
+            self.cleared.pop_first();
+        }
+        Some(cleared)
+    }
+
+    /// Clears what is open, because the job does not report any more.
+    pub fn end(&mut self, now: Option<&CohortBlock>) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        while let Some((subject, now)) = self.open.keys().next().copied().zip(now) {
+            conclusions.incidents.extend(self.clear(subject, now));
+        }
+        conclusions
+    }
+
+    /// Counts charges, and raises those that persist or are too grave to wait.
+    pub fn raise(&mut self, scene: &Scene<'_>, charges: &[Charge]) -> Conclusions {
+        self.streaks
+            .retain(|subject, _| charges.iter().any(|charge| charge.subject == *subject));
+        let mut conclusions = Conclusions::default();
+        let Some(now) = scene.blocks.back() else {
+            return conclusions;
+        };
+        for charge in charges {
+            let streak = self.streaks.entry(charge.subject).or_default();
+            *streak += 1;
+            let is_due = *streak >= scene.settings.raise_after || charge.is_provisional;
+            if !is_due || self.open.contains_key(&charge.subject) {
+                continue;
+            }
+            let names_a_rank = matches!(charge.subject, Subject::Rank(_));
+            if !names_a_rank && !self.open.is_empty() {
+                continue;
+            }
+            let first = self.open.is_empty();
+            // A slowdown that had no culprit until now has one.
+            let is_explained = |subject: &Subject| !matches!(subject, Subject::Rank(_));
+            while let Some(explained) = self.open.keys().copied().find(is_explained) {
+                conclusions.incidents.extend(self.clear(explained, now));
+            }
+            conclusions.append(self.open_incident(scene, charge, first));
+        }
+        conclusions
+    }
+
+    fn open_incident(
+        &mut self,
+        scene: &Scene<'_>,
+        charge: &Charge,
+        counts_loss: bool,
+    ) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        let history = || {
+            scene
+                .healthy_ms
+                .map(|period_ms| Baseline::History { period_ms })
+        };
+        let Some((baseline, now)) = charge.baseline.or_else(history).zip(scene.blocks.back())
+        else {
+            return conclusions;
+        };
+        let test = affected(scene, charge.subject, baseline);
+        let onset = onset(scene.blocks, &test);
+        let Some(first) = scene.blocks.get(onset) else {
+            return conclusions;
+        };
+        let reopen_within_ms = scene.settings.reopen_within_ms;
+        let mut open = match self.cleared.remove(&charge.subject) {
+            Some(cleared) if is_recurrence(&cleared, first.time.from(), reopen_within_ms) => {
+                OpenIncident::reopen(cleared, charge, now)
+            }
+            _ => OpenIncident::raise(scene.key, charge, baseline, (first, now)),
+        };
+        open.add_victims(scene.victims);
+        for block in scene.blocks.iter().skip(onset) {
+            if test.holds(&[block]) == Some(true) {
+                open.affect(block, test.lag_ms(&[block]));
+            } else {
+                open.pass();
+            }
+            if counts_loss
+                && !charge.subject.is_structural()
+                && let Some(reading) = block.period
+            {
+                conclusions
+                    .lost
+                    .extend(lost_time(&open.incident, block, &reading));
+            }
+        }
+        conclusions.incidents.push(open.incident.clone());
+        self.open.insert(charge.subject, open);
+        conclusions
+    }
+}
+
+fn affected<'a>(scene: &Scene<'a>, subject: Subject, baseline: Baseline) -> Affected<'a> {
+    Affected {
+        signal: scene.signal,
+        subject,
+        healthy_ms: baseline.period_ms(),
+        settings: scene.settings,
+    }
+}
+
+/// Carries one open incident on with the latest block.
+fn carry_on(open: &mut OpenIncident, subject: Subject, charge: Option<&Charge>, scene: &Scene<'_>) {
+    let Some(block) = scene.blocks.back() else {
+        return;
+    };
+    let iterations = match open.span {
+        Span::Short => scene.settings.window_iterations / 2.0,
+        Span::Long => scene.settings.long_window_iterations,
+    };
+    let recent = Stretch::latest(scene.blocks, iterations, 1);
+    if let Some(charge) = charge {
+        open.strengthen(charge);
+    }
+    open.add_victims(scene.victims);
+    let test = affected(scene, subject, open.incident.baseline);
+    let is_there = if subject.is_structural() {
+        Some(charge.is_some())
+    } else {
+        test.holds(&recent.blocks)
+    };
+    let shows = if subject.is_structural() {
+        is_there
+    } else {
+        test.holds(&[block])
+    };
+    if shows == Some(true) {
+        open.affect(block, test.lag_ms(&[block]));
+    } else {
+        open.pass();
+    }
+    open.calm = match is_there {
+        Some(true) => 0,
+        Some(false) => open.calm + 1,
+        // A rank that has fallen silent has not recovered.
+        None => open.calm,
+    };
+}
+
+/// Index of the first block of the latest run of affected blocks, pauses included.
+fn onset(blocks: &VecDeque<CohortBlock>, test: &Affected<'_>) -> usize {
+    let mut onset = blocks.len().saturating_sub(1);
+    let mut pause = 0;
+    for (index, block) in blocks.iter().enumerate().rev() {
+        if test.holds(&[block]) == Some(true) {
+            (onset, pause) = (index, 0);
+        } else {
+            pause += 1;
+        }
+        if pause >= ONSET_PAUSE {
+            break;
+        }
+    }
+    onset
+}
+
+/// The open incident that the cohort's loss is booked on: the latest rank, else whatever is open. What is a property of
+/// the job is booked nothing.
+fn gravest(open: &BTreeMap<Subject, OpenIncident>) -> Option<Subject> {
+    let weight = |open: &OpenIncident| open.incident.culprit_lag_ms().unwrap_or(0.0);
+    let latest = open
+        .iter()
+        .filter(|(subject, _)| !subject.is_structural())
+        .max_by(|a, b| weight(a.1).total_cmp(&weight(b.1)));
+    latest.map(|(subject, _)| *subject)
+}

@@ -1,0 +1,128 @@
+//! Lags by the time that GPUs spent inside the same collectives.
+//!
+//! Collectives overlap with computation, and each of an iteration's operations sees the same lateness again: the lag
+//! summed over an iteration tells late ranks from the others, but it is not the loss. The loss is the period's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::analysis::assembly::{CohortBlock, Transfer};
+use crate::ids::{CommId, Op, Rank};
+use crate::model::conclusion::Signal;
+use crate::model::event::Origin;
+use crate::stats::{median, standard_error, upper_median};
+
+use super::{Lag, Lags};
+
+/// Whether most of the ranks are measured by their GPUs in most of the blocks.
+pub(super) fn is_measured(blocks: &[&CohortBlock]) -> bool {
+    let is_measured = |block: &&&CohortBlock| {
+        let of_rank = |rank: &Rank| {
+            let comparable = block.transfers.iter().filter(|one| one.ranks.len() >= 2);
+            comparable
+                .into_iter()
+                .any(|one| one.ranks.contains_key(rank))
+        };
+        let n = block
+            .members
+            .iter()
+            .filter(|member| of_rank(&member.rank))
+            .count();
+        n > 0 && n * 2 >= block.members.len()
+    };
+    blocks.iter().filter(is_measured).count() * 2 > blocks.len()
+}
+
+/// Lags of one rank in one kind of collective.
+#[derive(Debug, Default)]
+struct Series {
+    lag_ms: f64,
+    largest_ms: f64,
+    iterations: f64,
+    /// Milliseconds per iteration of each block, latest first.
+    blocks: Vec<f64>,
+}
+
+/// Times inside collectives of the window compared. Of several communicators the one counts in which the rank is
+/// latest: a rank is on time in the others only because its group was late together.
+pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
+    let mut series: BTreeMap<Rank, BTreeMap<(CommId, Option<&Op>), Series>> = BTreeMap::new();
+    let mut centers = Vec::new();
+    for transfer in blocks.iter().flat_map(|block| &block.transfers) {
+        let Some((center, lags)) = compared(transfer) else {
+            continue;
+        };
+        centers.push(center);
+        for (rank, lag_ms) in lags {
+            let key = (transfer.comm, transfer.op.as_ref());
+            let one = series.entry(rank).or_default().entry(key).or_default();
+            one.lag_ms += lag_ms;
+            one.largest_ms = one.largest_ms.max(lag_ms);
+            one.iterations += transfer.iterations;
+            one.blocks.push(lag_ms / transfer.iterations);
+        }
+    }
+    let origins = origins(blocks);
+    let ranks: Vec<Lag> = series
+        .into_iter()
+        .filter_map(|(rank, kinds)| {
+            let latest = kinds
+                .into_values()
+                .max_by(|a, b| (a.lag_ms / a.iterations).total_cmp(&(b.lag_ms / b.iterations)))?;
+            Some(latest.into_lag(rank, Arc::clone(origins.get(&rank)?)))
+        })
+        .collect();
+    let center_ms = median(&centers)?;
+    (ranks.len() >= 2).then_some(Lags {
+        signal: Signal::DeviceWait,
+        ranks,
+        center_ms,
+    })
+}
+
+impl Series {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "blocks of one window stay far below 2^53"
+    )]
+    fn into_lag(self, rank: Rank, origin: Arc<Origin>) -> Lag {
+        let mean_ms = self.lag_ms / self.iterations;
+        let n = self.blocks.len() as f64;
+        let steady_ms = if self.blocks.len() > 1 {
+            (self.lag_ms - self.largest_ms) / (self.iterations * (n - 1.0) / n)
+        } else {
+            mean_ms
+        };
+        Lag {
+            rank,
+            origin,
+            signal: Signal::DeviceWait,
+            mean_ms,
+            steady_ms,
+            error_ms: standard_error(&self.blocks),
+            own_ms: None,
+            place: None,
+            series: self.blocks,
+        }
+    }
+}
+
+/// Lags of the ranks in one block of one kind of collective, milliseconds over all of its operations, with their
+/// median time inside per iteration. The late spend least, so the upper median stays with the healthy.
+fn compared(transfer: &Transfer) -> Option<(f64, Vec<(Rank, f64)>)> {
+    let times: Vec<(Rank, f64)> = transfer
+        .ranks
+        .iter()
+        .map(|(rank, (summary, _))| (*rank, summary.sum))
+        .collect();
+    let center = upper_median(&times.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>())?;
+    let lags = times.into_iter().map(|(rank, ms)| (rank, center - ms));
+    (transfer.ranks.len() >= 2).then(|| (center / transfer.iterations, lags.collect()))
+}
+
+fn origins(blocks: &[&CohortBlock]) -> BTreeMap<Rank, Arc<Origin>> {
+    let members = blocks.iter().flat_map(|block| &block.members);
+    members
+        .map(|member| (member.rank, Arc::clone(&member.origin)))
+        .collect()
+}

@@ -1,0 +1,132 @@
+//! Whether a lag lies beyond what is usual.
+
+use crate::analysis::lag::{Lag, Lags};
+use crate::analysis::settings::Settings;
+use crate::model::conclusion::Baseline;
+use crate::stats::multiplicity::{Dependence, critical_z, discovery_threshold, upper_tail};
+use crate::stats::series::{effective_size, lag_one_correlation};
+use crate::stats::{late_sigma, lower_median};
+
+use super::{Evidence, Suspect, baseline};
+
+/// Smallest scale that lags are measured against, milliseconds: exact ties must not divide by zero.
+const FLOOR_MS: f64 = 0.05;
+
+/// Smallest scale as a share of the period.
+const FLOOR_SHARE: f64 = 0.0025;
+
+/// Standard deviation that lags are measured against, milliseconds: the cohort's own history, else the scatter of
+/// the ranks in this window.
+pub fn sigma_ms(lags: &Lags, period_ms: f64, usual_sigma_ms: Option<f64>) -> f64 {
+    let floor = FLOOR_MS.max(FLOOR_SHARE * period_ms);
+    let means: Vec<f64> = lags.ranks.iter().map(|lag| lag.mean_ms).collect();
+    let scale = usual_sigma_ms.or_else(|| late_sigma(&means)).unwrap_or(0.0);
+    scale.hypot(floor)
+}
+
+/// Windows over which the places of few ranks are looked at.
+const PLACE_WINDOWS: f64 = 2.0;
+
+/// What lags of one window are measured against.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scale {
+    /// Standard deviation of lags, milliseconds.
+    pub sigma_ms: f64,
+    /// Smallest z-score that counts.
+    pub critical_z: f64,
+    /// Largest p-value that is believed; nothing when none is.
+    believed_p: Option<f64>,
+    /// Places must agree at this level, because the ranks are too few for a scale and have no history. It holds per
+    /// rank: what few ranks add up to is held by persistence.
+    place_p: Option<f64>,
+}
+
+impl Scale {
+    /// The scale of a window.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the number of ranks is far below 2^53"
+    )]
+    pub fn of(lags: &Lags, evidence: &Evidence<'_>, settings: &Settings) -> Self {
+        let sigma = sigma_ms(lags, evidence.period_ms, evidence.usual_sigma_ms);
+        let n_ranks = lags.ranks.len();
+        let n_tests = evidence.n_tests.max(n_ranks);
+        let mut scale = Self {
+            sigma_ms: sigma.hypot(usual_error_ms(lags)),
+            critical_z: critical_z(n_tests, settings.family_alpha),
+            believed_p: None,
+            place_p: evidence
+                .usual_sigma_ms
+                .is_none()
+                .then_some(settings.discovery_rate / PLACE_WINDOWS),
+        };
+        let p_values: Vec<f64> = lags
+            .ranks
+            .iter()
+            .map(|lag| upper_tail(scale.z(lag)))
+            .collect();
+        // This cohort's part of the discoveries that one tick over the whole job may get wrong.
+        let q = settings.discovery_rate * n_ranks as f64 / n_tests as f64;
+        scale.believed_p = discovery_threshold(&p_values, q, Dependence::Positive);
+        scale
+    }
+
+    /// Modified z-score of a lag.
+    pub fn z(&self, lag: &Lag) -> f64 {
+        lag.mean_ms / self.sigma_ms
+    }
+
+    /// Whether a lag lies beyond what is usual, by all counts.
+    pub fn is_significant(&self, lag: &Lag) -> bool {
+        let z = self.z(lag);
+        let is_believed = self.believed_p.is_some_and(|p| upper_tail(z) <= p);
+        let is_last = match (self.place_p, lag.place) {
+            (Some(p), Some(place)) => upper_tail(place.z) <= p,
+            _ => true,
+        };
+        z >= self.critical_z && is_believed && is_last
+    }
+
+    /// The rank as a suspect.
+    pub fn suspect(&self, lag: &Lag, evidence: &Evidence<'_>) -> Suspect {
+        let baseline = baseline(lag, evidence);
+        let n_ranks = evidence.lags.map_or(0, |lags| lags.ranks.len());
+        let z = self.z(lag);
+        Suspect {
+            lag: lag.clone(),
+            z,
+            confidence: confidence(z / self.critical_z, evidence.coverage, &baseline, n_ranks),
+            baseline,
+        }
+    }
+}
+
+/// Standard error of the peers' lags, widened for correlation between neighbouring blocks, milliseconds. That of the
+/// peers, not of the suspect: a fault that comes and goes is irregular by nature.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "blocks of one window stay far below 2^53"
+)]
+fn usual_error_ms(lags: &Lags) -> f64 {
+    let errors: Vec<f64> = lags.ranks.iter().filter_map(|lag| lag.error_ms).collect();
+    let Some(error) = lower_median(&errors) else {
+        return 0.0;
+    };
+    let series: Vec<&[f64]> = lags.ranks.iter().map(|lag| lag.series.as_slice()).collect();
+    let n = series.first().map_or(0, |series| series.len()) as f64;
+    let widened = n / effective_size(n, lag_one_correlation(&series)).max(1.0);
+    error * widened.max(1.0).sqrt()
+}
+
+/// From 0.5 at the critical z towards 0.99 at twice of it, less for missing ranks and for a missing history. Of two
+/// ranks either may be at fault, so two never give more than 0.6.
+fn confidence(z_over_critical: f64, coverage: f64, baseline: &Baseline, n_ranks: usize) -> f64 {
+    let significance = (z_over_critical / 2.0).min(0.99);
+    let history = if matches!(baseline, Baseline::None { .. }) {
+        0.7
+    } else {
+        1.0
+    };
+    let ceiling = if n_ranks == 2 { 0.6 } else { 0.99 };
+    (significance * coverage.min(1.0) * history).min(ceiling)
+}
