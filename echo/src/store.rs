@@ -15,12 +15,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use fleet_proto::metric;
 use tokio::sync::watch;
 
 use crate::error::{Code, Coded};
 use crate::ids::{ClusterId, MetricName, NodeId, Op, Rank};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
-use crate::model::event::{EventBatch, Origin, StoredEvent};
+use crate::model::event::{Event, EventBatch, Origin, Source, StoredEvent};
 use crate::units::{Nanos, Window};
 
 /// A database of events and conclusions. Shared as `Arc<dyn EventStore>`.
@@ -34,7 +35,8 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     async fn events(&self, query: EventQuery) -> Result<Page, StoreError>;
 
     /// Up to `limit` events of the given metrics with a number above `after`, in the order of their numbers,
-    /// without their attributes (an empty object stands for them) and samples.
+    /// without their attributes (an empty object stands for them). Samples come only with waits that a GPU measured,
+    /// `nccl.collective.wait_ms` from the device: nothing else is judged by single operations.
     async fn tail(
         &self,
         after: u64,
@@ -46,7 +48,8 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError>;
 
     /// Incidents of the cluster (of all clusters when none is given) that were open at any time in the window,
-    /// oldest first. One that is still open counts as open after it was last seen, too.
+    /// oldest first, in their latest state. One that is still open counts as open after it was last seen, too, and
+    /// one that was cleared until it was cleared.
     async fn incidents(
         &self,
         cluster: Option<&ClusterId>,
@@ -149,6 +152,13 @@ pub struct Coverage {
     pub last: Nanos,
     /// Events by metric.
     pub events: BTreeMap<MetricName, u64>,
+}
+
+/// Whether the detector reads the samples of the event.
+fn judges_samples(event: &Event) -> bool {
+    let block = event.block.as_ref();
+    event.metric.as_str() == metric::WAIT
+        && block.is_some_and(|block| block.source == Source::Device)
 }
 
 /// Why the store could not do what was asked.

@@ -13,6 +13,7 @@ use crate::model::event::{BatchKey, Event, EventBatch, StoredEvent};
 use crate::store::reporting::{Count, Reporting};
 use crate::store::{
     Appended, Coverage, Cursor, EventQuery, EventStore, Page, StoreError, Tail, finite,
+    judges_samples,
 };
 use crate::units::{Nanos, Window};
 
@@ -253,7 +254,11 @@ fn without_details(stored: &StoredEvent) -> StoredEvent {
     StoredEvent {
         event: Event {
             attrs: Arc::from("{}"),
-            samples: Vec::new(),
+            samples: if judges_samples(&stored.event) {
+                stored.event.samples.clone()
+            } else {
+                Vec::new()
+            },
             ..stored.event.clone()
         },
         ..*stored
@@ -273,7 +278,7 @@ fn lost_key(lost: &LostTime) -> LostKey {
 fn was_open_in(incident: &Incident, window: Window) -> bool {
     let ended = match incident.state {
         IncidentState::Open => false,
-        IncidentState::Cleared => incident.last_seen < window.from(),
+        IncidentState::Cleared => incident.cleared_at.unwrap_or(incident.last_seen) < window.from(),
     };
     incident.first_seen < window.to() && !ended
 }

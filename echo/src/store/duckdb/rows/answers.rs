@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow::array::{Array, Float64Array, Int64Array, StringArray, UInt64Array};
+use arrow::array::{Array, BooleanArray, Float64Array, Int64Array, StringArray, UInt64Array};
 use arrow::record_batch::RecordBatch;
 
 use crate::ids::{CommId, MetricName, Op, RoleId};
@@ -161,6 +161,7 @@ struct EventColumns<'b> {
     iterations: &'b Float64Array,
     anchor_seq: &'b UInt64Array,
     anchor_offset_ms: &'b Float64Array,
+    on_device: &'b BooleanArray,
     attrs: Option<&'b StringArray>,
 }
 
@@ -188,6 +189,7 @@ impl<'b> EventColumns<'b> {
             iterations: column(batch, "iterations")?,
             anchor_seq: column(batch, "anchor_seq")?,
             anchor_offset_ms: column(batch, "anchor_offset_ms")?,
+            on_device: column(batch, "on_device")?,
             attrs: column(batch, "attrs").ok(),
         })
     }
@@ -224,7 +226,10 @@ impl<'b> EventColumns<'b> {
             role: maybe!(self.role, row).map(RoleId::new),
             iterations: maybe!(self.iterations, row),
             anchor: anchor.map(|(seq, offset_ms)| Anchor { seq, offset_ms }),
-            source: Source::default(),
+            source: match maybe!(self.on_device, row) {
+                Some(true) => Source::Device,
+                Some(false) | None => Source::Host,
+            },
         }))
     }
 }

@@ -1,5 +1,7 @@
 //! Statements that ask about events.
 
+use fleet_proto::metric;
+
 use crate::ids::{ClusterId, MetricName, Rank};
 use crate::store::EventQuery;
 use crate::store::duckdb::dictionary::name_id;
@@ -57,6 +59,20 @@ pub(in crate::store::duckdb) fn samples(ids: &[u64]) -> Query {
         .then("ORDER BY event_id, ordinal")
 }
 
+/// Samples of what GPUs measured of waits, in the events with numbers from `first` to `last`.
+pub(in crate::store::duckdb) fn device_samples((first, last): (u64, u64)) -> Query {
+    Query::new("SELECT * FROM sample_rows WHERE TRUE")
+        .bind("AND event_id >= ?", first)
+        .bind("AND event_id <= ?", last)
+        .bind(
+            "AND event_id IN (SELECT event_id FROM event_rows WHERE on_device AND event_id >= ?",
+            first,
+        )
+        .bind("AND event_id <= ?", last)
+        .bind("AND metric = ?)", name_id(metric::WAIT))
+        .then("ORDER BY event_id, ordinal")
+}
+
 /// Events of the metrics with numbers above `after` and up to `until`, without attributes.
 pub(in crate::store::duckdb) fn tail(
     (after, until): (u64, u64),
@@ -68,7 +84,7 @@ pub(in crate::store::duckdb) fn tail(
         .bind("AND event_id <= ?", until)
         .one_of(
             "AND metric",
-            metrics.iter().map(|metric| name_id(metric.as_str())),
+            metrics.iter().map(|name| name_id(name.as_str())),
         )
         .bind("ORDER BY event_id LIMIT ?", limit)
 }
