@@ -9,6 +9,7 @@ pub mod baseline;
 pub mod cohort;
 pub mod cost;
 pub mod detector;
+pub mod evidence;
 pub mod incident;
 pub mod lag;
 pub mod settings;

@@ -1,6 +1,7 @@
 //! What every engine must do: functions over any [`EventStore`], which each engine's tests run.
 
 mod concluding;
+mod of_a_job;
 pub(crate) mod sample;
 
 use std::sync::Arc;
@@ -33,6 +34,8 @@ macro_rules! keeps_the_contract {
             lost_time_belongs_to_the_window_it_begins_in,
             coverage_has_one_row_per_rank,
             the_extent_is_that_of_the_cluster,
+            host_evidence_is_added_up_over_whole_blocks,
+            the_events_of_a_job_are_its_latest_in_their_order,
             nan_never_enters
         );
     };
@@ -51,6 +54,9 @@ pub(crate) use concluding::{
     lost_time_belongs_to_the_window_it_begins_in, the_latest_conclusion_counts,
 };
 pub(crate) use keeps_the_contract;
+pub(crate) use of_a_job::{
+    host_evidence_is_added_up_over_whole_blocks, the_events_of_a_job_are_its_latest_in_their_order,
+};
 
 /// All events of a page, by number.
 pub(crate) fn numbers(page: &Page) -> Vec<u64> {

@@ -39,10 +39,10 @@ use crate::store::duckdb::rows::answers::{EventReader, add_samples, read_extent}
 use crate::store::duckdb::rows::filter::Query;
 use crate::store::duckdb::rows::{conclusions, questions, verdicts};
 use crate::store::duckdb::writer::Writer;
-use crate::store::reporting::Reporting;
+use crate::store::reporting::{Reporting, merged};
 use crate::store::{
-    Appended, Coverage, Cursor, EventQuery, EventStore, Page, StoreError, Tail, finite,
-    judges_samples,
+    Appended, Coverage, Cursor, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
+    StoreError, Tail, finite, judges_samples,
 };
 use crate::units::{Nanos, Window};
 
@@ -248,6 +248,35 @@ impl EventStore for DuckDbStore {
             Ok(reporting.into_rows())
         };
         self.readers.ask("counting events", question).await
+    }
+
+    async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        let query = questions::host_evidence(&query);
+        let question = move |reader: &Reader| {
+            let mut sums = Vec::new();
+            let mut rows = EventReader::new(&dictionary);
+            reader.each_batch(&query, |batch| {
+                sums.extend(rows.evidence(batch)?);
+                Ok(())
+            })?;
+            Ok(merged(sums))
+        };
+        self.readers.ask("adding up host evidence", question).await
+    }
+
+    async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        let query = questions::job_events(&query);
+        let question = move |reader: &Reader| {
+            let mut events = Vec::new();
+            let mut rows = EventReader::new(&dictionary);
+            reader.each_batch(&query, |batch| rows.events(batch, &mut events))?;
+            events.reverse();
+            add_judged_samples(reader, &mut events)?;
+            Ok(events)
+        };
+        self.readers.ask("reading events of a job", question).await
     }
 
     async fn extent(

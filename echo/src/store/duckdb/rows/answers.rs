@@ -11,6 +11,7 @@ use crate::ids::{CommId, MetricName, Op, RoleId};
 use crate::model::event::{
     Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
 };
+use crate::store::EvidenceSum;
 use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::rows::column::{Unexpected, column, malformed, maybe};
@@ -97,6 +98,28 @@ impl<'d> EventReader<'d> {
             })
         };
         (0..batch.num_rows()).map(count).collect()
+    }
+
+    /// The sums of host evidence in a batch of rows.
+    pub(in crate::store::duckdb) fn evidence(
+        &mut self,
+        batch: &RecordBatch,
+    ) -> EngineResult<Vec<EvidenceSum>> {
+        let (origin, metric): (&UInt64Array, &UInt64Array) =
+            (column(batch, "origin")?, column(batch, "metric")?);
+        let (total, iterations): (&Float64Array, &Float64Array) =
+            (column(batch, "total")?, column(batch, "iterations")?);
+        let sum = |row| {
+            let rank = self.origin(origin.value(row))?.rank;
+            let rank = rank.ok_or_else(|| malformed(Unexpected("rank")))?;
+            Ok(EvidenceSum {
+                rank: rank.rank(),
+                metric: self.metric(metric.value(row))?,
+                sum: total.value(row),
+                iterations: iterations.value(row),
+            })
+        };
+        (0..batch.num_rows()).map(sum).collect()
     }
 
     fn origin(&mut self, id: u64) -> EngineResult<Arc<Origin>> {

@@ -2,10 +2,10 @@
 
 use fleet_proto::metric;
 
-use crate::ids::{ClusterId, MetricName, Rank};
-use crate::store::EventQuery;
+use crate::ids::{ClusterId, JobId, MetricName, Rank, RoleId};
 use crate::store::duckdb::dictionary::name_id;
 use crate::store::duckdb::rows::filter::Query;
+use crate::store::{EventQuery, EvidenceQuery, JobQuery};
 use crate::units::Window;
 
 /// Events of a page, and one more when there are more.
@@ -87,6 +87,60 @@ pub(in crate::store::duckdb) fn tail(
             metrics.iter().map(|name| name_id(name.as_str())),
         )
         .bind("ORDER BY event_id LIMIT ?", limit)
+}
+
+/// Sums of host evidence by origin and metric.
+pub(in crate::store::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
+    let sums = Query::new(
+        "SELECT origin, metric, sum(coalesce(value_double, value_int::DOUBLE, sum)) AS total,
+            sum(iterations) AS iterations
+         FROM event_rows WHERE iterations IS NOT NULL",
+    );
+    of_job(
+        in_window(sums, query.window),
+        (&query.cluster, query.job.as_ref(), None),
+    )
+    .bind(
+        "AND metric IN (SELECT id FROM names WHERE starts_with(name, ?))",
+        metric::HOST_EVIDENCE.to_owned(),
+    )
+    .bind("AND role = ?", query.role.value())
+    .bind("AND seq_first >= ?", query.seqs.first())
+    .bind("AND seq_last <= ?", query.seqs.last())
+    .then("GROUP BY origin, metric")
+}
+
+/// Events of a job, without attributes, latest number first.
+pub(in crate::store::duckdb) fn job_events(query: &JobQuery) -> Query {
+    let events = Query::new("SELECT * EXCLUDE (attrs) FROM event_rows WHERE TRUE").one_of(
+        "AND metric",
+        query.metrics.iter().map(|name| name_id(name.as_str())),
+    );
+    let job = (&query.cluster, query.job.as_ref(), query.rank);
+    let mut events = of_job(in_window(events, query.window), job)
+        .maybe("AND role = ?", query.role.map(RoleId::value));
+    if let Some(blocks) = &query.blocks {
+        events = events.then("AND (FALSE");
+        for block in blocks {
+            events = events
+                .bind("OR seq_last >= ?", block.first())
+                .bind("AND seq_last <= ?", block.last());
+        }
+        events = events.then(")");
+    }
+    events.bind("ORDER BY event_id DESC LIMIT ?", query.limit)
+}
+
+fn of_job(query: Query, (cluster, job, rank): (&ClusterId, Option<&JobId>, Option<Rank>)) -> Query {
+    let query = query.bind(
+        "AND origin IN (SELECT id FROM origins WHERE rank IS NOT NULL AND cluster = ?",
+        cluster.as_str().to_owned(),
+    );
+    let query = match job {
+        Some(job) => query.bind("AND job = ?", job.as_str().to_owned()),
+        None => query.then("AND job IS NULL"),
+    };
+    query.maybe("AND rank = ?", rank.map(Rank::value)).then(")")
 }
 
 /// Number of events by origin and metric.
