@@ -13,6 +13,7 @@ pub mod cohort;
 pub mod cost;
 pub mod detector;
 pub mod docket;
+pub mod evidence;
 pub mod hang;
 pub mod imbalance;
 pub mod incident;

@@ -15,12 +15,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use fleet_proto::metric;
 use tokio::sync::watch;
 
 use crate::error::{Code, Coded};
-use crate::ids::{ClusterId, MetricName, NodeId, Op, Rank};
+use crate::ids::{ClusterId, JobId, MetricName, NodeId, Op, Rank, RoleId};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
-use crate::model::event::{EventBatch, Origin, StoredEvent};
+use crate::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
 use crate::units::{Nanos, Window};
 
 /// A database of events and conclusions. Shared as `Arc<dyn EventStore>`.
@@ -34,7 +35,8 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     async fn events(&self, query: EventQuery) -> Result<Page, StoreError>;
 
     /// Up to `limit` events of the given metrics with a number above `after`, in the order of their numbers,
-    /// without their attributes (an empty object stands for them) and samples.
+    /// without their attributes (an empty object stands for them). Samples come only with waits that a GPU measured,
+    /// `nccl.collective.wait_ms` from the device: nothing else is judged by single operations.
     async fn tail(
         &self,
         after: u64,
@@ -46,7 +48,8 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError>;
 
     /// Incidents of the cluster (of all clusters when none is given) that were open at any time in the window,
-    /// oldest first. One that is still open counts as open after it was last seen, too.
+    /// oldest first, in their latest state. One that is still open counts as open after it was last seen, too, and
+    /// one that was cleared until it was cleared.
     async fn incidents(
         &self,
         cluster: Option<&ClusterId>,
@@ -67,6 +70,14 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
         cluster: Option<&ClusterId>,
         window: Window,
     ) -> Result<Vec<Coverage>, StoreError>;
+
+    /// What each rank of a cohort reported of each kind of host evidence (metrics named `fleet.host.*`) in blocks that
+    /// lie inside the range of operations, in the order of ranks and kinds. Points without a block are left out.
+    async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError>;
+
+    /// Events of a job in the order of their numbers, without attributes, with samples as in [`Self::tail`]. Of more
+    /// than the limit the latest are given.
+    async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError>;
 
     /// Event times of the first and last event, nothing when there are none.
     async fn extent(
@@ -149,6 +160,62 @@ pub struct Coverage {
     pub last: Nanos,
     /// Events by metric.
     pub events: BTreeMap<MetricName, u64>,
+}
+
+/// Which evidence is meant by [`EventStore::host_evidence`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvidenceQuery {
+    /// Cluster.
+    pub cluster: ClusterId,
+    /// Job; nothing means events that name none.
+    pub job: Option<JobId>,
+    /// Role of the cohort.
+    pub role: RoleId,
+    /// Event time on the senders' clocks.
+    pub window: Window,
+    /// Operations; a block counts when it lies inside.
+    pub seqs: SeqRange,
+}
+
+/// Evidence of one kind and rank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EvidenceSum {
+    /// Rank within the job.
+    pub rank: Rank,
+    /// Kind of evidence.
+    pub metric: MetricName,
+    /// Sum of the values, in the unit of the metric.
+    pub sum: f64,
+    /// Iterations of the blocks that they came with.
+    pub iterations: f64,
+}
+
+/// Which events are meant by [`EventStore::job_events`]; an absent filter lets everything pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobQuery {
+    /// Cluster.
+    pub cluster: ClusterId,
+    /// Job; nothing means events that name none.
+    pub job: Option<JobId>,
+    /// Rank within the job.
+    pub rank: Option<Rank>,
+    /// Role of the rank.
+    pub role: Option<RoleId>,
+    /// Metrics.
+    pub metrics: Vec<MetricName>,
+    /// Event time on the senders' clocks.
+    pub window: Window,
+    /// Blocks; an event passes when it ends inside one of them.
+    pub blocks: Option<Vec<SeqRange>>,
+    /// Largest number of events.
+    pub limit: usize,
+}
+
+/// Whether the detector reads the samples of the event.
+fn judges_samples(event: &Event) -> bool {
+    let block = event.block.as_ref();
+    event.metric.as_str() == metric::WAIT
+        && block.is_some_and(|block| block.source == Source::Device)
 }
 
 /// Why the store could not do what was asked.

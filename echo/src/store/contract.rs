@@ -1,6 +1,7 @@
 //! What every engine must do: functions over any [`EventStore`], which each engine's tests run.
 
 mod concluding;
+mod of_a_job;
 pub(crate) mod sample;
 
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use crate::ids::{ClusterId, MetricName, Rank};
 use crate::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
 use crate::store::contract::sample::{
-    at, bare_origin, batch, gauge, incident, incidents, origin, query, sparse_block, wait, window,
+    at, bare_origin, batch, device_wait, gauge, incident, incidents, inputs, origin, query,
+    sparse_block, wait, window,
 };
 use crate::store::{Appended, EventQuery, EventStore, Page, StoreError};
 
@@ -24,12 +26,16 @@ macro_rules! keeps_the_contract {
             pages_are_newest_first_and_survive_inserts,
             every_filter_filters,
             a_tail_is_in_order_and_says_how_far_it_looked,
+            a_tail_brings_the_samples_of_device_waits_alone,
             every_commit_is_announced,
             the_latest_conclusion_counts,
+            an_incident_comes_back_as_it_went_in,
             incidents_are_listed_while_they_were_open,
             lost_time_belongs_to_the_window_it_begins_in,
             coverage_has_one_row_per_rank,
             the_extent_is_that_of_the_cluster,
+            host_evidence_is_added_up_over_whole_blocks,
+            the_events_of_a_job_are_its_latest_in_their_order,
             nan_never_enters
         );
     };
@@ -44,10 +50,13 @@ macro_rules! keeps_the_contract {
     };
 }
 pub(crate) use concluding::{
-    incidents_are_listed_while_they_were_open, lost_time_belongs_to_the_window_it_begins_in,
-    the_latest_conclusion_counts,
+    an_incident_comes_back_as_it_went_in, incidents_are_listed_while_they_were_open,
+    lost_time_belongs_to_the_window_it_begins_in, the_latest_conclusion_counts,
 };
 pub(crate) use keeps_the_contract;
+pub(crate) use of_a_job::{
+    host_evidence_is_added_up_over_whole_blocks, the_events_of_a_job_are_its_latest_in_their_order,
+};
 
 /// All events of a page, by number.
 pub(crate) fn numbers(page: &Page) -> Vec<u64> {
@@ -112,6 +121,7 @@ pub(crate) async fn numbers_of_agents_and_contents_are_told_apart(store: &impl E
 pub(crate) async fn an_event_comes_back_as_it_went_in(store: &impl EventStore) {
     let (rank, node) = (origin("prod", "node-1", 63), bare_origin("prod", "node-1"));
     let sent = vec![
+        device_wait(&rank, 50),
         wait(&rank, 40),
         sparse_block(&rank, 30),
         gauge(&node, "fleet.host.rss", 20, Reading::Int(i64::MIN)),
@@ -247,6 +257,34 @@ pub(crate) async fn a_tail_is_in_order_and_says_how_far_it_looked(store: &impl E
     assert_eq!(store.tail(1, &both, 0).await.unwrap().until, 1);
 }
 
+pub(crate) async fn a_tail_brings_the_samples_of_device_waits_alone(store: &impl EventStore) {
+    let rank = origin("prod", "node-1", 0);
+    let mut device_gap = device_wait(&rank, 20);
+    device_gap.metric = "fleet.rank.blocked_ms".parse().unwrap();
+    let events = vec![
+        wait(&rank, 10),
+        device_gap,
+        device_wait(&rank, 30),
+        wait(&rank, 40),
+        device_wait(&rank, 50),
+    ];
+    store.append(batch(1, events.clone())).await.unwrap();
+    let judged = metrics(&["fleet.rank.blocked_ms", "nccl.collective.wait_ms"]);
+    let tail = store.tail(0, &judged, 9).await.unwrap();
+    let samples: Vec<_> = tail
+        .events
+        .iter()
+        .map(|stored| stored.event.samples.clone())
+        .collect();
+    let taken = device_wait(&rank, 30).samples;
+    let later = device_wait(&rank, 50).samples;
+    assert_eq!(samples, [vec![], vec![], taken, vec![], later]);
+    assert_eq!(
+        tail.events[2].event.block, events[2].block,
+        "with its source"
+    );
+}
+
 pub(crate) async fn every_commit_is_announced(store: &impl EventStore) {
     let mut committed = store.committed();
     assert_eq!(*committed.borrow_and_update(), 0);
@@ -332,10 +370,16 @@ pub(crate) async fn nan_never_enters(store: &impl EventStore) {
             "{field}: {refused:?}"
         );
     }
-    let mut concluded = incident(1, "prod", 0, 10);
-    concluded.effect_ratio = f64::NEG_INFINITY;
-    let refused = store.conclude(incidents([concluded])).await;
-    assert!(matches!(refused, Err(StoreError::NotFinite { .. })));
+    let mut damaged = incident(1, "prod", 0, 10);
+    damaged.effect_ratio = f64::NEG_INFINITY;
+    let mut judged = incident(1, "prod", 0, 10);
+    let mut lags = inputs();
+    lags.lags[0].z = f64::NAN;
+    judged.inputs = Some(Arc::new(lags));
+    for concluded in [damaged, judged] {
+        let refused = store.conclude(incidents([concluded])).await;
+        assert!(matches!(refused, Err(StoreError::NotFinite { .. })));
+    }
     assert_eq!(store.extent(None).await.unwrap(), None);
     assert_eq!(
         store.incidents(None, window(0, 100)).await.unwrap().len(),

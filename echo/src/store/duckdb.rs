@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::ids::{ClusterId, MetricName};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
-use crate::model::event::EventBatch;
+use crate::model::event::{EventBatch, StoredEvent};
 use crate::store::duckdb::checkpoint::Checkpoints;
 use crate::store::duckdb::commit::{Session, Shared};
 use crate::store::duckdb::dictionary::Dictionary;
@@ -36,11 +36,13 @@ use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::migrate::{MIGRATIONS, Migration};
 use crate::store::duckdb::reader::{Reader, Readers};
 use crate::store::duckdb::rows::answers::{EventReader, add_samples, read_extent};
-use crate::store::duckdb::rows::{conclusions, questions};
+use crate::store::duckdb::rows::filter::Query;
+use crate::store::duckdb::rows::{conclusions, questions, verdicts};
 use crate::store::duckdb::writer::Writer;
-use crate::store::reporting::Reporting;
+use crate::store::reporting::{Reporting, merged};
 use crate::store::{
-    Appended, Coverage, Cursor, EventQuery, EventStore, Page, StoreError, Tail, finite,
+    Appended, Coverage, Cursor, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
+    StoreError, Tail, finite, judges_samples,
 };
 use crate::units::{Nanos, Window};
 
@@ -176,6 +178,7 @@ impl EventStore for DuckDbStore {
             let mut events = Vec::new();
             let mut rows = EventReader::new(&dictionary);
             reader.each_batch(&query, |batch| rows.events(batch, &mut events))?;
+            add_judged_samples(reader, &mut events)?;
             Ok(events)
         };
         let events = self.follower.ask("reading new events", question).await?;
@@ -197,11 +200,11 @@ impl EventStore for DuckDbStore {
         cluster: Option<&ClusterId>,
         window: Window,
     ) -> Result<Vec<Incident>, StoreError> {
-        let query = conclusions::incidents(cluster, window);
+        let query = verdicts::incidents(cluster, window);
         let question = move |reader: &Reader| {
             let mut incidents = Vec::new();
             reader.each_batch(&query, |batch| {
-                incidents.extend(conclusions::read_incidents(batch)?);
+                incidents.extend(verdicts::read_incidents(batch)?);
                 Ok(())
             })?;
             Ok(incidents)
@@ -247,6 +250,35 @@ impl EventStore for DuckDbStore {
         self.readers.ask("counting events", question).await
     }
 
+    async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        let query = questions::host_evidence(&query);
+        let question = move |reader: &Reader| {
+            let mut sums = Vec::new();
+            let mut rows = EventReader::new(&dictionary);
+            reader.each_batch(&query, |batch| {
+                sums.extend(rows.evidence(batch)?);
+                Ok(())
+            })?;
+            Ok(merged(sums))
+        };
+        self.readers.ask("adding up host evidence", question).await
+    }
+
+    async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        let query = questions::job_events(&query);
+        let question = move |reader: &Reader| {
+            let mut events = Vec::new();
+            let mut rows = EventReader::new(&dictionary);
+            reader.each_batch(&query, |batch| rows.events(batch, &mut events))?;
+            events.reverse();
+            add_judged_samples(reader, &mut events)?;
+            Ok(events)
+        };
+        self.readers.ask("reading events of a job", question).await
+    }
+
     async fn extent(
         &self,
         cluster: Option<&ClusterId>,
@@ -277,21 +309,34 @@ fn page(reader: &Reader, dictionary: &Dictionary, query: &EventQuery) -> EngineR
     })?;
     let more = events.len() > query.limit;
     events.truncate(query.limit);
-    if !events.is_empty() {
-        let ids: Vec<_> = events.iter().map(|stored| stored.id).collect();
-        let by_id = events
-            .iter_mut()
-            .map(|stored| (stored.id, &mut stored.event));
-        let mut by_id: HashMap<_, _> = by_id.collect();
-        reader.each_batch(&questions::samples(&ids), |batch| {
-            add_samples(batch, &mut by_id)
-        })?;
+    let ids: Vec<_> = events.iter().map(|stored| stored.id).collect();
+    if !ids.is_empty() {
+        read_samples(reader, &questions::samples(&ids), &mut events)?;
     }
     let next = events.last().filter(|_| more).map(|last| Cursor {
         timestamp: last.event.timestamp,
         id: last.id,
     });
     Ok(Page { events, next })
+}
+
+/// Adds the samples that the detector reads, if there are any.
+fn add_judged_samples(reader: &Reader, events: &mut [StoredEvent]) -> EngineResult<()> {
+    let judged = || events.iter().filter(|stored| judges_samples(&stored.event));
+    let first = judged().next().map(|stored| stored.id);
+    let last = judged().next_back().map(|stored| stored.id);
+    let Some(ids) = first.zip(last) else {
+        return Ok(());
+    };
+    read_samples(reader, &questions::device_samples(ids), events)
+}
+
+fn read_samples(reader: &Reader, query: &Query, events: &mut [StoredEvent]) -> EngineResult<()> {
+    let by_id = events
+        .iter_mut()
+        .map(|stored| (stored.id, &mut stored.event));
+    let mut by_id: HashMap<_, _> = by_id.collect();
+    reader.each_batch(query, |batch| add_samples(batch, &mut by_id))
 }
 
 /// Makes an error of the engine one of the store.

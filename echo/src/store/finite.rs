@@ -1,6 +1,6 @@
 //! Refuses numbers that are NaN or infinite: one of them turns every sum, median and sort that it meets into nonsense.
 
-use crate::model::conclusion::{Conclusions, Finding, Incident};
+use crate::model::conclusion::{Conclusions, Finding, Incident, Inputs};
 use crate::model::event::{Event, EventBatch, Reading};
 use crate::store::StoreError;
 
@@ -84,6 +84,7 @@ fn incident_fields(incident: &Incident) -> impl Iterator<Item = Field> {
         ("period_ms", incident.period_ms),
         ("baseline_period_ms", incident.baseline.period_ms()),
         ("confidence", incident.confidence),
+        ("stability", incident.stability),
     ]
     .into_iter()
     .chain(
@@ -91,4 +92,31 @@ fn incident_fields(incident: &Incident) -> impl Iterator<Item = Field> {
             .into_iter()
             .filter_map(|(what, value)| value.map(|value| (what, value))),
     )
+    .chain(
+        incident
+            .inputs
+            .as_deref()
+            .into_iter()
+            .flat_map(input_fields),
+    )
+}
+
+/// JSON, which inputs are kept as, has no words for such numbers either.
+fn input_fields(inputs: &Inputs) -> impl Iterator<Item = Field> {
+    let lags = inputs.lags.iter().flat_map(|lag| {
+        let own_ms = lag.own_ms.unwrap_or(0.0);
+        [("lag", lag.lag_ms), ("lag z", lag.z), ("own_ms", own_ms)]
+    });
+    [
+        ("inputs.iterations", inputs.iterations),
+        ("inputs.period_ms", inputs.period_ms),
+        ("inputs.healthy_ms", inputs.healthy_ms.unwrap_or(0.0)),
+        ("inputs.center_ms", inputs.center_ms),
+        ("inputs.sigma_ms", inputs.sigma_ms),
+        ("inputs.critical_z", inputs.critical_z),
+        ("inputs.effect_gate", inputs.effect_gate),
+        ("inputs.coverage", inputs.coverage),
+    ]
+    .into_iter()
+    .chain(lags)
 }

@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use fleet_proto::metric;
 use tokio::sync::watch;
 
-use crate::ids::{ClusterId, IncidentId, MetricName, NodeId, RankOf};
+use crate::ids::{ClusterId, IncidentId, JobId, MetricName, NodeId, RankOf};
 use crate::model::conclusion::{Conclusions, Incident, IncidentState, LostTime, PolicyRecord};
-use crate::model::event::{BatchKey, Event, EventBatch, StoredEvent};
-use crate::store::reporting::{Count, Reporting};
+use crate::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, StoredEvent};
+use crate::store::reporting::{Count, Reporting, merged};
 use crate::store::{
-    Appended, Coverage, Cursor, EventQuery, EventStore, Page, StoreError, Tail, finite,
+    Appended, Coverage, Cursor, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
+    StoreError, Tail, finite, judges_samples,
 };
 use crate::units::{Nanos, Window};
 
@@ -119,6 +121,22 @@ impl EventStore for MemoryStore {
         window: Window,
     ) -> Result<Vec<Coverage>, StoreError> {
         Ok(self.with(|state| state.coverage(cluster, window)))
+    }
+
+    async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError> {
+        Ok(self.with(|state| {
+            let events = state.events.iter().map(|stored| &stored.event);
+            merged(events.filter_map(|event| evidence(&query, event)))
+        }))
+    }
+
+    async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError> {
+        Ok(self.with(|state| {
+            let matching = state.events.iter().filter(|stored| belongs(&query, stored));
+            let mut events: Vec<_> = matching.rev().take(query.limit).collect();
+            events.reverse();
+            events.into_iter().map(without_details).collect()
+        }))
     }
 
     async fn extent(
@@ -245,6 +263,50 @@ fn matches(query: &EventQuery, stored: &StoredEvent) -> bool {
         && passes(query.metric.as_ref(), Some(&event.metric))
 }
 
+fn is_of_job(event: &Event, (cluster, job): (&ClusterId, Option<&JobId>)) -> bool {
+    event.origin.cluster == *cluster && event.origin.job.as_ref() == job
+}
+
+#[expect(clippy::cast_precision_loss, reason = "evidence stays far below 2^53")]
+fn evidence(query: &EvidenceQuery, event: &Event) -> Option<EvidenceSum> {
+    let block = event.block.as_ref()?;
+    let seqs = block.seqs?;
+    let is_meant = is_of_job(event, (&query.cluster, query.job.as_ref()))
+        && event.metric.as_str().starts_with(metric::HOST_EVIDENCE)
+        && query.window.contains(event.timestamp)
+        && block.role == Some(query.role)
+        && (query.seqs.first() <= seqs.first() && seqs.last() <= query.seqs.last());
+    let sum = EvidenceSum {
+        rank: event.origin.rank?.rank(),
+        metric: event.metric.clone(),
+        sum: match event.reading {
+            Reading::Double(value) => value,
+            Reading::Int(value) => value as f64,
+            Reading::Histogram(summary) => summary.sum,
+        },
+        iterations: block.iterations?,
+    };
+    is_meant.then_some(sum)
+}
+
+fn belongs(query: &JobQuery, stored: &StoredEvent) -> bool {
+    let event = &stored.event;
+    let block = event.block.as_ref();
+    let role = block.and_then(|block| block.role);
+    let rank = event.origin.rank.map(RankOf::rank);
+    let last = block.and_then(|block| block.seqs).map(SeqRange::last);
+    let ends_in =
+        |block: &SeqRange| last.is_some_and(|last| block.first() <= last && last <= block.last());
+    let in_block = |blocks: &Vec<SeqRange>| blocks.iter().any(ends_in);
+    is_of_job(event, (&query.cluster, query.job.as_ref()))
+        && rank.is_some()
+        && query.metrics.contains(&event.metric)
+        && query.window.contains(event.timestamp)
+        && passes(query.rank.as_ref(), rank.as_ref())
+        && passes(query.role.as_ref(), role.as_ref())
+        && query.blocks.as_ref().is_none_or(in_block)
+}
+
 fn passes<T: PartialEq>(wanted: Option<&T>, found: Option<&T>) -> bool {
     wanted.is_none() || wanted == found
 }
@@ -253,7 +315,11 @@ fn without_details(stored: &StoredEvent) -> StoredEvent {
     StoredEvent {
         event: Event {
             attrs: Arc::from("{}"),
-            samples: Vec::new(),
+            samples: if judges_samples(&stored.event) {
+                stored.event.samples.clone()
+            } else {
+                Vec::new()
+            },
             ..stored.event.clone()
         },
         ..*stored
@@ -273,7 +339,7 @@ fn lost_key(lost: &LostTime) -> LostKey {
 fn was_open_in(incident: &Incident, window: Window) -> bool {
     let ended = match incident.state {
         IncidentState::Open => false,
-        IncidentState::Cleared => incident.last_seen < window.from(),
+        IncidentState::Cleared => incident.cleared_at.unwrap_or(incident.last_seen) < window.from(),
     };
     incident.first_seen < window.to() && !ended
 }

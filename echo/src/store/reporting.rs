@@ -1,4 +1,4 @@
-//! Folds counts of events into one row per rank. Both engines count in their own way and fold here.
+//! Folds counts of events, and sums of evidence, into one row per rank. Both engines count in their own way and fold here.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::ids::{ClusterId, JobId, MetricName, NodeId, Rank, RankOf};
 use crate::model::event::Origin;
-use crate::store::Coverage;
+use crate::store::{Coverage, EvidenceSum};
 use crate::units::Nanos;
 
 /// What identifies a row: an origin less what a rank may tell or leave out.
@@ -64,4 +64,22 @@ impl Reporting {
     pub(super) fn into_rows(self) -> Vec<Coverage> {
         self.0.into_values().collect()
     }
+}
+
+/// One sum per rank and kind: a rank that told different things about itself has several origins.
+pub(super) fn merged(sums: impl IntoIterator<Item = EvidenceSum>) -> Vec<EvidenceSum> {
+    let mut merged: BTreeMap<(Rank, MetricName), EvidenceSum> = BTreeMap::new();
+    for sum in sums {
+        match merged.entry((sum.rank, sum.metric.clone())) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(sum);
+            }
+            Entry::Occupied(mut occupied) => {
+                let known = occupied.get_mut();
+                known.sum += sum.sum;
+                known.iterations += sum.iterations;
+            }
+        }
+    }
+    merged.into_values().collect()
 }

@@ -93,6 +93,8 @@ pub struct HistoryEvent {
     pub comm_id: Option<String>,
     /// Collective operation.
     pub op: Option<String>,
+    /// Where a block of collectives was measured: `host` or `device`.
+    pub source: Option<&'static str>,
     /// First sequence number that the point covers.
     pub seq_first: Option<u64>,
     /// Last sequence number that the point covers.
@@ -258,6 +260,7 @@ impl From<&StoredEvent> for HistoryEvent {
             op: block
                 .and_then(|block| block.op.as_ref())
                 .map(ToString::to_string),
+            source: block.map(|block| block.source.name()),
             seq_first: seqs.map(SeqRange::first),
             seq_last: seqs.map(SeqRange::last),
             count: summary.map(|summary| summary.count),

@@ -43,7 +43,7 @@ fn period(origin: &Arc<Origin>, seconds: i64) -> Event {
         unit: Arc::from("ms"),
         reading: Reading::Double(100.0),
         block: None,
-        attrs: Arc::from(r#"{"fleet.source":"host"}"#),
+        attrs: Arc::from(r#"{"fleet.note":"sampled"}"#),
         samples: Vec::new(),
     }
 }

@@ -1,5 +1,7 @@
 //! Which collectives a point covers.
 
+use fleet_proto::attribute;
+
 use super::attributes::{Column, Picked, number, sequence, text};
 use super::names::Names;
 use super::reject::RejectReason;
@@ -23,7 +25,7 @@ pub(super) fn block<'a>(
         role: role(picked)?,
         iterations: iterations(picked)?,
         anchor: anchor(picked)?,
-        source: Source::default(),
+        source: source(picked)?,
     }))
 }
 
@@ -62,6 +64,18 @@ fn iterations(picked: &mut Picked<'_, '_>) -> Result<Option<f64>, RejectReason> 
         return Err(RejectReason::InvalidIterations);
     }
     Ok(Some(iterations))
+}
+
+/// Whoever says nothing means the host.
+fn source(picked: &mut Picked<'_, '_>) -> Result<Source, RejectReason> {
+    let Some(value) = picked.take(Column::Source) else {
+        return Ok(Source::Host);
+    };
+    match text(value) {
+        Some(attribute::SOURCE_HOST) => Ok(Source::Host),
+        Some(attribute::SOURCE_DEVICE) => Ok(Source::Device),
+        _ => Err(RejectReason::InvalidSource),
+    }
 }
 
 /// An anchor needs both its halves; one alone stays among the attributes.

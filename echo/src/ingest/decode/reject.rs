@@ -52,6 +52,7 @@ reasons! {
     InvalidSequence, "invalid_sequence", "a sequence number is negative or no whole number, or the range has no end or is empty";
     InvalidRole, "invalid_role", "fleet.role is not a text of up to 16 hexadecimal digits";
     InvalidIterations, "invalid_iterations", "fleet.iterations is not a number above zero";
+    InvalidSource, "invalid_source", "fleet.source is neither host nor device";
     AttributesTooLarge, "attributes_too_large", "the attributes are larger than 16 KiB for one point or 32 MiB for one request";
 }
 

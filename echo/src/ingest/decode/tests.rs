@@ -19,7 +19,7 @@ use crate::ingest::fixture::{
     END, RECEIVED, START, attribute as any, double, gauge, gauges, int, metric, rank_2, request,
     text, wait, waits,
 };
-use crate::model::event::{Anchor, Event, OpSample, Reading, SeqRange};
+use crate::model::event::{Anchor, Event, OpSample, Reading, SeqRange, Source};
 use crate::units::Nanos;
 
 mod properties;
@@ -70,10 +70,7 @@ fn a_wait_becomes_an_event_with_its_block() {
 #[test]
 fn what_became_a_column_leaves_the_attributes() {
     let event = only(rank_2(), waits(vec![wait()]));
-    assert_eq!(
-        &*event.attrs,
-        r#"{"fleet.source":"host","service.name":"trainer"}"#
-    );
+    assert_eq!(&*event.attrs, r#"{"service.name":"trainer"}"#);
 }
 
 #[test]
@@ -92,6 +89,23 @@ fn role_iterations_and_anchor_belong_to_the_block() {
         offset_ms: 0.25,
     };
     assert_eq!(block.anchor, Some(anchor));
+}
+
+#[test]
+fn a_block_says_whether_the_host_or_the_device_measured_it() {
+    for (said, source) in [
+        (Some(attribute::SOURCE_HOST), Source::Host),
+        (Some(attribute::SOURCE_DEVICE), Source::Device),
+        (None, Source::Host),
+    ] {
+        let mut point = wait();
+        point.attributes.retain(|kv| kv.key != attribute::SOURCE);
+        point
+            .attributes
+            .extend(said.map(|said| text(attribute::SOURCE, said)));
+        let block = only(rank_2(), waits(vec![point])).block.unwrap();
+        assert_eq!(block.source, source, "{said:?}");
+    }
 }
 
 #[test]

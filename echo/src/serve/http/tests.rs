@@ -13,8 +13,11 @@ use tower::ServiceExt;
 use super::{MAX_BODY_BYTES, router};
 use crate::ids::{ClusterId, MetricName};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
-use crate::model::event::EventBatch;
-use crate::store::{Appended, Coverage, EventQuery, EventStore, Page, StoreError, Tail};
+use crate::model::event::{EventBatch, StoredEvent};
+use crate::store::{
+    Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
+    StoreError, Tail,
+};
 use crate::tools::ToolContext;
 use crate::tools::fixture;
 use crate::tools::registry::Registry;
@@ -276,6 +279,14 @@ impl EventStore for Broken {
         _cluster: Option<&ClusterId>,
         _window: Window,
     ) -> Result<Vec<Coverage>, StoreError> {
+        self.fail().await
+    }
+
+    async fn host_evidence(&self, _query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError> {
+        self.fail().await
+    }
+
+    async fn job_events(&self, _query: JobQuery) -> Result<Vec<StoredEvent>, StoreError> {
         self.fail().await
     }
 

@@ -1,11 +1,15 @@
 //! The part of the contract about conclusions.
 
-use crate::ids::ClusterId;
+use std::sync::Arc;
+
+use crate::ids::{ClusterId, Rank};
 use crate::model::conclusion::{
-    Baseline, Condition, ConditionKind, Finding, IncidentState, Signal,
+    Baseline, CauseClass, Condition, ConditionKind, Finding, Incident, IncidentState, Inputs,
+    Severity, Signal,
 };
+use crate::model::event::Source;
 use crate::store::EventStore;
-use crate::store::contract::sample::{incident, incidents, losses, lost, window};
+use crate::store::contract::sample::{at, incident, incidents, inputs, losses, lost, window};
 
 fn cluster(name: &str) -> ClusterId {
     name.parse().unwrap()
@@ -41,9 +45,67 @@ pub(crate) async fn the_latest_conclusion_counts(store: &impl EventStore) {
     assert_eq!(found, [unknown_model, better]);
 }
 
+pub(crate) async fn an_incident_comes_back_as_it_went_in(store: &impl EventStore) {
+    let with = |id, change: &dyn Fn(&mut Incident)| {
+        let mut incident = incident(id, "prod", 0, 10);
+        change(&mut incident);
+        incident
+    };
+    let ranks = || [0, 9, 4_000_000_000].map(Rank::new).to_vec();
+    let mut all = vec![
+        with(1, &|incident| {
+            incident.state = IncidentState::Cleared;
+            incident.cleared_at = Some(at(20));
+            incident.is_provisional = true;
+            incident.severity = Severity::Critical;
+            incident.stability = 0.75;
+            incident.inputs = Some(Arc::new(inputs()));
+        }),
+        with(2, &|incident| {
+            incident.inputs = Some(Arc::new(Inputs {
+                healthy_ms: None,
+                lags: Vec::new(),
+                ..inputs()
+            }));
+        }),
+    ];
+    all.extend((3..).zip(CauseClass::ALL).map(|(id, class)| {
+        with(id, &|incident| {
+            if let Finding::Culprit(culprit) = &mut incident.finding {
+                culprit.class = class;
+                culprit.source = Source::Device;
+                culprit.victims = ranks();
+            }
+        })
+    }));
+    all.extend((10..).zip(Signal::ALL).map(|(id, signal)| {
+        with(id, &|incident| {
+            if let Finding::Culprit(culprit) = &mut incident.finding {
+                culprit.signal = signal;
+            }
+        })
+    }));
+    all.extend((20..).zip(ConditionKind::ALL).map(|(id, kind)| {
+        with(id, &|incident| {
+            incident.severity = Severity::Warn;
+            incident.finding = Finding::Condition(Condition {
+                kind,
+                ranks: ranks(),
+                detail: "stage 3".to_owned(),
+            });
+        })
+    }));
+    store.conclude(incidents(all.clone())).await.unwrap();
+    let found = store.incidents(None, window(0, 100)).await.unwrap();
+    assert_eq!(found, all);
+}
+
 pub(crate) async fn incidents_are_listed_while_they_were_open(store: &impl EventStore) {
     let mut cleared = incident(1, "prod", 10, 20);
     cleared.state = IncidentState::Cleared;
+    let mut known_end = incident(4, "prod", 11, 20);
+    known_end.state = IncidentState::Cleared;
+    known_end.cleared_at = Some(at(25));
     let mut open = incident(2, "prod", 5, 12);
     open.finding = Finding::Condition(Condition::of(ConditionKind::UniformSlowdown));
     let mut elsewhere = incident(3, "test", 10, 20);
@@ -51,17 +113,29 @@ pub(crate) async fn incidents_are_listed_while_they_were_open(store: &impl Event
         culprit.signal = Signal::Arrival;
         culprit.gpu_uuid = None;
     }
-    let all = incidents([cleared.clone(), open.clone(), elsewhere.clone()]);
+    let all = incidents([
+        cleared.clone(),
+        open.clone(),
+        elsewhere.clone(),
+        known_end.clone(),
+    ]);
     store.conclude(all).await.unwrap();
 
     let all = store.incidents(None, window(0, 100)).await.unwrap();
-    assert_eq!(all, [open.clone(), cleared.clone(), elsewhere.clone()]);
+    let expected = [
+        open.clone(),
+        cleared.clone(),
+        elsewhere.clone(),
+        known_end.clone(),
+    ];
+    assert_eq!(all, expected);
     let prod = cluster("prod");
     for ((from, to), expected) in [
         ((0, 5), vec![]),
         ((0, 6), vec![open.clone()]),
-        ((20, 21), vec![open.clone(), cleared.clone()]),
-        ((21, 22), vec![open.clone()]),
+        ((20, 21), vec![open.clone(), cleared, known_end.clone()]),
+        ((25, 26), vec![open.clone(), known_end]),
+        ((26, 27), vec![open.clone()]),
     ] {
         let found = store.incidents(Some(&prod), window(from, to)).await;
         assert_eq!(found.unwrap(), expected, "{from} to {to}");

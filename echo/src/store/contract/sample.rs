@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
 use crate::model::conclusion::{
-    Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, LostTime,
-    PolicyRecord, Severity, Signal,
+    Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, Inputs, LostTime,
+    PolicyRecord, RankLag, Severity, Signal,
 };
 use crate::model::event::{
     Anchor, BatchKey, Block, Event, EventBatch, OpSample, Origin, Reading, SeqRange, Source,
@@ -81,7 +81,7 @@ pub(crate) fn wait(origin: &Arc<Origin>, millis: i64) -> Event {
             }),
             source: Source::Host,
         }),
-        attrs: Arc::from(r#"{"fleet.source":"host","note":"Zürich"}"#),
+        attrs: Arc::from(r#"{"fleet.note":"late","note":"Zürich"}"#),
         samples: vec![
             OpSample {
                 seq: 70,
@@ -95,6 +95,15 @@ pub(crate) fn wait(origin: &Arc<Origin>, millis: i64) -> Event {
             },
         ],
     }
+}
+
+/// The same as a GPU measures it.
+pub(crate) fn device_wait(origin: &Arc<Origin>, millis: i64) -> Event {
+    let mut event = wait(origin, millis);
+    if let Some(block) = &mut event.block {
+        block.source = Source::Device;
+    }
+    event
 }
 
 /// A gauge in which only the required fields are set.
@@ -196,6 +205,29 @@ pub(crate) fn incident(id: u64, cluster: &str, first: i64, last: i64) -> Inciden
         confidence: 0.9,
         reason: "rank 17 is 5.25 ms late".to_owned(),
         inputs: None,
+    }
+}
+
+/// Inputs in which every field is set.
+pub(crate) fn inputs() -> Inputs {
+    let lag = |rank, lag_ms, own_ms| RankLag {
+        rank: Rank::new(rank),
+        lag_ms,
+        z: lag_ms * 4.0,
+        own_ms,
+    };
+    Inputs {
+        seqs: SeqRange::new(64, 1_023).unwrap(),
+        iterations: 30.5,
+        period_ms: 131.0,
+        healthy_ms: Some(100.0),
+        center_ms: 4.75,
+        sigma_ms: 0.125,
+        critical_z: 4.16,
+        effect_gate: 0.05,
+        coverage: 0.984_375,
+        n_ranks: 64,
+        lags: vec![lag(17, 5.25, Some(4.5)), lag(3, 0.1, None)],
     }
 }
 

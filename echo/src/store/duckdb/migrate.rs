@@ -40,6 +40,7 @@ macro_rules! migration {
 pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(1, "events", "0001_events.sql"),
     migration!(2, "conclusions", "0002_conclusions.sql"),
+    migration!(3, "inputs", "0003_inputs.sql"),
 ];
 
 impl Migration {

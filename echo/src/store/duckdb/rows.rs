@@ -8,6 +8,8 @@ pub(super) mod conclusions;
 pub(super) mod events;
 pub(super) mod filter;
 pub(super) mod identity;
+mod inputs;
 pub(super) mod questions;
 mod row;
 pub(super) mod schema;
+pub(super) mod verdicts;

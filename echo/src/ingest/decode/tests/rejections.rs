@@ -276,6 +276,17 @@ fn sequence_ranges_must_have_two_ends_in_order() {
 }
 
 #[test]
+fn a_source_is_the_host_or_the_device() {
+    for odd in ["gpu", "Host"] {
+        let reason = wait_reason(|point| {
+            point.attributes.retain(|kv| kv.key != attribute::SOURCE);
+            point.attributes.push(text(attribute::SOURCE, odd));
+        });
+        assert_eq!(reason, RejectReason::InvalidSource, "{odd}");
+    }
+}
+
+#[test]
 fn roles_and_iterations_must_make_sense() {
     let role = attribute_reason(text(attribute::ROLE, "stage-1"));
     assert_eq!(role, RejectReason::InvalidRole);

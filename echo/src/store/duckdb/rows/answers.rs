@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow::array::{Array, Float64Array, Int64Array, StringArray, UInt64Array};
+use arrow::array::{Array, BooleanArray, Float64Array, Int64Array, StringArray, UInt64Array};
 use arrow::record_batch::RecordBatch;
 
 use crate::ids::{CommId, MetricName, Op, RoleId};
 use crate::model::event::{
     Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
 };
+use crate::store::EvidenceSum;
 use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::rows::column::{Unexpected, column, malformed, maybe};
@@ -99,6 +100,28 @@ impl<'d> EventReader<'d> {
         (0..batch.num_rows()).map(count).collect()
     }
 
+    /// The sums of host evidence in a batch of rows.
+    pub(in crate::store::duckdb) fn evidence(
+        &mut self,
+        batch: &RecordBatch,
+    ) -> EngineResult<Vec<EvidenceSum>> {
+        let (origin, metric): (&UInt64Array, &UInt64Array) =
+            (column(batch, "origin")?, column(batch, "metric")?);
+        let (total, iterations): (&Float64Array, &Float64Array) =
+            (column(batch, "total")?, column(batch, "iterations")?);
+        let sum = |row| {
+            let rank = self.origin(origin.value(row))?.rank;
+            let rank = rank.ok_or_else(|| malformed(Unexpected("rank")))?;
+            Ok(EvidenceSum {
+                rank: rank.rank(),
+                metric: self.metric(metric.value(row))?,
+                sum: total.value(row),
+                iterations: iterations.value(row),
+            })
+        };
+        (0..batch.num_rows()).map(sum).collect()
+    }
+
     fn origin(&mut self, id: u64) -> EngineResult<Arc<Origin>> {
         look_up(&mut self.origins, id, "origin", |id| {
             self.dictionary.origin(id)
@@ -161,6 +184,7 @@ struct EventColumns<'b> {
     iterations: &'b Float64Array,
     anchor_seq: &'b UInt64Array,
     anchor_offset_ms: &'b Float64Array,
+    on_device: &'b BooleanArray,
     attrs: Option<&'b StringArray>,
 }
 
@@ -188,6 +212,7 @@ impl<'b> EventColumns<'b> {
             iterations: column(batch, "iterations")?,
             anchor_seq: column(batch, "anchor_seq")?,
             anchor_offset_ms: column(batch, "anchor_offset_ms")?,
+            on_device: column(batch, "on_device")?,
             attrs: column(batch, "attrs").ok(),
         })
     }
@@ -224,7 +249,10 @@ impl<'b> EventColumns<'b> {
             role: maybe!(self.role, row).map(RoleId::new),
             iterations: maybe!(self.iterations, row),
             anchor: anchor.map(|(seq, offset_ms)| Anchor { seq, offset_ms }),
-            source: Source::default(),
+            source: match maybe!(self.on_device, row) {
+                Some(true) => Source::Device,
+                Some(false) | None => Source::Host,
+            },
         }))
     }
 }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BinaryArray, Float64Array, Int64Array, StringArray, UInt32Array, UInt64Array,
+    Array, ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, ListArray, StringArray,
+    UInt32Array, UInt64Array,
 };
+use arrow::datatypes::UInt32Type;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use duckdb::Connection;
@@ -61,6 +63,27 @@ impl<'r, R> Columns<'r, R> {
     /// Adds a column of bytes.
     pub(super) fn bytes(self, name: &'static str, value: impl Fn(&'r R) -> &'r [u8]) -> Self {
         let column = BinaryArray::from_iter_values(self.rows.iter().map(value));
+        self.with(name, Arc::new(column))
+    }
+
+    /// Adds a column in which truth values may be absent.
+    pub(super) fn maybe_bool(
+        self,
+        name: &'static str,
+        value: impl Fn(&'r R) -> Option<bool>,
+    ) -> Self {
+        let column: BooleanArray = self.rows.iter().map(value).collect();
+        self.with(name, Arc::new(column))
+    }
+
+    /// Adds a column of lists, which may be absent.
+    pub(super) fn maybe_list<I: IntoIterator<Item = Option<u32>>>(
+        self,
+        name: &'static str,
+        value: impl Fn(&'r R) -> Option<I>,
+    ) -> Self {
+        let column =
+            ListArray::from_iter_primitive::<UInt32Type, _, _>(self.rows.iter().map(value));
         self.with(name, Arc::new(column))
     }
 
@@ -142,6 +165,8 @@ pub(super) enum Malformed {
     Arrow(#[from] ArrowError),
     /// The rows hold something else.
     Unexpected(#[from] Unexpected),
+    /// A value cannot be written as JSON.
+    Json(#[from] serde_json::Error),
 }
 
 /// The value in a row of a column of numbers, if there is one.

@@ -1,26 +1,18 @@
-//! Incidents, lost time and policies.
+//! Conclusions as a whole, lost time and policies.
 
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
 use duckdb::{Connection, params};
 
-use crate::ids::{ClusterId, IncidentId, JobId, Rank};
-use crate::model::conclusion::{
-    Baseline, CauseClass, Conclusions, Condition, ConditionKind, Culprit, Finding, Incident,
-    IncidentState, LostTime, Severity, Signal,
-};
-use crate::model::event::Source;
+use crate::ids::{ClusterId, IncidentId};
+use crate::model::conclusion::{Conclusions, LostTime};
 use crate::store::duckdb::EngineResult;
-use crate::store::duckdb::rows::column::{self, Columns, Unexpected, malformed};
+use crate::store::duckdb::rows::column::{self, Unexpected, malformed};
 use crate::store::duckdb::rows::filter::Query;
 use crate::store::duckdb::rows::row::Row;
+use crate::store::duckdb::rows::verdicts;
 use crate::units::{Nanos, Window};
-
-const CULPRIT: &str = "culprit";
-const OPEN: &str = "open";
-const CLEARED: &str = "cleared";
-const NONE: &str = "none";
 
 /// Appends conclusions; their rows are numbered from `revision` on. Returns the number after the last.
 pub(in crate::store::duckdb) fn append(
@@ -28,13 +20,7 @@ pub(in crate::store::duckdb) fn append(
     conclusions: &Conclusions,
     (revision, now): (u64, Nanos),
 ) -> EngineResult<u64> {
-    let incidents: Vec<_> = (revision..).zip(&conclusions.incidents).collect();
-    column::append(connection, "verdict_rows", &incidents, |columns| {
-        let columns = columns
-            .u64("revision", |(revision, _)| *revision)
-            .i64("revised_ns", |_| now.value());
-        judgement_columns(finding_columns(identity_columns(columns)))
-    })?;
+    verdicts::append(connection, &conclusions.incidents, (revision, now))?;
     let revision = revision + conclusions.incidents.len() as u64;
     let lost: Vec<_> = (revision..).zip(&conclusions.lost).collect();
     column::append(connection, "lost_rows", &lost, |columns| {
@@ -61,81 +47,6 @@ pub(in crate::store::duckdb) fn append(
             .bytes("encoded", |(_, policy)| &policy.encoded)
     })?;
     Ok(revision + conclusions.policies.len() as u64)
-}
-
-type IncidentRow<'c> = (u64, &'c Incident);
-
-fn identity_columns<'r, 'c>(columns: Columns<'r, IncidentRow<'c>>) -> Columns<'r, IncidentRow<'c>> {
-    columns
-        .u64("incident", |(_, incident)| incident.id.value())
-        .text("cluster", |(_, incident)| incident.cluster.as_str())
-        .maybe_text("job", |(_, incident)| {
-            incident.job.as_ref().map(JobId::as_str)
-        })
-        .text("cohort", |(_, incident)| &incident.cohort)
-}
-
-fn finding_columns<'r, 'c>(columns: Columns<'r, IncidentRow<'c>>) -> Columns<'r, IncidentRow<'c>> {
-    columns
-        .text("finding", |(_, incident)| match &incident.finding {
-            Finding::Culprit(_) => CULPRIT,
-            Finding::Condition(condition) => condition.kind.name(),
-        })
-        .maybe_text("finding_reason", |(_, incident)| match &incident.finding {
-            Finding::Condition(condition) => Some(condition.detail.as_str()),
-            Finding::Culprit(_) => None,
-        })
-        .maybe_u32("rank", |row| {
-            culprit(row).map(|culprit| culprit.rank.value())
-        })
-        .maybe_text("node", |row| {
-            culprit(row).map(|culprit| culprit.node.as_str())
-        })
-        .maybe_text("gpu_uuid", |row| culprit(row)?.gpu_uuid.as_deref())
-        .maybe_text("class", |row| {
-            culprit(row).map(|culprit| culprit.class.name())
-        })
-        .maybe_text("signal", |row| {
-            culprit(row).map(|culprit| culprit.signal.name())
-        })
-        .maybe_f64("lag_ms", |row| culprit(row).map(|culprit| culprit.lag_ms))
-        .maybe_f64("z", |row| culprit(row).map(|culprit| culprit.z))
-}
-
-fn judgement_columns<'r, 'c>(
-    columns: Columns<'r, IncidentRow<'c>>,
-) -> Columns<'r, IncidentRow<'c>> {
-    columns
-        .text("state", |(_, incident)| match incident.state {
-            IncidentState::Open => OPEN,
-            IncidentState::Cleared => CLEARED,
-        })
-        .i64("first_seen_ns", |(_, incident)| incident.first_seen.value())
-        .i64("last_seen_ns", |(_, incident)| incident.last_seen.value())
-        .i64("raised_ns", |(_, incident)| incident.raised_at.value())
-        .f64("first_iteration", |(_, incident)| incident.first_iteration)
-        .f64("raised_iteration", |(_, incident)| {
-            incident.raised_iteration
-        })
-        .maybe_f64("cleared_iteration", |(_, incident)| {
-            incident.cleared_iteration
-        })
-        .u32("occurrences", |(_, incident)| incident.occurrences)
-        .f64("effect_ratio", |(_, incident)| incident.effect_ratio)
-        .f64("period_ms", |(_, incident)| incident.period_ms)
-        .text("baseline", |(_, incident)| incident.baseline.name())
-        .f64("baseline_period_ms", |(_, incident)| {
-            incident.baseline.period_ms()
-        })
-        .f64("confidence", |(_, incident)| incident.confidence)
-        .text("reason", |(_, incident)| &incident.reason)
-}
-
-const fn culprit<'c>((_, incident): &IncidentRow<'c>) -> Option<&'c Culprit> {
-    match &incident.finding {
-        Finding::Culprit(culprit) => Some(culprit),
-        Finding::Condition(_) => None,
-    }
 }
 
 /// The first number that no revision has.
@@ -172,24 +83,6 @@ pub(in crate::store::duckdb) fn compact(
     Ok(())
 }
 
-/// The latest state of each incident that was open at any time in the window.
-pub(in crate::store::duckdb) fn incidents(cluster: Option<&ClusterId>, window: Window) -> Query {
-    Query::new(
-        "SELECT * FROM (
-            SELECT * FROM verdict_rows
-            QUALIFY row_number() OVER (PARTITION BY incident ORDER BY revision DESC) = 1
-         ) WHERE TRUE",
-    )
-    .bind("AND first_seen_ns < ?", window.to().value())
-    .bind("AND (state = ?", OPEN.to_owned())
-    .bind("OR last_seen_ns >= ?)", window.from().value())
-    .maybe(
-        "AND cluster = ?",
-        cluster.map(|cluster| cluster.as_str().to_owned()),
-    )
-    .then("ORDER BY first_seen_ns, incident")
-}
-
 /// The latest account of each interval of lost time that begins in the window.
 pub(in crate::store::duckdb) fn lost_time(cluster: Option<&ClusterId>, window: Window) -> Query {
     Query::new("SELECT * FROM lost_rows WHERE TRUE")
@@ -206,13 +99,6 @@ pub(in crate::store::duckdb) fn lost_time(cluster: Option<&ClusterId>, window: W
         )
 }
 
-/// The incidents in a batch of rows.
-pub(in crate::store::duckdb) fn read_incidents(batch: &RecordBatch) -> EngineResult<Vec<Incident>> {
-    (0..batch.num_rows())
-        .map(|row| Row::new(batch, row).incident())
-        .collect()
-}
-
 /// The lost time in a batch of rows.
 pub(in crate::store::duckdb) fn read_lost_time(batch: &RecordBatch) -> EngineResult<Vec<LostTime>> {
     (0..batch.num_rows())
@@ -221,72 +107,6 @@ pub(in crate::store::duckdb) fn read_lost_time(batch: &RecordBatch) -> EngineRes
 }
 
 impl Row<'_> {
-    fn incident(&self) -> EngineResult<Incident> {
-        let period_ms = self.f64("baseline_period_ms")?;
-        Ok(Incident {
-            id: IncidentId::new(self.u64("incident")?),
-            cluster: self.id("cluster")?,
-            job: self.maybe_id("job")?,
-            cohort: Arc::from(self.text("cohort")?),
-            finding: self.finding()?,
-            state: match self.text("state")? {
-                OPEN => IncidentState::Open,
-                CLEARED => IncidentState::Cleared,
-                _ => return Err(malformed(Unexpected("state"))),
-            },
-            first_seen: Nanos::new(self.i64("first_seen_ns")?),
-            last_seen: Nanos::new(self.i64("last_seen_ns")?),
-            raised_at: Nanos::new(self.i64("raised_ns")?),
-            first_iteration: self.f64("first_iteration")?,
-            raised_iteration: self.f64("raised_iteration")?,
-            cleared_iteration: self.maybe_f64("cleared_iteration")?,
-            cleared_at: None,
-            is_provisional: false,
-            severity: Severity::Info,
-            stability: 1.0,
-            occurrences: self.u32("occurrences")?,
-            effect_ratio: self.f64("effect_ratio")?,
-            period_ms: self.f64("period_ms")?,
-            baseline: match self.text("baseline")? {
-                NONE => Baseline::None { period_ms },
-                _ => Baseline::History { period_ms },
-            },
-            confidence: self.f64("confidence")?,
-            reason: self.text("reason")?.to_owned(),
-            inputs: None,
-        })
-    }
-
-    fn finding(&self) -> EngineResult<Finding> {
-        match self.text("finding")? {
-            CULPRIT => Ok(Finding::Culprit(Culprit {
-                rank: Rank::new(self.u32("rank")?),
-                node: self.id("node")?,
-                gpu_uuid: self.maybe_text("gpu_uuid")?.map(Arc::from),
-                class: CauseClass::Host,
-                signal: Signal::ALL
-                    .into_iter()
-                    .find(|signal| self.text("signal").is_ok_and(|name| name == signal.name()))
-                    .ok_or_else(|| malformed(Unexpected("signal")))?,
-                lag_ms: self.f64("lag_ms")?,
-                z: self.f64("z")?,
-                source: Source::Host,
-                victims: Vec::new(),
-            })),
-            name => {
-                let kind = ConditionKind::ALL
-                    .into_iter()
-                    .find(|kind| kind.name() == name)
-                    .ok_or_else(|| malformed(Unexpected("finding")))?;
-                Ok(Finding::Condition(Condition {
-                    kind,
-                    ranks: Vec::new(),
-                    detail: self.maybe_text("finding_reason")?.unwrap_or("").to_owned(),
-                }))
-            }
-        }
-    }
-
     fn lost_time(&self) -> EngineResult<LostTime> {
         let interval = Window::new(
             Nanos::new(self.i64("from_ns")?),

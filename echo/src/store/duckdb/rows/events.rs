@@ -3,7 +3,7 @@
 use duckdb::Connection;
 
 use crate::ids::RoleId;
-use crate::model::event::{Anchor, Block, Event, Reading, SeqRange, Summary};
+use crate::model::event::{Anchor, Block, Event, Reading, SeqRange, Source, Summary};
 use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::rows::column;
 use crate::units::Nanos;
@@ -89,6 +89,9 @@ pub(in crate::store::duckdb) fn append(
                 row.anchor().map(|anchor| anchor.offset_ms)
             })
             .text("attrs", |row| &row.event.attrs)
+            .maybe_bool("on_device", |row| {
+                row.block().map(|block| block.source == Source::Device)
+            })
     })?;
     let samples: Vec<_> = rows
         .iter()

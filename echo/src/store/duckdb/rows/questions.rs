@@ -1,9 +1,11 @@
 //! Statements that ask about events.
 
-use crate::ids::{ClusterId, MetricName, Rank};
-use crate::store::EventQuery;
+use fleet_proto::metric;
+
+use crate::ids::{ClusterId, JobId, MetricName, Rank, RoleId};
 use crate::store::duckdb::dictionary::name_id;
 use crate::store::duckdb::rows::filter::Query;
+use crate::store::{EventQuery, EvidenceQuery, JobQuery};
 use crate::units::Window;
 
 /// Events of a page, and one more when there are more.
@@ -57,6 +59,20 @@ pub(in crate::store::duckdb) fn samples(ids: &[u64]) -> Query {
         .then("ORDER BY event_id, ordinal")
 }
 
+/// Samples of what GPUs measured of waits, in the events with numbers from `first` to `last`.
+pub(in crate::store::duckdb) fn device_samples((first, last): (u64, u64)) -> Query {
+    Query::new("SELECT * FROM sample_rows WHERE TRUE")
+        .bind("AND event_id >= ?", first)
+        .bind("AND event_id <= ?", last)
+        .bind(
+            "AND event_id IN (SELECT event_id FROM event_rows WHERE on_device AND event_id >= ?",
+            first,
+        )
+        .bind("AND event_id <= ?", last)
+        .bind("AND metric = ?)", name_id(metric::WAIT))
+        .then("ORDER BY event_id, ordinal")
+}
+
 /// Events of the metrics with numbers above `after` and up to `until`, without attributes.
 pub(in crate::store::duckdb) fn tail(
     (after, until): (u64, u64),
@@ -68,9 +84,63 @@ pub(in crate::store::duckdb) fn tail(
         .bind("AND event_id <= ?", until)
         .one_of(
             "AND metric",
-            metrics.iter().map(|metric| name_id(metric.as_str())),
+            metrics.iter().map(|name| name_id(name.as_str())),
         )
         .bind("ORDER BY event_id LIMIT ?", limit)
+}
+
+/// Sums of host evidence by origin and metric.
+pub(in crate::store::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
+    let sums = Query::new(
+        "SELECT origin, metric, sum(coalesce(value_double, value_int::DOUBLE, sum)) AS total,
+            sum(iterations) AS iterations
+         FROM event_rows WHERE iterations IS NOT NULL",
+    );
+    of_job(
+        in_window(sums, query.window),
+        (&query.cluster, query.job.as_ref(), None),
+    )
+    .bind(
+        "AND metric IN (SELECT id FROM names WHERE starts_with(name, ?))",
+        metric::HOST_EVIDENCE.to_owned(),
+    )
+    .bind("AND role = ?", query.role.value())
+    .bind("AND seq_first >= ?", query.seqs.first())
+    .bind("AND seq_last <= ?", query.seqs.last())
+    .then("GROUP BY origin, metric")
+}
+
+/// Events of a job, without attributes, latest number first.
+pub(in crate::store::duckdb) fn job_events(query: &JobQuery) -> Query {
+    let events = Query::new("SELECT * EXCLUDE (attrs) FROM event_rows WHERE TRUE").one_of(
+        "AND metric",
+        query.metrics.iter().map(|name| name_id(name.as_str())),
+    );
+    let job = (&query.cluster, query.job.as_ref(), query.rank);
+    let mut events = of_job(in_window(events, query.window), job)
+        .maybe("AND role = ?", query.role.map(RoleId::value));
+    if let Some(blocks) = &query.blocks {
+        events = events.then("AND (FALSE");
+        for block in blocks {
+            events = events
+                .bind("OR seq_last >= ?", block.first())
+                .bind("AND seq_last <= ?", block.last());
+        }
+        events = events.then(")");
+    }
+    events.bind("ORDER BY event_id DESC LIMIT ?", query.limit)
+}
+
+fn of_job(query: Query, (cluster, job, rank): (&ClusterId, Option<&JobId>, Option<Rank>)) -> Query {
+    let query = query.bind(
+        "AND origin IN (SELECT id FROM origins WHERE rank IS NOT NULL AND cluster = ?",
+        cluster.as_str().to_owned(),
+    );
+    let query = match job {
+        Some(job) => query.bind("AND job = ?", job.as_str().to_owned()),
+        None => query.then("AND job IS NULL"),
+    };
+    query.maybe("AND rank = ?", rank.map(Rank::value)).then(")")
 }
 
 /// Number of events by origin and metric.

@@ -2,7 +2,9 @@
 
 use std::str::FromStr;
 
-use arrow::array::{Array, Float64Array, Int64Array, StringArray, UInt32Array, UInt64Array};
+use arrow::array::{
+    Array, BooleanArray, Float64Array, Int64Array, ListArray, StringArray, UInt32Array, UInt64Array,
+};
 use arrow::record_batch::RecordBatch;
 
 use crate::ids::IdError;
@@ -41,6 +43,47 @@ impl<'b> Row<'b> {
     value!(i64, maybe_i64, Int64Array, i64);
     value!(f64, maybe_f64, Float64Array, f64);
     value!(text, maybe_text, StringArray, &'b str);
+
+    pub(super) fn maybe_bool(&self, name: &'static str) -> EngineResult<Option<bool>> {
+        let column: &BooleanArray = column(self.batch, name)?;
+        Ok(maybe!(column, self.row))
+    }
+
+    /// The numbers in a list; none when it is absent.
+    pub(super) fn list(&self, name: &'static str) -> EngineResult<Vec<u32>> {
+        let column: &ListArray = column(self.batch, name)?;
+        let Some(list) = maybe!(column, self.row) else {
+            return Ok(Vec::new());
+        };
+        let numbers = list.as_any().downcast_ref::<UInt32Array>();
+        let numbers = numbers.ok_or_else(|| malformed(Unexpected(name)))?;
+        Ok(numbers.iter().flatten().collect())
+    }
+
+    /// The one of `all` whose name stands in the column.
+    pub(super) fn named<T>(
+        &self,
+        name: &'static str,
+        all: impl IntoIterator<Item = T>,
+        name_of: impl Fn(&T) -> &'static str,
+    ) -> EngineResult<T> {
+        self.maybe_named(name, all, name_of)?
+            .ok_or_else(|| malformed(Unexpected(name)))
+    }
+
+    /// The same, where the name may be absent.
+    pub(super) fn maybe_named<T>(
+        &self,
+        name: &'static str,
+        all: impl IntoIterator<Item = T>,
+        name_of: impl Fn(&T) -> &'static str,
+    ) -> EngineResult<Option<T>> {
+        let Some(text) = self.maybe_text(name)? else {
+            return Ok(None);
+        };
+        let found = all.into_iter().find(|value| name_of(value) == text);
+        found.map(Some).ok_or_else(|| malformed(Unexpected(name)))
+    }
 
     pub(super) fn id<T: FromStr<Err = IdError>>(&self, name: &'static str) -> EngineResult<T> {
         parse(name, self.text(name)?)

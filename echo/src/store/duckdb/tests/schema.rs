@@ -3,10 +3,28 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::{clock, config, connect, open, schema_version};
-use crate::store::StoreError;
+use super::{ask, clock, config, connect, open, schema_version};
+use crate::model::conclusion::{Condition, ConditionKind, Finding, IncidentState};
+use crate::model::event::Source;
+use crate::store::contract::sample::{at, incident, query, window};
 use crate::store::duckdb::migrate::{self, MIGRATIONS};
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
+use crate::store::{EventStore, StoreError};
+
+/// Rows as the second version of the schema had them.
+const BEFORE_INPUTS: &str = "
+    INSERT INTO names VALUES (1, 'nccl.collective.wait_ms'), (2, 'ms');
+    INSERT INTO origins VALUES (1, 'prod', 'node-1', 0, 64, NULL, NULL, NULL, NULL, NULL);
+    INSERT INTO event_rows (event_id, timestamp_ns, received_ns, origin, metric, unit, count, sum, comm, attrs)
+        VALUES (1, 1763683200010000000, 0, 1, 1, 2, 1, 0.5, 7, '{}');
+    INSERT INTO verdict_rows
+        SELECT incident, 0, incident, 'prod', 'llama', 'llama/36210ed1bd447fe0', finding, detail, rank, node, gpu,
+            class, signal, lag, z, state, 1763683200000000000 + 1000000 * (incident - 1), 1763683200010000000,
+            1763683200010000000, 100.5, 140, NULL, 1, 0.31, 131, 'history', 100, 0.9, 'rank 17 is 5.25 ms late'
+        FROM (VALUES
+            (1, 'culprit', NULL, 17, 'node-2', 'GPU-17', 'host', 'host_gap', 5.25, 31, 'cleared'),
+            (2, 'inconclusive', 'coverage is 40 %', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'open')
+        ) AS verdicts (incident, finding, detail, rank, node, gpu, class, signal, lag, z, state)";
 
 /// Runs `sql` on a database of this build and returns a folder with what is left of it when the process is killed
 /// then: the statement is in the log only.
@@ -89,6 +107,40 @@ fn a_database_that_was_migrated_equals_a_fresh_one() {
     assert!(schema(&first).len() > 100);
 }
 
+#[tokio::test]
+async fn rows_from_before_a_migration_read_as_its_defaults() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = config(&folder).path;
+    {
+        let mut connection = connect(&path);
+        migrate::apply(&mut connection, &path, &MIGRATIONS[..2], &*clock()).unwrap();
+        connection.execute_batch(BEFORE_INPUTS).unwrap();
+    }
+    let store = open(&config(&folder));
+    let found = store.incidents(None, window(0, 100)).await.unwrap();
+    let mut culprit = incident(1, "prod", 0, 10);
+    culprit.raised_at = at(10);
+    culprit.state = IncidentState::Cleared;
+    let mut condition = incident(2, "prod", 1, 10);
+    condition.raised_at = at(10);
+    condition.finding = Finding::Condition(Condition {
+        detail: "coverage is 40 %".to_owned(),
+        ..Condition::of(ConditionKind::Inconclusive)
+    });
+    assert_eq!(found, [culprit, condition]);
+    let event = &store.events(query(0, 100)).await.unwrap().events[0].event;
+    assert_eq!(event.block.as_ref().unwrap().source, Source::Host);
+    let shown: Vec<String> = ask(
+        &store,
+        "SELECT concat_ws(' ', rank, severity, stability, provisional, source, victims::VARCHAR, ranks::VARCHAR)
+         FROM verdicts ORDER BY incident_id",
+    )
+    .await;
+    assert_eq!(shown, ["17 info 1.0 false host []", "info 1.0 false []"]);
+    let sources: Vec<String> = ask(&store, "SELECT source FROM events").await;
+    assert_eq!(sources, ["host"]);
+}
+
 #[test]
 fn every_public_column_is_commented() {
     let folder = tempfile::tempdir().unwrap();
@@ -119,7 +171,7 @@ fn a_newer_database_is_refused_and_left_byte_for_byte() {
         else {
             panic!("{error:?}");
         };
-        assert_eq!(known, 2);
+        assert_eq!(known, 3);
         assert!(bytes(&folder) == before, "the database was touched");
     }
 }
@@ -185,7 +237,7 @@ fn a_database_without_anything_is_taken() {
     drop(empty);
     assert_eq!(schema_version(&config(&folder).path).unwrap(), 0);
     drop(open(&config(&folder)));
-    assert_eq!(schema_version(&config(&folder).path).unwrap(), 2);
+    assert_eq!(schema_version(&config(&folder).path).unwrap(), 3);
 }
 
 #[test]

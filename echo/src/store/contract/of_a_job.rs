@@ -1,0 +1,160 @@
+//! The part of the contract about the events of one job.
+
+use std::sync::Arc;
+
+use crate::ids::{Rank, RoleId};
+use crate::model::event::{Event, Origin, Reading, SeqRange};
+use crate::store::contract::sample::{batch, device_wait, gauge, origin, wait, window};
+use crate::store::{EventStore, EvidenceQuery, JobQuery};
+
+/// The blocks that the sample events have: operations 64 to 95 of role `ff...`, 1.5 iterations.
+fn evidence(origin: &Arc<Origin>, metric: &str, millis: i64, reading: Reading) -> Event {
+    Event {
+        metric: metric.parse().unwrap(),
+        reading,
+        samples: Vec::new(),
+        ..wait(origin, millis)
+    }
+}
+
+fn with_seqs(mut event: Event, first: u64, last: u64) -> Event {
+    if let Some(block) = &mut event.block {
+        block.seqs = SeqRange::new(first, last);
+    }
+    event
+}
+
+fn with_role(mut event: Event, role: Option<RoleId>) -> Event {
+    if let Some(block) = &mut event.block {
+        block.role = role;
+    }
+    event
+}
+
+fn evidence_query() -> EvidenceQuery {
+    EvidenceQuery {
+        cluster: "prod".parse().unwrap(),
+        job: Some("llama".parse().unwrap()),
+        role: RoleId::new(u64::MAX),
+        window: window(0, 100),
+        seqs: SeqRange::new(64, 127).unwrap(),
+    }
+}
+
+pub(crate) async fn host_evidence_is_added_up_over_whole_blocks(store: &impl EventStore) {
+    let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
+    let mut renamed = Origin::clone(&first);
+    renamed.pod = None;
+    let (preempted, launches) = ("fleet.host.preempted_ms", "fleet.host.kernel_launches");
+    let of = |origin, millis| evidence(origin, preempted, millis, Reading::Double(2.25));
+    let mut other_job = Origin::clone(&first);
+    other_job.job = None;
+    let mut endless = of(&first, 20);
+    if let Some(block) = &mut endless.block {
+        block.iterations = None;
+    }
+    let events = vec![
+        of(&first, 10),
+        with_seqs(of(&Arc::new(renamed), 20), 96, 127),
+        evidence(&first, launches, 10, Reading::Int(300)),
+        of(&second, 99),
+        // None of these counts: other operations, half a block, another role, job, cluster, time or kind, no block.
+        with_seqs(of(&first, 20), 32, 63),
+        with_seqs(of(&first, 20), 96, 128),
+        with_role(of(&first, 20), Some(RoleId::new(1))),
+        with_role(of(&first, 20), None),
+        of(&Arc::new(other_job), 20),
+        of(&origin("test", "node-1", 0), 20),
+        of(&first, 100),
+        endless,
+        wait(&first, 20),
+        gauge(&first, preempted, 20, Reading::Double(7.0)),
+    ];
+    store.append(batch(1, events)).await.unwrap();
+    let found = store.host_evidence(evidence_query()).await.unwrap();
+    let found: Vec<_> = found
+        .iter()
+        .map(|sum| {
+            (
+                sum.rank.value(),
+                sum.metric.as_str(),
+                sum.sum,
+                sum.iterations,
+            )
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (0, launches, 300.0, 1.5),
+            (0, preempted, 4.5, 3.0),
+            (1, preempted, 2.25, 1.5),
+        ]
+    );
+}
+
+fn blocks(ranges: &[(u64, u64)]) -> Vec<SeqRange> {
+    let ranges = ranges.iter();
+    ranges
+        .map(|(first, last)| SeqRange::new(*first, *last).unwrap())
+        .collect()
+}
+
+fn job_query() -> JobQuery {
+    JobQuery {
+        cluster: "prod".parse().unwrap(),
+        job: Some("llama".parse().unwrap()),
+        rank: None,
+        role: None,
+        metrics: vec!["nccl.collective.wait_ms".parse().unwrap()],
+        window: window(0, 100),
+        blocks: None,
+        limit: 10,
+    }
+}
+
+pub(crate) async fn the_events_of_a_job_are_its_latest_in_their_order(store: &impl EventStore) {
+    let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
+    let mut other_job = Origin::clone(&first);
+    other_job.job = Some("other".parse().unwrap());
+    let events = vec![
+        wait(&first, 40),
+        device_wait(&second, 30),
+        with_seqs(wait(&first, 20), 96, 127),
+        with_role(wait(&second, 20), Some(RoleId::new(1))),
+        evidence(&first, "fleet.host.x", 20, Reading::Double(1.0)),
+        wait(&Arc::new(other_job), 20),
+        wait(&origin("test", "node-1", 0), 20),
+        wait(&first, 100),
+    ];
+    store.append(batch(1, events)).await.unwrap();
+    let with = |change: &dyn Fn(&mut JobQuery)| {
+        let mut query = job_query();
+        change(&mut query);
+        query
+    };
+    let in_blocks = |ranges| with(&|query| query.blocks = Some(blocks(ranges)));
+    for (query, expected) in [
+        (job_query(), vec![1, 2, 3, 4]),
+        (with(&|query| query.limit = 3), vec![2, 3, 4]),
+        (with(&|query| query.rank = Some(Rank::new(1))), vec![2, 4]),
+        (with(&|query| query.role = Some(RoleId::new(1))), vec![4]),
+        (with(&|query| query.window = window(30, 40)), vec![2]),
+        (with(&|query| query.job = None), vec![]),
+        (with(&|query| query.metrics.clear()), vec![]),
+        (in_blocks(&[]), vec![]),
+        (in_blocks(&[(96, 200), (0, 94)]), vec![3]),
+        (in_blocks(&[(90, 95)]), vec![1, 2, 4]),
+    ] {
+        let found = store.job_events(query.clone()).await.unwrap();
+        let found: Vec<_> = found.iter().map(|stored| stored.id).collect();
+        assert_eq!(found, expected, "{query:?}");
+    }
+    let found = store.job_events(job_query()).await.unwrap();
+    let bare = |event: Event| Event {
+        attrs: Arc::from("{}"),
+        ..event
+    };
+    assert_eq!(found[0].event.samples, []);
+    assert_eq!(found[1].event, bare(device_wait(&second, 30)));
+}
