@@ -26,9 +26,10 @@ pub(super) enum Column {
     Iterations,
     AnchorSeq,
     AnchorOffset,
+    Lag,
 }
 
-const COLUMNS: usize = Column::AnchorOffset as usize + 1;
+const COLUMNS: usize = Column::Lag as usize + 1;
 
 /// The names of each column, the preferred one first.
 const NAMES: [(Column, &[&str]); COLUMNS] = [
@@ -49,6 +50,7 @@ const NAMES: [(Column, &[&str]); COLUMNS] = [
     (Column::Iterations, &[attribute::ITERATIONS]),
     (Column::AnchorSeq, &[attribute::ANCHOR_SEQ]),
     (Column::AnchorOffset, &[attribute::ANCHOR_OFFSET_MS]),
+    (Column::Lag, &[attribute::LAG_MS]),
 ];
 
 /// Column and preference (0 first) of an attribute, if it has one.
