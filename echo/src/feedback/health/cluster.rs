@@ -10,7 +10,7 @@ use super::HealthConfig;
 use super::case::{Case, Line};
 use super::threshold::{fresh, smoothed};
 use crate::feedback::table::HealthThreshold;
-use crate::ids::{ClusterId, JobId, NodeId, Rank};
+use crate::ids::{ClusterId, JobId, NodeId, Rank, RankOf};
 use crate::model::conclusion::Incident;
 use crate::model::event::{Origin, StoredEvent};
 use crate::units::Nanos;
@@ -38,7 +38,7 @@ impl Sender {
         Self {
             node: origin.node.clone(),
             job: origin.job.clone(),
-            rank: origin.rank.map(|rank| rank.rank()),
+            rank: origin.rank.map(RankOf::rank),
         }
     }
 }

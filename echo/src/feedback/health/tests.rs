@@ -148,7 +148,7 @@ fn quorum_k_and_weight_are_as_configured() {
     });
     health.observe(&round(0, &[0.9, 0.9]));
     let first = threshold(&health, 0).threshold.unwrap();
-    assert!((first - (0.9 - 2.0 * 1.4826 * 0.01)).abs() < 1e-9);
+    assert!((first - (2.0 * 1.4826_f64).mul_add(-0.01, 0.9)).abs() < 1e-9);
     health.observe(&round(1, &[1.0, 1.0]));
     health.observe(&round(6, &[1.0, 1.0]));
     let second = threshold(&health, 6).threshold.unwrap();

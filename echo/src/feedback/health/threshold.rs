@@ -41,7 +41,7 @@ pub(super) fn smoothed(before: Option<f64>, fresh: f64, alpha: f64, elapsed_ms: 
 mod tests {
     use proptest::prelude::{Strategy, prop_assert, proptest};
 
-    use super::{LEAST_MAD, fresh, smoothed};
+    use super::{LEAST_MAD, MAD_TO_SIGMA, fresh, smoothed};
 
     const K: f64 = 3.5;
 
@@ -57,14 +57,14 @@ mod tests {
     #[test]
     fn the_threshold_lies_k_robust_deviations_below_the_median() {
         let threshold = fresh(&[0.7, 0.8, 0.9, 1.0, 0.6], None, 2.0).unwrap();
-        assert!((threshold - (0.8 - 2.0 * 1.4826 * 0.1)).abs() < 1e-12);
+        assert!((threshold - (2.0 * MAD_TO_SIGMA).mul_add(-0.1, 0.8)).abs() < 1e-12);
         assert_eq!(fresh(&[], None, 2.0), None);
     }
 
     #[test]
     fn equal_scores_leave_room_for_rounding() {
         let threshold = fresh(&[0.9; 8], None, K).unwrap();
-        assert!((threshold - (0.9 - K * 1.4826 * LEAST_MAD)).abs() < 1e-12);
+        assert!((threshold - (K * MAD_TO_SIGMA).mul_add(-LEAST_MAD, 0.9)).abs() < 1e-12);
     }
 
     #[test]
@@ -90,9 +90,10 @@ mod tests {
             often = Some(smoothed(often, 1.0, 0.2, 100.0));
         }
         assert!((often.unwrap() - once).abs() < 1e-9);
-        assert_eq!(smoothed(None, 0.7, 0.2, 0.0), 0.7);
-        assert_eq!(smoothed(Some(0.5), 1.0, 0.2, 0.0), 0.5);
-        assert_eq!(smoothed(Some(0.5), 0.9, 1.0, 1.0), 0.9);
+        let is = |average: f64, expected: f64| (average - expected).abs() < 1e-12;
+        assert!(is(smoothed(None, 0.7, 0.2, 0.0), 0.7));
+        assert!(is(smoothed(Some(0.5), 1.0, 0.2, 0.0), 0.5));
+        assert!(is(smoothed(Some(0.5), 0.9, 1.0, 1.0), 0.9));
     }
 
     proptest! {
@@ -127,7 +128,7 @@ mod tests {
             all.extend(std::iter::repeat_n(bad, (good.len() - 1) / 2));
             let largest = good.iter().copied().fold(f64::MIN, f64::max);
             let least = good.iter().copied().fold(f64::MAX, f64::min);
-            let reach = K * 1.4826 * (largest - least).max(LEAST_MAD);
+            let reach = K * MAD_TO_SIGMA * (largest - least).max(LEAST_MAD);
             let threshold = fresh(&all, None, K).unwrap();
             prop_assert!(threshold < largest);
             prop_assert!(threshold >= least - reach - 1e-9);
