@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use fleet_echo::ingest::decode::decode_body;
+use fleet_echo::ingest::decode::{Payload, decode_body};
 use fleet_echo::units::Nanos;
 use fleet_proto::{attribute, metric};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -107,7 +107,7 @@ fn decode(criterion: &mut Criterion) {
     group.bench_function("to events", |bencher| {
         bencher.iter_batched(
             || body.clone(),
-            |body| black_box(decode_body(body, RECEIVED)),
+            |body| black_box(decode_body(Payload::Metrics, body, RECEIVED)),
             BatchSize::SmallInput,
         );
     });

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -19,10 +20,11 @@ use crate::feedback::refresh::Refresh;
 use crate::feedback::table::PolicyTable;
 use crate::ids::IdError;
 use crate::ingest::accept::{Ingest, IngestConfig};
-use crate::ingest::otlp::MetricsService;
+use crate::ingest::otlp::{LogsService, MetricsService};
 use crate::rates::{Rates, RatesError};
 use crate::serve::grpc::{self, GrpcServeError};
 use crate::serve::http::{self, HttpServeError};
+use crate::serve::otlp_http::{self, OtlpHttpServeError};
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::{EventStore, StoreError};
 use crate::tools::ToolContext;
@@ -35,6 +37,7 @@ const DRAIN_FOR: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct App {
     otlp_address: SocketAddr,
+    otlp_http_address: SocketAddr,
     http_address: SocketAddr,
     policies: watch::Receiver<Arc<PolicyTable>>,
     judged: watch::Receiver<u64>,
@@ -82,6 +85,9 @@ pub enum AppError {
     /// The gRPC listener ended.
     #[error(transparent)]
     Grpc(#[from] GrpcServeError),
+    /// The listener for OTLP over HTTP ended.
+    #[error(transparent)]
+    OtlpHttp(#[from] OtlpHttpServeError),
     /// The HTTP listener ended.
     #[error(transparent)]
     Http(#[from] HttpServeError),
@@ -111,6 +117,7 @@ impl App {
         // The database before the ports: of two processes with the same flags, the second is told who holds the file.
         let store = Arc::new(open_store(args, &clock).await?);
         let otlp = bind("--otlp-listen", args.otlp_listen).await?;
+        let otlp_http = bind("--otlp-http-listen", args.otlp_http_listen).await?;
         let http = bind("--http-listen", args.http_listen).await?;
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
 
@@ -132,20 +139,20 @@ impl App {
             policies.clone(),
         );
         let tools = ToolContext::new(Arc::clone(&shared), rates, Arc::clone(&clock));
-        let router = http::router(Registry::standard(), tools, judged.clone());
-        let (otlp_address, http_address) = (address(&otlp)?, address(&http)?);
-
-        let mut listeners = JoinSet::new();
-        let until = stopped(listening.clone());
-        listeners
-            .spawn(async move { Ok(grpc::serve(otlp, MetricsService::new(ingest), until).await?) });
-        let until = stopped(listening);
-        listeners.spawn(async move { Ok(http::serve(http, router, until).await?) });
+        let router = http::router(
+            Registry::standard(),
+            tools,
+            judged.clone(),
+            policies.clone(),
+        );
+        let addresses = (address(&otlp)?, address(&otlp_http)?, address(&http)?);
+        let listeners = listen((otlp, otlp_http, http), ingest, router, listening);
         let mut detector = JoinSet::new();
         detector.spawn(refresh.run(judging));
         Ok(Self {
-            otlp_address,
-            http_address,
+            otlp_address: addresses.0,
+            otlp_http_address: addresses.1,
+            http_address: addresses.2,
             policies,
             judged,
             store,
@@ -161,6 +168,11 @@ impl App {
     /// Address of the OTLP listener.
     pub const fn otlp_address(&self) -> SocketAddr {
         self.otlp_address
+    }
+
+    /// Address of the listener for OTLP over HTTP.
+    pub const fn otlp_http_address(&self) -> SocketAddr {
+        self.otlp_http_address
     }
 
     /// Address of the HTTP listener.
@@ -219,6 +231,27 @@ impl App {
         judged?;
         drained.unwrap_or(Ok(()))
     }
+}
+
+/// Serves on the three listeners (OTLP over gRPC, OTLP over HTTP, questions) until `listening` says to stop.
+fn listen(
+    (otlp, otlp_http, http): (TcpListener, TcpListener, TcpListener),
+    ingest: Ingest,
+    router: Router,
+    listening: watch::Receiver<bool>,
+) -> JoinSet<Result<(), AppError>> {
+    let mut listeners = JoinSet::new();
+    let services = (
+        MetricsService::new(ingest.clone()),
+        LogsService::new(ingest.clone()),
+    );
+    let until = stopped(listening.clone());
+    listeners.spawn(async move { Ok(grpc::serve(otlp, services, until).await?) });
+    let until = stopped(listening.clone());
+    listeners.spawn(async move { Ok(otlp_http::serve(otlp_http, ingest, until).await?) });
+    let until = stopped(listening);
+    listeners.spawn(async move { Ok(http::serve(http, router, until).await?) });
+    listeners
 }
 
 async fn finish(listeners: &mut JoinSet<Result<(), AppError>>) -> Result<(), AppError> {

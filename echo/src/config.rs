@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::analysis::settings::Settings;
+use crate::feedback::health::HealthConfig;
 
 /// Form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -57,6 +58,15 @@ pub struct ServeArgs {
     )]
     pub otlp_listen: SocketAddr,
 
+    /// Address for OTLP over HTTP (protobuf)
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:4318",
+        env = "FLEET_ECHO_OTLP_HTTP_LISTEN"
+    )]
+    pub otlp_http_listen: SocketAddr,
+
     /// Address for questions over HTTP
     #[arg(
         long,
@@ -86,6 +96,19 @@ pub struct ServeArgs {
     /// Smallest slowdown of a job, as a share of its period, for which a rank is named
     #[arg(long, value_name = "SHARE", default_value_t = Settings::default().effect_gate, env = "FLEET_ECHO_EFFECT_GATE")]
     pub effect_gate: f64,
+
+    /// Ingero health scores: robust deviations below the median of the peers at which the threshold lies (Ingero's own 2
+    /// flags healthy nodes all the time)
+    #[arg(long, value_name = "K", default_value_t = HealthConfig::default().k, env = "FLEET_ECHO_INGERO_K")]
+    pub ingero_k: f64,
+
+    /// Ingero health scores: weight of a threshold computed five seconds after the one before
+    #[arg(long, value_name = "WEIGHT", default_value_t = HealthConfig::default().ema_alpha, env = "FLEET_ECHO_INGERO_EMA")]
+    pub ingero_ema: f64,
+
+    /// Ingero health scores: nodes of a cluster that have to report within a minute for a threshold
+    #[arg(long, value_name = "NODES", default_value_t = HealthConfig::default().quorum, env = "FLEET_ECHO_INGERO_QUORUM")]
+    pub ingero_quorum: usize,
 }
 
 const SERVE_HELP: &str = "\
@@ -128,7 +151,7 @@ pub struct ConfigError(Vec<String>);
 
 impl ServeArgs {
     /// Checks what the parser cannot, and reports every mistake at once.
-    pub fn check(&self) -> Result<Settings, ConfigError> {
+    pub fn check(&self) -> Result<(Settings, HealthConfig), ConfigError> {
         let mut wrong = Vec::new();
         if !self.insecure_no_tls {
             wrong.push(
@@ -138,6 +161,7 @@ impl ServeArgs {
         }
         for (flag, address) in [
             ("--otlp-listen", self.otlp_listen),
+            ("--otlp-http-listen", self.otlp_http_listen),
             ("--http-listen", self.http_listen),
         ] {
             if !address.ip().is_loopback() {
@@ -152,13 +176,37 @@ impl ServeArgs {
                 self.effect_gate
             ));
         }
-        if wrong.is_empty() {
-            Ok(Settings {
-                effect_gate: self.effect_gate,
-                ..Settings::default()
-            })
-        } else {
-            Err(ConfigError(wrong))
+        self.check_health(&mut wrong);
+        if !wrong.is_empty() {
+            return Err(ConfigError(wrong));
+        }
+        let settings = Settings {
+            effect_gate: self.effect_gate,
+            ..Settings::default()
+        };
+        let health = HealthConfig {
+            k: self.ingero_k,
+            ema_alpha: self.ingero_ema,
+            quorum: self.ingero_quorum,
+        };
+        Ok((settings, health))
+    }
+
+    fn check_health(&self, wrong: &mut Vec<String>) {
+        if !(self.ingero_k.is_finite() && self.ingero_k > 0.0) {
+            wrong.push(format!("--ingero-k {} is not above 0", self.ingero_k));
+        }
+        if !(self.ingero_ema > 0.0 && self.ingero_ema <= 1.0) {
+            wrong.push(format!(
+                "--ingero-ema {} is not above 0 and up to 1",
+                self.ingero_ema
+            ));
+        }
+        if self.ingero_quorum < 2 {
+            wrong.push(format!(
+                "--ingero-quorum {} is too few to compare, at least 2",
+                self.ingero_quorum
+            ));
         }
     }
 }
@@ -202,6 +250,18 @@ mod tests {
             .check()
             .unwrap_err();
         assert_eq!(error.to_string().matches("; ").count(), 2, "{error}");
+    }
+
+    #[test]
+    fn the_health_threshold_is_tuned_by_flags_that_are_checked() {
+        let flags = "--insecure-no-tls --ingero-k 2 --ingero-ema 0.5 --ingero-quorum 3";
+        let (_, health) = serve(flags).check().unwrap();
+        assert_eq!((health.k, health.ema_alpha, health.quorum), (2.0, 0.5, 3));
+        let wrong = "--insecure-no-tls --ingero-k NaN --ingero-ema 0 --ingero-quorum 1";
+        let error = serve(wrong).check().unwrap_err().to_string();
+        for flag in ["--ingero-k", "--ingero-ema", "--ingero-quorum"] {
+            assert!(error.contains(flag), "{error}");
+        }
     }
 
     #[test]

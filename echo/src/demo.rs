@@ -18,6 +18,7 @@ use crate::config::{DemoArgs, ServeArgs};
 use crate::demo::agents::{AgentSummary, agent_program, replay};
 use crate::demo::recording::{Recording, RecordingError};
 use crate::demo::report::{Answers, PolicyCourse};
+use crate::feedback::health::HealthConfig;
 use crate::feedback::table::PolicyTable;
 use crate::ids::ClusterId;
 
@@ -166,13 +167,18 @@ fn spinner(title: String) -> ProgressBar {
 }
 
 fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
+    let health = HealthConfig::default();
     ServeArgs {
         db: folder.join("fleet.duckdb"),
         otlp_listen: ([127, 0, 0, 1], 0).into(),
+        otlp_http_listen: ([127, 0, 0, 1], 0).into(),
         http_listen: ([127, 0, 0, 1], 0).into(),
         insecure_no_tls: true,
         rates: Some(args.rates.clone()),
         memory_limit: "1GB".to_owned(),
         effect_gate: Settings::default().effect_gate,
+        ingero_k: health.k,
+        ingero_ema: health.ema_alpha,
+        ingero_quorum: health.quorum,
     }
 }

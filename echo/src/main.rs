@@ -154,8 +154,9 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 async fn serve(args: &ServeArgs, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
     let app = App::start(args).await?;
     let (otlp, http) = (app.otlp_address(), app.http_address());
+    let otlp_http = app.otlp_http_address();
     let ready = format!(
-        "fleet-echo is ready: otlp={otlp} http={http} db={}",
+        "fleet-echo is ready: otlp={otlp} otlp-http={otlp_http} http={http} db={}",
         args.db.display()
     );
     writeln!(out, "{ready}")

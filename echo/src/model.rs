@@ -2,3 +2,4 @@
 
 pub mod conclusion;
 pub mod event;
+pub mod inputs;

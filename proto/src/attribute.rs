@@ -85,3 +85,31 @@ pub const ANCHOR_OFFSET_MS: &str = "fleet.anchor_offset_ms";
 
 /// On [`crate::metric::PERIOD`] and the block signals: number of iterations that the point covers (a fraction for blocks).
 pub const ITERATIONS: &str = "fleet.iterations";
+
+/// On [`crate::metric::STRAGGLER`]: [`STRAGGLER_RAISED`] or [`STRAGGLER_CLEARED`].
+pub const STRAGGLER_STATE: &str = "fleet.straggler.state";
+
+/// Value of [`STRAGGLER_STATE`]: from now on the rank holds itself to be late.
+pub const STRAGGLER_RAISED: &str = "raised";
+
+/// Value of [`STRAGGLER_STATE`]: the rank no longer holds itself to be late.
+pub const STRAGGLER_CLEARED: &str = "cleared";
+
+/// On [`crate::metric::STRAGGLER`]: how the rank judged itself, such as by a policy in force or without one.
+pub const STRAGGLER_MODE: &str = "fleet.straggler.mode";
+
+/// On [`crate::metric::STRAGGLER`], required: how much later than the centre of its policy the rank is, milliseconds
+/// per iteration.
+pub const LAG_MS: &str = "fleet.lag_ms";
+
+/// On [`crate::metric::STRAGGLER`]: that lag in scales of the policy (modified z-score).
+pub const Z: &str = "fleet.z";
+
+/// On [`crate::metric::STRAGGLER`]: that lag as a share of the healthy period.
+pub const EFFECT_RATIO: &str = "fleet.effect_ratio";
+
+/// On [`crate::metric::STRAGGLER`]: the signal that the rank judged itself by.
+pub const SIGNAL: &str = "fleet.signal";
+
+/// On [`crate::metric::STRAGGLER`]: version of the policy that the rank judged itself by.
+pub const POLICY_VERSION: &str = "fleet.policy_version";

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::analysis::verdict::{Doubt, Span, Suspect};
 use crate::ids::{NodeId, Rank};
 use crate::model::conclusion::{
-    Baseline, CauseClass, Condition, ConditionKind, Culprit, Finding, Inputs, Signal,
+    Baseline, CauseClass, Condition, ConditionKind, Culprit, Finding, Signal,
 };
 use crate::model::event::Source;
+use crate::model::inputs::Inputs;
 
 /// How sure a condition is that was measured against the cohort's own history.
 const CONDITION_CONFIDENCE: f64 = 0.9;

@@ -1,4 +1,5 @@
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
 use tokio::net::TcpListener;
@@ -42,7 +43,9 @@ impl Server {
                 .unwrap();
             runtime.block_on(async {
                 let judged = watch::channel(0).1;
-                let router = router(Registry::standard(), fixture::context().await, judged);
+                let policies = watch::channel(Arc::default()).1;
+                let context = fixture::context().await;
+                let router = router(Registry::standard(), context, judged, policies);
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
                 bound.send(listener.local_addr().unwrap()).unwrap();
                 let shutdown = async { stopped.await.unwrap_or(()) };

@@ -150,16 +150,6 @@ fn within_limit(mut cohorts: Vec<CohortPolicy>) -> Vec<CohortPolicy> {
 fn publish(cluster: &ClusterId, set: &PolicySet) -> (PolicyRecord, ClusterPolicy) {
     let encoded = set.encode_to_vec();
     let quorum_met = set.cohorts.iter().any(|cohort| cohort.quorum_met);
-    // The scalar of the Ingero agents: the smallest lag that any cohort would call late.
-    let thresholds = set
-        .cohorts
-        .iter()
-        .filter(|cohort| cohort.quorum_met)
-        .map(|cohort| {
-            let significant = cohort.critical_z * cohort.sigma_ms;
-            significant.max(cohort.effect_gate * cohort.period_ms)
-        });
-    let threshold = thresholds.min_by(f64::total_cmp);
     let computed_at = Nanos::new(i64::try_from(set.computed_unix_nano).unwrap_or(i64::MAX));
     let record = PolicyRecord {
         cluster: cluster.clone(),
@@ -170,8 +160,8 @@ fn publish(cluster: &ClusterId, set: &PolicySet) -> (PolicyRecord, ClusterPolicy
     let policy = ClusterPolicy {
         version: set.version,
         encoded: Bytes::from(encoded),
-        threshold,
         quorum_met,
+        health: None,
     };
     (record, policy)
 }
@@ -234,15 +224,6 @@ mod tests {
         update(&mut policies, &outlook(0, &[])).unwrap();
         let set = update(&mut policies, &outlook(6_000, &[])).unwrap();
         assert_eq!((set.version, set.cohorts[0].policy_version), (2, 1));
-    }
-
-    #[test]
-    fn the_scalar_threshold_is_the_smallest_lag_that_counts() {
-        let (key, outlook) = (key(7), outlook(0, &[]));
-        let changed =
-            Policies::default().update(std::iter::once((&key, &outlook)), &Settings::default());
-        // 3 % of 50 ms is more than 3.5 sigma of 0.2 ms.
-        assert_eq!(changed[0].1.threshold, Some(1.5));
     }
 
     #[test]

@@ -13,8 +13,9 @@ use crate::analysis::detector::Detector;
 use crate::analysis::settings::Settings;
 use crate::clock::Clock;
 use crate::error::{Code, Coded, chain};
+use crate::feedback::health::{Health, HealthConfig, is_score};
 use crate::feedback::policy::Policies;
-use crate::feedback::table::{ClusterPolicy, PolicyTable};
+use crate::feedback::table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use crate::ids::{ClusterId, IdError, MetricName};
 use crate::model::conclusion::{Conclusions, Finding, Incident, IncidentState};
 use crate::store::{EventStore, StoreError};
@@ -36,6 +37,7 @@ pub struct Refresh {
     metrics: Vec<MetricName>,
     detector: Detector,
     policies: Policies,
+    health: Health,
     table: watch::Sender<Arc<PolicyTable>>,
     progress: watch::Sender<u64>,
     open: Vec<Incident>,
@@ -54,7 +56,7 @@ impl Refresh {
     /// through `progress`.
     pub fn new(
         (store, clock): (Arc<dyn EventStore>, Arc<dyn Clock>),
-        settings: Settings,
+        (settings, health): (Settings, HealthConfig),
         table: watch::Sender<Arc<PolicyTable>>,
         progress: watch::Sender<u64>,
     ) -> Result<Self, IdError> {
@@ -63,6 +65,7 @@ impl Refresh {
             metric::BLOCKED,
             metric::PERIOD,
             metric::ARRIVAL,
+            metric::INGERO_HEALTH_SCORE,
         ];
         let metrics = names
             .iter()
@@ -74,6 +77,7 @@ impl Refresh {
             metrics,
             detector: Detector::new(settings),
             policies: Policies::default(),
+            health: Health::new(health),
             table,
             progress,
             open: Vec::new(),
@@ -116,10 +120,14 @@ impl Refresh {
             }
             let tail = self.store.tail(self.taken, &self.metrics, CHUNK).await?;
             let nothing_new = tail.until <= self.taken;
-            let mut conclusions = self.detector.observe(&tail.events);
+            let (scores, signals): (Vec<_>, Vec<_>) = tail.events.into_iter().partition(is_score);
+            let mut conclusions = self.detector.observe(&signals);
+            conclusions.append(self.health.observe(&scores));
             self.taken = tail.until.max(self.taken);
             if nothing_new {
-                conclusions.append(self.detector.end_silent_jobs(self.clock.now()));
+                let now = self.clock.now();
+                conclusions.append(self.detector.end_silent_jobs(now));
+                conclusions.append(self.health.end_silent_nodes(now));
             }
             let changed = self
                 .policies
@@ -150,12 +158,29 @@ impl Refresh {
         }
     }
 
+    /// Replaces the table, once, if anything in it changes.
     fn publish(&mut self) {
-        for (cluster, policy) in std::mem::take(&mut self.unpublished) {
-            self.table.send_modify(|table| {
-                *table = Arc::new(table.as_ref().clone().with(cluster, policy));
-            });
+        let unpublished = std::mem::take(&mut self.unpublished);
+        let table = self.table.borrow().clone();
+        let is_news = |(cluster, health): &(&ClusterId, HealthThreshold)| {
+            table.of(cluster).and_then(|known| known.health) != Some(*health)
+        };
+        let health: Vec<_> = self
+            .health
+            .thresholds(self.clock.now())
+            .filter(is_news)
+            .collect();
+        if unpublished.is_empty() && health.is_empty() {
+            return;
         }
+        let mut changed = table.as_ref().clone();
+        for (cluster, policy) in unpublished {
+            changed.set_policy(cluster, policy);
+        }
+        for (cluster, health) in health {
+            changed.set_health(cluster.clone(), health);
+        }
+        self.table.send_replace(Arc::new(changed));
     }
 
     /// Stores what is pending. It is kept until it is stored, because the detector will not conclude it again.

@@ -12,7 +12,7 @@ use super::batch_key::{BatchKeyError, of_content};
 use super::counters::IngestStats;
 use super::decode::reject::Rejections;
 use super::decode::unfold::unfolded_bytes;
-use super::decode::{Decoded, Malformed, decode_body};
+use super::decode::{Decoded, Malformed, Payload, decode_body};
 use crate::clock::Clock;
 use crate::error::{Code, Coded};
 use crate::feedback::table::{ClusterPolicy, PolicyTable};
@@ -53,6 +53,9 @@ pub enum IngestError {
     /// The metadata number the batch in a way that cannot be understood.
     #[error(transparent)]
     BatchKey(#[from] BatchKeyError),
+    /// The body is of a type or compressed in a way that this listener does not read.
+    #[error("{0}")]
+    Unsupported(String),
     /// The message is larger than the service takes.
     #[error("the request is larger than {limit} bytes; send smaller requests")]
     TooLarge {
@@ -86,7 +89,7 @@ impl IngestError {
 impl Coded for IngestError {
     fn code(&self) -> Code {
         match self {
-            Self::Unreadable(_) | Self::Malformed(_) => Code::Invalid,
+            Self::Unreadable(_) | Self::Malformed(_) | Self::Unsupported(_) => Code::Invalid,
             Self::BatchKey(error) => error.code(),
             Self::TooLarge { .. } => Code::TooLarge,
             Self::Slow { .. } => Code::Timeout,
@@ -168,11 +171,11 @@ impl Ingest {
         admission.unpacking(*max_message_bytes).await
     }
 
-    /// Stores the points of a metrics request and returns once they are durable. Without a key the batch is known
+    /// Stores the points or records of a request and returns once they are durable. Without a key the batch is known
     /// by its content. `unpacking` is given back when the body itself has been counted.
-    pub async fn accept_metrics(
+    pub async fn accept(
         &self,
-        body: Bytes,
+        (payload, body): (Payload, Bytes),
         key: Option<BatchKey>,
         unpacking: Option<OwnedSemaphorePermit>,
     ) -> Result<Accepted, IngestError> {
@@ -183,7 +186,7 @@ impl Ingest {
         let _bytes = admission.bytes(body.len())?;
         drop(unpacking);
         let received = self.0.clock.now();
-        let (decoded, key) = self.read(body, key, received).await?;
+        let (decoded, key) = self.read((payload, body), key, received).await?;
         let _points = admission.points(decoded.weight())?;
         let policy = self.policy(&decoded);
         if !decoded.events.is_empty() {
@@ -206,20 +209,20 @@ impl Ingest {
 
     async fn read(
         &self,
-        body: Bytes,
+        (payload, body): (Payload, Bytes),
         key: Option<BatchKey>,
         received: Nanos,
     ) -> Result<(Decoded, BatchKey), IngestError> {
         let read = move |body: Bytes| {
             let key = key.unwrap_or_else(|| of_content(&body));
-            decode_body(body, received).map(|decoded| (decoded, key))
+            decode_body(payload, body, received).map(|decoded| (decoded, key))
         };
         if body.len() <= MAX_INLINE_BYTES {
             return Ok(read(body)?);
         }
         let parts = Arc::clone(&self.0);
         let aside = spawn_blocking(move || {
-            let _memory = parts.admission.unfolded(unfolded_bytes(&body))?;
+            let _memory = parts.admission.unfolded(unfolded_bytes(payload, &body))?;
             Ok(read(body)?)
         });
         aside.await.map_err(|_panicked| IngestError::Aborted)?

@@ -1,6 +1,6 @@
-//! From an OTLP metrics request to events. Pure: no clock, no task, no log line.
+//! From an OTLP request of metrics or log records to events. Pure: no clock, no task, no log line.
 //!
-//! Every data point becomes one [`Event`] or one counted rejection, and never fails its neighbours. Identity and
+//! Every data point or record becomes one [`Event`] or one counted rejection, and never fails its neighbours. Identity and
 //! the collectives that a point covers are lifted out of the attributes (names in [`fleet_proto::attribute`]):
 //! the resource wins over the point, and within one list the name that is listed first. What became a column is
 //! removed; everything else is kept as JSON.
@@ -11,9 +11,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetrics};
+use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 
 use self::attributes::{Columns, Picked, Taken};
@@ -28,6 +30,7 @@ use crate::units::Nanos;
 mod attributes;
 mod block;
 mod identity;
+mod logs;
 mod names;
 mod point;
 pub mod reject;
@@ -53,38 +56,56 @@ impl Decoded {
     }
 }
 
-/// The bytes are no OTLP metrics request.
+/// What a request carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Payload {
+    /// Data points: an `ExportMetricsServiceRequest`.
+    Metrics,
+    /// Log records: an `ExportLogsServiceRequest`.
+    Logs,
+}
+
+impl Payload {
+    /// Name of the message that such a request is.
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Metrics => "ExportMetricsServiceRequest",
+            Self::Logs => "ExportLogsServiceRequest",
+        }
+    }
+}
+
+/// The bytes are no OTLP request of that kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the body is not an OTLP ExportMetricsServiceRequest: {reason}")]
+#[error("the body is not an OTLP {}: {reason}", .payload.message())]
 pub struct Malformed {
+    payload: Payload,
     reason: String,
 }
 
 /// Decodes the body of a request that arrived at `received`.
-pub fn decode_body(body: Bytes, received: Nanos) -> Result<Decoded, Malformed> {
-    match ExportMetricsServiceRequest::decode(body) {
-        Ok(request) => Ok(decode(request, received)),
-        Err(error) => Err(Malformed {
-            reason: error.to_string(),
-        }),
-    }
+pub fn decode_body(payload: Payload, body: Bytes, received: Nanos) -> Result<Decoded, Malformed> {
+    let decoded = match payload {
+        Payload::Metrics => {
+            ExportMetricsServiceRequest::decode(body).map(|request| decode(request, received))
+        }
+        Payload::Logs => {
+            ExportLogsServiceRequest::decode(body).map(|request| logs::decode(request, received))
+        }
+    };
+    decoded.map_err(|error| Malformed {
+        payload,
+        reason: error.to_string(),
+    })
 }
 
-/// Turns a request that arrived at `received` into events.
+/// Turns a request of metrics that arrived at `received` into events.
 pub fn decode(request: ExportMetricsServiceRequest, received: Nanos) -> Decoded {
-    let mut decoder = Decoder {
-        received,
-        names: Names::default(),
-        events: Vec::new(),
-        rejections: Rejections::default(),
-    };
+    let mut decoder = Decoder::new(received);
     for resource in &request.resource_metrics {
         decoder.resource(resource);
     }
-    Decoded {
-        events: decoder.events,
-        rejections: decoder.rejections,
-    }
+    decoder.finish()
 }
 
 struct Decoder<'a> {
@@ -113,7 +134,14 @@ struct Identity<'a> {
     found: Result<(Arc<Origin>, Taken), RejectReason>,
 }
 
-impl<'a> Sender<'_, 'a> {
+impl<'r, 'a> Sender<'r, 'a> {
+    const fn new(columns: &'r Columns<'a>) -> Self {
+        Self {
+            columns,
+            last: None,
+        }
+    }
+
     fn identity(
         &mut self,
         point: &Columns<'a>,
@@ -136,17 +164,31 @@ impl<'a> Sender<'_, 'a> {
     }
 }
 
+/// The columns of a resource; one that is absent has none.
+fn columns_of(resource: Option<&Resource>) -> Columns<'_> {
+    Columns::of(resource.map_or(&[][..], |resource| &resource.attributes))
+}
+
 impl<'a> Decoder<'a> {
+    fn new(received: Nanos) -> Self {
+        Self {
+            received,
+            names: Names::default(),
+            events: Vec::new(),
+            rejections: Rejections::default(),
+        }
+    }
+
+    fn finish(self) -> Decoded {
+        Decoded {
+            events: self.events,
+            rejections: self.rejections,
+        }
+    }
+
     fn resource(&mut self, resource: &'a ResourceMetrics) {
-        let attributes = resource
-            .resource
-            .as_ref()
-            .map_or(&[][..], |resource| &resource.attributes);
-        let columns = Columns::of(attributes);
-        let mut sender = Sender {
-            columns: &columns,
-            last: None,
-        };
+        let columns = columns_of(resource.resource.as_ref());
+        let mut sender = Sender::new(&columns);
         for scope in &resource.scope_metrics {
             self.scope(scope, &mut sender);
         }

@@ -1,9 +1,11 @@
 //! Requests for tests: small, valid, and easy to spoil.
 
 use fleet_proto::{attribute, metric};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint,
     ResourceMetrics, ScopeMetrics, metric::Data, number_data_point,
@@ -125,6 +127,45 @@ pub(super) fn request(
                 ..ScopeMetrics::default()
             }],
             ..ResourceMetrics::default()
+        }],
+    }
+}
+
+/// A rank's own verdict over a block.
+pub(super) fn straggler() -> LogRecord {
+    LogRecord {
+        time_unix_nano: END,
+        event_name: metric::STRAGGLER.to_owned(),
+        attributes: vec![
+            text(attribute::STRAGGLER_STATE, attribute::STRAGGLER_RAISED),
+            text(attribute::STRAGGLER_MODE, "policy"),
+            double(attribute::LAG_MS, 7.5),
+            double(attribute::Z, 9.0),
+            text(attribute::COMM_ID, "36210ed1bd447fe0"),
+            int(attribute::SEQ_FIRST, 32),
+            int(attribute::SEQ_LAST, 63),
+            text(attribute::ROLE, "1f"),
+        ],
+        ..LogRecord::default()
+    }
+}
+
+/// A request of log records with one resource.
+pub(super) fn records(
+    resource: Vec<KeyValue>,
+    log_records: Vec<LogRecord>,
+) -> ExportLogsServiceRequest {
+    ExportLogsServiceRequest {
+        resource_logs: vec![ResourceLogs {
+            resource: Some(Resource {
+                attributes: resource,
+                ..Resource::default()
+            }),
+            scope_logs: vec![ScopeLogs {
+                log_records,
+                ..ScopeLogs::default()
+            }],
+            ..ResourceLogs::default()
         }],
     }
 }

@@ -1,4 +1,4 @@
-//! The OTLP metrics service on gRPC.
+//! The OTLP services: metrics and log records, on gRPC and (`http`) on plain HTTP.
 //!
 //! Bodies are taken as bytes and decoded by `decode`, not by the transport: so a body that is no OTLP request, or
 //! too large, gets a status that tells the sender not to repeat it. (The transport would answer `INTERNAL` and
@@ -13,47 +13,85 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Buf, BufMut, Bytes};
 use fleet_proto::metadata;
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::SERVICE_NAME;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server;
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::codegen::{BoxFuture, CompressionEncoding, Context, Poll, Service, http};
+use tonic::codegen::{BoxFuture, CompressionEncoding, Context, Poll, Service, http as http_types};
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 
 use self::arrival::Arrival;
 use super::accept::{Ingest, IngestError};
 use super::batch_key::numbered;
+use super::decode::Payload;
 use super::respond;
 use crate::error::{Code, Coded, chain};
 
 mod arrival;
+pub mod http;
 #[cfg(test)]
 mod tests;
 
-/// Path of the one method.
-const EXPORT: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+/// Paths of the methods.
+const EXPORT_METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+const EXPORT_LOGS: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
 
 /// Header that says how messages are compressed.
 const ENCODING: &str = "grpc-encoding";
 
 /// Serves `MetricsService/Export`. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct MetricsService {
-    ingest: Ingest,
-}
+pub struct MetricsService(Exporter);
 
 impl MetricsService {
     /// The service in front of an ingest path.
     pub const fn new(ingest: Ingest) -> Self {
-        Self { ingest }
+        Self(Exporter {
+            ingest,
+            payload: Payload::Metrics,
+            path: EXPORT_METRICS,
+        })
+    }
+}
+
+/// Serves `LogsService/Export`. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct LogsService(Exporter);
+
+impl LogsService {
+    /// The service in front of an ingest path.
+    pub const fn new(ingest: Ingest) -> Self {
+        Self(Exporter {
+            ingest,
+            payload: Payload::Logs,
+            path: EXPORT_LOGS,
+        })
+    }
+}
+
+/// A service with the one method `Export`.
+#[derive(Debug, Clone)]
+struct Exporter {
+    ingest: Ingest,
+    payload: Payload,
+    path: &'static str,
+}
+
+impl Exporter {
+    async fn serve(self, request: http_types::Request<Body>) -> http_types::Response<Body> {
+        if request.uri().path() != self.path {
+            return respond::no_such_method().into_http();
+        }
+        self.export(request).await
     }
 
     #[expect(
         clippy::significant_drop_tightening,
         reason = "the memory set aside is moved into the call, which gives it back itself"
     )]
-    async fn export(self, request: http::Request<Body>) -> http::Response<Body> {
+    async fn export(self, request: http_types::Request<Body>) -> http_types::Response<Body> {
         let number = self.ingest.stats().saw_request();
         let unpacking = if is_compressed(request.headers()) {
             match self.ingest.unpacking().await {
@@ -67,6 +105,7 @@ impl MetricsService {
         let reached = Arc::new(AtomicBool::new(false));
         let method = Export {
             ingest: self.ingest.clone(),
+            payload: self.payload,
             number,
             unpacking,
             reached: Arc::clone(&reached),
@@ -86,7 +125,7 @@ impl MetricsService {
     }
 
     /// The answer to a message that the transport could not read.
-    fn refusal(&self, status: &Status, number: u64) -> Option<http::Response<Body>> {
+    fn refusal(&self, status: &Status, number: u64) -> Option<http_types::Response<Body>> {
         let error = match status.code() {
             tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => IngestError::TooLarge {
                 limit: self.ingest.max_message_bytes(),
@@ -99,13 +138,19 @@ impl MetricsService {
 }
 
 /// Whether the messages may be compressed, by whatever method.
-fn is_compressed(headers: &http::HeaderMap) -> bool {
+fn is_compressed(headers: &http_types::HeaderMap) -> bool {
     let encoding = headers.get(ENCODING);
     encoding.is_some_and(|encoding| encoding != "identity")
 }
 
 /// Counts the error, logs it if it is the collector's, and says it to the sender.
 fn failed(ingest: &Ingest, error: &IngestError, number: u64) -> Status {
+    note(ingest, error, number);
+    respond::status(error, number)
+}
+
+/// Counts the error, and logs it if it is the collector's.
+fn note(ingest: &Ingest, error: &IngestError, number: u64) {
     let code = error.code();
     ingest.stats().saw_failure(code);
     if code == Code::Internal || error.is_ours() {
@@ -115,36 +160,39 @@ fn failed(ingest: &Ingest, error: &IngestError, number: u64) -> Status {
             "could not store a request"
         );
     }
-    respond::status(error, number)
 }
 
-impl NamedService for MetricsService {
-    const NAME: &'static str = SERVICE_NAME;
-}
+/// Makes a service of gRPC out of a wrapped [`Exporter`].
+macro_rules! service {
+    ($type:ty, $name:path) => {
+        impl NamedService for $type {
+            const NAME: &'static str = $name;
+        }
 
-impl Service<http::Request<Body>> for MetricsService {
-    type Response = http::Response<Body>;
-    type Error = std::convert::Infallible;
-    type Future = BoxFuture<Self::Response, Self::Error>;
+        impl Service<http_types::Request<Body>> for $type {
+            type Response = http_types::Response<Body>;
+            type Error = std::convert::Infallible;
+            type Future = BoxFuture<Self::Response, Self::Error>;
 
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, req: http::Request<Body>) -> Self::Future {
-        let service = self.clone();
-        Box::pin(async move {
-            if req.uri().path() != EXPORT {
-                return Ok(respond::no_such_method().into_http());
+            fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+                Poll::Ready(Ok(()))
             }
-            Ok(service.export(req).await)
-        })
-    }
+
+            fn call(&mut self, req: http_types::Request<Body>) -> Self::Future {
+                let exporter = self.0.clone();
+                Box::pin(async move { Ok(exporter.serve(req).await) })
+            }
+        }
+    };
 }
+
+service!(MetricsService, metrics_service_server::SERVICE_NAME);
+service!(LogsService, logs_service_server::SERVICE_NAME);
 
 /// One call of the method.
 struct Export {
     ingest: Ingest,
+    payload: Payload,
     number: u64,
     /// What was set aside for a compressed message.
     unpacking: Option<OwnedSemaphorePermit>,
@@ -159,10 +207,10 @@ impl UnaryService<Bytes> for Export {
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         self.reached.store(true, Ordering::Relaxed);
         let ingest = self.ingest.clone();
-        let number = self.number;
+        let (payload, number) = (self.payload, self.number);
         let unpacking = self.unpacking.take();
         Box::pin(async move {
-            match handle(&ingest, request, unpacking).await {
+            match handle(&ingest, payload, request, unpacking).await {
                 Ok(response) => Ok(response),
                 Err(error) => Err(failed(&ingest, &error, number)),
             }
@@ -172,6 +220,7 @@ impl UnaryService<Bytes> for Export {
 
 async fn handle(
     ingest: &Ingest,
+    payload: Payload,
     request: Request<Bytes>,
     unpacking: Option<OwnedSemaphorePermit>,
 ) -> Result<Response<Bytes>, IngestError> {
@@ -184,8 +233,8 @@ async fn handle(
         header(metadata::BATCH_NUMBER),
     )?;
     let body = request.into_inner();
-    let accepted = ingest.accept_metrics(body, key, unpacking).await?;
-    Ok(respond::metrics(&accepted))
+    let accepted = ingest.accept((payload, body), key, unpacking).await?;
+    Ok(respond::grpc(payload, &accepted))
 }
 
 /// Passes messages on as they are.

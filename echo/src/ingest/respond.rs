@@ -1,9 +1,12 @@
-//! Answers on gRPC: what was rejected in the body, the policy in the metadata, and errors as one status.
+//! Answers: what was rejected in the body, the policy in the metadata (over HTTP: headers), and errors as one status.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use fleet_proto::metadata;
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsPartialSuccess, ExportLogsServiceResponse,
+};
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
 };
@@ -12,48 +15,67 @@ use tonic::metadata::{AsciiMetadataValue, BinaryMetadataValue, MetadataMap};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::accept::{Accepted, IngestError};
+use super::decode::Payload;
 use super::decode::reject::Rejections;
 use crate::error::{Code, Coded};
 use crate::feedback::table::ClusterPolicy;
 
 /// When a sender that met a full collector should come back.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The response to a metrics request that was taken, its body already encoded.
-pub fn metrics(accepted: &Accepted) -> tonic::Response<Bytes> {
-    let body = ExportMetricsServiceResponse {
-        partial_success: partial_success(&accepted.rejections),
-    };
-    let mut response = tonic::Response::new(Bytes::from(body.encode_to_vec()));
+/// The response on gRPC to a request that was taken, its body already encoded.
+pub fn grpc(payload: Payload, accepted: &Accepted) -> tonic::Response<Bytes> {
+    let mut response = tonic::Response::new(body(payload, &accepted.rejections));
     if let Some(policy) = &accepted.policy {
         announce(policy, response.metadata_mut());
     }
     response
 }
 
-fn partial_success(rejections: &Rejections) -> Option<ExportMetricsPartialSuccess> {
-    let rejected = rejections.total();
-    (rejected > 0).then(|| ExportMetricsPartialSuccess {
-        rejected_data_points: i64::try_from(rejected).unwrap_or(i64::MAX),
-        error_message: rejections.to_string(),
-    })
+/// The encoded body of the response to a request that was taken.
+pub fn body(payload: Payload, rejections: &Rejections) -> Bytes {
+    let rejected = i64::try_from(rejections.total()).unwrap_or(i64::MAX);
+    let error_message = || rejections.to_string();
+    let encoded = match payload {
+        Payload::Metrics => ExportMetricsServiceResponse {
+            partial_success: (rejected > 0).then(|| ExportMetricsPartialSuccess {
+                rejected_data_points: rejected,
+                error_message: error_message(),
+            }),
+        }
+        .encode_to_vec(),
+        Payload::Logs => ExportLogsServiceResponse {
+            partial_success: (rejected > 0).then(|| ExportLogsPartialSuccess {
+                rejected_log_records: rejected,
+                error_message: error_message(),
+            }),
+        }
+        .encode_to_vec(),
+    };
+    Bytes::from(encoded)
+}
+
+/// The two scalars that Ingero agents read: the threshold, if there is one, and whether there is quorum.
+pub fn scalars(policy: &ClusterPolicy) -> (Option<String>, &'static str) {
+    let threshold = policy
+        .threshold()
+        .filter(|threshold| threshold.is_finite())
+        .map(|threshold| threshold.to_string());
+    let quorum_met = if policy.has_quorum() { "true" } else { "false" };
+    (threshold, quorum_met)
 }
 
 /// Puts the policy into the metadata. A set over the agreed size is left out, since it would break the sender's
 /// limit for headers and with it the acknowledgement.
 fn announce(policy: &ClusterPolicy, metadata: &mut MetadataMap) {
-    if policy.encoded.len() <= metadata::POLICY_MAX_BYTES {
+    if (1..=metadata::POLICY_MAX_BYTES).contains(&policy.encoded.len()) {
         let set = BinaryMetadataValue::from_bytes(&policy.encoded);
         metadata.insert_bin(metadata::POLICY, set);
     }
-    let threshold = policy
-        .threshold
-        .filter(|threshold| threshold.is_finite())
-        .and_then(|threshold| AsciiMetadataValue::try_from(threshold.to_string()).ok());
-    if let Some(threshold) = threshold {
+    let (threshold, quorum_met) = scalars(policy);
+    if let Some(threshold) = threshold.and_then(|text| AsciiMetadataValue::try_from(text).ok()) {
         metadata.insert(metadata::INGERO_THRESHOLD, threshold);
     }
-    let quorum_met = if policy.quorum_met { "true" } else { "false" };
     metadata.insert(
         metadata::INGERO_QUORUM_MET,
         AsciiMetadataValue::from_static(quorum_met),
@@ -79,21 +101,22 @@ pub fn no_such_method() -> tonic::Status {
 pub fn status(error: &IngestError, request: u64) -> tonic::Status {
     let code = error.code();
     let grpc = tonic::Code::from_i32(code.grpc());
-    match code {
-        Code::Busy => {
-            let details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
-            let message = if error.is_ours() {
-                format!("{error}; logged by the collector as request {request}")
-            } else {
-                error.to_string()
-            };
-            tonic::Status::with_error_details(grpc, message, details)
+    let message = message(error, request);
+    if code == Code::Busy {
+        let details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
+        return tonic::Status::with_error_details(grpc, message, details);
+    }
+    tonic::Status::new(grpc, message)
+}
+
+/// What the sender of a request that failed is told.
+pub fn message(error: &IngestError, request: u64) -> String {
+    match error.code() {
+        Code::Internal => format!("internal error, logged by the collector as request {request}"),
+        Code::Busy if error.is_ours() => {
+            format!("{error}; logged by the collector as request {request}")
         }
-        Code::Internal => {
-            let message = format!("internal error, logged by the collector as request {request}");
-            tonic::Status::new(grpc, message)
-        }
-        _ => tonic::Status::new(grpc, error.to_string()),
+        _ => error.to_string(),
     }
 }
 
@@ -103,11 +126,12 @@ mod tests {
     use fleet_proto::metadata;
     use tonic_types::StatusExt;
 
-    use super::{metrics, status};
+    use super::{grpc, status};
     use crate::error::chain;
-    use crate::feedback::table::ClusterPolicy;
+    use crate::feedback::table::{ClusterPolicy, HealthThreshold};
     use crate::ingest::accept::{Accepted, IngestError};
     use crate::ingest::admit::AdmitError;
+    use crate::ingest::decode::Payload;
     use crate::ingest::decode::reject::Rejections;
     use crate::store::StoreError;
 
@@ -117,16 +141,16 @@ mod tests {
             policy: Some(ClusterPolicy {
                 version: 1,
                 encoded,
-                threshold,
                 quorum_met: false,
+                health: threshold.map(HealthThreshold::example),
             }),
         }
     }
 
     #[test]
-    fn a_threshold_is_a_plain_decimal_and_absent_without_quorum() {
+    fn a_threshold_is_a_plain_decimal_and_absent_without_health_scores() {
         let threshold = |threshold| {
-            let response = metrics(&accepted(Bytes::new(), threshold));
+            let response = grpc(Payload::Metrics, &accepted(Bytes::new(), threshold));
             let value = response.metadata().get(metadata::INGERO_THRESHOLD);
             value.map(|value| value.to_str().unwrap().to_owned())
         };
@@ -138,7 +162,10 @@ mod tests {
     #[test]
     fn a_policy_over_the_agreed_size_is_left_out() {
         let policy = |bytes| {
-            let response = metrics(&accepted(Bytes::from(vec![1; bytes]), None));
+            let response = grpc(
+                Payload::Metrics,
+                &accepted(Bytes::from(vec![1; bytes]), None),
+            );
             response.metadata().get_bin(metadata::POLICY).is_some()
         };
         assert!(policy(metadata::POLICY_MAX_BYTES));

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::{ClusterId, IncidentId, JobId, NodeId, Rank};
-use crate::model::event::{SeqRange, Source};
+use crate::model::event::Source;
+use crate::model::inputs::Inputs;
 use crate::units::{Nanos, Window};
 
 /// One cause with one beginning. The store keeps the latest state of each incident.
@@ -164,51 +165,6 @@ impl Severity {
             Self::Critical => "critical",
         }
     }
-}
-
-/// What a judgement rested on, so that it can be checked afterwards.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Inputs {
-    /// Operations of the cohort's busiest communicator that were judged.
-    pub seqs: SeqRange,
-    /// Iterations that they make up.
-    pub iterations: f64,
-    /// Mean duration of an iteration, milliseconds.
-    pub period_ms: f64,
-    /// Median duration of a healthy iteration, milliseconds, when known.
-    pub healthy_ms: Option<f64>,
-    /// Median of the ranks' own signal, milliseconds per iteration.
-    pub center_ms: f64,
-    /// Scale that lags were measured against, milliseconds.
-    pub sigma_ms: f64,
-    /// Smallest z-score that counted as late.
-    pub critical_z: f64,
-    /// Smallest effect that counted, as a share of the period.
-    pub effect_gate: f64,
-    /// Share of the expected ranks that reported.
-    pub coverage: f64,
-    /// Number of ranks compared.
-    pub n_ranks: u32,
-    /// The latest ranks, latest first; at most [`Self::MAX_LAGS`].
-    pub lags: Vec<RankLag>,
-}
-
-impl Inputs {
-    /// Most ranks that inputs list.
-    pub const MAX_LAGS: usize = 16;
-}
-
-/// Lag of one rank in one judgement.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RankLag {
-    /// Rank within the job.
-    pub rank: Rank,
-    /// Behind the median of its peers, milliseconds per iteration.
-    pub lag_ms: f64,
-    /// The same in scales (modified z-score).
-    pub z: f64,
-    /// How much less than the median of its role peers it was blocked, milliseconds per iteration, when known.
-    pub own_ms: Option<f64>,
 }
 
 /// The rank that holds back its cohort.

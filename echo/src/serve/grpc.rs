@@ -14,7 +14,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-use crate::ingest::otlp::MetricsService;
+use crate::ingest::otlp::{LogsService, MetricsService};
 
 /// Most requests that one connection may have open.
 const MAX_CONCURRENT_STREAMS: u32 = 128;
@@ -36,13 +36,14 @@ pub struct GrpcServeError(#[from] tonic::transport::Error);
 /// Serves until `shutdown` completes, then lets open requests finish.
 pub async fn serve(
     listener: TcpListener,
-    metrics: MetricsService,
+    (metrics, logs): (MetricsService, LogsService),
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), GrpcServeError> {
     let incoming = TcpIncoming::from(listener)
         .with_nodelay(Some(true))
         .with_keepalive(Some(KEEPALIVE));
     let router = Routes::new(metrics)
+        .add_service(logs)
         .into_axum_router()
         .layer(from_fn(only_grpc));
     Server::builder()

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `/api/v1/tools/list` | GET | every tool with the schemas of its input and answer |
 //! | `/api/v1/tools/{name}` | POST | the tool's answer; the body is its input, an empty body is the empty input |
+//! | `/api/v1/threshold?cluster_id=` | GET | what Ingero agents compare their health scores with, in the body and as headers |
 //! | `/api/v1/health` | GET | that Echo runs, how much it has stored, and how much of that the detector has taken in |
 //! | `/api/versions` | GET | which versions of the API there are |
 //! | `/healthz`, `/readyz` | GET | that the process lives, and that its store answers |
@@ -31,10 +32,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::error::Code;
+use crate::feedback::table::PolicyTable;
 use crate::tools::registry::Registry;
 use crate::tools::{ToolContext, error_body};
 
 pub mod health;
+pub mod threshold;
 pub mod tools;
 pub mod versions;
 
@@ -55,18 +58,26 @@ struct HttpState {
     registry: Arc<Registry>,
     context: ToolContext,
     judged: watch::Receiver<u64>,
+    policies: watch::Receiver<Arc<PolicyTable>>,
 }
 
-/// The routes. `judged` holds the number of the last event that the detector has taken in.
-pub fn router(registry: Registry, context: ToolContext, judged: watch::Receiver<u64>) -> Router {
+/// The routes. `judged` holds the number of the last event that the detector has taken in, `policies` what agents get.
+pub fn router(
+    registry: Registry,
+    context: ToolContext,
+    judged: watch::Receiver<u64>,
+    policies: watch::Receiver<Arc<PolicyTable>>,
+) -> Router {
     let state = HttpState {
         registry: Arc::new(registry),
         context,
         judged,
+        policies,
     };
     Router::new()
         .route("/api/v1/tools/list", get(tools::list))
         .route("/api/v1/tools/{name}", post(tools::call))
+        .route("/api/v1/threshold", get(threshold::threshold))
         .route("/api/v1/health", get(health::health))
         .route("/api/versions", get(versions::versions))
         .route("/healthz", get(health::alive))

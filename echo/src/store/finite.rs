@@ -1,7 +1,8 @@
 //! Refuses numbers that are NaN or infinite: one of them turns every sum, median and sort that it meets into nonsense.
 
-use crate::model::conclusion::{Conclusions, Finding, Incident, Inputs};
+use crate::model::conclusion::{Conclusions, Finding, Incident};
 use crate::model::event::{Event, EventBatch, Reading};
+use crate::model::inputs::Inputs;
 use crate::store::StoreError;
 
 /// Accepts a batch without such numbers.

@@ -49,6 +49,7 @@ const ECHO: Architecture = Architecture {
         "sql_guard",
         "analysis",
         "ingest::decode",
+        "feedback::health",
         "feedback::table",
     ],
     stops: &[

@@ -12,6 +12,8 @@ mod duckdb_link;
 #[cfg(test)]
 mod durability;
 #[cfg(test)]
+mod ingero;
+#[cfg(test)]
 mod readme;
 #[cfg(test)]
 mod recordings;

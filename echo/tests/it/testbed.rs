@@ -36,6 +36,8 @@ pub(crate) struct Echo {
     child: Child,
     /// Address of the OTLP listener.
     pub(crate) otlp: String,
+    /// Address of the listener for OTLP over HTTP.
+    pub(crate) otlp_http: String,
     /// Address of the HTTP listener.
     pub(crate) http: String,
 }
@@ -64,6 +66,7 @@ impl Echo {
         };
         Self {
             otlp: word("otlp="),
+            otlp_http: word("otlp-http="),
             http: word("http="),
             child,
         }
@@ -140,6 +143,8 @@ pub(crate) fn serve_command(db: &Path) -> Command {
         .arg(db)
         .args([
             "--otlp-listen",
+            "127.0.0.1:0",
+            "--otlp-http-listen",
             "127.0.0.1:0",
             "--http-listen",
             "127.0.0.1:0",

@@ -11,8 +11,9 @@ use crate::analysis::lag::{Lag, Lags, lags, suited_signal};
 use crate::analysis::settings::Settings;
 use crate::analysis::verdict::{Evidence, Judgement, Scale, Span, Suspect, Verdict, judge};
 use crate::analysis::window::Stretch;
-use crate::model::conclusion::{Baseline, Condition, ConditionKind, Inputs, RankLag, Signal};
+use crate::model::conclusion::{Baseline, Condition, ConditionKind, Signal};
 use crate::model::event::{SeqRange, Source};
+use crate::model::inputs::{Inputs, RankLag};
 use crate::stats::series::change_point;
 
 /// Iterations that a charge raised at once rests on, at least.

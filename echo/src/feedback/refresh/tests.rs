@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use crate::analysis::settings::Settings;
 use crate::analysis::simulated::{Job, Measured};
 use crate::clock::ManualClock;
+use crate::feedback::health::HealthConfig;
 use crate::feedback::refresh::Refresh;
 use crate::feedback::table::PolicyTable;
 use crate::ids::ClusterId;
@@ -54,7 +55,7 @@ async fn refresh_at(store: &Arc<dyn EventStore>, now: Nanos) -> Arc<PolicyTable>
     let (stop, stopped) = watch::channel(false);
     let refresh = Refresh::new(
         (Arc::clone(store), Arc::new(ManualClock::at(now))),
-        Settings::default(),
+        (Settings::default(), HealthConfig::default()),
         table,
         progress,
     )

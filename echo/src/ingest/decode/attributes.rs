@@ -27,9 +27,10 @@ pub(super) enum Column {
     AnchorSeq,
     AnchorOffset,
     Source,
+    Lag,
 }
 
-const COLUMNS: usize = Column::Source as usize + 1;
+const COLUMNS: usize = Column::Lag as usize + 1;
 
 /// The names of each column, the preferred one first.
 const NAMES: [(Column, &[&str]); COLUMNS] = [
@@ -51,6 +52,7 @@ const NAMES: [(Column, &[&str]); COLUMNS] = [
     (Column::AnchorSeq, &[attribute::ANCHOR_SEQ]),
     (Column::AnchorOffset, &[attribute::ANCHOR_OFFSET_MS]),
     (Column::Source, &[attribute::SOURCE]),
+    (Column::Lag, &[attribute::LAG_MS]),
 ];
 
 /// Column and preference (0 first) of an attribute, if it has one.

@@ -181,7 +181,8 @@ impl<'a> Point<'a> {
     }
 }
 
-fn instant(unix_nanos: u64, received: Nanos) -> Result<Nanos, RejectReason> {
+/// The instant, if it can have happened by the time the request arrived.
+pub(super) fn instant(unix_nanos: u64, received: Nanos) -> Result<Nanos, RejectReason> {
     let instant = Nanos::plausible(unix_nanos).ok_or(RejectReason::ImplausibleTime)?;
     if instant > received.offset(MAX_AHEAD_NANOS) {
         return Err(RejectReason::TimeInFuture);

@@ -41,6 +41,8 @@ reasons! {
     RankOutsideWorld, "rank_outside_world", "the rank is not a whole number from 0 to below the world size";
     EmptyMetricName, "empty_metric_name", "the metric has no name";
     UnsupportedKind, "unsupported_kind", "the metric is no gauge, sum, histogram, exponential histogram or summary";
+    UnsupportedRecord, "unsupported_record", "the event name of the log record is not fleet.straggler";
+    MissingLag, "missing_lag", "the log record carries no number fleet.lag_ms";
     NoValue, "no_value", "the point or one of its exemplars carries no value";
     NotFinite, "not_finite", "a value is NaN or infinite";
     NegativeDuration, "negative_duration", "a duration is below zero";

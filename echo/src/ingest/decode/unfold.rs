@@ -1,22 +1,29 @@
 //! How much memory a body will take once it is decoded, found out before it is.
 //!
 //! An empty data point is two bytes on the wire and some two hundred in memory, so that a body of a few megabytes
-//! can unfold into gigabytes. This walks the wire format with the shape of OTLP metrics in hand and adds up the
+//! can unfold into gigabytes. This walks the wire format with the shape of OTLP in hand and adds up the
 //! sizes of the messages; it stops where the body is malformed, as the decoder will.
 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, EntityRef, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::metrics::v1::{
     Exemplar, ExponentialHistogramDataPoint, HistogramDataPoint, Metric, NumberDataPoint,
     ResourceMetrics, ScopeMetrics, SummaryDataPoint, summary_data_point::ValueAtQuantile,
 };
 
+use super::Payload;
+
 /// Deepest nesting that the decoder follows.
 const MAX_DEPTH: u32 = 100;
 
-/// A message of OTLP metrics, by what it can hold.
+/// A message of OTLP, by what it can hold.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
-    Request,
+    Logs,
+    ResourceLogs,
+    ScopeLogs,
+    Record,
+    Metrics,
     ResourceMetrics,
     Resource,
     EntityRef,
@@ -44,12 +51,16 @@ impl Shape {
     /// What the field is, and how much memory one of it takes where it is kept in a list.
     const fn field(self, number: u64) -> Option<(Self, usize)> {
         Some(match (self, number) {
-            (Self::Request, 1) => (Self::ResourceMetrics, size_of::<ResourceMetrics>()),
-            (Self::ResourceMetrics, 1) => (Self::Resource, 0),
+            (Self::Logs, 1) => (Self::ResourceLogs, size_of::<ResourceLogs>()),
+            (Self::ResourceLogs, 2) => (Self::ScopeLogs, size_of::<ScopeLogs>()),
+            (Self::ScopeLogs, 2) => (Self::Record, size_of::<LogRecord>()),
+            (Self::Record, 5) | (Self::KeyValue, 2) => (Self::AnyValue, 0),
+            (Self::Metrics, 1) => (Self::ResourceMetrics, size_of::<ResourceMetrics>()),
+            (Self::ResourceMetrics | Self::ResourceLogs, 1) => (Self::Resource, 0),
             (Self::ResourceMetrics, 2) => (Self::ScopeMetrics, size_of::<ScopeMetrics>()),
             (Self::Resource, 3) => (Self::EntityRef, size_of::<EntityRef>()),
             (Self::EntityRef, 3 | 4) => (Self::Leaf, size_of::<String>()),
-            (Self::ScopeMetrics, 1) => (Self::Scope, 0),
+            (Self::ScopeMetrics | Self::ScopeLogs, 1) => (Self::Scope, 0),
             (Self::ScopeMetrics, 2) => (Self::Metric, size_of::<Metric>()),
             (Self::Metric, 5 | 7) => (Self::Numbers, 0),
             (Self::Metric, 9) => (Self::Histograms, 0),
@@ -69,9 +80,9 @@ impl Shape {
             (Self::Resource | Self::Exponential | Self::List, 1)
             | (Self::Scope, 3)
             | (Self::Metric, 12)
+            | (Self::Record, 6)
             | (Self::Number | Self::Summary | Self::Exemplar, 7)
             | (Self::Histogram, 9) => (Self::KeyValue, size_of::<KeyValue>()),
-            (Self::KeyValue, 2) => (Self::AnyValue, 0),
             (Self::AnyValue, 5) => (Self::Array, 0),
             (Self::AnyValue, 6) => (Self::List, 0),
             (Self::Array, 1) => (Self::AnyValue, size_of::<AnyValue>()),
@@ -81,9 +92,13 @@ impl Shape {
 }
 
 /// Memory that the body takes once decoded, in bytes: its messages, and its texts as often as they are long.
-pub fn unfolded_bytes(body: &[u8]) -> usize {
+pub fn unfolded_bytes(payload: Payload, body: &[u8]) -> usize {
+    let shape = match payload {
+        Payload::Metrics => Shape::Metrics,
+        Payload::Logs => Shape::Logs,
+    };
     let mut messages = 0;
-    walk(body, Shape::Request, MAX_DEPTH, &mut messages);
+    walk(body, shape, MAX_DEPTH, &mut messages);
     messages + body.len()
 }
 
@@ -131,11 +146,21 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use opentelemetry_proto::tonic::logs::v1::LogRecord;
     use opentelemetry_proto::tonic::metrics::v1::HistogramDataPoint;
     use prost::Message;
 
-    use super::unfolded_bytes;
-    use crate::ingest::fixture::{rank_2, request, wait, waits};
+    use super::{Payload, unfolded_bytes};
+    use crate::ingest::fixture::{rank_2, records, request, wait, waits};
+
+    #[test]
+    fn empty_records_weigh_what_they_take_in_memory() {
+        let body = records(Vec::new(), vec![LogRecord::default(); 1_000]).encode_to_vec();
+        assert!(body.len() < 3_000);
+        let records = 1_000 * size_of::<LogRecord>();
+        let unfolded = unfolded_bytes(Payload::Logs, &body);
+        assert!((records..records + 5_000).contains(&unfolded), "{unfolded}");
+    }
 
     #[test]
     fn empty_points_weigh_what_they_take_in_memory() {
@@ -143,23 +168,23 @@ mod tests {
         let body = request(Vec::new(), vec![waits(points)]).encode_to_vec();
         assert!(body.len() < 3_000);
         let points = 1_000 * size_of::<HistogramDataPoint>();
-        let unfolded = unfolded_bytes(&body);
+        let unfolded = unfolded_bytes(Payload::Metrics, &body);
         assert!((points..points + 5_000).contains(&unfolded), "{unfolded}");
     }
 
     #[test]
     fn an_ordinary_request_unfolds_to_several_times_its_size() {
         let body = request(rank_2(), vec![waits(vec![wait(); 1_000])]).encode_to_vec();
-        let times = unfolded_bytes(&body) / body.len();
+        let times = unfolded_bytes(Payload::Metrics, &body) / body.len();
         assert!((2..10).contains(&times), "{times}");
     }
 
     #[test]
     fn a_cut_off_body_ends_the_walk() {
         let body = request(rank_2(), vec![waits(vec![wait(); 10])]).encode_to_vec();
-        let whole = unfolded_bytes(&body);
+        let whole = unfolded_bytes(Payload::Metrics, &body);
         for end in 0..body.len() {
-            assert!(unfolded_bytes(&body[..end]) <= whole);
+            assert!(unfolded_bytes(Payload::Metrics, &body[..end]) <= whole);
         }
     }
 }

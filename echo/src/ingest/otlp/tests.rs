@@ -16,14 +16,15 @@ use tonic::{Code, Request};
 use tonic_types::StatusExt;
 
 use self::collector::Collector;
-use super::EXPORT;
+use super::EXPORT_METRICS;
 use crate::error;
 use crate::ingest::accept::IngestConfig;
 use crate::ingest::admit::AdmissionConfig;
 use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::fixture::{gauge, gauges, rank_2, request, text, wait, waits};
 
-mod collector;
+pub(super) mod collector;
+mod records;
 mod unpacking;
 
 fn block() -> ExportMetricsServiceRequest {
@@ -74,7 +75,7 @@ async fn the_answer_carries_the_policy_of_the_cluster() {
     let metadata = response.metadata();
     let policy = metadata.get_bin(metadata::POLICY).unwrap();
     assert_eq!(&*policy.to_bytes().unwrap(), b"\x08\x03");
-    assert_eq!(metadata.get(metadata::INGERO_THRESHOLD).unwrap(), "1.5");
+    assert_eq!(metadata.get(metadata::INGERO_THRESHOLD).unwrap(), "0.75");
     assert_eq!(metadata.get(metadata::INGERO_QUORUM_MET).unwrap(), "true");
 }
 
@@ -160,7 +161,10 @@ async fn a_half_numbered_batch_is_refused() {
 async fn a_body_of_garbage_is_refused_for_good() {
     let collector = Collector::with_defaults().await;
     let garbage = Bytes::from_static(b"\xff\xfe this is no protobuf");
-    let status = collector.send_raw(EXPORT, garbage).await.unwrap_err();
+    let status = collector
+        .send_raw(EXPORT_METRICS, garbage)
+        .await
+        .unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("ExportMetricsServiceRequest"));
     let invalid = collector.ingest.stats().failed(error::Code::Invalid);
@@ -171,7 +175,7 @@ async fn a_body_of_garbage_is_refused_for_good() {
 async fn an_oversized_message_is_refused_while_others_are_served() {
     let collector = Collector::with_defaults().await;
     let mut neighbour = collector.client().await;
-    let oversized = collector.send_raw(EXPORT, Bytes::from(vec![0; 100_000_000]));
+    let oversized = collector.send_raw(EXPORT_METRICS, Bytes::from(vec![0; 100_000_000]));
     let others = async {
         for _ in 0..20 {
             neighbour.export(block()).await.unwrap();

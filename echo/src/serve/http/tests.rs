@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::{MAX_BODY_BYTES, router};
+use crate::feedback::table::{HealthThreshold, PolicyTable};
 use crate::ids::{ClusterId, MetricName};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{EventBatch, StoredEvent};
@@ -26,7 +27,11 @@ use crate::units::{Nanos, Window};
 const JSON: &str = "application/json";
 
 fn service(context: ToolContext) -> Router {
-    router(Registry::standard(), context, watch::channel(480).1)
+    let mut table = PolicyTable::default();
+    table.set_health("prod".parse().unwrap(), HealthThreshold::example(0.75));
+    let policies = watch::channel(Arc::new(table)).1;
+    let judged = watch::channel(480).1;
+    router(Registry::standard(), context, judged, policies)
 }
 
 async fn sent(service: Router, request: Request<Body>) -> (u16, Value) {
@@ -148,6 +153,33 @@ async fn probes_are_answered() {
         (&health["events_committed"], &health["events_judged"]),
         (&json!(484), &json!(480))
     );
+}
+
+#[tokio::test]
+async fn the_health_threshold_is_answered_per_cluster() {
+    let (status, known) = got("/api/v1/threshold?cluster_id=prod").await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        known,
+        json!({
+            "cluster_id": "prod", "threshold": 0.75, "quorum_met": true, "nodes_reporting": 5, "nodes_needed": 5,
+            "k": 3.5, "ema_alpha": 0.2, "policy_version": null, "computed_at": "2020-01-01T00:00:00.000Z",
+        })
+    );
+    let request = Request::get("/api/v1/threshold?cluster_id=prod");
+    let request = request.body(Body::empty()).unwrap();
+    let response = service(fixture::context().await).oneshot(request).await;
+    let response = response.unwrap();
+    assert_eq!(response.headers()["x-ingero-threshold"], "0.75");
+    assert_eq!(response.headers()["x-ingero-quorum-met"], "true");
+    for (path, expected) in [
+        ("/api/v1/threshold?cluster_id=pord", 404),
+        ("/api/v1/threshold", 400),
+        ("/api/v1/threshold?cluster_id=", 400),
+    ] {
+        let (status, body) = got(path).await;
+        assert_eq!(status, expected, "{path}: {body}");
+    }
 }
 
 #[tokio::test]

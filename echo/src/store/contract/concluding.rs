@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use crate::ids::{ClusterId, Rank};
 use crate::model::conclusion::{
-    Baseline, CauseClass, Condition, ConditionKind, Finding, Incident, IncidentState, Inputs,
-    Severity, Signal,
+    Baseline, CauseClass, Condition, ConditionKind, Finding, Incident, IncidentState, Severity,
+    Signal,
 };
 use crate::model::event::Source;
+use crate::model::inputs::Inputs;
 use crate::store::EventStore;
 use crate::store::contract::sample::{at, incident, incidents, inputs, losses, lost, window};
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use crate::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
 use crate::model::conclusion::{
-    Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, Inputs, LostTime,
-    PolicyRecord, RankLag, Severity, Signal,
+    Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, LostTime,
+    PolicyRecord, Severity, Signal,
 };
 use crate::model::event::{
     Anchor, BatchKey, Block, Event, EventBatch, OpSample, Origin, Reading, SeqRange, Source,
     Summary,
 };
+use crate::model::inputs::{Inputs, RankLag};
 use crate::store::EventQuery;
 use crate::units::{Nanos, Window};
 

@@ -10,8 +10,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::ingest::decode::{Decoded, decode, decode_body};
-use crate::ingest::fixture::{END, RECEIVED, double, gauges, int, request, text, waits};
+use crate::ingest::decode::{Decoded, Payload, decode, decode_body};
+use crate::ingest::fixture::{
+    END, RECEIVED, double, gauges, int, records, request, straggler, text, waits,
+};
 use crate::model::event::{Event, Reading};
 use crate::units::Nanos;
 
@@ -193,7 +195,26 @@ proptest! {
 
     #[test]
     fn no_bytes_break_the_decoder(bytes in vec(any::<u8>(), 0..256)) {
-        if let Ok(decoded) = decode_body(bytes.into(), RECEIVED) {
+        for payload in [Payload::Metrics, Payload::Logs] {
+            if let Ok(decoded) = decode_body(payload, bytes.clone().into(), RECEIVED) {
+                assert_complete(&decoded, decoded.rejections.points());
+            }
+        }
+    }
+
+    #[test]
+    fn no_flipped_byte_breaks_the_decoder_of_records(
+        attributes in vec(any_attribute(), 0..8),
+        flips in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        let mut record = straggler();
+        record.attributes.extend(attributes.clone());
+        let mut bytes = records(attributes, vec![record, straggler()]).encode_to_vec();
+        for (place, value) in flips {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        if let Ok(decoded) = decode_body(Payload::Logs, bytes.into(), RECEIVED) {
             assert_complete(&decoded, decoded.rejections.points());
         }
     }

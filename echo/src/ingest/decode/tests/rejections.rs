@@ -7,7 +7,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 
 use crate::ingest::decode::reject::RejectReason;
-use crate::ingest::decode::{decode, decode_body};
+use crate::ingest::decode::{Payload, decode, decode_body};
 use crate::ingest::fixture::{
     END, RECEIVED, double, gauge, gauges, int, rank_2, request, text, wait, waits,
 };
@@ -345,6 +345,8 @@ fn a_small_request_cannot_unfold_into_gigabytes() {
 
 #[test]
 fn a_body_that_is_no_request_is_malformed() {
-    let error = decode_body(vec![0xff; 64].into(), RECEIVED).unwrap_err();
-    assert!(error.to_string().contains("ExportMetricsServiceRequest"));
+    for payload in [Payload::Metrics, Payload::Logs] {
+        let error = decode_body(payload, vec![0xff; 64].into(), RECEIVED).unwrap_err();
+        assert!(error.to_string().contains(payload.message()));
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,27 +21,30 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use crate::clock::ManualClock;
-use crate::feedback::table::{ClusterPolicy, PolicyTable};
+use crate::feedback::table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use crate::ingest::accept::{Ingest, IngestConfig};
 use crate::ingest::fixture::RECEIVED;
 use crate::ingest::fixture::store::RecordingStore;
-use crate::ingest::otlp::{BytesCodec, MetricsService};
+use crate::ingest::otlp::{BytesCodec, LogsService, MetricsService};
 use crate::serve::grpc::serve;
 use crate::store::EventStore;
 
 /// A collector on a free port.
-pub(super) struct Collector {
-    pub(super) store: Arc<RecordingStore>,
-    pub(super) ingest: Ingest,
+pub(in crate::ingest::otlp) struct Collector {
+    pub(in crate::ingest::otlp) store: Arc<RecordingStore>,
+    pub(in crate::ingest::otlp) ingest: Ingest,
     address: SocketAddr,
-    pub(super) stop: watch::Sender<bool>,
-    pub(super) server: JoinHandle<()>,
+    pub(in crate::ingest::otlp) stop: watch::Sender<bool>,
+    pub(in crate::ingest::otlp) server: JoinHandle<()>,
     /// Keeps the table open.
     _policies: watch::Sender<Arc<PolicyTable>>,
 }
 
 impl Collector {
-    pub(super) async fn start(config: IngestConfig, store: RecordingStore) -> Self {
+    pub(in crate::ingest::otlp) async fn start(
+        config: IngestConfig,
+        store: RecordingStore,
+    ) -> Self {
         let store = Arc::new(store);
         let (policies, table) = watch::channel(Arc::new(policies()));
         let clock = Arc::new(ManualClock::at(RECEIVED));
@@ -49,12 +53,13 @@ impl Collector {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, mut stopped) = watch::channel(false);
-        let service = MetricsService::new(ingest.clone());
+        let metrics = MetricsService::new(ingest.clone());
+        let logs = LogsService::new(ingest.clone());
         let server = tokio::spawn(async move {
             let stopped = async move {
                 stopped.wait_for(|stop| *stop).await.unwrap();
             };
-            serve(listener, service, stopped).await.unwrap();
+            serve(listener, (metrics, logs), stopped).await.unwrap();
         });
         Self {
             store,
@@ -66,21 +71,25 @@ impl Collector {
         }
     }
 
-    pub(super) async fn with_defaults() -> Self {
+    pub(in crate::ingest::otlp) async fn with_defaults() -> Self {
         Self::start(IngestConfig::default(), RecordingStore::default()).await
     }
 
-    pub(super) async fn channel(&self) -> Channel {
+    pub(in crate::ingest::otlp) async fn channel(&self) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
         endpoint.connect().await.unwrap()
     }
 
-    pub(super) async fn client(&self) -> MetricsServiceClient<Channel> {
+    pub(in crate::ingest::otlp) async fn client(&self) -> MetricsServiceClient<Channel> {
         MetricsServiceClient::new(self.channel().await)
     }
 
+    pub(in crate::ingest::otlp) async fn logs_client(&self) -> LogsServiceClient<Channel> {
+        LogsServiceClient::new(self.channel().await)
+    }
+
     /// Calls a method with bytes for a message.
-    pub(super) async fn send_raw(
+    pub(in crate::ingest::otlp) async fn send_raw(
         &self,
         path: &'static str,
         body: Bytes,
@@ -92,7 +101,7 @@ impl Collector {
     }
 
     /// Sends bytes on a bare connection and returns what comes back until the other side hangs up.
-    pub(super) async fn send_bare(&self, bytes: &[u8]) -> String {
+    pub(in crate::ingest::otlp) async fn send_bare(&self, bytes: &[u8]) -> String {
         let mut connection = TcpStream::connect(self.address).await.unwrap();
         connection.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
@@ -107,8 +116,10 @@ fn policies() -> PolicyTable {
     let policy = ClusterPolicy {
         version: 3,
         encoded: Bytes::from_static(b"\x08\x03"),
-        threshold: Some(1.5),
         quorum_met: true,
+        health: Some(HealthThreshold::example(0.75)),
     };
-    PolicyTable::default().with("prod".parse().unwrap(), policy)
+    let mut table = PolicyTable::default();
+    table.set_policy("prod".parse().unwrap(), policy);
+    table
 }

@@ -22,7 +22,7 @@ use crate::error;
 use crate::ingest::accept::IngestConfig;
 use crate::ingest::admit::AdmissionConfig;
 use crate::ingest::fixture::store::RecordingStore;
-use crate::ingest::otlp::{EXPORT, MetricsService};
+use crate::ingest::otlp::{EXPORT_METRICS, MetricsService};
 
 type Call = <MetricsService as Service<http::Request<Body>>>::Future;
 
@@ -52,7 +52,7 @@ fn compressed(collector: &Collector, ends: bool) -> Call {
     } else {
         axum::body::Body::from_stream(whole.chain(tokio_stream::pending()))
     };
-    let request = http::Request::post(EXPORT)
+    let request = http::Request::post(EXPORT_METRICS)
         .header("content-type", "application/grpc")
         .header("grpc-encoding", "gzip")
         .body(Body::new(body));

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Rank;
-use crate::model::conclusion::{Inputs, RankLag};
 use crate::model::event::SeqRange;
+use crate::model::inputs::{Inputs, RankLag};
 
 /// Mirrors [`Inputs`], which knows nothing about how it is kept.
 #[derive(Debug, Serialize, Deserialize)]

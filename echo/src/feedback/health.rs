@@ -1,0 +1,128 @@
+//! Health scores of Ingero agents: the threshold that they are compared with, and the nodes below it. Pure: a function of
+//! the stored events and of the time at which one asks.
+//!
+//! An Ingero agent rates its own node from 0 to 1 ([`fleet_proto::metric::INGERO_HEALTH_SCORE`]) and asks what is too
+//! little. The answer comes from its healthy peers (`threshold`): the median of the latest scores less k robust
+//! deviations. Ingero's own k of 2 flags somebody in three windows of four in a healthy cluster of 64 nodes; the default
+//! here is the usual cut of the modified z-score, 3.5, and deviations are never taken for less than a hundredth of the
+//! scale, so that nodes that all report the same number are not told apart by their rounding.
+//!
+//! A node that is below the threshold twice in a row, with quorum, is reported until three scores in a row are good
+//! (`case`). How late it is and what it costs, a score does not say.
+
+use std::collections::BTreeMap;
+
+use fleet_proto::metric;
+
+use self::cluster::Cluster;
+use crate::feedback::table::HealthThreshold;
+use crate::ids::ClusterId;
+use crate::model::conclusion::Conclusions;
+use crate::model::event::{Reading, StoredEvent};
+use crate::units::Nanos;
+
+mod case;
+mod cluster;
+#[cfg(test)]
+mod tests;
+mod threshold;
+
+/// What the operator can tune.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HealthConfig {
+    /// Robust deviations below the median at which the threshold lies.
+    pub k: f64,
+    /// Weight of a threshold computed five seconds after the one before, above 0 and up to 1.
+    pub ema_alpha: f64,
+    /// Nodes that have to report for a threshold.
+    pub quorum: usize,
+}
+
+impl Default for HealthConfig {
+    fn default() -> Self {
+        Self {
+            k: 3.5,
+            ema_alpha: 0.2,
+            quorum: 5,
+        }
+    }
+}
+
+/// The health scores of all clusters.
+#[derive(Debug)]
+pub struct Health {
+    config: HealthConfig,
+    clusters: BTreeMap<ClusterId, Cluster>,
+    ignored: u64,
+}
+
+impl Health {
+    /// No scores yet.
+    pub const fn new(config: HealthConfig) -> Self {
+        Self {
+            config,
+            clusters: BTreeMap::new(),
+            ignored: 0,
+        }
+    }
+
+    /// Takes health scores in the order of their numbers and says what follows from them. Other events, and scores that
+    /// are none, are left out; the latter are counted.
+    pub fn observe(&mut self, events: &[StoredEvent]) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        for stored in events {
+            if !is_score(stored) {
+                continue;
+            }
+            let Some(score) = score(stored.event.reading) else {
+                self.ignored += 1;
+                continue;
+            };
+            let name = &stored.event.origin.cluster;
+            if !self.clusters.contains_key(name) {
+                let new = Cluster::new(name.clone(), stored.received);
+                self.clusters.insert(name.clone(), new);
+            }
+            if let Some(cluster) = self.clusters.get_mut(name) {
+                cluster.observe(stored, score, &self.config, &mut conclusions.incidents);
+            }
+        }
+        conclusions
+    }
+
+    /// Clears what is open on nodes that are silent at `now` (arrival time), and forgets them.
+    pub fn end_silent_nodes(&mut self, now: Nanos) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        for cluster in self.clusters.values_mut() {
+            cluster.forget_silent(now, &mut conclusions.incidents);
+        }
+        conclusions
+    }
+
+    /// What the clusters' scores are compared with at `now` (arrival time).
+    pub fn thresholds(&self, now: Nanos) -> impl Iterator<Item = (&ClusterId, HealthThreshold)> {
+        let thresholds = self.clusters.iter();
+        thresholds.map(move |(name, cluster)| (name, cluster.threshold(now, &self.config)))
+    }
+
+    /// Scores that were none: not between 0 and 1.
+    pub const fn ignored(&self) -> u64 {
+        self.ignored
+    }
+}
+
+/// Whether the event is a health score.
+pub fn is_score(stored: &StoredEvent) -> bool {
+    stored.event.metric.as_str() == metric::INGERO_HEALTH_SCORE
+}
+
+/// The score, if it is one.
+fn score(reading: Reading) -> Option<f64> {
+    let score = match reading {
+        Reading::Double(value) => value,
+        Reading::Int(0) => 0.0,
+        Reading::Int(1) => 1.0,
+        Reading::Int(_) | Reading::Histogram(_) => return None,
+    };
+    (0.0..=1.0).contains(&score).then_some(score)
+}

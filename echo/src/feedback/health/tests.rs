@@ -1,0 +1,214 @@
+use std::sync::Arc;
+
+use super::{Health, HealthConfig};
+use crate::feedback::table::HealthThreshold;
+use crate::ids::RankOf;
+use crate::model::conclusion::{Finding, Incident, IncidentState};
+use crate::model::event::{Event, Origin, Reading, StoredEvent};
+use crate::units::Nanos;
+
+const SECOND: i64 = 1_000_000_000;
+
+fn at(seconds: i64) -> Nanos {
+    Nanos::EARLIEST.offset(seconds * SECOND)
+}
+
+/// A score that node `node` measured a second before it arrived at `seconds`.
+fn told(node: usize, seconds: i64, reading: Reading) -> StoredEvent {
+    let origin = Origin {
+        cluster: "prod".parse().unwrap(),
+        node: format!("node-{node}").parse().unwrap(),
+        rank: (node == 0).then(|| RankOf::new(0, None).unwrap()),
+        job: None,
+        gpu_model: None,
+        gpu_uuid: None,
+        namespace: None,
+        pod: None,
+    };
+    StoredEvent {
+        id: 1,
+        received: at(seconds),
+        event: Event {
+            timestamp: at(seconds - 1),
+            start: None,
+            origin: Arc::new(origin),
+            metric: "ingero.node.health_score".parse().unwrap(),
+            unit: Arc::from(""),
+            reading,
+            block: None,
+            attrs: Arc::from("{}"),
+            samples: Vec::new(),
+        },
+    }
+}
+
+/// The scores of nodes 0, 1, ... that all arrive at once.
+fn round(seconds: i64, scores: &[f64]) -> Vec<StoredEvent> {
+    let scores = scores.iter().enumerate();
+    scores
+        .map(|(node, score)| told(node, seconds, Reading::Double(*score)))
+        .collect()
+}
+
+fn health() -> Health {
+    Health::new(HealthConfig::default())
+}
+
+fn threshold(health: &Health, seconds: i64) -> HealthThreshold {
+    health.thresholds(at(seconds)).next().unwrap().1
+}
+
+const GOOD: [f64; 6] = [0.95, 0.94, 0.96, 0.95, 0.93, 0.95];
+const BAD_0: [f64; 6] = [0.41, 0.94, 0.96, 0.95, 0.93, 0.95];
+
+/// The incidents of rounds five seconds apart.
+fn incidents(rounds: &[[f64; 6]]) -> Vec<Incident> {
+    let mut health = health();
+    let rounds = rounds.iter().zip(0..);
+    rounds
+        .flat_map(|(scores, n)| health.observe(&round(5 * n, scores)).incidents)
+        .collect()
+}
+
+#[test]
+fn a_node_that_is_low_twice_is_reported_until_it_is_good_three_times() {
+    assert!(incidents(&[GOOD, BAD_0]).is_empty());
+    let raised = incidents(&[GOOD, GOOD, BAD_0, BAD_0]);
+    let [incident] = &raised[..] else {
+        panic!("{raised:?}");
+    };
+    assert_eq!(&*incident.cohort, "health/prod");
+    assert_eq!(incident.first_seen, at(9));
+    assert_eq!(incident.raised_at, at(14));
+    let Finding::Condition(condition) = &incident.finding else {
+        panic!("{incident:?}");
+    };
+    assert_eq!(condition.ranks.len(), 1);
+    assert!(
+        condition
+            .detail
+            .starts_with("node node-0 (rank 0) reports health score 0.41, below the threshold 0.9"),
+        "{}",
+        condition.detail
+    );
+    let states = |rounds: &[[f64; 6]]| -> Vec<IncidentState> {
+        incidents(rounds)
+            .iter()
+            .map(|incident| incident.state)
+            .collect()
+    };
+    assert_eq!(
+        states(&[GOOD, BAD_0, BAD_0, GOOD, GOOD]),
+        [IncidentState::Open]
+    );
+    assert_eq!(
+        states(&[GOOD, BAD_0, BAD_0, GOOD, GOOD, GOOD]),
+        [IncidentState::Open, IncidentState::Cleared]
+    );
+}
+
+#[test]
+fn what_comes_back_soon_is_the_same_incident() {
+    let all = incidents(&[GOOD, BAD_0, BAD_0, GOOD, GOOD, GOOD, BAD_0, BAD_0]);
+    let last = all.last().unwrap();
+    assert_eq!((last.id, last.occurrences), (all[0].id, 2));
+}
+
+#[test]
+fn a_single_low_score_accuses_nobody() {
+    assert!(incidents(&[GOOD, BAD_0, GOOD, BAD_0, GOOD]).is_empty());
+}
+
+#[test]
+fn when_everybody_gets_worse_at_once_nobody_is_singled_out() {
+    let worse = [0.70, 0.69, 0.71, 0.70, 0.68, 0.70];
+    assert!(incidents(&[GOOD, GOOD, worse, worse, worse, worse]).is_empty());
+}
+
+#[test]
+fn without_quorum_there_is_neither_threshold_nor_incident() {
+    let mut health = health();
+    for n in 0..5 {
+        let few = round(5 * n, &BAD_0[..4]);
+        assert!(health.observe(&few).incidents.is_empty());
+    }
+    let known = threshold(&health, 20);
+    assert_eq!((known.threshold, known.quorum_met), (None, false));
+    assert_eq!((known.nodes_reporting, known.nodes_needed), (4, 5));
+    health.observe(&[told(4, 21, Reading::Double(0.9))]);
+    assert!(threshold(&health, 21).quorum_met);
+}
+
+#[test]
+fn quorum_k_and_weight_are_as_configured() {
+    let mut health = Health::new(HealthConfig {
+        k: 2.0,
+        ema_alpha: 0.5,
+        quorum: 2,
+    });
+    health.observe(&round(0, &[0.9, 0.9]));
+    let first = threshold(&health, 0).threshold.unwrap();
+    assert!((first - (2.0 * 1.4826_f64).mul_add(-0.01, 0.9)).abs() < 1e-9);
+    health.observe(&round(1, &[1.0, 1.0]));
+    health.observe(&round(6, &[1.0, 1.0]));
+    let second = threshold(&health, 6).threshold.unwrap();
+    assert!((second - first - 0.05).abs() < 1e-9, "{first} {second}");
+}
+
+#[test]
+fn old_scores_do_not_count() {
+    let mut health = health();
+    health.observe(&round(0, &GOOD));
+    assert_eq!(threshold(&health, 60).nodes_reporting, 6);
+    let old = threshold(&health, 61);
+    assert_eq!((old.nodes_reporting, old.quorum_met), (0, false));
+}
+
+#[test]
+fn what_is_no_score_is_counted_and_left_out() {
+    let mut health = health();
+    let odd = [
+        Reading::Double(1.01),
+        Reading::Double(-0.1),
+        Reading::Double(f64::NAN),
+        Reading::Int(2),
+    ];
+    for reading in odd {
+        health.observe(&[told(0, 0, reading)]);
+    }
+    assert_eq!((health.ignored(), health.thresholds(at(0)).count()), (4, 0));
+    health.observe(&[told(0, 0, Reading::Int(1))]);
+    assert_eq!(threshold(&health, 0).nodes_reporting, 1);
+}
+
+#[test]
+fn scores_that_arrive_together_may_come_in_any_order_and_in_any_pieces() {
+    let rounds = [GOOD, BAD_0, BAD_0, GOOD, BAD_0];
+    let (mut whole, mut pieces) = (health(), health());
+    for (scores, n) in rounds.iter().zip(0..) {
+        let mut events = round(5 * n, scores);
+        let mut one = whole.observe(&events).incidents;
+        events.rotate_left(2);
+        let (left, right) = events.split_at(3);
+        let mut other = pieces.observe(left).incidents;
+        other.extend(pieces.observe(right).incidents);
+        one.sort_by_key(|incident| incident.id);
+        other.sort_by_key(|incident| incident.id);
+        assert_eq!(one, other);
+        // Asking changes nothing.
+        assert_eq!(threshold(&whole, 5 * n), threshold(&pieces, 5 * n));
+    }
+}
+
+#[test]
+fn the_incident_of_a_node_that_fell_silent_is_cleared() {
+    let mut health = health();
+    for (scores, n) in [GOOD, BAD_0, BAD_0].iter().zip(0..) {
+        health.observe(&round(5 * n, scores));
+    }
+    assert!(health.end_silent_nodes(at(610)).is_empty());
+    let ended = health.end_silent_nodes(at(611)).incidents;
+    assert_eq!(ended.len(), 1);
+    assert_eq!(ended[0].state, IncidentState::Cleared);
+    assert_eq!(threshold(&health, 611).nodes_reporting, 0);
+}

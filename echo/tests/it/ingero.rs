@@ -1,0 +1,177 @@
+//! An unmodified Ingero agent is a supported client: it pushes a health score with its own attributes, over gRPC or HTTP,
+//! and learns from the answer what its peers would call too little.
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{
+    Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, number_data_point,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use prost::Message;
+use serde_json::{Value, json};
+use tonic::transport::Channel;
+
+use crate::testbed::Echo;
+
+const CLUSTER: &str = "ingero-prod";
+
+/// Nodes of the cluster; the last one is in trouble.
+const N_NODES: i64 = 6;
+
+/// Threshold and quorum, as an agent reads them.
+type Told = (Option<f64>, String);
+
+fn attribute(key: &str, value: any_value::Value) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
+}
+
+/// What the agent of a node pushes in the given round.
+fn push(node: i64, round: u64, score: f64) -> ExportMetricsServiceRequest {
+    let text = |text: String| any_value::Value::StringValue(text);
+    let attributes = vec![
+        attribute("ingero.cluster.id", text(CLUSTER.to_owned())),
+        attribute("ingero.node.id", text(format!("gpu-{node}"))),
+        attribute("ingero.node.rank", any_value::Value::IntValue(node)),
+        attribute("ingero.world_size", any_value::Value::IntValue(N_NODES)),
+    ];
+    let point = NumberDataPoint {
+        time_unix_nano: 1_763_700_000_000_000_000 + round * 10_000_000_000,
+        value: Some(number_data_point::Value::AsDouble(score)),
+        ..NumberDataPoint::default()
+    };
+    let metric = Metric {
+        name: "ingero.node.health_score".to_owned(),
+        data: Some(Data::Gauge(Gauge {
+            data_points: vec![point],
+        })),
+        ..Metric::default()
+    };
+    ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics {
+            resource: Some(Resource {
+                attributes,
+                ..Resource::default()
+            }),
+            scope_metrics: vec![ScopeMetrics {
+                metrics: vec![metric],
+                ..ScopeMetrics::default()
+            }],
+            ..ResourceMetrics::default()
+        }],
+    }
+}
+
+async fn over_grpc(
+    client: &mut MetricsServiceClient<Channel>,
+    request: ExportMetricsServiceRequest,
+) -> Option<Told> {
+    let response = client.export(request).await.unwrap();
+    let header = |name: &str| {
+        let value = response.metadata().get(name)?;
+        Some(value.to_str().unwrap().to_owned())
+    };
+    let threshold = header("ingero-threshold").map(|text| text.parse().unwrap());
+    assert_eq!(response.get_ref().partial_success, None);
+    Some((threshold, header("ingero-quorum-met")?))
+}
+
+fn over_http(echo: &Echo, request: &ExportMetricsServiceRequest) -> Option<Told> {
+    let url = format!("http://{}/v1/metrics", echo.otlp_http);
+    let response = ureq::post(&url)
+        .header("content-type", "application/x-protobuf")
+        .send(&request.encode_to_vec()[..])
+        .unwrap();
+    let header = |name: &str| {
+        let value = response.headers().get(name)?;
+        Some(value.to_str().unwrap().to_owned())
+    };
+    let threshold = header("x-ingero-threshold").map(|text| text.parse().unwrap());
+    Some((threshold, header("x-ingero-quorum-met")?))
+}
+
+/// The last answers over gRPC and HTTP, after every node has pushed once: even nodes over gRPC, odd ones over HTTP.
+async fn all_push(echo: &Echo, round: u64, last_score: f64) -> (Option<Told>, Option<Told>) {
+    let mut client = MetricsServiceClient::connect(format!("http://{}", echo.otlp))
+        .await
+        .unwrap();
+    let (mut grpc, mut http) = (None, None);
+    for (node, score) in (0..N_NODES).zip([0.95, 0.94, 0.96, 0.95, 0.93, last_score]) {
+        let request = push(node, round, score);
+        if node % 2 == 0 {
+            grpc = over_grpc(&mut client, request).await;
+        } else {
+            http = over_http(echo, &request);
+        }
+    }
+    (grpc, http)
+}
+
+fn threshold(echo: &Echo, cluster: &str) -> (u16, Value) {
+    let url = format!("http://{}/api/v1/threshold?cluster_id={cluster}", echo.http);
+    let config = ureq::Agent::config_builder().http_status_as_error(false);
+    let agent = ureq::Agent::new_with_config(config.build());
+    let mut response = agent.get(&url).call().unwrap();
+    let status = response.status().as_u16();
+    (status, response.body_mut().read_json().unwrap())
+}
+
+fn assert_told(told: Option<Told>) {
+    let (threshold, quorum_met) = told.unwrap();
+    assert_eq!(quorum_met, "true");
+    let threshold = threshold.unwrap();
+    assert!((0.8..0.93).contains(&threshold), "{threshold}");
+}
+
+// A thread of its own for the connections: this one waits for other processes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_ingero_agent_gets_its_threshold_and_its_sick_node_is_found_again_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("fleet.duckdb");
+    let echo = Echo::serve(&db);
+    assert_eq!(threshold(&echo, CLUSTER).0, 404);
+    all_push(&echo, 0, 0.95).await;
+    echo.caught_up();
+    let mut told = (None, None);
+    for round in 1..4 {
+        told = all_push(&echo, round, 0.41).await;
+    }
+    assert_told(told.0);
+    assert_told(told.1);
+    echo.caught_up();
+
+    let (status, known) = threshold(&echo, CLUSTER);
+    assert_eq!(status, 200);
+    assert_eq!(known["quorum_met"], true, "{known}");
+    assert_eq!(
+        (&known["nodes_reporting"], &known["k"]),
+        (&json!(6), &json!(3.5))
+    );
+    let found = echo.ask("find_outlier_nodes", CLUSTER);
+    let [condition] = &found["conditions"].as_array().unwrap()[..] else {
+        panic!("{found:#}");
+    };
+    assert_eq!(condition["kind"], "inconclusive");
+    assert_eq!(condition["state"], "open");
+    let reason = condition["reason"].as_str().unwrap();
+    let expected = "node gpu-5 (rank 5) reports health score 0.41, below the threshold 0.";
+    assert!(reason.starts_with(expected), "{reason}");
+    let history = echo.ask("event_history", CLUSTER);
+    let events = history["events"].as_array().unwrap();
+    let of_node = events.iter().filter(|event| event["node_id"] == "gpu-5");
+    assert_eq!(of_node.count(), 4, "{history:#}");
+
+    assert_eq!(echo.terminate(), 0);
+    let again = Echo::serve(&db);
+    again.caught_up();
+    assert_eq!(threshold(&again, CLUSTER).1, known);
+    assert_eq!(
+        again.ask("find_outlier_nodes", CLUSTER)["conditions"],
+        found["conditions"]
+    );
+}
