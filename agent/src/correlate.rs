@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use crate::activity::Activity;
 use crate::discover::CommIndex;
 use crate::event::{Op, Operation};
 
@@ -29,6 +30,8 @@ pub enum Observation {
     },
     /// A thread has waited for the GPU.
     Waited(Waited),
+    /// What the process did on its host since the last observation of this kind.
+    Active(Activity),
 }
 
 /// A collective at its entry.
@@ -178,6 +181,7 @@ impl Completions {
                 }
                 None
             }
+            Observation::Active(_) => None,
             Observation::WaitBegan { tid } => {
                 self.began.insert(tid, self.last_seq);
                 None

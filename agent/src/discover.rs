@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use crate::event::CommInit;
 use crate::signal::CommId;
 
+/// Most pointers that are told apart in one process: far more than a job has communicators.
+const MAX_POINTERS: usize = 65_536;
+
 /// Index of a communicator within its process, in the order in which the process made them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommIndex(usize);
@@ -31,9 +34,24 @@ pub struct Comm {
 #[derive(Debug, Default)]
 pub struct CommTable {
     comms: Vec<Comm>,
-    by_pointer: HashMap<u64, Option<CommIndex>>,
+    by_pointer: HashMap<u64, Place>,
     pending: Vec<Pending>,
     unknown: u64,
+}
+
+/// What a pointer stands for.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// A communicator that was seen being made.
+    Known(CommIndex),
+    /// A communicator of one rank.
+    Alone,
+    /// A communicator made before tracing began.
+    ///
+    /// How many operations it had seen by then nobody can tell, so its operations have no sequence numbers and no
+    /// equals on other ranks: they are counted and left out, until the program makes a new communicator. The
+    /// pointer is remembered, or the next communicator that is made would be taken for it.
+    Unknown,
 }
 
 #[derive(Debug)]
@@ -60,22 +78,45 @@ impl CommTable {
         self.pending.push(Pending { tid, comm });
     }
 
-    /// Forgets a pointer, which may be used again for another communicator.
-    pub fn gone(&mut self, pointer: u64) {
-        self.by_pointer.remove(&pointer);
+    /// Forgets a pointer, which may be used again for another communicator; the one that is gone, if it is known.
+    pub fn gone(&mut self, pointer: u64) -> Option<CommIndex> {
+        match self.by_pointer.remove(&pointer)? {
+            Place::Known(index) => Some(index),
+            Place::Alone | Place::Unknown => None,
+        }
     }
 
     /// The communicator behind a pointer that a thread just used.
     pub fn find(&mut self, tid: u32, pointer: u64) -> Option<CommIndex> {
-        if let Some(known) = self.by_pointer.get(&pointer) {
-            return *known;
-        }
-        let Some(pending) = self.take_pending(tid) else {
-            self.unknown += 1;
-            return None;
+        let place = match self.by_pointer.get(&pointer) {
+            Some(known) => *known,
+            None => self.place(tid, pointer),
         };
-        self.by_pointer.insert(pointer, pending.comm);
-        pending.comm
+        match place {
+            Place::Known(index) => Some(index),
+            Place::Alone => None,
+            Place::Unknown => {
+                self.unknown += 1;
+                None
+            }
+        }
+    }
+
+    fn place(&mut self, tid: u32, pointer: u64) -> Place {
+        let place = match self.take_pending(tid) {
+            Some(pending) => pending.comm.map_or(Place::Alone, Place::Known),
+            None => Place::Unknown,
+        };
+        if self.by_pointer.len() < MAX_POINTERS {
+            self.by_pointer.insert(pointer, place);
+        }
+        place
+    }
+
+    /// The communicators with their index.
+    pub fn indexed(&self) -> impl Iterator<Item = (CommIndex, &Comm)> {
+        let numbered = self.comms.iter().enumerate();
+        numbered.map(|(position, comm)| (CommIndex(position), comm))
     }
 
     /// The communicators, by index.
@@ -154,6 +195,16 @@ mod tests {
         let mut table = CommTable::default();
         assert_eq!(table.find(1, 0xa), None);
         assert_eq!(table.unknown(), 1);
+    }
+
+    #[test]
+    fn a_new_communicator_is_not_taken_for_one_made_before_tracing_began() {
+        let mut table = CommTable::default();
+        assert_eq!(table.find(1, 0xa), None);
+        table.made(1, init(4, 20));
+        assert_eq!(table.find(1, 0xa), None);
+        assert_eq!(id_of(&mut table, 1, 0xb), Some(20));
+        assert_eq!(table.unknown(), 2);
     }
 
     #[test]

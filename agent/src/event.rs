@@ -6,16 +6,10 @@
 pub enum Event {
     /// A library call, stamped at its entry.
     Call(Call),
-    /// Kernel launches of one thread, counted over a short window.
-    Launches {
-        /// End of the window, nanoseconds.
-        ts_ns: u64,
-    },
+    /// Kernel launches of one process, counted over a short window.
+    Launches(Launches),
     /// The scheduler put another thread on a CPU.
-    ContextSwitch {
-        /// When, nanoseconds.
-        ts_ns: u64,
-    },
+    ContextSwitch(ContextSwitch),
 }
 
 impl Event {
@@ -23,9 +17,45 @@ impl Event {
     pub fn ts_ns(&self) -> u64 {
         match *self {
             Self::Call(call) => call.ts_ns,
-            Self::Launches { ts_ns } | Self::ContextSwitch { ts_ns } => ts_ns,
+            Self::Launches(launches) => launches.ts_ns,
+            Self::ContextSwitch(switch) => switch.ts_ns,
         }
     }
+}
+
+/// Kernel launches of one process over a short window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Launches {
+    /// End of the window, nanoseconds.
+    pub ts_ns: u64,
+    /// Process that launched.
+    pub pid: u32,
+    /// Number of launches.
+    pub n: u64,
+}
+
+/// One thread left a CPU and another one got it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContextSwitch {
+    /// When, nanoseconds.
+    pub ts_ns: u64,
+    /// Thread that left.
+    pub prev_tid: u32,
+    /// Why it left.
+    pub prev: Left,
+    /// Thread that got the CPU.
+    pub next_tid: u32,
+}
+
+/// Why a thread left its CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Another thread was to run; this one could have gone on.
+    Preempted,
+    /// It waits for something: a lock, a timer, a device.
+    Blocked,
+    /// It has ended.
+    Gone,
 }
 
 /// One call into a library of the GPU stack.
@@ -65,9 +95,18 @@ pub enum CallKind {
     /// The host waited for the GPU.
     Synchronize,
     /// Memory was copied.
-    MemoryCopy,
+    MemoryCopy(MemoryCopy),
     /// A call that nothing is derived from.
     Other,
+}
+
+/// A copy that a process asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryCopy {
+    /// Bytes.
+    pub bytes: u64,
+    /// Whether the host's memory is one of its two ends, as far as the call tells.
+    pub touches_host: bool,
 }
 
 /// One operation put on a communicator.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fleet_proto::policy::PolicySet;
 
-use crate::event::{Call, Process};
+use crate::event::{Event, Process};
 use crate::export::{Batch, Resource, ResourcePoints};
 use crate::pipeline::{BlockRule, Ending, Pipeline};
 use crate::policy::Settings;
@@ -92,19 +92,54 @@ impl Host {
         }
     }
 
-    /// Takes the next call; a batch when one is due.
-    pub fn call(&mut self, call: &Call) -> Option<Batch> {
-        if let Some(pipeline) = self.pipelines.get_mut(&call.pid) {
-            pipeline.call(call);
-            let points = pipeline.take_points();
-            if !points.is_empty() {
-                self.pending.entry(call.pid).or_default().extend(points);
+    /// Takes the next event; a batch when one is due. Events of processes of other hosts are passed over.
+    pub fn event(&mut self, event: &Event) -> Option<Batch> {
+        match event {
+            Event::Call(call) => {
+                self.pipelines.get_mut(&call.pid)?.call(call);
+                self.collect(call.pid);
+                self.batch_if_due(call.ts_ns)
+            }
+            Event::Launches(launches) => {
+                self.pipelines.get_mut(&launches.pid)?.launched(launches.n);
+                None
+            }
+            // A switch names threads, and each process knows its own.
+            Event::ContextSwitch(switch) => {
+                for pipeline in self.pipelines.values_mut() {
+                    pipeline.switched(switch);
+                }
+                None
             }
         }
+    }
+
+    /// Lets every process tell how far it has come, if that is due; a batch when one is due.
+    ///
+    /// The source's shell calls this as time passes, also when no process does anything.
+    pub fn beat(&mut self, now_ns: u64) -> Option<Batch> {
+        let pids: Vec<u32> = self.pipelines.keys().copied().collect();
+        for pid in pids {
+            if let Some(pipeline) = self.pipelines.get_mut(&pid) {
+                pipeline.beat(now_ns);
+            }
+            self.collect(pid);
+        }
+        self.batch_if_due(now_ns)
+    }
+
+    fn collect(&mut self, pid: u32) {
+        let points = self.pipelines.get_mut(&pid).map(Pipeline::take_points);
+        if let Some(points) = points.filter(|points| !points.is_empty()) {
+            self.pending.entry(pid).or_default().extend(points);
+        }
+    }
+
+    fn batch_if_due(&mut self, now_ns: u64) -> Option<Batch> {
         let n_points: usize = self.pending.values().map(Vec::len).sum();
-        let is_due = call.ts_ns.saturating_sub(self.flushed_ns) >= self.flush_every_ns;
+        let is_due = now_ns.saturating_sub(self.flushed_ns) >= self.flush_every_ns;
         if is_due {
-            self.flushed_ns = call.ts_ns;
+            self.flushed_ns = now_ns;
         }
         (n_points >= BATCH_POINTS || (is_due && n_points > 0)).then(|| self.batch())
     }

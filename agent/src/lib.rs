@@ -6,7 +6,7 @@
 //! | layer | modules | knows |
 //! |---|---|---|
 //! | 0 | [`event`], [`signal`] | plain data: what came in, what goes out |
-//! | 1 | [`order`], [`discover`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`policy`] | one rule each |
+//! | 1 | [`order`], [`discover`], [`activity`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`] | one rule each |
 //! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
 //! | 3 | [`source`], [`export`], [`host`] | the two ends, and one host between them |
 //! | 4 | [`config`], [`replay`] | flags, tasks, files |
@@ -17,7 +17,9 @@
 //! operations; [`host`] batches the points of all its processes on its own clock, and
 //! [`export::delivery`] brings each batch to the collector exactly once and in order.
 
+pub mod activity;
 pub mod block_size;
+
 pub mod config;
 pub mod correlate;
 pub mod discover;
@@ -29,6 +31,7 @@ pub mod iteration;
 pub mod order;
 pub mod pipeline;
 pub mod policy;
+pub mod progress;
 pub mod replay;
 pub mod rhythm;
 pub mod rollup;

@@ -87,7 +87,7 @@ impl StepQueue {
                 self.hold(call.return_ns(), Step::CommReady { tid, init });
             }
             CallKind::CommDestroy { comm } => steps.push(Step::CommGone { comm }),
-            CallKind::Synchronize | CallKind::MemoryCopy | CallKind::Other => {}
+            CallKind::Synchronize | CallKind::MemoryCopy(_) | CallKind::Other => {}
         }
         if self.pending.len() > MAX_PENDING {
             steps.extend(self.pending.pop_first().map(|(_, step)| step));

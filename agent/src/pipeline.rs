@@ -6,12 +6,14 @@
 
 use std::collections::BTreeMap;
 
+use crate::activity::{Activity, ActivityTracker};
 use crate::block_size::{exponent, iteration_ns};
 use crate::correlate::{Completion, Completions, Correlator, Observation};
 use crate::discover::{CommIndex, CommTable};
-use crate::event::{Call, Process};
+use crate::event::{Call, ContextSwitch, Process};
 use crate::order::{Step, StepQueue};
 use crate::policy::Settings;
+use crate::progress::Progress;
 use crate::rhythm::Rhythm;
 use crate::rollup::{Rollup, View};
 use crate::signal::{CommId, Point};
@@ -50,6 +52,8 @@ pub struct Pipeline {
     queue: StepQueue,
     table: CommTable,
     correlator: Correlator,
+    activity: ActivityTracker,
+    progress: Progress,
     rhythm: Rhythm,
     job: Option<CommId>,
     issued: u64,
@@ -86,6 +90,8 @@ impl Pipeline {
             queue: StepQueue::default(),
             table: CommTable::default(),
             correlator: Correlator::default(),
+            activity: ActivityTracker::default(),
+            progress: Progress::default(),
             rhythm: Rhythm::default(),
             job: None,
             issued: 0,
@@ -102,6 +108,38 @@ impl Pipeline {
         for step in steps {
             self.step(step);
         }
+        // After the steps: a call that closes a block is itself part of the next one.
+        self.activity.call(call);
+    }
+
+    /// Takes kernel launches of the process.
+    pub fn launched(&mut self, n: u64) {
+        self.activity.launched(n);
+    }
+
+    /// Takes a context switch of the host; only those of the process's own threads count.
+    pub fn switched(&mut self, switch: &ContextSwitch) {
+        self.activity.switched(switch);
+    }
+
+    /// Tells how far the process has come, when that is due at `now_ns` of the source's clock.
+    ///
+    /// A source calls this whether or not the process does anything: silence is what a hang looks like.
+    pub fn beat(&mut self, now_ns: u64) {
+        if !self.progress.is_due(now_ns) {
+            return;
+        }
+        let profile = self.rhythm.profile();
+        let role = profile.map(|profile| profile.role);
+        for (index, comm) in self.table.indexed() {
+            let is_told = Some(comm.id) == self.job
+                || Some(index) == self.rhythm.primary()
+                || profile.is_some_and(|profile| profile.ops.contains_key(&index));
+            if is_told {
+                self.points
+                    .extend(self.progress.point(index, comm, role, now_ns));
+            }
+        }
     }
 
     /// Ends the process.
@@ -111,6 +149,7 @@ impl Pipeline {
         for step in steps {
             self.step(step);
         }
+        self.active();
         match ending {
             Ending::Complete => self.flush(),
             Ending::Cut if matches!(self.state, State::Learning { .. }) => self.start(),
@@ -171,8 +210,8 @@ impl Pipeline {
                 return;
             }
             Step::CommGone { comm } => {
-                if let Some(pointer) = comm {
-                    self.table.gone(pointer);
+                if let Some(index) = comm.and_then(|pointer| self.table.gone(pointer)) {
+                    self.progress.gone(index);
                 }
                 return;
             }
@@ -189,6 +228,7 @@ impl Pipeline {
                 }
                 let comm = self.table.comms().get(index.position());
                 let nranks = comm.map_or(0, |comm| comm.nranks);
+                self.active();
                 self.correlator.issued(index, nranks, operation, entry_ns)
             }
             Step::WaitBegan { tid } => self.correlator.wait_began(tid),
@@ -201,8 +241,17 @@ impl Pipeline {
         self.observe(observation);
     }
 
+    /// Passes on what the process did on its host, before the next collective may cut a block.
+    fn active(&mut self) {
+        let activity = self.activity.take();
+        if activity != Activity::default() {
+            self.observe(Observation::Active(activity));
+        }
+    }
+
     fn observe(&mut self, observation: Observation) {
         if let Observation::Issued(issued) = observation {
+            self.progress.issued(&issued);
             self.rhythm.observe(issued, self.table.comms());
             self.issued += 1;
             if self.issued.is_multiple_of(RECONSIDER_EVERY) {
@@ -343,7 +392,7 @@ fn instant_ns(observation: &Observation) -> Option<u64> {
     match observation {
         Observation::Issued(issued) => Some(issued.entry_ns),
         Observation::Waited(waited) => Some(waited.return_ns),
-        Observation::WaitBegan { .. } => None,
+        Observation::WaitBegan { .. } | Observation::Active(_) => None,
     }
 }
 

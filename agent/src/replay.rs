@@ -219,9 +219,7 @@ where
             played.end_ns = played.end_ns.max(at_ns);
             played.events.count(&event);
             pace.wait_until(at_ns).await;
-            if let Event::Call(call) = event {
-                fleet.call(&call).await;
-            }
+            fleet.event(&event).await;
         }
         if fleet.has_given_up() {
             break;

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use fleet_proto::metric;
 
+use crate::activity::Activity;
 use crate::block_size::MAX_EXPONENT;
 use crate::correlate::{Completion, Completions, Issued, Observation, Waited};
 use crate::discover::{Comm, CommIndex};
@@ -75,6 +76,11 @@ impl Rollup {
         match observation {
             Observation::Issued(issued) => self.issued(issued, view),
             Observation::WaitBegan { .. } => {}
+            Observation::Active(activity) => {
+                if let Some(whole) = self.whole() {
+                    whole.activity.add(activity);
+                }
+            }
             Observation::Waited(waited) => self.waited(waited, completion, view),
         }
     }
@@ -163,6 +169,7 @@ impl Rollup {
         if index == self.primary {
             self.close_whole(&block, &open, view);
         }
+        let (arrival, anchor) = (open.whole.arrival, open.whole.anchor);
         let (start_ns, time_ns) = (open.first_entry_ns, open.last_entry_ns);
         for (op, wait) in open.waits {
             let block = Block {
@@ -183,6 +190,20 @@ impl Rollup {
                 value,
             });
         }
+        // The collector takes the arrival as the sign that the rank has told all of a block, so it comes last.
+        if index == self.primary {
+            self.points.push(Point {
+                metric: metric::ARRIVAL,
+                start_ns,
+                time_ns,
+                block,
+                value: Value::Summary {
+                    summary: arrival,
+                    exemplars: Vec::new(),
+                    anchor,
+                },
+            });
+        }
     }
 
     fn close_whole(&mut self, block: &Block, open: &Open, view: View<'_>) {
@@ -197,15 +218,9 @@ impl Rollup {
                 value,
             });
         };
-        let (summary, anchor) = (whole.arrival, whole.anchor);
-        push(
-            metric::ARRIVAL,
-            Value::Summary {
-                summary,
-                exemplars: Vec::new(),
-                anchor,
-            },
-        );
+        for (metric, amount) in evidence(&whole.activity) {
+            push(metric, Value::Increase(amount));
+        }
         if whole.host_gap.count > 0 {
             push(metric::HOST_GAP, Value::from(whole.host_gap));
         }
@@ -255,6 +270,33 @@ impl Rollup {
         let per_iteration = view.rhythm.profile()?.ops.get(&comm)?;
         Some((last - first + 1) as f64 / per_iteration)
     }
+}
+
+/// The evidence metrics of one block, those that the source can see.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "bytes and counts of one block stay below 2^53"
+)]
+fn evidence(activity: &Activity) -> impl Iterator<Item = (&'static str, f64)> {
+    let threads = activity.threads;
+    let amounts = [
+        (metric::OFF_CPU, threads.map(|sum| millis(sum.off_cpu_ns))),
+        (
+            metric::PREEMPTED,
+            threads.map(|sum| millis(sum.preempted_ns)),
+        ),
+        (
+            metric::PREEMPTIONS,
+            threads.map(|sum| sum.preemptions as f64),
+        ),
+        (
+            metric::MEMCPY,
+            activity.memcpy_bytes.map(|bytes| bytes as f64),
+        ),
+        (metric::LAUNCHES, activity.launches.map(|n| n as f64)),
+    ];
+    let seen = |(metric, amount): (&'static str, Option<f64>)| Some((metric, amount?));
+    amounts.into_iter().filter_map(seen)
 }
 
 #[cfg(test)]

@@ -85,6 +85,10 @@ pub struct Block {
 pub enum Value {
     /// One value, milliseconds.
     Gauge(f64),
+    /// What the block added, in the unit that the metric's name ends with.
+    Increase(f64),
+    /// A count since the process was first seen.
+    Total(u64),
     /// A summary of samples, with some of the samples themselves.
     Summary {
         /// Count, sum and extremes.

@@ -183,7 +183,8 @@ proptest! {
         for point in pipeline.take_points() {
             prop_assert!(point.block.seq_first <= point.block.seq_last);
             let numbers = match point.value {
-                Value::Gauge(value) => vec![value],
+                Value::Gauge(value) | Value::Increase(value) => vec![value],
+                Value::Total(_) => vec![],
                 Value::Summary { summary, .. } => {
                     prop_assert!(summary.count > 0);
                     vec![summary.sum_ms, summary.min_ms, summary.max_ms]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::config::{ReplayArgs, Speed};
-use crate::event::{Call, Process};
+use crate::event::{Event, Process};
 use crate::export::delivery::{Delivery, Outbox, Report, Unreachable, WhenFull};
 use crate::export::{Batch, Export};
 use crate::host::{Host, Identity, WallClock};
@@ -18,6 +18,9 @@ const FLUSH_NS: u64 = 200_000_000;
 /// The same in event time when time passes as fast as it can.
 const FLUSH_UNPACED_NS: u64 = 2_000_000_000;
 
+/// How often the hosts look at the clock, nanoseconds of event time.
+const LOOK_NS: u64 = 500_000_000;
+
 /// Hosts by name.
 pub(super) struct Fleet<'a, E, F> {
     args: &'a ReplayArgs,
@@ -25,6 +28,7 @@ pub(super) struct Fleet<'a, E, F> {
     exporter: F,
     members: BTreeMap<String, Member>,
     node_of: BTreeMap<u32, String>,
+    looked_ns: u64,
     deliveries: JoinSet<Delivered>,
     end: std::marker::PhantomData<E>,
 }
@@ -36,6 +40,15 @@ struct Member {
 }
 
 impl Member {
+    async fn event(&mut self, event: &Event) {
+        if let Some(policy) = self.outbox.new_policy() {
+            self.host.apply(&policy);
+        }
+        if let Some(batch) = self.host.event(event) {
+            self.send(batch).await;
+        }
+    }
+
     /// Passes a batch on; one for a delivery that has ended is counted as dropped.
     async fn send(&mut self, batch: Batch) {
         self.has_ended |= !self.outbox.send(batch).await;
@@ -72,6 +85,7 @@ where
             exporter,
             members: BTreeMap::new(),
             node_of: BTreeMap::new(),
+            looked_ns: 0,
             deliveries: JoinSet::new(),
             end: std::marker::PhantomData,
         }
@@ -90,6 +104,7 @@ where
         clock: WallClock,
     ) {
         self.node_of.clear();
+        self.looked_ns = clock.origin_ns;
         let mut by_node: BTreeMap<String, Vec<Process>> = BTreeMap::new();
         for process in processes {
             if self.args.only_rank.is_none_or(|rank| rank == process.rank) {
@@ -109,19 +124,40 @@ where
         }
     }
 
-    /// Passes a call to its host, and the host's batch on when one is due.
-    pub(super) async fn call(&mut self, call: &Call) {
-        let Some(node) = self.node_of.get(&call.pid) else {
-            return;
+    /// Passes an event to its host, or to all where it names no process, and their batches on when they are due.
+    pub(super) async fn event(&mut self, event: &Event) {
+        let pid = match event {
+            Event::Call(call) => Some(call.pid),
+            Event::Launches(launches) => Some(launches.pid),
+            Event::ContextSwitch(_) => None,
         };
-        let Some(member) = self.members.get_mut(node) else {
-            return;
-        };
-        if let Some(policy) = member.outbox.new_policy() {
-            member.host.apply(&policy);
+        match pid {
+            Some(pid) => {
+                if let Some(node) = self.node_of.get(&pid)
+                    && let Some(member) = self.members.get_mut(node)
+                {
+                    member.event(event).await;
+                }
+            }
+            None => {
+                for member in self.members.values_mut() {
+                    member.event(event).await;
+                }
+            }
         }
-        if let Some(batch) = member.host.call(call) {
-            member.send(batch).await;
+        self.look(event.ts_ns()).await;
+    }
+
+    /// Lets time pass on all hosts, by the events of any of them: a process that has fallen silent is still there.
+    async fn look(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.looked_ns) < LOOK_NS {
+            return;
+        }
+        self.looked_ns = now_ns;
+        for member in self.members.values_mut() {
+            if let Some(batch) = member.host.beat(now_ns) {
+                member.send(batch).await;
+            }
         }
     }
 

@@ -27,8 +27,8 @@ impl EventCounts {
     pub(super) fn count(&mut self, event: &Event) {
         match event {
             Event::Call(_) => self.calls += 1,
-            Event::Launches { .. } => self.launches += 1,
-            Event::ContextSwitch { .. } => self.context_switches += 1,
+            Event::Launches(_) => self.launches += 1,
+            Event::ContextSwitch(_) => self.context_switches += 1,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::activity::Activity;
 use crate::correlate::{Completion, Issued, OpRef, Waited};
 use crate::event::Op;
 use crate::exemplar::Sampler;
@@ -35,6 +36,7 @@ pub(super) struct Whole {
     pub(super) arrival: Summary,
     pub(super) anchor: Option<Anchor>,
     pub(super) completion: Option<Completion>,
+    pub(super) activity: Activity,
 }
 
 impl Open {

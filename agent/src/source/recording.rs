@@ -9,7 +9,10 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use flate2::bufread::MultiGzDecoder;
 use serde::Deserialize;
 
-use crate::event::{Call, CallKind, CommInit, Event, Op, Operation, Process};
+use crate::event::{
+    Call, CallKind, CommInit, ContextSwitch, Event, Launches, Left, MemoryCopy, Op, Operation,
+    Process,
+};
 use crate::source::{EventSource, SourceError};
 
 /// Longest line that is read, bytes. The longest of a recording are the `truth` lines.
@@ -17,6 +20,8 @@ const MAX_LINE: u64 = 1 << 20;
 /// Largest step in time between an event and the next, nanoseconds. A larger one is a damaged
 /// number, which must not let a replay wait for it.
 const MAX_STEP_NS: u64 = 3_600_000_000_000;
+/// `cudaMemcpyKind`: both ends on the device.
+const DEVICE_TO_DEVICE: u32 = 3;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads one recording.
@@ -79,6 +84,18 @@ struct Line<'a> {
     rank: u32,
     #[serde(borrow, default)]
     unique_id_splitmix64: Option<Cow<'a, str>>,
+    #[serde(default)]
+    bytes: u64,
+    #[serde(default)]
+    memcpy_kind: u32,
+    #[serde(default)]
+    n: u64,
+    #[serde(default)]
+    prev_tid: u32,
+    #[serde(borrow, default)]
+    prev_state: Cow<'a, str>,
+    #[serde(default)]
+    next_tid: u32,
 }
 
 impl Recording {
@@ -239,8 +256,17 @@ fn event(line: &Line<'_>) -> Result<Option<Event>, &'static str> {
             tid: line.tid,
             kind: call_kind(line),
         }),
-        "launches" => Event::Launches { ts_ns: ts_ns? },
-        "sched_switch" => Event::ContextSwitch { ts_ns: ts_ns? },
+        "launches" => Event::Launches(Launches {
+            ts_ns: ts_ns?,
+            pid: line.pid,
+            n: line.n,
+        }),
+        "sched_switch" => Event::ContextSwitch(ContextSwitch {
+            ts_ns: ts_ns?,
+            prev_tid: line.prev_tid,
+            prev: left(&line.prev_state),
+            next_tid: line.next_tid,
+        }),
         _ => return Ok(None),
     }))
 }
@@ -275,8 +301,20 @@ fn call_kind(line: &Line<'_>) -> CallKind {
         "cudaStreamSynchronize" | "cudaEventSynchronize" | "cudaDeviceSynchronize" => {
             CallKind::Synchronize
         }
-        "cudaMemcpyAsync" => CallKind::MemoryCopy,
+        "cudaMemcpyAsync" => CallKind::MemoryCopy(MemoryCopy {
+            bytes: line.bytes,
+            touches_host: line.memcpy_kind != DEVICE_TO_DEVICE,
+        }),
         _ => CallKind::Other,
+    }
+}
+
+/// The kernel's letters: a task still runnable was preempted, a dead one or a zombie has ended.
+fn left(prev_state: &str) -> Left {
+    match prev_state.bytes().next() {
+        Some(b'R') => Left::Preempted,
+        Some(b'X' | b'Z') => Left::Gone,
+        _ => Left::Blocked,
     }
 }
 

@@ -32,14 +32,14 @@ impl Sent {
     pub(crate) fn samples(&self) -> Samples {
         match &self.point.value {
             Value::Summary { summary, .. } => *summary,
-            Value::Gauge(_) => panic!("a gauge has no samples"),
+            _ => panic!("only a summary has samples"),
         }
     }
 
     pub(crate) fn gauge(&self) -> f64 {
         match self.point.value {
-            Value::Gauge(value) => value,
-            Value::Summary { .. } => panic!("a summary is no gauge"),
+            Value::Gauge(value) | Value::Increase(value) => value,
+            _ => panic!("not one number"),
         }
     }
 }

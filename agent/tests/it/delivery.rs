@@ -138,6 +138,7 @@ fn n_points(request: &ExportMetricsServiceRequest) -> usize {
     let points = metrics.map(|metric| match metric.data.as_ref().unwrap() {
         Data::Gauge(gauge) => gauge.data_points.len(),
         Data::Histogram(histogram) => histogram.data_points.len(),
+        Data::Sum(sum) => sum.data_points.len(),
         other => panic!("{other:?}"),
     });
     points.sum()
@@ -205,8 +206,8 @@ fn rejections_and_the_policy_are_in_the_summary() {
 #[test]
 fn the_collector_can_choose_the_size_of_a_block() {
     let healthy = run(&recording("healthy"), &[]);
-    let role = healthy.sent[0].point.block.role.unwrap();
-    let job = healthy.sent[0].resource.job.clone().unwrap();
+    let role = healthy.sent.last().unwrap().point.block.role.unwrap();
+    let job = healthy.sent.last().unwrap().resource.job.clone().unwrap();
     let cohort = format!("{job}/{role}");
     let policy = CohortPolicy {
         cohort,

@@ -7,6 +7,8 @@ mod collect;
 #[cfg(test)]
 mod delivery;
 #[cfg(test)]
+mod evidence;
+#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod recordings;

@@ -145,7 +145,7 @@ fn the_operator_may_choose_the_size_of_a_block() {
 fn a_role_is_the_program_and_not_the_communicators() {
     let role = |name: &str| {
         let replayed = run(&recording(name), &[]);
-        replayed.sent.first().unwrap().point.block.role.unwrap()
+        replayed.sent.last().unwrap().point.block.role.unwrap()
     };
     assert_eq!(role("healthy"), role("gpu-extra-rank1"));
     assert_ne!(role("healthy"), role("mesh-host-sleep-rank3"));

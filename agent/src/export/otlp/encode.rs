@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use fleet_proto::attribute;
+use fleet_proto::{attribute, metric};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, Exemplar as OtlpExemplar, Gauge, Histogram, HistogramDataPoint, Metric,
-    NumberDataPoint, ResourceMetrics, ScopeMetrics, exemplar, number_data_point,
+    NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, exemplar, number_data_point,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource as OtlpResource;
 
@@ -17,7 +17,6 @@ use crate::export::{Batch, Resource, ResourcePoints};
 use crate::signal::{Anchor, Block, Exemplar, Point, Value};
 
 const SERVICE: &str = "fleet-agent";
-const UNIT: &str = "ms";
 
 /// The request that delivers a batch.
 pub(super) fn encode(batch: &Batch) -> ExportMetricsServiceRequest {
@@ -26,23 +25,23 @@ pub(super) fn encode(batch: &Batch) -> ExportMetricsServiceRequest {
 }
 
 fn resource_metrics(points: &ResourcePoints) -> ResourceMetrics {
-    let mut by_metric: BTreeMap<&str, Vec<&Point>> = BTreeMap::new();
+    // Arrivals last: the collector takes one as the sign that the rank has told all of a block.
+    let mut by_metric: BTreeMap<(bool, &str), Vec<&Point>> = BTreeMap::new();
     for point in &points.points {
-        by_metric.entry(point.metric).or_default().push(point);
+        let is_arrival = point.metric == metric::ARRIVAL;
+        by_metric
+            .entry((is_arrival, point.metric))
+            .or_default()
+            .push(point);
     }
-    let scope = InstrumentationScope {
-        name: SERVICE.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..InstrumentationScope::default()
-    };
     let metrics = by_metric
         .into_iter()
-        .map(|(name, points)| metric(name, &points))
+        .filter_map(|((_, name), points)| otlp_metric(name, &points))
         .collect();
     ResourceMetrics {
         resource: Some(resource(&points.resource)),
         scope_metrics: vec![ScopeMetrics {
-            scope: Some(scope),
+            scope: Some(scope()),
             metrics,
             ..ScopeMetrics::default()
         }],
@@ -50,7 +49,17 @@ fn resource_metrics(points: &ResourcePoints) -> ResourceMetrics {
     }
 }
 
-fn resource(resource: &Resource) -> OtlpResource {
+/// What the points and records were made by.
+pub(super) fn scope() -> InstrumentationScope {
+    InstrumentationScope {
+        name: SERVICE.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    }
+}
+
+/// The process.
+pub(super) fn resource(resource: &Resource) -> OtlpResource {
     let [cluster, ..] = attribute::CLUSTER_ID;
     let [node, ..] = attribute::NODE_ID;
     let [job, ..] = attribute::JOB;
@@ -76,36 +85,60 @@ fn resource(resource: &Resource) -> OtlpResource {
     }
 }
 
-/// One metric has one type, so gauges and summaries of one name cannot mix.
-fn metric(name: &str, points: &[&Point]) -> Metric {
-    let gauges: Vec<NumberDataPoint> = points.iter().filter_map(|point| gauge(point)).collect();
-    let data = if gauges.is_empty() {
-        Data::Histogram(Histogram {
+/// One metric has one type, that of its first point.
+fn otlp_metric(name: &str, points: &[&Point]) -> Option<Metric> {
+    let numbers = || points.iter().filter_map(|point| number(point)).collect();
+    let data = match points.first()?.value {
+        Value::Gauge(_) => Data::Gauge(Gauge {
+            data_points: numbers(),
+        }),
+        Value::Increase(_) => Data::Sum(Sum {
+            data_points: numbers(),
+            aggregation_temporality: AggregationTemporality::Delta.into(),
+            is_monotonic: false,
+        }),
+        Value::Total(_) => Data::Sum(Sum {
+            data_points: numbers(),
+            aggregation_temporality: AggregationTemporality::Cumulative.into(),
+            is_monotonic: true,
+        }),
+        Value::Summary { .. } => Data::Histogram(Histogram {
             data_points: points.iter().filter_map(|point| histogram(point)).collect(),
             aggregation_temporality: AggregationTemporality::Delta.into(),
-        })
-    } else {
-        Data::Gauge(Gauge {
-            data_points: gauges,
-        })
+        }),
     };
-    Metric {
+    Some(Metric {
         name: name.to_owned(),
-        unit: UNIT.to_owned(),
+        unit: unit(name).to_owned(),
         data: Some(data),
         ..Metric::default()
+    })
+}
+
+/// The unit that a metric's name ends with, in UCUM.
+fn unit(name: &str) -> &'static str {
+    if name.ends_with("_ms") {
+        "ms"
+    } else if name.ends_with("_bytes") {
+        "By"
+    } else {
+        "1"
     }
 }
 
-fn gauge(point: &Point) -> Option<NumberDataPoint> {
-    let Value::Gauge(value) = point.value else {
-        return None;
+fn number(point: &Point) -> Option<NumberDataPoint> {
+    let value = match point.value {
+        Value::Gauge(value) | Value::Increase(value) => number_data_point::Value::AsDouble(value),
+        Value::Total(count) => {
+            number_data_point::Value::AsInt(i64::try_from(count).unwrap_or(i64::MAX))
+        }
+        Value::Summary { .. } => return None,
     };
     Some(NumberDataPoint {
         attributes: block(&point.block),
         start_time_unix_nano: point.start_ns,
         time_unix_nano: point.time_ns,
-        value: Some(number_data_point::Value::AsDouble(value)),
+        value: Some(value),
         ..NumberDataPoint::default()
     })
 }

@@ -1,0 +1,197 @@
+//! What a process did on its host besides its collectives: evidence for why a rank is late, never that it is.
+//!
+//! Threads count from their first call on: those that issue or wait are the ones whose absence from the CPU can
+//! delay the GPU.
+
+use std::collections::HashMap;
+
+use crate::event::{Call, CallKind, ContextSwitch, Left};
+
+/// Most threads of one process that are followed. More of them issue or wait in no framework.
+const MAX_THREADS: usize = 1024;
+
+/// What a process did over some time. Times are sums over its threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Activity {
+    /// What threads did on and off their CPUs; none when the source does not see context switches.
+    pub threads: Option<Absence>,
+    /// Bytes copied between host and device; none when no copy was ever seen.
+    pub memcpy_bytes: Option<u64>,
+    /// Kernel launches; none when no launch was ever seen.
+    pub launches: Option<u64>,
+}
+
+/// Time that threads did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Absence {
+    /// Blocked, other than in a synchronisation with the GPU, nanoseconds.
+    pub off_cpu_ns: u64,
+    /// Runnable, but preempted, nanoseconds.
+    pub preempted_ns: u64,
+    /// Number of preemptions.
+    pub preemptions: u64,
+}
+
+impl Activity {
+    /// Adds what came later.
+    pub fn add(&mut self, later: &Self) {
+        if let Some(later) = later.threads {
+            let sum = self.threads.get_or_insert_default();
+            sum.off_cpu_ns = sum.off_cpu_ns.saturating_add(later.off_cpu_ns);
+            sum.preempted_ns = sum.preempted_ns.saturating_add(later.preempted_ns);
+            sum.preemptions += later.preemptions;
+        }
+        if let Some(later) = later.memcpy_bytes {
+            let sum = self.memcpy_bytes.get_or_insert_default();
+            *sum = sum.saturating_add(later);
+        }
+        if let Some(later) = later.launches {
+            let sum = self.launches.get_or_insert_default();
+            *sum = sum.saturating_add(later);
+        }
+    }
+}
+
+/// Follows the threads of one process.
+///
+/// An absence counts when it ends. It ends at the switch that gives the thread a CPU again, or where a call shows
+/// that the thread runs: a source may leave out the switches away from the idle task, and then that call is the
+/// first sign. An absence whose end nothing shows is left out rather than guessed.
+#[derive(Debug, Default)]
+pub struct ActivityTracker {
+    threads: HashMap<u32, Thread>,
+    since_taken: Activity,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    last_call: Option<LastCall>,
+    away: Option<Away>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LastCall {
+    return_ns: u64,
+    is_wait: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Away {
+    since_ns: u64,
+    left: Left,
+}
+
+impl ActivityTracker {
+    /// Takes a call of the process.
+    pub fn call(&mut self, call: &Call) {
+        if let CallKind::MemoryCopy(copy) = call.kind {
+            let bytes = self.since_taken.memcpy_bytes.get_or_insert_default();
+            if copy.touches_host {
+                *bytes = bytes.saturating_add(copy.bytes);
+            }
+        }
+        if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&call.tid) {
+            return;
+        }
+        let thread = self.threads.entry(call.tid).or_default();
+        if let Some(away) = thread.away.take() {
+            let shown_ns = thread.returned_after(away).unwrap_or(call.ts_ns);
+            let is_wait = thread.waits_at(away);
+            count(
+                &mut self.since_taken,
+                away,
+                call.ts_ns.min(shown_ns),
+                is_wait,
+            );
+        }
+        thread.last_call = Some(LastCall {
+            return_ns: call.return_ns(),
+            is_wait: call.kind == CallKind::Synchronize,
+        });
+    }
+
+    /// Takes launches of the process.
+    pub fn launched(&mut self, n: u64) {
+        let launches = self.since_taken.launches.get_or_insert_default();
+        *launches = launches.saturating_add(n);
+    }
+
+    /// Takes a context switch of the host, of this process or another one.
+    pub fn switched(&mut self, switch: &ContextSwitch) {
+        self.since_taken.threads.get_or_insert_default();
+        self.came(switch.next_tid, switch.ts_ns);
+        if switch.prev == Left::Gone {
+            self.threads.remove(&switch.prev_tid);
+        } else {
+            self.went(switch);
+        }
+    }
+
+    /// What happened since the last call.
+    ///
+    /// What was seen once stays reported, as 0 if need be: a peer that was never preempted is an answer, a source
+    /// that cannot see preemptions is not.
+    pub fn take(&mut self) -> Activity {
+        let zero = Activity {
+            threads: self.since_taken.threads.map(|_| Absence::default()),
+            memcpy_bytes: self.since_taken.memcpy_bytes.map(|_| 0),
+            launches: self.since_taken.launches.map(|_| 0),
+        };
+        std::mem::replace(&mut self.since_taken, zero)
+    }
+
+    fn came(&mut self, tid: u32, ts_ns: u64) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        if let Some(away) = thread.away.take() {
+            let shown_ns = thread.returned_after(away).unwrap_or(ts_ns);
+            let is_wait = thread.waits_at(away);
+            count(&mut self.since_taken, away, ts_ns.min(shown_ns), is_wait);
+        }
+    }
+
+    fn went(&mut self, switch: &ContextSwitch) {
+        let Some(thread) = self.threads.get_mut(&switch.prev_tid) else {
+            return;
+        };
+        let away = Away {
+            since_ns: switch.ts_ns,
+            left: switch.prev,
+        };
+        if let Some(before) = thread.away.replace(away) {
+            let shown_ns = thread.returned_after(before);
+            let is_wait = thread.waits_at(before);
+            if let Some(end_ns) = shown_ns.filter(|end_ns| *end_ns <= switch.ts_ns) {
+                count(&mut self.since_taken, before, end_ns, is_wait);
+            }
+        }
+    }
+}
+
+impl Thread {
+    /// Return of the call that the thread was in when it left its CPU: it ran again by then.
+    fn returned_after(&self, away: Away) -> Option<u64> {
+        self.last_call
+            .map(|call| call.return_ns)
+            .filter(|return_ns| *return_ns > away.since_ns)
+    }
+
+    fn waits_at(&self, away: Away) -> bool {
+        self.returned_after(away).is_some() && self.last_call.is_some_and(|call| call.is_wait)
+    }
+}
+
+fn count(activity: &mut Activity, away: Away, end_ns: u64, is_wait: bool) {
+    let sum = activity.threads.get_or_insert_default();
+    let ns = end_ns.saturating_sub(away.since_ns);
+    if away.left == Left::Preempted {
+        sum.preempted_ns = sum.preempted_ns.saturating_add(ns);
+        sum.preemptions += 1;
+    } else if !is_wait {
+        sum.off_cpu_ns = sum.off_cpu_ns.saturating_add(ns);
+    }
+}
+
+#[cfg(test)]
+mod tests;

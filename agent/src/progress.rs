@@ -1,0 +1,86 @@
+//! How far a process has come on each of its communicators, told in regular intervals.
+//!
+//! A collective that one rank never enters leaves no block behind on any rank. What remains are these
+//! counts: the missing rank's stops one short of its peers'.
+
+use std::collections::BTreeMap;
+
+use fleet_proto::metric;
+
+use crate::correlate::Issued;
+use crate::discover::{Comm, CommIndex};
+use crate::event::Op;
+use crate::signal::{Block, Point, Role, Value};
+
+/// Time between two reports, nanoseconds of the source's clock: below the 5 s that the contract promises, by more
+/// than the pause between two looks at the clock.
+pub const BEAT_NS: u64 = 4_000_000_000;
+
+/// Follows one process.
+#[derive(Debug, Default)]
+pub struct Progress {
+    last: BTreeMap<CommIndex, Last>,
+    since_ns: Option<u64>,
+    told_ns: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    seq: u64,
+    op: Op,
+}
+
+impl Progress {
+    /// Takes the next collective of the process.
+    pub fn issued(&mut self, issued: &Issued) {
+        self.since_ns.get_or_insert(issued.entry_ns);
+        let (seq, op) = (issued.at.seq, issued.at.op);
+        self.last.insert(issued.at.comm, Last { seq, op });
+    }
+
+    /// Forgets a communicator that is gone: nobody waits on it any more.
+    pub fn gone(&mut self, comm: CommIndex) {
+        self.last.remove(&comm);
+    }
+
+    /// Whether a report is due; true at most once each [`BEAT_NS`] and never before the first collective.
+    pub fn is_due(&mut self, now_ns: u64) -> bool {
+        let pause_ns = |told_ns: u64| now_ns.saturating_sub(told_ns);
+        let is_due = !self.last.is_empty()
+            && self
+                .told_ns
+                .is_none_or(|told_ns| pause_ns(told_ns) >= BEAT_NS);
+        if is_due {
+            self.told_ns = Some(now_ns);
+        }
+        is_due
+    }
+
+    /// One point for a communicator, if the process has issued anything on it.
+    pub fn point(
+        &self,
+        index: CommIndex,
+        comm: &Comm,
+        role: Option<Role>,
+        now_ns: u64,
+    ) -> Option<Point> {
+        let last = self.last.get(&index)?;
+        let start_ns = self.since_ns?;
+        Some(Point {
+            metric: metric::ISSUED,
+            start_ns,
+            time_ns: now_ns.max(start_ns),
+            block: Block {
+                comm: comm.id,
+                comm_rank: comm.rank,
+                comm_nranks: comm.nranks,
+                op: last.op,
+                seq_first: last.seq,
+                seq_last: last.seq,
+                iterations: None,
+                role,
+            },
+            value: Value::Total(last.seq + 1),
+        })
+    }
+}
