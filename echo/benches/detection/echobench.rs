@@ -5,13 +5,17 @@
 
 pub(crate) mod agent;
 pub(crate) mod alert;
+pub(crate) mod bytedance;
 pub(crate) mod case;
 pub(crate) mod cpu;
 pub(crate) mod fault;
+pub(crate) mod greyhound;
 pub(crate) mod job;
 pub(crate) mod mesh;
 pub(crate) mod noise;
 pub(crate) mod random;
+pub(crate) mod real;
+pub(crate) mod recordings;
 pub(crate) mod report;
 pub(crate) mod rule;
 pub(crate) mod runner;

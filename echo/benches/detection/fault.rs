@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use fleet_echo::model::conclusion::{CauseClass, ConditionKind};
-use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, Exp1, StandardNormal};
+use rand_distr::{Distribution, Exp1};
 
 use super::mesh::{Mesh, NODE_SIZE};
 use super::random::{Purpose, stream};
@@ -159,44 +158,4 @@ fn add_where(loads: &mut [f64], extra: f64, holds: impl Fn(u32) -> bool) {
             *load += extra;
         }
     }
-}
-
-/// The injection process of Greyhound's artifact: Poisson with a mean of 240 s, durations N(120, 20) s, then 60 s of
-/// quiet; GPU and network faults in equal parts, of any published severity.
-pub(crate) fn greyhound(mesh: Mesh, seed: u64, n_seconds: u32) -> Vec<Fault> {
-    let mut rng = stream(seed, Purpose::Schedule);
-    let mut faults = Vec::new();
-    let mut at = 360;
-    loop {
-        let pause: f64 = Exp1.sample(&mut rng);
-        let length: f64 = StandardNormal.sample(&mut rng);
-        let begin = at + whole(240.0 * pause);
-        let end = begin + whole(length.mul_add(20.0, 120.0).max(20.0));
-        if end + 60 > n_seconds {
-            return faults;
-        }
-        let severity = [0.05, 0.10, 0.20, 0.50]
-            .get(rng.random_range(0..4_usize))
-            .copied();
-        faults.push(Fault {
-            kind: if rng.random() {
-                FaultKind::Device
-            } else {
-                FaultKind::Network
-            },
-            rank: rng.random_range(0..mesh.n_ranks()),
-            severity: severity.unwrap_or(0.1),
-            steps: begin..end,
-        });
-        at = end + 60;
-    }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "seconds of a simulated day, never negative"
-)]
-fn whole(seconds: f64) -> u32 {
-    seconds.round() as u32
 }

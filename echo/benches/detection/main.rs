@@ -1,6 +1,6 @@
 //! EchoBench: the detector and the published rules on the same jobs, as tables.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 
@@ -8,7 +8,7 @@ use clap::Parser;
 mod echobench;
 
 use echobench::case::Case;
-use echobench::{report, runner, suite};
+use echobench::{real, report, runner, suite};
 
 /// Scores the detector of Echo and the published rules on simulated and recorded jobs.
 #[derive(Debug, Parser)]
@@ -44,7 +44,11 @@ fn main() -> anyhow::Result<()> {
     let seeds = if args.quick { 1..2 } else { 1..args.seeds + 1 };
     let cases: Vec<Case> = seeds.flat_map(suite::quick).filter(is_wanted).collect();
     let tables = runner::tables(&cases)?;
-    let text = report::markdown(&tables, runner::ECHO);
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata");
+    let mut text = report::markdown(&tables, runner::ECHO);
+    if args.only.is_none() {
+        text.push_str(&real::markdown(&testdata)?);
+    }
     println!("{text}");
     if let Some(path) = args.markdown {
         std::fs::write(path, text)?;

@@ -39,11 +39,6 @@ impl Mesh {
         rank / self.tp % self.pp
     }
 
-    /// Replica of a rank.
-    pub(crate) const fn replica(self, rank: u32) -> u32 {
-        rank / (self.tp * self.pp)
-    }
-
     /// Which data parallel group of the job a rank is in, counted from 0.
     pub(crate) const fn group(self, rank: u32) -> u32 {
         rank % (self.tp * self.pp)

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::case::{Case, Sources, Telemetry};
 use super::fault::{Fault, FaultKind};
+use super::greyhound;
 use super::mesh::Mesh;
 use super::noise::NoiseModel;
 
@@ -87,6 +88,19 @@ pub(crate) fn with_two(job: Case, severity: f64) -> Case {
         group: "two hosts".to_owned(),
         name: format!("two {}", job.name),
         faults: [job.faults.clone(), second].concat(),
+        ..job
+    }
+}
+
+/// The job with faults that come and go as Greyhound injected them, in steps of a second.
+pub(crate) fn with_greyhound(job: Case, n_steps: u32) -> Case {
+    Case {
+        group: "greyhound".to_owned(),
+        name: job.name.replace("healthy", "greyhound"),
+        faults: greyhound::schedule(job.mesh, job.seed, n_steps),
+        step_ms: 1_000.0,
+        block_steps: 1,
+        n_steps,
         ..job
     }
 }
@@ -179,6 +193,7 @@ pub(crate) fn quick(seed: u64) -> Vec<Case> {
         cases.push(with_fault(by_host(32, CALM), FaultKind::Node, severity));
     }
     cases.push(with_fault(by_host(8, CALM), FaultKind::Every(32), 0.1));
+    cases.push(with_greyhound(by_both(Mesh::replicas(8), CALM), 1_800));
     for (name, telemetry) in mishaps() {
         for sources in [Sources::Host, Sources::Both] {
             let job = healthy(Mesh::replicas(16), CALM, sources, seed);
