@@ -8,6 +8,8 @@ mod architecture;
 #[cfg(test)]
 mod database;
 #[cfg(test)]
+mod detection;
+#[cfg(test)]
 mod duckdb_link;
 #[cfg(test)]
 mod durability;

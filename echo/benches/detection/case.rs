@@ -1,0 +1,102 @@
+//! One simulated job with everything that happens to it.
+
+use super::fault::Fault;
+use super::mesh::Mesh;
+use super::noise::NoiseModel;
+
+/// What the agents can see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sources {
+    /// Library calls on the host.
+    Host,
+    /// Timestamps of the GPU.
+    Device,
+    /// Both.
+    Both,
+}
+
+impl Sources {
+    /// Whether library calls are seen.
+    pub(crate) const fn has_host(self) -> bool {
+        matches!(self, Self::Host | Self::Both)
+    }
+
+    /// Whether GPU timestamps are seen.
+    pub(crate) const fn has_device(self) -> bool {
+        matches!(self, Self::Device | Self::Both)
+    }
+
+    /// The name in tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Device => "device",
+            Self::Both => "both",
+        }
+    }
+}
+
+/// What happens to what the agents send. Batches sent twice are left out: the store's ledger drops them by their key
+/// before a detector sees them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Telemetry {
+    /// Share of the batches that are lost.
+    pub(crate) lost: f64,
+    /// Share of the batches that come one to three blocks late.
+    pub(crate) late: f64,
+    /// Largest error of a node's clock, milliseconds.
+    pub(crate) skew_ms: f64,
+    /// One operation in this many is reported; the others are not even summed up.
+    pub(crate) one_in: u32,
+    /// The agent of the first node is away for five blocks, from this block on.
+    pub(crate) restart: Option<u32>,
+    /// The agent of rank 1 came when the job was running: it does not know sequence numbers.
+    pub(crate) attached: bool,
+}
+
+impl Telemetry {
+    /// Nothing happens.
+    pub(crate) const CLEAN: Self = Self {
+        lost: 0.0,
+        late: 0.0,
+        skew_ms: 0.0,
+        one_in: 1,
+        restart: None,
+        attached: false,
+    };
+}
+
+/// One simulated job.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    /// Table that it counts in.
+    pub(crate) group: String,
+    /// What it is, and what `--only` looks at.
+    pub(crate) name: String,
+    /// Layout.
+    pub(crate) mesh: Mesh,
+    /// What healthy ranks do.
+    pub(crate) noise: NoiseModel,
+    /// What goes wrong.
+    pub(crate) faults: Vec<Fault>,
+    /// What the agents see.
+    pub(crate) sources: Sources,
+    /// What happens to what they send.
+    pub(crate) telemetry: Telemetry,
+    /// Duration of a healthy step, milliseconds.
+    pub(crate) step_ms: f64,
+    /// Steps in a block, a power of two.
+    pub(crate) block_steps: u32,
+    /// Steps of the job.
+    pub(crate) n_steps: u32,
+    /// Seed of everything random.
+    pub(crate) seed: u64,
+}
+
+impl Case {
+    /// Ranks times days.
+    pub(crate) fn gpu_days(&self) -> f64 {
+        let ms = f64::from(self.mesh.n_ranks()) * f64::from(self.n_steps) * self.step_ms;
+        ms / 86_400_000.0
+    }
+}

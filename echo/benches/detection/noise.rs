@@ -1,0 +1,81 @@
+//! What healthy ranks do: lateness that is skewed, correlated in time, different from rank to rank, and now and then
+//! a pause.
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Exp1, StandardNormal};
+
+use super::random::{Purpose, stream};
+
+/// Mean length of a pause, as a share of the step.
+const PAUSE_SHARE: f64 = 0.2;
+
+/// Noise of one kind of job. All values are shares of the step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct NoiseModel {
+    /// Coefficient of variation of the lognormal lateness of a rank in a step.
+    pub(crate) cv: f64,
+    /// Correlation of that lateness from step to step.
+    pub(crate) rho: f64,
+    /// Standard deviation of the constant offsets of the ranks.
+    pub(crate) bias: f64,
+    /// Share of the steps of a rank that hold a pause.
+    pub(crate) pauses: f64,
+}
+
+/// The noise of all ranks, step by step.
+#[derive(Debug)]
+pub(crate) struct Noise {
+    model: NoiseModel,
+    /// Standard deviation of the logarithm.
+    sigma: f64,
+    rng: ChaCha8Rng,
+    pauses: ChaCha8Rng,
+    states: Vec<f64>,
+    biases: Vec<f64>,
+    values: Vec<f64>,
+}
+
+impl Noise {
+    /// Noise of `n_ranks` ranks.
+    pub(crate) fn new(model: NoiseModel, n_ranks: u32, (seed, purpose): (u64, Purpose)) -> Self {
+        let mut rng = stream(seed, purpose);
+        let mut normal = |scale: f64| -> f64 {
+            let z: f64 = StandardNormal.sample(&mut rng);
+            z * scale
+        };
+        let biases = (0..n_ranks).map(|_| normal(model.bias)).collect();
+        let states = (0..n_ranks).map(|_| normal(1.0)).collect();
+        Self {
+            model,
+            sigma: (1.0 + model.cv * model.cv).ln().sqrt(),
+            rng,
+            pauses: stream(seed, Purpose::Pauses),
+            states,
+            biases,
+            values: Vec::new(),
+        }
+    }
+
+    /// How much later than usual each rank is in the next step.
+    pub(crate) fn next_step(&mut self) -> &[f64] {
+        let rho = self.model.rho;
+        let fresh = (1.0 - rho * rho).sqrt();
+        self.values.clear();
+        for (state, bias) in self.states.iter_mut().zip(&self.biases) {
+            let z: f64 = StandardNormal.sample(&mut self.rng);
+            *state = rho.mul_add(*state, fresh * z);
+            let wobble = self
+                .sigma
+                .mul_add(*state, -self.sigma * self.sigma / 2.0)
+                .exp_m1();
+            let mut late = bias + wobble;
+            if self.model.pauses > 0.0 && self.pauses.random::<f64>() < self.model.pauses {
+                let length: f64 = Exp1.sample(&mut self.pauses);
+                late += length * PAUSE_SHARE;
+            }
+            self.values.push(late);
+        }
+        &self.values
+    }
+}

@@ -1,0 +1,158 @@
+//! Jobs that really ran: who was named in them, by whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use fleet_echo::analysis::detector::Detector;
+use fleet_echo::analysis::settings::Settings;
+use fleet_echo::model::conclusion::ConditionKind;
+
+use super::alert::{Alert, Incidents, Patience, Subject};
+use super::rule::Rule;
+use super::runner::ECHO;
+use super::simulation::Delivery;
+use super::window::RecentBlocks;
+use super::{bytedance, recordings};
+
+/// A job that really ran.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RealJob {
+    /// Its name, which is its file.
+    pub(crate) name: &'static str,
+    /// The rank to be named.
+    pub(crate) rank: Option<u32>,
+    /// The condition to be named.
+    pub(crate) condition: Option<ConditionKind>,
+}
+
+impl RealJob {
+    const fn of_rank(name: &'static str, rank: u32) -> Self {
+        Self {
+            name,
+            rank: Some(rank),
+            condition: None,
+        }
+    }
+
+    const fn of_condition(name: &'static str, condition: ConditionKind) -> Self {
+        Self {
+            name,
+            rank: None,
+            condition: Some(condition),
+        }
+    }
+}
+
+/// All of them: two production traces, then six recordings.
+pub(crate) const JOBS: [RealJob; 8] = [
+    RealJob::of_rank("bytedance/trace-AR.parquet", 0),
+    RealJob::of_condition("bytedance/trace-SE.parquet", ConditionKind::DataImbalance),
+    RealJob {
+        name: "recordings/healthy.jsonl.gz",
+        rank: None,
+        condition: None,
+    },
+    RealJob::of_rank("recordings/host-sleep-rank2.jsonl.gz", 2),
+    RealJob::of_rank("recordings/cpu-contention-rank1.jsonl.gz", 1),
+    RealJob::of_rank("recordings/mesh-host-sleep-rank3.jsonl.gz", 3),
+    RealJob::of_rank("recordings/nosync-host-sleep-rank0.jsonl.gz", 0),
+    RealJob::of_condition(
+        "recordings/gpu-extra-rank1.jsonl.gz",
+        ConditionKind::UniformSlowdown,
+    ),
+];
+
+/// What a method named in the course of a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// Ranks.
+    pub(crate) ranks: BTreeSet<u32>,
+    /// Conditions.
+    pub(crate) conditions: BTreeSet<ConditionKind>,
+}
+
+impl Named {
+    fn of(alerts: &[Alert]) -> Self {
+        let mut named = Self::default();
+        for alert in alerts {
+            match alert.subject {
+                Subject::Rank(rank) => named.ranks.insert(rank),
+                Subject::Condition(kind) => named.conditions.insert(kind),
+            };
+        }
+        named
+    }
+
+    /// Whether exactly the truth was named.
+    pub(crate) fn is_exact(&self, job: &RealJob) -> bool {
+        self.ranks.iter().copied().eq(job.rank) && self.conditions.iter().copied().eq(job.condition)
+    }
+}
+
+impl std::fmt::Display for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ranks = self.ranks.iter().map(|rank| format!("rank {rank}"));
+        let conditions = self.conditions.iter().map(|kind| kind.name().to_owned());
+        let words: Vec<String> = ranks.chain(conditions).collect();
+        match words.len() {
+            0 => f.write_str("nobody"),
+            1..=4 => f.write_str(&words.join(", ")),
+            more => write!(f, "{more} names"),
+        }
+    }
+}
+
+/// What each method names in the job, whose file is in the folder of test data.
+pub(crate) fn run(job: &RealJob, testdata: &Path) -> anyhow::Result<BTreeMap<&'static str, Named>> {
+    let path = testdata.join(job.name);
+    let deliveries: Vec<Delivery> = if job.name.starts_with("bytedance") {
+        bytedance::read(&path)?
+    } else {
+        recordings::read(&path)?
+    };
+    let mut detector = Detector::new(Settings::default());
+    let mut incidents = Incidents::default();
+    let mut recent = RecentBlocks::default();
+    let mut patient = Rule::ALL.map(Patience::new);
+    for Delivery { step, events } in deliveries {
+        incidents.observe(&detector.observe(&events), step);
+        recent.add(&events);
+        let cohorts = recent.cohorts();
+        patient
+            .iter_mut()
+            .for_each(|rule| rule.observe(&cohorts, step));
+    }
+    let mut named = BTreeMap::from([(ECHO, Named::of(&incidents.into_alerts()))]);
+    for rule in patient {
+        named.insert(rule.rule().name(), Named::of(&rule.into_alerts()));
+    }
+    Ok(named)
+}
+
+/// What was named in every job, as a Markdown table.
+pub(crate) fn markdown(testdata: &Path) -> anyhow::Result<String> {
+    let mut header = "| job | truth |".to_owned();
+    let mut rows = String::new();
+    for (number, job) in JOBS.iter().enumerate() {
+        let named = run(job, testdata)?;
+        if number == 0 {
+            let columns: Vec<&str> = named.keys().copied().collect();
+            header.push_str(&format!(
+                " {} |\n|{}",
+                columns.join(" | "),
+                "---|".repeat(columns.len() + 2)
+            ));
+        }
+        let truth = Named {
+            ranks: job.rank.into_iter().collect(),
+            conditions: job.condition.into_iter().collect(),
+        };
+        rows.push_str(&format!("| {} | {truth} |", job.name));
+        for said in named.values() {
+            let mark = if said.is_exact(job) { " (exact)" } else { "" };
+            rows.push_str(&format!(" {said}{mark} |"));
+        }
+        rows.push('\n');
+    }
+    Ok(format!("### Jobs that really ran\n\n{header}\n{rows}\n"))
+}

@@ -1,0 +1,178 @@
+//! The recorded jobs, through the agent's own pipeline.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use fleet_agent::event::Event as Call;
+use fleet_agent::export::{Batch, Resource};
+use fleet_agent::host::{Host, Identity, WallClock};
+use fleet_agent::pipeline::{BlockRule, Ending};
+use fleet_agent::signal::{Exemplar, Point, Value};
+use fleet_agent::source::EventSource;
+use fleet_agent::source::recording::Recording;
+use fleet_echo::ids::{CommId, RankOf};
+use fleet_echo::model::event::{
+    Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
+};
+use fleet_echo::units::Nanos;
+
+use super::agent::EPOCH;
+use super::simulation::Delivery;
+
+/// How often an agent closes a batch, nanoseconds of the recording.
+const FLUSH_NS: u64 = 1_000_000_000;
+
+/// How long a block should last, nanoseconds.
+const BLOCK_NS: f64 = 2e8;
+
+/// The recording as what arrives batch by batch, every rank on a node of its own.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Delivery>> {
+    let mut recording = Recording::new(&path.display().to_string(), File::open(path)?)?;
+    let processes = recording.processes().to_vec();
+    let mut hosts: BTreeMap<u32, Host> = BTreeMap::new();
+    let mut deliveries = Vec::new();
+    let mut clock = None;
+    while let Some(event) = recording.next_event()? {
+        let clock = *clock.get_or_insert(WallClock {
+            origin_ns: event.ts_ns(),
+            unix_ns: i128::from(EPOCH.value()),
+        });
+        if hosts.is_empty() {
+            hosts.extend(processes.iter().map(|process| {
+                let mut host = Host::new(identity(process.rank), FLUSH_NS);
+                host.trace(
+                    &[*process],
+                    clock,
+                    BlockRule {
+                        target_ns: BLOCK_NS,
+                        exponent: None,
+                    },
+                );
+                (process.pid, host)
+            }));
+        }
+        let Call::Call(call) = event else {
+            continue;
+        };
+        if let Some(batch) = hosts.get_mut(&call.pid).and_then(|host| host.call(&call)) {
+            deliveries.push(delivery(&batch)?);
+        }
+    }
+    for host in hosts.values_mut() {
+        if let Some(batch) = host.finish(Ending::Complete) {
+            deliveries.push(delivery(&batch)?);
+        }
+    }
+    Ok(deliveries)
+}
+
+fn identity(rank: u32) -> Identity {
+    Identity {
+        cluster: "recording".to_owned(),
+        node: format!("node-{rank}"),
+        job: None,
+        gpu_model: None,
+    }
+}
+
+/// Batches arrive when the last of their points is over.
+fn delivery(batch: &Batch) -> anyhow::Result<Delivery> {
+    let mut events = Vec::new();
+    for resource in &batch.resources {
+        let origin = Arc::new(origin(&resource.resource)?);
+        let mut points: Vec<&Point> = resource.points.iter().collect();
+        // The order of the wire: by name, each in order of time.
+        points.sort_by_key(|point| point.metric);
+        for point in points {
+            events.push(event(point, &origin)?);
+        }
+    }
+    let received = events
+        .iter()
+        .map(|event| event.timestamp)
+        .max()
+        .unwrap_or(EPOCH);
+    let stored = events.into_iter().map(|event| StoredEvent {
+        id: 0,
+        received,
+        event,
+    });
+    Ok(Delivery {
+        step: 0,
+        events: stored.collect(),
+    })
+}
+
+fn origin(resource: &Resource) -> anyhow::Result<Origin> {
+    let (rank, size) = (i64::from(resource.rank), i64::from(resource.world_size));
+    Ok(Origin {
+        cluster: resource.cluster.parse()?,
+        node: resource.node.parse()?,
+        rank: Some(RankOf::new(rank, Some(size))?),
+        job: resource.job.as_deref().map(str::parse).transpose()?,
+        gpu_model: None,
+        gpu_uuid: None,
+        namespace: None,
+        pod: None,
+    })
+}
+
+fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
+    let (reading, samples, anchor) = match &point.value {
+        Value::Gauge(value) => (Reading::Double(*value), Vec::new(), None),
+        Value::Summary {
+            summary,
+            exemplars,
+            anchor,
+        } => {
+            let summary = Summary {
+                count: summary.count,
+                sum: summary.sum_ms,
+                min: Some(summary.min_ms),
+                max: Some(summary.max_ms),
+            };
+            let samples = exemplars.iter().map(sample).collect();
+            (Reading::Histogram(summary), samples, *anchor)
+        }
+    };
+    let about = &point.block;
+    Ok(Event {
+        timestamp: instant(point.time_ns),
+        start: Some(instant(point.start_ns)),
+        origin: Arc::clone(origin),
+        metric: point.metric.parse()?,
+        unit: Arc::from("ms"),
+        reading,
+        block: Some(Block {
+            comm: CommId::new(about.comm.to_bits()),
+            op: Some(about.op.name().parse()?),
+            seqs: SeqRange::new(about.seq_first, about.seq_last),
+            role: about
+                .role
+                .map(|role| role.to_string().parse())
+                .transpose()?,
+            iterations: about.iterations,
+            anchor: anchor.map(|anchor| Anchor {
+                seq: anchor.seq,
+                offset_ms: anchor.offset_ms,
+            }),
+            source: Source::Host,
+        }),
+        attrs: Arc::from("{}"),
+        samples,
+    })
+}
+
+fn sample(exemplar: &Exemplar) -> OpSample {
+    OpSample {
+        seq: exemplar.seq,
+        value: exemplar.wait_ms,
+        timestamp: instant(exemplar.time_ns),
+    }
+}
+
+fn instant(unix_ns: u64) -> Nanos {
+    Nanos::new(i64::try_from(unix_ns).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,89 @@
+//! Runs a case through the detector and the published rules, all on the same events.
+
+use std::collections::BTreeMap;
+
+use fleet_echo::analysis::detector::Detector;
+use fleet_echo::analysis::settings::Settings;
+use fleet_echo::ids::IdError;
+
+use super::alert::{Alert, Incidents, Patience};
+use super::case::Case;
+use super::cpu;
+use super::rule::Rule;
+use super::score::Score;
+use super::simulation::Simulation;
+use super::window::RecentBlocks;
+
+/// The name of the detector in tables.
+pub(crate) const ECHO: &str = "Echo";
+
+/// What the methods said of a case.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Alerts by method.
+    pub(crate) alerts: BTreeMap<&'static str, Vec<Alert>>,
+    /// CPU that the detector took, seconds.
+    pub(crate) cpu_s: f64,
+}
+
+impl Outcome {
+    /// The scores of the methods.
+    pub(crate) fn scores(&self, case: &Case) -> BTreeMap<&'static str, Score> {
+        let score = |(method, alerts): (&&'static str, &Vec<Alert>)| {
+            let mut score = Score::of(case, alerts);
+            if *method == ECHO {
+                score.cpu_s = self.cpu_s;
+            } else {
+                score.rank_blocks = 0.0;
+            }
+            (*method, score)
+        };
+        self.alerts.iter().map(score).collect()
+    }
+}
+
+/// Runs a case; the rules are left out where they would only cost time.
+pub(crate) fn run(case: &Case, rules: &[Rule]) -> Result<Outcome, IdError> {
+    let mut detector = Detector::new(Settings::default());
+    let mut incidents = Incidents::default();
+    let mut recent = RecentBlocks::default();
+    let mut patient: Vec<Patience> = rules.iter().map(|rule| Patience::new(*rule)).collect();
+    let mut cpu_s = 0.0;
+    for delivery in Simulation::new(case)? {
+        let before = cpu::seconds();
+        let conclusions = detector.observe(&delivery.events);
+        cpu_s += cpu::seconds() - before;
+        incidents.observe(&conclusions, delivery.step);
+        if !patient.is_empty() {
+            recent.add(&delivery.events);
+            let cohorts = recent.cohorts();
+            for rule in &mut patient {
+                rule.observe(&cohorts, delivery.step);
+            }
+        }
+    }
+    let mut alerts = BTreeMap::from([(ECHO, incidents.into_alerts())]);
+    for rule in patient {
+        alerts.insert(rule.rule().name(), rule.into_alerts());
+    }
+    Ok(Outcome { alerts, cpu_s })
+}
+
+/// Runs cases and adds up the scores by table and method.
+pub(crate) fn tables(
+    cases: &[Case],
+) -> Result<BTreeMap<String, BTreeMap<&'static str, Score>>, IdError> {
+    let mut tables: BTreeMap<String, BTreeMap<&'static str, Score>> = BTreeMap::new();
+    for case in cases {
+        let rules: &[Rule] = if case.mesh.n_ranks() <= 64 {
+            &Rule::ALL
+        } else {
+            &[]
+        };
+        for (method, score) in run(case, rules)?.scores(case) {
+            let table = tables.entry(case.group.clone()).or_default();
+            table.entry(method).or_default().add(&score);
+        }
+    }
+    Ok(tables)
+}

@@ -1,0 +1,209 @@
+//! The cases.
+
+use std::ops::Range;
+
+use super::case::{Case, Sources, Telemetry};
+use super::fault::{Fault, FaultKind};
+use super::greyhound;
+use super::mesh::Mesh;
+use super::noise::NoiseModel;
+
+/// A quiet machine.
+pub(crate) const CALM: NoiseModel = NoiseModel {
+    cv: 0.01,
+    rho: 0.5,
+    bias: 0.003,
+    pauses: 0.005,
+};
+
+/// A usual machine: the noise of the goals.
+pub(crate) const USUAL: NoiseModel = NoiseModel {
+    cv: 0.02,
+    rho: 0.8,
+    bias: 0.005,
+    pauses: 0.005,
+};
+
+/// Steps in which single faults are active. What comes before holds more than twenty windows of 16 steps.
+const FAULTY: Range<u32> = 400..560;
+
+/// Steps of a job with a single fault.
+const N_STEPS: u32 = 720;
+
+/// A healthy job.
+pub(crate) fn healthy(mesh: Mesh, noise: NoiseModel, sources: Sources, seed: u64) -> Case {
+    // Large jobs collect garbage on all ranks together, or they would do nothing else.
+    let pauses = if mesh.n_ranks() > 64 {
+        0.0
+    } else {
+        noise.pauses
+    };
+    let noise = NoiseModel { pauses, ..noise };
+    let NoiseModel { cv, rho, .. } = noise;
+    Case {
+        group: "healthy".to_owned(),
+        name: format!("healthy {mesh} {} cv {cv} rho {rho}", sources.name()),
+        mesh,
+        noise,
+        faults: Vec::new(),
+        sources,
+        telemetry: Telemetry::CLEAN,
+        step_ms: 200.0,
+        block_steps: 4,
+        n_steps: N_STEPS,
+        seed,
+    }
+}
+
+/// The job with one fault.
+pub(crate) fn with_fault(job: Case, kind: FaultKind, severity: f64) -> Case {
+    let rank = u32::try_from(job.seed % u64::from(job.mesh.n_ranks())).unwrap_or(0);
+    let percent = (severity * 100.0).round();
+    let fault = Fault {
+        kind,
+        rank,
+        severity,
+        steps: FAULTY,
+    };
+    Case {
+        group: format!("{kind:?} seen by {}", job.sources.name()).to_lowercase(),
+        name: job
+            .name
+            .replace("healthy", &format!("{kind:?} {percent} %").to_lowercase()),
+        faults: vec![fault],
+        ..job
+    }
+}
+
+/// Two hosts of the job are late at once, one less than the other.
+pub(crate) fn with_two(job: Case, severity: f64) -> Case {
+    let job = with_fault(job, FaultKind::Host, severity);
+    let other = |first: &Fault| Fault {
+        rank: (first.rank + 3) % job.mesh.n_ranks(),
+        severity: first.severity * 0.7,
+        ..first.clone()
+    };
+    let second: Vec<Fault> = job.faults.iter().map(other).collect();
+    Case {
+        group: "two hosts".to_owned(),
+        name: format!("two {}", job.name),
+        faults: [job.faults.clone(), second].concat(),
+        ..job
+    }
+}
+
+/// The job with faults that come and go as Greyhound injected them, in steps of a second.
+pub(crate) fn with_greyhound(job: Case, n_steps: u32) -> Case {
+    Case {
+        group: "greyhound".to_owned(),
+        name: job.name.replace("healthy", "greyhound"),
+        faults: greyhound::schedule(job.mesh, job.seed, n_steps),
+        step_ms: 1_000.0,
+        block_steps: 1,
+        n_steps,
+        ..job
+    }
+}
+
+/// What can happen to telemetry, by name.
+pub(crate) fn mishaps() -> [(&'static str, Telemetry); 6] {
+    let clean = Telemetry::CLEAN;
+    [
+        ("lost 10 %", Telemetry { lost: 0.1, ..clean }),
+        ("late 10 %", Telemetry { late: 0.1, ..clean }),
+        (
+            "skew 10 s",
+            Telemetry {
+                skew_ms: 10_000.0,
+                ..clean
+            },
+        ),
+        ("sampled 1/8", Telemetry { one_in: 8, ..clean }),
+        (
+            "agent restart",
+            Telemetry {
+                restart: Some(40),
+                ..clean
+            },
+        ),
+        (
+            "attached mid-run",
+            Telemetry {
+                attached: true,
+                ..clean
+            },
+        ),
+    ]
+}
+
+/// The cases that tests run: small jobs, every kind of fault once or twice.
+pub(crate) fn quick(seed: u64) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let by_host = |n: u32, noise| healthy(Mesh::replicas(n), noise, Sources::Host, seed);
+    let by_device = |mesh, noise| healthy(mesh, noise, Sources::Device, seed);
+    let by_both = |mesh, noise| healthy(mesh, noise, Sources::Both, seed);
+    for n in [2, 4, 8, 32] {
+        cases.extend([CALM, USUAL].map(|noise| by_host(n, noise)));
+        cases.push(by_device(Mesh::replicas(n), USUAL));
+    }
+    for n in [4, 8, 32] {
+        for severity in [0.05, 0.1, 0.2, 0.5] {
+            cases.push(with_fault(by_host(n, CALM), FaultKind::Host, severity));
+            cases.push(with_fault(
+                by_device(Mesh::replicas(n), CALM),
+                FaultKind::Device,
+                severity,
+            ));
+        }
+        cases.push(with_fault(by_host(n, USUAL), FaultKind::Host, 0.2));
+    }
+    for severity in [0.1, 0.5] {
+        for kind in [FaultKind::Host, FaultKind::Device] {
+            cases.push(with_fault(
+                by_both(Mesh::replicas(8), USUAL),
+                kind,
+                severity,
+            ));
+            for mesh in [Mesh::new(4, 1, 4), Mesh::new(2, 4, 4)] {
+                let case = with_fault(by_both(mesh, CALM), kind, severity);
+                cases.push(Case {
+                    group: "mesh seen by both".to_owned(),
+                    ..case
+                });
+            }
+        }
+        cases.push(with_fault(
+            by_device(Mesh::replicas(8), CALM),
+            FaultKind::Network,
+            severity,
+        ));
+        cases.push(with_fault(by_host(8, CALM), FaultKind::Uniform, severity));
+        cases.push(with_fault(
+            by_device(Mesh::new(1, 4, 4), CALM),
+            FaultKind::Stage,
+            severity,
+        ));
+        cases.push(with_fault(
+            by_device(Mesh::replicas(8), CALM),
+            FaultKind::Data,
+            severity,
+        ));
+        cases.push(with_fault(by_host(8, CALM), FaultKind::Every(3), severity));
+        cases.push(with_two(by_host(8, CALM), severity));
+        cases.push(with_fault(by_host(32, CALM), FaultKind::Node, severity));
+    }
+    cases.push(with_fault(by_host(8, CALM), FaultKind::Every(32), 0.1));
+    cases.push(with_greyhound(by_both(Mesh::replicas(8), CALM), 1_800));
+    for (name, telemetry) in mishaps() {
+        for sources in [Sources::Host, Sources::Both] {
+            let job = healthy(Mesh::replicas(16), CALM, sources, seed);
+            let case = with_fault(job, FaultKind::Host, 0.2);
+            cases.push(Case {
+                group: format!("telemetry: {name}"),
+                telemetry,
+                ..case
+            });
+        }
+    }
+    cases
+}
