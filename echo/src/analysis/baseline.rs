@@ -13,8 +13,11 @@ const MAX_READINGS: usize = 256;
 /// Windows whose lags are remembered for the scale.
 const MAX_WINDOWS: usize = 32;
 
-/// Windows that it takes before the remembered scatter is trusted.
+/// Windows that it takes before the remembered scatter is trusted: as many for any cohort, and fewer for one whose
+/// ranks are many.
 const ENOUGH_WINDOWS: usize = 20;
+const LEAST_WINDOWS: usize = 5;
+const ENOUGH_LAGS: usize = 40;
 
 /// Iterations and readings that it takes before the remembered period is trusted.
 const ENOUGH_ITERATIONS: f64 = 16.0;
@@ -41,10 +44,19 @@ pub struct History {
     signal: Option<Signal>,
     lags: VecDeque<Vec<f64>>,
     /// Of the lags above: it changes once per window and is asked for at every judgement.
-    sigma_ms: Option<f64>,
+    scatter: Option<Scatter>,
     /// Of the periods above, for the same reason.
     period: Option<Usual>,
     transfers: BTreeMap<(CommId, Option<Op>), VecDeque<f64>>,
+}
+
+/// How much healthy lags scatter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scatter {
+    /// Standard deviation, milliseconds.
+    pub sigma_ms: f64,
+    /// Lags that it was estimated from.
+    pub n_lags: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,15 +81,20 @@ impl History {
         if self.signal != Some(signal) {
             self.signal = Some(signal);
             self.lags.clear();
-            self.sigma_ms = None;
+            self.scatter = None;
         }
         self.lags.push_back(lags);
         if self.lags.len() > MAX_WINDOWS {
             self.lags.pop_front();
         }
-        if self.lags.len() >= ENOUGH_WINDOWS {
+        let n_lags: usize = self.lags.iter().map(Vec::len).sum();
+        let n_windows = self.lags.len();
+        if n_windows >= ENOUGH_WINDOWS || (n_windows >= LEAST_WINDOWS && n_lags >= ENOUGH_LAGS) {
             let pooled: Vec<f64> = self.lags.iter().flatten().copied().collect();
-            self.sigma_ms = mad(&pooled).map(|deviation| deviation * MAD_TO_SIGMA);
+            self.scatter = mad(&pooled).map(|deviation| Scatter {
+                sigma_ms: deviation * MAD_TO_SIGMA,
+                n_lags,
+            });
         }
     }
 
@@ -137,10 +154,10 @@ impl History {
         })
     }
 
-    /// Standard deviation of healthy lags, milliseconds; nothing before enough was seen. Unlike a formula for
+    /// Scatter of healthy lags; nothing before enough was seen. Unlike a formula for
     /// independent noise it holds what ranks are used to: drift, correlation, and constant small offsets.
-    pub fn sigma_ms(&self, signal: Signal) -> Option<f64> {
-        self.sigma_ms.filter(|_| self.signal == Some(signal))
+    pub fn scatter(&self, signal: Signal) -> Option<Scatter> {
+        self.scatter.filter(|_| self.signal == Some(signal))
     }
 }
 
@@ -187,7 +204,7 @@ mod tests {
             history.remember_lags(Signal::HostGap, vec![0.1, -0.1]);
         }
         assert_eq!((history.periods.len(), history.lags.len()), (256, 32));
-        assert!(history.sigma_ms(Signal::HostGap).is_some());
-        assert!(history.sigma_ms(Signal::Arrival).is_none());
+        assert!(history.scatter(Signal::HostGap).is_some());
+        assert!(history.scatter(Signal::Arrival).is_none());
     }
 }

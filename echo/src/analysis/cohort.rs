@@ -262,12 +262,11 @@ impl Cohort {
         let period_ms = window
             .period_ms()
             .or(self.last_periods.map(|last| last.latest.ms))?;
-        let usual_sigma_ms = self.history.sigma_ms(lags.signal);
         Some(Outlook {
             computed_at: last.time.to(),
             signal: lags.signal,
             center_ms: lags.center_ms,
-            sigma_ms: sigma_ms(lags, period_ms, usual_sigma_ms),
+            sigma_ms: sigma_ms(lags, period_ms, self.history.scatter(lags.signal)),
             healthy_ms: self.history.period_ms(),
             quorum_met: window.coverage() >= settings.min_coverage && lags.ranks.len() >= 2,
             n_ranks: lags.ranks.len(),

@@ -65,7 +65,7 @@ impl Default for Settings {
             clear_after: 3,
             reopen_within_ms: 60_000.0,
             min_coverage: 0.8,
-            family_alpha: 1e-3,
+            family_alpha: 1e-4,
             discovery_rate: 0.01,
             hang_after_ms: 30_000.0,
             hang_after_periods: 20.0,

@@ -5,6 +5,7 @@
 //! explains the damage (the cohort's period against its own history). Lag without damage is slack; damage without a
 //! lag is a slowdown of everybody. A rank that is late but waits as long as its role peers is a victim.
 
+use crate::analysis::baseline::Scatter;
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
 use crate::ids::Rank;
@@ -57,8 +58,8 @@ pub struct Evidence<'a> {
     pub healthy_ms: Option<f64>,
     /// Standard error of the mean duration of healthy iterations over such a window, milliseconds, when known.
     pub period_error_ms: Option<f64>,
-    /// Usual scatter of the lags, milliseconds, when known.
-    pub usual_sigma_ms: Option<f64>,
+    /// Usual scatter of the lags, when known.
+    pub usual: Option<Scatter>,
     /// Share of the expected ranks that reported.
     pub coverage: f64,
     /// Which faults the window is to show.

@@ -2,10 +2,68 @@
 //!
 //! Sources: Šidák (1967); Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001).
 
-use statrs::distribution::{ContinuousCDF, Normal};
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// Lowest critical z: the usual cut of the modified z-score (Iglewicz & Hoaglin 1993).
 const LOWEST_Z: f64 = 3.5;
+
+/// Share of the information about a normal scale that the median absolute deviation keeps (Rousseeuw & Croux 1993).
+const MAD_EFFICIENCY: f64 = 0.37;
+
+/// Degrees of freedom from which on Student's distribution is as good as normal here.
+const AS_GOOD_AS_NORMAL: f64 = 1e4;
+
+/// How well the scale of a z-score is known: a score against a scale that was estimated from few values has heavier
+/// tails than a normal one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tail {
+    freedom: f64,
+}
+
+impl Tail {
+    /// The scale is known.
+    pub const NORMAL: Self = Self {
+        freedom: f64::INFINITY,
+    };
+
+    /// The scale is the median absolute deviation of `n` values.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the number of values is far below 2^53"
+    )]
+    pub fn of_mad(n: usize) -> Self {
+        Self {
+            freedom: (MAD_EFFICIENCY * n.saturating_sub(1) as f64).max(1.0),
+        }
+    }
+
+    fn student(self) -> Option<StudentsT> {
+        if self.freedom > AS_GOOD_AS_NORMAL {
+            return None;
+        }
+        StudentsT::new(0.0, 1.0, self.freedom).ok()
+    }
+
+    /// Probability of at least `z`; 1 when `z` is not a number.
+    pub fn above(self, z: f64) -> f64 {
+        match self.student() {
+            Some(student) if z.is_finite() => student.sf(z),
+            _ => upper_tail(z),
+        }
+    }
+
+    /// The score beyond which none of `n_tests` independent ones falls with probability `1 - alpha` (Šidák); never
+    /// below 3.5.
+    pub fn critical(self, n_tests: usize, alpha: f64) -> f64 {
+        let normal = critical_z(n_tests, alpha);
+        let quantile = self
+            .student()
+            .map(|student| student.inverse_cdf(1.0 - single_alpha(n_tests, alpha)));
+        quantile
+            .filter(|z| z.is_finite())
+            .map_or(normal, |z| z.max(normal))
+    }
+}
 
 /// How tests of one family depend on each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,18 +76,22 @@ pub enum Dependence {
 
 /// One-sided z beyond which none of `n_tests` independent normal values falls with probability `1 - alpha`
 /// (Šidák); never below 3.5.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "the number of ranks is far below 2^53"
-)]
 pub fn critical_z(n_tests: usize, alpha: f64) -> f64 {
-    let single = 1.0 - (1.0 - alpha).powf(1.0 / n_tests.max(1) as f64);
-    let quantile = Normal::standard().inverse_cdf(1.0 - single);
+    let quantile = Normal::standard().inverse_cdf(1.0 - single_alpha(n_tests, alpha));
     if quantile.is_finite() {
         quantile.max(LOWEST_Z)
     } else {
         LOWEST_Z
     }
+}
+
+/// Error of one test that gives `n_tests` independent ones together the error `alpha`.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the number of ranks is far below 2^53"
+)]
+fn single_alpha(n_tests: usize, alpha: f64) -> f64 {
+    1.0 - (1.0 - alpha).powf(1.0 / n_tests.max(1) as f64)
 }
 
 /// Probability that a standard normal value is at least `z`; 1 when `z` is not a number.
@@ -67,7 +129,7 @@ pub fn discovery_threshold(p_values: &[f64], q: f64, dependence: Dependence) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Dependence, critical_z, discovery_threshold, upper_tail};
+    use super::{Dependence, Tail, critical_z, discovery_threshold, upper_tail};
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     #[test]
@@ -93,6 +155,23 @@ mod tests {
             discovery_threshold(&p, 0.05, Dependence::Arbitrary),
             Some(0.0019)
         );
+    }
+
+    #[test]
+    fn a_scale_from_few_values_needs_a_larger_z() {
+        let known = Tail::NORMAL.critical(8, 1e-3);
+        assert!((known - critical_z(8, 1e-3)).abs() < 1e-12);
+        let criticals = [8, 64, 1_024].map(|n| Tail::of_mad(n).critical(8, 1e-3));
+        assert!(
+            criticals.windows(2).all(|pair| pair[0] > pair[1]),
+            "{criticals:?}"
+        );
+        assert!(
+            criticals[0] > 8.0 && criticals[2] < known + 0.1,
+            "{criticals:?}"
+        );
+        assert!(Tail::of_mad(8).above(4.0) > upper_tail(4.0));
+        assert!((Tail::of_mad(8).above(f64::NAN) - 1.0).abs() < f64::EPSILON);
     }
 
     #[test]

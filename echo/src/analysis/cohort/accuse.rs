@@ -84,7 +84,7 @@ impl Cohort {
                 .unwrap_or_else(|| last.before.ms.min(last.latest.ms)),
             healthy_ms: self.history.period_ms(),
             period_error_ms: sigma.map(|sigma| sigma / n_readings.sqrt()),
-            usual_sigma_ms: lags.and_then(|lags| self.history.sigma_ms(lags.signal)),
+            usual: lags.and_then(|lags| self.history.scatter(lags.signal)),
             coverage: window.coverage(),
             span,
             n_tests: view.n_ranks,

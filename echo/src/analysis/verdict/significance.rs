@@ -1,9 +1,11 @@
 //! Whether a lag lies beyond what is usual.
 
+use crate::analysis::baseline::Scatter;
+use crate::analysis::lag::place::FEW_RANKS;
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
 use crate::model::conclusion::Baseline;
-use crate::stats::multiplicity::{Dependence, critical_z, discovery_threshold, upper_tail};
+use crate::stats::multiplicity::{Dependence, Tail, discovery_threshold, upper_tail};
 use crate::stats::series::{effective_size, lag_one_correlation};
 use crate::stats::{late_sigma, lower_median};
 
@@ -17,10 +19,11 @@ const FLOOR_SHARE: f64 = 0.0025;
 
 /// Standard deviation that lags are measured against, milliseconds: the cohort's own history, else the scatter of
 /// the ranks in this window.
-pub fn sigma_ms(lags: &Lags, period_ms: f64, usual_sigma_ms: Option<f64>) -> f64 {
+pub fn sigma_ms(lags: &Lags, period_ms: f64, usual: Option<Scatter>) -> f64 {
     let floor = FLOOR_MS.max(FLOOR_SHARE * period_ms);
     let means: Vec<f64> = lags.ranks.iter().map(|lag| lag.mean_ms).collect();
-    let scale = usual_sigma_ms.or_else(|| late_sigma(&means)).unwrap_or(0.0);
+    let usual = usual.map(|usual| usual.sigma_ms);
+    let scale = usual.or_else(|| late_sigma(&means)).unwrap_or(0.0);
     scale.hypot(floor)
 }
 
@@ -34,6 +37,7 @@ pub struct Scale {
     pub sigma_ms: f64,
     /// Smallest z-score that counts.
     pub critical_z: f64,
+    tail: Tail,
     /// Largest p-value that is believed; nothing when none is.
     believed_p: Option<f64>,
     /// Places must agree at this level, because the ranks are too few for a scale and have no history. It holds per
@@ -48,23 +52,25 @@ impl Scale {
         reason = "the number of ranks is far below 2^53"
     )]
     pub fn of(lags: &Lags, evidence: &Evidence<'_>, settings: &Settings) -> Self {
-        let sigma = sigma_ms(lags, evidence.period_ms, evidence.usual_sigma_ms);
+        let sigma = sigma_ms(lags, evidence.period_ms, evidence.usual);
         let n_ranks = lags.ranks.len();
         let n_tests = evidence.n_tests.max(n_ranks);
+        // Few ranks without a history have no scale worth its name: there, places decide.
+        let by_place = evidence.usual.is_none() && n_ranks <= FEW_RANKS;
+        let tail = match evidence.usual {
+            Some(usual) => Tail::of_mad(usual.n_lags),
+            None if by_place => Tail::NORMAL,
+            None => Tail::of_mad(n_ranks),
+        };
         let mut scale = Self {
             sigma_ms: sigma.hypot(usual_error_ms(lags)),
-            critical_z: critical_z(n_tests, settings.family_alpha),
+            critical_z: tail.critical(n_tests, settings.family_alpha),
+            tail,
             believed_p: None,
-            place_p: evidence
-                .usual_sigma_ms
-                .is_none()
-                .then_some(settings.discovery_rate / PLACE_WINDOWS),
+            place_p: by_place.then_some(settings.discovery_rate / PLACE_WINDOWS),
         };
-        let p_values: Vec<f64> = lags
-            .ranks
-            .iter()
-            .map(|lag| upper_tail(scale.z(lag)))
-            .collect();
+        let p_of = |lag: &Lag| tail.above(scale.z(lag));
+        let p_values: Vec<f64> = lags.ranks.iter().map(p_of).collect();
         // This cohort's part of the discoveries that one tick over the whole job may get wrong.
         let q = settings.discovery_rate * n_ranks as f64 / n_tests as f64;
         scale.believed_p = discovery_threshold(&p_values, q, Dependence::Positive);
@@ -79,7 +85,7 @@ impl Scale {
     /// Whether a lag lies beyond what is usual, by all counts.
     pub fn is_significant(&self, lag: &Lag) -> bool {
         let z = self.z(lag);
-        let is_believed = self.believed_p.is_some_and(|p| upper_tail(z) <= p);
+        let is_believed = self.believed_p.is_some_and(|p| self.tail.above(z) <= p);
         let is_last = match (self.place_p, lag.place) {
             (Some(p), Some(place)) => upper_tail(place.z) <= p,
             _ => true,

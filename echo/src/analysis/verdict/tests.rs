@@ -35,7 +35,7 @@ fn evidence(lags: &Lags, period_ms: f64) -> Evidence<'_> {
         period_ms,
         steady_period_ms: period_ms,
         healthy_ms: Some(50.0),
-        usual_sigma_ms: None,
+        usual: None,
         coverage: 1.0,
         period_error_ms: None,
         span: Span::Short,
