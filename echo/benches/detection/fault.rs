@@ -147,7 +147,9 @@ impl Loads {
         let extra: Vec<f64> = (0..self.mesh.dp).map(draw).collect();
         let replica_size = (self.mesh.tp * self.mesh.pp) as usize;
         for (loads, extra) in self.device.chunks_mut(replica_size).zip(extra) {
-            loads.iter_mut().for_each(|load| *load += extra);
+            for load in loads {
+                *load += extra;
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! EchoBench: the detector and the published rules on the same jobs, as tables.
+//! The detector and the published rules on the same jobs, as tables.
 
 use std::path::{Path, PathBuf};
 

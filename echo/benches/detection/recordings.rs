@@ -35,7 +35,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Delivery>> {
     let mut deliveries = Vec::new();
     let mut clock = None;
     while let Some(event) = recording.next_event()? {
-        let clock = *clock.get_or_insert(WallClock {
+        let clock = *clock.get_or_insert_with(|| WallClock {
             origin_ns: event.ts_ns(),
             unix_ns: i128::from(EPOCH.value()),
         });

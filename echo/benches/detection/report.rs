@@ -20,7 +20,7 @@ pub(crate) fn markdown(
 ) -> String {
     let mut text = String::new();
     for (group, methods) in tables {
-        text.push_str(&format!("### {group}\n\n{HEADER}"));
+        text.extend(["### ", group, "\n\n", HEADER]);
         let own = methods.iter().filter(|(method, _)| **method == first);
         let others = methods.iter().filter(|(method, _)| **method != first);
         for (method, score) in own.chain(others) {
