@@ -31,6 +31,21 @@ pub(crate) fn markdown(
     text
 }
 
+/// What one method got wrong, as a list.
+pub(crate) fn wrong(
+    tables: &BTreeMap<String, BTreeMap<&'static str, Score>>,
+    method: &str,
+) -> String {
+    let scores = tables.values().filter_map(|methods| methods.get(method));
+    let lines = scores
+        .flat_map(|score| &score.wrong)
+        .map(|line| format!("- {line}\n"));
+    format!(
+        "### What {method} got wrong\n\n{}\n",
+        lines.collect::<String>()
+    )
+}
+
 fn row(method: &str, score: &Score) -> String {
     let n_classed = ClassVerdict::ALL
         .iter()

@@ -40,7 +40,7 @@ fn total(outcomes: &[(Case, Outcome)], method: &str) -> Score {
 fn on_simulated_jobs_the_detector_accuses_nobody_wrongly_and_finds_late_hosts() {
     let outcomes = outcomes(|_| true, &[]);
     let score = total(&outcomes, ECHO);
-    assert!(score.precision().unwrap() >= 0.95, "{score:?}");
+    assert!(score.precision().unwrap() >= 0.95, "{:#?}", score.wrong);
     for (case, outcome) in &outcomes {
         let alerts = &outcome.alerts[ECHO];
         if case.faults.is_empty() {
@@ -58,7 +58,7 @@ fn on_simulated_jobs_the_detector_accuses_nobody_wrongly_and_finds_late_hosts() 
     };
     let (late, _): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|(case, _)| late_hosts(case));
     let score = total(&late, ECHO);
-    assert_eq!(score.recall(), Some(1.0), "{score:?}");
+    assert_eq!(score.recall(), Some(1.0), "{:#?}", score.wrong);
 }
 
 #[test]
@@ -115,7 +115,8 @@ fn in_each_production_trace_exactly_the_truth_is_named() {
 fn a_report_has_a_row_for_each_method_and_each_real_job() {
     let is_wanted = |case: &Case| case.group == "two hosts";
     let cases: Vec<Case> = suite::quick(SEED).into_iter().filter(is_wanted).collect();
-    let text = report::markdown(&runner::tables(&cases).unwrap(), ECHO);
+    let tables = runner::tables(&cases).unwrap();
+    let text = report::markdown(&tables, ECHO) + &report::wrong(&tables, ECHO);
     for method in Rule::ALL.map(Rule::name).into_iter().chain([ECHO]) {
         assert!(
             text.contains(&format!("| {method} | 4 |")),
