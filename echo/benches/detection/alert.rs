@@ -1,6 +1,7 @@
 //! What a method said, in one form for all methods.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use fleet_echo::ids::IncidentId;
 use fleet_echo::model::conclusion::{
@@ -38,6 +39,19 @@ pub(crate) struct Alert {
     pub(crate) class: Option<CauseClass>,
     /// How late the rank was said to be, milliseconds.
     pub(crate) weight: f64,
+}
+
+impl fmt::Display for Alert {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.subject {
+            Subject::Rank(rank) => write!(f, "rank {rank} ({:.1} ms)", self.weight)?,
+            Subject::Condition(kind) => f.write_str(kind.name())?,
+        }
+        match self.cleared {
+            Some(cleared) => write!(f, " in steps {} to {cleared}", self.raised),
+            None => write!(f, " from step {}", self.raised),
+        }
+    }
 }
 
 /// Follows the incidents of the detector.

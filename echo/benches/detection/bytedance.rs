@@ -1,4 +1,4 @@
-//! Production jobs of ByteDance: one row per operation of each pipeline worker (testdata/README.md has the source).
+//! Production jobs of `ByteDance`: one row per operation of each pipeline worker (`testdata/README.md` has the source).
 //!
 //! A worker (replica, stage) becomes a rank, and what its rows say becomes what an agent with GPU timestamps would send,
 //! one block per step. The steps are a sample of the job's, so they are laid end to end. Waits are the durations of the
@@ -13,6 +13,7 @@ use fleet_echo::ids::{CommId, RankOf, RoleId};
 use fleet_echo::model::event::{
     Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent,
 };
+use fleet_echo::units::Nanos;
 use fleet_proto::metric;
 
 use super::agent::EPOCH;
@@ -131,26 +132,65 @@ fn origin(rank: u32, n_ranks: u32) -> anyhow::Result<Origin> {
     })
 }
 
+/// What the points of one worker about one step have in common.
+struct Step<'a> {
+    worker: &'a Worker,
+    origin: &'a Arc<Origin>,
+    begin: Nanos,
+    end: Nanos,
+}
+
 /// What one worker's agent sends about a step that began `begin_ms` after the first.
 fn points(worker: &Worker, origin: &Arc<Origin>, begin_ms: f64) -> anyhow::Result<Vec<Event>> {
-    let step = u64::from(worker.step);
-    let end = EPOCH.offset(nanos(begin_ms + worker.step_ms));
-    let block = |comm: CommId, op: &str, ops: u64| -> anyhow::Result<Block> {
+    let (begin, end) = (nanos(begin_ms), nanos(begin_ms + worker.step_ms));
+    let (begin, end) = (EPOCH.offset(begin), EPOCH.offset(end));
+    let step = Step {
+        worker,
+        origin,
+        begin,
+        end,
+    };
+    let number = u64::from(worker.step);
+    let dp = CommId::new(0x0d00_0000_0000 + u64::from(worker.stage));
+    let primary = step.block(dp, "ReduceScatter", DP_OPS)?;
+    let gather = step.block(dp, "AllGather", DP_OPS)?;
+    let mut points = vec![
+        step.wait(gather, number * DP_OPS, worker.gather_ms)?,
+        step.wait(primary.clone(), number * DP_OPS + 1, worker.scatter_ms)?,
+    ];
+    if let Some(embedding_ms) = worker.embedding_ms {
+        let comm = CommId::new(0xe000_0000_0000 + u64::from(worker.replica));
+        points.push(step.wait(step.block(comm, "AllReduce", 1)?, number, embedding_ms)?);
+    }
+    points.push(step.point(metric::BLOCKED, one(worker.blocked_ms), primary.clone())?);
+    points.push(step.point(
+        metric::PERIOD,
+        Reading::Double(worker.step_ms),
+        primary.clone(),
+    )?);
+    points.push(step.point(metric::ARRIVAL, Tally::default().reading(), primary)?);
+    Ok(points)
+}
+
+impl Step<'_> {
+    fn block(&self, comm: CommId, op: &str, ops: u64) -> anyhow::Result<Block> {
+        let step = u64::from(self.worker.step);
         Ok(Block {
             comm,
             op: Some(op.parse()?),
             seqs: SeqRange::new(step * ops, (step + 1) * ops - 1),
-            role: Some(RoleId::new(7 + u64::from(worker.stage))),
+            role: Some(RoleId::new(7 + u64::from(self.worker.stage))),
             iterations: Some(1.0),
             anchor: None,
             source: Source::Device,
         })
-    };
-    let point = |name: &str, reading: Reading, about: Block| -> anyhow::Result<Event> {
+    }
+
+    fn point(&self, name: &str, reading: Reading, about: Block) -> anyhow::Result<Event> {
         Ok(Event {
-            timestamp: end,
-            start: Some(EPOCH.offset(nanos(begin_ms))),
-            origin: Arc::clone(origin),
+            timestamp: self.end,
+            start: Some(self.begin),
+            origin: Arc::clone(self.origin),
             metric: name.parse()?,
             unit: Arc::from("ms"),
             reading,
@@ -158,43 +198,22 @@ fn points(worker: &Worker, origin: &Arc<Origin>, begin_ms: f64) -> anyhow::Resul
             attrs: Arc::from("{}"),
             samples: Vec::new(),
         })
-    };
-    let wait = |about: Block, seq: u64, value: f64| -> anyhow::Result<Event> {
+    }
+
+    fn wait(&self, about: Block, seq: u64, value: f64) -> anyhow::Result<Event> {
+        let timestamp = self.end;
         let sample = OpSample {
             seq,
             value,
-            timestamp: end,
+            timestamp,
         };
         let samples = is_sampled(about.comm, seq, SAMPLE_MOD).then_some(sample);
-        let event = point(metric::WAIT, one(value), about)?;
+        let event = self.point(metric::WAIT, one(value), about)?;
         Ok(Event {
             samples: samples.into_iter().collect(),
             ..event
         })
-    };
-    let dp = CommId::new(0x0d00_0000_0000 + u64::from(worker.stage));
-    let primary = block(dp, "ReduceScatter", DP_OPS)?;
-    let gather = block(dp, "AllGather", DP_OPS)?;
-    let mut points = vec![
-        wait(gather, step * DP_OPS, worker.gather_ms)?,
-        wait(primary.clone(), step * DP_OPS + 1, worker.scatter_ms)?,
-    ];
-    if let Some(embedding_ms) = worker.embedding_ms {
-        let comm = CommId::new(0xe000_0000_0000 + u64::from(worker.replica));
-        points.push(wait(block(comm, "AllReduce", 1)?, step, embedding_ms)?);
     }
-    points.push(point(
-        metric::BLOCKED,
-        one(worker.blocked_ms),
-        primary.clone(),
-    )?);
-    points.push(point(
-        metric::PERIOD,
-        Reading::Double(worker.step_ms),
-        primary.clone(),
-    )?);
-    points.push(point(metric::ARRIVAL, Tally::default().reading(), primary)?);
-    Ok(points)
 }
 
 /// A histogram of one sample.

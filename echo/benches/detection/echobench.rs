@@ -1,4 +1,4 @@
-//! EchoBench: simulated jobs, recorded ones, and every published rule beside the detector.
+//! `EchoBench`: simulated jobs, recorded ones, and every published rule beside the detector.
 //!
 //! The detector under test is called as the service calls it, with events as agents send them, and its conclusions are
 //! compared with what was injected. Nothing here looks inside it, and nothing in it knows about this.

@@ -1,6 +1,7 @@
 //! What goes wrong, for how long and how badly. Severities are the share of a healthy step that a step takes longer.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::Range;
 
 use fleet_echo::model::conclusion::{CauseClass, ConditionKind};
@@ -51,6 +52,23 @@ pub(crate) enum Expected {
     Rank(BTreeSet<u32>, CauseClass),
     /// A condition.
     Condition(ConditionKind),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind,
+            rank,
+            severity,
+            steps,
+        } = self;
+        let Range { start, end } = steps;
+        write!(
+            f,
+            "{kind:?} of {:.0} % at rank {rank} in steps {start} to {end}",
+            severity * 100.0
+        )
+    }
 }
 
 impl Fault {
@@ -147,7 +165,9 @@ impl Loads {
         let extra: Vec<f64> = (0..self.mesh.dp).map(draw).collect();
         let replica_size = (self.mesh.tp * self.mesh.pp) as usize;
         for (loads, extra) in self.device.chunks_mut(replica_size).zip(extra) {
-            loads.iter_mut().for_each(|load| *load += extra);
+            for load in loads {
+                *load += extra;
+            }
         }
     }
 }

@@ -175,9 +175,9 @@ impl Engine {
                 worker.arrival = arrival;
                 arrival -= BACKWARD * micro(worker.work);
                 let sends_ms = worker.arrival - worker.work;
-                peers
-                    .iter_mut()
-                    .for_each(|rank| rank.device_blocked += sends_ms);
+                for rank in peers {
+                    rank.device_blocked += sends_ms;
+                }
             }
         }
     }

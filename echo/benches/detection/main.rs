@@ -1,4 +1,4 @@
-//! EchoBench: the detector and the published rules on the same jobs, as tables.
+//! The detector and the published rules on the same jobs, as tables.
 
 use std::path::{Path, PathBuf};
 
@@ -23,6 +23,9 @@ struct Args {
     /// Only cases whose table or name contains this.
     #[arg(long, value_name = "FILTER")]
     only: Option<String>,
+    /// Lists every miss and every false alert of the detector
+    #[arg(long)]
+    wrong: bool,
     /// Writes the tables to this file as well.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
@@ -46,6 +49,9 @@ fn main() -> anyhow::Result<()> {
     let tables = runner::tables(&cases)?;
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata");
     let mut text = report::markdown(&tables, runner::ECHO);
+    if args.wrong {
+        text.push_str(&report::wrong(&tables, runner::ECHO));
+    }
     if args.only.is_none() {
         text.push_str(&real::markdown(&testdata)?);
     }

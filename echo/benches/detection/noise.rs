@@ -48,7 +48,7 @@ impl Noise {
         let states = (0..n_ranks).map(|_| normal(1.0)).collect();
         Self {
             model,
-            sigma: (1.0 + model.cv * model.cv).ln().sqrt(),
+            sigma: (model.cv * model.cv).ln_1p().sqrt(),
             rng,
             pauses: stream(seed, Purpose::Pauses),
             states,
@@ -60,7 +60,7 @@ impl Noise {
     /// How much later than usual each rank is in the next step.
     pub(crate) fn next_step(&mut self) -> &[f64] {
         let rho = self.model.rho;
-        let fresh = (1.0 - rho * rho).sqrt();
+        let fresh = rho.mul_add(-rho, 1.0).sqrt();
         self.values.clear();
         for (state, bias) in self.states.iter_mut().zip(&self.biases) {
             let z: f64 = StandardNormal.sample(&mut self.rng);

@@ -118,9 +118,9 @@ pub(crate) fn run(job: &RealJob, testdata: &Path) -> anyhow::Result<BTreeMap<&'s
         incidents.observe(&detector.observe(&events), step);
         recent.add(&events);
         let cohorts = recent.cohorts();
-        patient
-            .iter_mut()
-            .for_each(|rule| rule.observe(&cohorts, step));
+        for rule in &mut patient {
+            rule.observe(&cohorts, step);
+        }
     }
     let mut named = BTreeMap::from([(ECHO, Named::of(&incidents.into_alerts()))]);
     for rule in patient {
@@ -131,28 +131,32 @@ pub(crate) fn run(job: &RealJob, testdata: &Path) -> anyhow::Result<BTreeMap<&'s
 
 /// What was named in every job, as a Markdown table.
 pub(crate) fn markdown(testdata: &Path) -> anyhow::Result<String> {
-    let mut header = "| job | truth |".to_owned();
-    let mut rows = String::new();
-    for (number, job) in JOBS.iter().enumerate() {
+    let mut methods = vec![ECHO];
+    methods.extend(Rule::ALL.map(Rule::name));
+    let columns = "---|".repeat(methods.len() + 2);
+    let mut lines = vec![
+        "### Jobs that really ran\n".to_owned(),
+        format!("| job | truth | {} |\n|{columns}", methods.join(" | ")),
+    ];
+    for job in &JOBS {
         let named = run(job, testdata)?;
-        if number == 0 {
-            let columns: Vec<&str> = named.keys().copied().collect();
-            header.push_str(&format!(
-                " {} |\n|{}",
-                columns.join(" | "),
-                "---|".repeat(columns.len() + 2)
-            ));
-        }
         let truth = Named {
             ranks: job.rank.into_iter().collect(),
             conditions: job.condition.into_iter().collect(),
         };
-        rows.push_str(&format!("| {} | {truth} |", job.name));
-        for said in named.values() {
-            let mark = if said.is_exact(job) { " (exact)" } else { "" };
-            rows.push_str(&format!(" {said}{mark} |"));
-        }
-        rows.push('\n');
+        let cells = methods
+            .iter()
+            .filter_map(|method| named.get(method))
+            .map(|said| {
+                let mark = if said.is_exact(job) { " (exact)" } else { "" };
+                format!("{said}{mark}")
+            });
+        let cells: Vec<String> = cells.collect();
+        lines.push(format!(
+            "| {} | {truth} | {} |",
+            job.name,
+            cells.join(" | ")
+        ));
     }
-    Ok(format!("### Jobs that really ran\n\n{header}\n{rows}\n"))
+    Ok(lines.join("\n") + "\n")
 }

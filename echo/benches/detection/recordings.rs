@@ -34,7 +34,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Delivery>> {
     let mut deliveries = Vec::new();
     let mut clock = None;
     while let Some(event) = recording.next_event()? {
-        let clock = *clock.get_or_insert(WallClock {
+        let clock = *clock.get_or_insert_with(|| WallClock {
             origin_ns: event.ts_ns(),
             unix_ns: i128::from(EPOCH.value()),
         });
@@ -53,7 +53,8 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Delivery>> {
             }));
         }
         for host in hosts.values_mut() {
-            if let Some(batch) = host.event(&event) {
+            let due = [host.event(&event), host.beat(event.ts_ns())];
+            for batch in due.into_iter().flatten() {
                 deliveries.push(delivery(&batch)?);
             }
         }
@@ -120,7 +121,10 @@ fn origin(resource: &Resource) -> anyhow::Result<Origin> {
 fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
     let (reading, samples, anchor) = match &point.value {
         Value::Gauge(value) | Value::Increase(value) => (Reading::Double(*value), Vec::new(), None),
-        Value::Total(n) => (Reading::Int(i64::try_from(*n)?), Vec::new(), None),
+        Value::Total(count) => {
+            let count = i64::try_from(*count).unwrap_or(i64::MAX);
+            (Reading::Int(count), Vec::new(), None)
+        }
         Value::Summary {
             summary,
             exemplars,
@@ -142,7 +146,7 @@ fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
         start: Some(instant(point.start_ns)),
         origin: Arc::clone(origin),
         metric: point.metric.parse()?,
-        unit: Arc::from("ms"),
+        unit: Arc::from(""),
         reading,
         block: Some(Block {
             comm: CommId::new(about.comm.to_bits()),

@@ -20,7 +20,7 @@ pub(crate) fn markdown(
 ) -> String {
     let mut text = String::new();
     for (group, methods) in tables {
-        text.push_str(&format!("### {group}\n\n{HEADER}"));
+        text.extend(["### ", group, "\n\n", HEADER]);
         let own = methods.iter().filter(|(method, _)| **method == first);
         let others = methods.iter().filter(|(method, _)| **method != first);
         for (method, score) in own.chain(others) {
@@ -29,6 +29,21 @@ pub(crate) fn markdown(
         text.push('\n');
     }
     text
+}
+
+/// What one method got wrong, as a list.
+pub(crate) fn wrong(
+    tables: &BTreeMap<String, BTreeMap<&'static str, Score>>,
+    method: &str,
+) -> String {
+    let scores = tables.values().filter_map(|methods| methods.get(method));
+    let lines = scores
+        .flat_map(|score| &score.wrong)
+        .map(|line| format!("- {line}\n"));
+    format!(
+        "### What {method} got wrong\n\n{}\n",
+        lines.collect::<String>()
+    )
 }
 
 fn row(method: &str, score: &Score) -> String {

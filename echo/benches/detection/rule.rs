@@ -19,11 +19,11 @@ pub(crate) enum Rule {
     ThreeSigma,
     /// Own time so much longer than the fastest that the ratio is below 0.75 (NVIDIA Resiliency Extension).
     RelativeScore,
-    /// The least wait, when it is a tenth of a step below the typical one (TraceML).
+    /// The least wait, when it is a tenth of a step below the typical one (`TraceML`).
     LeastPhase,
     /// Less than a tenth of the longest wait in the same communicator (Flight Recorder analyses).
     WaitRatio,
-    /// Own time more than twice the median (DLRover).
+    /// Own time more than twice the median (`DLRover`).
     TwiceMedian,
     /// The two latest of every window (Holistic Trace Analysis).
     TopTwo,
@@ -65,9 +65,18 @@ impl Rule {
         let all = |of: fn(&Seen) -> f64| cohort.iter().map(of).collect::<Vec<f64>>();
         let late = all(|seen| seen.late);
         match self {
-            Self::Mad2 => beyond(mad_limit(&late, 2.0), &pick),
-            Self::Mad35 => beyond(mad_limit(&late, 3.5), &pick),
-            Self::ThreeSigma => beyond(sigma_limit(&late), &pick),
+            Self::Mad2 => {
+                let limit = mad_limit(&late, 2.0);
+                pick(&|seen| seen.late > limit)
+            }
+            Self::Mad35 => {
+                let limit = mad_limit(&late, 3.5);
+                pick(&|seen| seen.late > limit)
+            }
+            Self::ThreeSigma => {
+                let limit = sigma_limit(&late);
+                pick(&|seen| seen.late > limit)
+            }
             Self::RelativeScore => {
                 let fastest = cohort
                     .iter()
@@ -98,18 +107,19 @@ impl Rule {
     }
 }
 
-fn beyond(limit: Option<f64>, pick: &dyn Fn(&dyn Fn(&Seen) -> bool) -> Vec<u32>) -> Vec<u32> {
-    let limit = limit.unwrap_or(f64::INFINITY);
-    pick(&|seen| seen.late > limit)
+/// Nothing is later than the limit of no data.
+fn mad_limit(late: &[f64], k: f64) -> f64 {
+    match (median(late), mad(late)) {
+        (Some(center), Some(deviation)) => (k * MAD_TO_SIGMA).mul_add(deviation, center),
+        _ => f64::INFINITY,
+    }
 }
 
-fn mad_limit(late: &[f64], k: f64) -> Option<f64> {
-    let scale = mad(late)? * MAD_TO_SIGMA;
-    Some(k.mul_add(scale, median(late)?))
-}
-
-fn sigma_limit(late: &[f64]) -> Option<f64> {
-    let center = mean(late)?;
+fn sigma_limit(late: &[f64]) -> f64 {
+    let Some(center) = mean(late) else {
+        return f64::INFINITY;
+    };
     let squares: Vec<f64> = late.iter().map(|value| (value - center).powi(2)).collect();
-    Some(3.0_f64.mul_add(mean(&squares)?.sqrt(), center))
+    let sigma = mean(&squares).unwrap_or(0.0).sqrt();
+    3.0_f64.mul_add(sigma, center)
 }

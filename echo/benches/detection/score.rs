@@ -37,6 +37,8 @@ pub(crate) struct Score {
     pub(crate) to_detect: Vec<f64>,
     /// Steps from the end to the all-clear.
     pub(crate) to_clear: Vec<f64>,
+    /// What was wrong, in words: case by case, misses and false alerts.
+    pub(crate) wrong: Vec<String>,
     /// GPUs times days.
     pub(crate) gpu_days: f64,
     /// Rank-blocks observed.
@@ -101,6 +103,11 @@ impl Score {
                 .min_by_key(|alert| alert.raised);
             score.events += 1;
             score.found += u32::from(first.is_some());
+            if first.is_none() {
+                score
+                    .wrong
+                    .push(format!("{}: {} was missed", case.name, fault));
+            }
             score
                 .to_detect
                 .extend(first.map(|alert| f64::from(alert.raised - start)));
@@ -136,6 +143,18 @@ impl Score {
         };
         score.false_alerts = count(Fate::False);
         score.misnamed = count(Fate::Misnamed);
+        let wrong = alerts
+            .iter()
+            .zip(&fates)
+            .filter(|(_, fate)| **fate != Fate::Right);
+        score.wrong.extend(wrong.map(|(alert, fate)| {
+            let fate = if *fate == Fate::False {
+                "false"
+            } else {
+                "misnamed"
+            };
+            format!("{}: {alert} was {fate}", case.name)
+        }));
         score
     }
 
@@ -185,6 +204,7 @@ impl Score {
         }
         self.to_detect.extend(&other.to_detect);
         self.to_clear.extend(&other.to_clear);
+        self.wrong.extend_from_slice(&other.wrong);
         self.gpu_days += other.gpu_days;
         self.rank_blocks += other.rank_blocks;
         self.cpu_s += other.cpu_s;

@@ -138,68 +138,92 @@ pub(crate) fn mishaps() -> [(&'static str, Telemetry); 6] {
 
 /// The cases that tests run: small jobs, every kind of fault once or twice.
 pub(crate) fn quick(seed: u64) -> Vec<Case> {
+    let mut cases = single_ranks(seed);
+    cases.extend(meshes(seed));
+    cases.extend(other_kinds(seed));
+    cases.extend(with_mishaps(seed));
+    let job = healthy(Mesh::replicas(8), CALM, Sources::Both, seed);
+    cases.push(with_greyhound(job, 1_800));
+    cases
+}
+
+fn single_ranks(seed: u64) -> Vec<Case> {
     let mut cases = Vec::new();
-    let by_host = |n: u32, noise| healthy(Mesh::replicas(n), noise, Sources::Host, seed);
-    let by_device = |mesh, noise| healthy(mesh, noise, Sources::Device, seed);
-    let by_both = |mesh, noise| healthy(mesh, noise, Sources::Both, seed);
     for n in [2, 4, 8, 32] {
-        cases.extend([CALM, USUAL].map(|noise| by_host(n, noise)));
-        cases.push(by_device(Mesh::replicas(n), USUAL));
-    }
-    for n in [4, 8, 32] {
+        let job = |noise, sources| healthy(Mesh::replicas(n), noise, sources, seed);
+        cases.push(job(CALM, Sources::Host));
+        cases.push(job(USUAL, Sources::Host));
+        cases.push(job(USUAL, Sources::Device));
+        if n == 2 {
+            continue;
+        }
         for severity in [0.05, 0.1, 0.2, 0.5] {
-            cases.push(with_fault(by_host(n, CALM), FaultKind::Host, severity));
             cases.push(with_fault(
-                by_device(Mesh::replicas(n), CALM),
+                job(CALM, Sources::Host),
+                FaultKind::Host,
+                severity,
+            ));
+            cases.push(with_fault(
+                job(CALM, Sources::Device),
                 FaultKind::Device,
                 severity,
             ));
         }
-        cases.push(with_fault(by_host(n, USUAL), FaultKind::Host, 0.2));
+        cases.push(with_fault(job(USUAL, Sources::Host), FaultKind::Host, 0.2));
     }
+    cases
+}
+
+fn meshes(seed: u64) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let eight = Mesh::replicas(8);
     for severity in [0.1, 0.5] {
         for kind in [FaultKind::Host, FaultKind::Device] {
             cases.push(with_fault(
-                by_both(Mesh::replicas(8), USUAL),
+                healthy(eight, USUAL, Sources::Both, seed),
                 kind,
                 severity,
             ));
             for mesh in [Mesh::new(4, 1, 4), Mesh::new(2, 4, 4)] {
-                let case = with_fault(by_both(mesh, CALM), kind, severity);
-                cases.push(Case {
-                    group: "mesh seen by both".to_owned(),
-                    ..case
-                });
+                let case = with_fault(healthy(mesh, CALM, Sources::Both, seed), kind, severity);
+                let group = format!("mesh {mesh} seen by both");
+                cases.push(Case { group, ..case });
             }
         }
+    }
+    cases
+}
+
+fn other_kinds(seed: u64) -> Vec<Case> {
+    let by_host = |n| healthy(Mesh::replicas(n), CALM, Sources::Host, seed);
+    let by_device = |mesh| healthy(mesh, CALM, Sources::Device, seed);
+    let eight = Mesh::replicas(8);
+    let mut cases = vec![with_fault(by_host(8), FaultKind::Every(32), 0.1)];
+    for severity in [0.1, 0.5] {
+        cases.push(with_fault(by_device(eight), FaultKind::Network, severity));
+        cases.push(with_fault(by_host(8), FaultKind::Uniform, severity));
         cases.push(with_fault(
-            by_device(Mesh::replicas(8), CALM),
-            FaultKind::Network,
-            severity,
-        ));
-        cases.push(with_fault(by_host(8, CALM), FaultKind::Uniform, severity));
-        cases.push(with_fault(
-            by_device(Mesh::new(1, 4, 4), CALM),
+            by_device(Mesh::new(1, 4, 4)),
             FaultKind::Stage,
             severity,
         ));
-        cases.push(with_fault(
-            by_device(Mesh::replicas(8), CALM),
-            FaultKind::Data,
-            severity,
-        ));
-        cases.push(with_fault(by_host(8, CALM), FaultKind::Every(3), severity));
-        cases.push(with_two(by_host(8, CALM), severity));
-        cases.push(with_fault(by_host(32, CALM), FaultKind::Node, severity));
+        cases.push(with_fault(by_device(eight), FaultKind::Data, severity));
+        cases.push(with_fault(by_host(8), FaultKind::Every(3), severity));
+        cases.push(with_two(by_host(8), severity));
+        cases.push(with_fault(by_host(32), FaultKind::Node, severity));
     }
-    cases.push(with_fault(by_host(8, CALM), FaultKind::Every(32), 0.1));
-    cases.push(with_greyhound(by_both(Mesh::replicas(8), CALM), 1_800));
+    cases
+}
+
+fn with_mishaps(seed: u64) -> Vec<Case> {
+    let mut cases = Vec::new();
     for (name, telemetry) in mishaps() {
         for sources in [Sources::Host, Sources::Both] {
             let job = healthy(Mesh::replicas(16), CALM, sources, seed);
             let case = with_fault(job, FaultKind::Host, 0.2);
+            let group = format!("telemetry: {name}");
             cases.push(Case {
-                group: format!("telemetry: {name}"),
+                group,
                 telemetry,
                 ..case
             });

@@ -74,9 +74,9 @@ impl Network {
             }
         }
         self.block += 1;
-        arrived
-            .iter_mut()
-            .for_each(|stored| stored.received = received);
+        for stored in &mut arrived {
+            stored.received = received;
+        }
         arrived
     }
 
