@@ -210,5 +210,5 @@ fn the_incident_of_a_node_that_fell_silent_is_cleared() {
     let ended = health.end_silent_nodes(at(611)).incidents;
     assert_eq!(ended.len(), 1);
     assert_eq!(ended[0].state, IncidentState::Cleared);
-    assert_eq!(threshold(&health, 611).nodes_reporting, 0);
+    assert_eq!(health.thresholds(at(611)).count(), 0);
 }
