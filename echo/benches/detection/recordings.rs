@@ -5,7 +5,6 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use fleet_agent::event::Event as Call;
 use fleet_agent::export::{Batch, Resource};
 use fleet_agent::host::{Host, Identity, WallClock};
 use fleet_agent::pipeline::{BlockRule, Ending};
@@ -53,11 +52,10 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Delivery>> {
                 (process.pid, host)
             }));
         }
-        let Call::Call(call) = event else {
-            continue;
-        };
-        if let Some(batch) = hosts.get_mut(&call.pid).and_then(|host| host.call(&call)) {
-            deliveries.push(delivery(&batch)?);
+        for host in hosts.values_mut() {
+            if let Some(batch) = host.event(&event) {
+                deliveries.push(delivery(&batch)?);
+            }
         }
     }
     for host in hosts.values_mut() {
@@ -121,7 +119,8 @@ fn origin(resource: &Resource) -> anyhow::Result<Origin> {
 
 fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
     let (reading, samples, anchor) = match &point.value {
-        Value::Gauge(value) => (Reading::Double(*value), Vec::new(), None),
+        Value::Gauge(value) | Value::Increase(value) => (Reading::Double(*value), Vec::new(), None),
+        Value::Total(n) => (Reading::Int(i64::try_from(*n)?), Vec::new(), None),
         Value::Summary {
             summary,
             exemplars,
