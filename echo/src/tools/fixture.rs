@@ -8,9 +8,10 @@ use crate::clock::ManualClock;
 use crate::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
 use crate::model::conclusion::{
     Baseline, CauseClass, Conclusions, Condition, ConditionKind, Culprit, Finding, Incident,
-    IncidentState, Inputs, LostTime, RankLag, Severity, Signal,
+    IncidentState, LostTime, Severity, Signal,
 };
 use crate::model::event::{BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source};
+use crate::model::inputs::{Inputs, RankLag};
 use crate::rates::Rates;
 use crate::store::EventStore;
 use crate::store::memory::MemoryStore;

@@ -6,8 +6,9 @@ use serde::Serialize;
 use crate::analysis::evidence::HostFact;
 use crate::ids::Rank;
 use crate::model::conclusion::{
-    Condition as Found, Culprit, Finding, Incident, IncidentState, RankLag, Signal,
+    Condition as Found, Culprit, Finding, Incident, IncidentState, Signal,
 };
+use crate::model::inputs::RankLag;
 use crate::tools::ToolContext;
 use crate::tools::quality::Presence;
 use crate::units::Window;

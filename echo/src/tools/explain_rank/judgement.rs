@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::model::conclusion::{Incident, Inputs};
+use crate::model::conclusion::Incident;
+use crate::model::inputs::Inputs;
 use crate::tools::outlier::Outlier;
 
 /// An incident of the rank.
