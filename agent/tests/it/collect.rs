@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use clap::Parser;
 use fleet_agent::config::{Cli, Command, ReplayArgs};
-use fleet_agent::export::{Ack, Batch, Export, ExportError, Resource};
+use fleet_agent::export::{Ack, Batch, Export, ExportError, Resource, VerdictBatch};
 use fleet_agent::replay::{ReplayError, replay};
 use fleet_agent::signal::{Point, Summary as Samples, Value};
 use indicatif::ProgressBar;
@@ -17,6 +17,10 @@ pub(crate) struct Collected(Arc<Mutex<Vec<Batch>>>);
 impl Export for Collected {
     async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
         self.0.lock().unwrap().push(batch.clone());
+        Ok(Ack::default())
+    }
+
+    async fn tell(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
         Ok(Ack::default())
     }
 }

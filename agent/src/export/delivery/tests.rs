@@ -11,6 +11,8 @@ use crate::signal::{Block, CommId, Point, Value};
 struct Scripted {
     answers: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
     seen: Arc<Mutex<Vec<u64>>>,
+    verdict_answers: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
+    told: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Scripted {
@@ -30,6 +32,15 @@ impl Export for Scripted {
     async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
         self.seen.lock().unwrap().push(batch.number);
         self.answers
+            .lock()
+            .unwrap()
+            .pop_front()
+            .unwrap_or_else(|| Ok(Ack::default()))
+    }
+
+    async fn tell(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
+        self.told.lock().unwrap().push(batch.number);
+        self.verdict_answers
             .lock()
             .unwrap()
             .pop_front()
@@ -174,6 +185,10 @@ impl Export for Slow {
     async fn export(&self, _: &Batch) -> Result<Ack, ExportError> {
         tokio::time::sleep(self.0).await;
         later(None)
+    }
+
+    async fn tell(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
+        Ok(Ack::default())
     }
 }
 
