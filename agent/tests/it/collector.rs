@@ -80,10 +80,16 @@ impl LogsService for Collector {
             is_first
         };
         if self.logs == Logs::RefusesAlways || (self.logs == Logs::RefusesAtFirst && is_first) {
-            return Err(Status::unavailable("not yet"));
+            return Err(Status::with_error_details(
+                Code::Unavailable,
+                "not yet",
+                ErrorDetails::new(),
+            ));
         }
-        let mut stored = self.stored_logs.lock().unwrap();
-        stored.insert(key, request.into_inner());
+        self.stored_logs
+            .lock()
+            .unwrap()
+            .insert(key, request.into_inner());
         Ok(Response::new(ExportLogsServiceResponse::default()))
     }
 }

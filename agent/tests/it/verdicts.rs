@@ -31,7 +31,7 @@ fn string(value: &str) -> Any {
 /// Every record with the rank that it is about, in the order of time.
 fn records(collector: &Collector) -> Vec<(i64, LogRecord)> {
     let mut records = Vec::new();
-    let stored = collector.stored_logs.lock().unwrap();
+    let stored = collector.stored_logs.lock().unwrap().clone();
     for ExportLogsServiceRequest { resource_logs } in stored.values() {
         for own in resource_logs {
             let resource = own.resource.as_ref().unwrap();
@@ -93,6 +93,33 @@ fn raised_in(summary: &Summary, mode: Mode) -> u64 {
     tally.map_or(0, |tally| tally.raised)
 }
 
+/// A raised verdict by a policy has every attribute of the contract and no other.
+fn assert_describes_itself(raised: &LogRecord) {
+    let attributes = map(&raised.attributes);
+    for (key, value) in [
+        ("fleet.straggler.state", string("raised")),
+        ("fleet.straggler.mode", string("fleet")),
+        ("fleet.signal", string("host_gap")),
+        ("fleet.policy_version", Any::IntValue(5)),
+    ] {
+        assert_eq!(attributes[key], value);
+    }
+    let expected = BTreeSet::from([
+        "fleet.effect_ratio",
+        "fleet.lag_ms",
+        "fleet.policy_version",
+        "fleet.role",
+        "fleet.signal",
+        "fleet.straggler.mode",
+        "fleet.straggler.state",
+        "fleet.z",
+        "nccl.comm_id_hash",
+        "nccl.seq_first",
+        "nccl.seq_last",
+    ]);
+    assert_eq!(attributes.into_keys().collect::<BTreeSet<_>>(), expected);
+}
+
 #[test]
 fn a_straggler_tells_of_itself_by_the_policy_of_its_cohort() {
     let collector = Collector {
@@ -122,29 +149,7 @@ fn a_straggler_tells_of_itself_by_the_policy_of_its_cohort() {
         (cleared.event_name.as_str(), cleared.severity_text.as_str()),
         ("fleet.straggler", "INFO")
     );
-    let attributes = map(&raised.attributes);
-    for (key, value) in [
-        ("fleet.straggler.state", string("raised")),
-        ("fleet.straggler.mode", string("fleet")),
-        ("fleet.signal", string("host_gap")),
-        ("fleet.policy_version", Any::IntValue(5)),
-    ] {
-        assert_eq!(attributes[key], value);
-    }
-    let expected = BTreeSet::from([
-        "fleet.effect_ratio",
-        "fleet.lag_ms",
-        "fleet.policy_version",
-        "fleet.role",
-        "fleet.signal",
-        "fleet.straggler.mode",
-        "fleet.straggler.state",
-        "fleet.z",
-        "nccl.comm_id_hash",
-        "nccl.seq_first",
-        "nccl.seq_last",
-    ]);
-    assert_eq!(attributes.into_keys().collect::<BTreeSet<_>>(), expected);
+    assert_describes_itself(raised);
     // 8 ms of sleep in iterations of 45.8 ms.
     assert!(
         (5.0..10.0).contains(&number(raised, "fleet.lag_ms")),
@@ -206,13 +211,13 @@ fn verdicts_that_were_not_taken_are_sent_again_under_the_same_number() {
     assert!(n_records >= 2);
     let verdicts = summary.delivery.verdicts;
     assert_eq!((verdicts.sent, verdicts.dropped), (n_records, 0));
-    let attempts = collector.log_attempts.lock().unwrap();
+    let attempts = collector.log_attempts.lock().unwrap().clone();
     assert!(
         attempts.chunks(2).all(|pair| pair[0] == pair[1]),
         "{attempts:?}"
     );
     // Points and verdicts share one count, so that no two batches of an agent have the same number.
-    let points = collector.stored.lock().unwrap();
+    let points = collector.stored.lock().unwrap().clone();
     assert!(attempts.iter().all(|key| !points.contains_key(key)));
 }
 
