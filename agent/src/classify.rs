@@ -7,6 +7,7 @@
 
 mod past;
 mod standard;
+mod window;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use fleet_proto::policy::CohortPolicy;
 
 use crate::classify::past::Past;
 use crate::classify::standard::{Adopted, Reading, Standard};
+use crate::classify::window::Window;
 use crate::signal::{Block, Summary};
 use crate::verdict::{Measure, Mode, SelfVerdict, State, Tally};
 
@@ -29,6 +31,7 @@ const MIN_GAPS_PER_ITERATION: f64 = 0.5;
 #[derive(Debug, Default)]
 pub struct Classifier {
     adopted: Option<Adopted>,
+    window: Window,
     past: Past,
     straggling: Option<Mode>,
     in_a_row: u32,
@@ -55,10 +58,13 @@ impl Classifier {
     }
 
     /// Judges the host gaps of one block that ended at `time_ns` of the host's wall clock; the verdict if it changed.
+    /// Blocks of little more than an iteration are judged together with the next one.
     pub fn judge(&mut self, block: &Block, gaps: &Summary, time_ns: u64) -> Option<SelfVerdict> {
-        let iterations = block.iterations.filter(|n| *n > 0.0)?;
-        self.past.begin(block);
-        let gap_ms = self.past.gap_ms(gaps, iterations, MIN_GAPS_PER_ITERATION)?;
+        let (block, gaps) = self.window.add(block, gaps)?;
+        self.past.begin(&block);
+        let gap_ms = self
+            .past
+            .gap_ms(&gaps, block.iterations?, MIN_GAPS_PER_ITERATION)?;
         let (mode, standard) = self.standard(time_ns);
         let measure = standard.map(|standard| standard.measure(gap_ms));
         let reading = standard.map_or(Reading::Calm, |standard| standard.read(gap_ms));
@@ -73,7 +79,7 @@ impl Classifier {
             Some(State::Cleared) => tally.cleared += 1,
             None => {}
         }
-        state.map(|state| self.verdict((block, time_ns), state, mode, measure))
+        state.map(|state| self.verdict((&block, time_ns), state, mode, measure))
     }
 
     /// What was judged so far, by mode.

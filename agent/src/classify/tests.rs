@@ -55,6 +55,10 @@ impl Rank {
     }
 
     fn block_of(&mut self, n_gaps: u32, gap_ms: f64) -> Option<SelfVerdict> {
+        self.short_block(n_gaps, gap_ms, 4.0)
+    }
+
+    fn short_block(&mut self, n_gaps: u32, gap_ms: f64, iterations: f64) -> Option<SelfVerdict> {
         let block = Block {
             comm: CommId::new(1),
             comm_rank: 0,
@@ -62,7 +66,7 @@ impl Rank {
             op: Op::AllReduce,
             seq_first: self.seq,
             seq_last: self.seq + 31,
-            iterations: Some(4.0),
+            iterations: Some(iterations),
             role: Some(Role::new(9)),
         };
         self.seq += 32;
@@ -226,6 +230,18 @@ fn a_cohort_that_is_judged_by_arrivals_is_not_judged_alone() {
         rank.classifier.tallies().keys().collect::<Vec<_>>(),
         [&Mode::None]
     );
+}
+
+#[test]
+fn blocks_of_less_than_an_iteration_are_judged_together() {
+    let mut rank = Rank::with(&policy());
+    let late = |rank: &mut Rank| rank.short_block(1, 12.0, 1.0);
+    // One stall that two blocks share is still one.
+    assert_eq!((late(&mut rank), late(&mut rank)), (None, None));
+    assert_eq!(late(&mut rank), None);
+    let verdict = late(&mut rank).unwrap();
+    assert_eq!((verdict.block.seq_first, verdict.block.seq_last), (64, 127));
+    assert_eq!(rank.classifier.tallies()[&Mode::Fleet].blocks, 2);
 }
 
 #[test]
