@@ -33,15 +33,17 @@ pub(crate) fn full(seed: u64) -> Vec<Case> {
             cases.push(with_greyhound(job, 7_200));
         }
     }
+    let mut cases: Vec<Case> = cases.into_iter().map(Case::reseeded).collect();
     for mishap in mishaps() {
-        for (n, severity) in [(16, 0.1), (16, 0.2), (64, 0.1), (64, 0.2), (64, 0.5)] {
+        // A restarted agent that knows no sequence numbers must leave enough ranks for a verdict.
+        for (n, severity) in [(64, 0.1), (64, 0.2), (64, 0.5), (128, 0.1), (128, 0.2)] {
             for sources in [Sources::Host, Sources::Both] {
                 let job = healthy(Mesh::replicas(n), CALM, sources, seed);
                 cases.push(with_mishap(job, mishap, severity));
             }
         }
     }
-    cases.into_iter().map(Case::reseeded).collect()
+    cases
 }
 
 fn noises() -> impl Iterator<Item = NoiseModel> {
