@@ -29,6 +29,10 @@ pub const PERIOD: &str = "fleet.rank.period_ms";
 /// while the process lives, so that a rank missing from an operation that never ends can be told.
 pub const ISSUED: &str = "nccl.collective.issued";
 
+/// Histogram: time that the rank's GPU computed per iteration, in blocks of the rank's busiest communicator (device
+/// source). Stages of a pipeline are compared by it alone: time not spent blocked may be time that nobody measured.
+pub const BUSY: &str = "fleet.rank.busy_ms";
+
 /// Histogram: time from a collective's enqueue on the host to the start of its kernel, per block (device source).
 pub const QUEUE: &str = "nccl.collective.queue_ms";
 
