@@ -71,6 +71,8 @@ impl Telemetry {
 pub(crate) struct Case {
     /// Table that it counts in.
     pub(crate) group: String,
+    /// Row that it counts in where the detector alone is looked at more closely.
+    pub(crate) detail: String,
     /// What it is, and what `--only` looks at.
     pub(crate) name: String,
     /// Layout.
@@ -94,6 +96,12 @@ pub(crate) struct Case {
 }
 
 impl Case {
+    /// The case with randomness of its own, so that two cases do not have the same luck.
+    pub(crate) fn reseeded(self) -> Self {
+        let seed = xxhash_rust::xxh64::xxh64(self.name.as_bytes(), self.seed);
+        Self { seed, ..self }
+    }
+
     /// Ranks times days.
     pub(crate) fn gpu_days(&self) -> f64 {
         let ms = f64::from(self.mesh.n_ranks()) * f64::from(self.n_steps) * self.step_ms;

@@ -1,14 +1,11 @@
 //! CPU time of the calling thread, so that a busy machine does not pass for a slow detector.
 
-/// Where Linux tells it, as nanoseconds on a CPU, nanoseconds waiting, and slices.
-const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
+use std::time::Duration;
 
-/// CPU seconds of the calling thread so far; 0 where the system does not tell.
+use rustix::time::{ClockId, clock_gettime};
+
+/// CPU seconds of the calling thread so far.
 pub(crate) fn seconds() -> f64 {
-    let text = std::fs::read_to_string(SCHEDSTAT).unwrap_or_default();
-    let nanos = text
-        .split_whitespace()
-        .next()
-        .and_then(|field| field.parse::<f64>().ok());
-    nanos.unwrap_or(0.0) / 1e9
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(spent).map_or(0.0, |spent| spent.as_secs_f64())
 }

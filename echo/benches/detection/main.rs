@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use indicatif::ProgressBar;
 
 #[path = "echobench.rs"]
 mod echobench;
+mod full;
+mod tick;
 
 use echobench::case::Case;
 use echobench::{real, report, runner, suite};
@@ -13,23 +16,24 @@ use echobench::{real, report, runner, suite};
 /// Scores the detector of Echo and the published rules on simulated and recorded jobs.
 #[derive(Debug, Parser)]
 #[command(name = "detection")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 struct Args {
-    /// Small jobs only, each once: what the tests run.
+    /// Small jobs only, each once: what the tests run
     #[arg(long)]
     quick: bool,
-    /// How often each case is run, each time with another seed.
+    /// How often each case is run, each time with another seed
     #[arg(long, default_value_t = 3, value_name = "N")]
     seeds: u64,
-    /// Only cases whose table or name contains this.
+    /// Only cases whose table or name contains this; "real" for the recorded jobs, "tick" for the cost of a judgement
     #[arg(long, value_name = "FILTER")]
     only: Option<String>,
     /// Lists every miss and every false alert of the detector
     #[arg(long)]
     wrong: bool,
-    /// Writes the tables to this file as well.
+    /// Writes the tables to this file as well
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// What cargo says to every benchmark.
+    /// What cargo says to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -40,24 +44,54 @@ struct Args {
 )]
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let is_wanted = |case: &Case| {
-        let only = args.only.as_deref().unwrap_or("");
-        case.group.contains(only) || case.name.contains(only)
-    };
-    let seeds = if args.quick { 1..2 } else { 1..args.seeds + 1 };
-    let cases: Vec<Case> = seeds.flat_map(suite::quick).filter(is_wanted).collect();
-    let tables = runner::tables(&cases)?;
-    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata");
-    let mut text = report::markdown(&tables, runner::ECHO);
-    if args.wrong {
-        text.push_str(&report::wrong(&tables, runner::ECHO));
+    let only = args.only.as_deref().unwrap_or("");
+    let n_seeds = if args.quick { 1 } else { args.seeds };
+    let suite = if args.quick { suite::quick } else { full::full };
+    let is_wanted = |case: &Case| case.group.contains(only) || case.name.contains(only);
+    let cases: Vec<Case> = (1..=n_seeds).flat_map(suite).filter(is_wanted).collect();
+    let progress = ProgressBar::new(cases.len() as u64);
+    let results = runner::run_all(&cases, |_| progress.inc(1))?;
+    progress.finish_and_clear();
+    let mut text = preface(n_seeds, cases.len());
+    if "real".contains(only) {
+        let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata");
+        text.push_str(&real::markdown(&real::JOBS, &testdata)?);
     }
-    if args.only.is_none() {
-        text.push_str(&real::markdown(&testdata)?);
+    if only == "tick" || (only.is_empty() && !args.quick) {
+        text.push_str(&tick::markdown()?);
+    }
+    text.push_str(&report::markdown(&results.tables, runner::ECHO));
+    text.push_str(&report::details(&results.details, runner::ECHO));
+    if args.wrong {
+        text.push_str(&report::wrong(&results.tables, runner::ECHO));
     }
     println!("{text}");
     if let Some(path) = args.markdown {
         std::fs::write(path, text)?;
     }
     Ok(())
+}
+
+/// On what it was measured.
+fn preface(n_seeds: u64, n_cases: usize) -> String {
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpus
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
+    let model = model.map_or("unknown CPU", |model| {
+        model.trim_start_matches([' ', '\t', ':'])
+    });
+    let cores = cpus
+        .lines()
+        .filter(|line| line.starts_with("processor"))
+        .count();
+    let profile = if cfg!(debug_assertions) {
+        "without optimisation"
+    } else {
+        "optimised"
+    };
+    format!(
+        "{n_cases} simulated jobs, seeds 1 to {n_seeds}; one thread of {cores} x {model}, {profile}. \
+         Intervals are Wilson's at 95 %, limits of rates Poisson's.\n\n"
+    )
 }

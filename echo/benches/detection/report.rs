@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
+use super::runner::Tables;
 use super::score::{ClassVerdict, Score, ratio};
 
 /// Two-sided 95 % of the normal distribution.
@@ -14,10 +15,7 @@ const HEADER: &str = "| method | events | precision | recall | F1 | false alarms
      CPU per rank and block |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
 
 /// Tables by group and method as Markdown; the detector first.
-pub(crate) fn markdown(
-    tables: &BTreeMap<String, BTreeMap<&'static str, Score>>,
-    first: &str,
-) -> String {
+pub(crate) fn markdown(tables: &Tables, first: &str) -> String {
     let mut text = String::new();
     for (group, methods) in tables {
         text.extend(["### ", group, "\n\n", HEADER]);
@@ -31,11 +29,15 @@ pub(crate) fn markdown(
     text
 }
 
+/// One row for each detail of one method.
+pub(crate) fn details(rows: &BTreeMap<String, Score>, method: &str) -> String {
+    let header = HEADER.replacen("method", "jobs", 1);
+    let rows: String = rows.iter().map(|(name, score)| row(name, score)).collect();
+    format!("### {method} in detail\n\n{header}{rows}\n")
+}
+
 /// What one method got wrong, as a list.
-pub(crate) fn wrong(
-    tables: &BTreeMap<String, BTreeMap<&'static str, Score>>,
-    method: &str,
-) -> String {
+pub(crate) fn wrong(tables: &Tables, method: &str) -> String {
     let scores = tables.values().filter_map(|methods| methods.get(method));
     let lines = scores
         .flat_map(|score| &score.wrong)

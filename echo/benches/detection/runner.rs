@@ -17,6 +17,9 @@ use super::window::RecentBlocks;
 /// The name of the detector in tables.
 pub(crate) const ECHO: &str = "Echo";
 
+/// Jobs with more ranks are shown to the detector alone: what the rules do there is known from 64.
+const MOST_RANKS: u32 = 64;
+
 /// What the methods said of a case.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
@@ -69,21 +72,33 @@ pub(crate) fn run(case: &Case, rules: &[Rule]) -> Result<Outcome, IdError> {
     Ok(Outcome { alerts, cpu_s })
 }
 
-/// Runs cases and adds up the scores by table and method.
-pub(crate) fn tables(
-    cases: &[Case],
-) -> Result<BTreeMap<String, BTreeMap<&'static str, Score>>, IdError> {
-    let mut tables: BTreeMap<String, BTreeMap<&'static str, Score>> = BTreeMap::new();
+/// Scores by table (or row) and method.
+pub(crate) type Tables = BTreeMap<String, BTreeMap<&'static str, Score>>;
+
+/// Scores of many cases.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    /// All methods, by group.
+    pub(crate) tables: Tables,
+    /// The detector, by detail.
+    pub(crate) details: BTreeMap<String, Score>,
+}
+
+/// Runs cases and adds up their scores; `done` is told of each case.
+pub(crate) fn run_all(cases: &[Case], done: impl Fn(&Case)) -> Result<Results, IdError> {
+    let mut results = Results::default();
     for case in cases {
-        let rules: &[Rule] = if case.mesh.n_ranks() <= 64 {
-            &Rule::ALL
-        } else {
-            &[]
-        };
+        let few = case.mesh.n_ranks() <= MOST_RANKS;
+        let rules: &[Rule] = if few { &Rule::ALL } else { &[] };
         for (method, score) in run(case, rules)?.scores(case) {
-            let table = tables.entry(case.group.clone()).or_default();
+            if method == ECHO {
+                let row = results.details.entry(case.detail.clone());
+                row.or_default().add(&score);
+            }
+            let table = results.tables.entry(case.group.clone()).or_default();
             table.entry(method).or_default().add(&score);
         }
+        done(case);
     }
-    Ok(tables)
+    Ok(results)
 }
