@@ -10,7 +10,7 @@ reader = PeriodicExportingMetricReader(OTLPMetricExporter(insecure=True), export
 provider = MeterProvider(resource=resource, metric_readers=[reader], shutdown_on_exit=False)
 gauge = provider.get_meter("a-plain-client").create_gauge("ingero.node.health_score")
 for rank in range(3):
-    gauge.set(0.25 + rank, {"nccl.rank": rank, "nccl.nranks": 3})
+    gauge.set(0.25 * (rank + 1), {"nccl.rank": rank, "nccl.nranks": 3})
 # Flushing is enough; shutting down as well would report the gauges a second time.
 if not provider.force_flush():
     raise SystemExit("the metrics were not delivered")

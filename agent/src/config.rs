@@ -33,6 +33,9 @@ ten times as fast as it ran:
   fleet-agent replay testdata/recordings/host-sleep-rank2.jsonl.gz \\
       --endpoint http://localhost:4317 --cluster demo --node-per-rank --clock-skew 10s --speed 10
 
+Every rank also judges itself, by what Echo last told of its cohort, else by its own past. A line tells
+when it changes its mind, Echo gets the same as a log record, and --json counts it by mode.
+
 Exit codes: 0 sent, 64 wrong flags, 65 a file is damaged or no recording, 69 endpoint unreachable.";
 
 /// Flags of `replay`.

@@ -10,6 +10,7 @@ use fleet_proto::policy::PolicySet;
 use thiserror::Error;
 
 use crate::signal::Point;
+use crate::verdict::SelfVerdict;
 
 /// Points of one host, sent and acknowledged together. Times are Unix nanoseconds.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +29,32 @@ impl Batch {
             .map(|resource| resource.points.len())
             .sum()
     }
+}
+
+/// What processes of one host hold of themselves, sent and acknowledged together. Times are Unix nanoseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VerdictBatch {
+    /// Number within the agent instance, out of the same count as those of [`Batch`].
+    pub number: u64,
+    /// The verdicts, by process.
+    pub resources: Vec<ResourceVerdicts>,
+}
+
+impl VerdictBatch {
+    /// Number of verdicts.
+    pub fn n_verdicts(&self) -> usize {
+        let counts = self.resources.iter().map(|own| own.verdicts.len());
+        counts.sum()
+    }
+}
+
+/// What one process holds of itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceVerdicts {
+    /// The process.
+    pub resource: Resource,
+    /// Its verdicts, in the order in which it came to them.
+    pub verdicts: Vec<SelfVerdict>,
 }
 
 /// Points of one process.
@@ -61,7 +88,7 @@ pub struct Resource {
 /// What the receiver said of a batch that it took.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ack {
-    /// Points that it refused.
+    /// Points, or verdicts, that it refused.
     pub rejected: u64,
     /// Why, in its own words.
     pub reason: String,
@@ -88,8 +115,11 @@ pub enum ExportError {
     },
 }
 
-/// An end for points.
+/// An end for points and verdicts.
 pub trait Export: Send + Sync + 'static {
     /// Delivers a batch; an acknowledgement means that it is safe with the receiver.
     fn export(&self, batch: &Batch) -> impl Future<Output = Result<Ack, ExportError>> + Send;
+
+    /// Delivers verdicts in the same way. A receiver may refuse them for good and still take points.
+    fn tell(&self, batch: &VerdictBatch) -> impl Future<Output = Result<Ack, ExportError>> + Send;
 }

@@ -1,14 +1,18 @@
 //! One host as one agent sees it: its processes, its clock, and batches in order. Pure.
 
+mod own;
+
 use std::collections::BTreeMap;
 
 use fleet_proto::policy::PolicySet;
 
 use crate::event::{Event, Process};
-use crate::export::{Batch, Resource, ResourcePoints};
+use crate::export::{Batch, Resource, ResourcePoints, ResourceVerdicts, VerdictBatch};
+use crate::host::own::OwnVerdicts;
 use crate::pipeline::{BlockRule, Ending, Pipeline};
 use crate::policy::Settings;
 use crate::signal::{Point, Value};
+use crate::verdict::{Mode, Tally};
 
 /// Points after which a batch is closed.
 const BATCH_POINTS: usize = 1000;
@@ -51,6 +55,9 @@ pub struct Host {
     flushed_ns: u64,
     pipelines: BTreeMap<u32, Pipeline>,
     pending: BTreeMap<u32, Vec<Point>>,
+    own: OwnVerdicts,
+    tallies: BTreeMap<Mode, Tally>,
+    now_ns: u64,
     batches: u64,
     blocks: u64,
     unknown_comm_ops: u64,
@@ -69,6 +76,9 @@ impl Host {
             flushed_ns: 0,
             pipelines: BTreeMap::new(),
             pending: BTreeMap::new(),
+            own: OwnVerdicts::default(),
+            tallies: BTreeMap::new(),
+            now_ns: 0,
             batches: 0,
             blocks: 0,
             unknown_comm_ops: 0,
@@ -78,7 +88,7 @@ impl Host {
     /// Starts to follow processes whose events are stamped by `clock`, in place of earlier ones.
     pub fn trace(&mut self, processes: &[Process], clock: WallClock, rule: BlockRule) {
         self.clock = clock;
-        self.flushed_ns = clock.origin_ns;
+        (self.flushed_ns, self.now_ns) = (clock.origin_ns, clock.origin_ns);
         self.pipelines = processes
             .iter()
             .map(|process| (process.pid, Pipeline::new(*process, rule)))
@@ -94,6 +104,7 @@ impl Host {
 
     /// Takes the next event; a batch when one is due. Events of processes of other hosts are passed over.
     pub fn event(&mut self, event: &Event) -> Option<Batch> {
+        self.now_ns = self.now_ns.max(event.ts_ns());
         match event {
             Event::Call(call) => {
                 self.pipelines.get_mut(&call.pid)?.call(call);
@@ -118,6 +129,7 @@ impl Host {
     ///
     /// The source's shell calls this as time passes, also when no process does anything.
     pub fn beat(&mut self, now_ns: u64) -> Option<Batch> {
+        self.now_ns = self.now_ns.max(now_ns);
         let pids: Vec<u32> = self.pipelines.keys().copied().collect();
         for pid in pids {
             if let Some(pipeline) = self.pipelines.get_mut(&pid) {
@@ -129,10 +141,19 @@ impl Host {
     }
 
     fn collect(&mut self, pid: u32) {
-        let points = self.pipelines.get_mut(&pid).map(Pipeline::take_points);
-        if let Some(points) = points.filter(|points| !points.is_empty()) {
-            self.pending.entry(pid).or_default().extend(points);
+        let Some(pipeline) = self.pipelines.get_mut(&pid) else {
+            return;
+        };
+        let mut points = pipeline.take_points();
+        if points.is_empty() {
+            return;
         }
+        for point in &mut points {
+            to_wall(point, self.clock);
+        }
+        let job = job(&self.identity, pipeline);
+        self.own.observe(pid, job.as_deref(), &points);
+        self.pending.entry(pid).or_default().extend(points);
     }
 
     fn batch_if_due(&mut self, now_ns: u64) -> Option<Batch> {
@@ -144,35 +165,52 @@ impl Host {
         (n_points >= BATCH_POINTS || (is_due && n_points > 0)).then(|| self.batch())
     }
 
-    /// Ends all processes; the last batch, if anything is left.
-    pub fn finish(&mut self, ending: Ending) -> Option<Batch> {
-        for (pid, pipeline) in &mut self.pipelines {
-            pipeline.finish(ending);
-            self.pending
-                .entry(*pid)
-                .or_default()
-                .extend(pipeline.take_points());
-            self.blocks += pipeline.blocks();
-            self.unknown_comm_ops += pipeline.unknown_comm_ops();
+    /// Ends all processes; the last batches, if anything is left.
+    pub fn finish(&mut self, ending: Ending) -> (Option<Batch>, Option<VerdictBatch>) {
+        let pids: Vec<u32> = self.pipelines.keys().copied().collect();
+        for pid in pids {
+            if let Some(pipeline) = self.pipelines.get_mut(&pid) {
+                pipeline.finish(ending);
+                self.blocks += pipeline.blocks();
+                self.unknown_comm_ops += pipeline.unknown_comm_ops();
+            }
+            self.collect(pid);
         }
-        let last = self
-            .pending
-            .values()
-            .any(|points| !points.is_empty())
-            .then(|| self.batch());
+        let last = (!self.pending.is_empty()).then(|| self.batch());
+        let verdicts = self.take_verdicts();
+        self.own.end(&mut self.tallies);
         self.pipelines.clear();
-        last
+        (last, verdicts)
+    }
+
+    /// What the processes have come to hold of themselves since the last call, as a batch of its own.
+    pub fn take_verdicts(&mut self) -> Option<VerdictBatch> {
+        let mut resources = Vec::new();
+        for (pid, verdicts) in self.own.take() {
+            if let Some(pipeline) = self.pipelines.get(&pid) {
+                resources.push(ResourceVerdicts {
+                    resource: self.resource(pipeline),
+                    verdicts,
+                });
+            }
+        }
+        if resources.is_empty() {
+            return None;
+        }
+        // One count for all that this agent sends: the collector tells batches apart by agent and number alone.
+        self.batches += 1;
+        Some(VerdictBatch {
+            number: self.batches,
+            resources,
+        })
     }
 
     /// Passes a policy set to the processes.
     pub fn apply(&mut self, set: &PolicySet) {
+        self.own.learn(set, self.clock.unix_ns(self.now_ns));
         for pipeline in self.pipelines.values_mut() {
             let role = pipeline.rhythm().profile().map(|profile| profile.role);
-            let job = self
-                .identity
-                .job
-                .clone()
-                .or_else(|| pipeline.job().map(|job| job.to_string()));
+            let job = job(&self.identity, pipeline);
             pipeline.apply(Settings::of(set, role, job.as_deref()));
         }
     }
@@ -187,19 +225,18 @@ impl Host {
         self.unknown_comm_ops
     }
 
+    /// How the ended processes judged themselves, by mode.
+    pub fn tallies(&self) -> &BTreeMap<Mode, Tally> {
+        &self.tallies
+    }
+
     fn batch(&mut self) -> Batch {
         self.batches += 1;
         let mut resources = Vec::new();
-        for (pid, mut points) in std::mem::take(&mut self.pending) {
+        for (pid, points) in std::mem::take(&mut self.pending) {
             let Some(pipeline) = self.pipelines.get(&pid) else {
                 continue;
             };
-            if points.is_empty() {
-                continue;
-            }
-            for point in &mut points {
-                to_wall(point, self.clock);
-            }
             resources.push(ResourcePoints {
                 resource: self.resource(pipeline),
                 points,
@@ -218,20 +255,21 @@ impl Host {
             world_size,
         } = pipeline.process();
         let identity = &self.identity;
-        let job = identity
-            .job
-            .clone()
-            .or_else(|| pipeline.job().map(|comm| comm.to_string()));
         Resource {
             cluster: identity.cluster.clone(),
             node: identity.node.clone(),
-            job,
+            job: job(identity, pipeline),
             gpu_model: identity.gpu_model.clone(),
             rank,
             world_size,
             pid,
         }
     }
+}
+
+fn job(identity: &Identity, pipeline: &Pipeline) -> Option<String> {
+    let given = identity.job.clone();
+    given.or_else(|| pipeline.job().map(|comm| comm.to_string()))
 }
 
 fn to_wall(point: &mut Point, clock: WallClock) {

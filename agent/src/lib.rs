@@ -5,7 +5,7 @@
 //!
 //! | layer | modules | knows |
 //! |---|---|---|
-//! | 0 | [`event`], [`signal`] | plain data: what came in, what goes out |
+//! | 0 | [`event`], [`signal`], [`verdict`] | plain data: what came in, what goes out |
 //! | 1 | [`order`], [`discover`], [`activity`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`] | one rule each |
 //! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
 //! | 3 | [`source`], [`export`], [`host`] | the two ends, and one host between them |
@@ -19,6 +19,7 @@
 
 pub mod activity;
 pub mod block_size;
+pub mod classify;
 
 pub mod config;
 pub mod correlate;
@@ -37,3 +38,4 @@ pub mod rhythm;
 pub mod rollup;
 pub mod signal;
 pub mod source;
+pub mod verdict;

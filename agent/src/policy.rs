@@ -35,13 +35,7 @@ impl Settings {
     /// The settings for a process of this role and job: those of the cohort that carries both in
     /// its key, else the sampling that the first cohort asks for.
     pub fn of(set: &PolicySet, role: Option<Role>, job: Option<&str>) -> Self {
-        let role = role.map(|role| role.to_string());
-        let is_own = |cohort: &&CohortPolicy| {
-            role.as_ref()
-                .is_some_and(|role| cohort.cohort.contains(role.as_str()))
-                && job.is_none_or(|job| cohort.cohort.contains(job))
-        };
-        let own = set.cohorts.iter().find(is_own);
+        let own = own_cohort(set, role, job);
         let asked = own
             .or_else(|| set.cohorts.first())
             .map_or(0, |cohort| cohort.sample_mod);
@@ -53,6 +47,19 @@ impl Settings {
                 .then(|| block_ops.trailing_zeros()),
         }
     }
+}
+
+/// The entry of the cohort that carries this role and job in its key.
+pub fn own_cohort<'a>(
+    set: &'a PolicySet,
+    role: Option<Role>,
+    job: Option<&str>,
+) -> Option<&'a CohortPolicy> {
+    let role = role?.to_string();
+    let is_own = |cohort: &&CohortPolicy| {
+        cohort.cohort.contains(role.as_str()) && job.is_none_or(|job| cohort.cohort.contains(job))
+    };
+    set.cohorts.iter().find(is_own)
 }
 
 /// Tells what changed from one policy set to the next.

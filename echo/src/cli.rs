@@ -1,4 +1,4 @@
-//! The tools from the shell: `fleet-echo outliers`, `cost` and `history` ask a running Echo over HTTP.
+//! The tools from the shell: `fleet-echo outliers`, `explain`, `cost` and `history` ask a running Echo over HTTP.
 //!
 //! With `--json` they print what the server answered, byte for byte; otherwise a text for people. Nothing is computed
 //! here, so the shell, Grafana and an agent see the same numbers.
@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::error::Code;
 
 pub mod cost;
+pub mod explain;
 pub mod history;
 pub mod outliers;
 mod view;

@@ -114,7 +114,8 @@ pub struct ServeArgs {
 const SERVE_HELP: &str = "\
 Ready when one line on standard output names the addresses in use (port 0 picks a free one).
 Point any OpenTelemetry exporter at it:
-  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc your-program";
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc your-program
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf your-program";
 
 /// Flags of `demo`.
 #[derive(Debug, Clone, Args)]

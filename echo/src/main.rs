@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use fleet_echo::app::{App, AppError};
 use fleet_echo::cli::cost::CostArgs;
+use fleet_echo::cli::explain::ExplainArgs;
 use fleet_echo::cli::history::HistoryArgs;
 use fleet_echo::cli::outliers::OutliersArgs;
 use fleet_echo::cli::{self, CliError};
@@ -42,6 +43,8 @@ enum Command {
     Demo(DemoArgs),
     /// Ask a running Echo which ranks hold the others back
     Outliers(OutliersArgs),
+    /// Ask a running Echo why a rank is slow
+    Explain(ExplainArgs),
     /// Ask a running Echo what that costs
     Cost(CostArgs),
     /// Ask a running Echo for the events behind it
@@ -139,6 +142,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Serve(args) => runtime()?.block_on(serve(&args, &mut out)),
         Command::Demo(args) => Ok(runtime()?.block_on(demo::run(&args, &mut out))?),
         Command::Outliers(args) => Ok(cli::outliers::run(&args, &mut out)?),
+        Command::Explain(args) => Ok(cli::explain::run(&args, &mut out)?),
         Command::Cost(args) => Ok(cli::cost::run(&args, &mut out)?),
         Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
     }

@@ -75,7 +75,7 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     /// lie inside the range of operations, in the order of ranks and kinds. Points without a block are left out.
     async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError>;
 
-    /// Events of a job in the order of their numbers, without attributes, with samples as in [`Self::tail`]. Of more
+    /// Events of a job about blocks, in the order of their numbers, without attributes, with samples as in [`Self::tail`]. Of more
     /// than the limit the latest are given.
     async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError>;
 
@@ -190,7 +190,7 @@ pub struct EvidenceSum {
     pub iterations: f64,
 }
 
-/// Which events are meant by [`EventStore::job_events`]; an absent filter lets everything pass.
+/// Which events of blocks are meant by [`EventStore::job_events`]; an absent filter lets everything pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobQuery {
     /// Cluster.
@@ -203,6 +203,8 @@ pub struct JobQuery {
     pub role: Option<RoleId>,
     /// Metrics.
     pub metrics: Vec<MetricName>,
+    /// Where it was measured.
+    pub source: Option<Source>,
     /// Event time on the senders' clocks.
     pub window: Window,
     /// Blocks; an event passes when it ends inside one of them.

@@ -17,8 +17,11 @@ use crate::rates::Rates;
 use crate::store::{EventStore, StoreError};
 
 pub mod event_history;
+pub mod explain_rank;
 pub mod find_outlier_nodes;
 pub mod get_cost;
+pub mod host_evidence;
+pub mod outlier;
 pub mod quality;
 pub mod registry;
 pub mod time;
@@ -102,6 +105,14 @@ pub enum ToolError {
         /// Names of the clusters.
         known: String,
     },
+    /// The rank did not report.
+    #[error("rank {rank} did not report in this window; {known}")]
+    UnknownRank {
+        /// The rank that was asked about.
+        rank: u32,
+        /// Who did.
+        known: String,
+    },
     /// The answer took too long.
     #[error("no answer within {} s; ask for a shorter window", deadline.as_secs_f64())]
     Timeout {
@@ -148,7 +159,9 @@ impl ToolError {
 impl Coded for ToolError {
     fn code(&self) -> Code {
         match self {
-            Self::UnknownTool { .. } | Self::UnknownCluster { .. } => Code::NotFound,
+            Self::UnknownTool { .. } | Self::UnknownCluster { .. } | Self::UnknownRank { .. } => {
+                Code::NotFound
+            }
             Self::Invalid { .. } => Code::Invalid,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => match error.code() {

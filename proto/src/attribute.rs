@@ -86,30 +86,48 @@ pub const ANCHOR_OFFSET_MS: &str = "fleet.anchor_offset_ms";
 /// On [`crate::metric::PERIOD`] and the block signals: number of iterations that the point covers (a fraction for blocks).
 pub const ITERATIONS: &str = "fleet.iterations";
 
-/// On [`crate::metric::STRAGGLER`]: [`STRAGGLER_RAISED`] or [`STRAGGLER_CLEARED`].
+/// On [`crate::metric::STRAGGLER`]: what changed, [`STATE_RAISED`] or [`STATE_CLEARED`].
 pub const STRAGGLER_STATE: &str = "fleet.straggler.state";
 
-/// Value of [`STRAGGLER_STATE`]: from now on the rank holds itself to be late.
-pub const STRAGGLER_RAISED: &str = "raised";
+/// Value of [`STRAGGLER_STATE`]: from this block on the rank holds itself to be a straggler, or it still does, but by
+/// another [`STRAGGLER_MODE`].
+pub const STATE_RAISED: &str = "raised";
 
-/// Value of [`STRAGGLER_STATE`]: the rank no longer holds itself to be late.
-pub const STRAGGLER_CLEARED: &str = "cleared";
+/// Value of [`STRAGGLER_STATE`]: the rank no longer holds itself to be a straggler.
+pub const STATE_CLEARED: &str = "cleared";
 
-/// On [`crate::metric::STRAGGLER`]: how the rank judged itself, such as by a policy in force or without one.
+/// On [`crate::metric::STRAGGLER`]: what the rank compared itself with, [`MODE_FLEET`], [`MODE_STALE`], [`MODE_LOCAL`] or
+/// [`MODE_NONE`].
 pub const STRAGGLER_MODE: &str = "fleet.straggler.mode";
 
-/// On [`crate::metric::STRAGGLER`], required: how much later than the centre of its policy the rank is, milliseconds
-/// per iteration.
-pub const LAG_MS: &str = "fleet.lag_ms";
+/// Value of [`STRAGGLER_MODE`]: its cohort, by a policy in force.
+pub const MODE_FLEET: &str = "fleet";
 
-/// On [`crate::metric::STRAGGLER`]: that lag in scales of the policy (modified z-score).
-pub const Z: &str = "fleet.z";
+/// Value of [`STRAGGLER_MODE`]: its cohort, by a policy that has run out and is less than five times as old as it was to get.
+pub const MODE_STALE: &str = "stale";
 
-/// On [`crate::metric::STRAGGLER`]: that lag as a share of the healthy period.
-pub const EFFECT_RATIO: &str = "fleet.effect_ratio";
+/// Value of [`STRAGGLER_MODE`]: its own past, which cannot tell a slow rank from a slow cohort.
+pub const MODE_LOCAL: &str = "local";
 
-/// On [`crate::metric::STRAGGLER`]: the signal that the rank judged itself by.
+/// Value of [`STRAGGLER_MODE`]: nothing, for want of a policy and of a past.
+pub const MODE_NONE: &str = "none";
+
+/// On [`crate::metric::STRAGGLER`]: signal that was judged; agents judge [`SIGNAL_HOST_GAP`] alone.
 pub const SIGNAL: &str = "fleet.signal";
 
-/// On [`crate::metric::STRAGGLER`]: version of the policy that the rank judged itself by.
+/// Value of [`SIGNAL`], and of a policy's `signal`: the metric [`crate::metric::HOST_GAP`].
+pub const SIGNAL_HOST_GAP: &str = "host_gap";
+
+/// On [`crate::metric::STRAGGLER`]: how far behind the centre the rank is, milliseconds per iteration. Absent, as are
+/// [`Z`] and [`EFFECT_RATIO`], when there was nothing to compare with.
+pub const LAG_MS: &str = "fleet.lag_ms";
+
+/// On [`crate::metric::STRAGGLER`]: [`LAG_MS`] in standard deviations.
+pub const Z: &str = "fleet.z";
+
+/// On [`crate::metric::STRAGGLER`]: [`LAG_MS`] as a share of one iteration (0.05 = 5 %).
+pub const EFFECT_RATIO: &str = "fleet.effect_ratio";
+
+/// On [`crate::metric::STRAGGLER`]: version of the policy set (`PolicySet.version`) that the rank compared itself by. Absent
+/// in the modes [`MODE_LOCAL`] and [`MODE_NONE`].
 pub const POLICY_VERSION: &str = "fleet.policy_version";

@@ -31,12 +31,12 @@ fn tracker() -> ActivityTracker {
     tracker
 }
 
-fn absence(off_cpu_ms: u64, preempted_ms: u64, preemptions: u64) -> Option<Absence> {
-    Some(Absence {
+fn absence(off_cpu_ms: u64, preempted_ms: u64, preemptions: u64) -> Absence {
+    Absence {
         off_cpu_ns: off_cpu_ms * MS,
         preempted_ns: preempted_ms * MS,
         preemptions,
-    })
+    }
 }
 
 #[test]
@@ -46,8 +46,8 @@ fn a_preempted_thread_could_have_run_and_a_blocked_one_could_not() {
     tracker.switched(&switch(5, 9, Left::Blocked, 1));
     tracker.switched(&switch(6, 1, Left::Blocked, 9));
     tracker.switched(&switch(8, 9, Left::Preempted, 1));
-    assert_eq!(tracker.take().threads, absence(2, 4, 1));
-    assert_eq!(tracker.take().threads, absence(0, 0, 0));
+    assert_eq!(tracker.take().threads, Some(absence(2, 4, 1)));
+    assert_eq!(tracker.take().threads, Some(absence(0, 0, 0)));
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_call_shows_that_a_thread_runs_where_the_switch_was_not_seen() {
     let mut tracker = tracker();
     tracker.switched(&switch(1, 1, Left::Blocked, 0));
     tracker.call(&call(9, 0, CallKind::Other));
-    assert_eq!(tracker.take().threads, absence(8, 0, 0));
+    assert_eq!(tracker.take().threads, Some(absence(8, 0, 0)));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn the_return_of_a_call_shows_it_too() {
     tracker.call(&call(1, 5, CallKind::Other));
     tracker.switched(&switch(2, 1, Left::Blocked, 0));
     tracker.call(&call(20, 0, CallKind::Other));
-    assert_eq!(tracker.take().threads, absence(4, 0, 0));
+    assert_eq!(tracker.take().threads, Some(absence(4, 0, 0)));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn an_absence_without_a_known_end_is_left_out() {
     tracker.switched(&switch(1, 1, Left::Blocked, 0));
     tracker.switched(&switch(10, 1, Left::Blocked, 0));
     tracker.switched(&switch(12, 0, Left::Blocked, 1));
-    assert_eq!(tracker.take().threads, absence(2, 0, 0));
+    assert_eq!(tracker.take().threads, Some(absence(2, 0, 0)));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn blocked_in_a_synchronisation_is_a_wait_and_preempted_in_one_is_not() {
     tracker.switched(&switch(7, 9, Left::Blocked, 1));
     tracker.switched(&switch(8, 1, Left::Preempted, 9));
     tracker.switched(&switch(11, 9, Left::Blocked, 1));
-    assert_eq!(tracker.take().threads, absence(0, 3, 1));
+    assert_eq!(tracker.take().threads, Some(absence(0, 3, 1)));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn threads_that_never_called_do_not_count() {
     let mut tracker = tracker();
     tracker.switched(&switch(1, 5, Left::Preempted, 6));
     tracker.switched(&switch(9, 6, Left::Preempted, 5));
-    assert_eq!(tracker.take().threads, absence(0, 0, 0));
+    assert_eq!(tracker.take().threads, Some(absence(0, 0, 0)));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_thread_that_ended_leaves_nothing_behind() {
     let mut tracker = tracker();
     tracker.switched(&switch(1, 1, Left::Gone, 9));
     tracker.switched(&switch(9, 9, Left::Blocked, 1));
-    assert_eq!(tracker.take().threads, absence(0, 0, 0));
+    assert_eq!(tracker.take().threads, Some(absence(0, 0, 0)));
     assert!(tracker.threads.is_empty());
 }
 

@@ -1,4 +1,7 @@
-//! Delivery of one agent instance: a bounded queue, one batch in flight, retries in order.
+//! Delivery of one agent instance: a bounded queue, one batch in flight, retries in order; and beside it a lane
+//! for the verdicts of the processes, which holds nothing up.
+
+mod verdicts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +13,9 @@ use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::export::{Ack, Batch, Export, ExportError};
+use crate::export::delivery::verdicts::VerdictLane;
+pub use crate::export::delivery::verdicts::VerdictReport;
+use crate::export::{Ack, Batch, Export, ExportError, VerdictBatch};
 use crate::policy::PolicyNews;
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
@@ -39,6 +44,8 @@ pub struct Report {
     pub refusal: Option<String>,
     /// Version of the last policy set.
     pub policy_version: Option<u64>,
+    /// What became of the verdicts of the processes.
+    pub verdicts: VerdictReport,
 }
 
 impl Report {
@@ -56,6 +63,7 @@ impl Report {
             self.refusal.clone_from(&other.refusal);
         }
         self.policy_version = self.policy_version.max(other.policy_version);
+        self.verdicts.add(&other.verdicts);
     }
 
     fn refuse(&mut self, reason: &str, points: u64) {
@@ -92,10 +100,12 @@ pub enum WhenFull {
 #[derive(Debug)]
 pub struct Outbox {
     sender: mpsc::Sender<(Batch, OwnedSemaphorePermit)>,
+    verdicts: mpsc::Sender<VerdictBatch>,
     room: Arc<Semaphore>,
     capacity: usize,
     when_full: WhenFull,
     dropped: u64,
+    verdicts_dropped: u64,
     policy: watch::Receiver<Option<Arc<PolicySet>>>,
 }
 
@@ -111,6 +121,18 @@ impl Outbox {
         }
         self.dropped += points as u64;
         !self.sender.is_closed()
+    }
+
+    /// Queues verdicts, or drops and counts them when too many wait: a verdict never holds up points.
+    pub fn tell(&mut self, batch: VerdictBatch) {
+        if let Err(full) = self.verdicts.try_send(batch) {
+            self.verdicts_dropped += full.into_inner().n_verdicts() as u64;
+        }
+    }
+
+    /// Verdicts dropped because too many waited or the delivery had ended.
+    pub fn verdicts_dropped(&self) -> u64 {
+        self.verdicts_dropped
     }
 
     async fn room_for(&self, permits: u32) -> Option<OwnedSemaphorePermit> {
@@ -136,15 +158,12 @@ impl Outbox {
     }
 }
 
-/// The receiving side: takes batches from the queue and brings them to the exporter.
+/// The receiving side: takes batches from the queues and brings them to the exporter.
 #[derive(Debug)]
 pub struct Delivery<E> {
     exporter: E,
-    give_up_after: Duration,
-    queue: mpsc::Receiver<(Batch, OwnedSemaphorePermit)>,
-    policy: watch::Sender<Option<Arc<PolicySet>>>,
-    news: PolicyNews,
-    report: Report,
+    points: PointLane,
+    verdicts: VerdictLane,
 }
 
 impl<E: Export> Delivery<E> {
@@ -160,63 +179,90 @@ impl<E: Export> Delivery<E> {
         let (sender, queue) = mpsc::channel(capacity);
         let (publish, policy) = watch::channel(None);
         let room = Arc::new(Semaphore::new(capacity));
+        let (verdict_sender, verdicts) = VerdictLane::new(give_up_after);
         let outbox = Outbox {
             sender,
+            verdicts: verdict_sender,
             room,
             capacity,
             when_full,
             dropped: 0,
+            verdicts_dropped: 0,
             policy,
         };
-        let (news, report) = (PolicyNews::default(), Report::default());
+        let points = PointLane {
+            give_up_after,
+            queue,
+            policy: publish,
+            news: PolicyNews::default(),
+            report: Report::default(),
+        };
         (
             outbox,
             Self {
                 exporter,
-                give_up_after,
-                queue,
-                policy: publish,
-                news,
-                report,
+                points,
+                verdicts,
             },
         )
     }
 
-    /// Delivers until the outbox is gone and the queue is empty, or the receiver is given up.
-    pub async fn run(mut self) -> (Report, Option<Unreachable>) {
+    /// Delivers until the outbox is gone and the queues are empty, or the receiver is given up.
+    pub async fn run(self) -> (Report, Option<Unreachable>) {
+        let Self {
+            exporter,
+            mut points,
+            mut verdicts,
+        } = self;
+        let unreachable = {
+            let mut telling = Box::pin(verdicts.run(&exporter));
+            let mut sending = Box::pin(points.run(&exporter));
+            tokio::select! {
+                unreachable = &mut sending => {
+                    // A receiver that takes no points is not worth the patience that verdicts have of their own.
+                    if unreachable.is_none() {
+                        telling.await;
+                    }
+                    unreachable
+                }
+                () = &mut telling => sending.await,
+            }
+        };
+        points.report.verdicts = verdicts.conclude();
+        points.report.policy_version = points.news.version();
+        (points.report, unreachable)
+    }
+}
+
+/// The lane of the points.
+#[derive(Debug)]
+struct PointLane {
+    give_up_after: Duration,
+    queue: mpsc::Receiver<(Batch, OwnedSemaphorePermit)>,
+    policy: watch::Sender<Option<Arc<PolicySet>>>,
+    news: PolicyNews,
+    report: Report,
+}
+
+impl PointLane {
+    async fn run<E: Export>(&mut self, exporter: &E) -> Option<Unreachable> {
         let mut unreachable = None;
         while let Some((batch, _room)) = self.queue.recv().await {
             if unreachable.is_some() {
                 self.report.points_dropped += batch.n_points() as u64;
                 continue;
             }
-            unreachable = self.deliver(&batch).await;
+            unreachable = self.deliver(exporter, &batch).await;
             if unreachable.is_some() {
                 self.queue.close();
             }
         }
-        self.report.policy_version = self.news.version();
-        (self.report, unreachable)
+        unreachable
     }
 
-    async fn deliver(&mut self, batch: &Batch) -> Option<Unreachable> {
-        let backoff = ExponentialBuilder::new()
-            .with_min_delay(FIRST_DELAY)
-            .with_max_delay(LONGEST_DELAY)
-            .with_jitter()
-            .without_max_times();
-        let mut patience = Patience::new(self.give_up_after);
-        let mut retries = 0;
-        let exporter = &self.exporter;
-        let delivered = (|| exporter.export(batch))
-            .retry(backoff)
-            .when(|error| matches!(error, ExportError::Later { .. }))
-            .adjust(|error, delay| Some(patience.cut(delay?)?.max(asked_delay(error))))
-            .notify(|error, delay| {
-                retries += 1;
-                log_retry(batch, retries, error, delay);
-            })
-            .await;
+    async fn deliver<E: Export>(&mut self, exporter: &E, batch: &Batch) -> Option<Unreachable> {
+        let (delivered, retries) =
+            attempts(self.give_up_after, batch.number, || exporter.export(batch)).await;
         self.report.retries += retries;
         let points = batch.n_points() as u64;
         match delivered {
@@ -252,6 +298,35 @@ impl<E: Export> Delivery<E> {
             self.policy.send_replace(Some(Arc::new(policy)));
         }
     }
+}
+
+/// Tries to deliver a batch until it is taken, refused, or not worth trying any more; with the attempts after the first.
+async fn attempts<F, T>(
+    give_up_after: Duration,
+    number: u64,
+    attempt: F,
+) -> (Result<Ack, ExportError>, u64)
+where
+    F: FnMut() -> T,
+    T: Future<Output = Result<Ack, ExportError>>,
+{
+    let backoff = ExponentialBuilder::new()
+        .with_min_delay(FIRST_DELAY)
+        .with_max_delay(LONGEST_DELAY)
+        .with_jitter()
+        .without_max_times();
+    let mut patience = Patience::new(give_up_after);
+    let mut retries = 0;
+    let delivered = attempt
+        .retry(backoff)
+        .when(|error| matches!(error, ExportError::Later { .. }))
+        .adjust(|error, delay| Some(patience.cut(delay?)?.max(asked_delay(error))))
+        .notify(|error, delay| {
+            retries += 1;
+            log_retry(number, retries, error, delay);
+        })
+        .await;
+    (delivered, retries)
 }
 
 /// How long a batch is still worth trying, from its first failure on.
@@ -290,17 +365,17 @@ fn asked_delay(error: &ExportError) -> Duration {
 }
 
 // The first failure is news, the following ones are the same news again.
-fn log_retry(batch: &Batch, retries: u64, error: &ExportError, delay: Duration) {
+fn log_retry(number: u64, retries: u64, error: &ExportError, delay: Duration) {
     let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
     if retries == 1 {
         tracing::warn!(
-            batch.number,
+            batch.number = number,
             delay_ms,
             "batch was not taken and is sent again: {error}"
         );
     } else {
         tracing::debug!(
-            batch.number,
+            batch.number = number,
             delay_ms,
             retries,
             "batch was not taken: {error}"

@@ -1,11 +1,13 @@
 //! OTLP over gRPC.
 
 mod encode;
+mod logs;
 
 use std::time::Duration;
 
 use fleet_proto::metadata;
 use fleet_proto::policy::PolicySet;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
@@ -18,7 +20,7 @@ use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt;
 
 use crate::export::otlp::encode::encode;
-use crate::export::{Ack, Batch, Export, ExportError};
+use crate::export::{Ack, Batch, Export, ExportError, VerdictBatch};
 use crate::policy::decode;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,7 +42,8 @@ pub enum EndpointError {
 /// The connection of one agent instance, opened at the first batch and again whenever it is lost.
 #[derive(Debug, Clone)]
 pub struct Otlp {
-    client: MetricsServiceClient<Channel>,
+    metrics: MetricsServiceClient<Channel>,
+    logs: LogsServiceClient<Channel>,
     instance: AsciiMetadataValue,
 }
 
@@ -63,24 +66,42 @@ impl Otlp {
             .timeout(REQUEST_TIMEOUT)
             .tcp_nodelay(true)
             .connect_lazy();
-        let client = MetricsServiceClient::new(channel)
+        let metrics = MetricsServiceClient::new(channel.clone())
+            .send_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Gzip);
+        let logs = LogsServiceClient::new(channel)
             .send_compressed(CompressionEncoding::Gzip)
             .accept_compressed(CompressionEncoding::Gzip);
         let instance = format!("{instance:016x}");
         let instance = AsciiMetadataValue::try_from(instance.as_str())
             .unwrap_or_else(|_| AsciiMetadataValue::from_static("agent"));
-        Ok(Self { client, instance })
+        Ok(Self {
+            metrics,
+            logs,
+            instance,
+        })
+    }
+
+    fn numbered<T>(&self, number: u64, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let keys = request.metadata_mut();
+        keys.insert(metadata::AGENT_INSTANCE, self.instance.clone());
+        keys.insert(metadata::BATCH_NUMBER, MetadataValue::from(number));
+        request
     }
 }
 
 impl Export for Otlp {
     async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
-        let mut request = Request::new(encode(batch));
-        let keys = request.metadata_mut();
-        keys.insert(metadata::AGENT_INSTANCE, self.instance.clone());
-        keys.insert(metadata::BATCH_NUMBER, MetadataValue::from(batch.number));
-        let sent = self.client.clone().export(request).await;
+        let request = self.numbered(batch.number, encode(batch));
+        let sent = self.metrics.clone().export(request).await;
         sent.map(ack).map_err(|status| error(&status))
+    }
+
+    async fn tell(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
+        let request = self.numbered(batch.number, logs::encode(batch));
+        let sent = self.logs.clone().export(request).await;
+        sent.map(logs::ack).map_err(|status| error(&status))
     }
 }
 

@@ -194,3 +194,50 @@ proptest! {
         }
     }
 }
+
+fn issued(pipeline: &mut Pipeline) -> Vec<(u64, u64)> {
+    let points = pipeline.take_points();
+    let progress = points.iter().filter(|point| point.metric == metric::ISSUED);
+    let count = |point: &Point| match point.value {
+        Value::Total(count) => (point.time_ns / MS, count),
+        _ => panic!("{point:?}"),
+    };
+    progress.map(count).collect()
+}
+
+#[test]
+fn a_process_that_has_fallen_silent_still_tells_how_far_it_came() {
+    let mut pipeline = pipeline();
+    pipeline.beat(1);
+    assert_eq!(issued(&mut pipeline), [], "nothing was issued yet");
+    run(&mut pipeline, 3, 10, 4);
+    for second in 1..=10 {
+        pipeline.beat(second * 1000 * MS);
+    }
+    assert_eq!(issued(&mut pipeline), [(1000, 12), (5000, 12), (9000, 12)]);
+}
+
+#[test]
+fn nobody_waits_on_a_communicator_that_is_gone() {
+    let mut pipeline = pipeline();
+    run(&mut pipeline, 3, 10, 4);
+    pipeline.call(&call(100 * MS, 1, CallKind::CommDestroy { comm: Some(1) }));
+    pipeline.beat(200 * MS);
+    assert_eq!(issued(&mut pipeline), []);
+}
+
+#[test]
+fn progress_is_told_of_the_iterations_communicators_and_the_jobs_alone() {
+    let mut pipeline = pipeline();
+    for (at, (unique_id, nranks)) in [(7, 4), (8, 2), (9, 2)].into_iter().enumerate() {
+        let at = at as u64;
+        pipeline.call(&call(at, 0, init(unique_id, nranks)));
+        pipeline.call(&call(at, 0, operation(unique_id, Op::AllReduce)));
+    }
+    // The first communicator spans the job, the second one is the busiest, and the third was used once.
+    for at in 0..300 {
+        pipeline.call(&call((at + 1) * 10 * MS, 1, operation(8, Op::AllGather)));
+    }
+    pipeline.beat(10_000 * MS);
+    assert_eq!(issued(&mut pipeline), [(10_000, 1), (10_000, 301)]);
+}

@@ -8,7 +8,7 @@ use tokio::task::{JoinError, JoinSet};
 use crate::config::{ReplayArgs, Speed};
 use crate::event::{Event, Process};
 use crate::export::delivery::{Delivery, Outbox, Report, Unreachable, WhenFull};
-use crate::export::{Batch, Export};
+use crate::export::{Batch, Export, VerdictBatch};
 use crate::host::{Host, Identity, WallClock};
 use crate::pipeline::{BlockRule, Ending};
 use crate::replay::summary::Summary;
@@ -44,9 +44,31 @@ impl Member {
         if let Some(policy) = self.outbox.new_policy() {
             self.host.apply(&policy);
         }
-        if let Some(batch) = self.host.event(event) {
+        let batch = self.host.event(event);
+        self.pass_on(batch).await;
+    }
+
+    /// Passes on what is due, and what the processes have come to hold of themselves.
+    async fn pass_on(&mut self, batch: Option<Batch>) {
+        if let Some(verdicts) = self.host.take_verdicts() {
+            self.tell(verdicts);
+        }
+        if let Some(batch) = batch {
             self.send(batch).await;
         }
+    }
+
+    fn tell(&mut self, batch: VerdictBatch) {
+        for own in &batch.resources {
+            for verdict in &own.verdicts {
+                tracing::info!(
+                    node = own.resource.node,
+                    rank = own.resource.rank,
+                    "{verdict}"
+                );
+            }
+        }
+        self.outbox.tell(batch);
     }
 
     /// Passes a batch on; one for a delivery that has ended is counted as dropped.
@@ -155,19 +177,19 @@ where
         }
         self.looked_ns = now_ns;
         for member in self.members.values_mut() {
-            if let Some(batch) = member.host.beat(now_ns) {
-                member.send(batch).await;
-            }
+            let batch = member.host.beat(now_ns);
+            member.pass_on(batch).await;
         }
     }
 
     /// Ends the processes of a recording.
     pub(super) async fn end_file(&mut self, ending: Ending) {
         for member in self.members.values_mut() {
-            let last: Option<Batch> = member.host.finish(ending);
-            if let Some(batch) = last {
-                member.send(batch).await;
+            let (last, verdicts) = member.host.finish(ending);
+            if let Some(verdicts) = verdicts {
+                member.tell(verdicts);
             }
+            member.pass_on(last).await;
         }
     }
 
@@ -176,7 +198,11 @@ where
         for (_, member) in std::mem::take(&mut self.members) {
             summary.blocks += member.host.blocks();
             summary.unknown_comm_ops += member.host.unknown_comm_ops();
+            for (mode, tally) in member.host.tallies() {
+                summary.self_verdicts.entry(*mode).or_default().add(tally);
+            }
             summary.delivery.points_dropped += member.outbox.dropped();
+            summary.delivery.verdicts.dropped += member.outbox.verdicts_dropped();
         }
         let (mut unreachable, mut broken) = (BTreeMap::new(), None);
         while let Some(joined) = self.deliveries.join_next().await {

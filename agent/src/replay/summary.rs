@@ -1,11 +1,13 @@
 //! What a replay did, for people and for programs.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Value, json};
 
 use crate::event::Event;
 use crate::export::delivery::Report;
+use crate::verdict::{Mode, Tally};
 
 /// Events by what they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,7 +50,9 @@ pub struct Summary {
     pub blocks: u64,
     /// Operations on communicators made before the recording began.
     pub unknown_comm_ops: u64,
-    /// What became of the points.
+    /// How the processes judged themselves, by mode.
+    pub self_verdicts: BTreeMap<Mode, Tally>,
+    /// What became of the points and the verdicts.
     pub delivery: Report,
 }
 
@@ -56,6 +60,17 @@ impl Summary {
     /// The summary as JSON, with the error that ended the replay.
     pub fn to_json(&self, error: Option<&str>) -> Value {
         let delivery = &self.delivery;
+        let by_mode = |(mode, tally): (&Mode, &Tally)| {
+            let Tally {
+                blocks,
+                raised,
+                cleared,
+            } = *tally;
+            let tally = json!({"blocks": blocks, "raised": raised, "cleared": cleared});
+            (mode.name().to_owned(), tally)
+        };
+        let self_verdicts: serde_json::Map<String, Value> =
+            self.self_verdicts.iter().map(by_mode).collect();
         json!({
             "events": {
                 "total": self.events.total(),
@@ -72,6 +87,10 @@ impl Summary {
             "batches_acked": delivery.batches_acked,
             "retries": delivery.retries,
             "policy_version": delivery.policy_version,
+            "self_verdicts": self_verdicts,
+            "verdicts_sent": delivery.verdicts.sent,
+            "verdicts_rejected": delivery.verdicts.rejected,
+            "verdicts_dropped": delivery.verdicts.dropped,
             "error": error,
         })
     }
@@ -100,6 +119,17 @@ impl fmt::Display for Summary {
         match self.delivery.policy_version {
             Some(version) => write!(f, ", policy v{version}")?,
             None => write!(f, ", no policy seen")?,
+        }
+        let raised: u64 = self.self_verdicts.values().map(|tally| tally.raised).sum();
+        if raised > 0 {
+            write!(f, "; {raised} own verdicts raised")?;
+        }
+        if self.delivery.verdicts.dropped > 0 {
+            write!(
+                f,
+                ", {} own verdicts dropped",
+                self.delivery.verdicts.dropped
+            )?;
         }
         if self.unknown_comm_ops > 0 {
             write!(

@@ -144,3 +144,28 @@ fn help_teaches_with_an_example() {
     assert!(help.contains("fleet-agent replay testdata/recordings/host-sleep-rank2.jsonl.gz"));
     assert!(help.contains("FLEET_AGENT_CLOCK_SKEW"));
 }
+
+#[test]
+fn a_line_tells_when_a_rank_changes_its_mind_about_itself() {
+    let output = replay(
+        &recording("host-sleep-rank2"),
+        "none",
+        &["--block-ops", "16", "--json"],
+    );
+    let lines = text(&output.stderr);
+    assert!(
+        lines.contains("holds itself to be a straggler (mode local): host gap "),
+        "{lines}"
+    );
+    assert!(
+        lines.contains("rank=2") && lines.contains("no longer holds itself"),
+        "{lines}"
+    );
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let local = &summary["self_verdicts"]["local"];
+    assert_eq!(
+        (&local["raised"], &local["cleared"]),
+        (&1.into(), &1.into())
+    );
+    assert_eq!(summary["verdicts_sent"], 2);
+}

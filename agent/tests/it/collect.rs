@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use clap::Parser;
 use fleet_agent::config::{Cli, Command, ReplayArgs};
-use fleet_agent::export::{Ack, Batch, Export, ExportError, Resource};
+use fleet_agent::export::{Ack, Batch, Export, ExportError, Resource, VerdictBatch};
+use fleet_agent::replay::summary::Summary;
 use fleet_agent::replay::{ReplayError, replay};
 use fleet_agent::signal::{Point, Summary as Samples, Value};
 use indicatif::ProgressBar;
@@ -17,6 +18,10 @@ pub(crate) struct Collected(Arc<Mutex<Vec<Batch>>>);
 impl Export for Collected {
     async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
         self.0.lock().unwrap().push(batch.clone());
+        Ok(Ack::default())
+    }
+
+    async fn tell(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
         Ok(Ack::default())
     }
 }
@@ -46,6 +51,7 @@ impl Sent {
 
 /// What a replay sent, in a fixed order, and how it ended.
 pub(crate) struct Replayed {
+    pub(crate) summary: Summary,
     pub(crate) sent: Vec<Sent>,
     pub(crate) result: Result<(), ReplayError>,
 }
@@ -88,7 +94,7 @@ pub(crate) fn run(file: &Path, extra: &[&str]) -> Replayed {
 async fn collect(args: &ReplayArgs) -> Replayed {
     let collected = Collected::default();
     let exporter = |_: &str| collected.clone();
-    let (_, result) = replay(args, exporter, &ProgressBar::hidden()).await;
+    let (summary, result) = replay(args, exporter, &ProgressBar::hidden()).await;
     let mut sent = Vec::new();
     for batch in collected.0.lock().unwrap().iter() {
         for resource in &batch.resources {
@@ -100,7 +106,11 @@ async fn collect(args: &ReplayArgs) -> Replayed {
     }
     // Hosts deliver side by side; within one host the order is kept.
     sent.sort_by_key(|sent| sent.resource.rank);
-    Replayed { sent, result }
+    Replayed {
+        summary,
+        sent,
+        result,
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "tests count in thousands")]

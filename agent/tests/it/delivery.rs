@@ -1,133 +1,17 @@
 //! Against a collector over a real connection, which may refuse for a while.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-
 use fleet_agent::export::otlp::Otlp;
-use fleet_agent::export::{Ack, Batch, Export, ExportError};
+use fleet_agent::export::{Ack, Batch, Export, ExportError, VerdictBatch};
 use fleet_agent::replay::summary::Summary;
 use fleet_agent::replay::{ReplayError, replay};
-use fleet_proto::metadata;
 use fleet_proto::policy::{CohortPolicy, PolicySet};
 use indicatif::ProgressBar;
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
-    MetricsService, MetricsServiceServer,
-};
-use opentelemetry_proto::tonic::collector::metrics::v1::{
-    ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
-};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-use prost::Message;
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::codec::CompressionEncoding;
-use tonic::metadata::MetadataValue;
-use tonic::{Code, Request, Response, Status};
-use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::collect::{args, recording, run};
-
-type Key = (String, String);
-
-/// A collector that stores a batch sent twice once, and that may refuse every third attempt.
-#[derive(Debug, Clone, Default)]
-struct Collector {
-    attempts: Arc<Mutex<Vec<Key>>>,
-    stored: Arc<Mutex<BTreeMap<Key, ExportMetricsServiceRequest>>>,
-    policy: Option<PolicySet>,
-    refuses: bool,
-    rejects: bool,
-}
-
-#[tonic::async_trait]
-impl MetricsService for Collector {
-    async fn export(
-        &self,
-        request: Request<ExportMetricsServiceRequest>,
-    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        let text = |key| {
-            request
-                .metadata()
-                .get(key)
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned()
-        };
-        let key = (text(metadata::AGENT_INSTANCE), text(metadata::BATCH_NUMBER));
-        let attempt = {
-            let mut attempts = self.attempts.lock().unwrap();
-            attempts.push(key.clone());
-            attempts.len()
-        };
-        if self.refuses && attempt % 3 == 1 {
-            let details = ErrorDetails::new();
-            return Err(Status::with_error_details(
-                Code::Unavailable,
-                "not yet",
-                details,
-            ));
-        }
-        self.stored
-            .lock()
-            .unwrap()
-            .insert(key, request.into_inner());
-        if self.refuses && attempt == 2 {
-            // Stored, but the agent never hears of it.
-            let details = ErrorDetails::new();
-            return Err(Status::with_error_details(
-                Code::DeadlineExceeded,
-                "lost",
-                details,
-            ));
-        }
-        let partial_success = self.rejects.then(|| ExportMetricsPartialSuccess {
-            rejected_data_points: 1,
-            error_message: "point without a node".to_owned(),
-        });
-        let mut response = Response::new(ExportMetricsServiceResponse { partial_success });
-        if let Some(policy) = &self.policy {
-            let value = MetadataValue::from_bytes(&policy.encode_to_vec());
-            response.metadata_mut().insert_bin(metadata::POLICY, value);
-        }
-        Ok(response)
-    }
-}
-
-/// Replays to a collector and returns what it stored, with the agent's summary.
-fn deliver(
-    collector: Collector,
-    name: &str,
-    extra: &[&str],
-) -> (Collector, Summary, Result<(), ReplayError>) {
-    let mut extra = extra.to_vec();
-    if !extra.contains(&"--speed") {
-        extra.extend(["--speed", "max"]);
-    }
-    let args = args(&recording(name), &extra);
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (summary, result) = runtime.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = listener.local_addr().unwrap().to_string();
-        let service = MetricsServiceServer::new(collector.clone())
-            .accept_compressed(CompressionEncoding::Gzip)
-            .send_compressed(CompressionEncoding::Gzip);
-        let server = tonic::transport::Server::builder()
-            .add_service(service)
-            .serve_with_incoming(TcpListenerStream::new(listener));
-        let mut instance = 0;
-        let exporter = |_: &str| {
-            instance += 1;
-            Otlp::new(&endpoint, instance).unwrap()
-        };
-        let progress = ProgressBar::hidden();
-        tokio::select! {
-            served = server => panic!("the server ended: {served:?}"),
-            replayed = replay(&args, exporter, &progress) => replayed,
-        }
-    });
-    (collector, summary, result)
-}
+use crate::collector::{Collector, deliver};
 
 fn n_points(request: &ExportMetricsServiceRequest) -> usize {
     let scopes = request
@@ -282,6 +166,10 @@ impl Export for End {
             }),
             Self::Broken => panic!("a defect"),
         }
+    }
+
+    async fn tell(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
+        Ok(Ack::default())
     }
 }
 

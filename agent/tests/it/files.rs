@@ -164,3 +164,52 @@ fn recordings_replayed_in_a_row_follow_each_other_in_time() {
         .min();
     assert!(end.unwrap() < start.unwrap());
 }
+
+/// The lines of a recording as it would be if tracing had begun after some communicators were made.
+fn without_inits(name: &str, is_missing: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut lines = lines(name);
+    lines.retain(|line| !(line.contains("\"ncclCommInitRank") && is_missing(line)));
+    lines
+}
+
+#[test]
+fn operations_on_communicators_made_before_tracing_began_are_counted_and_hold_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("attached.jsonl.gz");
+    write(&path, &without_inits("healthy", |_| true));
+    let replayed = run(&path, &[]);
+    assert!(replayed.result.is_ok(), "{:?}", replayed.result);
+    // Sequence numbers nobody knows are not made up: there is nothing that could be compared.
+    assert_eq!(replayed.sent, []);
+    let lines = lines("healthy");
+    let is_operation = |line: &&String| {
+        ["AllReduce", "Broadcast", "AllGather"]
+            .iter()
+            .any(|op| line.contains(&format!("\"nccl{op}\"")))
+    };
+    let n_operations = lines.iter().filter(is_operation).count() as u64;
+    assert_eq!(replayed.summary.unknown_comm_ops, n_operations);
+    let counted = format!("; {n_operations} operations on unknown communicators");
+    assert!(replayed.summary.to_string().contains(&counted));
+}
+
+#[test]
+fn communicators_that_were_seen_being_made_are_followed_beside_those_that_were_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("attached.jsonl.gz");
+    write(
+        &path,
+        &without_inits("mesh-host-sleep-rank3", |line| {
+            line.contains("\"nranks\":4")
+        }),
+    );
+    let replayed = run(&path, &[]);
+    assert!(replayed.result.is_ok(), "{:?}", replayed.result);
+    assert!(replayed.summary.unknown_comm_ops > 0);
+    assert!(
+        replayed
+            .sent
+            .iter()
+            .all(|sent| sent.point.block.comm_nranks == 2)
+    );
+}

@@ -5,6 +5,8 @@ mod cli;
 #[cfg(test)]
 mod collect;
 #[cfg(test)]
+mod collector;
+#[cfg(test)]
 mod delivery;
 #[cfg(test)]
 mod evidence;
@@ -12,3 +14,5 @@ mod evidence;
 mod files;
 #[cfg(test)]
 mod recordings;
+#[cfg(test)]
+mod verdicts;

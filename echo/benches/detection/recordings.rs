@@ -60,7 +60,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Delivery>> {
         }
     }
     for host in hosts.values_mut() {
-        if let Some(batch) = host.finish(Ending::Complete) {
+        if let (Some(batch), _) = host.finish(Ending::Complete) {
             deliveries.push(delivery(&batch)?);
         }
     }

@@ -108,6 +108,20 @@ pub struct Transfer {
     pub ranks: BTreeMap<Rank, (Summary, Vec<OpSample>)>,
 }
 
+impl Transfer {
+    /// The least and the most time that a rank spent in one operation on average, milliseconds.
+    pub fn extremes_ms(&self) -> Option<(f64, f64)> {
+        let means = self
+            .ranks
+            .values()
+            .filter_map(|(summary, _)| summary.mean());
+        means.fold(None, |extremes, mean| match extremes {
+            Some((least, most)) => Some((mean.min(least), mean.max(most))),
+            None => Some((mean, mean)),
+        })
+    }
+}
+
 /// What one rank reported about one block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
@@ -121,6 +135,8 @@ pub struct Member {
     pub blocked: Option<Summary>,
     /// Where they were measured.
     pub blocked_source: Option<Source>,
+    /// Times that work waited in the GPU's queue, milliseconds.
+    pub queue: Option<Summary>,
     /// Mean entry of the block's operations.
     pub arrival: Option<MeanArrival>,
 }
@@ -258,7 +274,11 @@ impl<'e> Judged<'e> {
     fn of(event: &'e Event) -> Option<Self> {
         let block = event.block.as_ref()?;
         let kind = match event.metric.as_str() {
-            metric::HOST_GAP | metric::BLOCKED | metric::PERIOD | metric::ARRIVAL => Kind::Whole,
+            metric::HOST_GAP
+            | metric::BLOCKED
+            | metric::QUEUE
+            | metric::PERIOD
+            | metric::ARRIVAL => Kind::Whole,
             metric::WAIT if block.source == Source::Device => Kind::Transfer,
             metric::ISSUED => Kind::Progress,
             _ => return None,

@@ -47,7 +47,7 @@ pub struct History {
     scatter: Option<Scatter>,
     /// Of the periods above, for the same reason.
     period: Option<Usual>,
-    transfers: BTreeMap<(CommId, Option<Op>), VecDeque<f64>>,
+    transfers: BTreeMap<(CommId, Option<Op>), VecDeque<(f64, f64)>>,
 }
 
 /// How much healthy lags scatter.
@@ -98,30 +98,30 @@ impl History {
         }
     }
 
-    /// Remembers how short a healthy transfer can be: the least time that any GPU spent inside an operation.
+    /// Remembers how short a healthy transfer can be, and how far its ranks are usually apart.
     pub fn remember_transfer(&mut self, transfer: &Transfer) {
         let key = (transfer.comm, transfer.op.clone());
         if self.transfers.len() >= MAX_KINDS && !self.transfers.contains_key(&key) {
             return;
         }
-        let means = transfer
-            .ranks
-            .values()
-            .filter_map(|(summary, _)| summary.mean());
-        if let Some(least) = means.min_by(f64::total_cmp) {
+        if let Some((least, most)) = transfer.extremes_ms() {
             let known = self.transfers.entry(key).or_default();
-            known.push_back(least);
+            known.push_back((least, most - least));
             if known.len() > MAX_TRANSFERS {
                 known.pop_front();
             }
         }
     }
 
-    /// Time that the pure transfer of an operation takes, milliseconds; nothing before enough was seen.
-    pub fn transfer_ms(&self, comm: CommId, op: Option<&Op>) -> Option<f64> {
+    /// Time that the pure transfer of an operation takes, and what usually lies between the first and the last rank,
+    /// milliseconds; nothing before enough was seen.
+    pub fn transfer_ms(&self, comm: CommId, op: Option<&Op>) -> Option<(f64, f64)> {
         let known = self.transfers.get(&(comm, op.cloned()))?;
-        let known: Vec<f64> = known.iter().copied().collect();
-        (known.len() >= ENOUGH_TRANSFERS).then(|| quantile(&known, BASE_QUANTILE))?
+        if known.len() < ENOUGH_TRANSFERS {
+            return None;
+        }
+        let (bases, skews): (Vec<f64>, Vec<f64>) = known.iter().copied().unzip();
+        Some((quantile(&bases, BASE_QUANTILE)?, median(&skews)?))
     }
 
     /// Median healthy period, milliseconds; nothing before enough was seen.

@@ -1,12 +1,17 @@
 //! Class of a cause: the host, the device, the network, or several at once.
 //!
 //! Transfer and skew are told apart by durations alone (CCL-D, PPoPP'26): `P = (Tmax - Tmin) / (Tmax - Tbase)` is near 1
-//! when somebody is late and near 0 when all are slow together. Whether a late rank's host or device is at fault shows in
-//! its host gap: a device that is late although its host was not is late by itself.
+//! when somebody is late and near 0 when all are slow together. What ranks are usually apart is taken off first, or
+//! healthy noise would pass for skew. Whether a late rank's host or device is at fault shows in
+//! its host gap: a device that is late although its host was not is late by itself. Where hosts are not seen, a late
+//! device whose queue had run dry waited for its host.
+
+use std::collections::BTreeMap;
 
 use crate::analysis::assembly::CohortBlock;
 use crate::analysis::baseline::History;
 use crate::analysis::lag::{Lag, Lags};
+use crate::ids::Rank;
 use crate::model::conclusion::{CauseClass, Signal};
 use crate::stats::median;
 
@@ -19,6 +24,9 @@ const SLOW_TRANSFER: f64 = 1.1;
 
 /// Share of a rank's lateness that its host must account for to be the cause.
 const HOST_SHARE: f64 = 0.5;
+
+/// Share of the usual time in the queue below which a GPU had nothing to do.
+const DRY_SHARE: f64 = 0.5;
 
 /// What the collectives of a window are slow by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,18 +42,15 @@ impl Slowness {
     pub fn of(blocks: &[&CohortBlock], history: &History) -> Option<Self> {
         let (mut skews, mut ratios) = (Vec::new(), Vec::new());
         for transfer in blocks.iter().flat_map(|block| &block.transfers) {
-            let Some(base) = history.transfer_ms(transfer.comm, transfer.op.as_ref()) else {
+            let usual = history.transfer_ms(transfer.comm, transfer.op.as_ref());
+            let Some(((base, usual_skew), (least, most))) = usual.zip(transfer.extremes_ms())
+            else {
                 continue;
             };
-            let means = transfer
-                .ranks
-                .values()
-                .filter_map(|(summary, _)| summary.mean());
-            let (least, most) = means.fold((f64::MAX, f64::MIN), |(least, most), mean| {
-                (least.min(mean), most.max(mean))
-            });
-            if most > base && base > 0.0 && least <= most {
-                skews.push(((most - least) / (most - base)).clamp(0.0, 1.0));
+            let skew = (most - least - usual_skew).max(0.0);
+            let slow = (least - base).max(0.0);
+            if base > 0.0 && skew + slow > 0.0 {
+                skews.push(skew / (skew + slow));
                 ratios.push(least / base);
             }
         }
@@ -65,25 +70,49 @@ impl Slowness {
     }
 }
 
-/// Class of the cause that makes a rank late. `gaps` are the host gaps of the same window, when the agents saw them.
-pub fn class_of(
-    late: &Lag,
-    damage_ms: Option<f64>,
-    gaps: Option<&Lags>,
-    slowness: Option<Slowness>,
-) -> CauseClass {
+/// What tells a late host from a late device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clues<'a> {
+    /// Host gaps of the window, when the agents saw them.
+    pub gaps: Option<&'a Lags>,
+    /// How long work waited in the queues of the GPUs, by rank, milliseconds per operation.
+    pub queues: &'a BTreeMap<Rank, f64>,
+    /// What the collectives are slow by, when their usual duration is known.
+    pub slowness: Option<Slowness>,
+    /// What an iteration takes longer than when healthy, milliseconds, when known.
+    pub damage_ms: Option<f64>,
+}
+
+/// Class of the cause that makes a rank late.
+pub fn class_of(late: &Lag, clues: &Clues<'_>) -> CauseClass {
     if late.signal != Signal::DeviceWait {
         return CauseClass::Host;
     }
-    if slowness.is_some_and(Slowness::is_mixed) {
+    if clues.slowness.is_some_and(Slowness::is_mixed) {
         return CauseClass::Mixed;
     }
-    let gap = gaps.and_then(|gaps| gaps.ranks.iter().find(|lag| lag.rank == late.rank));
+    let of_rank = |gaps: &Lags| {
+        let gap = gaps.ranks.iter().find(|lag| lag.rank == late.rank)?;
+        (gap.signal == Signal::HostGap).then_some(gap.mean_ms)
+    };
     let lateness = late.own_ms.unwrap_or(late.mean_ms);
-    let explained = HOST_SHARE * damage_ms.map_or(lateness, |damage| lateness.min(damage));
-    match gap {
-        Some(gap) if gap.mean_ms >= explained => CauseClass::Host,
-        Some(_) => CauseClass::Device,
-        None => CauseClass::Inconclusive,
+    let explained = HOST_SHARE
+        * clues
+            .damage_ms
+            .map_or(lateness, |damage| lateness.min(damage));
+    match (
+        clues.gaps.and_then(of_rank),
+        ran_dry(late.rank, clues.queues),
+    ) {
+        (Some(gap), _) if gap >= explained => CauseClass::Host,
+        (Some(_), _) | (None, Some(false)) => CauseClass::Device,
+        (None, Some(true)) => CauseClass::Host,
+        (None, None) => CauseClass::Inconclusive,
     }
+}
+
+/// Whether the rank's GPU had nothing queued where its peers' had: it waited for its host.
+fn ran_dry(rank: Rank, queues: &BTreeMap<Rank, f64>) -> Option<bool> {
+    let usual = median(&queues.values().copied().collect::<Vec<f64>>())?;
+    queues.get(&rank).map(|own| *own < DRY_SHARE * usual)
 }

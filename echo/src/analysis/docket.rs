@@ -53,6 +53,11 @@ impl Docket {
         self.open.is_empty()
     }
 
+    /// Whether an incident about the subject is open.
+    pub fn is_open(&self, subject: Subject) -> bool {
+        self.open.contains_key(&subject)
+    }
+
     /// Forgets what is suspected.
     pub fn forget_suspicions(&mut self) {
         self.streaks.clear();

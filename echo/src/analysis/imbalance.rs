@@ -8,7 +8,7 @@ use crate::analysis::assembly::{CohortBlock, Transfer};
 use crate::ids::Rank;
 use crate::stats::order::turn_entropy;
 use crate::stats::polish::median_polish;
-use crate::stats::{mean, upper_median};
+use crate::stats::{median, upper_median};
 
 /// Entropy of the last place from which on it goes round (measured on production traces: 0.90 for uneven sequences,
 /// 0.00 for one slow worker).
@@ -28,7 +28,7 @@ const LONE_SHARE: f64 = 0.5;
 pub struct Turns {
     /// Entropy of who was last, 0 (always the same) to 1 (everybody in turn).
     pub entropy: f64,
-    /// Mean distance from the typical rank to the last, milliseconds per operation.
+    /// Median distance from the typical rank to the last, milliseconds per operation: a pause now and then is not it.
     pub skew_ms: f64,
     /// Operations looked at.
     pub n_turns: usize,
@@ -50,7 +50,7 @@ pub fn turns(blocks: &[&CohortBlock]) -> Option<Turns> {
         let entropy = turn_entropy(turns.iter().map(|(rank, ..)| *rank), n_ranks)?;
         Some(Turns {
             entropy,
-            skew_ms: mean(&skews)?,
+            skew_ms: median(&skews)?,
             n_turns: turns.len(),
         })
         .filter(|found| {

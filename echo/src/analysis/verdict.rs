@@ -33,6 +33,9 @@ const ROOT_SHARE: f64 = 0.5;
 /// Smallest damage that makes a lag matter, as a share of the gate for lags: a rank may be late by more than it costs.
 const DAMAGE_SHARE: f64 = 0.5;
 
+/// Share of the gate for slow cohorts that is enough when transfers are known to be slow.
+pub const NETWORK_SHARE: f64 = 0.5;
+
 /// Damage must lie this many standard errors above the healthy period.
 const DAMAGE_ERRORS: f64 = 3.0;
 
@@ -62,6 +65,8 @@ pub struct Evidence<'a> {
     pub usual: Option<Scatter>,
     /// Share of the expected ranks that reported.
     pub coverage: f64,
+    /// Whether transfers take longer than usual although nobody is late.
+    pub transfers_are_slow: bool,
     /// Which faults the window is to show.
     pub span: Span,
     /// Ranks of the whole job: all of them are tested in one tick.
@@ -171,8 +176,12 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
     if evidence.is_undamaged(settings) {
         return just(Verdict::Healthy);
     }
-    let everybody_slow =
-        evidence.span == Span::Short && evidence.is_slower_by(settings.uniform_gate);
+    let pace_gate = if evidence.transfers_are_slow {
+        settings.uniform_gate * NETWORK_SHARE
+    } else {
+        settings.uniform_gate
+    };
+    let everybody_slow = evidence.span == Span::Short && evidence.is_slower_by(pace_gate);
     let doubtful = |doubt| {
         if everybody_slow {
             Verdict::Inconclusive(doubt)
@@ -232,14 +241,21 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
         (None, Signal::Arrival) => evidence.period_ms * ARRIVAL_GATE,
         (None, _) => settings.unknown_baseline_gate * evidence.period_ms,
     };
-    let is_habit = |lag: &Lag| match evidence.span {
-        Span::Short => lag.steady_ms >= gate * STEADY_SHARE,
-        Span::Long => lag.series.iter().filter(|ms| **ms >= gate).count() >= ENOUGH_STALLS,
+    let is_habit = |lag: &Lag| {
+        let late_blocks = |gate: f64| lag.series.iter().filter(|ms| **ms >= gate).count();
+        match evidence.span {
+            // Two pauses in one window are no habit either: most of the blocks have to show it.
+            Span::Short => {
+                let gate = gate * STEADY_SHARE;
+                lag.steady_ms >= gate && late_blocks(gate) * 2 > lag.series.len()
+            }
+            Span::Long => late_blocks(gate) >= ENOUGH_STALLS,
+        }
     };
     let mut late: Vec<&Lag> = lags
         .ranks
         .iter()
-        .filter(|lag| lag.mean_ms >= gate && is_habit(lag))
+        .filter(|lag| lag.mean_ms >= gate && (lag.signal == Signal::Wait || is_habit(lag)))
         // A rank that waits less than its peers may just work in another way, unless the job has become slower.
         .filter(|lag| lag.signal != Signal::Wait || damage_ms.is_some())
         .collect();

@@ -1,11 +1,12 @@
 //! The last blocks of a cohort, and what they show.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::analysis::assembly::CohortBlock;
 use crate::analysis::charge::Subject;
 use crate::analysis::lag::lags;
 use crate::analysis::settings::Settings;
+use crate::ids::Rank;
 use crate::model::conclusion::Signal;
 use crate::stats::{mean, weighted_median};
 
@@ -82,6 +83,20 @@ impl<'a> Stretch<'a> {
         (torn && sizes.len() > 1)
             .then(|| sizes.last().copied())
             .flatten()
+    }
+
+    /// Time that work waited in the queue of each rank's GPU, milliseconds per operation; ranks that tell.
+    pub fn queue_ms(&self) -> BTreeMap<Rank, f64> {
+        let mut sums: BTreeMap<Rank, (f64, f64)> = BTreeMap::new();
+        for member in self.blocks.iter().flat_map(|block| &block.members) {
+            if let Some(mean) = member.queue.and_then(|queue| queue.mean()) {
+                let (sum, n) = sums.entry(member.rank).or_default();
+                *sum += mean;
+                *n += 1.0;
+            }
+        }
+        let means = sums.into_iter().map(|(rank, (sum, n))| (rank, sum / n));
+        means.collect()
     }
 
     /// Share of the expected ranks that reported, on average over the blocks.

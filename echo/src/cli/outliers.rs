@@ -53,13 +53,16 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     if !outliers.is_empty() {
         writeln!(out)?;
         let header = [
-            "STATE", "NODE", "RANK", "LAG ms", "DAMAGE", "SURE", "SINCE", "WHY",
+            "STATE", "NODE", "RANK", "ROLE", "LAG ms", "DAMAGE", "SURE", "SINCE", "WHY",
         ];
         table(
             out,
             &header,
             &outliers.iter().map(outlier).collect::<Vec<_>>(),
         )?;
+        for told in outliers.iter().filter_map(host) {
+            writeln!(out, "{told}")?;
+        }
     }
     if !conditions.is_empty() {
         writeln!(out)?;
@@ -78,12 +81,22 @@ fn outlier(outlier: &Value) -> Vec<String> {
         text(outlier, "state"),
         text(outlier, "node_id"),
         text(outlier, "rank"),
+        text(outlier, "role"),
         decimals(outlier, "lag_ms", 1),
         percent(outlier, "effect_ratio"),
         percent(outlier, "confidence"),
         text(outlier, "first_seen"),
         text(outlier, "reason"),
     ]
+}
+
+/// What the host went through beyond its peers; nothing when that is not known.
+fn host(outlier: &Value) -> Option<String> {
+    let explains = |evidence: &&Value| evidence.get("lag_ms").is_some_and(Value::is_null);
+    let told = list(outlier, "evidence").iter().filter(explains);
+    let told: Vec<String> = told.map(|evidence| text(evidence, "sentence")).collect();
+    let rank = text(outlier, "rank");
+    (!told.is_empty()).then(|| format!("host of rank {rank}: {}", told.join("; ")))
 }
 
 fn condition(condition: &Value) -> Vec<String> {

@@ -6,9 +6,10 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
 use super::cost::CostArgs;
+use super::explain::ExplainArgs;
 use super::history::HistoryArgs;
 use super::outliers::OutliersArgs;
-use super::{CliError, Input, ask, cost, history, outliers};
+use super::{CliError, Input, ask, cost, explain, history, outliers};
 use crate::serve::http::{router, serve};
 use crate::tools::fixture;
 use crate::tools::registry::Registry;
@@ -22,6 +23,7 @@ struct Program {
 #[derive(Debug, Subcommand)]
 enum Question {
     Outliers(OutliersArgs),
+    Explain(ExplainArgs),
     Cost(CostArgs),
     History(HistoryArgs),
 }
@@ -45,6 +47,8 @@ impl Server {
                 let judged = watch::channel(0).1;
                 let policies = watch::channel(Arc::default()).1;
                 let context = fixture::context().await;
+                let evidence = fixture::host_evidence();
+                context.store.append(evidence).await.unwrap();
                 let router = router(Registry::standard(), context, judged, policies);
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
                 bound.send(listener.local_addr().unwrap()).unwrap();
@@ -66,6 +70,7 @@ impl Server {
         let mut out = Vec::new();
         match Program::parse_from(words).question {
             Question::Outliers(args) => outliers::run(&args, &mut out),
+            Question::Explain(args) => explain::run(&args, &mut out),
             Question::Cost(args) => cost::run(&args, &mut out),
             Question::History(args) => history::run(&args, &mut out),
         }?;
@@ -79,6 +84,7 @@ fn answers_are_printed_for_people() {
     for line in [
         "outliers --cluster prod --from now-10m",
         "outliers --from now-50m --to now-40m",
+        "explain --cluster prod --rank 2 --from now-10m",
         "cost --from now-10m",
         "cost --from now-50m --to now-40m",
         "history --rank 2 --limit 2 --from now-10m",
@@ -106,10 +112,12 @@ fn json_is_printed_byte_for_byte() {
 fn pages_follow_one_another() {
     let server = Server::start();
     let first = server
-        .printed("history --limit 484 --from now-11m --to now")
+        .printed("history --metric fleet.rank.period_ms --limit 484 --from now-11m --to now")
         .unwrap();
     assert!(!first.contains("--cursor"), "480 events fit");
-    let page = server.printed("history --limit 400").unwrap();
+    let page = server
+        .printed("history --metric fleet.rank.period_ms --limit 400")
+        .unwrap();
     let cursor = page
         .lines()
         .last()
@@ -117,7 +125,9 @@ fn pages_follow_one_another() {
         .strip_prefix("more with --cursor ")
         .unwrap();
     let rest = server
-        .printed(&format!("history --cursor {cursor}"))
+        .printed(&format!(
+            "history --metric fleet.rank.period_ms --cursor {cursor}"
+        ))
         .unwrap();
     assert_eq!(rest.lines().count(), 1 + 80, "a header and what is left");
 }
@@ -128,6 +138,8 @@ fn a_wrong_question_exits_64_and_says_what_is_wrong() {
     for (line, message) in [
         ("cost --cluster pord", "the clusters are prod"),
         ("cost --from yesterday", "RFC 3339"),
+        ("explain --rank 2", "cluster"),
+        ("explain --cluster prod --rank 7", "between 0 and 3"),
         ("history --limit 100000", "between 1 and 1000"),
     ] {
         let error = server.printed(line).unwrap_err();

@@ -67,7 +67,7 @@ impl Health {
     }
 
     /// Takes health scores in the order of their numbers and says what follows from them. Other events, and scores that
-    /// are none, are left out; the latter are counted.
+    /// are none, are left out; the latter are counted, although ingest already rejects them.
     pub fn observe(&mut self, events: &[StoredEvent]) -> Conclusions {
         let mut conclusions = Conclusions::default();
         for stored in events {
@@ -93,9 +93,10 @@ impl Health {
     /// Clears what is open on nodes that are silent at `now` (arrival time), and forgets them.
     pub fn end_silent_nodes(&mut self, now: Nanos) -> Conclusions {
         let mut conclusions = Conclusions::default();
-        for cluster in self.clusters.values_mut() {
+        self.clusters.retain(|_, cluster| {
             cluster.forget_silent(now, &mut conclusions.incidents);
-        }
+            !cluster.is_empty()
+        });
         conclusions
     }
 

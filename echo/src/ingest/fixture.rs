@@ -137,7 +137,7 @@ pub(super) fn straggler() -> LogRecord {
         time_unix_nano: END,
         event_name: metric::STRAGGLER.to_owned(),
         attributes: vec![
-            text(attribute::STRAGGLER_STATE, attribute::STRAGGLER_RAISED),
+            text(attribute::STRAGGLER_STATE, attribute::STATE_RAISED),
             text(attribute::STRAGGLER_MODE, "policy"),
             double(attribute::LAG_MS, 7.5),
             double(attribute::Z, 9.0),

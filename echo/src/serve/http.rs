@@ -103,7 +103,7 @@ pub async fn serve(
 
 /// A page on the web can point a name of its own at this machine and have a browser ask here. Such a request carries
 /// that name; honest ones carry an address or `localhost`.
-async fn refuse_foreign_names(request: Request, next: Next) -> Response {
+pub(super) async fn refuse_foreign_names(request: Request, next: Next) -> Response {
     if is_called_by_address(request.headers()) {
         return next.run(request).await;
     }

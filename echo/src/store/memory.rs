@@ -291,10 +291,11 @@ fn evidence(query: &EvidenceQuery, event: &Event) -> Option<EvidenceSum> {
 
 fn belongs(query: &JobQuery, stored: &StoredEvent) -> bool {
     let event = &stored.event;
-    let block = event.block.as_ref();
-    let role = block.and_then(|block| block.role);
+    let Some(block) = event.block.as_ref() else {
+        return false;
+    };
     let rank = event.origin.rank.map(RankOf::rank);
-    let last = block.and_then(|block| block.seqs).map(SeqRange::last);
+    let last = block.seqs.map(SeqRange::last);
     let ends_in =
         |block: &SeqRange| last.is_some_and(|last| block.first() <= last && last <= block.last());
     let in_block = |blocks: &Vec<SeqRange>| blocks.iter().any(ends_in);
@@ -303,7 +304,8 @@ fn belongs(query: &JobQuery, stored: &StoredEvent) -> bool {
         && query.metrics.contains(&event.metric)
         && query.window.contains(event.timestamp)
         && passes(query.rank.as_ref(), rank.as_ref())
-        && passes(query.role.as_ref(), role.as_ref())
+        && passes(query.role.as_ref(), block.role.as_ref())
+        && passes(query.source.as_ref(), Some(&block.source))
         && query.blocks.as_ref().is_none_or(in_block)
 }
 

@@ -1,13 +1,20 @@
 //! Which ranks hold back their cohorts, how sure that is, and since when.
 
+use std::cmp::Ordering;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::conclusion::{Culprit, Finding, Incident, IncidentState};
+use crate::model::conclusion::{Incident, IncidentState};
+use crate::tools::host_evidence::Scope;
+use crate::tools::outlier::{Condition, Evidence, Outlier, as_of, culprit};
 use crate::tools::quality::{DataQuality, Presence, known_cluster, with_note};
 use crate::tools::registry::Tool;
 use crate::tools::time::{AnswerWindow, Asked, TimeArg, WindowArg};
 use crate::tools::{ToolContext, ToolError};
+
+/// Most incidents of one answer whose hosts are looked into, gravest first.
+const MAX_EXPLAINED: usize = 20;
 
 /// Which ranks are meant, and when.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -30,127 +37,13 @@ pub struct Outliers {
     pub cluster: Option<String>,
     /// Window of event time.
     pub window: AnswerWindow,
-    /// Ranks that stand out: open ones first, then those that do the most damage.
+    /// Ranks that stand out: open ones first, then those that do the most damage, each followed by its victims. Their state
+    /// is that at the end of the window.
     pub outliers: Vec<Outlier>,
     /// What is wrong with whole cohorts, in the same order.
     pub conditions: Vec<Condition>,
     /// How much of the cluster the answer rests on.
     pub data_quality: DataQuality,
-}
-
-/// A rank that stands out.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Outlier {
-    /// Identity of the incident, 16 hexadecimal digits.
-    pub incident_id: String,
-    /// Cluster of the node.
-    pub cluster: String,
-    /// Node of the rank.
-    pub node_id: String,
-    /// Rank within the job.
-    pub rank: u32,
-    /// Identity of its GPU; null when not known.
-    pub gpu_uuid: Option<String>,
-    /// `culprit`: it holds back the others.
-    pub role: &'static str,
-    /// What kind of cause: `host` when the host hands work to the GPU too late.
-    pub class: &'static str,
-    /// Where it was measured: `host` or `device`.
-    pub source: &'static str,
-    /// The signal that convicted it: `host_gap`, `wait` or `arrival`.
-    pub signal: &'static str,
-    /// `open` or `cleared`.
-    pub state: &'static str,
-    /// How much later than the median of its peers it is, milliseconds per iteration.
-    pub lag_ms: f64,
-    /// How much longer an iteration of the cohort takes, as a share of the healthy period.
-    pub effect_ratio: f64,
-    /// How sure, 0 to 1.
-    pub confidence: f64,
-    /// Beginning of the first affected iteration, RFC 3339.
-    pub first_seen: String,
-    /// End of the last affected iteration so far, RFC 3339.
-    pub last_seen: String,
-    /// When there was enough evidence to say so, RFC 3339.
-    pub raised_at: String,
-    /// First affected iteration.
-    pub first_iteration: f64,
-    /// Iteration at which it was raised.
-    pub raised_iteration: f64,
-    /// Iteration at which it was cleared; null while it is open.
-    pub cleared_iteration: Option<f64>,
-    /// How often it was there: 1 when it never came back.
-    pub occurrences: u32,
-    /// Cohort of ranks that were compared.
-    pub cohort: String,
-    /// Job of the rank; null when not known.
-    pub job: Option<String>,
-    /// `history` when the healthy period was measured, `none` when it is estimated because none was ever seen.
-    pub baseline: &'static str,
-    /// Duration of an iteration during the incident, milliseconds.
-    pub period_ms: f64,
-    /// Healthy duration of an iteration, milliseconds.
-    pub healthy_period_ms: f64,
-    /// Why, in one sentence.
-    pub reason: String,
-    /// What convicted it.
-    pub evidence: Vec<Evidence>,
-}
-
-/// A measurement that speaks against a rank.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Evidence {
-    /// Name of the signal.
-    pub signal: &'static str,
-    /// What it measures.
-    pub meaning: &'static str,
-    /// Distance from the median of the peers, milliseconds per iteration.
-    pub lag_ms: f64,
-    /// The same distance in usual deviations of the peers (modified z-score).
-    pub z: f64,
-}
-
-/// What is wrong with a whole cohort.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Condition {
-    /// Identity of the incident, 16 hexadecimal digits.
-    pub incident_id: String,
-    /// Cluster of the cohort.
-    pub cluster: String,
-    /// `uniform_slowdown` when every rank is slower and none is late, `inconclusive` when the signals do not say which.
-    pub kind: &'static str,
-    /// Why, in one sentence.
-    pub reason: String,
-    /// `open` or `cleared`.
-    pub state: &'static str,
-    /// How much longer an iteration of the cohort takes, as a share of the healthy period.
-    pub effect_ratio: f64,
-    /// How sure, 0 to 1.
-    pub confidence: f64,
-    /// Beginning of the first affected iteration, RFC 3339.
-    pub first_seen: String,
-    /// End of the last affected iteration so far, RFC 3339.
-    pub last_seen: String,
-    /// When there was enough evidence to say so, RFC 3339.
-    pub raised_at: String,
-    /// First affected iteration.
-    pub first_iteration: f64,
-    /// Iteration at which it was raised.
-    pub raised_iteration: f64,
-    /// Iteration at which it was cleared; null while it is open.
-    pub cleared_iteration: Option<f64>,
-    /// How often it was there: 1 when it never came back.
-    pub occurrences: u32,
-    /// Cohort of ranks that were compared.
-    pub cohort: String,
-    /// Job of the cohort; null when not known.
-    pub job: Option<String>,
-    /// `history` when the healthy period was measured, `none` when it is estimated.
-    pub baseline: &'static str,
-    /// Duration of an iteration during the incident, milliseconds.
-    pub period_ms: f64,
-    /// Healthy duration of an iteration, milliseconds.
-    pub healthy_period_ms: f64,
 }
 
 impl Tool for FindOutlierNodes {
@@ -169,104 +62,63 @@ impl Tool for FindOutlierNodes {
             window: self.window,
         };
         let window = asked.resolve(context, cluster.as_ref()).await?;
-        let mut incidents = context.store.incidents(cluster.as_ref(), window).await?;
-        incidents.sort_by(|a, b| {
-            let is_cleared = |incident: &Incident| incident.state == IncidentState::Cleared;
-            is_cleared(a)
-                .cmp(&is_cleared(b))
-                .then(b.effect_ratio.total_cmp(&a.effect_ratio))
-                .then(a.first_seen.cmp(&b.first_seen))
-                .then(a.id.cmp(&b.id))
-        });
+        let incidents = context.store.incidents(cluster.as_ref(), window).await?;
+        let incidents = incidents
+            .into_iter()
+            .filter_map(|incident| as_of(incident, context, window));
+        let mut incidents: Vec<Incident> = incidents.collect();
+        incidents.sort_by(gravest_first);
         let presence = Presence::of(context, cluster.as_ref(), window).await?;
         let quality = presence.quality(context, window);
         Ok(Outliers {
             window: window.into(),
-            outliers: incidents.iter().filter_map(outlier).collect(),
-            conditions: incidents.iter().filter_map(condition).collect(),
+            outliers: outliers(context, &incidents, &presence).await?,
+            conditions: incidents.iter().filter_map(Condition::of).collect(),
             data_quality: with_note(quality, context, cluster.as_ref()).await?,
             cluster: cluster.map(|cluster| cluster.to_string()),
         })
     }
 }
 
-fn outlier(incident: &Incident) -> Option<Outlier> {
-    let Finding::Culprit(culprit) = &incident.finding else {
-        return None;
-    };
-    Some(Outlier {
-        incident_id: incident.id.to_string(),
-        cluster: incident.cluster.to_string(),
-        node_id: culprit.node.to_string(),
-        rank: culprit.rank.value(),
-        gpu_uuid: culprit.gpu_uuid.as_deref().map(str::to_owned),
-        role: "culprit",
-        class: culprit.class.name(),
-        source: culprit.source.name(),
-        signal: culprit.signal.name(),
-        state: state(incident),
-        lag_ms: culprit.lag_ms,
-        effect_ratio: incident.effect_ratio,
-        confidence: incident.confidence,
-        first_seen: incident.first_seen.to_string(),
-        last_seen: incident.last_seen.to_string(),
-        raised_at: incident.raised_at.to_string(),
-        first_iteration: incident.first_iteration,
-        raised_iteration: incident.raised_iteration,
-        cleared_iteration: incident.cleared_iteration,
-        occurrences: incident.occurrences,
-        cohort: incident.cohort.as_ref().to_owned(),
-        job: incident.job.as_ref().map(ToString::to_string),
-        baseline: incident.baseline.name(),
-        period_ms: incident.period_ms,
-        healthy_period_ms: incident.baseline.period_ms(),
-        reason: incident.reason.clone(),
-        evidence: vec![evidence(culprit)],
-    })
-}
-
-const fn evidence(culprit: &Culprit) -> Evidence {
-    Evidence {
-        signal: culprit.signal.name(),
-        meaning: culprit.signal.meaning(),
-        lag_ms: culprit.lag_ms,
-        z: culprit.z,
+/// Each culprit with the evidence, and its victims after it.
+async fn outliers(
+    context: &ToolContext,
+    incidents: &[Incident],
+    presence: &Presence,
+) -> Result<Vec<Outlier>, ToolError> {
+    let mut outliers = Vec::new();
+    let mut explained = 0;
+    for incident in incidents {
+        let Some(mut outlier) = Outlier::culprit(incident) else {
+            continue;
+        };
+        if presence.has_host_evidence() && explained < MAX_EXPLAINED {
+            explained += 1;
+            outlier.evidence.extend(why(context, incident).await?);
+        }
+        outliers.push(outlier);
+        outliers.extend(Outlier::victims(incident, presence));
     }
+    Ok(outliers)
 }
 
-fn condition(incident: &Incident) -> Option<Condition> {
-    let kind = match &incident.finding {
-        Finding::Culprit(_) => return None,
-        Finding::Condition(condition) => condition.kind.name(),
+/// What the culprit's host went through beyond its peers.
+async fn why(context: &ToolContext, incident: &Incident) -> Result<Vec<Evidence>, ToolError> {
+    let Some((scope, culprit)) = Scope::of(incident).zip(culprit(incident)) else {
+        return Ok(Vec::new());
     };
-    Some(Condition {
-        incident_id: incident.id.to_string(),
-        cluster: incident.cluster.to_string(),
-        kind,
-        reason: incident.reason.clone(),
-        state: state(incident),
-        effect_ratio: incident.effect_ratio,
-        confidence: incident.confidence,
-        first_seen: incident.first_seen.to_string(),
-        last_seen: incident.last_seen.to_string(),
-        raised_at: incident.raised_at.to_string(),
-        first_iteration: incident.first_iteration,
-        raised_iteration: incident.raised_iteration,
-        cleared_iteration: incident.cleared_iteration,
-        occurrences: incident.occurrences,
-        cohort: incident.cohort.as_ref().to_owned(),
-        job: incident.job.as_ref().map(ToString::to_string),
-        baseline: incident.baseline.name(),
-        period_ms: incident.period_ms,
-        healthy_period_ms: incident.baseline.period_ms(),
-    })
+    let facts = scope.facts(context, culprit.rank).await?;
+    let telling = facts.iter().filter(|fact| fact.stands_out());
+    Ok(telling.map(Evidence::from).collect())
 }
 
-const fn state(incident: &Incident) -> &'static str {
-    match incident.state {
-        IncidentState::Open => "open",
-        IncidentState::Cleared => "cleared",
-    }
+fn gravest_first(a: &Incident, b: &Incident) -> Ordering {
+    let is_cleared = |incident: &Incident| incident.state == IncidentState::Cleared;
+    is_cleared(a)
+        .cmp(&is_cleared(b))
+        .then(b.effect_ratio.total_cmp(&a.effect_ratio))
+        .then(a.first_seen.cmp(&b.first_seen))
+        .then(a.id.cmp(&b.id))
 }
 
 #[cfg(test)]

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use fleet_proto::metric;
+
 use crate::clock::ManualClock;
-use crate::ids::{IncidentId, Rank, RankOf};
+use crate::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
 use crate::model::conclusion::{
     Baseline, CauseClass, Conclusions, Condition, ConditionKind, Culprit, Finding, Incident,
     IncidentState, LostTime, Severity, Signal,
 };
-use crate::model::event::{BatchKey, Event, EventBatch, Origin, Reading, Source};
+use crate::model::event::{BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source};
+use crate::model::inputs::{Inputs, RankLag};
 use crate::rates::Rates;
 use crate::store::EventStore;
 use crate::store::memory::MemoryStore;
@@ -105,7 +108,61 @@ pub(crate) fn culprit() -> Incident {
         source: Source::Host,
         victims: Vec::new(),
     });
-    incident(0x17, (290, 600), finding)
+    Incident {
+        inputs: Some(Arc::new(inputs())),
+        ..incident(0x17, (290, 600), finding)
+    }
+}
+
+/// What rank 2 was judged by.
+fn inputs() -> Inputs {
+    let lag = |rank, lag_ms: f64| RankLag {
+        rank: Rank::new(rank),
+        lag_ms,
+        z: lag_ms * 4.0,
+        own_ms: None,
+    };
+    Inputs {
+        seqs: SeqRange::new(40_000, 40_639).unwrap(),
+        iterations: 64.0,
+        period_ms: 111.0,
+        healthy_ms: Some(100.0),
+        center_ms: 4.5,
+        sigma_ms: 0.25,
+        critical_z: 3.5,
+        effect_gate: 0.05,
+        coverage: 1.0,
+        n_ranks: 4,
+        lags: vec![lag(2, 10.5), lag(3, 0.25)],
+    }
+}
+
+/// What the hosts went through meanwhile: rank 2 was preempted three times as long as its peers.
+pub(crate) fn host_evidence() -> EventBatch {
+    let point = |rank: u32, name: &str, per_iteration: f64| Event {
+        metric: name.parse().unwrap(),
+        reading: Reading::Double(per_iteration * 32.0),
+        block: Some(Block {
+            comm: CommId::new(1),
+            op: None,
+            seqs: SeqRange::new(40_000, 40_319),
+            role: Some(RoleId::new(0x3621_0ed1_bd44_7fe0)),
+            iterations: Some(32.0),
+            anchor: None,
+            source: Source::Host,
+        }),
+        ..period(&origin(rank), 400)
+    };
+    let (preempted, off_cpu) = (metric::PREEMPTED, metric::OFF_CPU);
+    EventBatch {
+        key: BatchKey::Content(1_000_000),
+        received: at(600),
+        events: [5.0, 5.25, 14.75, 4.75]
+            .into_iter()
+            .zip(0..)
+            .flat_map(|(ms, rank)| [point(rank, preempted, ms), point(rank, off_cpu, 30.0)])
+            .collect(),
+    }
 }
 
 /// All ranks were slow from second 100 to 150.
@@ -113,6 +170,7 @@ pub(crate) fn uniform() -> Incident {
     Incident {
         state: IncidentState::Cleared,
         cleared_iteration: Some(1_500.0),
+        cleared_at: Some(at(155)),
         effect_ratio: 0.2,
         ..incident(
             0x99,

@@ -1,11 +1,14 @@
 //! How much of the cluster an answer rests on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use fleet_proto::metric;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::ids::{ClusterId, JobId, NodeId, Rank};
+use crate::model::event::Origin;
 use crate::store::Coverage;
 use crate::tools::{ToolContext, ToolError};
 use crate::units::{GpuTime, MILLIS_PER_HOUR, Nanos, Window};
@@ -33,6 +36,9 @@ pub struct Presence {
     ranks: BTreeMap<Place, (Nanos, Nanos)>,
     world_sizes: BTreeMap<Job, u32>,
     span: Option<(Nanos, Nanos)>,
+    /// Who each rank is, as the row says that was last.
+    origins: BTreeMap<(Job, Rank), (Nanos, Arc<Origin>)>,
+    has_host_evidence: bool,
 }
 
 type Job = (ClusterId, Option<JobId>);
@@ -59,7 +65,15 @@ impl Presence {
             let Some(rank) = row.origin.rank else {
                 continue;
             };
+            presence.has_host_evidence |= row
+                .events
+                .keys()
+                .any(|name| name.as_str().starts_with(metric::HOST_EVIDENCE));
             let job = (row.origin.cluster.clone(), row.origin.job.clone());
+            let latest = (row.last, Arc::clone(&row.origin));
+            let known = presence.origins.entry((job.clone(), rank.rank()));
+            let known = known.or_insert_with(|| latest.clone());
+            *known = latest.max(known.clone());
             if let Some(size) = rank.world_size() {
                 let known = presence.world_sizes.entry(job.clone()).or_default();
                 *known = size.max(*known);
@@ -74,6 +88,27 @@ impl Presence {
     /// First and last event time.
     pub const fn span(&self) -> Option<(Nanos, Nanos)> {
         self.span
+    }
+
+    /// Who a rank is, when it reported.
+    pub fn place_of(
+        &self,
+        cluster: &ClusterId,
+        job: Option<&JobId>,
+        rank: Rank,
+    ) -> Option<&Arc<Origin>> {
+        let job = (cluster.clone(), job.cloned());
+        self.origins.get(&(job, rank)).map(|(_, origin)| origin)
+    }
+
+    /// Every rank that reported: who it is.
+    pub fn ranks(&self) -> impl Iterator<Item = &Arc<Origin>> {
+        self.origins.values().map(|(_, origin)| origin)
+    }
+
+    /// Whether anything is known of what hosts went through.
+    pub const fn has_host_evidence(&self) -> bool {
+        self.has_host_evidence
     }
 
     /// GPU time from each rank's first to its last event, one GPU per rank.

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Number, Value};
 
 use crate::tools::event_history::EventHistory;
+use crate::tools::explain_rank::ExplainRank;
 use crate::tools::find_outlier_nodes::FindOutlierNodes;
 use crate::tools::get_cost::GetCost;
 use crate::tools::{ToolContext, ToolError};
@@ -79,6 +80,7 @@ impl Registry {
     pub fn standard() -> Self {
         let mut registry = Self::default();
         registry.register::<FindOutlierNodes>();
+        registry.register::<ExplainRank>();
         registry.register::<GetCost>();
         registry.register::<EventHistory>();
         registry

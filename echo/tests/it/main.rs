@@ -23,3 +23,5 @@ mod recordings;
 mod sdk;
 #[cfg(test)]
 mod testbed;
+#[cfg(test)]
+mod verdicts;

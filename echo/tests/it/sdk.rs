@@ -69,6 +69,6 @@ fn gauges_of_a_plain_opentelemetry_sdk_come_back_from_the_history() {
         assert_eq!(event["node_id"], "sdk-node");
         assert_eq!(event["nranks"], 3);
         let rank = event["rank"].as_f64().unwrap();
-        assert_eq!(event["value_double"], Value::from(0.25 + rank));
+        assert_eq!(event["value_double"], Value::from(0.25 * (rank + 1.0)));
     }
 }

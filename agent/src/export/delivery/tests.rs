@@ -3,14 +3,17 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::event::Op;
-use crate::export::{Resource, ResourcePoints};
+use crate::export::{Resource, ResourcePoints, ResourceVerdicts};
 use crate::signal::{Block, CommId, Point, Value};
+use crate::verdict::{Mode, SelfVerdict, State};
 
 /// Answers from a script, then with success, and keeps the numbers of what it was sent.
 #[derive(Debug, Clone, Default)]
 struct Scripted {
     answers: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
     seen: Arc<Mutex<Vec<u64>>>,
+    verdict_answers: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
+    told: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Scripted {
@@ -30,6 +33,15 @@ impl Export for Scripted {
     async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
         self.seen.lock().unwrap().push(batch.number);
         self.answers
+            .lock()
+            .unwrap()
+            .pop_front()
+            .unwrap_or_else(|| Ok(Ack::default()))
+    }
+
+    async fn tell(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
+        self.told.lock().unwrap().push(batch.number);
+        self.verdict_answers
             .lock()
             .unwrap()
             .pop_front()
@@ -175,6 +187,10 @@ impl Export for Slow {
         tokio::time::sleep(self.0).await;
         later(None)
     }
+
+    async fn tell(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
+        Ok(Ack::default())
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,4 +271,89 @@ async fn futures_poll<F: Future + Unpin>(task: &mut F) -> Option<F::Output> {
         done = task => Some(done),
         () = tokio::task::yield_now() => None,
     }
+}
+
+fn verdicts(number: u64) -> VerdictBatch {
+    let Batch { resources, .. } = batch(1, 1);
+    let block = resources[0].points[0].block.clone();
+    let verdict = SelfVerdict {
+        time_ns: 0,
+        block,
+        state: State::Raised,
+        mode: Mode::Local,
+        measure: None,
+        policy_version: None,
+    };
+    VerdictBatch {
+        number,
+        resources: vec![ResourceVerdicts {
+            resource: resources[0].resource.clone(),
+            verdicts: vec![verdict],
+        }],
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn verdicts_that_are_not_taken_hold_up_no_points() {
+    let exporter = Scripted::default();
+    let answers = std::iter::repeat_with(|| later(None)).take(1000);
+    exporter.verdict_answers.lock().unwrap().extend(answers);
+    let (mut outbox, delivery) = delivery(&exporter);
+    outbox.tell(verdicts(1));
+    let mut run = Box::pin(delivery.run());
+    for number in 2..=40 {
+        outbox.send(batch(number, 5)).await;
+        assert!(futures_poll(&mut run).await.is_none());
+    }
+    assert_eq!(exporter.seen(), (2..=40).collect::<Vec<_>>());
+    drop(outbox);
+    let (report, unreachable) = run.await;
+    assert_eq!((report.points_sent, unreachable), (195, None));
+    assert_eq!((report.verdicts.sent, report.verdicts.dropped), (0, 1));
+    assert!(report.verdicts.retries > 3 && report.retries == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_giving_up_verdicts_have_one_attempt_each_until_one_is_taken() {
+    let exporter = Scripted::default();
+    let busy = || later(Some(Duration::from_secs(50)));
+    let answers = [busy(), busy(), busy(), busy(), Ok(Ack::default()), busy()];
+    exporter.verdict_answers.lock().unwrap().extend(answers);
+    let (mut outbox, delivery) = delivery(&exporter);
+    for number in 1..=4 {
+        outbox.tell(verdicts(number));
+    }
+    drop(outbox);
+    let (report, _) = delivery.run().await;
+    assert_eq!(*exporter.told.lock().unwrap(), [1, 1, 1, 2, 3, 4, 4]);
+    assert_eq!((report.verdicts.sent, report.verdicts.dropped), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_of_verdicts_is_bounded_and_what_it_cannot_hold_is_counted() {
+    let (mut outbox, _delivery) = delivery(&Scripted::default());
+    for number in 1..=100 {
+        outbox.tell(verdicts(number));
+    }
+    assert_eq!(
+        outbox.verdicts_dropped(),
+        100 - verdicts::MAX_WAITING as u64
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_is_given_up_is_not_waited_for_with_verdicts() {
+    let answers = || std::iter::repeat_with(|| later(None)).take(1000);
+    let exporter = Scripted::new(answers());
+    exporter.verdict_answers.lock().unwrap().extend(answers());
+    let (mut outbox, delivery) = delivery(&exporter);
+    outbox.send(batch(1, 5)).await;
+    let mut run = Box::pin(delivery.run());
+    assert!(futures_poll(&mut run).await.is_none());
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    outbox.tell(verdicts(2));
+    outbox.tell(verdicts(3));
+    let (report, unreachable) = run.await;
+    assert!(unreachable.is_some());
+    assert_eq!(report.verdicts.dropped, 2);
 }

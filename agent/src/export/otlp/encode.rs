@@ -198,19 +198,19 @@ fn block(block: &Block) -> Vec<KeyValue> {
     attributes
 }
 
-fn text(key: &str, value: &str) -> KeyValue {
+pub(super) fn text(key: &str, value: &str) -> KeyValue {
     key_value(key, Any::StringValue(value.to_owned()))
 }
 
-fn int(key: &str, value: i64) -> KeyValue {
+pub(super) fn int(key: &str, value: i64) -> KeyValue {
     key_value(key, Any::IntValue(value))
 }
 
-fn seq_of(key: &str, seq: u64) -> KeyValue {
+pub(super) fn seq_of(key: &str, seq: u64) -> KeyValue {
     int(key, i64::try_from(seq).unwrap_or(i64::MAX))
 }
 
-fn double(key: &str, value: f64) -> KeyValue {
+pub(super) fn double(key: &str, value: f64) -> KeyValue {
     key_value(key, Any::DoubleValue(value))
 }
 

@@ -184,3 +184,43 @@ fn events_may_be_a_little_out_of_order() {
     let (events, error) = read(&mut open(text.as_bytes()).unwrap());
     assert!(error.is_none() && events.len() == 4, "{error:?}");
 }
+
+#[test]
+fn what_a_process_does_besides_its_collectives_is_read_too() {
+    let lines = [
+        r#"{"kind":"sched_switch","ts":1,"cpu":0,"prev_tid":8,"prev_state":"R+","next_tid":9}"#,
+        r#"{"kind":"sched_switch","ts":2,"cpu":0,"prev_tid":9,"prev_state":"D","next_tid":8}"#,
+        r#"{"kind":"sched_switch","ts":3,"cpu":0,"prev_tid":8,"prev_state":"Z","next_tid":0}"#,
+        r#"{"kind":"launches","ts":4,"window_ns":10000000,"pid":7,"tid":8,"fn":"cudaLaunchKernel","n":12}"#,
+        r#"{"kind":"call","ts":5,"dur":2,"pid":7,"tid":8,"fn":"cudaMemcpyAsync","bytes":64,"memcpy_kind":2}"#,
+        r#"{"kind":"call","ts":6,"dur":2,"pid":7,"tid":8,"fn":"cudaMemcpyAsync","bytes":32,"memcpy_kind":3}"#,
+    ];
+    let mut recording = open(format!("{HEADER}\n{}\n", lines.join("\n")).as_bytes()).unwrap();
+    let (events, error) = read(&mut recording);
+    assert!(error.is_none(), "{error:?}");
+    let switch = |ts_ns, prev_tid, prev, next_tid| {
+        Event::ContextSwitch(ContextSwitch {
+            ts_ns,
+            prev_tid,
+            prev,
+            next_tid,
+        })
+    };
+    assert_eq!(events[0], switch(1, 8, Left::Preempted, 9));
+    assert_eq!(events[1], switch(2, 9, Left::Blocked, 8));
+    assert_eq!(events[2], switch(3, 8, Left::Gone, 0));
+    let launches = Launches {
+        ts_ns: 4,
+        pid: 7,
+        n: 12,
+    };
+    assert_eq!(events[3], Event::Launches(launches));
+    let copies = events[4..].iter().map(|event| match event {
+        Event::Call(Call {
+            kind: CallKind::MemoryCopy(copy),
+            ..
+        }) => (copy.bytes, copy.touches_host),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(copies.collect::<Vec<_>>(), [(64, true), (32, false)]);
+}

@@ -36,6 +36,7 @@ struct Report {
     iterations: Option<f64>,
     gap: Option<Summary>,
     blocked: Option<(Source, Summary)>,
+    queue: Option<Summary>,
     arrival: Option<MeanArrival>,
 }
 
@@ -77,11 +78,13 @@ impl OpenBlocks {
                 iterations: None,
                 gap: None,
                 blocked: None,
+                queue: None,
                 arrival: None,
             });
         report.iterations = block.iterations.or(report.iterations);
         match event.metric.as_str() {
             metric::HOST_GAP => report.gap = Some(summary),
+            metric::QUEUE => report.queue = Some(summary),
             // What a GPU knows of its waiting is nearer to the truth than what its host knows.
             metric::BLOCKED
                 if report
@@ -203,6 +206,7 @@ fn cohort_block(
             gap: report.gap,
             blocked: report.blocked.map(|(_, summary)| summary),
             blocked_source: report.blocked.map(|(source, _)| source),
+            queue: report.queue,
             arrival: report.arrival,
         })
         .collect();

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use super::{Cohort, JobView, MAX_BLOCKS, Standing};
 use crate::analysis::assembly::CohortBlock;
-use crate::analysis::cause::{Slowness, class_of};
+use crate::analysis::cause::{Clues, Slowness, class_of};
 use crate::analysis::charge::{Charge, Subject};
-use crate::analysis::imbalance::turns;
+use crate::analysis::imbalance::{Turns, turns};
 use crate::analysis::lag::{Lag, Lags, lags, suited_signal};
 use crate::analysis::settings::Settings;
-use crate::analysis::verdict::{Evidence, Judgement, Scale, Span, Suspect, Verdict, judge};
+use crate::analysis::verdict::{
+    Evidence, Judgement, NETWORK_SHARE, Scale, Span, Suspect, Verdict, judge,
+};
 use crate::analysis::window::Stretch;
 use crate::model::conclusion::{Baseline, Condition, ConditionKind, Signal};
 use crate::model::event::{SeqRange, Source};
@@ -27,6 +29,9 @@ const PACE_ITERATIONS: f64 = 10.0;
 
 /// Blocks that a window for rare stalls consists of, at least.
 const LONG_BLOCKS: usize = 8;
+
+/// Iterations over which the job's own way is looked at.
+const TURN_ITERATIONS: f64 = 32.0;
 
 /// Charges from one window, with what the other cohorts have to know.
 pub(super) struct Accused {
@@ -55,13 +60,18 @@ impl Cohort {
         standing.root_own_ms = judgement.root_own_ms;
         standing.victims = judgement.victims.iter().copied().collect();
         let mut charges = self.charges(&judgement, window, &evidence, settings);
-        if charges.is_empty() {
-            charges = self.at_once(view, settings);
+        // A name is better than a riddle: who cannot be told by the window may be told by a shorter or longer one.
+        if !names_somebody(&charges) {
+            let named = [
+                self.at_once(view, settings),
+                self.rare_stalls(view, settings),
+            ];
+            charges = named
+                .into_iter()
+                .find(|charges| names_somebody(charges))
+                .unwrap_or(charges);
         }
-        if charges.is_empty() {
-            charges = self.rare_stalls(view, settings);
-        }
-        charges.extend(structure(window, &evidence, view, settings));
+        charges.extend(self.uneven(&evidence, view, settings));
         Accused { charges, standing }
     }
 
@@ -86,6 +96,8 @@ impl Cohort {
             period_error_ms: sigma.map(|sigma| sigma / n_readings.sqrt()),
             usual: lags.and_then(|lags| self.history.scatter(lags.signal)),
             coverage: window.coverage(),
+            transfers_are_slow: Slowness::of(&window.blocks, &self.history)
+                .is_some_and(Slowness::is_network),
             span,
             n_tests: view.n_ranks,
             rival_own_ms: view.rival_own_ms,
@@ -106,12 +118,16 @@ impl Cohort {
             Verdict::Inconclusive(doubt) => vec![Charge::unclear(*doubt)],
             Verdict::Culprits(suspects) => {
                 let inputs = inputs(window, evidence, settings).map(Arc::new);
-                let slowness = Slowness::of(&window.blocks, &self.history);
                 let gaps = lags(Signal::HostGap, &window.blocks);
-                let damage_ms = evidence
-                    .healthy_ms
-                    .map(|healthy| evidence.period_ms - healthy);
-                let class = |lag: &Lag| class_of(lag, damage_ms, gaps.as_ref(), slowness);
+                let clues = Clues {
+                    gaps: gaps.as_ref(),
+                    queues: &window.queue_ms(),
+                    slowness: Slowness::of(&window.blocks, &self.history),
+                    damage_ms: evidence
+                        .healthy_ms
+                        .map(|healthy| evidence.period_ms - healthy),
+                };
+                let class = |lag: &Lag| class_of(lag, &clues);
                 let against = |suspect: &Suspect| Charge {
                     span: evidence.span,
                     ..Charge::against(suspect, class(&suspect.lag), inputs.clone())
@@ -128,10 +144,15 @@ impl Cohort {
         evidence: &Evidence<'_>,
         settings: &Settings,
     ) -> Option<Charge> {
-        if !self.changed_pace(settings.uniform_gate) {
+        let slowness = Slowness::of(&window.blocks, &self.history);
+        let gate = if evidence.transfers_are_slow {
+            settings.uniform_gate * NETWORK_SHARE
+        } else {
+            settings.uniform_gate
+        };
+        if !self.changed_pace(gate) {
             return None;
         }
-        let slowness = Slowness::of(&window.blocks, &self.history);
         let mut charge = match slowness.filter(|slowness| slowness.is_network()) {
             Some(slowness) => {
                 let detail = format!(
@@ -232,52 +253,67 @@ impl Cohort {
             self.charges(&judgement, &window, &evidence, settings)
         })
     }
+
+    /// What is the job's own way: uneven stages, uneven data. What is there already stays until half of its gate.
+    fn uneven(&self, evidence: &Evidence<'_>, view: &JobView, settings: &Settings) -> Vec<Charge> {
+        let window = Stretch::latest(&self.blocks, TURN_ITERATIONS, 2);
+        let period_ms = evidence.period_ms;
+        let matters = |subject: Subject, ms: f64, gate: f64| {
+            let gate = if self.structure.is_open(subject) {
+                gate / 2.0
+            } else {
+                gate
+            };
+            window.iterations >= TURN_ITERATIONS && ms >= gate * period_ms
+        };
+        let mut charges = Vec::new();
+        if matters(Subject::Stage, view.stage_excess_ms, settings.stage_gate) {
+            charges.push(stage_charge(&window, view.stage_excess_ms, period_ms));
+        }
+        let turns = turns(&window.blocks);
+        if let Some(turns) =
+            turns.filter(|one| matters(Subject::Data, one.skew_ms, settings.data_gate))
+        {
+            charges.push(data_charge(&turns, period_ms));
+        }
+        charges
+    }
 }
 
-/// What is the job's own way: uneven stages, uneven data.
-fn structure(
-    window: &Stretch<'_>,
-    evidence: &Evidence<'_>,
-    view: &JobView,
-    settings: &Settings,
-) -> Vec<Charge> {
-    let mut charges = Vec::new();
-    let share = |ms: f64| ms / evidence.period_ms;
-    if share(view.stage_excess_ms) >= settings.stage_gate {
-        let ranks = window.blocks.first().map_or_else(Vec::new, |block| {
-            block.members.iter().map(|member| member.rank).collect()
-        });
-        let detail = format!(
-            "each rank of this role has {:.1} ms more own work per iteration than is typical of the job ({:.0} % of the period)",
-            view.stage_excess_ms,
-            100.0 * share(view.stage_excess_ms),
-        );
-        let condition = Condition {
-            ranks,
-            detail,
-            ..Condition::of(ConditionKind::StageImbalance)
-        };
-        charges.push(Charge::of(Subject::Stage, condition));
+fn stage_charge(window: &Stretch<'_>, excess_ms: f64, period_ms: f64) -> Charge {
+    let ranks = window.blocks.first().map_or_else(Vec::new, |block| {
+        block.members.iter().map(|member| member.rank).collect()
+    });
+    let detail = format!(
+        "each rank of this role has {excess_ms:.1} ms more own work per iteration than is typical of the job ({:.0} % of the period)",
+        100.0 * excess_ms / period_ms,
+    );
+    let condition = Condition {
+        ranks,
+        detail,
+        ..Condition::of(ConditionKind::StageImbalance)
+    };
+    Charge {
+        baseline: Some(Baseline::None { period_ms }),
+        ..Charge::of(Subject::Stage, condition)
     }
-    let uneven = turns(&window.blocks).filter(|turns| share(turns.skew_ms) >= settings.data_gate);
-    if let Some(turns) = uneven {
-        let detail = format!(
-            "the last rank comes {:.1} ms after the typical one ({:.1} % of the period), and it is another one every time (entropy {:.2}): the work is dealt unevenly",
-            turns.skew_ms,
-            100.0 * share(turns.skew_ms),
-            turns.entropy,
-        );
-        let condition = Condition {
-            detail,
-            ..Condition::of(ConditionKind::DataImbalance)
-        };
-        charges.push(Charge::of(Subject::Data, condition));
+}
+
+fn data_charge(turns: &Turns, period_ms: f64) -> Charge {
+    let detail = format!(
+        "the last rank comes {:.1} ms after the typical one ({:.1} % of the period), and it is another one every time (entropy {:.2}): the work is dealt unevenly",
+        turns.skew_ms,
+        100.0 * turns.skew_ms / period_ms,
+        turns.entropy,
+    );
+    let condition = Condition {
+        detail,
+        ..Condition::of(ConditionKind::DataImbalance)
+    };
+    Charge {
+        baseline: Some(Baseline::None { period_ms }),
+        ..Charge::of(Subject::Data, condition)
     }
-    for charge in &mut charges {
-        let period_ms = evidence.period_ms;
-        charge.baseline = Some(Baseline::None { period_ms });
-    }
-    charges
 }
 
 /// Own work of the ranks, where GPUs measured how long they waited.
@@ -303,6 +339,11 @@ fn own_work_ms(window: &Stretch<'_>) -> Vec<f64> {
         Some(period_ms - sum / iterations)
     });
     work.collect::<Option<Vec<f64>>>().unwrap_or_default()
+}
+
+fn names_somebody(charges: &[Charge]) -> bool {
+    let is_rank = |charge: &Charge| matches!(charge.subject, Subject::Rank(_));
+    charges.iter().any(is_rank)
 }
 
 /// What a judgement rests on, for the record.

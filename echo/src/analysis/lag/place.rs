@@ -13,7 +13,7 @@ use crate::model::event::Summary;
 use crate::stats::order::{place_z, places};
 
 /// Ranks up to which places are worth their cost; above it the scatter of the ranks is a scale.
-pub const FEW_RANKS: usize = 4;
+pub const FEW_RANKS: usize = 8;
 
 /// How one rank came in over a window.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -27,8 +27,8 @@ pub fn sigma_ms(lags: &Lags, period_ms: f64, usual: Option<Scatter>) -> f64 {
     scale.hypot(floor)
 }
 
-/// Windows over which the places of few ranks are looked at.
-const PLACE_WINDOWS: f64 = 2.0;
+/// Largest p-value of places that counts: always last in ten rounds of two ranks, in six of four, in five of eight.
+const PLACE_P: f64 = 1e-3;
 
 /// What lags of one window are measured against.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,8 +40,7 @@ pub struct Scale {
     tail: Tail,
     /// Largest p-value that is believed; nothing when none is.
     believed_p: Option<f64>,
-    /// Places must agree at this level, because the ranks are too few for a scale and have no history. It holds per
-    /// rank: what few ranks add up to is held by persistence.
+    /// Places must agree at this level, because the ranks are too few for a scale and have no history.
     place_p: Option<f64>,
 }
 
@@ -67,7 +66,7 @@ impl Scale {
             critical_z: tail.critical(n_tests, settings.family_alpha),
             tail,
             believed_p: None,
-            place_p: by_place.then_some(settings.discovery_rate / PLACE_WINDOWS),
+            place_p: by_place.then_some(PLACE_P),
         };
         let p_of = |lag: &Lag| tail.above(scale.z(lag));
         let p_values: Vec<f64> = lags.ranks.iter().map(p_of).collect();

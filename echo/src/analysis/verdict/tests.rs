@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use crate::analysis::baseline::Scatter;
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
 use crate::analysis::simulated::{Job, Measured};
@@ -20,7 +21,7 @@ fn lags(means: &[f64]) -> Lags {
         error_ms: Some(0.1),
         own_ms: None,
         place: None,
-        series: Vec::new(),
+        series: vec![*mean_ms; 4],
     });
     Lags {
         signal: Signal::HostGap,
@@ -38,6 +39,7 @@ fn evidence(lags: &Lags, period_ms: f64) -> Evidence<'_> {
         usual: None,
         coverage: 1.0,
         period_error_ms: None,
+        transfers_are_slow: false,
         span: Span::Short,
         n_tests: lags.ranks.len(),
         rival_own_ms: 0.0,
@@ -98,7 +100,10 @@ fn a_lag_that_explains_little_of_the_damage_is_not_blamed_for_it() {
 fn a_late_rank_within_the_usual_scatter_gives_no_name() {
     let lags = lags(&[-7.0, 8.0, 0.0, -6.0]);
     let noisy = Evidence {
-        usual_sigma_ms: Some(6.0),
+        usual: Some(Scatter {
+            sigma_ms: 6.0,
+            n_lags: 1_000,
+        }),
         ..evidence(&lags, 58.0)
     };
     let verdict = verdict(&noisy, &Settings::default());

@@ -156,7 +156,12 @@ impl Cluster {
         }
     }
 
-    /// Forgets the senders that are silent at `now` and clears what is open on them.
+    /// Whether all senders are forgotten.
+    pub(super) fn is_empty(&self) -> bool {
+        self.senders.is_empty()
+    }
+
+    /// Forgets the senders that are silent at `now` and clears what is open on them. When nobody is left, nothing is.
     pub(super) fn forget_silent(&mut self, now: Nanos, changed: &mut Vec<Incident>) {
         self.senders.retain(|_, latest| {
             let is_silent = now.millis_since(latest.received) > FORGET_MS;
@@ -165,5 +170,8 @@ impl Cluster {
             }
             !is_silent
         });
+        if self.senders.is_empty() {
+            (self.average, self.line) = (None, None);
+        }
     }
 }

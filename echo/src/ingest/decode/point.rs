@@ -32,11 +32,13 @@ pub(super) enum Point<'a> {
     Summary(&'a SummaryDataPoint),
 }
 
-/// Whether values below zero make sense.
+/// Which values make sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quantity {
     /// A duration, never negative.
     Duration,
+    /// A share, from 0 to 1: the health score of an Ingero agent.
+    Share,
     /// Anything else.
     Other,
 }
@@ -56,6 +58,9 @@ impl Quantity {
         const ENDINGS: [&str; 5] = ["_ns", "_us", "_ms", "_s", "_seconds"];
         const SIGNED: [&str; 5] = ["offset", "skew", "lag", "diff", "_per_"];
         let name = metric.name.as_str();
+        if name == metric::INGERO_HEALTH_SCORE {
+            return Self::Share;
+        }
         let is_timed = UNITS.contains(&metric.unit.as_str())
             || ENDINGS.iter().any(|ending| name.ends_with(ending));
         let is_signed = || SIGNED.iter().any(|word| name.contains(word));
@@ -67,10 +72,11 @@ impl Quantity {
     }
 
     fn check(self, value: f64) -> Result<(), RejectReason> {
-        if self == Self::Duration && value < 0.0 {
-            return Err(RejectReason::NegativeDuration);
+        match self {
+            Self::Duration if value < 0.0 => Err(RejectReason::NegativeDuration),
+            Self::Share if !(0.0..=1.0).contains(&value) => Err(RejectReason::ScoreOutOfRange),
+            Self::Duration | Self::Share | Self::Other => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -197,9 +203,11 @@ fn number(point: &NumberDataPoint, quantity: Quantity) -> Result<Reading, Reject
             Ok(Reading::Double(value))
         }
         number_data_point::Value::AsInt(value) => {
-            if quantity == Quantity::Duration && value < 0 {
-                return Err(RejectReason::NegativeDuration);
-            }
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "rounding keeps a number on its side of 0 and 1"
+            )]
+            quantity.check(value as f64)?;
             Ok(Reading::Int(value))
         }
     }

@@ -46,6 +46,7 @@ reasons! {
     NoValue, "no_value", "the point or one of its exemplars carries no value";
     NotFinite, "not_finite", "a value is NaN or infinite";
     NegativeDuration, "negative_duration", "a duration is below zero";
+    ScoreOutOfRange, "score_out_of_range", "a health score is not between 0 and 1";
     HistogramWithoutSum, "histogram_without_sum", "the histogram has samples and no sum";
     InconsistentHistogram, "inconsistent_histogram", "count, sum, min and max of the distribution contradict each other";
     ImplausibleTime, "implausible_time", "a time is missing, before 2020 or from 2100 on, or the start lies after the end";

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ids::{Rank, RoleId};
-use crate::model::event::{Event, Origin, Reading, SeqRange};
+use crate::model::event::{Event, Origin, Reading, SeqRange, Source};
 use crate::store::contract::sample::{batch, device_wait, gauge, origin, wait, window};
 use crate::store::{EventStore, EvidenceQuery, JobQuery};
 
@@ -107,6 +107,7 @@ fn job_query() -> JobQuery {
         rank: None,
         role: None,
         metrics: vec!["nccl.collective.wait_ms".parse().unwrap()],
+        source: None,
         window: window(0, 100),
         blocks: None,
         limit: 10,
@@ -126,6 +127,7 @@ pub(crate) async fn the_events_of_a_job_are_its_latest_in_their_order(store: &im
         wait(&Arc::new(other_job), 20),
         wait(&origin("test", "node-1", 0), 20),
         wait(&first, 100),
+        gauge(&first, "nccl.collective.wait_ms", 20, Reading::Int(1)),
     ];
     store.append(batch(1, events)).await.unwrap();
     let with = |change: &dyn Fn(&mut JobQuery)| {
@@ -140,6 +142,11 @@ pub(crate) async fn the_events_of_a_job_are_its_latest_in_their_order(store: &im
         (with(&|query| query.rank = Some(Rank::new(1))), vec![2, 4]),
         (with(&|query| query.role = Some(RoleId::new(1))), vec![4]),
         (with(&|query| query.window = window(30, 40)), vec![2]),
+        (with(&|query| query.source = Some(Source::Device)), vec![2]),
+        (
+            with(&|query| query.source = Some(Source::Host)),
+            vec![1, 3, 4],
+        ),
         (with(&|query| query.job = None), vec![]),
         (with(&|query| query.metrics.clear()), vec![]),
         (in_blocks(&[]), vec![]),

@@ -1,10 +1,14 @@
 use std::sync::Arc;
 
 use super::{FindOutlierNodes, Outliers};
+use crate::ids::Rank;
+use crate::model::conclusion::{
+    Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState,
+};
 use crate::store::EventStore;
 use crate::store::memory::MemoryStore;
 use crate::tools::ToolContext;
-use crate::tools::fixture::{batch, context, over};
+use crate::tools::fixture::{at, batch, context, culprit, host_evidence, over, uniform};
 use crate::tools::registry::Tool;
 
 async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &str) -> Outliers {
@@ -15,6 +19,14 @@ async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &st
         window: None,
     };
     tool.call(context).await.unwrap()
+}
+
+async fn conclude(context: &ToolContext, incident: Incident) {
+    let conclusions = Conclusions {
+        incidents: vec![incident],
+        ..Conclusions::default()
+    };
+    context.store.conclude(conclusions).await.unwrap();
 }
 
 #[tokio::test]
@@ -29,6 +41,103 @@ async fn only_incidents_that_were_open_in_the_window_are_listed() {
     assert_eq!((answer.outliers.len(), answer.conditions.len()), (1, 0));
     let answer = asked(&context().await, None, "now-10m", "now-7m").await;
     assert_eq!((answer.outliers.len(), answer.conditions.len()), (0, 1));
+}
+
+#[tokio::test]
+async fn what_the_host_went_through_beyond_its_peers_explains_a_culprit() {
+    let context = context().await;
+    context.store.append(host_evidence()).await.unwrap();
+    let answer = asked(&context, None, "now-5m", "now").await;
+    let sentences: Vec<_> = answer.outliers[0]
+        .evidence
+        .iter()
+        .map(|evidence| evidence.sentence.as_str())
+        .collect();
+    assert_eq!(
+        sentences,
+        [
+            "11.0 ms per step later than its peers (from its synchronisation to its next collective)",
+            "preempted 14.8 ms per step, peers 5.0",
+        ]
+    );
+    let host = &answer.outliers[0].evidence[1];
+    assert_eq!((host.own, host.peers), (Some(14.75), Some(5.0)));
+    assert_eq!(host.signal, "fleet.host.preempted_ms");
+}
+
+#[tokio::test]
+async fn victims_follow_their_culprit() {
+    let context = context().await;
+    let mut late = culprit();
+    if let Finding::Culprit(culprit) = &mut late.finding {
+        culprit.victims = vec![Rank::new(3), Rank::new(9)];
+    }
+    conclude(&context, late).await;
+    let answer = asked(&context, None, "now-5m", "now").await;
+    let rows: Vec<_> = answer
+        .outliers
+        .iter()
+        .map(|row| (row.rank, row.role, row.node_id.as_deref(), row.lag_ms))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            (2, "culprit", Some("node-1"), Some(11.0)),
+            (3, "victim", Some("node-1"), Some(0.25)),
+            (9, "victim", None, None),
+        ]
+    );
+    assert_eq!(answer.outliers[0].victims, [3, 9]);
+    assert_eq!(answer.outliers[1].victim_of, [2]);
+    assert_eq!(answer.outliers[1].effect_ratio, None);
+}
+
+#[tokio::test]
+async fn a_past_window_shows_what_was_held_true_at_its_end() {
+    let context = context().await;
+    let mut late = culprit();
+    late.state = IncidentState::Cleared;
+    late.cleared_at = Some(at(500));
+    late.cleared_iteration = Some(5_000.0);
+    late.last_seen = at(480);
+    conclude(&context, late).await;
+    // Raised at second 300, cleared at second 500.
+    let seen = async |from: &str, to: &str| {
+        let answer = asked(&context, None, from, to).await;
+        let outlier = answer.outliers.into_iter().next()?;
+        Some((outlier.state, outlier.cleared_iteration, outlier.last_seen))
+    };
+    assert_eq!(seen("now-10m", "now-300s").await, None, "not raised yet");
+    let open = seen("now-10m", "now-100s").await.unwrap();
+    assert_eq!(open, ("open", None, at(480).to_string()));
+    let early = seen("now-10m", "now-299s").await.unwrap();
+    assert_eq!(early, ("open", None, at(301).to_string()));
+    let cleared = ("cleared", Some(5_000.0), at(480).to_string());
+    for (from, to) in [("now-10m", "now-99s"), ("now-110s", "now")] {
+        assert_eq!(seen(from, to).await, Some(cleared.clone()), "{from} {to}");
+    }
+    let latest = seen("now-105s", "now-101s").await.unwrap();
+    assert_eq!(latest.0, "open", "nobody had seen it end by then");
+    assert_eq!(seen("now-90s", "now").await, None, "long over");
+}
+
+#[tokio::test]
+async fn every_kind_of_condition_says_whom_it_is_about() {
+    let context = context().await;
+    let mut hang = uniform();
+    hang.finding = Finding::Condition(Condition {
+        ranks: vec![Rank::new(1), Rank::new(3)],
+        detail: "operation 17 of communicator 1".to_owned(),
+        ..Condition::of(ConditionKind::Hang)
+    });
+    conclude(&context, hang).await;
+    let answer = asked(&context, None, "now-10m", "now").await;
+    let condition = &answer.conditions[0];
+    assert_eq!(
+        (condition.kind, &condition.ranks[..]),
+        ("hang", &[1, 3][..])
+    );
+    assert_eq!(condition.detail, "operation 17 of communicator 1");
 }
 
 #[tokio::test]

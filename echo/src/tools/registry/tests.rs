@@ -3,9 +3,9 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{Registry, Tool};
+use super::{Registered, Registry, Tool};
 use crate::error::{Code, Coded};
 use crate::store::memory::MemoryStore;
 use crate::tools::fixture;
@@ -24,6 +24,18 @@ impl Tool for Endless {
     async fn call(self, _context: &ToolContext) -> Result<String, ToolError> {
         std::future::pending().await
     }
+}
+
+/// What a tool cannot do without.
+fn needed(tool: &Registered) -> Value {
+    let all = [("cluster", json!("prod")), ("rank", json!(2))];
+    let required = tool.input_schema.get("required").and_then(Value::as_array);
+    let is_required = |name: &str| required.is_some_and(|names| names.contains(&json!(name)));
+    let needed = all.into_iter().filter(|(name, _)| is_required(name));
+    let needed: Map<String, Value> = needed
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    Value::Object(needed)
 }
 
 async fn refused(name: &str, input: Value) -> ToolError {
@@ -65,12 +77,13 @@ fn names_are_short_enough_and_plain_for_every_client() {
 async fn a_name_with_underscores_is_the_same_tool() {
     let (context, registry) = (fixture::context().await, Registry::standard());
     for tool in registry.tools() {
+        let input = needed(tool);
         let dotted = registry
-            .dispatch(&context, tool.name, Value::Null)
+            .dispatch(&context, tool.name, input.clone())
             .await
             .unwrap();
         let alias = registry
-            .dispatch(&context, &tool.alias(), json!({}))
+            .dispatch(&context, &tool.alias(), input)
             .await
             .unwrap();
         assert_eq!(dotted, alias);
@@ -119,7 +132,9 @@ async fn every_mistake_in_the_input_is_invalid_and_names_its_field() {
 #[tokio::test]
 async fn an_unknown_cluster_is_not_found_and_the_known_ones_are_named() {
     for tool in Registry::standard().tools() {
-        let error = refused(tool.name, json!({ "cluster": "pord" })).await;
+        let mut input = needed(tool);
+        input["cluster"] = json!("pord");
+        let error = refused(tool.name, input).await;
         assert_eq!(error.code(), Code::NotFound);
         assert!(
             error.to_string().ends_with("the clusters are prod"),

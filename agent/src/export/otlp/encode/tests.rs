@@ -166,3 +166,57 @@ fn points_of_one_metric_share_one_message() {
     let double = |value| Some(number_data_point::Value::AsDouble(value));
     assert_eq!(values, [double(1.0), double(2.0)]);
 }
+
+#[test]
+fn evidence_is_a_delta_sum_and_progress_a_cumulative_one() {
+    let metrics = encoded(vec![
+        point(metric::PREEMPTED, Value::Increase(14.7)),
+        point(metric::ISSUED, Value::Total(64)),
+    ]);
+    let [evidence, progress] = &metrics.scope_metrics[0].metrics[..] else {
+        panic!()
+    };
+    let sum = |metric: &Metric| match metric.data.clone() {
+        Some(Data::Sum(sum)) => sum,
+        other => panic!("{other:?}"),
+    };
+    let (increase, total) = (sum(evidence), sum(progress));
+    assert_eq!(
+        (increase.aggregation_temporality(), increase.is_monotonic),
+        (AggregationTemporality::Delta, false)
+    );
+    assert_eq!(
+        (total.aggregation_temporality(), total.is_monotonic),
+        (AggregationTemporality::Cumulative, true)
+    );
+    let double = number_data_point::Value::AsDouble(14.7);
+    assert_eq!(increase.data_points[0].value, Some(double));
+    let int = number_data_point::Value::AsInt(64);
+    assert_eq!(total.data_points[0].value, Some(int));
+    assert!(map(&increase.data_points[0].attributes).contains_key("fleet.iterations"));
+}
+
+#[test]
+fn units_follow_from_the_names() {
+    for (name, unit) in [
+        (metric::OFF_CPU, "ms"),
+        (metric::MEMCPY, "By"),
+        (metric::LAUNCHES, "1"),
+        (metric::ISSUED, "1"),
+    ] {
+        let encoded = encoded(vec![point(name, Value::Increase(1.0))]);
+        assert_eq!(encoded.scope_metrics[0].metrics[0].unit, unit);
+    }
+}
+
+#[test]
+fn a_rank_has_told_all_of_a_block_before_its_arrival() {
+    let metrics = encoded(vec![
+        point(metric::ARRIVAL, Value::from(Summary::default())),
+        point(metric::WAIT, Value::from(Summary::default())),
+        point(metric::LAUNCHES, Value::Increase(1.0)),
+    ]);
+    let metrics = &metrics.scope_metrics[0].metrics;
+    let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
+    assert_eq!(names, [metric::LAUNCHES, metric::WAIT, metric::ARRIVAL]);
+}

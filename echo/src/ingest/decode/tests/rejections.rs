@@ -344,6 +344,25 @@ fn a_small_request_cannot_unfold_into_gigabytes() {
 }
 
 #[test]
+fn a_health_score_is_a_share() {
+    for (point, expected) in [
+        (gauge(1.01), vec![RejectReason::ScoreOutOfRange]),
+        (gauge(-0.01), vec![RejectReason::ScoreOutOfRange]),
+        (gauge(f64::NAN), vec![RejectReason::NotFinite]),
+        (gauge(0.0), Vec::new()),
+        (gauge(1.0), Vec::new()),
+    ] {
+        let sent = request(
+            rank_2(),
+            vec![gauges(metric::INGERO_HEALTH_SCORE, "", vec![point.clone()])],
+        );
+        let rejections = decode(sent, RECEIVED).rejections;
+        let reasons: Vec<_> = rejections.iter().map(|(reason, _)| reason).collect();
+        assert_eq!(reasons, expected, "{point:?}");
+    }
+}
+
+#[test]
 fn a_body_that_is_no_request_is_malformed() {
     for payload in [Payload::Metrics, Payload::Logs] {
         let error = decode_body(payload, vec![0xff; 64].into(), RECEIVED).unwrap_err();

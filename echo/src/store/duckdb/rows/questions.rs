@@ -3,6 +3,7 @@
 use fleet_proto::metric;
 
 use crate::ids::{ClusterId, JobId, MetricName, Rank, RoleId};
+use crate::model::event::Source;
 use crate::store::duckdb::dictionary::name_id;
 use crate::store::duckdb::rows::filter::Query;
 use crate::store::{EventQuery, EvidenceQuery, JobQuery};
@@ -112,13 +113,18 @@ pub(in crate::store::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
 
 /// Events of a job, without attributes, latest number first.
 pub(in crate::store::duckdb) fn job_events(query: &JobQuery) -> Query {
-    let events = Query::new("SELECT * EXCLUDE (attrs) FROM event_rows WHERE TRUE").one_of(
-        "AND metric",
-        query.metrics.iter().map(|name| name_id(name.as_str())),
-    );
+    let events = Query::new("SELECT * EXCLUDE (attrs) FROM event_rows WHERE comm IS NOT NULL")
+        .one_of(
+            "AND metric",
+            query.metrics.iter().map(|name| name_id(name.as_str())),
+        );
     let job = (&query.cluster, query.job.as_ref(), query.rank);
     let mut events = of_job(in_window(events, query.window), job)
-        .maybe("AND role = ?", query.role.map(RoleId::value));
+        .maybe("AND role = ?", query.role.map(RoleId::value))
+        .maybe(
+            "AND coalesce(on_device, FALSE) = ?",
+            query.source.map(|source| source == Source::Device),
+        );
     if let Some(blocks) = &query.blocks {
         events = events.then("AND (FALSE");
         for block in blocks {

@@ -1,0 +1,181 @@
+//! A collector over a real connection, which may refuse for a while and may not know of logs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use fleet_agent::export::otlp::Otlp;
+use fleet_agent::replay::summary::Summary;
+use fleet_agent::replay::{ReplayError, replay};
+use fleet_proto::metadata;
+use fleet_proto::policy::PolicySet;
+use indicatif::ProgressBar;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
+    LogsService, LogsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsServiceRequest, ExportLogsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use prost::Message;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::codec::CompressionEncoding;
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use crate::collect::{args, recording};
+
+/// Agent instance and batch number.
+pub(crate) type Key = (String, String);
+
+/// A collector that stores a batch sent twice once. It may refuse every third attempt, and the first one of every batch of logs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Collector {
+    pub(crate) attempts: Arc<Mutex<Vec<Key>>>,
+    pub(crate) stored: Arc<Mutex<BTreeMap<Key, ExportMetricsServiceRequest>>>,
+    pub(crate) policy: Option<PolicySet>,
+    pub(crate) refuses: bool,
+    pub(crate) rejects: bool,
+    pub(crate) logs: Logs,
+    pub(crate) log_attempts: Arc<Mutex<Vec<Key>>>,
+    pub(crate) stored_logs: Arc<Mutex<BTreeMap<Key, ExportLogsServiceRequest>>>,
+}
+
+/// What a collector does with logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Logs {
+    /// It takes them.
+    #[default]
+    Takes,
+    /// It is not ready at the first attempt of every batch.
+    RefusesAtFirst,
+    /// It is never ready.
+    RefusesAlways,
+    /// It does not know the service.
+    Unknown,
+}
+
+fn key(metadata: &MetadataMap) -> Key {
+    let text = |key| metadata.get(key).unwrap().to_str().unwrap().to_owned();
+    (text(metadata::AGENT_INSTANCE), text(metadata::BATCH_NUMBER))
+}
+
+#[tonic::async_trait]
+impl LogsService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportLogsServiceRequest>,
+    ) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        let key = key(request.metadata());
+        let is_first = {
+            let mut attempts = self.log_attempts.lock().unwrap();
+            let is_first = !attempts.contains(&key);
+            attempts.push(key.clone());
+            is_first
+        };
+        if self.logs == Logs::RefusesAlways || (self.logs == Logs::RefusesAtFirst && is_first) {
+            return Err(Status::with_error_details(
+                Code::Unavailable,
+                "not yet",
+                ErrorDetails::new(),
+            ));
+        }
+        self.stored_logs
+            .lock()
+            .unwrap()
+            .insert(key, request.into_inner());
+        Ok(Response::new(ExportLogsServiceResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl MetricsService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportMetricsServiceRequest>,
+    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        let key = key(request.metadata());
+        let attempt = {
+            let mut attempts = self.attempts.lock().unwrap();
+            attempts.push(key.clone());
+            attempts.len()
+        };
+        if self.refuses && attempt % 3 == 1 {
+            let details = ErrorDetails::new();
+            return Err(Status::with_error_details(
+                Code::Unavailable,
+                "not yet",
+                details,
+            ));
+        }
+        self.stored
+            .lock()
+            .unwrap()
+            .insert(key, request.into_inner());
+        if self.refuses && attempt == 2 {
+            // Stored, but the agent never hears of it.
+            let details = ErrorDetails::new();
+            return Err(Status::with_error_details(
+                Code::DeadlineExceeded,
+                "lost",
+                details,
+            ));
+        }
+        let partial_success = self.rejects.then(|| ExportMetricsPartialSuccess {
+            rejected_data_points: 1,
+            error_message: "point without a node".to_owned(),
+        });
+        let mut response = Response::new(ExportMetricsServiceResponse { partial_success });
+        if let Some(policy) = &self.policy {
+            let value = MetadataValue::from_bytes(&policy.encode_to_vec());
+            response.metadata_mut().insert_bin(metadata::POLICY, value);
+        }
+        Ok(response)
+    }
+}
+
+/// Replays to a collector and returns what it stored, with the agent's summary.
+pub(crate) fn deliver(
+    collector: Collector,
+    name: &str,
+    extra: &[&str],
+) -> (Collector, Summary, Result<(), ReplayError>) {
+    let mut extra = extra.to_vec();
+    if !extra.contains(&"--speed") {
+        extra.extend(["--speed", "max"]);
+    }
+    let args = args(&recording(name), &extra);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (summary, result) = runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let service = MetricsServiceServer::new(collector.clone())
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Gzip);
+        let logs = LogsServiceServer::new(collector.clone())
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Gzip);
+        let logs = (collector.logs != Logs::Unknown).then_some(logs);
+        let server = tonic::transport::Server::builder()
+            .add_service(service)
+            .add_optional_service(logs)
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        let mut instance = 0;
+        let exporter = |_: &str| {
+            instance += 1;
+            Otlp::new(&endpoint, instance).unwrap()
+        };
+        let progress = ProgressBar::hidden();
+        tokio::select! {
+            served = server => panic!("the server ended: {served:?}"),
+            replayed = replay(&args, exporter, &progress) => replayed,
+        }
+    });
+    (collector, summary, result)
+}

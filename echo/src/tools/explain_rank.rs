@@ -1,0 +1,228 @@
+//! Everything that is known of one rank against its peers.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ClusterId, JobId, Rank};
+use crate::model::conclusion::Incident;
+use crate::model::event::SeqRange;
+use crate::tools::host_evidence::{Scope, widened};
+use crate::tools::outlier::{Condition, Evidence, Outlier, as_of, culprit};
+use crate::tools::quality::{DataQuality, Presence, known_cluster, with_note};
+use crate::tools::registry::Tool;
+use crate::tools::time::{AnswerWindow, Asked, TimeArg, WindowArg};
+use crate::tools::{ToolContext, ToolError};
+use crate::units::Window;
+
+pub mod judgement;
+pub mod lag_series;
+pub mod own_verdicts;
+pub mod subject;
+mod summary;
+
+use judgement::Judged;
+use lag_series::{LagSeries, OwnBlocks};
+use own_verdicts::OwnVerdict;
+use subject::{Subject, Who};
+
+/// Which rank is meant, and when.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainRank {
+    /// Cluster.
+    pub cluster: String,
+    /// Rank within its job.
+    pub rank: u32,
+    /// Job; needed only when the rank reported in several.
+    #[serde(default)]
+    pub job: Option<String>,
+    /// First instant of the window: RFC 3339, Unix milliseconds, or relative such as `now-15m`. One hour before `to` when absent.
+    #[serde(default)]
+    pub from: Option<TimeArg>,
+    /// First instant after the window, in the same forms. Now when absent.
+    #[serde(default)]
+    pub to: Option<TimeArg>,
+    /// Instead of `from` and `to`: `all` for everything stored, or a length up to now such as `15m`, `24h` or `7d`.
+    #[serde(default)]
+    pub window: Option<WindowArg>,
+}
+
+/// A rank, what Echo concluded of it, and what that rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Explanation {
+    /// Cluster that was asked about.
+    pub cluster: String,
+    /// Window of event time.
+    pub window: AnswerWindow,
+    /// The rank.
+    pub who: Who,
+    /// What there is to know, in a few sentences.
+    pub summary: String,
+    /// Incidents in which it holds back the others, gravest first, with what they were judged by.
+    pub incidents: Vec<Judged>,
+    /// Incidents in which it looks late only because it waits for another rank.
+    pub victim_of: Vec<Outlier>,
+    /// What is wrong with its whole cohort or job.
+    pub conditions: Vec<Condition>,
+    /// All that its host reported beside its peers' hosts, what differs most first. It explains verdicts and makes none.
+    pub evidence: Vec<Evidence>,
+    /// The operations that the evidence is about; null when there is none.
+    pub evidence_basis: Option<EvidenceBasis>,
+    /// How late it was, block by block, by the code that judges.
+    pub lag_series: LagSeries,
+    /// What its agent held of it between two policies, latest first.
+    pub self_verdicts: Vec<OwnVerdict>,
+    /// How much of the cluster the answer rests on.
+    pub data_quality: DataQuality,
+}
+
+/// The operations that evidence is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct EvidenceBasis {
+    /// Incident whose judged operations they are; null for all operations in the window.
+    pub incident_id: Option<String>,
+    /// First sequence number, inclusive; null for all in the window.
+    pub seq_first: Option<u64>,
+    /// Last sequence number, inclusive; null for all in the window.
+    pub seq_last: Option<u64>,
+}
+
+impl Tool for ExplainRank {
+    const NAME: &'static str = "fleet.cluster.explain_rank";
+    const TITLE: &'static str = "Explain rank";
+    const DESCRIPTION: &'static str = "Explains one rank (GPU) against its peers: whether it holds them back or only waits \
+        for another, since when and how sure that is, the inputs of each judgement, what its host went through beyond its \
+        peers (preemption, blocking, I/O, retransmits), and how late it was block by block. Ask it about a rank that \
+        find_outlier_nodes names.";
+    type Answer = Explanation;
+
+    async fn call(self, context: &ToolContext) -> Result<Explanation, ToolError> {
+        let cluster = known_cluster(context, Some(&self.cluster)).await?;
+        let Some(cluster) = cluster else {
+            return Err(ToolError::invalid("cluster", "is missing"));
+        };
+        let asked = Asked {
+            from: self.from,
+            to: self.to,
+            window: self.window,
+        };
+        let window = asked.resolve(context, Some(&cluster)).await?;
+        let presence = Presence::of(context, Some(&cluster), window).await?;
+        let subject = Subject::find(&presence, Rank::new(self.rank), self.job.as_deref())?;
+        explain(context, (&cluster, window), &presence, &subject).await
+    }
+}
+
+async fn explain(
+    context: &ToolContext,
+    (cluster, window): (&ClusterId, Window),
+    presence: &Presence,
+    subject: &Subject,
+) -> Result<Explanation, ToolError> {
+    let incidents = of_job(context, (cluster, window), subject.job()).await?;
+    let about = |incident: &&Incident| {
+        culprit(incident).is_some_and(|culprit| culprit.rank == subject.rank)
+    };
+    let own: Vec<&Incident> = incidents.iter().filter(about).collect();
+    let waited_for: Vec<&Incident> = incidents
+        .iter()
+        .filter(|incident| is_victim(incident, subject.rank))
+        .collect();
+    let blocks = OwnBlocks::of(context, (cluster, window), subject).await?;
+    let (evidence_basis, scope) = basis(
+        &[own.as_slice(), waited_for.as_slice()].concat(),
+        (cluster, window),
+        (subject, &blocks),
+    );
+    let facts = match scope {
+        Some(scope) => scope.facts(context, subject.rank).await?,
+        None => Vec::new(),
+    };
+    let conditions = incidents.iter().filter_map(Condition::of);
+    let mut explanation = Explanation {
+        cluster: cluster.to_string(),
+        window: window.into(),
+        who: subject.who(blocks.role()),
+        summary: String::new(),
+        incidents: own.iter().filter_map(|one| Judged::of(one)).collect(),
+        victim_of: waited_for
+            .iter()
+            .filter_map(|one| {
+                Some(Outlier::victim(
+                    one,
+                    (culprit(one)?, subject.rank),
+                    presence,
+                ))
+            })
+            .collect(),
+        conditions: conditions
+            .filter(|condition| {
+                condition.ranks.is_empty() || condition.ranks.contains(&subject.rank.value())
+            })
+            .collect(),
+        evidence: facts.iter().map(Evidence::from).collect(),
+        evidence_basis: evidence_basis.filter(|_| !facts.is_empty()),
+        lag_series: blocks.series(context, cluster, subject).await?,
+        self_verdicts: own_verdicts::of(context, (cluster, window), subject).await?,
+        data_quality: with_note(presence.quality(context, window), context, Some(cluster)).await?,
+    };
+    explanation.summary = summary::of(&explanation, &facts);
+    Ok(explanation)
+}
+
+/// Incidents of the job as they stood at the end of the window, gravest first.
+async fn of_job(
+    context: &ToolContext,
+    (cluster, window): (&ClusterId, Window),
+    job: Option<&JobId>,
+) -> Result<Vec<Incident>, ToolError> {
+    let incidents = context.store.incidents(Some(cluster), window).await?;
+    let mut incidents: Vec<Incident> = incidents
+        .into_iter()
+        .filter(|incident| incident.job.as_ref() == job)
+        .filter_map(|incident| as_of(incident, context, window))
+        .collect();
+    incidents.sort_by(|a, b| b.effect_ratio.total_cmp(&a.effect_ratio));
+    Ok(incidents)
+}
+
+fn is_victim(incident: &Incident, rank: Rank) -> bool {
+    culprit(incident).is_some_and(|culprit| culprit.victims.contains(&rank))
+}
+
+/// The operations that the gravest incident was judged by, else all of the window.
+fn basis(
+    incidents: &[&Incident],
+    (cluster, window): (&ClusterId, Window),
+    (subject, blocks): (&Subject, &OwnBlocks),
+) -> (Option<EvidenceBasis>, Option<Scope>) {
+    let judged = incidents
+        .iter()
+        .find_map(|incident| Some((incident, Scope::of(incident)?)));
+    if let Some((incident, scope)) = judged {
+        let basis = EvidenceBasis {
+            incident_id: Some(incident.id.to_string()),
+            seq_first: Some(scope.seqs.first()),
+            seq_last: Some(scope.seqs.last()),
+        };
+        return (Some(basis), Some(scope));
+    }
+    let everything = || {
+        Some(Scope {
+            cluster: cluster.clone(),
+            job: subject.job().cloned(),
+            role: blocks.role()?,
+            window: widened(window.from(), window.to())?,
+            seqs: SeqRange::new(0, u64::MAX)?,
+        })
+    };
+    let basis = EvidenceBasis {
+        incident_id: None,
+        seq_first: None,
+        seq_last: None,
+    };
+    (Some(basis), everything())
+}
+
+#[cfg(test)]
+mod tests;
