@@ -66,7 +66,7 @@ fn single_ranks(seed: u64) -> Vec<Case> {
         .flat_map(|n| noises().map(move |noise| (n, noise)))
     {
         let size = if n == 2 { "2 ranks" } else { "4 to 64 ranks" };
-        let rough = format!("cv {:.0} %, rho {}", noise.cv * 100.0, noise.rho);
+        let rough = format!("cv {:.0} %", noise.cv * 100.0);
         for sources in [Sources::Host, Sources::Device, Sources::Both] {
             let job = || healthy(Mesh::replicas(n), noise, sources, seed);
             let detail = format!("healthy by {}, {rough}, {size}", sources.name());

@@ -8,14 +8,17 @@ use indicatif::ProgressBar;
 #[path = "echobench.rs"]
 mod echobench;
 mod full;
+mod goals;
 mod tick;
 
 use echobench::case::Case;
 use echobench::{real, report, runner, suite};
+use goals::Goals;
 
 /// Scores the detector of Echo and the published rules on simulated and recorded jobs.
 #[derive(Debug, Parser)]
 #[command(name = "detection")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 struct Args {
     /// Small jobs only, each once: what the tests run
     #[arg(long)]
@@ -49,12 +52,16 @@ fn main() -> anyhow::Result<()> {
     let is_wanted = |case: &Case| case.group.contains(only) || case.name.contains(only);
     let cases: Vec<Case> = (1..=n_seeds).flat_map(suite).filter(is_wanted).collect();
     let progress = ProgressBar::new(cases.len() as u64);
-    let results = runner::run_all(&cases, |_| progress.inc(1))?;
+    let mut goals = Goals::default();
+    let results = runner::run_all(&cases, |case, score| {
+        goals.add(case, score);
+        progress.inc(1);
+    })?;
     progress.finish_and_clear();
-    let mut text = preface(n_seeds, cases.len());
+    let mut text = preface(n_seeds, cases.len()) + &goals.markdown();
     if "real".contains(only) {
         let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata");
-        text.push_str(&real::markdown(&testdata)?);
+        text.push_str(&real::markdown(&real::JOBS, &testdata)?);
     }
     if only == "tick" || (only.is_empty() && !args.quick) {
         text.push_str(&tick::markdown()?);

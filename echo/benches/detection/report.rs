@@ -76,7 +76,7 @@ fn none() -> String {
 }
 
 /// A share with its Wilson interval.
-fn share(part: u32, whole: u32) -> String {
+pub(crate) fn share(part: u32, whole: u32) -> String {
     let Some(share) = ratio(part, whole) else {
         return none();
     };
@@ -85,7 +85,7 @@ fn share(part: u32, whole: u32) -> String {
 }
 
 /// 95 % interval of a share (Wilson 1927).
-pub(crate) fn wilson(share: f64, n: f64) -> (f64, f64) {
+fn wilson(share: f64, n: f64) -> (f64, f64) {
     let spread = Z * Z / n;
     let center = (share + spread / 2.0) / (1.0 + spread);
     let half = Z / (1.0 + spread) * (share * (1.0 - share) / n + spread / (4.0 * n)).sqrt();
@@ -109,15 +109,17 @@ fn alarms(score: &Score) -> String {
     )
 }
 
-/// Median and 95th percentile.
-fn quantiles(values: &[f64]) -> String {
+/// The smallest value that this many hundredths of the values do not exceed.
+pub(crate) fn quantile(values: &[f64], hundredths: usize) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let at = |hundredths: usize| {
-        let index = (sorted.len() * hundredths).div_ceil(100).saturating_sub(1);
-        sorted.get(index).copied()
-    };
-    match (at(50), at(95)) {
+    let index = (sorted.len() * hundredths).div_ceil(100).saturating_sub(1);
+    sorted.get(index).copied()
+}
+
+/// Median and 95th percentile.
+fn quantiles(values: &[f64]) -> String {
+    match (quantile(values, 50), quantile(values, 95)) {
         (Some(median), Some(late)) => format!("{median:.0}, {late:.0}"),
         _ => none(),
     }

@@ -84,8 +84,11 @@ pub(crate) struct Results {
     pub(crate) details: BTreeMap<String, Score>,
 }
 
-/// Runs cases and adds up their scores; `done` is told of each case.
-pub(crate) fn run_all(cases: &[Case], done: impl Fn(&Case)) -> Result<Results, IdError> {
+/// Runs cases and adds up their scores; `done` is told of each case and of the detector's score.
+pub(crate) fn run_all(
+    cases: &[Case],
+    mut done: impl FnMut(&Case, &Score),
+) -> Result<Results, IdError> {
     let mut results = Results::default();
     for case in cases {
         let few = case.mesh.n_ranks() <= MOST_RANKS;
@@ -94,11 +97,11 @@ pub(crate) fn run_all(cases: &[Case], done: impl Fn(&Case)) -> Result<Results, I
             if method == ECHO {
                 let row = results.details.entry(case.detail.clone());
                 row.or_default().add(&score);
+                done(case, &score);
             }
             let table = results.tables.entry(case.group.clone()).or_default();
             table.entry(method).or_default().add(&score);
         }
-        done(case);
     }
     Ok(results)
 }

@@ -11,7 +11,7 @@ use fleet_echo::model::conclusion::{CauseClass, ConditionKind};
 
 use super::alert::{Alert, Subject};
 use super::case::Case;
-use super::fault::Expected;
+use super::fault::{Expected, Fault};
 
 /// Steps after the end of an event in which an alert may still be about it.
 const SLACK: u32 = 32;
@@ -93,45 +93,12 @@ impl Score {
         };
         let mut fates = vec![Fate::False; alerts.len()];
         for fault in &case.faults {
+            score.judge(case, fault, alerts);
             let expected = fault.expected(case.mesh);
-            let (start, end) = (fault.steps.start, fault.steps.end);
-            let during = |alert: &Alert| (start..end + SLACK).contains(&alert.raised);
-            let matched = |alert: &&Alert| during(alert) && is_right(&expected, alert.subject);
-            let first = alerts
-                .iter()
-                .filter(matched)
-                .min_by_key(|alert| alert.raised);
-            score.events += 1;
-            score.found += u32::from(first.is_some());
-            if first.is_none() {
-                score
-                    .wrong
-                    .push(format!("{}: {} was missed", case.name, fault));
-            }
-            score
-                .to_detect
-                .extend(first.map(|alert| f64::from(alert.raised - start)));
-            let last = alerts
-                .iter()
-                .filter(matched)
-                .filter_map(|alert| alert.cleared)
-                .max();
-            if end < case.n_steps {
-                score
-                    .to_clear
-                    .extend(last.map(|at| f64::from(at.saturating_sub(end))));
-            }
-            if let Expected::Rank(_, class) = &expected {
-                score.classify(first, *class);
-                let during: Vec<&Alert> = alerts.iter().filter(|alert| during(alert)).collect();
-                score.locate(&during, case);
-            }
-            for (alert, fate) in alerts
-                .iter()
-                .zip(&mut fates)
-                .filter(|(alert, _)| during(alert))
-            {
-                *fate = (*fate).max(Fate::of(&expected, alert.subject));
+            for (alert, fate) in alerts.iter().zip(&mut fates) {
+                if is_during(alert, fault) {
+                    *fate = (*fate).max(Fate::of(&expected, alert.subject));
+                }
             }
         }
         let count = |fate| {
@@ -158,6 +125,42 @@ impl Score {
         score
     }
 
+    /// Counts one event.
+    fn judge(&mut self, case: &Case, fault: &Fault, alerts: &[Alert]) {
+        let expected = fault.expected(case.mesh);
+        let during: Vec<&Alert> = alerts
+            .iter()
+            .filter(|alert| is_during(alert, fault))
+            .collect();
+        let matched = || {
+            during
+                .iter()
+                .filter(|alert| is_right(&expected, alert.subject))
+        };
+        let first = matched().min_by_key(|alert| alert.raised).copied();
+        self.events += 1;
+        match first {
+            Some(first) => {
+                self.found += 1;
+                self.to_detect
+                    .push(f64::from(first.raised - fault.steps.start));
+            }
+            None => self
+                .wrong
+                .push(format!("{}: {fault} was missed", case.name)),
+        }
+        let end = fault.steps.end;
+        let last = matched().filter_map(|alert| alert.cleared).max();
+        if end < case.n_steps {
+            self.to_clear
+                .extend(last.map(|at| f64::from(at.saturating_sub(end))));
+        }
+        if let Expected::Rank(_, class) = &expected {
+            self.classify(first, *class);
+            self.locate(&during, case);
+        }
+    }
+
     fn classify(&mut self, alert: Option<&Alert>, truth: CauseClass) {
         let Some(class) = alert.and_then(|alert| alert.class) else {
             return;
@@ -181,11 +184,7 @@ impl Score {
         });
         if let Some(first) = first {
             self.named += 1;
-            let at = first.raised;
-            let possible = case
-                .faults
-                .iter()
-                .filter(|fault| fault.steps.start <= at && at < fault.steps.end + SLACK);
+            let possible = case.faults.iter().filter(|fault| is_during(first, fault));
             let mut expected = possible.map(|fault| fault.expected(case.mesh));
             self.located += u32::from(expected.any(|expected| is_right(&expected, first.subject)));
         }
@@ -235,6 +234,11 @@ impl Score {
     pub(crate) fn classed(&self, verdict: ClassVerdict) -> u32 {
         self.classes.get(&verdict).copied().unwrap_or(0)
     }
+}
+
+/// Whether an alert may be about a fault by its time.
+fn is_during(alert: &Alert, fault: &Fault) -> bool {
+    (fault.steps.start..fault.steps.end + SLACK).contains(&alert.raised)
 }
 
 fn is_right(expected: &Expected, subject: Subject) -> bool {
