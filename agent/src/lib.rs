@@ -14,13 +14,13 @@
 //! The life of an event: a [`source`] yields it in order of entry; [`order`] lets it take effect
 //! when it returns; [`discover`] says which communicator it belongs to and [`correlate`] what was
 //! waited for; [`rhythm`] finds what the process repeats, and [`rollup`] sums up blocks of 2^k
-//! operations; [`host`] batches the points of all its processes on its own clock, and
-//! [`export::delivery`] brings each batch to the collector exactly once and in order.
+//! operations; [`classify`] compares the process with what is known of its cohort; [`host`] batches
+//! the points of all its processes on its own clock, and [`export::delivery`] brings each batch to
+//! the collector exactly once and in order.
 
 pub mod activity;
 pub mod block_size;
 pub mod classify;
-
 pub mod config;
 pub mod correlate;
 pub mod discover;

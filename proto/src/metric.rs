@@ -26,26 +26,35 @@ pub const ARRIVAL: &str = "nccl.collective.arrival_ms";
 pub const PERIOD: &str = "fleet.rank.period_ms";
 
 /// Sum, cumulative: operations that the rank has issued on one communicator so far. Sent at least every few seconds
-/// while the process lives, so that a rank missing from an operation that never ends can be told.
+/// while the process lives, so that a rank missing from an operation that never ends can be told. The point names the
+/// last operation: [`crate::attribute::SEQ_FIRST`] and [`crate::attribute::SEQ_LAST`] are both its sequence number. Sent
+/// for the communicators of the rank's iteration and the one that spans the job; without a role until that is known.
 pub const ISSUED: &str = "nccl.collective.issued";
+
+/// Histogram: time that the rank's GPU computed per iteration, in blocks of the rank's busiest communicator (device
+/// source). Stages of a pipeline are compared by it alone: time not spent blocked may be time that nobody measured.
+pub const BUSY: &str = "fleet.rank.busy_ms";
 
 /// Histogram: time from a collective's enqueue on the host to the start of its kernel, per block (device source).
 pub const QUEUE: &str = "nccl.collective.queue_ms";
 
 /// What the names of all host evidence begin with. Evidence points are delta sums over the operations of one block of
-/// the rank's busiest communicator and carry the block's attributes, so that ranks are compared over the same work.
+/// the rank's busiest communicator and carry the block's attributes, so that ranks are compared over the same work. They
+/// precede the block's [`ARRIVAL`]. What an agent cannot see it does not send; what it can see is sent as 0, too.
 pub const HOST_EVIDENCE: &str = "fleet.host.";
 
-/// Delta sum: milliseconds that threads of the process were off the CPU, blocked.
+/// Delta sum: milliseconds that threads of the process were off the CPU, blocked, other than in a synchronisation with
+/// the GPU (that is a wait). A sum over the threads that call the GPU's libraries, so it may exceed the block's duration.
 pub const OFF_CPU: &str = "fleet.host.off_cpu_ms";
 
-/// Delta sum: milliseconds that threads of the process were runnable and off the CPU after a preemption.
+/// Delta sum: milliseconds that threads of the process were runnable and off the CPU after a preemption. A sum over the
+/// threads that call the GPU's libraries.
 pub const PREEMPTED: &str = "fleet.host.preempted_ms";
 
 /// Delta sum: number of preemptions.
 pub const PREEMPTIONS: &str = "fleet.host.preemptions";
 
-/// Delta sum: bytes that the process asked to copy between host and device.
+/// Delta sum: bytes that the process asked to copy between host and device, in both directions together.
 pub const MEMCPY: &str = "fleet.host.memcpy_bytes";
 
 /// Delta sum: kernel launches.
@@ -69,5 +78,7 @@ pub const RDMA_ERRORS: &str = "fleet.host.rdma_errors";
 /// Gauge of an Ingero agent: how healthy it holds its node to be, 0 to 1.
 pub const INGERO_HEALTH_SCORE: &str = "ingero.node.health_score";
 
-/// Log record (event name): a rank's own verdict between two policies.
+/// Log record (event name): a rank's own verdict between two policies, at severity WARN when raised and INFO when cleared.
+/// The resource is that of the rank's points; the attributes begin at [`crate::attribute::STRAGGLER_STATE`]. Batches of
+/// records share the count of [`crate::metadata::BATCH_NUMBER`] with those of points.
 pub const STRAGGLER: &str = "fleet.straggler";

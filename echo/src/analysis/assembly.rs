@@ -135,6 +135,8 @@ pub struct Member {
     pub blocked: Option<Summary>,
     /// Where they were measured.
     pub blocked_source: Option<Source>,
+    /// Times that the GPU computed, milliseconds.
+    pub busy: Option<Summary>,
     /// Times that work waited in the GPU's queue, milliseconds.
     pub queue: Option<Summary>,
     /// Mean entry of the block's operations.
@@ -277,6 +279,7 @@ impl<'e> Judged<'e> {
             metric::HOST_GAP
             | metric::BLOCKED
             | metric::QUEUE
+            | metric::BUSY
             | metric::PERIOD
             | metric::ARRIVAL => Kind::Whole,
             metric::WAIT if block.source == Source::Device => Kind::Transfer,

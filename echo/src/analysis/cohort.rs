@@ -43,9 +43,10 @@ pub struct Standing {
     pub root_own_ms: f64,
     /// Its ranks that are late only because they wait.
     pub victims: BTreeSet<Rank>,
-    /// Own work of its ranks in the order of their ranks, milliseconds per iteration: the period less the time blocked.
-    /// Empty unless GPUs measured it.
-    pub work_ms: Vec<f64>,
+    /// Time that its GPUs computed in the order of their ranks, milliseconds per iteration. Empty unless all tell.
+    pub busy_ms: Vec<f64>,
+    /// Whether something of it shows why the whole job is slow: a late rank, an overloaded stage, a slow network.
+    pub explains: bool,
 }
 
 /// What a cohort has to know of the others of its job.
@@ -57,8 +58,10 @@ pub struct JobView {
     pub rival_own_ms: f64,
     /// Victims in the others.
     pub victims: BTreeSet<Rank>,
-    /// How much more own work this role has than is typical, milliseconds per iteration; 0 for none.
+    /// How much longer the GPUs of this role compute than is typical, milliseconds per iteration; 0 for none.
     pub stage_excess_ms: f64,
+    /// Whether another cohort shows why the job is slow, or speaks for the job where nothing does.
+    pub is_explained: bool,
 }
 
 /// What the agents need to know of a cohort to classify themselves.
@@ -152,7 +155,8 @@ impl Cohort {
         self.standing = accused.standing;
         let mut victims = self.standing.victims.clone();
         victims.extend(view.victims.iter().copied());
-        let conclusions = self.decide(signal, &accused.charges, &victims, settings);
+        let rest = (&victims, view.is_explained);
+        let conclusions = self.decide(signal, &accused.charges, rest, settings);
         self.remember(n_window, lags.as_ref(), settings);
         self.outlook = outlook.map(|outlook| Outlook {
             outliers: self.faults.named_ranks(),
@@ -178,7 +182,7 @@ impl Cohort {
         &mut self,
         signal: Signal,
         charges: &[Charge],
-        victims: &BTreeSet<Rank>,
+        (victims, is_explained): (&BTreeSet<Rank>, bool),
         settings: &Settings,
     ) -> Conclusions {
         let (structure, faults): (Vec<Charge>, Vec<Charge>) = charges
@@ -191,6 +195,7 @@ impl Cohort {
             signal,
             healthy_ms: self.history.period_ms(),
             victims,
+            is_explained,
             settings,
         };
         let (mut conclusions, _) = self.structure.follow(&scene, &structure);

@@ -95,7 +95,27 @@ impl Detector {
             rival_own_ms,
             victims,
             stage_excess_ms: own.map_or(0.0, |own| own_excess_ms(own, &others)),
+            is_explained: others.iter().any(|other| other.explains) || self.is_spoken_for(key),
         }
+    }
+
+    /// Whether another cohort that is judged at the same time speaks for the job: a slow job is one condition, and the
+    /// first of its cohorts reports it.
+    fn is_spoken_for(&self, key: &CohortKey) -> bool {
+        let judged_at = |cohort: &Cohort| cohort.outlook().map(|outlook| outlook.computed_at);
+        let Some(own) = self.cohorts.get(key).and_then(judged_at) else {
+            return false;
+        };
+        let is_current = |cohort: &Cohort| {
+            let age_ms = judged_at(cohort).map(|at| own.millis_since(at));
+            age_ms.is_some_and(|age_ms| age_ms < self.settings.silence_ms)
+        };
+        let first = CohortKey {
+            role: RoleId::new(0),
+            ..key.clone()
+        };
+        let mut before = self.cohorts.range(first..key.clone());
+        before.any(|(_, cohort)| is_current(cohort))
     }
 
     /// Operations that do not end, at an instant of arrival time.
@@ -154,14 +174,14 @@ impl Detector {
     }
 }
 
-/// How much more own work a role has than is typical of its job, milliseconds per iteration. Only roles with as many
+/// How much longer the GPUs of a role compute than is typical of its job, milliseconds per iteration. Only roles with as many
 /// ranks are compared: the same place in each stands for the same replica.
 fn own_excess_ms(own: &Standing, others: &[&Standing]) -> f64 {
-    let mut table = vec![own.work_ms.clone()];
+    let mut table = vec![own.busy_ms.clone()];
     let same = others
         .iter()
-        .filter(|other| other.work_ms.len() == own.work_ms.len());
-    table.extend(same.map(|other| other.work_ms.clone()));
+        .filter(|other| other.busy_ms.len() == own.busy_ms.len());
+    table.extend(same.map(|other| other.busy_ms.clone()));
     let excess = stage_excess(&table).unwrap_or_default();
     excess.first().copied().unwrap_or(0.0)
 }

@@ -38,6 +38,8 @@ pub struct Scene<'a> {
     pub healthy_ms: Option<f64>,
     /// Ranks that are late because they wait for a rank of this cohort.
     pub victims: &'a BTreeSet<Rank>,
+    /// Whether another cohort of the job shows why it is slow.
+    pub is_explained: bool,
     /// Gates.
     pub settings: &'a Settings,
 }
@@ -90,7 +92,9 @@ impl Docket {
                     .lost
                     .extend(lost_time(&open.incident, block, &reading));
             }
-            if open.calm >= scene.settings.clear_after {
+            let is_explained =
+                scene.is_explained && matches!(subject, Subject::Uniform | Subject::Unclear(_));
+            if open.calm >= scene.settings.clear_after || is_explained {
                 ended.push(*subject);
             } else {
                 conclusions.incidents.push(open.incident.clone());

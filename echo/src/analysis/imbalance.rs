@@ -86,7 +86,7 @@ fn last(times: &[(Rank, f64)]) -> Option<(Rank, f64)> {
     Some((*rank, typical - least))
 }
 
-/// How much more own work than typical each stage has, milliseconds per iteration, from a table of stages by replicas;
+/// How much longer than typical the GPUs of each stage compute, milliseconds per iteration, from a table of stages by replicas;
 /// 0 where single ranks explain it. Nothing for fewer than two stages or replicas.
 pub fn stage_excess(table: &[Vec<f64>]) -> Option<Vec<f64>> {
     if table.len() < 2 || table.iter().any(|row| row.len() < 2) {

@@ -16,7 +16,7 @@ use crate::analysis::assembly::{CohortBlock, Member};
 use crate::ids::Rank;
 use crate::model::conclusion::Signal;
 use crate::model::event::{Origin, Source, Summary};
-use crate::stats::median;
+use crate::stats::{lower_median, median};
 
 mod arrival;
 mod device;
@@ -44,10 +44,20 @@ pub struct Lag {
     /// How much less than the median of its role peers it was blocked, milliseconds per iteration: large for the rank
     /// that the others wait for, small for one that is late because it waits itself.
     pub own_ms: Option<f64>,
+    /// How much earlier than the latest rank it comes in that one of its communicators where this is most, milliseconds
+    /// per iteration: what it waits for somebody else. Only known from GPUs.
+    pub waits_for_ms: Option<f64>,
     /// In which place it came; only where ranks are too few for a scale.
     pub place: Option<Place>,
     /// Its lag in each block, milliseconds per iteration (at one operation for arrivals), latest block first.
     pub series: Vec<f64>,
+}
+
+impl Lag {
+    /// The lag that at least half of the blocks reach, milliseconds: it does not follow pauses in a few of them.
+    pub fn typical_ms(&self) -> f64 {
+        lower_median(&self.series).unwrap_or(self.mean_ms)
+    }
 }
 
 /// Lags of all ranks over a window, all judged by the same kind of signal.

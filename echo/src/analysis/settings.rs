@@ -16,7 +16,7 @@ pub struct Settings {
     pub uniform_gate: f64,
     /// Smallest lag, as a share of the period, for which a rank is named while no healthy iteration is known.
     pub unknown_baseline_gate: f64,
-    /// Smallest excess of one role's own work, as a share of the period, that is an imbalance of stages.
+    /// Smallest excess of the time that the GPUs of one role compute, as a share of the period, that is an imbalance of stages.
     pub stage_gate: f64,
     /// Smallest usual distance from the typical rank to the last, as a share of the period, that is an imbalance of data.
     pub data_gate: f64,
@@ -58,7 +58,7 @@ impl Default for Settings {
             fast_gate: 0.20,
             uniform_gate: 0.10,
             unknown_baseline_gate: 0.10,
-            stage_gate: 0.10,
+            stage_gate: 0.05,
             data_gate: 0.045,
             explained_share: 0.4,
             raise_after: 2,

@@ -18,6 +18,9 @@ pub use significance::{Scale, sigma_ms};
 /// A culprit's steady lag must be at least this share of the gate that its mean lag must pass.
 const STEADY_SHARE: f64 = 0.5;
 
+/// So must its lag in at least half of the blocks: two pauses in one window are no habit either.
+const TYPICAL_SHARE: f64 = 0.75;
+
 /// Blocks in which a rank must be late before stalls that are rare count as a habit.
 const ENOUGH_STALLS: usize = 3;
 
@@ -73,6 +76,8 @@ pub struct Evidence<'a> {
     pub n_tests: usize,
     /// What the latest rank of any other cohort of the job waits less than its peers, milliseconds per iteration.
     pub rival_own_ms: f64,
+    /// Whether another cohort of the job shows why the job is slow.
+    pub is_explained: bool,
 }
 
 /// What one window says.
@@ -182,6 +187,7 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
         settings.uniform_gate
     };
     let everybody_slow = evidence.span == Span::Short && evidence.is_slower_by(pace_gate);
+    let everybody_slow = everybody_slow && !evidence.is_explained;
     let doubtful = |doubt| {
         if everybody_slow {
             Verdict::Inconclusive(doubt)
@@ -241,16 +247,11 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
         (None, Signal::Arrival) => evidence.period_ms * ARRIVAL_GATE,
         (None, _) => settings.unknown_baseline_gate * evidence.period_ms,
     };
-    let is_habit = |lag: &Lag| {
-        let late_blocks = |gate: f64| lag.series.iter().filter(|ms| **ms >= gate).count();
-        match evidence.span {
-            // Two pauses in one window are no habit either: most of the blocks have to show it.
-            Span::Short => {
-                let gate = gate * STEADY_SHARE;
-                lag.steady_ms >= gate && late_blocks(gate) * 2 > lag.series.len()
-            }
-            Span::Long => late_blocks(gate) >= ENOUGH_STALLS,
+    let is_habit = |lag: &Lag| match evidence.span {
+        Span::Short => {
+            lag.steady_ms >= gate * STEADY_SHARE && lag.typical_ms() >= gate * TYPICAL_SHARE
         }
+        Span::Long => lag.series.iter().filter(|ms| **ms >= gate).count() >= ENOUGH_STALLS,
     };
     let mut late: Vec<&Lag> = lags
         .ranks
@@ -285,8 +286,12 @@ fn split_roots<'a>(
     let most = late.iter().map(|lag| doing(lag)).fold(0.0, f64::max);
     let is_root = |lag: &&&Lag| {
         let own = doing(lag);
+        // In a group that meets more often than the cohort does, all of its members are late at the cohort's meeting.
+        let waits_itself = lag
+            .waits_for_ms
+            .is_some_and(|ms| ms >= ROOT_SHARE * lag.mean_ms);
         let is_own_doing = lag.signal != Signal::DeviceWait
-            || (own >= own_gate && own >= ROOT_SHARE * evidence.rival_own_ms);
+            || (!waits_itself && own >= own_gate && own >= ROOT_SHARE * evidence.rival_own_ms);
         own >= ROOT_SHARE * most && is_own_doing
     };
     let (mut roots, others): (Vec<&Lag>, Vec<&Lag>) = late.iter().partition(is_root);

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClusterId, JobId, Rank};
 use crate::model::conclusion::Incident;
-use crate::model::event::SeqRange;
 use crate::tools::host_evidence::{Scope, widened};
 use crate::tools::outlier::{Condition, Evidence, Outlier, as_of, culprit};
 use crate::tools::quality::{DataQuality, Presence, known_cluster, with_note};
@@ -79,12 +78,12 @@ pub struct Explanation {
 /// The operations that evidence is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EvidenceBasis {
-    /// Incident whose judged operations they are; null for all operations in the window.
+    /// Incident whose judged operations they are; null for all operations of the rank in the window.
     pub incident_id: Option<String>,
-    /// First sequence number, inclusive; null for all in the window.
-    pub seq_first: Option<u64>,
-    /// Last sequence number, inclusive; null for all in the window.
-    pub seq_last: Option<u64>,
+    /// First sequence number, inclusive.
+    pub seq_first: u64,
+    /// Last sequence number, inclusive.
+    pub seq_last: u64,
 }
 
 impl Tool for ExplainRank {
@@ -129,14 +128,10 @@ async fn explain(
         .filter(|incident| is_victim(incident, subject.rank))
         .collect();
     let blocks = OwnBlocks::of(context, (cluster, window), subject).await?;
-    let (evidence_basis, scope) = basis(
-        &[own.as_slice(), waited_for.as_slice()].concat(),
-        (cluster, window),
-        (subject, &blocks),
-    );
-    let facts = match scope {
-        Some(scope) => scope.facts(context, subject.rank).await?,
-        None => Vec::new(),
+    let about = [own.as_slice(), waited_for.as_slice()].concat();
+    let (basis, facts) = match basis(&about, cluster, (subject, &blocks)) {
+        Some((basis, scope)) => (Some(basis), scope.facts(context, subject.rank).await?),
+        None => (None, Vec::new()),
     };
     let conditions = incidents.iter().filter_map(Condition::of);
     let mut explanation = Explanation {
@@ -161,7 +156,7 @@ async fn explain(
             })
             .collect(),
         evidence: facts.iter().map(Evidence::from).collect(),
-        evidence_basis: evidence_basis.filter(|_| !facts.is_empty()),
+        evidence_basis: basis.filter(|_| !facts.is_empty()),
         lag_series: blocks.series(context, cluster, subject).await?,
         self_verdicts: own_verdicts::of(context, (cluster, window), subject).await?,
         data_quality: with_note(presence.quality(context, window), context, Some(cluster)).await?,
@@ -190,38 +185,33 @@ fn is_victim(incident: &Incident, rank: Rank) -> bool {
     culprit(incident).is_some_and(|culprit| culprit.victims.contains(&rank))
 }
 
-/// The operations that the gravest incident was judged by, else all of the window.
+/// The operations that the gravest incident was judged by, else those that the rank took part in within the window.
 fn basis(
     incidents: &[&Incident],
-    (cluster, window): (&ClusterId, Window),
+    cluster: &ClusterId,
     (subject, blocks): (&Subject, &OwnBlocks),
-) -> (Option<EvidenceBasis>, Option<Scope>) {
+) -> Option<(EvidenceBasis, Scope)> {
     let judged = incidents
         .iter()
-        .find_map(|incident| Some((incident, Scope::of(incident)?)));
-    if let Some((incident, scope)) = judged {
-        let basis = EvidenceBasis {
-            incident_id: Some(incident.id.to_string()),
-            seq_first: Some(scope.seqs.first()),
-            seq_last: Some(scope.seqs.last()),
-        };
-        return (Some(basis), Some(scope));
-    }
-    let everything = || {
-        Some(Scope {
+        .find_map(|incident| Some((Some(incident.id), Scope::of(incident)?)));
+    let all = || {
+        let (seqs, from, to) = blocks.span()?;
+        let scope = Scope {
             cluster: cluster.clone(),
             job: subject.job().cloned(),
             role: blocks.role()?,
-            window: widened(window.from(), window.to())?,
-            seqs: SeqRange::new(0, u64::MAX)?,
-        })
+            window: widened(from, to)?,
+            seqs,
+        };
+        Some((None, scope))
     };
+    let (incident, scope) = judged.or_else(all)?;
     let basis = EvidenceBasis {
-        incident_id: None,
-        seq_first: None,
-        seq_last: None,
+        incident_id: incident.map(|id| id.to_string()),
+        seq_first: scope.seqs.first(),
+        seq_last: scope.seqs.last(),
     };
-    (Some(basis), everything())
+    Some((basis, scope))
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ struct Report {
     gap: Option<Summary>,
     blocked: Option<(Source, Summary)>,
     queue: Option<Summary>,
+    busy: Option<Summary>,
     arrival: Option<MeanArrival>,
 }
 
@@ -79,12 +80,14 @@ impl OpenBlocks {
                 gap: None,
                 blocked: None,
                 queue: None,
+                busy: None,
                 arrival: None,
             });
         report.iterations = block.iterations.or(report.iterations);
         match event.metric.as_str() {
             metric::HOST_GAP => report.gap = Some(summary),
             metric::QUEUE => report.queue = Some(summary),
+            metric::BUSY => report.busy = Some(summary),
             // What a GPU knows of its waiting is nearer to the truth than what its host knows.
             metric::BLOCKED
                 if report
@@ -207,6 +210,7 @@ fn cohort_block(
             blocked: report.blocked.map(|(_, summary)| summary),
             blocked_source: report.blocked.map(|(source, _)| source),
             queue: report.queue,
+            busy: report.busy,
             arrival: report.arrival,
         })
         .collect();

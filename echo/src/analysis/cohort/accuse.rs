@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::{Cohort, JobView, MAX_BLOCKS, Standing};
-use crate::analysis::assembly::CohortBlock;
 use crate::analysis::cause::{Clues, Slowness, class_of};
 use crate::analysis::charge::{Charge, Subject};
 use crate::analysis::imbalance::{Turns, turns};
@@ -14,7 +13,7 @@ use crate::analysis::verdict::{
 };
 use crate::analysis::window::Stretch;
 use crate::model::conclusion::{Baseline, Condition, ConditionKind, Signal};
-use crate::model::event::{SeqRange, Source};
+use crate::model::event::SeqRange;
 use crate::model::inputs::{Inputs, RankLag};
 use crate::stats::series::change_point;
 
@@ -49,7 +48,7 @@ impl Cohort {
         settings: &Settings,
     ) -> Accused {
         let mut standing = Standing {
-            work_ms: own_work_ms(window),
+            busy_ms: busy_ms(window),
             ..Standing::default()
         };
         let Some(evidence) = self.evidence(window, lags, view, Span::Short) else {
@@ -72,6 +71,12 @@ impl Cohort {
                 .unwrap_or(charges);
         }
         charges.extend(self.uneven(&evidence, view, settings));
+        standing.explains = charges.iter().any(|charge| {
+            matches!(
+                charge.subject,
+                Subject::Rank(_) | Subject::Stage | Subject::Network
+            )
+        });
         Accused { charges, standing }
     }
 
@@ -101,6 +106,7 @@ impl Cohort {
             span,
             n_tests: view.n_ranks,
             rival_own_ms: view.rival_own_ms,
+            is_explained: view.is_explained,
         })
     }
 
@@ -285,7 +291,7 @@ fn stage_charge(window: &Stretch<'_>, excess_ms: f64, period_ms: f64) -> Charge 
         block.members.iter().map(|member| member.rank).collect()
     });
     let detail = format!(
-        "each rank of this role has {excess_ms:.1} ms more own work per iteration than is typical of the job ({:.0} % of the period)",
+        "each GPU of this role computes {excess_ms:.1} ms longer per iteration than is typical of the job ({:.0} % of the period)",
         100.0 * excess_ms / period_ms,
     );
     let condition = Condition {
@@ -316,29 +322,25 @@ fn data_charge(turns: &Turns, period_ms: f64) -> Charge {
     }
 }
 
-/// Own work of the ranks, where GPUs measured how long they waited.
-fn own_work_ms(window: &Stretch<'_>) -> Vec<f64> {
-    let Some((period_ms, latest)) = window.period_ms().zip(window.blocks.first()) else {
+/// Time that each rank's GPU computed, milliseconds per iteration in the order of the ranks; empty unless all tell.
+fn busy_ms(window: &Stretch<'_>) -> Vec<f64> {
+    let Some(latest) = window.blocks.first() else {
         return Vec::new();
     };
-    let blocked = |block: &&CohortBlock, index: usize| {
-        let member = block.members.get(index)?;
-        let is_device = member.blocked_source == Some(Source::Device);
-        is_device.then_some(member.blocked?.sum)
-    };
-    let same = window
+    let n = latest.members.len();
+    let full = window
         .blocks
         .iter()
-        .filter(|block| block.members.len() == latest.members.len());
-    let work = (0..latest.members.len()).map(|index| {
+        .filter(|block| block.members.len() == n);
+    let busy = (0..n).map(|index| {
         let (mut sum, mut iterations) = (0.0, 0.0);
-        for block in same.clone() {
-            sum += blocked(block, index)?;
+        for block in full.clone() {
+            sum += block.members.get(index)?.busy?.sum;
             iterations += block.iterations;
         }
-        Some(period_ms - sum / iterations)
+        Some(sum / iterations)
     });
-    work.collect::<Option<Vec<f64>>>().unwrap_or_default()
+    busy.collect::<Option<Vec<f64>>>().unwrap_or_default()
 }
 
 fn names_somebody(charges: &[Charge]) -> bool {

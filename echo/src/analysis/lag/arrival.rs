@@ -42,6 +42,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             steady_ms: median(&lags)?,
             error_ms: standard_error(&lags),
             own_ms: None,
+            waits_for_ms: None,
             place: None,
             series: lags,
         })

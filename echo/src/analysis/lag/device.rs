@@ -33,6 +33,9 @@ pub(super) fn is_measured(blocks: &[&CohortBlock]) -> bool {
     blocks.iter().filter(is_measured).count() * 2 > blocks.len()
 }
 
+/// A communicator and an operation.
+type Kind<'t> = (CommId, Option<&'t Op>);
+
 /// Lags of one rank in one kind of collective.
 #[derive(Debug, Default)]
 struct Series {
@@ -46,7 +49,7 @@ struct Series {
 /// Times inside collectives of the window compared. Of several communicators the one counts in which the rank is
 /// latest: a rank is on time in the others only because its group was late together.
 pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
-    let mut series: BTreeMap<Rank, BTreeMap<(CommId, Option<&Op>), Series>> = BTreeMap::new();
+    let mut series: BTreeMap<Rank, BTreeMap<Kind<'_>, Series>> = BTreeMap::new();
     let mut centers = Vec::new();
     for transfer in blocks.iter().flat_map(|block| &block.transfers) {
         let Some((center, lags)) = compared(transfer) else {
@@ -62,14 +65,25 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             one.blocks.push(lag_ms / transfer.iterations);
         }
     }
+    let latest = latest_of_each_kind(&series);
     let origins = origins(blocks);
     let ranks: Vec<Lag> = series
         .into_iter()
         .filter_map(|(rank, kinds)| {
+            let waits = kinds.iter().map(|(kind, own)| {
+                latest
+                    .get(kind)
+                    .map_or(0.0, |ms| ms - own.per_iteration_ms())
+            });
+            let waits_for_ms = waits.max_by(f64::total_cmp);
             let latest = kinds
                 .into_values()
-                .max_by(|a, b| (a.lag_ms / a.iterations).total_cmp(&(b.lag_ms / b.iterations)))?;
-            Some(latest.into_lag(rank, Arc::clone(origins.get(&rank)?)))
+                .max_by(|a, b| a.per_iteration_ms().total_cmp(&b.per_iteration_ms()))?;
+            let lag = latest.into_lag(rank, Arc::clone(origins.get(&rank)?));
+            Some(Lag {
+                waits_for_ms,
+                ..lag
+            })
         })
         .collect();
     let center_ms = median(&centers)?;
@@ -80,13 +94,29 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     })
 }
 
+/// Lag of the latest rank in each kind of collective, milliseconds per iteration.
+fn latest_of_each_kind<'t>(
+    series: &BTreeMap<Rank, BTreeMap<Kind<'t>, Series>>,
+) -> BTreeMap<Kind<'t>, f64> {
+    let mut latest: BTreeMap<Kind<'t>, f64> = BTreeMap::new();
+    for (kind, own) in series.values().flatten() {
+        let most = latest.entry(*kind).or_insert(f64::MIN);
+        *most = most.max(own.per_iteration_ms());
+    }
+    latest
+}
+
 impl Series {
+    fn per_iteration_ms(&self) -> f64 {
+        self.lag_ms / self.iterations
+    }
+
     #[expect(
         clippy::cast_precision_loss,
         reason = "blocks of one window stay far below 2^53"
     )]
     fn into_lag(self, rank: Rank, origin: Arc<Origin>) -> Lag {
-        let mean_ms = self.lag_ms / self.iterations;
+        let mean_ms = self.per_iteration_ms();
         let n = self.blocks.len() as f64;
         let steady_ms = if self.blocks.len() > 1 {
             (self.lag_ms - self.largest_ms) / (self.iterations * (n - 1.0) / n)
@@ -101,6 +131,7 @@ impl Series {
             steady_ms,
             error_ms: standard_error(&self.blocks),
             own_ms: None,
+            waits_for_ms: None,
             place: None,
             series: self.blocks,
         }

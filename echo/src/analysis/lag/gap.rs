@@ -53,6 +53,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             steady_ms: steady * rate,
             error_ms: error.map(|error| error * rate),
             own_ms: None,
+            waits_for_ms: None,
             place: None,
             series: series
                 .get(rank)

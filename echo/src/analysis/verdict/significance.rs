@@ -4,12 +4,12 @@ use crate::analysis::baseline::Scatter;
 use crate::analysis::lag::place::FEW_RANKS;
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
-use crate::model::conclusion::Baseline;
+use crate::model::conclusion::{Baseline, Signal};
 use crate::stats::multiplicity::{Dependence, Tail, discovery_threshold, upper_tail};
 use crate::stats::series::{effective_size, lag_one_correlation};
 use crate::stats::{late_sigma, lower_median};
 
-use super::{Evidence, Suspect, baseline};
+use super::{Evidence, Span, Suspect, baseline};
 
 /// Smallest scale that lags are measured against, milliseconds: exact ties must not divide by zero.
 const FLOOR_MS: f64 = 0.05;
@@ -38,6 +38,7 @@ pub struct Scale {
     /// Smallest z-score that counts.
     pub critical_z: f64,
     tail: Tail,
+    span: Span,
     /// Largest p-value that is believed; nothing when none is.
     believed_p: Option<f64>,
     /// Places must agree at this level, because the ranks are too few for a scale and have no history.
@@ -65,6 +66,7 @@ impl Scale {
             sigma_ms: sigma.hypot(usual_error_ms(lags)),
             critical_z: tail.critical(n_tests, settings.family_alpha),
             tail,
+            span: evidence.span,
             believed_p: None,
             place_p: by_place.then_some(PLACE_P),
         };
@@ -76,9 +78,14 @@ impl Scale {
         scale
     }
 
-    /// Modified z-score of a lag.
+    /// Modified z-score of a lag: of what is typical of it over a few iterations, of its mean over many, where what is
+    /// rare counts too.
     pub fn z(&self, lag: &Lag) -> f64 {
-        lag.mean_ms / self.sigma_ms
+        let ms = match self.span {
+            Span::Short if lag.signal != Signal::Wait => lag.mean_ms.min(lag.typical_ms()),
+            Span::Short | Span::Long => lag.mean_ms,
+        };
+        ms / self.sigma_ms
     }
 
     /// Whether a lag lies beyond what is usual, by all counts.

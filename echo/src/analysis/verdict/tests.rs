@@ -20,6 +20,7 @@ fn lags(means: &[f64]) -> Lags {
         steady_ms: *mean_ms,
         error_ms: Some(0.1),
         own_ms: None,
+        waits_for_ms: None,
         place: None,
         series: vec![*mean_ms; 4],
     });
@@ -43,6 +44,7 @@ fn evidence(lags: &Lags, period_ms: f64) -> Evidence<'_> {
         span: Span::Short,
         n_tests: lags.ranks.len(),
         rival_own_ms: 0.0,
+        is_explained: false,
     }
 }
 

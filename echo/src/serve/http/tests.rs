@@ -67,11 +67,15 @@ fn code(body: &Value) -> &str {
 async fn every_tool_answers_over_http_what_the_registry_answers() {
     let (context, registry) = (fixture::context().await, Registry::standard());
     for tool in registry.tools() {
-        for input in [
+        for mut input in [
             json!({}),
             json!({ "window": "all", "cluster": "prod" }),
             json!({ "from": "now-3m" }),
         ] {
+            if tool.input_schema.get("required").is_some() {
+                input["cluster"] = json!("prod");
+                input["rank"] = json!(2);
+            }
             let answer = registry
                 .dispatch(&context, tool.name, input.clone())
                 .await

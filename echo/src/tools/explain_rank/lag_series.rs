@@ -146,6 +146,13 @@ impl OwnBlocks {
         self.role
     }
 
+    /// The operations, and the span of time on the rank's own clock; nothing when it reported no block.
+    pub(super) fn span(&self) -> Option<(SeqRange, Nanos, Nanos)> {
+        let (first, last) = self.blocks.first().zip(self.blocks.last())?;
+        let seqs = SeqRange::new(first.seqs.first(), last.seqs.last())?;
+        Some((seqs, first.from, last.to))
+    }
+
     /// The series of a rank.
     pub(super) async fn series(
         &self,
@@ -193,8 +200,7 @@ impl OwnBlocks {
         cluster: &ClusterId,
         (subject, chosen): (&Subject, &[OwnBlock]),
     ) -> Result<Vec<StoredEvent>, ToolError> {
-        let span = chosen.first().zip(chosen.last());
-        let window = span.and_then(|(first, last)| widened(first.from, last.to));
+        let window = self.span().and_then(|(_, from, to)| widened(from, to));
         let (Some(window), Some(role)) = (window, self.role) else {
             return Ok(Vec::new());
         };

@@ -1,5 +1,7 @@
 //! An explanation in a few sentences.
 
+use fleet_proto::attribute;
+
 use super::Explanation;
 use crate::analysis::evidence::HostFact;
 use crate::stats::median;
@@ -113,12 +115,13 @@ fn lags(explanation: &Explanation) -> Option<String> {
 
 fn own_verdict(explanation: &Explanation) -> Option<String> {
     let latest = explanation.self_verdicts.first()?;
-    let state = latest.state.as_deref().unwrap_or("noted");
+    let held = if latest.state.as_deref() == Some(attribute::STATE_CLEARED) {
+        "no longer held it to be late"
+    } else {
+        "held it to be late"
+    };
     let lag = latest.lag_ms.map_or_else(String::new, |lag_ms| {
         format!(" with a lag of {lag_ms:.1} ms")
     });
-    Some(format!(
-        "Its own agent {state} it as late at {}{lag}.",
-        latest.time
-    ))
+    Some(format!("Its own agent {held} at {}{lag}.", latest.time))
 }

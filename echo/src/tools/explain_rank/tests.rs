@@ -171,7 +171,9 @@ async fn without_an_incident_the_evidence_is_about_the_whole_window() {
         answer.evidence[0].sentence,
         "preempted 9.0 ms per step, peers 5.0"
     );
-    assert_eq!(answer.evidence_basis.unwrap().incident_id, None);
+    let basis = answer.evidence_basis.unwrap();
+    assert_eq!(basis.incident_id, None);
+    assert_eq!((basis.seq_first, basis.seq_last), (0, 239));
     assert_eq!(answer.incidents, [], "evidence makes no verdict");
 }
 
