@@ -82,7 +82,11 @@ impl Goals {
         let recall = |score: &Score| share(score.found, score.events);
         let f1 = self.overall.f1();
         let per_day = f64::from(self.days.false_alerts) * 1_000.0 / self.days.gpu_days;
-        let days = format!("{per_day:.2} in {:.0} GPU-days", self.days.gpu_days);
+        let days = if self.days.gpu_days > 0.0 {
+            format!("{per_day:.2} in {:.0} GPU-days", self.days.gpu_days)
+        } else {
+            "-".to_owned()
+        };
         vec![
             Row("precision at cv 1 %", ">= 0.99", precision(&self.calm)),
             Row(

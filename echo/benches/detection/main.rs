@@ -1,4 +1,7 @@
 //! The detector and the published rules on the same jobs, as tables.
+//!
+//! `cargo bench -p fleet-echo --features duckdb --bench detection -- --quick` runs what the tests run; without
+//! `--quick` it takes some minutes per seed, most of them for the meshes of 10,240 ranks and the healthy days.
 
 use std::path::{Path, PathBuf};
 
@@ -29,6 +32,9 @@ struct Args {
     /// Only cases whose table or name contains this; "real" for the recorded jobs, "tick" for the cost of a judgement
     #[arg(long, value_name = "FILTER")]
     only: Option<String>,
+    /// No rank ever pauses (as for garbage collection): tells what pauses do from what other noise does
+    #[arg(long)]
+    without_pauses: bool,
     /// Lists every miss and every false alert of the detector
     #[arg(long)]
     wrong: bool,
@@ -50,7 +56,12 @@ fn main() -> anyhow::Result<()> {
     let n_seeds = if args.quick { 1 } else { args.seeds };
     let suite = if args.quick { suite::quick } else { full::full };
     let is_wanted = |case: &Case| case.group.contains(only) || case.name.contains(only);
-    let cases: Vec<Case> = (1..=n_seeds).flat_map(suite).filter(is_wanted).collect();
+    let mut cases: Vec<Case> = (1..=n_seeds).flat_map(suite).filter(is_wanted).collect();
+    if args.without_pauses {
+        for case in &mut cases {
+            case.noise.pauses = 0.0;
+        }
+    }
     let progress = ProgressBar::new(cases.len() as u64);
     let mut goals = Goals::default();
     let results = runner::run_all(&cases, |case, score| {
