@@ -272,14 +272,20 @@ impl Cohort {
             };
             window.iterations >= TURN_ITERATIONS && ms >= gate * period_ms
         };
+        if std::env::var("DBG").is_ok() && view.stage_excess_ms > 0.0 {
+            eprintln!(
+                "DBG stage {} {:.3}",
+                self.key,
+                view.stage_excess_ms / period_ms
+            );
+        }
         let mut charges = Vec::new();
         if matters(Subject::Stage, view.stage_excess_ms, settings.stage_gate) {
             charges.push(stage_charge(&window, view.stage_excess_ms, period_ms));
         }
         let turns = turns(&window.blocks);
-        if let Some(turns) =
-            turns.filter(|one| matters(Subject::Data, one.skew_ms, settings.data_gate))
-        {
+        let data_gate = turns.map_or(0.0, |turns| settings.data_gate * turns.margin());
+        if let Some(turns) = turns.filter(|one| matters(Subject::Data, one.skew_ms, data_gate)) {
             charges.push(data_charge(&turns, period_ms));
         }
         charges
