@@ -272,13 +272,6 @@ impl Cohort {
             };
             window.iterations >= TURN_ITERATIONS && ms >= gate * period_ms
         };
-        if std::env::var("DBG").is_ok() && view.stage_excess_ms > 0.0 {
-            eprintln!(
-                "DBG stage {} {:.3}",
-                self.key,
-                view.stage_excess_ms / period_ms
-            );
-        }
         let mut charges = Vec::new();
         if matters(Subject::Stage, view.stage_excess_ms, settings.stage_gate) {
             charges.push(stage_charge(&window, view.stage_excess_ms, period_ms));
