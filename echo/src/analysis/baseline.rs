@@ -47,7 +47,7 @@ pub struct History {
     scatter: Option<Scatter>,
     /// Of the periods above, for the same reason.
     period: Option<Usual>,
-    transfers: BTreeMap<(CommId, Option<Op>), VecDeque<(f64, f64)>>,
+    transfers: BTreeMap<(CommId, Option<Op>), VecDeque<Times>>,
 }
 
 /// How much healthy lags scatter.
@@ -58,6 +58,9 @@ pub struct Scatter {
     /// Lags that it was estimated from.
     pub n_lags: usize,
 }
+
+/// The least time in an operation and what lies between the first and the last rank, milliseconds.
+type Times = (f64, f64);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Usual {

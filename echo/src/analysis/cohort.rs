@@ -266,7 +266,7 @@ impl Cohort {
         let (lags, last) = lags.zip(window.blocks.first())?;
         let period_ms = window
             .period_ms()
-            .or(self.last_periods.map(|last| last.latest.ms))?;
+            .or_else(|| self.last_periods.map(|last| last.latest.ms))?;
         Some(Outlook {
             computed_at: last.time.to(),
             signal: lags.signal,

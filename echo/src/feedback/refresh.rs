@@ -65,6 +65,10 @@ impl Refresh {
             metric::BLOCKED,
             metric::PERIOD,
             metric::ARRIVAL,
+            metric::WAIT,
+            metric::QUEUE,
+            metric::BUSY,
+            metric::ISSUED,
             metric::INGERO_HEALTH_SCORE,
         ];
         let metrics = names

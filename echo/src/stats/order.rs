@@ -18,7 +18,7 @@ pub fn places(values: &[f64]) -> Vec<f64> {
     let mut places = vec![0.0; values.len()];
     let mut first = 0;
     for tied in order.chunk_by(|a, b| a.1.total_cmp(&b.1).is_eq()) {
-        let shared = first as f64 + (tied.len() as f64 + 1.0) / 2.0;
+        let shared = first as f64 + f64::midpoint(tied.len() as f64, 1.0);
         for (index, _) in tied {
             if let Some(place) = places.get_mut(*index) {
                 *place = shared;

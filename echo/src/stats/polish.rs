@@ -33,7 +33,9 @@ pub fn median_polish(table: &[Vec<f64>]) -> Option<Polished> {
         for (row, effect) in residuals.iter_mut().zip(&mut rows) {
             let middle = median(row)?;
             *effect += middle;
-            row.iter_mut().for_each(|cell| *cell -= middle);
+            for cell in row.iter_mut() {
+                *cell -= middle;
+            }
         }
         overall += recentre(&mut rows)?;
         for (index, effect) in columns.iter_mut().enumerate() {
@@ -60,7 +62,9 @@ pub fn median_polish(table: &[Vec<f64>]) -> Option<Polished> {
 /// Moves the median of the effects out of them and returns it.
 fn recentre(effects: &mut [f64]) -> Option<f64> {
     let middle = median(effects)?;
-    effects.iter_mut().for_each(|effect| *effect -= middle);
+    for effect in effects.iter_mut() {
+        *effect -= middle;
+    }
     Some(middle)
 }
 

@@ -18,6 +18,9 @@ const MAX_OPEN_BLOCKS: usize = 512;
 /// Period readings of one rank that may wait for their block.
 const MAX_PERIODS: usize = 1_024;
 
+/// Communicator of each rank's block and its first entry, on the rank's own clock.
+pub(super) type Begins = BTreeMap<Rank, (CommId, Nanos)>;
+
 #[derive(Debug, Default)]
 pub(super) struct OpenBlocks {
     /// Communicator whose blocks each rank reports.
@@ -137,7 +140,7 @@ impl OpenBlocks {
         &mut self,
         members: &BTreeSet<Rank>,
         n_expected: usize,
-    ) -> Option<(CohortBlock, BTreeMap<Rank, (CommId, Nanos)>)> {
+    ) -> Option<(CohortBlock, Begins)> {
         loop {
             let seqs = *self.open.keys().next()?;
             let has_passed = |rank: &Rank| {

@@ -10,6 +10,7 @@ use crate::model::event::{Block, Event, OpSample, Reading, SeqRange, Summary};
 use crate::units::Nanos;
 
 use super::Transfer;
+use super::open_blocks::Begins;
 
 /// Blocks of one communicator and operation that may wait to be taken; the oldest is dropped beyond that.
 const MAX_WAITING: usize = 256;
@@ -40,7 +41,7 @@ pub(super) struct Host<'a> {
     /// Its operations.
     pub(super) seqs: SeqRange,
     /// Communicator of each rank's block and its first entry on the rank's own clock.
-    pub(super) ranks: &'a BTreeMap<Rank, (CommId, Nanos)>,
+    pub(super) ranks: &'a Begins,
 }
 
 impl Transfers {

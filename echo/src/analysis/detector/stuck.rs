@@ -105,7 +105,7 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         state: IncidentState::Open,
         first_seen: hang.since,
         last_seen: hang.last_heard.max(hang.since),
-        raised_at: known.map_or(hang.last_heard.max(hang.since), |known| known.raised_at),
+        raised_at: known.map_or_else(|| hang.last_heard.max(hang.since), |known| known.raised_at),
         first_iteration: 0.0,
         raised_iteration: 0.0,
         cleared_iteration: None,

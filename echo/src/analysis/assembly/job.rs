@@ -1,0 +1,204 @@
+//! What the ranks of one job have reported.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use fleet_proto::metric;
+
+use crate::ids::{Rank, RoleId};
+use crate::model::event::{Block, Event, Source, StoredEvent};
+use crate::units::Nanos;
+
+use super::CohortBlock;
+use super::open_blocks::OpenBlocks;
+use super::progress::Progress;
+use super::transfers::{Host, Transfers};
+
+/// Roles that a job may have at a time; a job with more has none that repeat.
+const MAX_ROLES: usize = 256;
+
+/// Closed blocks of a job that may be held back for the sake of their order.
+const MAX_HELD: usize = 1_024;
+
+/// Iterations of different roles are counted from different operations, so they are not equal to a hair.
+const HALF_ITERATION: f64 = 0.5;
+
+#[derive(Debug, Default)]
+pub(super) struct Job {
+    pub(super) world_size: usize,
+    first_received: Option<Nanos>,
+    pub(super) last_received: Nanos,
+    pub(super) roles: BTreeMap<Rank, RoleId>,
+    heard: BTreeMap<Rank, Nanos>,
+    /// Ranks whose operations have no sequence numbers, because their agent came after the communicator: they count
+    /// for coverage and are not waited for.
+    unnumbered: BTreeSet<Rank>,
+    cohorts: BTreeMap<RoleId, OpenBlocks>,
+    ready: BTreeMap<RoleId, VecDeque<CohortBlock>>,
+    reached: BTreeMap<RoleId, f64>,
+    transfers: Transfers,
+    pub(super) progress: Progress,
+}
+
+/// A point that the detector looks at.
+pub(super) struct Judged<'e> {
+    block: &'e Block,
+    rank: Rank,
+    role: Option<RoleId>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Measured of the rank as a whole, in blocks of its busiest communicator.
+    Whole,
+    /// Time inside collectives, by a GPU.
+    Transfer,
+    /// How far the rank has come.
+    Progress,
+}
+
+impl<'e> Judged<'e> {
+    pub(super) fn of(event: &'e Event) -> Option<Self> {
+        let block = event.block.as_ref()?;
+        let kind = match event.metric.as_str() {
+            metric::HOST_GAP
+            | metric::BLOCKED
+            | metric::QUEUE
+            | metric::BUSY
+            | metric::PERIOD
+            | metric::ARRIVAL => Kind::Whole,
+            metric::WAIT if block.source == Source::Device => Kind::Transfer,
+            metric::ISSUED => Kind::Progress,
+            _ => return None,
+        };
+        Some(Self {
+            block,
+            rank: event.origin.rank?.rank(),
+            role: block.role,
+            kind,
+        })
+    }
+}
+
+impl Job {
+    /// Files a point; false when its block has been closed already.
+    pub(super) fn add(&mut self, stored: &StoredEvent, judged: &Judged<'_>) -> bool {
+        let (event, block, rank) = (&stored.event, judged.block, judged.rank);
+        self.hear(stored, rank);
+        if judged.kind == Kind::Progress {
+            self.progress.add(block, rank, event, stored.received);
+            return true;
+        }
+        let Some(role) = judged.role else {
+            return true;
+        };
+        let is_new = !self.cohorts.contains_key(&role);
+        if is_new && self.cohorts.len() >= MAX_ROLES {
+            self.forget_idle_roles();
+            if self.cohorts.len() >= MAX_ROLES {
+                return false;
+            }
+        }
+        if judged.kind == Kind::Transfer {
+            let n_ranks = self.roles.len();
+            return self.transfers.add(event, block, rank, n_ranks);
+        }
+        self.roles.insert(rank, role);
+        if block.seqs.is_none() {
+            self.unnumbered.insert(rank);
+            return true;
+        }
+        self.unnumbered.remove(&rank);
+        self.cohorts
+            .entry(role)
+            .or_default()
+            .add(event, block, rank)
+    }
+
+    /// Closes what every rank of a role has passed.
+    pub(super) fn close(&mut self, talking: &BTreeSet<Rank>) {
+        let n_roles = self.roles.values().collect::<BTreeSet<_>>().len();
+        for (role, cohort) in &mut self.cohorts {
+            let of_role = |rank: &&Rank| self.roles.get(rank) == Some(role);
+            let numbered = |rank: &&Rank| !self.unnumbered.contains(rank);
+            let members: BTreeSet<Rank> = talking
+                .iter()
+                .filter(of_role)
+                .filter(numbered)
+                .copied()
+                .collect();
+            let known = self.roles.values().filter(|known| *known == role).count();
+            let n_expected = if n_roles == 1 {
+                self.world_size.max(known)
+            } else {
+                known
+            };
+            while let Some((mut block, begins)) = cohort.close_next(&members, n_expected) {
+                let host = Host {
+                    seqs: block.seqs,
+                    ranks: &begins,
+                };
+                let peers = begins.keys().copied().collect();
+                block.transfers = self.transfers.take(host, &peers);
+                self.reached.insert(*role, block.end_iteration());
+                self.ready.entry(*role).or_default().push_back(block);
+            }
+        }
+    }
+
+    fn hear(&mut self, stored: &StoredEvent, rank: Rank) {
+        self.first_received.get_or_insert(stored.received);
+        self.last_received = self.last_received.max(stored.received);
+        self.heard.insert(rank, stored.received);
+        let size = stored
+            .event
+            .origin
+            .rank
+            .and_then(crate::ids::RankOf::world_size);
+        self.world_size = self
+            .world_size
+            .max(size.and_then(|n| usize::try_from(n).ok()).unwrap_or(0));
+    }
+
+    /// Takes out the block that ends first, once every role that still talks has come as far.
+    pub(super) fn release(&mut self, talking: &BTreeSet<Rank>) -> Option<(RoleId, CohortBlock)> {
+        let ends = self.ready.iter().filter_map(|(role, blocks)| {
+            let end = blocks.front()?.end_iteration();
+            Some((*role, end))
+        });
+        let (role, end) = ends.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)))?;
+        let lags_behind = |other: &RoleId| {
+            let reached = self.reached.get(other);
+            reached.is_some_and(|reached| *reached + HALF_ITERATION < end)
+        };
+        let is_waited_for = talking
+            .iter()
+            .filter(|rank| !self.unnumbered.contains(rank))
+            .filter_map(|rank| self.roles.get(rank))
+            .any(lags_behind);
+        let n_held: usize = self.ready.values().map(VecDeque::len).sum();
+        if is_waited_for && n_held <= MAX_HELD {
+            return None;
+        }
+        let block = self.ready.get_mut(&role)?.pop_front()?;
+        Some((role, block))
+    }
+
+    /// Forgets roles that no rank has any more.
+    fn forget_idle_roles(&mut self) {
+        let used: BTreeSet<RoleId> = self.roles.values().copied().collect();
+        self.cohorts.retain(|role, _| used.contains(role));
+        self.ready.retain(|role, _| used.contains(role));
+        self.reached.retain(|role, _| used.contains(role));
+    }
+
+    /// Ranks that blocks wait for. Nothing until every rank of the world has spoken, or has had its time to: which
+    /// ranks make up a cohort must not depend on who spoke first.
+    pub(super) fn waited_for(&self, silence_ms: f64) -> Option<BTreeSet<Rank>> {
+        let is_silent = |instant: Nanos| self.last_received.millis_since(instant) > silence_ms;
+        let everybody_spoke = self.heard.len() >= self.world_size;
+        let had_time = self.first_received.is_some_and(is_silent);
+        let talking = self.heard.iter().filter(|(_, at)| !is_silent(**at));
+        (everybody_spoke || had_time).then(|| talking.map(|(rank, _)| *rank).collect())
+    }
+}
