@@ -28,6 +28,7 @@ struct Names {
     period: MetricName,
     wait: MetricName,
     queue: MetricName,
+    busy: MetricName,
     arrival: MetricName,
     dp_op: Op,
     tp_op: Op,
@@ -43,6 +44,7 @@ impl Names {
             period: metric::PERIOD.parse()?,
             wait: metric::WAIT.parse()?,
             queue: metric::QUEUE.parse()?,
+            busy: metric::BUSY.parse()?,
             arrival: metric::ARRIVAL.parse()?,
             dp_op: "AllReduce".parse()?,
             tp_op: "AllGather".parse()?,
@@ -59,6 +61,7 @@ struct RankBlock {
     host_blocked: Tally,
     device_blocked: Tally,
     queue: Tally,
+    busy: Tally,
     arrival: Tally,
     tp: Tally,
     dp: Tally,
@@ -136,6 +139,7 @@ impl Agents {
             block.host_blocked.add(seen.host_blocked);
             block.device_blocked.add(seen.device_blocked);
             block.queue.add(seen.queue);
+            block.busy.add(seen.compute);
             let first = *block.first_gap.get_or_insert(seen.gap);
             if self.sources.has_host() {
                 let entry = since_begin + seen.gap - first;
@@ -223,6 +227,7 @@ impl Agents {
                 device.clone(),
             );
             send(&names.queue, block.queue.reading(), device.clone());
+            send(&names.busy, block.busy.reading(), device.clone());
             if !self.sources.has_host() {
                 send(&names.period, Reading::Double(period_ms), device.clone());
             }

@@ -37,6 +37,11 @@ WITH ops AS (
                             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS covered
   FROM ops
   WHERE optype NOT IN ('forward-compute', 'backward-compute', 'optimizer', 'gc')
+), busy AS (
+  SELECT step, dp_rank, stage, sum(ends - begins) AS busy_ms
+  FROM ops
+  WHERE optype IN ('forward-compute', 'backward-compute')
+  GROUP BY step, dp_rank, stage
 ), steps AS (
   SELECT step, max(ends) AS step_ms FROM ops GROUP BY step
 )
@@ -45,8 +50,9 @@ SELECT step::UINTEGER, dp_rank::UINTEGER, stage::UINTEGER,
        sum(greatest(0, ends - greatest(begins, coalesce(covered, begins))))::DOUBLE,
        coalesce(sum(ends - begins) FILTER (optype = 'params-all-gather'), 0)::DOUBLE,
        coalesce(sum(ends - begins) FILTER (optype = 'grads-reduce-scatter'), 0)::DOUBLE,
-       (sum(ends - begins) FILTER (optype = 'embedding-grads-all-reduce'))::DOUBLE
-FROM waits JOIN steps USING (step)
+       (sum(ends - begins) FILTER (optype = 'embedding-grads-all-reduce'))::DOUBLE,
+       any_value(busy_ms)::DOUBLE
+FROM waits JOIN steps USING (step) JOIN busy USING (step, dp_rank, stage)
 GROUP BY step, dp_rank, stage
 ORDER BY step, dp_rank, stage";
 
@@ -62,6 +68,7 @@ struct Worker {
     scatter_ms: f64,
     /// Only the first and the last stage take part.
     embedding_ms: Option<f64>,
+    busy_ms: f64,
 }
 
 impl Worker {
@@ -75,6 +82,7 @@ impl Worker {
             gather_ms: row.get(5)?,
             scatter_ms: row.get(6)?,
             embedding_ms: row.get(7)?,
+            busy_ms: row.get(8)?,
         })
     }
 }
@@ -163,6 +171,7 @@ fn points(worker: &Worker, origin: &Arc<Origin>, begin_ms: f64) -> anyhow::Resul
         points.push(step.wait(step.block(comm, "AllReduce", 1)?, number, embedding_ms)?);
     }
     points.push(step.point(metric::BLOCKED, one(worker.blocked_ms), primary.clone())?);
+    points.push(step.point(metric::BUSY, one(worker.busy_ms), primary.clone())?);
     points.push(step.point(
         metric::PERIOD,
         Reading::Double(worker.step_ms),

@@ -50,7 +50,7 @@ pub(crate) struct RankStep {
     pub(crate) host_blocked: f64,
     /// The GPU waits in communication of any kind.
     pub(crate) device_blocked: f64,
-    compute: f64,
+    pub(crate) compute: f64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]

@@ -22,6 +22,9 @@ const ALL_TRANSFER: f64 = 0.2;
 /// How much longer than usual a transfer must take to be slow.
 const SLOW_TRANSFER: f64 = 1.1;
 
+/// How much longer it must take to be the whole explanation of a slow job.
+const SLOW_NETWORK: f64 = 1.25;
+
 /// Share of a rank's lateness that its host must account for to be the cause.
 const HOST_SHARE: f64 = 0.5;
 
@@ -62,7 +65,7 @@ impl Slowness {
 
     /// Whether transfers are slow and no late rank explains it.
     pub fn is_network(self) -> bool {
-        self.skew <= ALL_TRANSFER && self.transfer_ratio > SLOW_TRANSFER
+        self.skew <= ALL_TRANSFER && self.transfer_ratio > SLOW_NETWORK
     }
 
     fn is_mixed(self) -> bool {

@@ -33,6 +33,11 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// Whether it only says that the cohort is slow.
+    pub const fn is_riddle(self) -> bool {
+        matches!(self, Self::Uniform | Self::Unclear(_))
+    }
+
     /// Whether it is a property of the job rather than a fault: it costs nothing against a healthy past, because the
     /// past had it too.
     pub const fn is_structural(self) -> bool {

@@ -92,8 +92,7 @@ impl Docket {
                     .lost
                     .extend(lost_time(&open.incident, block, &reading));
             }
-            let is_explained =
-                scene.is_explained && matches!(subject, Subject::Uniform | Subject::Unclear(_));
+            let is_explained = scene.is_explained && subject.is_riddle();
             if open.calm >= scene.settings.clear_after || is_explained {
                 ended.push(*subject);
             } else {
@@ -135,7 +134,9 @@ impl Docket {
         for charge in charges {
             let streak = self.streaks.entry(charge.subject).or_default();
             *streak += 1;
-            let is_due = *streak >= scene.settings.raise_after || charge.is_provisional;
+            // A late rank needs a judgement longer than the damage to show, and a name is better than a riddle.
+            let patience = u32::from(charge.subject.is_riddle());
+            let is_due = *streak >= scene.settings.raise_after + patience || charge.is_provisional;
             if !is_due || self.open.contains_key(&charge.subject) {
                 continue;
             }

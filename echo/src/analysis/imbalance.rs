@@ -34,6 +34,14 @@ pub struct Turns {
     pub n_turns: usize,
 }
 
+impl Turns {
+    /// How much more than the gate they must show: few turns are a small sample.
+    #[expect(clippy::cast_precision_loss, reason = "turns of one window are few")]
+    pub fn margin(&self) -> f64 {
+        1.0 + ENOUGH_TURNS as f64 / self.n_turns.max(1) as f64
+    }
+}
+
 /// Who was last in the operations of a window, on the communicator that shows most of it; nothing for few ranks or
 /// turns, or when it is mostly the same rank.
 pub fn turns(blocks: &[&CohortBlock]) -> Option<Turns> {

@@ -138,6 +138,8 @@ struct Total {
     count: f64,
     sum: f64,
     largest: f64,
+    /// Blocks in which the rank reported anything at all.
+    n_blocks: f64,
 }
 
 impl Totals {
@@ -153,7 +155,9 @@ impl Totals {
                 count: 0.0,
                 sum: 0.0,
                 largest: 0.0,
+                n_blocks: 0.0,
             });
+            total.n_blocks += 1.0;
             if let Some(summary) = signal(member) {
                 total.count += summary.count as f64;
                 total.sum += summary.sum;

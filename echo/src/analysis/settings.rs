@@ -18,7 +18,7 @@ pub struct Settings {
     pub unknown_baseline_gate: f64,
     /// Smallest excess of the time that the GPUs of one role compute, as a share of the period, that is an imbalance of stages.
     pub stage_gate: f64,
-    /// Smallest usual distance from the typical rank to the last, as a share of the period, that is an imbalance of data.
+    /// Smallest usual distance from the typical rank to the last, as a share of the period, that is an imbalance of data; more for few operations.
     pub data_gate: f64,
     /// Share of the damage that a rank's lag must explain. Below it the damage has another cause.
     pub explained_share: f64,
@@ -58,8 +58,8 @@ impl Default for Settings {
             fast_gate: 0.20,
             uniform_gate: 0.10,
             unknown_baseline_gate: 0.10,
-            stage_gate: 0.05,
-            data_gate: 0.045,
+            stage_gate: 0.10,
+            data_gate: 0.027,
             explained_share: 0.4,
             raise_after: 2,
             clear_after: 3,

@@ -34,10 +34,7 @@ const LEAST_HEALTHY_SHARE: f64 = 0.1;
 const ROOT_SHARE: f64 = 0.5;
 
 /// Smallest damage that makes a lag matter, as a share of the gate for lags: a rank may be late by more than it costs.
-const DAMAGE_SHARE: f64 = 0.5;
-
-/// Share of the gate for slow cohorts that is enough when transfers are known to be slow.
-pub const NETWORK_SHARE: f64 = 0.5;
+pub const DAMAGE_SHARE: f64 = 0.5;
 
 /// Damage must lie this many standard errors above the healthy period.
 const DAMAGE_ERRORS: f64 = 3.0;
@@ -182,7 +179,7 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
         return just(Verdict::Healthy);
     }
     let pace_gate = if evidence.transfers_are_slow {
-        settings.uniform_gate * NETWORK_SHARE
+        settings.effect_gate * DAMAGE_SHARE
     } else {
         settings.uniform_gate
     };
@@ -258,7 +255,9 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
         .iter()
         .filter(|lag| lag.mean_ms >= gate && (lag.signal == Signal::Wait || is_habit(lag)))
         // A rank that waits less than its peers may just work in another way, unless the job has become slower.
-        .filter(|lag| lag.signal != Signal::Wait || damage_ms.is_some())
+        .filter(|lag| {
+            lag.signal != Signal::Wait || (damage_ms.is_some() && evidence.span == Span::Short)
+        })
         .collect();
     late.sort_by(|a, b| b.mean_ms.total_cmp(&a.mean_ms));
     late
@@ -287,9 +286,10 @@ fn split_roots<'a>(
     let is_root = |lag: &&&Lag| {
         let own = doing(lag);
         // In a group that meets more often than the cohort does, all of its members are late at the cohort's meeting.
-        let waits_itself = lag
-            .waits_for_ms
-            .is_some_and(|ms| ms >= ROOT_SHARE * lag.mean_ms);
+        let lost = evidence
+            .damage_ms()
+            .map_or(lag.mean_ms, |damage| lag.mean_ms.min(damage));
+        let waits_itself = lag.waits_for_ms.is_some_and(|ms| ms >= ROOT_SHARE * lost);
         let is_own_doing = lag.signal != Signal::DeviceWait
             || (!waits_itself && own >= own_gate && own >= ROOT_SHARE * evidence.rival_own_ms);
         own >= ROOT_SHARE * most && is_own_doing

@@ -9,7 +9,7 @@ use crate::analysis::imbalance::{Turns, turns};
 use crate::analysis::lag::{Lag, Lags, lags, suited_signal};
 use crate::analysis::settings::Settings;
 use crate::analysis::verdict::{
-    Evidence, Judgement, NETWORK_SHARE, Scale, Span, Suspect, Verdict, judge,
+    DAMAGE_SHARE, Evidence, Judgement, Scale, Span, Suspect, Verdict, judge,
 };
 use crate::analysis::window::Stretch;
 use crate::model::conclusion::{Baseline, Condition, ConditionKind, Signal};
@@ -59,16 +59,16 @@ impl Cohort {
         standing.root_own_ms = judgement.root_own_ms;
         standing.victims = judgement.victims.iter().copied().collect();
         let mut charges = self.charges(&judgement, window, &evidence, settings);
-        // A name is better than a riddle: who cannot be told by the window may be told by a shorter or longer one.
+        // A name is better than a riddle: who cannot be told by the window may be told by a shorter or longer one. What
+        // was late in an incident that is still open would count for another one by the long window.
         if !names_somebody(&charges) {
-            let named = [
-                self.at_once(view, settings),
-                self.rare_stalls(view, settings),
-            ];
-            charges = named
-                .into_iter()
-                .find(|charges| names_somebody(charges))
-                .unwrap_or(charges);
+            let at_once = self.at_once(view, settings);
+            if names_somebody(&at_once) {
+                charges = at_once;
+            } else if self.faults.is_empty() {
+                let rare = self.rare_stalls(view, settings);
+                charges = if names_somebody(&rare) { rare } else { charges };
+            }
         }
         charges.extend(self.uneven(&evidence, view, settings));
         standing.explains = charges.iter().any(|charge| {
@@ -152,7 +152,7 @@ impl Cohort {
     ) -> Option<Charge> {
         let slowness = Slowness::of(&window.blocks, &self.history);
         let gate = if evidence.transfers_are_slow {
-            settings.uniform_gate * NETWORK_SHARE
+            settings.effect_gate * DAMAGE_SHARE
         } else {
             settings.uniform_gate
         };
@@ -272,14 +272,20 @@ impl Cohort {
             };
             window.iterations >= TURN_ITERATIONS && ms >= gate * period_ms
         };
+        if std::env::var("DBG").is_ok() && view.stage_excess_ms > 0.0 {
+            eprintln!(
+                "DBG stage {} {:.3}",
+                self.key,
+                view.stage_excess_ms / period_ms
+            );
+        }
         let mut charges = Vec::new();
         if matters(Subject::Stage, view.stage_excess_ms, settings.stage_gate) {
             charges.push(stage_charge(&window, view.stage_excess_ms, period_ms));
         }
         let turns = turns(&window.blocks);
-        if let Some(turns) =
-            turns.filter(|one| matters(Subject::Data, one.skew_ms, settings.data_gate))
-        {
+        let data_gate = turns.map_or(0.0, |turns| settings.data_gate * turns.margin());
+        if let Some(turns) = turns.filter(|one| matters(Subject::Data, one.skew_ms, data_gate)) {
             charges.push(data_charge(&turns, period_ms));
         }
         charges
