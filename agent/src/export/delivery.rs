@@ -1,7 +1,7 @@
 //! Delivery of one agent instance: a bounded queue, one batch in flight, retries in order; and beside it a lane
 //! for the verdicts of the processes, which holds nothing up.
 
-mod verdicts;
+pub mod verdicts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::export::delivery::verdicts::VerdictLane;
-pub use crate::export::delivery::verdicts::VerdictReport;
+use crate::export::delivery::verdicts::{VerdictLane, VerdictReport};
 use crate::export::{Ack, Batch, Export, ExportError, VerdictBatch};
 use crate::policy::PolicyNews;
 

@@ -84,7 +84,8 @@ impl Job {
     /// Files a point; false when its block has been closed already.
     pub(super) fn add(&mut self, stored: &StoredEvent, judged: &Judged<'_>) -> bool {
         let (event, block, rank) = (&stored.event, judged.block, judged.rank);
-        self.hear(stored, rank);
+        self.first_received.get_or_insert(stored.received);
+        self.last_received = self.last_received.max(stored.received);
         if judged.kind == Kind::Progress {
             self.progress.add(block, rank, event, stored.received);
             return true;
@@ -104,6 +105,7 @@ impl Job {
             return self.transfers.add(event, block, rank, n_ranks);
         }
         self.roles.insert(rank, role);
+        self.hear(stored, rank);
         if block.seqs.is_none() {
             self.unnumbered.insert(rank);
             return true;
@@ -146,9 +148,9 @@ impl Job {
         }
     }
 
+    /// Notes that a rank has spoken of its blocks. That it lives is not enough: which ranks make up a cohort must not
+    /// depend on whose heartbeat was first.
     fn hear(&mut self, stored: &StoredEvent, rank: Rank) {
-        self.first_received.get_or_insert(stored.received);
-        self.last_received = self.last_received.max(stored.received);
         self.heard.insert(rank, stored.received);
         let size = stored
             .event
