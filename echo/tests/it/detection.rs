@@ -64,7 +64,6 @@ fn every_rank_that_costs_a_tenth_of_the_step_is_found_and_no_host_is_called_a_de
 }
 
 #[test]
-#[ignore = "single pauses and healthy meshes still raise alerts"]
 fn of_what_the_detector_says_at_least_nineteen_in_twenty_are_right() {
     let score = total(&outcomes(is_small, &[]), ECHO);
     assert!(score.precision().unwrap() >= 0.95, "{:#?}", score.wrong);
@@ -113,7 +112,6 @@ fn in_each_recording_exactly_the_truth_is_named() {
 }
 
 #[test]
-#[ignore = "the detector does not read device timestamps yet"]
 fn in_each_production_trace_exactly_the_truth_is_named() {
     for (name, is_exact, named) in named_in("bytedance") {
         assert!(is_exact, "{name}: {named}");

@@ -132,7 +132,7 @@ fn assert_cost(cost: &Value, truth: &Truth) {
 }
 
 /// Names exactly this rank, promptly, and prices what it cost, whatever the speed of the replay.
-fn names_only(name: &str, rank: u32, class: &str) {
+fn names_only(name: &str, rank: u32, class: &str) -> Value {
     let (outliers, cost) = answers(name, "max");
     let named = outliers["outliers"].as_array().unwrap();
     assert_eq!(named.len(), 1, "{outliers:#}");
@@ -153,16 +153,34 @@ fn names_only(name: &str, rank: u32, class: &str) {
         cost["lost_gpu_hours"], slower_cost["lost_gpu_hours"],
         "another speed, another cost"
     );
+    outliers
+}
+
+/// Whether the host evidence of the named rank has this row, far above its peers.
+fn stands_out(outliers: &Value, signal: &str) -> bool {
+    let rows = outliers["outliers"][0]["evidence"].as_array().unwrap();
+    rows.iter().any(|row| {
+        let (own, peers) = (row["own"].as_f64().unwrap(), row["peers"].as_f64().unwrap());
+        row["signal"] == signal && own > 1.05 * peers && row["z"].as_f64() > Some(3.5)
+    })
 }
 
 #[test]
 fn a_rank_that_sleeps_before_its_forward_pass_is_named() {
-    names_only("host-sleep-rank2", 2, "host");
+    let outliers = names_only("host-sleep-rank2", 2, "host");
+    assert!(
+        stands_out(&outliers, "fleet.host.off_cpu_ms"),
+        "{outliers:#}"
+    );
 }
 
 #[test]
 fn a_rank_that_shares_its_core_with_busy_loops_is_named() {
-    names_only("cpu-contention-rank1", 1, "host");
+    let outliers = names_only("cpu-contention-rank1", 1, "host");
+    assert!(
+        stands_out(&outliers, "fleet.host.preempted_ms"),
+        "{outliers:#}"
+    );
 }
 
 #[test]
