@@ -152,7 +152,7 @@ impl Evidence<'_> {
     }
 
     /// Whether the cohort has a history and lost nothing against it that counts.
-    fn is_undamaged(&self, settings: &Settings) -> bool {
+    pub fn is_undamaged(&self, settings: &Settings) -> bool {
         let least = |healthy: f64| {
             let error = self.period_error_ms.unwrap_or(0.0);
             (DAMAGE_SHARE * settings.effect_gate * healthy).max(DAMAGE_ERRORS * error)

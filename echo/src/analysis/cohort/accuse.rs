@@ -55,6 +55,7 @@ impl Cohort {
             let charges = Vec::new();
             return Accused { charges, standing };
         };
+        let evidence = self.with_transfers(window, evidence, settings);
         let judgement = judge(&evidence, settings);
         standing.root_own_ms = judgement.root_own_ms;
         standing.victims = judgement.victims.iter().copied().collect();
@@ -101,13 +102,33 @@ impl Cohort {
             period_error_ms: sigma.map(|sigma| sigma / n_readings.sqrt()),
             usual: lags.and_then(|lags| self.history.scatter(lags.signal)),
             coverage: window.coverage(),
-            transfers_are_slow: Slowness::of(&window.blocks, &self.history)
-                .is_some_and(Slowness::is_network),
+            transfers_are_slow: false,
             span,
             n_tests: view.n_ranks,
             rival_own_ms: view.rival_own_ms,
             is_explained: view.is_explained,
         })
+    }
+
+    /// Adds what transfers say, which is only worth its cost where something was lost.
+    fn with_transfers<'e>(
+        &self,
+        window: &Stretch<'_>,
+        evidence: Evidence<'e>,
+        settings: &Settings,
+    ) -> Evidence<'e> {
+        let is_slow =
+            || Slowness::of(&window.blocks, &self.history).is_some_and(Slowness::is_network);
+        Evidence {
+            transfers_are_slow: !evidence.is_undamaged(settings) && is_slow(),
+            ..evidence
+        }
+    }
+
+    /// Whether a window lost anything that counts: most windows did not, and are not looked at any further.
+    fn is_undamaged(&self, window: &Stretch<'_>, view: &JobView, settings: &Settings) -> bool {
+        self.evidence(window, None, view, Span::Short)
+            .is_none_or(|evidence| evidence.is_undamaged(settings))
     }
 
     /// The charges of a judgement, gravest first.
@@ -214,6 +235,9 @@ impl Cohort {
     /// A rank that is so late that there is no need to wait: last in everything of late, by a fifth of the period.
     fn at_once(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
         let window = Stretch::latest(&self.blocks, FAST_ITERATIONS, 1);
+        if self.is_undamaged(&window, view, settings) {
+            return Vec::new();
+        }
         let signal = suited_signal(&window.blocks);
         let lags = lags(signal, &window.blocks);
         let Some(evidence) = self.evidence(&window, lags.as_ref(), view, Span::Short) else {
@@ -249,7 +273,7 @@ impl Cohort {
         let window = Stretch::latest(&self.blocks, settings.long_window_iterations, LONG_BLOCKS);
         let is_long = window.iterations >= settings.long_window_iterations
             || window.blocks.len() >= MAX_BLOCKS;
-        if !is_long {
+        if !is_long || self.is_undamaged(&window, view, settings) {
             return Vec::new();
         }
         let lags = lags(suited_signal(&window.blocks), &window.blocks);
