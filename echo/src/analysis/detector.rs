@@ -185,3 +185,6 @@ fn own_excess_ms(own: &Standing, others: &[&Standing]) -> f64 {
     let excess = stage_excess(&table).unwrap_or_default();
     excess.first().copied().unwrap_or(0.0)
 }
+
+#[cfg(test)]
+mod tests;

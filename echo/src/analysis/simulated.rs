@@ -17,6 +17,9 @@ use crate::model::event::{
 };
 use crate::units::{NANOS_PER_MILLI, Nanos};
 
+pub(crate) mod device;
+pub(crate) mod outcome;
+
 /// Operations in one iteration and in one block of the simulated job.
 pub(crate) const OPS_PER_ITERATION: u64 = 10;
 pub(crate) const OPS_PER_BLOCK: u64 = 40;
@@ -76,15 +79,7 @@ impl Job {
             let measure = &measure;
             (0..self.n_ranks).flat_map(move |rank| self.block(block, rank, measure(block, rank)))
         };
-        let events = (0..n_blocks).flat_map(per_rank);
-        events
-            .zip(1..)
-            .map(|(event, id)| StoredEvent {
-                id,
-                received: instant(0.0),
-                event,
-            })
-            .collect()
+        numbered((0..n_blocks).flat_map(per_rank))
     }
 
     fn block(&self, block: u64, rank: u32, measured: Measured) -> Vec<Event> {
@@ -130,6 +125,19 @@ impl Job {
         events
     }
 
+    /// A report that the rank has issued `n` operations so far, which arrives when it is made.
+    pub(crate) fn issued(&self, rank: u32, n: u64, at_ms: f64) -> StoredEvent {
+        let last = n.saturating_sub(1);
+        let reading = Reading::Int(i64::try_from(n).unwrap());
+        let what = (metric::ISSUED, reading);
+        let event = self.event(rank, what, SeqRange::new(last, last), (at_ms, at_ms));
+        StoredEvent {
+            id: 1,
+            received: instant(at_ms),
+            event,
+        }
+    }
+
     fn event(
         &self,
         rank: u32,
@@ -168,6 +176,16 @@ impl Job {
             samples: Vec::new(),
         }
     }
+}
+
+/// Events as they are stored, all received at once.
+pub(crate) fn numbered(events: impl Iterator<Item = Event>) -> Vec<StoredEvent> {
+    let stored = |(event, id)| StoredEvent {
+        id,
+        received: instant(0.0),
+        event,
+    };
+    events.zip(1..).map(stored).collect()
 }
 
 /// An instant of the simulated time.

@@ -110,6 +110,14 @@ impl OpenBlocks {
         true
     }
 
+    /// Reports and periods held.
+    #[cfg(test)]
+    pub(super) fn stored(&self) -> usize {
+        let reports: usize = self.open.values().map(BTreeMap::len).sum();
+        let periods: usize = self.periods.values().map(BTreeMap::len).sum();
+        reports + periods
+    }
+
     fn add_period(&mut self, event: &Event, block: &Block, seqs: SeqRange, rank: Rank) {
         let ms = match event.reading {
             Reading::Double(ms) => ms,

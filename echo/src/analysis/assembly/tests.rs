@@ -2,6 +2,8 @@ use crate::analysis::assembly::Assembly;
 use crate::analysis::simulated::{Job, Measured};
 use crate::ids::RoleId;
 
+mod memory;
+
 const SILENCE_MS: f64 = 30_000.0;
 
 #[test]

@@ -75,6 +75,13 @@ impl Transfers {
         true
     }
 
+    /// Waits held, rank by rank.
+    #[cfg(test)]
+    pub(super) fn stored(&self) -> usize {
+        let blocks = self.pairs.values().flat_map(BTreeMap::values);
+        blocks.map(|block| block.ranks.len()).sum()
+    }
+
     /// Takes the blocks that ended with or before the host block and whose ranks are all among `role`. Those of its own
     /// communicator end with it. Others are taken once they ended before it began: by then every rank has sent them.
     pub(super) fn take(&mut self, host: Host<'_>, role: &BTreeSet<Rank>) -> Vec<Transfer> {

@@ -1,0 +1,10 @@
+//! What the detector must say, told as stories of whole jobs.
+
+mod conditions;
+mod devices;
+mod fast;
+mod hangs;
+mod hostile;
+mod meshes;
+mod records;
+mod symmetry;

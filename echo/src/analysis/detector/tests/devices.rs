@@ -1,0 +1,160 @@
+//! Jobs whose GPUs say what they waited for.
+
+use crate::analysis::simulated::device::{Gpu, Gpus};
+use crate::analysis::simulated::outcome::{culprit, incidents, named, only_culprit};
+use crate::model::conclusion::{Baseline, CauseClass, Culprit, Signal};
+use crate::model::event::{Source, StoredEvent};
+
+/// Rank 3 of eight is late by 8 ms in each iteration from block 10 on; `also` says what else its block shows.
+fn late(also: impl Fn(Gpu, bool) -> Gpu) -> Vec<StoredEvent> {
+    Gpus::alike(8).events(30, |block, rank| {
+        let (slow, is_culprit) = (block >= 10, rank == 3);
+        let gpu = Gpu {
+            period_ms: if slow { 58.0 } else { 50.0 },
+            ..Gpu::HEALTHY
+        };
+        let gpu = if slow && is_culprit {
+            gpu.late_by(8.0)
+        } else {
+            gpu
+        };
+        also(gpu, slow && is_culprit)
+    })
+}
+
+fn class(also: impl Fn(Gpu, bool) -> Gpu) -> CauseClass {
+    let culprit = only_culprit(&late(also));
+    assert_eq!(culprit.rank.value(), 3);
+    culprit.class
+}
+
+#[test]
+fn the_gpu_that_waits_least_is_the_one_the_others_wait_for() {
+    let Culprit {
+        rank,
+        signal,
+        source,
+        ..
+    } = only_culprit(&late(|gpu, _| gpu));
+    assert_eq!(
+        (rank.value(), signal, source),
+        (3, Signal::DeviceWait, Source::Device)
+    );
+}
+
+#[test]
+fn a_late_gpu_whose_host_was_in_time_is_a_late_device() {
+    let in_time = |gpu, _| Gpu {
+        gap_ms: Some(4.0),
+        ..gpu
+    };
+    assert_eq!(class(in_time), CauseClass::Device);
+}
+
+#[test]
+fn a_late_gpu_whose_host_was_late_is_a_late_host() {
+    let late = |gpu, is_late| Gpu {
+        gap_ms: Some(if is_late { 12.0 } else { 4.0 }),
+        ..gpu
+    };
+    assert_eq!(class(late), CauseClass::Host);
+}
+
+#[test]
+fn a_late_gpu_whose_queue_ran_dry_waited_for_its_host() {
+    let dry = |gpu, is_late| Gpu {
+        queue_ms: Some(if is_late { 0.1 } else { 10.0 }),
+        ..gpu
+    };
+    assert_eq!(class(dry), CauseClass::Host);
+}
+
+#[test]
+fn a_late_gpu_with_work_in_its_queue_is_a_late_device() {
+    let full = |gpu, is_late| Gpu {
+        queue_ms: Some(if is_late { 18.0 } else { 10.0 }),
+        ..gpu
+    };
+    assert_eq!(class(full), CauseClass::Device);
+}
+
+#[test]
+fn without_host_and_queue_nobody_knows_why_a_gpu_is_late() {
+    assert_eq!(class(|gpu, _| gpu), CauseClass::Inconclusive);
+}
+
+#[test]
+fn lateness_that_each_operation_sees_again_is_not_counted_again() {
+    // Each of ten operations is entered 2 ms later, yet the iteration takes 8 ms longer.
+    let events = Gpus::alike(8).events(30, |block, rank| {
+        let slow = block >= 10;
+        Gpu {
+            inside_ms: if slow && rank == 3 { 1.0 } else { 3.0 },
+            blocked_ms: Some(if slow && rank == 3 { 22.0 } else { 30.0 }),
+            period_ms: if slow { 58.0 } else { 50.0 },
+            ..Gpu::HEALTHY
+        }
+    });
+    let found = incidents(&events);
+    assert_eq!(named(&found), [3]);
+    let lag_ms = found[0].culprit_lag_ms().unwrap();
+    let loss_ms = found[0].period_ms - found[0].baseline.period_ms();
+    assert!(
+        lag_ms <= loss_ms + 1e-9 && lag_ms > 7.0,
+        "{lag_ms} of {loss_ms}"
+    );
+}
+
+#[test]
+fn a_gpu_that_is_slow_from_the_first_iteration_is_named_and_its_loss_estimated() {
+    let events = Gpus::alike(8).events(20, |_, rank| {
+        let gpu = Gpu {
+            period_ms: 60.0,
+            ..Gpu::HEALTHY
+        };
+        if rank == 5 { gpu.late_by(10.0) } else { gpu }
+    });
+    let found = incidents(&events);
+    assert_eq!(named(&found), [5]);
+    let Baseline::None { period_ms } = found[0].baseline else {
+        panic!("{found:#?}")
+    };
+    assert!((period_ms - 50.0).abs() < 0.5, "{period_ms}");
+    assert!(found[0].confidence <= 0.7);
+}
+
+#[test]
+fn a_gpu_that_is_late_and_costs_nothing_is_not_named() {
+    let events = Gpus::alike(8).events(40, |block, rank| {
+        if block >= 10 && rank == 3 {
+            Gpu::HEALTHY.late_by(8.0)
+        } else {
+            Gpu::HEALTHY
+        }
+    });
+    assert!(incidents(&events).is_empty());
+}
+
+#[test]
+fn two_late_gpus_are_both_named() {
+    let events = Gpus::alike(16).events(30, |block, rank| {
+        let gpu = Gpu {
+            period_ms: if block >= 10 { 58.0 } else { 50.0 },
+            ..Gpu::HEALTHY
+        };
+        match rank {
+            3 if block >= 10 => gpu.late_by(8.0),
+            9 if block >= 10 => gpu.late_by(7.0),
+            _ => gpu,
+        }
+    });
+    let mut ranks = named(&incidents(&events));
+    ranks.sort_unstable();
+    assert_eq!(ranks, [3, 9]);
+}
+
+#[test]
+fn a_late_gpu_has_no_victims_in_a_job_of_one_role() {
+    let found = incidents(&late(|gpu, _| gpu));
+    assert!(culprit(&found[0]).unwrap().victims.is_empty());
+}

@@ -1,0 +1,139 @@
+//! Operations that never end.
+
+use crate::analysis::detector::Detector;
+use crate::analysis::settings::Settings;
+use crate::analysis::simulated::outcome::{condition, kinds};
+use crate::analysis::simulated::{Job, Measured, instant};
+use crate::model::conclusion::{ConditionKind, Incident, IncidentState};
+use crate::model::event::StoredEvent;
+
+const N_RANKS: u32 = 8;
+
+/// Reports of all ranks every second from `from_s` to `to_s`: six have entered operation 99, ranks 2 and 5 have not.
+fn stuck(from_s: u32, to_s: u32) -> Vec<StoredEvent> {
+    reports(
+        from_s,
+        to_s,
+        |rank| {
+            if rank == 2 || rank == 5 { 99 } else { 100 }
+        },
+    )
+}
+
+fn reports(from_s: u32, to_s: u32, issued: impl Fn(u32) -> u64) -> Vec<StoredEvent> {
+    let job = Job::of(N_RANKS);
+    let all = (from_s..to_s).flat_map(|second| (0..N_RANKS).map(move |rank| (second, rank)));
+    all.map(|(second, rank)| job.issued(rank, issued(rank), f64::from(second) * 1e3))
+        .collect()
+}
+
+fn detector() -> Detector {
+    Detector::new(Settings::default())
+}
+
+fn last(detector: &mut Detector, events: &[StoredEvent]) -> Option<Incident> {
+    detector.observe(events).incidents.pop()
+}
+
+#[test]
+fn the_ranks_missing_from_an_operation_that_does_not_end_are_listed() {
+    let incident = last(&mut detector(), &stuck(0, 40)).unwrap();
+    let found = condition(&incident).unwrap();
+    let missing: Vec<u32> = found.ranks.iter().map(|rank| rank.value()).collect();
+    assert_eq!((found.kind, missing), (ConditionKind::Hang, vec![2, 5]));
+    assert!(found.detail.contains("operation 99"), "{}", found.detail);
+    assert_eq!(incident.state, IncidentState::Open);
+}
+
+#[test]
+fn it_is_one_incident_however_often_it_is_looked_at() {
+    let found = detector().observe(&stuck(0, 60)).incidents;
+    assert!(found.windows(2).all(|pair| pair[0].id == pair[1].id));
+    assert!(found.iter().all(|incident| incident.occurrences == 1));
+}
+
+#[test]
+fn it_clears_when_the_missing_ranks_move() {
+    let mut detector = detector();
+    let raised = last(&mut detector, &stuck(0, 40)).unwrap();
+    let cleared = last(&mut detector, &reports(40, 42, |_| 110)).unwrap();
+    assert_eq!(cleared.id, raised.id);
+    assert_eq!(cleared.state, IncidentState::Cleared);
+    assert!(cleared.cleared_at.is_some());
+}
+
+#[test]
+fn nothing_hangs_before_thirty_seconds() {
+    assert!(detector().observe(&stuck(0, 30)).is_empty());
+}
+
+#[test]
+fn nothing_hangs_before_twenty_periods() {
+    // Iterations of 3 s: an operation may take a minute.
+    let mut healthy = Job::of(N_RANKS).events(14, |_, _| Measured {
+        period_ms: 3_000.0,
+        ..Measured::HEALTHY
+    });
+    let mut detector = detector();
+    assert!(detector.observe(&healthy).is_empty());
+    healthy.clear();
+    assert!(detector.observe(&stuck(0, 58)).is_empty());
+    assert_eq!(
+        kinds(&detector.observe(&stuck(58, 70)).incidents)[0],
+        ConditionKind::Hang
+    );
+}
+
+#[test]
+fn a_job_that_is_silent_altogether_has_ended_and_does_not_hang() {
+    let mut detector = detector();
+    detector.observe(&stuck(0, 2));
+    assert!(detector.end_silent_jobs(instant(50_000.0)).is_empty());
+    assert!(detector.end_silent_jobs(instant(700_000.0)).is_empty());
+}
+
+#[test]
+fn a_hang_ends_with_its_job() {
+    let mut detector = detector();
+    assert!(last(&mut detector, &stuck(0, 40)).is_some());
+    let mut ended = detector.end_silent_jobs(instant(700_000.0)).incidents;
+    let last = ended.pop().unwrap();
+    assert_eq!(last.state, IncidentState::Cleared);
+}
+
+#[test]
+fn a_job_that_moves_on_slowly_does_not_hang() {
+    let slow = (0..100).flat_map(|second| {
+        reports(second, second + 1, move |rank| {
+            100 + u64::from(second / 20) + u64::from(rank % 2)
+        })
+    });
+    assert!(detector().observe(&slow.collect::<Vec<_>>()).is_empty());
+}
+
+#[test]
+fn ranks_that_wait_where_most_are_not_are_no_hang() {
+    // Three of eight have gone ahead: the others may have nothing to do there.
+    let ahead = reports(0, 60, |rank| if rank < 3 { 100 } else { 99 });
+    assert!(detector().observe(&ahead).is_empty());
+}
+
+#[test]
+fn everybody_at_the_same_operation_is_no_hang_of_missing_ranks() {
+    assert!(detector().observe(&reports(0, 90, |_| 100)).is_empty());
+}
+
+#[test]
+fn a_long_list_of_missing_ranks_is_counted_not_spelt_out() {
+    let job = Job::of(32);
+    let all = (0..40_u32).flat_map(|second| (0..32).map(move |rank| (second, rank)));
+    let events: Vec<_> = all
+        .map(|(second, rank)| job.issued(rank, 99 + u64::from(rank >= 12), f64::from(second) * 1e3))
+        .collect();
+    let incident = last(&mut detector(), &events).unwrap();
+    assert!(
+        incident.reason.ends_with("and 4 more"),
+        "{}",
+        incident.reason
+    );
+}
