@@ -14,10 +14,10 @@ use super::progress::Progress;
 use super::transfers::{Host, Transfers};
 
 /// Roles that a job may have at a time; a job with more has none that repeat.
-const MAX_ROLES: usize = 256;
+pub(super) const MAX_ROLES: usize = 256;
 
 /// Closed blocks of a job that may be held back for the sake of their order.
-const MAX_HELD: usize = 1_024;
+pub(super) const MAX_HELD: usize = 1_024;
 
 /// Iterations of different roles are counted from different operations, so they are not equal to a hair.
 const HALF_ITERATION: f64 = 0.5;
@@ -28,14 +28,14 @@ pub(super) struct Job {
     first_received: Option<Nanos>,
     pub(super) last_received: Nanos,
     pub(super) roles: BTreeMap<Rank, RoleId>,
-    heard: BTreeMap<Rank, Nanos>,
+    pub(super) heard: BTreeMap<Rank, Nanos>,
     /// Ranks whose operations have no sequence numbers, because their agent came after the communicator: they count
     /// for coverage and are not waited for.
-    unnumbered: BTreeSet<Rank>,
-    cohorts: BTreeMap<RoleId, OpenBlocks>,
-    ready: BTreeMap<RoleId, VecDeque<CohortBlock>>,
-    reached: BTreeMap<RoleId, f64>,
-    transfers: Transfers,
+    pub(super) unnumbered: BTreeSet<Rank>,
+    pub(super) cohorts: BTreeMap<RoleId, OpenBlocks>,
+    pub(super) ready: BTreeMap<RoleId, VecDeque<CohortBlock>>,
+    pub(super) reached: BTreeMap<RoleId, f64>,
+    pub(super) transfers: Transfers,
     pub(super) progress: Progress,
 }
 

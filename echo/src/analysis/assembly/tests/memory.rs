@@ -1,7 +1,8 @@
 //! What a sender cannot do: fill the memory.
 
+use super::super::Assembly;
+use super::super::job::{Job as Assembled, MAX_HELD, MAX_ROLES};
 use super::super::open_blocks::OpenBlocks;
-use super::super::{Assembly, Job as Assembled, MAX_ROLES};
 use super::SILENCE_MS;
 use crate::analysis::simulated::device::{Gpu, Gpus};
 use crate::analysis::simulated::{Job, Measured, OPS_PER_BLOCK};
@@ -125,10 +126,7 @@ fn closed_blocks_that_wait_for_another_role_are_bounded() {
             .sum()
     };
     let most = most_held(&told, waiting);
-    assert!(
-        (1_000..=super::super::MAX_HELD + 1_000).contains(&most),
-        "{most}"
-    );
+    assert!((1_000..=MAX_HELD + 1_000).contains(&most), "{most}");
 }
 
 #[test]
