@@ -17,6 +17,7 @@ use crate::model::event::{Block, Event, OpSample, Origin, SeqRange, Source, Stor
 use crate::units::{Nanos, Window};
 
 mod open_blocks;
+mod plausible;
 pub mod progress;
 mod transfers;
 
@@ -191,7 +192,7 @@ impl Assembly {
     /// Takes an event; points that say nothing about blocks are passed over.
     pub fn add(&mut self, stored: &StoredEvent) {
         let event = &stored.event;
-        let Some(judged) = Judged::of(event) else {
+        let Some(judged) = Judged::of(event).filter(|_| plausible::is_plausible(event)) else {
             return;
         };
         let job = self
