@@ -16,6 +16,7 @@ use crate::units::{Nanos, Window};
 
 mod job;
 mod open_blocks;
+mod plausible;
 pub mod progress;
 mod transfers;
 
@@ -163,7 +164,7 @@ impl Assembly {
     /// Takes an event; points that say nothing about blocks are passed over.
     pub fn add(&mut self, stored: &StoredEvent) {
         let event = &stored.event;
-        let Some(judged) = Judged::of(event) else {
+        let Some(judged) = Judged::of(event).filter(|_| plausible::is_plausible(event)) else {
             return;
         };
         let job = self

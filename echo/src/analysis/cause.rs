@@ -119,3 +119,6 @@ fn ran_dry(rank: Rank, queues: &BTreeMap<Rank, f64>) -> Option<bool> {
     let usual = median(&queues.values().copied().collect::<Vec<f64>>())?;
     queues.get(&rank).map(|own| *own < DRY_SHARE * usual)
 }
+
+#[cfg(test)]
+mod tests;

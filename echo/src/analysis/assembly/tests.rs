@@ -3,6 +3,7 @@ use crate::analysis::simulated::{Job, Measured};
 use crate::ids::RoleId;
 
 mod memory;
+mod waits;
 
 const SILENCE_MS: f64 = 30_000.0;
 

@@ -149,3 +149,6 @@ fn device(rank: Rank, summary: Summary) -> Option<Shown> {
         count: summary.count as f64,
     })
 }
+
+#[cfg(test)]
+mod tests;

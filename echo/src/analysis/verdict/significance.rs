@@ -142,3 +142,6 @@ fn confidence(z_over_critical: f64, coverage: f64, baseline: &Baseline, n_ranks:
     let ceiling = if n_ranks == 2 { 0.6 } else { 0.99 };
     (significance * coverage.min(1.0) * history).min(ceiling)
 }
+
+#[cfg(test)]
+mod tests;

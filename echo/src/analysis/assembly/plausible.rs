@@ -1,0 +1,27 @@
+//! Whether a point can be a measurement at all. Senders may write any finite number; sums of absurd ones would overflow.
+
+use crate::model::event::{Event, Reading};
+
+/// Longest duration that anything is believed to have taken, milliseconds: thirty years.
+const LONGEST_MS: f64 = 1e12;
+
+/// Fewest and most iterations that one block is believed to cover.
+const ITERATIONS: std::ops::RangeInclusive<f64> = 1e-9..=1e12;
+
+/// Whether the durations and the iterations of a point can have been measured.
+pub(super) fn is_plausible(event: &Event) -> bool {
+    let is_duration = |ms: f64| ms.abs() <= LONGEST_MS;
+    let reading = match event.reading {
+        Reading::Double(ms) => is_duration(ms),
+        Reading::Int(_) => true,
+        Reading::Histogram(summary) => {
+            let all = [Some(summary.sum), summary.min, summary.max];
+            all.into_iter().flatten().all(is_duration)
+        }
+    };
+    let block = event.block.as_ref().is_none_or(|block| {
+        let offset = block.anchor.map(|anchor| anchor.offset_ms);
+        offset.is_none_or(is_duration) && block.iterations.is_none_or(|n| ITERATIONS.contains(&n))
+    });
+    reading && block && event.samples.iter().all(|sample| is_duration(sample.value))
+}

@@ -1,0 +1,121 @@
+use std::collections::BTreeMap;
+
+use super::{Clues, Slowness, class_of};
+use crate::analysis::assembly::{Assembly, CohortBlock};
+use crate::analysis::baseline::History;
+use crate::analysis::lag::{Lag, lags};
+use crate::analysis::simulated::device::{Gpu, Gpus};
+use crate::ids::Rank;
+use crate::model::conclusion::{CauseClass, Signal};
+
+/// Blocks of eight ranks whose times inside an operation are those given.
+fn blocks(n_blocks: u64, inside_ms: impl Fn(u32) -> f64) -> Vec<CohortBlock> {
+    let mut assembly = Assembly::default();
+    let events = Gpus::alike(8).events(n_blocks, |_, rank| Gpu {
+        inside_ms: inside_ms(rank),
+        ..Gpu::HEALTHY
+    });
+    for event in events {
+        assembly.add(&event);
+    }
+    let closed = assembly.closed(30_000.0).into_iter();
+    closed.map(|(_, block)| block).collect()
+}
+
+/// A history of transfers that take 2 ms and ranks that are 1 ms apart.
+fn history(n_blocks: u64) -> History {
+    let mut history = History::default();
+    for block in blocks(n_blocks, |rank| if rank == 0 { 2.0 } else { 3.0 }) {
+        history.remember_transfer(&block.transfers[0]);
+    }
+    history
+}
+
+fn slowness(inside_ms: impl Fn(u32) -> f64) -> Option<Slowness> {
+    let blocks = blocks(4, inside_ms);
+    Slowness::of(&blocks.iter().collect::<Vec<_>>(), &history(6))
+}
+
+#[test]
+fn slow_transfers_that_all_ranks_share_are_the_network() {
+    let slow = slowness(|rank| if rank == 0 { 4.0 } else { 5.0 }).unwrap();
+    assert!(slow.is_network() && !slow.is_mixed());
+    assert!((slow.transfer_ratio - 2.0).abs() < 1e-9 && slow.skew.abs() < 1e-9);
+}
+
+#[test]
+fn one_late_rank_is_all_skew() {
+    let late = slowness(|rank| if rank == 0 { 2.0 } else { 11.0 }).unwrap();
+    assert!(!late.is_network() && !late.is_mixed());
+    assert!((late.skew - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_late_rank_in_a_slow_network_is_mixed() {
+    let both = slowness(|rank| if rank == 0 { 4.0 } else { 7.0 }).unwrap();
+    assert!(both.is_mixed() && !both.is_network(), "{both:?}");
+    assert!((both.skew - 0.5).abs() < 1e-9);
+}
+
+#[test]
+fn transfers_a_little_slower_than_usual_are_no_network_fault() {
+    let usual = slowness(|rank| if rank == 0 { 2.4 } else { 3.4 }).unwrap();
+    assert!(!usual.is_network() && usual.transfer_ratio > 1.1);
+}
+
+#[test]
+fn few_transfers_are_no_history() {
+    let blocks = blocks(4, |_| 9.0);
+    let window: Vec<&CohortBlock> = blocks.iter().collect();
+    assert_eq!(Slowness::of(&window, &history(3)), None);
+}
+
+/// Rank 3 by the signal, late by 10 ms in an iteration.
+fn late(signal: Signal) -> Lag {
+    let blocks = blocks(4, |rank| if rank == 3 { 2.0 } else { 3.0 });
+    let lags = lags(Signal::DeviceWait, &blocks.iter().collect::<Vec<_>>()).unwrap();
+    Lag {
+        signal,
+        ..lags.ranks[3].clone()
+    }
+}
+
+fn class(signal: Signal, slowness: Option<Slowness>, queues: &[f64]) -> CauseClass {
+    let queues: BTreeMap<Rank, f64> = (0..).map(Rank::new).zip(queues.iter().copied()).collect();
+    let clues = Clues {
+        gaps: None,
+        queues: &queues,
+        slowness,
+        damage_ms: Some(10.0),
+    };
+    class_of(&late(signal), &clues)
+}
+
+#[test]
+fn what_hosts_measured_never_claims_a_device() {
+    for signal in [Signal::HostGap, Signal::Wait, Signal::Arrival] {
+        assert_eq!(class(signal, None, &[9.0; 8]), CauseClass::Host);
+    }
+}
+
+#[test]
+fn a_late_gpu_in_a_slow_network_is_mixed() {
+    let both = slowness(|rank| if rank == 0 { 4.0 } else { 7.0 });
+    assert_eq!(
+        class(Signal::DeviceWait, both, &[9.0; 8]),
+        CauseClass::Mixed
+    );
+}
+
+#[test]
+fn a_queue_is_dry_below_half_of_what_is_usual() {
+    let with = |own| [9.0, 9.0, 9.0, own, 9.0, 9.0, 9.0, 9.0];
+    assert_eq!(
+        class(Signal::DeviceWait, None, &with(4.4)),
+        CauseClass::Host
+    );
+    assert_eq!(
+        class(Signal::DeviceWait, None, &with(4.6)),
+        CauseClass::Device
+    );
+}
