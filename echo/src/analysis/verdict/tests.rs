@@ -176,3 +176,35 @@ fn two_late_ranks_of_four_are_both_named() {
         [2, 1]
     );
 }
+
+/// Lags by GPUs, each with what the rank waits less than its peers.
+fn device_lags(ranks: &[(f64, f64)]) -> Lags {
+    let means: Vec<f64> = ranks.iter().map(|(mean_ms, _)| *mean_ms).collect();
+    let mut lags = lags(&means);
+    lags.signal = Signal::DeviceWait;
+    for (lag, (_, own_ms)) in lags.ranks.iter_mut().zip(ranks) {
+        (lag.signal, lag.own_ms) = (Signal::DeviceWait, Some(*own_ms));
+    }
+    lags
+}
+
+#[test]
+fn a_late_gpu_beside_a_much_later_one_of_another_role_is_its_victim() {
+    let lags = device_lags(&[(0.0, 0.0), (0.1, 0.0), (8.0, 5.0), (-0.1, 0.0)]);
+    let alone = evidence(&lags, 58.0);
+    assert_eq!(culprits(&verdict(&alone, &Settings::default())), [2]);
+    let beside = Evidence {
+        rival_own_ms: 20.0,
+        ..alone
+    };
+    let judgement = judge(&beside, &Settings::default());
+    assert_eq!(judgement.verdict, Verdict::Healthy);
+    assert_eq!(judgement.victims, [Rank::new(2)]);
+}
+
+#[test]
+fn a_late_gpu_that_waits_as_long_as_its_peers_is_no_root() {
+    let lags = device_lags(&[(0.0, 0.0), (0.1, 0.0), (8.0, 0.2), (-0.1, 0.0)]);
+    let verdict = verdict(&evidence(&lags, 58.0), &Settings::default());
+    assert_eq!(verdict, Verdict::Inconclusive(Doubt::NoRoot));
+}

@@ -1,5 +1,10 @@
 //! How soon something is said: at once when it is grave, late when it is rare, and never when it was chance.
 
+#![expect(
+    clippy::suboptimal_flops,
+    reason = "expectations read better as plain arithmetic"
+)]
+
 use crate::analysis::detector::Detector;
 use crate::analysis::settings::Settings;
 use crate::analysis::simulated::outcome::{incidents, named};
@@ -43,7 +48,10 @@ fn a_rank_that_is_late_by_a_third_is_named_before_it_has_persisted() {
     let in_time = &states(&events, patient)[0];
     assert!(at_once.is_provisional && !in_time.is_provisional);
     assert_eq!(
-        (named(&[at_once.clone()]), named(&[in_time.clone()])),
+        (
+            named(std::slice::from_ref(at_once)),
+            named(std::slice::from_ref(in_time))
+        ),
         (vec![2], vec![2])
     );
     assert!(at_once.raised_iteration < in_time.raised_iteration);

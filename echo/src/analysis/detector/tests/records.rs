@@ -1,5 +1,10 @@
 //! What an incident says of itself, and of whom it was concluded.
 
+#![expect(
+    clippy::suboptimal_flops,
+    reason = "expectations read better as plain arithmetic"
+)]
+
 use crate::analysis::simulated::outcome::{conclude, incidents, kinds, named};
 use crate::analysis::simulated::{Job, Measured};
 use crate::model::conclusion::{ConditionKind, Incident, IncidentState, Severity};
@@ -66,7 +71,7 @@ fn an_incident_that_ended_says_when() {
 
 #[test]
 fn an_incident_that_comes_back_is_open_again_and_counts() {
-    let incident = only(&late(8, 8.0, |block| block < 22 || block >= 38));
+    let incident = only(&late(8, 8.0, |block| !(22..38).contains(&block)));
     assert_eq!(
         (incident.state, incident.occurrences, incident.cleared_at),
         (IncidentState::Open, 2, None)

@@ -175,3 +175,33 @@ fn missing_ranks_missing_history_and_a_single_peer_lower_the_confidence() {
     assert!(close(confidence(9.0, 1.0, &none, 8), 0.99 * 0.7));
     assert!(close(confidence(9.0, 1.0, &history, 2), 0.6));
 }
+
+#[test]
+fn two_pauses_in_four_blocks_weigh_nothing_in_a_short_window_and_their_mean_in_a_long_one() {
+    let mut lags = lags(&NOISE);
+    let paused = Lag {
+        mean_ms: 10.0,
+        steady_ms: 5.0,
+        series: vec![20.0, 0.0, 20.0, 0.0],
+        ..lags.ranks[3].clone()
+    };
+    lags.ranks[3] = paused.clone();
+    let z = |span| {
+        let evidence = Evidence {
+            span,
+            ..evidence(&lags, Some(1_000))
+        };
+        Scale::of(&lags, &evidence, &Settings::default()).z(&paused)
+    };
+    assert!(z(Span::Short).abs() < 1e-9);
+    assert!(z(Span::Long) > 9.0);
+}
+
+#[test]
+fn a_hair_among_exact_ties_is_not_significant() {
+    let mut means = [0.0; 16];
+    means[3] = 0.1;
+    let lags = lags(&means);
+    let scale = Scale::of(&lags, &evidence(&lags, None), &Settings::default());
+    assert!(!scale.is_significant(&lags.ranks[3]));
+}
