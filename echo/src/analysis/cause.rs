@@ -1,6 +1,6 @@
 //! Class of a cause: the host, the device, the network, or several at once.
 //!
-//! Transfer and skew are told apart by durations alone (CCL-D, in the proceedings of PPoPP 2026):
+//! Transfer and skew are told apart by durations alone (CCL-D, a paper of 2026):
 //! `P = (Tmax - Tmin) / (Tmax - Tbase)` is near 1 when somebody is late and near 0 when all are slow together. What ranks
 //! are usually apart is taken off first, or healthy noise would pass for skew. Whether a late rank's host or device is at
 //! fault shows in its host gap: a device that is late although its host was not is late by itself. Where hosts are not seen, a late

@@ -15,6 +15,7 @@ use crate::model::conclusion::{Conclusions, Signal};
 use crate::units::Nanos;
 
 mod accuse;
+mod structure;
 
 /// Blocks kept to find out when an incident began.
 const MAX_BLOCKS: usize = 64;

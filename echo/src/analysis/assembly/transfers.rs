@@ -30,8 +30,8 @@ pub(super) struct Transfers {
 #[derive(Debug)]
 struct Waiting {
     iterations: f64,
-    /// Latest end by the clock of the lowest rank that reported, which is as good as any other.
-    end: (Rank, Nanos),
+    /// End by each reporting rank's own clock; any of them is as good as another.
+    ends: BTreeMap<Rank, Nanos>,
     ranks: BTreeMap<Rank, (Summary, Vec<OpSample>)>,
 }
 
@@ -61,12 +61,10 @@ impl Transfers {
         let waiting = self.pairs.entry(key).or_default();
         let entry = waiting.entry(seqs).or_insert_with(|| Waiting {
             iterations,
-            end: (rank, event.timestamp),
+            ends: BTreeMap::new(),
             ranks: BTreeMap::new(),
         });
-        if rank <= entry.end.0 {
-            entry.end = (rank, event.timestamp);
-        }
+        entry.ends.insert(rank, event.timestamp);
         let samples = event.samples.iter().take(MAX_SAMPLES).copied().collect();
         entry.ranks.insert(rank, (summary, samples));
         if waiting.len() > MAX_WAITING {
@@ -88,12 +86,13 @@ impl Transfers {
         let mut taken = Vec::new();
         for ((comm, op), waiting) in &mut self.pairs {
             let is_due = |seqs: &SeqRange, block: &Waiting| {
-                let (rank, end) = block.end;
-                host.ranks.get(&rank).is_some_and(|(own, begin)| {
+                let of_host = |(rank, end)| Some((host.ranks.get(rank)?, end));
+                let first = block.ends.iter().find_map(of_host);
+                first.is_some_and(|((own, begin), end)| {
                     if own == comm {
                         seqs.last() <= host.seqs.last()
                     } else {
-                        end < *begin
+                        end < begin
                     }
                 })
             };
