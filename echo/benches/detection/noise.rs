@@ -4,6 +4,7 @@
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1, StandardNormal};
+use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::random::{Purpose, stream};
 
@@ -21,6 +22,16 @@ pub(crate) struct NoiseModel {
     pub(crate) bias: f64,
     /// Share of the steps of a rank that hold a pause.
     pub(crate) pauses: f64,
+}
+
+impl NoiseModel {
+    /// How far the last of `n` healthy ranks usually is from the typical one, as a share of the step: the expected largest
+    /// of `n` normal values (Blom 1958), whose scatter is that from step to step and from rank to rank.
+    pub(crate) fn usual_skew(&self, n: u32) -> f64 {
+        let n = f64::from(n.max(2));
+        let largest = Normal::standard().inverse_cdf((n - 0.375) / (n + 0.25));
+        self.cv.hypot(self.bias) * largest
+    }
 }
 
 /// The noise of all ranks, step by step.

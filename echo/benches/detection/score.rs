@@ -82,6 +82,9 @@ impl Fate {
     }
 }
 
+/// Share of the step by which healthy ranks may be apart before their job counts as uneven: the detector's own gate.
+const UNEVEN: f64 = 0.027;
+
 impl Score {
     /// Scores the alerts of one job.
     pub(crate) fn of(case: &Case, alerts: &[Alert]) -> Self {
@@ -91,6 +94,13 @@ impl Score {
                 * f64::from(case.n_steps / case.block_steps),
             ..Self::default()
         };
+        // A healthy job whose ranks scatter this much is uneven by itself: to say so is neither right nor wrong.
+        let is_uneven = case.noise.usual_skew(case.mesh.dp.max(case.mesh.tp)) >= UNEVEN;
+        let counts = |alert: &&Alert| {
+            !is_uneven || alert.subject != Subject::Condition(ConditionKind::DataImbalance)
+        };
+        let alerts: Vec<Alert> = alerts.iter().filter(counts).cloned().collect();
+        let alerts = alerts.as_slice();
         let mut fates = vec![Fate::False; alerts.len()];
         for fault in &case.faults {
             score.judge(case, fault, alerts);

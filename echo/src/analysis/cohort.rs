@@ -252,8 +252,7 @@ impl Cohort {
             && self.iterations_since_lags >= settings.window_iterations
         {
             self.iterations_since_lags = 0.0;
-            let means = lags.ranks.iter().map(|lag| lag.mean_ms).collect();
-            self.history.remember_lags(lags.signal, means);
+            self.history.remember_lags(lags.signal, scatter_of(lags));
         }
     }
 
@@ -279,6 +278,18 @@ impl Cohort {
             outliers: Vec::new(),
             block_ops: window.contested_block_ops(),
         })
+    }
+}
+
+/// Lags as they scatter among healthy ranks. Of two ranks the earlier is the centre, so that half of the lags are nothing
+/// and the others are never negative: there, the difference is what scatters.
+fn scatter_of(lags: &Lags) -> Vec<f64> {
+    match lags.ranks.as_slice() {
+        [one, other] => {
+            let difference = one.mean_ms - other.mean_ms;
+            vec![difference, -difference]
+        }
+        many => many.iter().map(|lag| lag.mean_ms).collect(),
     }
 }
 

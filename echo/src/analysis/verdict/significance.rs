@@ -27,8 +27,11 @@ pub fn sigma_ms(lags: &Lags, period_ms: f64, usual: Option<Scatter>) -> f64 {
     scale.hypot(floor)
 }
 
-/// Largest p-value of places that counts: always last in ten rounds of two ranks, in six of four, in five of eight.
+/// Largest p-value of places that counts: always last in six rounds of four ranks, in five of eight.
 const PLACE_P: f64 = 1e-3;
+
+/// The same for two ranks, of which one is always last, and with correlated noise for a while the same one: 23 rounds.
+const PLACE_P_OF_TWO: f64 = 1e-6;
 
 /// What lags of one window are measured against.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,7 +71,11 @@ impl Scale {
             tail,
             span: evidence.span,
             believed_p: None,
-            place_p: by_place.then_some(PLACE_P),
+            place_p: by_place.then_some(if n_ranks == 2 {
+                PLACE_P_OF_TWO
+            } else {
+                PLACE_P
+            }),
         };
         let p_of = |lag: &Lag| tail.above(scale.z(lag));
         let p_values: Vec<f64> = lags.ranks.iter().map(p_of).collect();
