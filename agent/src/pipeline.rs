@@ -348,9 +348,10 @@ impl Pipeline {
         let in_pattern: Vec<Completion> = seen.filter(|seen| seen.seq + 1 >= start).collect();
         let iteration_ns = iteration_ns(&in_pattern, period)?;
         let ops = &self.rhythm.profile()?.ops;
-        let size = |(comm, ops): (&CommIndex, &f64)| {
-            (*comm, exponent(self.rule.target_ns, iteration_ns / ops))
-        };
+        // Echo looks back on iterations: of long ones, a block has to hold a good part.
+        let target_ns = self.rule.target_ns.max(iteration_ns / 2.0);
+        let size =
+            |(comm, ops): (&CommIndex, &f64)| (*comm, exponent(target_ns, iteration_ns / ops));
         Some(ops.iter().map(size).collect())
     }
 

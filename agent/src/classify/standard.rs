@@ -40,7 +40,7 @@ impl Default for Gates {
     /// Those of the collector for one rank alone.
     fn default() -> Self {
         Self {
-            effect: 0.05,
+            effect: 0.03,
             critical_z: 3.5,
         }
     }

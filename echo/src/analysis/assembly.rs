@@ -202,6 +202,19 @@ impl Assembly {
         self.jobs.iter().map(|(key, job)| (key, &job.progress))
     }
 
+    /// Whether any rank has changed its role since this was last asked.
+    pub fn take_roles_changed(&mut self) -> bool {
+        let changed = |job: &mut Job| std::mem::take(&mut job.roles_changed);
+        let flags: Vec<bool> = self.jobs.values_mut().map(changed).collect();
+        flags.contains(&true)
+    }
+
+    /// Whether a rank of the job has the role.
+    pub fn has_role(&self, cluster: &ClusterId, job: Option<&JobId>, role: RoleId) -> bool {
+        let job = self.jobs.get(&(cluster.clone(), job.cloned()));
+        job.is_some_and(|job| job.roles.values().any(|known| *known == role))
+    }
+
     /// Ranks that a job is known to have.
     pub fn n_ranks(&self, cluster: &ClusterId, job: Option<&JobId>) -> usize {
         let job = self.jobs.get(&(cluster.clone(), job.cloned()));

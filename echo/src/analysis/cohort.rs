@@ -46,7 +46,7 @@ pub struct Standing {
     pub victims: BTreeSet<Rank>,
     /// Time that its GPUs computed in the order of their ranks, milliseconds per iteration. Empty unless all tell.
     pub busy_ms: Vec<f64>,
-    /// Whether something of it shows why the whole job is slow: a late rank, an overloaded stage, a slow network.
+    /// Whether an open incident of it shows why the whole job is slow: a late rank or a slow network.
     pub explains: bool,
 }
 
@@ -141,7 +141,8 @@ impl Cohort {
         }
         self.keep(block);
         let window = Stretch::latest(&self.blocks, settings.window_iterations, 2);
-        if window.iterations < settings.window_iterations {
+        // Iterations that outlast blocks by far would never fill a window.
+        if window.iterations < settings.window_iterations && self.blocks.len() < MAX_BLOCKS {
             return Conclusions::default();
         }
         let signal = suited_signal(&window.blocks);
@@ -158,7 +159,11 @@ impl Cohort {
         victims.extend(view.victims.iter().copied());
         let rest = (&victims, view.is_explained);
         let conclusions = self.decide(signal, &accused.charges, rest, settings);
-        self.remember(n_window, lags.as_ref(), settings);
+        self.standing.explains = self.faults.explains();
+        // What another cohort explains, and what nobody can explain yet, must not pass for healthy.
+        if !accused.is_damaged || (accused.is_healthy && !view.is_explained) {
+            self.remember(n_window, lags.as_ref(), settings);
+        }
         self.outlook = outlook.map(|outlook| Outlook {
             outliers: self.faults.named_ranks(),
             ..outlook

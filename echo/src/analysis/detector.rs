@@ -19,6 +19,9 @@ mod stuck;
 
 use stuck::Stuck;
 
+/// Shortest arrival time between two looks for operations that do not end, milliseconds.
+const LOOK_EVERY_MS: f64 = 1_000.0;
+
 /// A job of a cluster.
 type JobKey = (ClusterId, Option<JobId>);
 
@@ -29,6 +32,8 @@ pub struct Detector {
     assembly: Assembly,
     cohorts: BTreeMap<CohortKey, Cohort>,
     stuck: Stuck,
+    /// When operations that do not end were last looked for, arrival time.
+    looked_at: Nanos,
 }
 
 impl Detector {
@@ -39,6 +44,7 @@ impl Detector {
             assembly: Assembly::default(),
             cohorts: BTreeMap::new(),
             stuck: Stuck::default(),
+            looked_at: Nanos::EARLIEST,
         }
     }
 
@@ -50,16 +56,38 @@ impl Detector {
             for event in arrived {
                 self.assembly.add(event);
             }
+            conclusions.append(self.end_dead_roles());
             for (key, block) in self.assembly.closed(self.settings.silence_ms) {
                 let view = self.view_of(&key);
                 let new = || Cohort::new(key.clone());
                 let cohort = self.cohorts.entry(key.clone()).or_insert_with(new);
                 conclusions.append(cohort.observe(block, &view, &self.settings));
             }
-            if let Some(last) = arrived.last() {
+            if let Some(last) = arrived.last()
+                && last.received.millis_since(self.looked_at) >= LOOK_EVERY_MS
+            {
+                self.looked_at = last.received;
                 conclusions.append(self.find_stuck(last.received));
             }
         }
+        conclusions
+    }
+
+    /// Ends and forgets the cohorts of roles that no rank has any more: a job that changes its way of working is another
+    /// cohort, and the old one must not speak for it.
+    fn end_dead_roles(&mut self) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        if !self.assembly.take_roles_changed() {
+            return conclusions;
+        }
+        let assembly = &self.assembly;
+        self.cohorts.retain(|key, cohort| {
+            let is_alive = assembly.has_role(&key.cluster, key.job.as_ref(), key.role);
+            if !is_alive {
+                conclusions.append(cohort.end());
+            }
+            is_alive
+        });
         conclusions
     }
 

@@ -9,7 +9,7 @@ use crate::analysis::settings::Settings;
 use crate::analysis::verdict::Span;
 use crate::analysis::window::{Affected, Stretch};
 use crate::ids::Rank;
-use crate::model::conclusion::{Baseline, Conclusions, Incident, Signal};
+use crate::model::conclusion::{Baseline, Conclusions, Finding, Incident, Signal};
 
 /// Unaffected blocks in a row that end the search for the beginning: intermittent faults pause.
 const ONSET_PAUSE: usize = 3;
@@ -53,6 +53,12 @@ impl Docket {
     /// Whether nothing is open.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
+    }
+
+    /// Whether something is open that explains why a job is slow.
+    pub fn explains(&self) -> bool {
+        let is_cause = |subject: &Subject| matches!(subject, Subject::Rank(_) | Subject::Network);
+        self.open.keys().any(is_cause)
     }
 
     /// Whether an incident about the subject is open.
@@ -140,19 +146,34 @@ impl Docket {
             if !is_due || self.open.contains_key(&charge.subject) {
                 continue;
             }
-            let names_a_rank = matches!(charge.subject, Subject::Rank(_));
-            if !names_a_rank && !self.open.is_empty() {
+            if !self.is_news(charge.subject) {
                 continue;
             }
-            let first = self.open.is_empty();
-            // A slowdown that had no culprit until now has one.
-            let is_explained = |subject: &Subject| !matches!(subject, Subject::Rank(_));
+            // A slowdown that had no cause until now has one.
+            let is_explained = |subject: &Subject| match charge.subject {
+                Subject::Rank(_) => !matches!(subject, Subject::Rank(_)),
+                _ => subject.is_riddle() && !charge.subject.is_structural(),
+            };
+            let first = !self.open.keys().any(|subject| !is_explained(subject));
             while let Some(explained) = self.open.keys().copied().find(is_explained) {
                 conclusions.incidents.extend(self.clear(explained, now));
             }
             conclusions.append(self.open_incident(scene, charge, first));
         }
         conclusions
+    }
+
+    /// Whether a charge says more than what is open: a rank always does, a riddle only where nothing is, anything else
+    /// unless a rank explains the damage already. What is a property of the job stands beside the rest.
+    fn is_news(&self, subject: Subject) -> bool {
+        let names_a_rank = |subject: &Subject| matches!(subject, Subject::Rank(_));
+        if names_a_rank(&subject) || subject.is_structural() {
+            return true;
+        }
+        if subject.is_riddle() {
+            return self.open.is_empty();
+        }
+        !self.open.keys().any(names_a_rank)
     }
 
     fn open_incident(
@@ -171,7 +192,7 @@ impl Docket {
         else {
             return conclusions;
         };
-        let test = affected(scene, charge.subject, baseline);
+        let test = affected(scene, (charge.subject, &charge.finding), baseline);
         let onset = onset(scene.blocks, &test);
         let Some(first) = scene.blocks.get(onset) else {
             return conclusions;
@@ -205,9 +226,18 @@ impl Docket {
     }
 }
 
-fn affected<'a>(scene: &Scene<'a>, subject: Subject, baseline: Baseline) -> Affected<'a> {
+fn affected<'a>(
+    scene: &Scene<'a>,
+    (subject, finding): (Subject, &Finding),
+    baseline: Baseline,
+) -> Affected<'a> {
+    // What convicted a rank has to acquit it: another signal may not show the fault.
+    let signal = match finding {
+        Finding::Culprit(culprit) => culprit.signal,
+        Finding::Condition(_) => scene.signal,
+    };
     Affected {
-        signal: scene.signal,
+        signal,
         subject,
         healthy_ms: baseline.period_ms(),
         settings: scene.settings,
@@ -228,7 +258,8 @@ fn carry_on(open: &mut OpenIncident, subject: Subject, charge: Option<&Charge>, 
         open.strengthen(charge);
     }
     open.add_victims(scene.victims);
-    let test = affected(scene, subject, open.incident.baseline);
+    let about = (subject, &open.incident.finding);
+    let test = affected(scene, about, open.incident.baseline);
     let is_there = if subject.is_structural() {
         Some(charge.is_some())
     } else {

@@ -84,6 +84,8 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// Ranks that are late only because they wait for another one.
     pub victims: Vec<Rank>,
+    /// Whether ranks are late, although nobody is named.
+    pub is_doubtful: bool,
     /// What the root candidate of this cohort waits less than its peers, milliseconds per iteration; 0 for none.
     pub root_own_ms: f64,
 }
@@ -121,6 +123,8 @@ pub enum Doubt {
     Coverage,
     /// The job neither synchronises nor shares completions.
     NoSignal,
+    /// The rank is the only one of its role.
+    NoPeers,
     /// Somebody is late, but not beyond the usual scatter.
     NotSignificant,
     /// Ranks are late, but each waits as long as its peers do.
@@ -134,6 +138,9 @@ impl Doubt {
             Self::Coverage => "too few of the job's ranks report to compare them",
             Self::NoSignal => {
                 "the job never blocks in a synchronisation, so the host cannot see which rank is late"
+            }
+            Self::NoPeers => {
+                "no other rank does the same work, so there is nobody to compare it with"
             }
             Self::NotSignificant => {
                 "a rank is late by as much as the cohort lost, but not beyond the usual scatter of its peers"
@@ -172,6 +179,7 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
     let just = |verdict| Judgement {
         verdict,
         victims: Vec::new(),
+        is_doubtful: false,
         root_own_ms: 0.0,
     };
     // With a history, no damage means no verdict; without one, the lag alone has to speak.
@@ -195,9 +203,12 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
     if evidence.coverage < settings.min_coverage {
         return just(doubtful(Doubt::Coverage));
     }
-    let Some(lags) = evidence.lags.filter(|lags| lags.ranks.len() >= 2) else {
+    let Some(lags) = evidence.lags else {
         return just(doubtful(Doubt::NoSignal));
     };
+    if lags.ranks.len() < 2 {
+        return just(doubtful(Doubt::NoPeers));
+    }
     let late = late_ranks(evidence, lags, settings);
     let scale = Scale::of(lags, evidence, settings);
     let significant: Vec<&Lag> = late
@@ -226,6 +237,7 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
     };
     Judgement {
         verdict,
+        is_doubtful: !late.is_empty() && roots.is_empty(),
         victims: victims.iter().map(|lag| lag.rank).collect(),
         root_own_ms,
     }

@@ -32,6 +32,10 @@ const LONG_BLOCKS: usize = 8;
 pub(super) struct Accused {
     pub(super) charges: Vec<Charge>,
     pub(super) standing: Standing,
+    /// Whether the judgement found nothing and nobody late.
+    pub(super) is_healthy: bool,
+    /// Whether the window lost something that counts against the past.
+    pub(super) is_damaged: bool,
 }
 
 impl Cohort {
@@ -49,7 +53,12 @@ impl Cohort {
         };
         let Some(evidence) = self.evidence(window, lags, view, Span::Short) else {
             let charges = Vec::new();
-            return Accused { charges, standing };
+            return Accused {
+                charges,
+                standing,
+                is_healthy: true,
+                is_damaged: false,
+            };
         };
         let evidence = self.with_transfers(window, evidence, settings);
         let judgement = judge(&evidence, settings);
@@ -68,13 +77,12 @@ impl Cohort {
             }
         }
         charges.extend(self.uneven(&evidence, view, settings));
-        standing.explains = charges.iter().any(|charge| {
-            matches!(
-                charge.subject,
-                Subject::Rank(_) | Subject::Stage | Subject::Network
-            )
-        });
-        Accused { charges, standing }
+        Accused {
+            charges,
+            standing,
+            is_healthy: judgement.verdict == Verdict::Healthy && !judgement.is_doubtful,
+            is_damaged: !evidence.is_undamaged(settings),
+        }
     }
 
     fn evidence<'e>(

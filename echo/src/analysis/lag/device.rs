@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::analysis::assembly::{CohortBlock, Transfer};
 use crate::ids::{CommId, Op, Rank};
 use crate::model::conclusion::Signal;
-use crate::model::event::Origin;
+use crate::model::event::{Origin, Summary};
 use crate::stats::{median, standard_error, upper_median};
 
 use super::{Lag, Lags};
@@ -141,14 +141,24 @@ impl Series {
 /// Lags of the ranks in one block of one kind of collective, milliseconds over all of its operations, with their
 /// median time inside per iteration. The late spend least, so the upper median stays with the healthy.
 fn compared(transfer: &Transfer) -> Option<(f64, Vec<(Rank, f64)>)> {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts of one block stay far below 2^53"
+    )]
+    let count = |summary: &Summary| summary.count as f64;
+    // Records get lost: a rank that misses some has not spent less time inside, and one that misses most is not compared.
+    let counts: Vec<f64> = transfer.ranks.values().map(|(one, _)| count(one)).collect();
+    let usual = median(&counts)?;
     let times: Vec<(Rank, f64)> = transfer
         .ranks
         .iter()
-        .map(|(rank, (summary, _))| (*rank, summary.sum))
+        .filter(|(_, (summary, _))| count(summary) * 2.0 >= usual)
+        .filter_map(|(rank, (summary, _))| Some((*rank, summary.mean()? * usual)))
         .collect();
     let center = upper_median(&times.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>())?;
+    let n_compared = times.len();
     let lags = times.into_iter().map(|(rank, ms)| (rank, center - ms));
-    (transfer.ranks.len() >= 2).then(|| (center / transfer.iterations, lags.collect()))
+    (n_compared >= 2).then(|| (center / transfer.iterations, lags.collect()))
 }
 
 fn origins(blocks: &[&CohortBlock]) -> BTreeMap<Rank, Arc<Origin>> {
