@@ -1,5 +1,4 @@
-//! From the calls of one process to points: order, discovery, correlation, rhythm and roll-up in a
-//! row. Pure: it knows no clock but the events'.
+//! From the calls of one process to points: order, discovery, correlation, rhythm, roll-up. Pure: no clock but the events'.
 //!
 //! Until the rhythm of the process is known, observations are held; then they are rolled up from
 //! the first one on, so that nothing of a job's start is lost.

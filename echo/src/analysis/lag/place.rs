@@ -99,7 +99,10 @@ fn shown(signal: Signal, block: &CohortBlock) -> Vec<Vec<Shown>> {
             let transfers = block.transfers.iter();
             transfers
                 .map(|transfer| {
-                    let of_rank = |(rank, (summary, _)): (&Rank, &(_, _))| device(*rank, *summary);
+                    // Each of an iteration's operations sees the same lateness again: they are one round.
+                    let of_rank = |(rank, (summary, _)): (&Rank, &(_, _))| {
+                        device(*rank, *summary, transfer.iterations)
+                    };
                     transfer.ranks.iter().filter_map(of_rank).collect()
                 })
                 .collect()
@@ -135,18 +138,14 @@ fn arrival(member: &Member) -> Option<Shown> {
 }
 
 /// The late spend least time inside, so the signs are turned round.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "counts of one block stay far below 2^53"
-)]
-fn device(rank: Rank, summary: Summary) -> Option<Shown> {
+fn device(rank: Rank, summary: Summary, iterations: f64) -> Option<Shown> {
     let mean = summary.mean()?;
     Some(Shown {
         rank,
         mean: -mean,
         least: -summary.max.unwrap_or(mean),
         most: -summary.min.unwrap_or(mean),
-        count: summary.count as f64,
+        count: iterations,
     })
 }
 
