@@ -168,9 +168,15 @@ impl Evidence<'_> {
         damage.is_some_and(|(healthy, damage)| damage < least(healthy))
     }
 
-    fn is_slower_by(&self, gate: f64) -> bool {
-        self.healthy_ms
-            .is_some_and(|healthy| self.steady_period_ms - healthy >= gate * healthy)
+    /// Whether the cohort as a whole is slow and nothing says why yet.
+    fn is_everybody_slow(&self, settings: &Settings) -> bool {
+        let gate = if self.transfers_are_slow {
+            settings.effect_gate * DAMAGE_SHARE
+        } else {
+            settings.uniform_gate
+        };
+        let is_slower = |healthy: f64| self.steady_period_ms - healthy >= gate * healthy;
+        self.span == Span::Short && !self.is_explained && self.healthy_ms.is_some_and(is_slower)
     }
 }
 
@@ -186,13 +192,7 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
     if evidence.is_undamaged(settings) {
         return just(Verdict::Healthy);
     }
-    let pace_gate = if evidence.transfers_are_slow {
-        settings.effect_gate * DAMAGE_SHARE
-    } else {
-        settings.uniform_gate
-    };
-    let everybody_slow = evidence.span == Span::Short && evidence.is_slower_by(pace_gate);
-    let everybody_slow = everybody_slow && !evidence.is_explained;
+    let everybody_slow = evidence.is_everybody_slow(settings);
     let doubtful = |doubt| {
         if everybody_slow {
             Verdict::Inconclusive(doubt)
