@@ -37,10 +37,10 @@ pub(super) struct Gates {
 }
 
 impl Default for Gates {
-    /// Those of the collector for one rank alone.
+    /// Stricter than the collector for the effect, because nobody is there to compare with.
     fn default() -> Self {
         Self {
-            effect: 0.03,
+            effect: 0.05,
             critical_z: 3.5,
         }
     }
