@@ -48,6 +48,8 @@ pub struct Standing {
     pub busy_ms: Vec<f64>,
     /// Whether an open incident of it shows why the whole job is slow: a late rank or a slow network.
     pub explains: bool,
+    /// Whether anything is open in it: what the others see meanwhile is not healthy.
+    pub is_disturbed: bool,
 }
 
 /// What a cohort has to know of the others of its job.
@@ -63,6 +65,8 @@ pub struct JobView {
     pub stage_excess_ms: f64,
     /// Whether another cohort shows why the job is slow, or speaks for the job where nothing does.
     pub is_explained: bool,
+    /// Whether an incident is open in another cohort.
+    pub is_disturbed: bool,
 }
 
 /// What the agents need to know of a cohort to classify themselves.
@@ -160,8 +164,9 @@ impl Cohort {
         let rest = (&victims, view.is_explained);
         let conclusions = self.decide(signal, &accused.charges, rest, settings);
         self.standing.explains = self.faults.explains();
-        // What another cohort explains, and what nobody can explain yet, must not pass for healthy.
-        if !accused.is_damaged || (accused.is_healthy && !view.is_explained) {
+        self.standing.is_disturbed = !self.faults.is_empty();
+        // What another cohort suffers from, and what nobody can explain yet, must not pass for healthy.
+        if !accused.is_damaged || (accused.is_healthy && !view.is_disturbed) {
             self.remember(n_window, lags.as_ref(), settings);
         }
         self.outlook = outlook.map(|outlook| Outlook {

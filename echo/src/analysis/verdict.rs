@@ -34,7 +34,7 @@ const LEAST_HEALTHY_SHARE: f64 = 0.1;
 const ROOT_SHARE: f64 = 0.5;
 
 /// Smallest damage that makes a lag matter, as a share of the gate for lags: a rank may be late by more than it costs.
-pub const DAMAGE_SHARE: f64 = 0.5;
+const DAMAGE_SHARE: f64 = 0.5;
 
 /// Damage must lie this many standard errors above the healthy period.
 const DAMAGE_ERRORS: f64 = 3.0;
@@ -168,13 +168,18 @@ impl Evidence<'_> {
         damage.is_some_and(|(healthy, damage)| damage < least(healthy))
     }
 
-    /// Whether the cohort as a whole is slow and nothing says why yet.
-    fn is_everybody_slow(&self, settings: &Settings) -> bool {
-        let gate = if self.transfers_are_slow {
+    /// Smallest slowdown of everybody that counts, as a share of the healthy period: less where transfers show the cause.
+    pub fn pace_gate(&self, settings: &Settings) -> f64 {
+        if self.transfers_are_slow {
             settings.effect_gate * DAMAGE_SHARE
         } else {
             settings.uniform_gate
-        };
+        }
+    }
+
+    /// Whether the cohort as a whole is slow and nothing says why yet.
+    fn is_everybody_slow(&self, settings: &Settings) -> bool {
+        let gate = self.pace_gate(settings);
         let is_slower = |healthy: f64| self.steady_period_ms - healthy >= gate * healthy;
         self.span == Span::Short && !self.is_explained && self.healthy_ms.is_some_and(is_slower)
     }

@@ -30,8 +30,10 @@ pub fn median_polish(table: &[Vec<f64>]) -> Option<Polished> {
     let mut columns = vec![0.0; n_columns];
     let mut overall = 0.0;
     for _ in 0..SWEEPS {
+        let mut moved = 0.0_f64;
         for (row, effect) in residuals.iter_mut().zip(&mut rows) {
             let middle = median(row)?;
+            moved = moved.max(middle.abs());
             *effect += middle;
             for cell in row.iter_mut() {
                 *cell -= middle;
@@ -44,12 +46,17 @@ pub fn median_polish(table: &[Vec<f64>]) -> Option<Polished> {
                 .filter_map(|row| row.get(index).copied())
                 .collect();
             let middle = median(&column)?;
+            moved = moved.max(middle.abs());
             *effect += middle;
             for cell in residuals.iter_mut().filter_map(|row| row.get_mut(index)) {
                 *cell -= middle;
             }
         }
         overall += recentre(&mut columns)?;
+        // Further sweeps would find nothing left to move.
+        if moved <= 0.0 {
+            break;
+        }
     }
     Some(Polished {
         overall,

@@ -7,9 +7,7 @@ use crate::analysis::cause::{Clues, Slowness, class_of};
 use crate::analysis::charge::{Charge, Subject};
 use crate::analysis::lag::{Lag, Lags, lags, suited_signal};
 use crate::analysis::settings::Settings;
-use crate::analysis::verdict::{
-    DAMAGE_SHARE, Evidence, Judgement, Scale, Span, Suspect, Verdict, judge,
-};
+use crate::analysis::verdict::{Evidence, Judgement, Scale, Span, Suspect, Verdict, judge};
 use crate::analysis::window::Stretch;
 use crate::model::conclusion::{Condition, ConditionKind, Signal};
 use crate::model::event::SeqRange;
@@ -175,15 +173,10 @@ impl Cohort {
         evidence: &Evidence<'_>,
         settings: &Settings,
     ) -> Option<Charge> {
-        let slowness = Slowness::of(&window.blocks, &self.history);
-        let gate = if evidence.transfers_are_slow {
-            settings.effect_gate * DAMAGE_SHARE
-        } else {
-            settings.uniform_gate
-        };
-        if !self.changed_pace(gate) {
+        if !self.changed_pace(evidence.pace_gate(settings)) {
             return None;
         }
+        let slowness = Slowness::of(&window.blocks, &self.history);
         let mut charge = match slowness.filter(|slowness| slowness.is_network()) {
             Some(slowness) => {
                 let detail = format!(
@@ -236,7 +229,8 @@ impl Cohort {
         })
     }
 
-    /// A rank that is so late that there is no need to wait: last in everything of late, by a fifth of the period.
+    /// A rank that is so late that there is no need to wait: by a fifth of the period, and last in everything of late where
+    /// ranks are few enough for places.
     fn at_once(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
         let window = Stretch::latest(&self.blocks, FAST_ITERATIONS, 1);
         if self.is_undamaged(&window, view, settings) {
