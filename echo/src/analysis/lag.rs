@@ -39,6 +39,8 @@ pub struct Lag {
     pub mean_ms: f64,
     /// The same without the rank's largest single sample, so that one stall does not look like a habit.
     pub steady_ms: f64,
+    /// Operations of an iteration that the lag is summed over; 1 where it is that of one moment.
+    pub operations: f64,
     /// Standard error of the mean from block to block, milliseconds; nothing for a single block.
     pub error_ms: Option<f64>,
     /// How much less than the median of its role peers it was blocked, milliseconds per iteration: large for the rank
@@ -57,6 +59,11 @@ impl Lag {
     /// The lag that at least half of the blocks reach, milliseconds: it does not follow pauses in a few of them.
     pub fn typical_ms(&self) -> f64 {
         lower_median(&self.series).unwrap_or(self.mean_ms)
+    }
+
+    /// The lag at one operation, milliseconds: operations of one iteration may all see the same lateness again.
+    pub fn single_ms(&self) -> f64 {
+        self.mean_ms / self.operations.max(1.0)
     }
 }
 

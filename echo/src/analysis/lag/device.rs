@@ -42,6 +42,7 @@ struct Series {
     lag_ms: f64,
     largest_ms: f64,
     iterations: f64,
+    operations: f64,
     /// Milliseconds per iteration of each block, latest first.
     blocks: Vec<f64>,
 }
@@ -52,7 +53,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     let mut series: BTreeMap<Rank, BTreeMap<Kind<'_>, Series>> = BTreeMap::new();
     let mut centers = Vec::new();
     for transfer in blocks.iter().flat_map(|block| &block.transfers) {
-        let Some((center, lags)) = compared(transfer) else {
+        let Some((center, n_operations, lags)) = compared(transfer) else {
             continue;
         };
         centers.push(center);
@@ -62,6 +63,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             one.lag_ms += lag_ms;
             one.largest_ms = one.largest_ms.max(lag_ms);
             one.iterations += transfer.iterations;
+            one.operations += n_operations;
             one.blocks.push(lag_ms / transfer.iterations);
         }
     }
@@ -129,6 +131,7 @@ impl Series {
             signal: Signal::DeviceWait,
             mean_ms,
             steady_ms,
+            operations: self.operations / self.iterations,
             error_ms: standard_error(&self.blocks),
             own_ms: None,
             waits_for_ms: None,
@@ -139,8 +142,8 @@ impl Series {
 }
 
 /// Lags of the ranks in one block of one kind of collective, milliseconds over all of its operations, with their
-/// median time inside per iteration. The late spend least, so the upper median stays with the healthy.
-fn compared(transfer: &Transfer) -> Option<(f64, Vec<(Rank, f64)>)> {
+/// median time inside per iteration and the number of operations. The late spend least, so the upper median stays with the healthy.
+fn compared(transfer: &Transfer) -> Option<(f64, f64, Vec<(Rank, f64)>)> {
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of one block stay far below 2^53"
@@ -158,7 +161,7 @@ fn compared(transfer: &Transfer) -> Option<(f64, Vec<(Rank, f64)>)> {
     let center = upper_median(&times.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>())?;
     let n_compared = times.len();
     let lags = times.into_iter().map(|(rank, ms)| (rank, center - ms));
-    (n_compared >= 2).then(|| (center / transfer.iterations, lags.collect()))
+    (n_compared >= 2).then(|| (center / transfer.iterations, usual, lags.collect()))
 }
 
 fn origins(blocks: &[&CohortBlock]) -> BTreeMap<Rank, Arc<Origin>> {
