@@ -19,7 +19,7 @@ use fleet_proto::metric;
 use tokio::sync::watch;
 
 use crate::error::{Code, Coded};
-use crate::ids::{ClusterId, JobId, MetricName, NodeId, Op, Rank, RoleId};
+use crate::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
 use crate::units::{Nanos, Window};
@@ -201,6 +201,8 @@ pub struct JobQuery {
     pub rank: Option<Rank>,
     /// Role of the rank.
     pub role: Option<RoleId>,
+    /// Communicator.
+    pub comm: Option<CommId>,
     /// Metrics.
     pub metrics: Vec<MetricName>,
     /// Where it was measured.

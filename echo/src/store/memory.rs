@@ -305,6 +305,7 @@ fn belongs(query: &JobQuery, stored: &StoredEvent) -> bool {
         && query.window.contains(event.timestamp)
         && passes(query.rank.as_ref(), rank.as_ref())
         && passes(query.role.as_ref(), block.role.as_ref())
+        && passes(query.comm.as_ref(), Some(&block.comm))
         && passes(query.source.as_ref(), Some(&block.source))
         && query.blocks.as_ref().is_none_or(in_block)
 }

@@ -140,7 +140,7 @@ impl Series {
 
 /// Lags of the ranks in one block of one kind of collective, milliseconds over all of its operations, with their
 /// median time inside per iteration. The late spend least, so the upper median stays with the healthy.
-fn compared(transfer: &Transfer) -> Option<(f64, Vec<(Rank, f64)>)> {
+pub(super) fn compared(transfer: &Transfer) -> Option<(f64, Vec<(Rank, f64)>)> {
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of one block stay far below 2^53"

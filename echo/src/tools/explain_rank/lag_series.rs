@@ -9,6 +9,7 @@ use fleet_proto::metric;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::communicators::{self, CommunicatorLags};
 use super::subject::Subject;
 use crate::analysis::assembly::{Assembly, CohortBlock};
 use crate::analysis::lag::{Lags, lags, suited_signal};
@@ -52,6 +53,9 @@ pub struct LagSeries {
     pub note: Option<String>,
     /// The points, earliest first; at most 120.
     pub points: Vec<LagPoint>,
+    /// The same by the GPUs alone on each communicator of the rank and by operation, that in which it is latest first: a
+    /// judgement by `device_wait` takes the one in which a rank is latest. At most 6; empty where GPUs are not measured.
+    pub communicators: Vec<CommunicatorLags>,
 }
 
 /// Lag of a rank in one block.
@@ -104,6 +108,7 @@ impl OwnBlocks {
             job: subject.job().cloned(),
             rank: Some(subject.rank),
             role: None,
+            comm: None,
             // Agents send one for every block.
             metrics: metrics(&[metric::ARRIVAL])?,
             source: None,
@@ -157,7 +162,7 @@ impl OwnBlocks {
     pub(super) async fn series(
         &self,
         context: &ToolContext,
-        cluster: &ClusterId,
+        (cluster, window): (&ClusterId, Window),
         subject: &Subject,
     ) -> Result<LagSeries, ToolError> {
         let chosen = evenly(&self.blocks, n_points(subject.world_size()));
@@ -176,6 +181,8 @@ impl OwnBlocks {
             blocks: self.blocks.len().try_into().unwrap_or(u64::MAX),
             note: self.note(points.len()),
             points,
+            communicators: communicators::of(context, (cluster, window), (subject, self.role))
+                .await?,
         })
     }
 
@@ -209,6 +216,7 @@ impl OwnBlocks {
             job: subject.job().cloned(),
             rank: None,
             role: Some(role),
+            comm: None,
             metrics: metrics(&SIGNALS)?,
             source: None,
             window,
@@ -226,7 +234,7 @@ impl OwnBlocks {
     }
 }
 
-fn metrics(names: &[&str]) -> Result<Vec<MetricName>, ToolError> {
+pub(super) fn metrics(names: &[&str]) -> Result<Vec<MetricName>, ToolError> {
     let names = names.iter().map(|name| name.parse());
     names
         .collect::<Result<_, IdError>>()
@@ -241,7 +249,7 @@ fn n_points(world_size: Option<u32>) -> usize {
 }
 
 /// At most `n` of the blocks, evenly spaced, the first and the last among them.
-fn evenly(blocks: &[OwnBlock], n: usize) -> Vec<OwnBlock> {
+pub(super) fn evenly<B: Copy>(blocks: &[B], n: usize) -> Vec<B> {
     let last = blocks.len().saturating_sub(1);
     if blocks.len() <= n || n < 2 {
         return blocks.iter().take(n.max(1)).copied().collect();

@@ -2,7 +2,7 @@
 
 use fleet_proto::metric;
 
-use crate::ids::{ClusterId, JobId, MetricName, Rank, RoleId};
+use crate::ids::{ClusterId, CommId, JobId, MetricName, Rank, RoleId};
 use crate::model::event::Source;
 use crate::store::duckdb::dictionary::name_id;
 use crate::store::duckdb::rows::filter::Query;
@@ -121,6 +121,7 @@ pub(in crate::store::duckdb) fn job_events(query: &JobQuery) -> Query {
     let job = (&query.cluster, query.job.as_ref(), query.rank);
     let mut events = of_job(in_window(events, query.window), job)
         .maybe("AND role = ?", query.role.map(RoleId::value))
+        .maybe("AND comm = ?", query.comm.map(CommId::value))
         .maybe(
             "AND coalesce(on_device, FALSE) = ?",
             query.source.map(|source| source == Source::Device),
