@@ -16,6 +16,7 @@ use crate::units::Window;
 pub mod communicators;
 pub mod judgement;
 pub mod lag_series;
+pub mod last_places;
 pub mod own_verdicts;
 pub mod subject;
 mod summary;

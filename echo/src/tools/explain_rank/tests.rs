@@ -200,6 +200,27 @@ async fn a_long_series_is_thinned_evenly_and_says_so() {
 }
 
 #[tokio::test]
+async fn how_often_a_rank_was_last_is_told() {
+    let context = over(Job::of(4).events(20, late)).await;
+    let last = explained(&context, 2).await.lag_series.last.unwrap();
+    assert_eq!((last.last, last.of, last.ranks), (17, 20, 4));
+    assert!(last.probability < 1e-4);
+    let told = "It came last in 17 of 20 blocks";
+    let harmless = explained(&context, 2).await.summary;
+    assert!(!harmless.contains(told), "{harmless}");
+    let conclusions = Conclusions {
+        incidents: vec![incident()],
+        ..Conclusions::default()
+    };
+    context.store.conclude(conclusions).await.unwrap();
+    let named = explained(&context, 2).await.summary;
+    assert!(named.contains(told), "{named}");
+    // In the first three blocks rank 3 was a little later than the others.
+    let other = explained(&context, 3).await.lag_series.last.unwrap();
+    assert_eq!(other.last, 3);
+}
+
+#[tokio::test]
 async fn a_rank_that_fell_silent_holds_up_no_series() {
     let mut events = Job::of(4).events(6, late);
     events.retain(|stored| {
