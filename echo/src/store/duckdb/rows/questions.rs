@@ -74,7 +74,7 @@ pub(in crate::store::duckdb) fn device_samples((first, last): (u64, u64)) -> Que
         .then("ORDER BY event_id, ordinal")
 }
 
-/// Events of the metrics with numbers above `after` and up to `until`, without attributes.
+/// Events of the metrics with numbers above `after` and up to `until`, without attributes and without waits of hosts.
 pub(in crate::store::duckdb) fn tail(
     (after, until): (u64, u64),
     metrics: &[MetricName],
@@ -87,6 +87,8 @@ pub(in crate::store::duckdb) fn tail(
             "AND metric",
             metrics.iter().map(|name| name_id(name.as_str())),
         )
+        .bind("AND (metric <> ?", name_id(metric::WAIT))
+        .then("OR coalesce(on_device, FALSE))")
         .bind("ORDER BY event_id LIMIT ?", limit)
 }
 
