@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::analysis::assembly::{CohortBlock, Member};
+use crate::analysis::assembly::{CohortBlock, Member, Transfer};
 use crate::ids::Rank;
 use crate::model::conclusion::Signal;
 use crate::model::event::{Origin, Source, Summary};
@@ -107,6 +107,14 @@ pub fn lags(signal: Signal, blocks: &[&CohortBlock]) -> Option<Lags> {
     }
     place::assign(signal, blocks, &mut lags.ranks);
     Some(lags)
+}
+
+/// Lags of the ranks in one block of one kind of collective by the GPUs, milliseconds per iteration; nothing when fewer than
+/// two can be compared.
+pub fn transfer_lags(transfer: &Transfer) -> Option<Vec<(Rank, f64)>> {
+    let lags = device::compared(transfer)?.lags;
+    let per_iteration = |(rank, lag_ms)| (rank, lag_ms / transfer.iterations);
+    Some(lags.into_iter().map(per_iteration).collect())
 }
 
 /// How much less than the median of its peers each rank was blocked, milliseconds per iteration.

@@ -5,7 +5,7 @@ use crate::analysis::lag::place::FEW_RANKS;
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
 use crate::model::conclusion::{Baseline, Signal};
-use crate::stats::multiplicity::{Dependence, Tail, discovery_threshold, upper_tail};
+use crate::stats::multiplicity::{Tail, discovery_threshold, upper_tail};
 use crate::stats::series::{effective_size, lag_one_correlation};
 use crate::stats::{late_sigma, lower_median};
 
@@ -94,7 +94,7 @@ impl Scale {
         let p_values: Vec<f64> = lags.ranks.iter().map(p_of).collect();
         // This cohort's part of the discoveries that one tick over the whole job may get wrong.
         let q = settings.discovery_rate * n_ranks as f64 / n_tests as f64;
-        scale.believed_p = discovery_threshold(&p_values, q, Dependence::Positive);
+        scale.believed_p = discovery_threshold(&p_values, q);
         scale
     }
 
