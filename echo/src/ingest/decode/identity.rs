@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-
-use super::attributes::{Column, Picked, integer, text};
+use super::attributes::{Column, ColumnSet, Picked, integer, text};
 use super::reject::RejectReason;
+use super::wire::value::Value;
 use crate::ids::{IdError, MAX_NAME_BYTES, RankOf};
 use crate::model::event::Origin;
 
@@ -22,6 +21,9 @@ pub(super) const COLUMNS: [Column; 9] = [
     Column::Pod,
 ];
 
+/// The same as a set.
+pub(super) const SET: ColumnSet = ColumnSet::of(&COLUMNS);
+
 /// Takes the identity out of the attributes.
 pub(super) fn origin(picked: &mut Picked<'_, '_>) -> Result<Origin, RejectReason> {
     Ok(Origin {
@@ -37,7 +39,7 @@ pub(super) fn origin(picked: &mut Picked<'_, '_>) -> Result<Origin, RejectReason
 }
 
 fn name<T: std::str::FromStr<Err = IdError>>(
-    value: Option<&Value>,
+    value: Option<Value<'_>>,
 ) -> Result<Option<T>, RejectReason> {
     let parsed = value.map(|value| text(value).and_then(|text| text.parse().ok()));
     match parsed {
@@ -47,7 +49,7 @@ fn name<T: std::str::FromStr<Err = IdError>>(
     }
 }
 
-fn label(value: Option<&Value>) -> Result<Option<Arc<str>>, RejectReason> {
+fn label(value: Option<Value<'_>>) -> Result<Option<Arc<str>>, RejectReason> {
     value
         .map(|value| text(value).and_then(printable))
         .map(|label| label.map(Arc::from).ok_or(RejectReason::InvalidName))

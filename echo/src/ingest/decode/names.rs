@@ -5,12 +5,36 @@ use std::sync::Arc;
 
 use super::identity::printable;
 use super::reject::RejectReason;
-use crate::ids::{MetricName, Op};
+use crate::ids::{CommId, MetricName, Op, RoleId};
 use crate::model::event::Origin;
 
 /// Most text of attributes that one request may unfold into, in bytes: attributes of a resource are repeated for
 /// each of its points, which must not turn a small request into a huge one.
 const MAX_ATTRS_BYTES_PER_REQUEST: usize = 32 * 1024 * 1024;
+
+/// What a text stood for the last time: neighbours mostly say the same.
+#[derive(Debug)]
+struct Last<'a, T>(Option<(&'a str, T)>);
+
+impl<T> Default for Last<'_, T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'a, T: Clone> Last<'a, T> {
+    #[inline]
+    fn of(&mut self, text: &'a str, parse: impl FnOnce(&'a str) -> T) -> T {
+        if let Some((last, parsed)) = &self.0
+            && *last == text
+        {
+            return parsed.clone();
+        }
+        let parsed = parse(text);
+        self.0 = Some((text, parsed.clone()));
+        parsed
+    }
+}
 
 /// Texts and identities of one request.
 #[derive(Debug)]
@@ -19,6 +43,9 @@ pub(super) struct Names<'a> {
     metrics: HashMap<&'a str, MetricName>,
     units: HashMap<&'a str, Arc<str>>,
     ops: HashMap<&'a str, Op>,
+    last_op: Last<'a, Option<Op>>,
+    last_comm: Last<'a, Option<CommId>>,
+    last_role: Last<'a, Option<RoleId>>,
     attrs_left: usize,
 }
 
@@ -29,6 +56,9 @@ impl Default for Names<'_> {
             metrics: HashMap::new(),
             units: HashMap::new(),
             ops: HashMap::new(),
+            last_op: Last::default(),
+            last_comm: Last::default(),
+            last_role: Last::default(),
             attrs_left: MAX_ATTRS_BYTES_PER_REQUEST,
         }
     }
@@ -65,12 +95,23 @@ impl<'a> Names<'a> {
     }
 
     pub(super) fn op(&mut self, op: &'a str) -> Option<Op> {
-        if let Some(known) = self.ops.get(op) {
-            return Some(known.clone());
-        }
-        let parsed: Op = op.parse().ok()?;
-        self.ops.insert(op, parsed.clone());
-        Some(parsed)
+        let ops = &mut self.ops;
+        self.last_op.of(op, |op| {
+            if let Some(known) = ops.get(op) {
+                return Some(known.clone());
+            }
+            let parsed: Op = op.parse().ok()?;
+            ops.insert(op, parsed.clone());
+            Some(parsed)
+        })
+    }
+
+    pub(super) fn comm(&mut self, comm: &'a str) -> Option<CommId> {
+        self.last_comm.of(comm, |comm| comm.parse().ok())
+    }
+
+    pub(super) fn role(&mut self, role: &'a str) -> Option<RoleId> {
+        self.last_role.of(role, |role| role.parse().ok())
     }
 
     /// Sets aside `bytes` of attribute text, unless the request has used up its share.

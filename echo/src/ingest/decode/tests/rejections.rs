@@ -6,8 +6,9 @@ use opentelemetry_proto::tonic::metrics::v1::{
     Exemplar, HistogramDataPoint, Metric, NumberDataPoint, exemplar, number_data_point,
 };
 
+use super::decode;
 use crate::ingest::decode::reject::RejectReason;
-use crate::ingest::decode::{Payload, decode, decode_body};
+use crate::ingest::decode::{Payload, decode_body};
 use crate::ingest::fixture::{
     END, RECEIVED, double, gauge, gauges, int, rank_2, request, text, wait, waits,
 };
@@ -365,7 +366,7 @@ fn a_health_score_is_a_share() {
 #[test]
 fn a_body_that_is_no_request_is_malformed() {
     for payload in [Payload::Metrics, Payload::Logs] {
-        let error = decode_body(payload, vec![0xff; 64].into(), RECEIVED).unwrap_err();
+        let error = decode_body(payload, &[0xff; 64], RECEIVED).unwrap_err();
         assert!(error.to_string().contains(payload.message()));
     }
 }
