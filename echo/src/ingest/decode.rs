@@ -233,10 +233,13 @@ impl<'a> Decoder<'a> {
         let classes = &mut sheet.classes;
         metric.points(lists, |point, lists| {
             self.rejections.saw_point();
-            let event = series.as_ref().map_err(|reason| *reason).and_then(|series| {
-                let columns = Columns::of(lists.attributes.present(), classes);
-                self.event((point, lists.exemplars), &columns, series, (sender, rest))
-            });
+            let event = series
+                .as_ref()
+                .map_err(|reason| *reason)
+                .and_then(|series| {
+                    let columns = Columns::of(lists.attributes.present(), classes);
+                    self.event((point, lists.exemplars), &columns, series, (sender, rest))
+                });
             match event {
                 Ok(event) => self.events.push(event),
                 Err(reason) => self.rejections.reject(reason),

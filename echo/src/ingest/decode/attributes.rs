@@ -1,10 +1,10 @@
 //! Attributes of a point and of its resource: which of them become columns, and the values in them.
 
-use fleet_proto::attribute;
 use super::reject::RejectReason;
 use super::rest::MAX_ATTRIBUTES;
 use super::wire::attributes::{Attribute, Attributes};
 use super::wire::value::Value;
+use fleet_proto::attribute;
 
 /// What an attribute can be lifted into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

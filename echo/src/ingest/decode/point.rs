@@ -49,8 +49,8 @@ impl Quantity {
         if name == metric::INGERO_HEALTH_SCORE {
             return Self::Share;
         }
-        let is_timed = UNITS.contains(&metric.unit)
-            || ENDINGS.iter().any(|ending| name.ends_with(ending));
+        let is_timed =
+            UNITS.contains(&metric.unit) || ENDINGS.iter().any(|ending| name.ends_with(ending));
         let is_signed = || SIGNED.iter().any(|word| name.contains(word));
         if SIGNALS.contains(&name) || (is_timed && !is_signed()) {
             Self::Duration

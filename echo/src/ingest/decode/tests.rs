@@ -10,8 +10,8 @@ use opentelemetry_proto::tonic::common::v1::{
 };
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, Exemplar, ExponentialHistogram, ExponentialHistogramDataPoint,
-    HistogramDataPoint, Metric, NumberDataPoint, Sum, Summary, SummaryDataPoint, exemplar, metric::Data,
-    number_data_point,
+    HistogramDataPoint, Metric, NumberDataPoint, Sum, Summary, SummaryDataPoint, exemplar,
+    metric::Data, number_data_point,
 };
 use prost::Message;
 

@@ -1,6 +1,7 @@
 //! The walker against `prost` with the messages of OTLP: for any bytes both take or both refuse them, and understand
 //! the same.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use crate::ingest::fixture::RECEIVED;
 
 mod made;
 mod mutate;
+mod pieces;
 mod read;
 mod stripped;
 
@@ -53,10 +55,10 @@ fn decode_differential(payload: Payload, body: &[u8]) -> bool {
 
 /// A request of either kind, mutated that often.
 fn body(rng: &mut ChaCha8Rng, mutations: u32) -> (Payload, Vec<u8>) {
-    let (payload, mut body) = if rng.random_bool(0.7) {
-        (Payload::Metrics, made::metrics(rng).encode_to_vec())
-    } else {
-        (Payload::Logs, made::logs(rng).encode_to_vec())
+    let (payload, mut body) = match rng.random_range(0..3) {
+        0 => (Payload::Metrics, made::metrics(rng).encode_to_vec()),
+        1 => (Payload::Logs, made::logs(rng).encode_to_vec()),
+        _ => pieces::broken_up(rng),
     };
     for _ in 0..mutations {
         body = mutate::mutated(&body, rng);
@@ -101,24 +103,34 @@ fn mutations_leave_many_requests_intact_and_break_many() {
 
 #[test]
 fn nesting_ends_where_prost_ends_it() {
-    for levels in 40..52 {
-        for wrap in [made::nested_lists, made::nested_groups, made::unknown_inside] {
-            let (payload, body) = wrap(levels);
-            decode_differential(payload, &body);
+    let mut verdicts = BTreeSet::new();
+    for lists in 0..36_u32 {
+        // An array takes two levels and a list of keys three, of some 93.
+        let around = (93_u32.saturating_sub(3 * lists)) / 2;
+        for arrays in around.saturating_sub(3)..around + 3 {
+            verdicts.insert(decode_differential(
+                Payload::Metrics,
+                &pieces::nested(arrays, lists),
+            ));
+            decode_differential(Payload::Metrics, &pieces::unknown_inside(arrays, lists));
         }
     }
-    let taken = |levels| {
-        let (payload, body) = made::nested_lists(levels);
-        decode_differential(payload, &body)
-    };
-    assert!(taken(40) && !taken(51));
+    for levels in 90..110 {
+        verdicts.insert(decode_differential(
+            Payload::Metrics,
+            &pieces::groups(levels),
+        ));
+    }
+    assert_eq!(verdicts.len(), 2);
 }
 
 /// Runs for `FLEET_FUZZ_SECONDS` (10 unless said): `cargo test --lib -- --ignored fuzz_the_walker`.
 #[test]
 #[ignore = "runs for as long as it is told to"]
-#[expect(clippy::print_stdout, reason = "says how far it came")]
-#[expect(clippy::disallowed_methods, reason = "it runs for a time, not for a number of cases")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it runs for a time, not for a number of cases"
+)]
 fn fuzz_the_walker_against_prost() {
     let asked = env::var("FLEET_FUZZ_SECONDS").ok();
     let seconds = asked.and_then(|text| text.parse().ok()).unwrap_or(10);

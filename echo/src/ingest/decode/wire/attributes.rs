@@ -108,7 +108,11 @@ impl<'a> Attribute<'a> {
                 let Member { key, value } = attribute_of(self.key, rest, key_value)?;
                 // A second key would have been the one that counts.
                 if std::ptr::eq(key, self.key) {
-                    return Ok(Self { raw, value, ..*self });
+                    return Ok(Self {
+                        raw,
+                        value,
+                        ..*self
+                    });
                 }
                 Self::of(key_value)
             }

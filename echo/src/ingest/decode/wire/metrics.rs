@@ -69,10 +69,7 @@ pub(in super::super) fn attributes<'a>(
     Ok(())
 }
 
-fn resource<'a>(
-    mut fields: Fields<'a>,
-    attributes: &mut Attributes<'a>,
-) -> Result<(), Broken> {
+fn resource<'a>(mut fields: Fields<'a>, attributes: &mut Attributes<'a>) -> Result<(), Broken> {
     while let Some(field) = fields.next()? {
         match field.number {
             1 => attributes.read(fields.enter(field)?)?,
@@ -150,6 +147,20 @@ impl<'a> Scope<'a> {
 /// The metrics or records of a scope that has been read.
 pub(in super::super) fn contents(scope: Fields<'_>) -> impl Iterator<Item = Fields<'_>> {
     scope.all(2)
+}
+
+/// Number of points of a metric, as far as its bytes can be read.
+pub(in super::super) fn n_points(metric: Fields<'_>) -> usize {
+    let mut fields = metric;
+    let mut points = 0;
+    while let Ok(Some(field)) = fields.next() {
+        if kind(field.number).is_some()
+            && let Ok(data) = fields.enter(field)
+        {
+            points += data.all(1).count();
+        }
+    }
+    points
 }
 
 impl<'a> Metric<'a> {

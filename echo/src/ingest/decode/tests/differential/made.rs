@@ -16,16 +16,11 @@ use opentelemetry_proto::tonic::metrics::v1::{
     summary_data_point::ValueAtQuantile,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use prost::Message;
-use prost::encoding::{WireType, encode_key};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
-use crate::ingest::decode::Payload;
-use crate::ingest::fixture::{
-    END, START, gauge, gauges, int, rank_2, request, straggler, text, wait,
-};
+use crate::ingest::fixture::{END, START, int, rank_2, straggler, wait};
 
 const KEYS: [&str; 14] = [
     "fleet.cluster.id",
@@ -44,9 +39,18 @@ const KEYS: [&str; 14] = [
     "note",
 ];
 
-const TEXTS: [&str; 8] = ["", "a", "prod", "1f", "7", "host", "fleet.straggler", "\u{e9}\u{1f600}"];
+const TEXTS: [&str; 8] = [
+    "",
+    "a",
+    "prod",
+    "1f",
+    "7",
+    "host",
+    "fleet.straggler",
+    "\u{e9}\u{1f600}",
+];
 
-fn several<T>(rng: &mut ChaCha8Rng, make: fn(&mut ChaCha8Rng) -> T) -> Vec<T> {
+pub(super) fn several<T>(rng: &mut ChaCha8Rng, make: fn(&mut ChaCha8Rng) -> T) -> Vec<T> {
     (0..rng.random_range(0..4)).map(|_| make(rng)).collect()
 }
 
@@ -59,14 +63,16 @@ fn words(rng: &mut ChaCha8Rng) -> String {
 }
 
 fn number(rng: &mut ChaCha8Rng) -> f64 {
-    *[0.0, 1.0, 64.0, -1.0, f64::NAN, f64::INFINITY].choose(rng).unwrap()
+    *[0.0, 1.0, 64.0, -1.0, f64::NAN, f64::INFINITY]
+        .choose(rng)
+        .unwrap()
 }
 
 fn time(rng: &mut ChaCha8Rng) -> u64 {
     *[0, START, END, END, u64::MAX].choose(rng).unwrap()
 }
 
-fn value(rng: &mut ChaCha8Rng) -> AnyValue {
+pub(super) fn value(rng: &mut ChaCha8Rng) -> AnyValue {
     let value = match rng.random_range(0..16) {
         0 => Value::BoolValue(rng.random()),
         1 => Value::BytesValue(vec![0, 255]),
@@ -85,7 +91,7 @@ fn value(rng: &mut ChaCha8Rng) -> AnyValue {
     AnyValue { value: Some(value) }
 }
 
-fn key_value(rng: &mut ChaCha8Rng) -> KeyValue {
+pub(super) fn key_value(rng: &mut ChaCha8Rng) -> KeyValue {
     KeyValue {
         key: (*KEYS.choose(rng).unwrap()).to_owned(),
         value: perhaps(rng, value),
@@ -94,7 +100,11 @@ fn key_value(rng: &mut ChaCha8Rng) -> KeyValue {
 }
 
 fn attributes(rng: &mut ChaCha8Rng, usual: Vec<KeyValue>) -> Vec<KeyValue> {
-    let mut attributes = if rng.random_bool(0.8) { usual } else { Vec::new() };
+    let mut attributes = if rng.random_bool(0.8) {
+        usual
+    } else {
+        Vec::new()
+    };
     attributes.extend(several(rng, key_value));
     attributes
 }
@@ -110,7 +120,7 @@ fn exemplar(rng: &mut ChaCha8Rng) -> Exemplar {
     }
 }
 
-fn resource(rng: &mut ChaCha8Rng) -> Resource {
+pub(super) fn resource(rng: &mut ChaCha8Rng) -> Resource {
     Resource {
         attributes: attributes(rng, rank_2()),
         dropped_attributes_count: rng.random(),
@@ -123,7 +133,7 @@ fn resource(rng: &mut ChaCha8Rng) -> Resource {
     }
 }
 
-fn scope(rng: &mut ChaCha8Rng) -> InstrumentationScope {
+pub(super) fn scope(rng: &mut ChaCha8Rng) -> InstrumentationScope {
     InstrumentationScope {
         name: words(rng),
         version: words(rng),
@@ -132,16 +142,19 @@ fn scope(rng: &mut ChaCha8Rng) -> InstrumentationScope {
     }
 }
 
-fn gauge_point(rng: &mut ChaCha8Rng) -> NumberDataPoint {
+pub(super) fn gauge_point(rng: &mut ChaCha8Rng) -> NumberDataPoint {
     NumberDataPoint {
         attributes: attributes(rng, wait().attributes),
         start_time_unix_nano: time(rng),
         time_unix_nano: time(rng),
         exemplars: several(rng, exemplar),
         flags: u32::from(rng.random_bool(0.1)),
-        value: perhaps(rng, |rng| match rng.random() {
-            true => number_data_point::Value::AsDouble(number(rng)),
-            false => number_data_point::Value::AsInt(rng.random_range(-1..9)),
+        value: perhaps(rng, |rng| {
+            if rng.random() {
+                number_data_point::Value::AsDouble(number(rng))
+            } else {
+                number_data_point::Value::AsInt(rng.random_range(-1..9))
+            }
         }),
     }
 }
@@ -222,7 +235,7 @@ fn data(rng: &mut ChaCha8Rng) -> Data {
     }
 }
 
-fn metric(rng: &mut ChaCha8Rng) -> Metric {
+pub(super) fn metric(rng: &mut ChaCha8Rng) -> Metric {
     Metric {
         name: words(rng),
         description: words(rng),
@@ -238,7 +251,7 @@ pub(super) fn metrics(rng: &mut ChaCha8Rng) -> ExportMetricsServiceRequest {
         metrics: several(rng, metric),
         schema_url: words(rng),
     };
-    let resources = several(rng, |rng| resource(rng));
+    let resources = several(rng, resource);
     let resource_metrics = resources.into_iter().map(|resource| ResourceMetrics {
         resource: rng.random_bool(0.9).then_some(resource),
         scope_metrics: several(rng, scopes),
@@ -249,7 +262,7 @@ pub(super) fn metrics(rng: &mut ChaCha8Rng) -> ExportMetricsServiceRequest {
     }
 }
 
-fn record(rng: &mut ChaCha8Rng) -> LogRecord {
+pub(super) fn record(rng: &mut ChaCha8Rng) -> LogRecord {
     let usual = straggler();
     LogRecord {
         time_unix_nano: time(rng),
@@ -277,7 +290,7 @@ pub(super) fn logs(rng: &mut ChaCha8Rng) -> ExportLogsServiceRequest {
         schema_url: words(rng),
     };
     ExportLogsServiceRequest {
-        resource_logs: several(rng, |rng| resource(rng))
+        resource_logs: several(rng, resource)
             .into_iter()
             .map(|resource| ResourceLogs {
                 resource: Some(resource),
@@ -286,60 +299,4 @@ pub(super) fn logs(rng: &mut ChaCha8Rng) -> ExportLogsServiceRequest {
             })
             .collect(),
     }
-}
-
-fn with_value(value: AnyValue) -> (Payload, Vec<u8>) {
-    let mut point = gauge(1.0);
-    point.attributes = vec![KeyValue {
-        key: "deep".to_owned(),
-        value: Some(value),
-        ..KeyValue::default()
-    }];
-    let request = request(rank_2(), vec![gauges("m", "", vec![point])]);
-    (Payload::Metrics, request.encode_to_vec())
-}
-
-fn lists_around(innermost: AnyValue, levels: u32) -> AnyValue {
-    (0..levels).fold(innermost, |inner, level| {
-        let value = match level % 2 {
-            0 => Value::ArrayValue(ArrayValue { values: vec![inner] }),
-            _ => Value::KvlistValue(KeyValueList {
-                values: vec![KeyValue {
-                    key: "k".to_owned(),
-                    value: Some(inner),
-                    ..KeyValue::default()
-                }],
-            }),
-        };
-        AnyValue { value: Some(value) }
-    })
-}
-
-/// A value as many lists deep.
-pub(super) fn nested_lists(levels: u32) -> (Payload, Vec<u8>) {
-    let innermost = text("", "x").value.unwrap();
-    with_value(lists_around(innermost, levels * 4 / 5))
-}
-
-/// An unknown group twice as many groups deep.
-pub(super) fn nested_groups(levels: u32) -> (Payload, Vec<u8>) {
-    let (payload, mut body) = with_value(lists_around(AnyValue { value: None }, 1));
-    for _ in 0..levels * 2 {
-        encode_key(99, WireType::StartGroup, &mut body);
-    }
-    for _ in 0..levels * 2 {
-        encode_key(99, WireType::EndGroup, &mut body);
-    }
-    (payload, body)
-}
-
-/// A value that is bytes which are no value, as many lists deep: what is unknown has a level of its own.
-pub(super) fn unknown_inside(levels: u32) -> (Payload, Vec<u8>) {
-    let (payload, mut body) = nested_lists(levels);
-    let mut place = body.windows(3).rposition(|bytes| bytes == b"\x0a\x01x").unwrap();
-    // The text becomes a field that nobody knows, of the same length.
-    body[place] = (15 << 3) | 2;
-    place += 2;
-    body[place] = b'y';
-    (payload, body)
 }

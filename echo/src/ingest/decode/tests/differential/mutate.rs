@@ -87,7 +87,8 @@ fn entered(field: &[u8]) -> Option<(u32, &[u8])> {
     (wire_type == WireType::LengthDelimited).then_some((tag, rest))
 }
 
-fn delimited(number: u32, content: &[u8]) -> Vec<u8> {
+/// A field with a text, bytes or a message.
+pub(super) fn delimited(number: u32, content: &[u8]) -> Vec<u8> {
     let mut field = Vec::new();
     encode_key(number, WireType::LengthDelimited, &mut field);
     encode_varint(content.len() as u64, &mut field);

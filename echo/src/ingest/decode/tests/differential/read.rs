@@ -221,9 +221,7 @@ fn sample(exemplar: &point::Exemplar<'_>) -> Exemplar {
 
 fn key_values(list: &Attributes<'_>) -> Vec<KeyValue> {
     let members = list.present().iter();
-    members
-        .map(|one| key_value(one.key, one.value))
-        .collect()
+    members.map(|one| key_value(one.key, one.value)).collect()
 }
 
 fn key_value(key: &str, value: Option<Value<'_>>) -> KeyValue {
