@@ -149,8 +149,8 @@ impl<'r, 'a> Sender<'r, 'a> {
             return last.found.clone();
         }
         let mut picked = Picked::new(self.columns, point, Taken::default());
-        let found =
-            identity::origin(&mut picked).map(|origin| (names.origin(origin), picked.taken()));
+        let found = identity::origin(&mut picked, names)
+            .map(|origin| (names.origin(origin), picked.taken()));
         self.last = Some(Identity {
             of_point,
             found: found.clone(),
@@ -253,11 +253,12 @@ impl<'a> Decoder<'a> {
         kind: Kind,
         temporality: Temporality,
     ) -> Result<Series, RejectReason> {
+        let (name, unit, quantity) = self.names.series(metric)?;
         Ok(Series {
-            metric: self.names.metric(metric.name)?,
-            unit: self.names.unit(metric.unit)?,
+            metric: name,
+            unit,
             kind,
-            quantity: Quantity::of(metric),
+            quantity,
             temporality,
         })
     }

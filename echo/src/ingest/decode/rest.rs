@@ -19,6 +19,9 @@ use super::wire::value::{Member, Nested, Value};
 /// Longest text of attributes of one point, in bytes.
 pub(super) const MAX_ATTRS_BYTES: usize = 16 * 1024;
 
+/// Longest text that most points have, in bytes.
+const USUAL_ATTRS_BYTES: usize = 256;
+
 /// What an attribute adds to the text beside its key: two quotes, a colon and one digit.
 const LEAST_ATTRIBUTE_BYTES: usize = 4;
 
@@ -137,7 +140,7 @@ impl<'a> Object<'a> {
     }
 
     fn text(&self) -> Result<Arc<str>, RejectReason> {
-        let mut text = Capped(Vec::new());
+        let mut text = Capped(Vec::with_capacity(USUAL_ATTRS_BYTES));
         serde_json::to_writer(&mut text, &self.members)
             .map_err(|_full| RejectReason::AttributesTooLarge)?;
         String::from_utf8(text.0)

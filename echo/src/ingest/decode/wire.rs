@@ -48,21 +48,24 @@ pub(super) enum Broken {
     Depth,
 }
 
-/// What a field holds, by its type on the wire.
-#[derive(Debug, Clone, Copy)]
-enum Content<'a> {
-    Varint(u64),
-    Fixed64(u64),
-    Fixed32,
-    Bytes(&'a [u8]),
+/// The type of a field on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Type {
+    Varint,
+    Fixed64,
+    Bytes,
     Group,
+    Fixed32,
 }
 
-/// One field of a message.
+/// One field of a message. Flat, because an enumeration with a payload is copied around in pieces, which costs more
+/// than reading the field.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field<'a> {
     pub(super) number: u32,
-    content: Content<'a>,
+    of: Type,
+    value: u64,
+    bytes: &'a [u8],
 }
 
 /// The fields of a message that are still to be read.
@@ -94,28 +97,44 @@ impl<'a> Fields<'a> {
     }
 
     /// The next field; nothing at the end of the message.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "all of decoding goes through here, and only inlined the field stays in registers"
+    )]
+    #[inline(always)]
     pub(super) fn next(&mut self) -> Result<Option<Field<'a>>, Broken> {
         if self.rest.is_empty() {
             return Ok(None);
         }
         let (number, kind) = key(&mut self.rest)?;
-        let content = match kind {
-            0 => Content::Varint(varint(&mut self.rest)?),
-            1 => Content::Fixed64(u64::from_le_bytes(fixed(&mut self.rest)?)),
-            2 => Content::Bytes(delimited(&mut self.rest)?),
+        let mut field = Field {
+            number,
+            of: Type::Varint,
+            value: 0,
+            bytes: &[],
+        };
+        match kind {
+            0 => field.value = varint(&mut self.rest)?,
+            1 => {
+                field.of = Type::Fixed64;
+                field.value = u64::from_le_bytes(fixed(&mut self.rest)?);
+            }
+            2 => {
+                field.of = Type::Bytes;
+                field.bytes = delimited(&mut self.rest)?;
+            }
             3 => {
+                field.of = Type::Group;
                 self.rest = after_group(self.rest, number, self.levels)?;
-                Content::Group
             }
             4 => return Err(Broken::Group),
             5 => {
+                field.of = Type::Fixed32;
                 fixed::<4>(&mut self.rest)?;
-                Content::Fixed32
             }
             _ => return Err(Broken::Key),
-        };
-        Ok(Some(Field { number, content }))
+        }
+        Ok(Some(field))
     }
 
     /// The message in a field of this one.
@@ -153,8 +172,8 @@ impl<'a> Fields<'a> {
 impl<'a> Field<'a> {
     #[inline]
     pub(super) const fn varint(self) -> Result<u64, Broken> {
-        match self.content {
-            Content::Varint(value) => Ok(value),
+        match self.of {
+            Type::Varint => Ok(self.value),
             _ => Err(Broken::Type),
         }
     }
@@ -171,8 +190,8 @@ impl<'a> Field<'a> {
 
     #[inline]
     pub(super) const fn fixed64(self) -> Result<u64, Broken> {
-        match self.content {
-            Content::Fixed64(value) => Ok(value),
+        match self.of {
+            Type::Fixed64 => Ok(self.value),
             _ => Err(Broken::Type),
         }
     }
@@ -184,8 +203,8 @@ impl<'a> Field<'a> {
 
     #[inline]
     pub(super) const fn bytes(self) -> Result<&'a [u8], Broken> {
-        match self.content {
-            Content::Bytes(bytes) => Ok(bytes),
+        match self.of {
+            Type::Bytes => Ok(self.bytes),
             _ => Err(Broken::Type),
         }
     }
@@ -197,27 +216,27 @@ impl<'a> Field<'a> {
 
     /// A 32-bit number of fixed length, which nobody asks for.
     pub(super) const fn fixed32(self) -> Result<(), Broken> {
-        match self.content {
-            Content::Fixed32 => Ok(()),
+        match self.of {
+            Type::Fixed32 => Ok(()),
             _ => Err(Broken::Type),
         }
     }
 
     /// One or more 64-bit numbers of fixed length.
     pub(super) const fn fixed64s(self) -> Result<(), Broken> {
-        match self.content {
-            Content::Fixed64(_) => Ok(()),
-            Content::Bytes(packed) if packed.len().is_multiple_of(8) => Ok(()),
-            Content::Bytes(_) => Err(Broken::CutOff),
+        match self.of {
+            Type::Fixed64 => Ok(()),
+            Type::Bytes if self.bytes.len().is_multiple_of(8) => Ok(()),
+            Type::Bytes => Err(Broken::CutOff),
             _ => Err(Broken::Type),
         }
     }
 
     /// One or more numbers of variable length.
     pub(super) fn varints(self) -> Result<(), Broken> {
-        let mut packed = match self.content {
-            Content::Varint(_) => return Ok(()),
-            Content::Bytes(packed) => packed,
+        let mut packed = match self.of {
+            Type::Varint => return Ok(()),
+            Type::Bytes => self.bytes,
             _ => return Err(Broken::Type),
         };
         while !packed.is_empty() {

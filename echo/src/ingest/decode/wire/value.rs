@@ -2,8 +2,10 @@
 
 use super::{Broken, Field, Fields};
 
-/// The value of an attribute.
+/// The value of an attribute. Its discriminant takes a whole word: otherwise values are copied around in unaligned
+/// pieces, which takes as long as reading them.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(u64)]
 pub(in super::super) enum Value<'a> {
     Text(&'a str),
     Bool(bool),
@@ -21,16 +23,17 @@ pub(in super::super) enum Value<'a> {
 /// A list inside a value. It may have come in pieces, so that it is known by the message around it; both are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Nested<'a> {
-    around: Around<'a>,
+    message: &'a [u8],
+    around: Around,
     /// How many variants of the value come before the first piece: the last variant wins.
     before: u32,
 }
 
-/// The message that holds a value.
+/// Which message holds a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Around<'a> {
-    KeyValue(&'a [u8]),
-    AnyValue(&'a [u8]),
+enum Around {
+    KeyValue,
+    AnyValue,
 }
 
 /// A key with its value.
@@ -51,7 +54,7 @@ impl<'a> Nested<'a> {
     /// The values of an array.
     pub(in super::super) fn values(self) -> impl Iterator<Item = Option<Value<'a>>> {
         self.items().map(|item| {
-            let mut found = Found::new(Around::AnyValue(item.bytes()));
+            let mut found = Found::new(item.bytes(), Around::AnyValue);
             found.read(item, Inner::Checked).ok()?;
             found.value
         })
@@ -64,9 +67,10 @@ impl<'a> Nested<'a> {
     }
 
     fn items(self) -> impl Iterator<Item = Fields<'a>> {
+        let message = Fields::of(self.message);
         let (whole, pieces) = match self.around {
-            Around::KeyValue(bytes) => (None, Some(Fields::of(bytes).all(2))),
-            Around::AnyValue(bytes) => (Some(Fields::of(bytes)), None),
+            Around::KeyValue => (None, Some(message.all(2))),
+            Around::AnyValue => (Some(message), None),
         };
         let values = whole.into_iter().chain(pieces.into_iter().flatten());
         let variants = values.flat_map(variants);
@@ -91,14 +95,16 @@ fn variants(any_value: Fields<'_>) -> impl Iterator<Item = Fields<'_>> {
 /// What has been read of a value.
 #[derive(Debug)]
 struct Found<'a> {
-    around: Around<'a>,
+    message: &'a [u8],
+    around: Around,
     value: Option<Value<'a>>,
     variants: u32,
 }
 
 impl<'a> Found<'a> {
-    const fn new(around: Around<'a>) -> Self {
+    const fn new(message: &'a [u8], around: Around) -> Self {
         Self {
+            message,
             around,
             value: None,
             variants: 0,
@@ -163,6 +169,7 @@ impl<'a> Found<'a> {
 
     const fn nested(&self) -> Nested<'a> {
         Nested {
+            message: self.message,
             around: self.around,
             before: self.variants,
         }
@@ -185,7 +192,7 @@ fn check_items<'a>(
 
 /// Checks a value that nobody reads.
 pub(super) fn any_value(fields: Fields<'_>) -> Result<(), Broken> {
-    Found::new(Around::AnyValue(fields.bytes())).read(fields, Inner::Unchecked)
+    Found::new(fields.bytes(), Around::AnyValue).read(fields, Inner::Unchecked)
 }
 
 /// Reads an attribute.
@@ -203,13 +210,13 @@ pub(super) fn attribute_of<'a>(
     read_member(
         key,
         rest,
-        Found::new(Around::KeyValue(key_value.bytes())),
+        Found::new(key_value.bytes(), Around::KeyValue),
         Inner::Unchecked,
     )
 }
 
 fn member(key_value: Fields<'_>, inner: Inner) -> Result<Member<'_>, Broken> {
-    let found = Found::new(Around::KeyValue(key_value.bytes()));
+    let found = Found::new(key_value.bytes(), Around::KeyValue);
     read_member("", key_value, found, inner)
 }
 
