@@ -327,6 +327,15 @@ fn attributes_of_more_than_16_kib_are_rejected() {
 }
 
 #[test]
+fn names_behind_thousands_of_attributes_are_still_found() {
+    let notes = (0..5_000).map(|n| int(&format!("n{n}"), n));
+    let mut point = gauge(1.0);
+    point.attributes = notes.chain(rank_2()).collect();
+    let reasons = reasons(Vec::new(), vec![gauges("m", "", vec![point])]);
+    assert_eq!(reasons, [RejectReason::AttributesTooLarge]);
+}
+
+#[test]
 fn a_small_request_cannot_unfold_into_gigabytes() {
     let mut resource = rank_2();
     resource.push(text("ballast", &"x".repeat(16_000)));
