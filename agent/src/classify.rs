@@ -52,6 +52,11 @@ impl Classifier {
         self.adopted = Some(Adopted::after(self.adopted.take(), entry, now_ns));
     }
 
+    /// Tells which cohort the process belongs to now. Nothing that was asked of another one holds any longer.
+    pub fn belong(&mut self, cohort: Option<&str>) {
+        self.adopted = self.adopted.take().filter(|known| known.is_of(cohort));
+    }
+
     /// Takes the duration of one iteration, milliseconds.
     pub fn period(&mut self, period_ms: f64) {
         self.past.period(period_ms);

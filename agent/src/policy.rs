@@ -32,10 +32,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings for a process of this role and job: those of the cohort that carries both in
-    /// its key, else the sampling that the first cohort asks for.
+    /// The settings for a process of this role and job: those of its own cohort, else the sampling that the first
+    /// cohort asks for.
     pub fn of(set: &PolicySet, role: Option<Role>, job: Option<&str>) -> Self {
-        let own = own_cohort(set, role, job);
+        let own = cohort_key(role, job).and_then(|key| own_cohort(set, &key));
         let asked = own
             .or_else(|| set.cohorts.first())
             .map_or(0, |cohort| cohort.sample_mod);
@@ -49,17 +49,14 @@ impl Settings {
     }
 }
 
-/// The entry of the cohort that carries this role and job in its key.
-pub fn own_cohort<'a>(
-    set: &'a PolicySet,
-    role: Option<Role>,
-    job: Option<&str>,
-) -> Option<&'a CohortPolicy> {
-    let role = role?.to_string();
-    let is_own = |cohort: &&CohortPolicy| {
-        cohort.cohort.contains(role.as_str()) && job.is_none_or(|job| cohort.cohort.contains(job))
-    };
-    set.cohorts.iter().find(is_own)
+/// Key of the cohort of a process of this role and job, as the collector makes it; none while the role is unknown.
+pub fn cohort_key(role: Option<Role>, job: Option<&str>) -> Option<String> {
+    role.map(|role| format!("{}/{role}", job.unwrap_or("-")))
+}
+
+/// The entry of the cohort with this very key.
+pub fn own_cohort<'a>(set: &'a PolicySet, key: &str) -> Option<&'a CohortPolicy> {
+    set.cohorts.iter().find(|cohort| cohort.cohort == key)
 }
 
 /// Tells what changed from one policy set to the next.
@@ -177,11 +174,26 @@ mod tests {
     }
 
     #[test]
+    fn a_job_whose_name_begins_alike_is_another_one() {
+        let role = Role::new(0xab);
+        let key = |job| cohort_key(Some(role), job).unwrap();
+        let all = ["train-2", "my-train"].map(|job| cohort(&key(Some(job)), &[]));
+        let mut set = set(1, all.to_vec());
+        assert_eq!(own_cohort(&set, &key(Some("train"))), None);
+        // A process that does not know its job is compared with others that do not.
+        assert_eq!(own_cohort(&set, &key(None)), None);
+        set.cohorts.push(cohort(&key(Some("train")), &[]));
+        let own = own_cohort(&set, &key(Some("train")));
+        assert_eq!(own, set.cohorts.last());
+        assert_eq!(cohort_key(None, Some("train")), None);
+    }
+
+    #[test]
     fn a_block_size_that_is_no_power_of_two_is_ignored() {
         let role = Role::new(0xab);
         let own = CohortPolicy {
             block_ops: 48,
-            ..cohort(&role.to_string(), &[])
+            ..cohort(&format!("-/{role}"), &[])
         };
         assert_eq!(
             Settings::of(&set(1, vec![own]), Some(role), None).block_exponent,

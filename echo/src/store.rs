@@ -19,7 +19,7 @@ use fleet_proto::metric;
 use tokio::sync::watch;
 
 use crate::error::{Code, Coded};
-use crate::ids::{ClusterId, JobId, MetricName, NodeId, Op, Rank, RoleId};
+use crate::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
 use crate::units::{Nanos, Window};
@@ -35,8 +35,9 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     async fn events(&self, query: EventQuery) -> Result<Page, StoreError>;
 
     /// Up to `limit` events of the given metrics with a number above `after`, in the order of their numbers,
-    /// without their attributes (an empty object stands for them). Samples come only with waits that a GPU measured,
-    /// `nccl.collective.wait_ms` from the device: nothing else is judged by single operations.
+    /// without their attributes (an empty object stands for them). Waits, `nccl.collective.wait_ms`, are given only as
+    /// measured by a GPU: those of hosts are judged by nobody. They alone come with samples, because nothing else is judged
+    /// by single operations.
     async fn tail(
         &self,
         after: u64,
@@ -201,6 +202,8 @@ pub struct JobQuery {
     pub rank: Option<Rank>,
     /// Role of the rank.
     pub role: Option<RoleId>,
+    /// Communicator.
+    pub comm: Option<CommId>,
     /// Metrics.
     pub metrics: Vec<MetricName>,
     /// Where it was measured.
@@ -215,9 +218,17 @@ pub struct JobQuery {
 
 /// Whether the detector reads the samples of the event.
 fn judges_samples(event: &Event) -> bool {
+    event.metric.as_str() == metric::WAIT && is_by_gpu(event)
+}
+
+/// Whether the detector leaves the event out although it follows its metric: a wait that no GPU measured.
+fn is_idle_wait(event: &Event) -> bool {
+    event.metric.as_str() == metric::WAIT && !is_by_gpu(event)
+}
+
+fn is_by_gpu(event: &Event) -> bool {
     let block = event.block.as_ref();
-    event.metric.as_str() == metric::WAIT
-        && block.is_some_and(|block| block.source == Source::Device)
+    block.is_some_and(|block| block.source == Source::Device)
 }
 
 /// Why the store could not do what was asked.

@@ -125,6 +125,10 @@ impl Adopted {
         }
     }
 
+    pub(super) fn is_of(&self, cohort: Option<&str>) -> bool {
+        cohort == Some(self.policy.cohort.as_str())
+    }
+
     pub(super) fn set_version(&self) -> u64 {
         self.set_version
     }

@@ -218,6 +218,34 @@ fn a_verdict_that_nothing_supports_any_more_is_withdrawn() {
 }
 
 #[test]
+fn what_another_cohort_was_told_no_longer_holds() {
+    let of = |cohort: &str| CohortPolicy {
+        cohort: cohort.to_owned(),
+        ..policy()
+    };
+    // The process begins to do something else, for which the collector has no policy yet.
+    let mut rank = Rank::with(&of("job/a"));
+    rank.classifier.belong(Some("job/a"));
+    assert_eq!(rank.blocks(&[4.0]), []);
+    for gone in [Some("job/b"), None] {
+        rank.learn(&of("job/a"));
+        rank.classifier.belong(gone);
+        assert_eq!(rank.blocks(&[12.0; 5]), []);
+    }
+    assert_eq!(rank.classifier.tallies()[&Mode::None].blocks, 10);
+    // One set tells of both cohorts.
+    let lenient = CohortPolicy {
+        center_ms: 12.0,
+        ..of("job/b")
+    };
+    rank.learn(&of("job/a"));
+    rank.classifier.belong(Some("job/b"));
+    rank.learn(&lenient);
+    assert_eq!(rank.blocks(&[12.0; 5]), []);
+    assert_eq!(rank.classifier.tallies()[&Mode::Fleet].blocks, 6);
+}
+
+#[test]
 fn a_cohort_that_is_judged_by_arrivals_is_not_judged_alone() {
     let arrivals = CohortPolicy {
         signal: "arrival".to_owned(),

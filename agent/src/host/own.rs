@@ -6,7 +6,7 @@ use fleet_proto::metric;
 use fleet_proto::policy::PolicySet;
 
 use crate::classify::Classifier;
-use crate::policy::own_cohort;
+use crate::policy::{cohort_key, own_cohort};
 use crate::signal::{Point, Summary, Value};
 use crate::verdict::{Mode, SelfVerdict, Tally};
 
@@ -70,8 +70,10 @@ impl OwnVerdicts {
 
     fn judge(&mut self, pid: u32, job: Option<&str>, last: &Point, gaps: &Summary) {
         let classifier = self.classifiers.entry(pid).or_default();
+        let key = cohort_key(last.block.role, job);
+        classifier.belong(key.as_deref());
         if let Some(Received { set, at_ns }) = &self.policy
-            && let Some(cohort) = own_cohort(set, last.block.role, job)
+            && let Some(cohort) = key.and_then(|key| own_cohort(set, &key))
         {
             classifier.learn(set.version, set.computed_unix_nano, cohort, *at_ns);
         }
@@ -79,5 +81,83 @@ impl OwnVerdicts {
         if let Some(verdict) = verdict {
             self.pending.entry(pid).or_default().push(verdict);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet_proto::policy::CohortPolicy;
+
+    use super::*;
+    use crate::event::Op;
+    use crate::signal::{Block, CommId, Role};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Block `n` of a process that is late by the policy of `train/{role 1}`.
+    fn late_block(n: u64, role: u64) -> Vec<Point> {
+        let block = Block {
+            comm: CommId::new(1),
+            comm_rank: 0,
+            comm_nranks: 4,
+            op: Op::AllReduce,
+            seq_first: 32 * n,
+            seq_last: 32 * n + 31,
+            iterations: Some(4.0),
+            role: Some(Role::new(role)),
+        };
+        let mut gaps = Summary::default();
+        (0..4).for_each(|_| gaps.add(12.0));
+        let values = [
+            (metric::PERIOD, Value::Gauge(50.0)),
+            (metric::HOST_GAP, Value::from(gaps)),
+            (metric::ARRIVAL, Value::from(Summary::default())),
+        ];
+        let point = |(metric, value)| Point {
+            metric,
+            start_ns: n * SECOND,
+            time_ns: (n + 1) * SECOND,
+            block: block.clone(),
+            value,
+        };
+        values.map(point).to_vec()
+    }
+
+    fn modes(job: &str, roles: &[u64]) -> Vec<Mode> {
+        let mut own = OwnVerdicts::default();
+        let policy = CohortPolicy {
+            cohort: cohort_key(Some(Role::new(1)), Some("train")).unwrap(),
+            signal: "host_gap".to_owned(),
+            center_ms: 4.0,
+            sigma_ms: 0.2,
+            effect_gate: 0.05,
+            critical_z: 3.5,
+            period_ms: 50.0,
+            quorum_met: true,
+            valid_until_unix_nano: 60 * SECOND,
+            ..CohortPolicy::default()
+        };
+        let set = PolicySet {
+            cohorts: vec![policy],
+            ..PolicySet::default()
+        };
+        own.learn(&set, 0);
+        for (role, n) in roles.iter().zip(0..) {
+            own.observe(7, Some(job), &late_block(n, *role));
+        }
+        let told = own.take().remove(&7).unwrap_or_default();
+        told.iter().map(|verdict| verdict.mode).collect()
+    }
+
+    #[test]
+    fn the_policy_of_another_job_or_of_an_earlier_role_is_not_used() {
+        assert_eq!(modes("train", &[1, 1]), [Mode::Fleet]);
+        assert_eq!(modes("train-2", &[1; 5]), []);
+        assert_eq!(modes("train", &[2; 5]), []);
+        // What was held by the old policy is withdrawn.
+        assert_eq!(
+            modes("train", &[1, 1, 2, 2, 2, 2]),
+            [Mode::Fleet, Mode::None, Mode::None]
+        );
     }
 }

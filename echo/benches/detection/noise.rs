@@ -25,12 +25,16 @@ pub(crate) struct NoiseModel {
 }
 
 impl NoiseModel {
-    /// How far the last of `n` healthy ranks usually is from the typical one, as a share of the step: the expected largest
-    /// of `n` normal values (Blom 1958), whose scatter is that from step to step and from rank to rank.
+    /// How far the last of `n` healthy ranks is from the typical one on average, as a share of the step: the expected
+    /// largest of `n` normal values (Blom 1958), whose scatter is that from step to step and from rank to rank, and the
+    /// pauses of the steps that hold any.
     pub(crate) fn usual_skew(&self, n: u32) -> f64 {
         let n = f64::from(n.max(2));
         let largest = Normal::standard().inverse_cdf((n - 0.375) / (n + 0.25));
-        self.cv.hypot(self.bias) * largest
+        let any_pause = 1.0 - (1.0 - self.pauses).powf(n);
+        self.cv
+            .hypot(self.bias)
+            .mul_add(largest, any_pause * PAUSE_SHARE)
     }
 }
 

@@ -84,15 +84,16 @@ pub(crate) struct Results {
     pub(crate) details: BTreeMap<String, Score>,
 }
 
-/// Runs cases and adds up their scores; `done` is told of each case and of the detector's score.
+/// Runs cases through the detector and the rules, and adds up their scores; `done` is told of each case and of the detector's score.
 pub(crate) fn run_all(
     cases: &[Case],
+    rules: &[Rule],
     mut done: impl FnMut(&Case, &Score),
 ) -> Result<Results, IdError> {
     let mut results = Results::default();
     for case in cases {
         let few = case.mesh.n_ranks() <= MOST_RANKS;
-        let rules: &[Rule] = if few { &Rule::ALL } else { &[] };
+        let rules = if few { rules } else { &[] };
         for (method, score) in run(case, rules)?.scores(case) {
             if method == ECHO {
                 let row = results.details.entry(case.detail.clone());

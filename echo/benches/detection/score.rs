@@ -25,6 +25,8 @@ pub(crate) struct Score {
     pub(crate) found: u32,
     /// Alerts about nothing that was wrong.
     pub(crate) false_alerts: u32,
+    /// Of those, the ones that named a rank.
+    pub(crate) false_names: u32,
     /// Conditions named while something else was wrong.
     pub(crate) misnamed: u32,
     /// Rank events in which anybody was named.
@@ -119,6 +121,10 @@ impl Score {
                 .sum()
         };
         score.false_alerts = count(Fate::False);
+        let names = alerts.iter().zip(&fates).filter(|(alert, fate)| {
+            **fate == Fate::False && matches!(alert.subject, Subject::Rank(_))
+        });
+        score.false_names = names.map(|_| 1_u32).sum();
         score.misnamed = count(Fate::Misnamed);
         let wrong = alerts
             .iter()
@@ -205,6 +211,7 @@ impl Score {
         self.events += other.events;
         self.found += other.found;
         self.false_alerts += other.false_alerts;
+        self.false_names += other.false_names;
         self.misnamed += other.misnamed;
         self.named += other.named;
         self.located += other.located;

@@ -152,8 +152,17 @@ impl Cohort {
         let signal = suited_signal(&window.blocks);
         let mut lags = lags(signal, &window.blocks);
         if let Some(lags) = &mut lags {
-            let wider = Stretch::latest(&self.blocks, 2.0 * settings.window_iterations, 2);
-            place::assign(signal, &wider.blocks, &mut lags.ranks);
+            // While the usual scatter is unknown, all that was seen may prove a place as well.
+            let all = f64::INFINITY;
+            let spans = if self.history.scatter(signal).is_some() {
+                &[2.0][..]
+            } else {
+                &[2.0, all]
+            };
+            for windows in spans {
+                let wider = Stretch::latest(&self.blocks, windows * settings.window_iterations, 2);
+                place::assign(signal, &wider.blocks, &mut lags.ranks);
+            }
         }
         let accused = self.accuse(&window, lags.as_ref(), view, settings);
         let outlook = self.look_out(&window, lags.as_ref(), settings);

@@ -1,10 +1,18 @@
 //! Operations that some ranks entered and that never end: who is missing.
+//!
+//! Where a rank stands is known only while it is heard of. One that fell silent while its peers went on (its agent died, say)
+//! may have gone on as well: it is neither missing nor there. One that fell silent when everybody stopped is missing, and
+//! that it is silent says why.
 
 use std::collections::BTreeMap;
 
 use crate::analysis::assembly::progress::{Position, Progress};
 use crate::ids::{CommId, Rank};
 use crate::units::Nanos;
+
+/// Arrival time by which a rank may be heard of for the last time before its peers and still have stopped together with
+/// them, milliseconds: agents report every four seconds, and what they send may come late.
+const TOGETHER_MS: f64 = 10_000.0;
 
 /// An operation that does not end because ranks are missing from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,53 +25,79 @@ pub struct Hang {
     pub entered: Vec<Rank>,
     /// Ranks that did not.
     pub missing: Vec<Rank>,
+    /// Those of the missing ranks that have not been heard of, in any way, since everybody stopped.
+    pub silent: Vec<Rank>,
+    /// Ranks that were not heard of any more while the others went on: whether they entered it is not known.
+    pub unknown: Vec<Rank>,
     /// When the first rank entered it, by that rank's clock.
     pub since: Nanos,
     /// When a waiting rank was last heard of, by its clock.
     pub last_heard: Nanos,
 }
 
-/// Hangs of a job at `now` (arrival time): on some communicator at least half of the ranks have issued an operation that
-/// others have not, one of those is alive, and nobody has moved for longer than `patience_ms`.
+/// Hangs of a job at `now` (arrival time): on some communicator at least half of the ranks that report have issued an operation
+/// that others have not, one of those is alive, and nobody has moved for longer than `patience_ms`.
 pub fn hangs(progress: &Progress, now: Nanos, patience_ms: f64) -> Vec<Hang> {
-    progress
-        .comms()
-        .filter_map(|(comm, ranks)| hang(comm, ranks, now, patience_ms))
+    let look = Look {
+        progress,
+        now,
+        patience_ms,
+    };
+    let comms = progress.comms();
+    comms
+        .filter_map(|(comm, ranks)| look.hang(comm, ranks))
         .collect()
 }
 
-fn hang(
-    comm: CommId,
-    ranks: &BTreeMap<Rank, Position>,
+struct Look<'p> {
+    progress: &'p Progress,
     now: Nanos,
     patience_ms: f64,
-) -> Option<Hang> {
-    let front = ranks.values().map(|position| position.issued).max()?;
-    let stands_still = |position: &Position| now.millis_since(position.advanced) > patience_ms;
-    if !ranks.values().all(stands_still) {
-        return None;
+}
+
+impl Look<'_> {
+    fn hang(&self, comm: CommId, ranks: &BTreeMap<Rank, Position>) -> Option<Hang> {
+        let front = ranks.values().map(|position| position.issued).max()?;
+        let stopped = ranks.values().map(|position| position.advanced).max()?;
+        if !self.is_past(stopped) {
+            return None;
+        }
+        let at_front = |position: &Position| position.issued == front;
+        let (entered, behind): (Vec<_>, Vec<_>) =
+            ranks.iter().partition(|(_, position)| at_front(position));
+        let behind = behind.into_iter().map(|(rank, _)| *rank);
+        let (missing, unknown): (Vec<_>, Vec<_>) =
+            behind.partition(|rank| self.is_heard_until(*rank, stopped));
+        // A job whose every rank is silent has ended; it does not hang.
+        let is_alive = |(_, position): &(&Rank, &Position)| !self.is_past(position.heard);
+        if missing.is_empty() || entered.len() < missing.len() || !entered.iter().any(is_alive) {
+            return None;
+        }
+        let positions = entered.iter().map(|(_, position)| position);
+        Some(Hang {
+            comm,
+            seq: front.checked_sub(1)?,
+            since: positions.clone().map(|at| at.advanced_at).min()?,
+            last_heard: positions.map(|at| at.heard_at).max()?,
+            entered: entered.iter().map(|(rank, _)| **rank).collect(),
+            silent: self.silent_of(&missing),
+            missing,
+            unknown,
+        })
     }
-    let at_front = |position: &Position| position.issued == front;
-    let (entered, missing): (Vec<_>, Vec<_>) =
-        ranks.iter().partition(|(_, position)| at_front(position));
-    // A job whose every rank is silent has ended; it does not hang.
-    let is_alive =
-        |(_, position): &(&Rank, &Position)| now.millis_since(position.heard) <= patience_ms;
-    if missing.is_empty() || entered.len() < missing.len() || !entered.iter().any(is_alive) {
-        return None;
+
+    fn is_past(&self, instant: Nanos) -> bool {
+        self.now.millis_since(instant) > self.patience_ms
     }
-    Some(Hang {
-        comm,
-        seq: front.checked_sub(1)?,
-        since: entered
-            .iter()
-            .map(|(_, position)| position.advanced_at)
-            .min()?,
-        last_heard: entered
-            .iter()
-            .map(|(_, position)| position.heard_at)
-            .max()?,
-        entered: entered.into_iter().map(|(rank, _)| *rank).collect(),
-        missing: missing.into_iter().map(|(rank, _)| *rank).collect(),
-    })
+
+    /// Whether the rank was still heard of when everybody stopped.
+    fn is_heard_until(&self, rank: Rank, stopped: Nanos) -> bool {
+        let alive = self.progress.alive(rank);
+        alive.is_some_and(|alive| stopped.millis_since(alive) <= TOGETHER_MS)
+    }
+
+    fn silent_of(&self, missing: &[Rank]) -> Vec<Rank> {
+        let is_silent = |rank: &Rank| self.progress.alive(*rank).is_none_or(|at| self.is_past(at));
+        missing.iter().copied().filter(is_silent).collect()
+    }
 }

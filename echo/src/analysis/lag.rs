@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::analysis::assembly::{CohortBlock, Member};
+use crate::analysis::assembly::{CohortBlock, Member, Transfer};
 use crate::ids::Rank;
 use crate::model::conclusion::Signal;
 use crate::model::event::{Origin, Source, Summary};
@@ -39,6 +39,8 @@ pub struct Lag {
     pub mean_ms: f64,
     /// The same without the rank's largest single sample, so that one stall does not look like a habit.
     pub steady_ms: f64,
+    /// Operations of an iteration that the lag is summed over; 1 where it is that of one moment.
+    pub operations: f64,
     /// Standard error of the mean from block to block, milliseconds; nothing for a single block.
     pub error_ms: Option<f64>,
     /// How much less than the median of its role peers it was blocked, milliseconds per iteration: large for the rank
@@ -57,6 +59,11 @@ impl Lag {
     /// The lag that at least half of the blocks reach, milliseconds: it does not follow pauses in a few of them.
     pub fn typical_ms(&self) -> f64 {
         lower_median(&self.series).unwrap_or(self.mean_ms)
+    }
+
+    /// The lag at one operation, milliseconds: operations of one iteration may all see the same lateness again.
+    pub fn single_ms(&self) -> f64 {
+        self.mean_ms / self.operations.max(1.0)
     }
 }
 
@@ -100,6 +107,14 @@ pub fn lags(signal: Signal, blocks: &[&CohortBlock]) -> Option<Lags> {
     }
     place::assign(signal, blocks, &mut lags.ranks);
     Some(lags)
+}
+
+/// Lags of the ranks in one block of one kind of collective by the GPUs, milliseconds per iteration; nothing when fewer than
+/// two can be compared.
+pub fn transfer_lags(transfer: &Transfer) -> Option<Vec<(Rank, f64)>> {
+    let lags = device::compared(transfer)?.lags;
+    let per_iteration = |(rank, lag_ms)| (rank, lag_ms / transfer.iterations);
+    Some(lags.into_iter().map(per_iteration).collect())
 }
 
 /// How much less than the median of its peers each rank was blocked, milliseconds per iteration.

@@ -6,6 +6,7 @@
 //! lag is a slowdown of everybody. A rank that is late but waits as long as its role peers is a victim.
 
 use crate::analysis::baseline::Scatter;
+use crate::analysis::lag::place::FEW_RANKS;
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
 use crate::ids::Rank;
@@ -251,7 +252,14 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
 /// Ranks whose lag matters and explains the damage, latest first.
 fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) -> Vec<&'a Lag> {
     let damage_ms = evidence.damage_ms();
-    let matters = settings.effect_gate * evidence.period_ms;
+    // Few ranks whose usual scatter is not known yet are apart by chance more often than by a fault.
+    let is_new = evidence.usual.is_none() && lags.ranks.len() <= FEW_RANKS;
+    let share = if is_new {
+        settings.unknown_baseline_gate
+    } else {
+        settings.effect_gate
+    };
+    let matters = share * evidence.period_ms;
     let gate = match (damage_ms, lags.signal) {
         // What a GPU is late at one operation is not the loss; what it waits less than its peers is (see below).
         (_, Signal::DeviceWait) => matters,

@@ -64,6 +64,13 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "{shown} of {all} points; --json has all of them")?;
         }
     }
+    let communicators = list(series, "communicators");
+    if !communicators.is_empty() {
+        writeln!(out)?;
+        let header = ["COMMUNICATOR", "OP", "GPU LAG ms", "BLOCKS"];
+        let rows: Vec<_> = communicators.iter().map(communicator).collect();
+        table(out, &header, &rows)?;
+    }
     writeln!(out, "\n{}", quality(answer))
 }
 
@@ -74,6 +81,15 @@ fn fact(evidence: &Value) -> Vec<String> {
         decimals(evidence, "peers", 1),
         decimals(evidence, "z", 1),
         text(evidence, "unit"),
+    ]
+}
+
+fn communicator(series: &Value) -> Vec<String> {
+    vec![
+        text(series, "communicator"),
+        text(series, "op"),
+        decimals(series, "lag_ms", 2),
+        text(series, "blocks"),
     ]
 }
 

@@ -8,7 +8,8 @@
 //! scale, so that nodes that all report the same number are not told apart by their rounding.
 //!
 //! A node that is below the threshold twice in a row, with quorum, is reported until three scores in a row are good
-//! (`case`). How late it is and what it costs, a score does not say.
+//! (`case`). An incident that nothing speaks for any more, because the node or too many of its peers have fallen silent for
+//! five minutes, is cleared and says so. How late it is and what it costs, a score does not say.
 
 use std::collections::BTreeMap;
 
@@ -90,11 +91,12 @@ impl Health {
         conclusions
     }
 
-    /// Clears what is open on nodes that are silent at `now` (arrival time), and forgets them.
+    /// Clears what is open on nodes that could not be judged for five minutes at `now` (arrival time), and forgets those
+    /// that have been silent for ten.
     pub fn end_silent_nodes(&mut self, now: Nanos) -> Conclusions {
         let mut conclusions = Conclusions::default();
         self.clusters.retain(|_, cluster| {
-            cluster.forget_silent(now, &mut conclusions.incidents);
+            cluster.forget_silent(now, &self.config, &mut conclusions.incidents);
             !cluster.is_empty()
         });
         conclusions

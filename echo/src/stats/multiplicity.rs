@@ -1,6 +1,6 @@
 //! Many tests at once: p-values, and which of them to believe.
 //!
-//! Sources: Šidák (1967); Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001).
+//! Sources: Šidák (1967); Benjamini & Hochberg (1995).
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
@@ -65,15 +65,6 @@ impl Tail {
     }
 }
 
-/// How tests of one family depend on each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Dependence {
-    /// Independent or positively dependent: Benjamini-Hochberg.
-    Positive,
-    /// Anything: Benjamini-Yekutieli, which is stricter by the harmonic number of the tests.
-    Arbitrary,
-}
-
 /// One-sided z beyond which none of `n_tests` independent normal values falls with probability `1 - alpha`
 /// (Šidák); never below 3.5.
 pub fn critical_z(n_tests: usize, alpha: f64) -> f64 {
@@ -103,33 +94,29 @@ pub fn upper_tail(z: f64) -> f64 {
 }
 
 /// Largest p-value that is still believed when the false discovery rate among all of them is held at `q`; nothing
-/// when none is. Not-a-number counts as 1.
+/// when none is. Not-a-number counts as 1. Holds for tests that are independent or depend on each other positively.
 #[expect(
     clippy::cast_precision_loss,
     reason = "the number of ranks is far below 2^53"
 )]
-pub fn discovery_threshold(p_values: &[f64], q: f64, dependence: Dependence) -> Option<f64> {
+pub fn discovery_threshold(p_values: &[f64], q: f64) -> Option<f64> {
     let mut sorted: Vec<f64> = p_values
         .iter()
         .map(|p| if p.is_nan() { 1.0 } else { *p })
         .collect();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len() as f64;
-    let harmonic = match dependence {
-        Dependence::Positive => 1.0,
-        Dependence::Arbitrary => (1..=sorted.len()).map(|i| 1.0 / i as f64).sum(),
-    };
     let believed = sorted
         .iter()
         .enumerate()
         .rev()
-        .find(|(index, p)| **p <= q * (*index as f64 + 1.0) / (n * harmonic));
+        .find(|(index, p)| **p <= q * (*index as f64 + 1.0) / n);
     believed.map(|(_, p)| *p)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Dependence, Tail, critical_z, discovery_threshold, upper_tail};
+    use super::{Tail, critical_z, discovery_threshold, upper_tail};
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     #[test]
@@ -147,14 +134,7 @@ mod tests {
             0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262,
             0.5719, 0.6528, 0.7590, 1.0,
         ];
-        assert_eq!(
-            discovery_threshold(&p, 0.05, Dependence::Positive),
-            Some(0.0095)
-        );
-        assert_eq!(
-            discovery_threshold(&p, 0.05, Dependence::Arbitrary),
-            Some(0.0019)
-        );
+        assert_eq!(discovery_threshold(&p, 0.05), Some(0.0095));
     }
 
     #[test]
@@ -176,11 +156,8 @@ mod tests {
 
     #[test]
     fn nothing_is_believed_of_nothing_and_of_not_a_number() {
-        assert_eq!(discovery_threshold(&[], 0.01, Dependence::Positive), None);
-        assert_eq!(
-            discovery_threshold(&[f64::NAN], 0.01, Dependence::Positive),
-            None
-        );
+        assert_eq!(discovery_threshold(&[], 0.01), None);
+        assert_eq!(discovery_threshold(&[f64::NAN], 0.01), None);
         assert!((upper_tail(f64::NAN) - 1.0).abs() < f64::EPSILON);
         assert!(upper_tail(f64::INFINITY).abs() < f64::EPSILON);
     }
@@ -188,15 +165,15 @@ mod tests {
     proptest! {
         #[test]
         fn the_order_of_the_tests_does_not_matter(mut p in proptest::collection::vec(0.0..1.0_f64, 1..40)) {
-            let before = discovery_threshold(&p, 0.1, Dependence::Positive);
+            let before = discovery_threshold(&p, 0.1);
             p.reverse();
-            prop_assert_eq!(before, discovery_threshold(&p, 0.1, Dependence::Positive));
+            prop_assert_eq!(before, discovery_threshold(&p, 0.1));
         }
 
         #[test]
         fn a_stricter_rate_believes_no_more(p in proptest::collection::vec(0.0..0.2_f64, 1..40)) {
-            let strict = discovery_threshold(&p, 0.01, Dependence::Positive).unwrap_or(0.0);
-            let lax = discovery_threshold(&p, 0.05, Dependence::Positive).unwrap_or(0.0);
+            let strict = discovery_threshold(&p, 0.01).unwrap_or(0.0);
+            let lax = discovery_threshold(&p, 0.05).unwrap_or(0.0);
             prop_assert!(strict <= lax);
         }
     }

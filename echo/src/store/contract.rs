@@ -26,7 +26,7 @@ macro_rules! keeps_the_contract {
             pages_are_newest_first_and_survive_inserts,
             every_filter_filters,
             a_tail_is_in_order_and_says_how_far_it_looked,
-            a_tail_brings_the_samples_of_device_waits_alone,
+            a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them,
             every_commit_is_announced,
             the_latest_conclusion_counts,
             an_incident_comes_back_as_it_went_in,
@@ -226,10 +226,10 @@ pub(crate) async fn every_filter_filters(store: &impl EventStore) {
 pub(crate) async fn a_tail_is_in_order_and_says_how_far_it_looked(store: &impl EventStore) {
     let rank = origin("prod", "node-1", 0);
     let events = vec![
-        wait(&rank, 30),
+        device_wait(&rank, 30),
         reading(&rank, 20),
-        wait(&rank, 10),
-        wait(&rank, 5),
+        device_wait(&rank, 10),
+        device_wait(&rank, 5),
         reading(&rank, 1),
     ];
     store.append(batch(1, events)).await.unwrap();
@@ -240,8 +240,7 @@ pub(crate) async fn a_tail_is_in_order_and_says_how_far_it_looked(store: &impl E
     assert_eq!((found, tail.until), (vec![1, 3], 3));
     let expected = Event {
         attrs: Arc::from("{}"),
-        samples: Vec::new(),
-        ..wait(&rank, 30)
+        ..device_wait(&rank, 30)
     };
     assert_eq!(tail.events[0].event, expected);
 
@@ -257,7 +256,9 @@ pub(crate) async fn a_tail_is_in_order_and_says_how_far_it_looked(store: &impl E
     assert_eq!(store.tail(1, &both, 0).await.unwrap().until, 1);
 }
 
-pub(crate) async fn a_tail_brings_the_samples_of_device_waits_alone(store: &impl EventStore) {
+pub(crate) async fn a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them(
+    store: &impl EventStore,
+) {
     let rank = origin("prod", "node-1", 0);
     let mut device_gap = device_wait(&rank, 20);
     device_gap.metric = "fleet.rank.blocked_ms".parse().unwrap();
@@ -278,9 +279,9 @@ pub(crate) async fn a_tail_brings_the_samples_of_device_waits_alone(store: &impl
         .collect();
     let taken = device_wait(&rank, 30).samples;
     let later = device_wait(&rank, 50).samples;
-    assert_eq!(samples, [vec![], vec![], taken, vec![], later]);
+    assert_eq!(samples, [vec![], taken, later]);
     assert_eq!(
-        tail.events[2].event.block, events[2].block,
+        tail.events[1].event.block, events[2].block,
         "with its source"
     );
 }

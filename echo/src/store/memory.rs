@@ -14,7 +14,7 @@ use crate::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, Stored
 use crate::store::reporting::{Count, Reporting, merged};
 use crate::store::{
     Appended, Coverage, Cursor, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
-    StoreError, Tail, finite, judges_samples,
+    StoreError, Tail, finite, is_idle_wait, judges_samples,
 };
 use crate::units::{Nanos, Window};
 
@@ -191,7 +191,8 @@ impl State {
         let matching = self
             .events
             .iter()
-            .filter(|stored| stored.id > after && metrics.contains(&stored.event.metric));
+            .filter(|stored| stored.id > after && metrics.contains(&stored.event.metric))
+            .filter(|stored| !is_idle_wait(&stored.event));
         let events: Vec<_> = matching.take(limit).map(without_details).collect();
         let until = if events.len() < limit {
             self.last_id().max(after)
@@ -305,6 +306,7 @@ fn belongs(query: &JobQuery, stored: &StoredEvent) -> bool {
         && query.window.contains(event.timestamp)
         && passes(query.rank.as_ref(), rank.as_ref())
         && passes(query.role.as_ref(), block.role.as_ref())
+        && passes(query.comm.as_ref(), Some(&block.comm))
         && passes(query.source.as_ref(), Some(&block.source))
         && query.blocks.as_ref().is_none_or(in_block)
 }

@@ -13,8 +13,10 @@ use crate::tools::time::{AnswerWindow, Asked, TimeArg, WindowArg};
 use crate::tools::{ToolContext, ToolError};
 use crate::units::Window;
 
+pub mod communicators;
 pub mod judgement;
 pub mod lag_series;
+pub mod last_places;
 pub mod own_verdicts;
 pub mod subject;
 mod summary;
@@ -157,7 +159,7 @@ async fn explain(
             .collect(),
         evidence: facts.iter().map(Evidence::from).collect(),
         evidence_basis: basis.filter(|_| !facts.is_empty()),
-        lag_series: blocks.series(context, cluster, subject).await?,
+        lag_series: blocks.series(context, (cluster, window), subject).await?,
         self_verdicts: own_verdicts::of(context, (cluster, window), subject).await?,
         data_quality: with_note(presence.quality(context, window), context, Some(cluster)).await?,
     };

@@ -122,7 +122,7 @@ fn in_each_production_trace_exactly_the_truth_is_named() {
 fn a_report_has_a_row_for_each_method_and_each_real_job() {
     let is_wanted = |case: &Case| case.group == "two hosts";
     let cases: Vec<Case> = suite::quick(SEED).into_iter().filter(is_wanted).collect();
-    let results = runner::run_all(&cases, |_, _| {}).unwrap();
+    let results = runner::run_all(&cases, &Rule::ALL, |_, _| {}).unwrap();
     let text = report::markdown(&results.tables, ECHO)
         + &report::details(&results.details, ECHO)
         + &report::wrong(&results.tables, ECHO);

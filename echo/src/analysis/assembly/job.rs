@@ -29,8 +29,6 @@ pub(super) struct Job {
     pub(super) last_received: Nanos,
     pub(super) roles: BTreeMap<Rank, RoleId>,
     pub(super) heard: BTreeMap<Rank, Nanos>,
-    /// Last sign of life of each rank, heartbeats included.
-    alive: BTreeMap<Rank, Nanos>,
     /// Whether a rank has changed its role lately.
     pub(super) roles_changed: bool,
     /// Ranks whose operations have no sequence numbers, because their agent came after the communicator: they count
@@ -90,7 +88,7 @@ impl Job {
         let (event, block, rank) = (&stored.event, judged.block, judged.rank);
         self.first_received.get_or_insert(stored.received);
         self.last_received = self.last_received.max(stored.received);
-        self.alive.insert(rank, stored.received);
+        self.progress.hear(rank, stored.received);
         if judged.kind == Kind::Progress {
             self.progress.add(block, rank, event, stored.received);
             return true;
@@ -206,7 +204,7 @@ impl Job {
         let is_silent = |instant: Nanos| self.last_received.millis_since(instant) > silence_ms;
         let everybody_spoke = self.heard.len() >= self.world_size;
         let had_time = self.first_received.is_some_and(is_silent);
-        let is_alive = |rank: &Rank| self.alive.get(rank).is_some_and(|at| !is_silent(*at));
+        let is_alive = |rank: &Rank| self.progress.alive(*rank).is_some_and(|at| !is_silent(at));
         let talking = self.heard.iter().filter(|(rank, _)| is_alive(rank));
         (everybody_spoke || had_time).then(|| talking.map(|(rank, _)| *rank).collect())
     }

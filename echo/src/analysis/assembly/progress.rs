@@ -13,6 +13,7 @@ const MAX_COMMS: usize = 65_536;
 #[derive(Debug, Default)]
 pub struct Progress {
     comms: BTreeMap<CommId, BTreeMap<Rank, Position>>,
+    alive: BTreeMap<Rank, Nanos>,
 }
 
 /// How far one rank has come on one communicator.
@@ -31,6 +32,16 @@ pub struct Position {
 }
 
 impl Progress {
+    /// Notes a sign of life of a rank, whatever it is about.
+    pub(super) fn hear(&mut self, rank: Rank, received: Nanos) {
+        self.alive.insert(rank, received);
+    }
+
+    /// When the rank was last heard of, by whatever it reported, arrival time.
+    pub fn alive(&self, rank: Rank) -> Option<Nanos> {
+        self.alive.get(&rank).copied()
+    }
+
     /// Takes a report of operations issued so far.
     pub(super) fn add(&mut self, block: &Block, rank: Rank, event: &Event, received: Nanos) {
         let Some(issued) = issued(event.reading) else {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Cohort, JobView, MAX_BLOCKS, Standing, structure};
 use crate::analysis::cause::{Clues, Slowness, class_of};
 use crate::analysis::charge::{Charge, Subject};
+use crate::analysis::lag::place::least_lag_ms;
 use crate::analysis::lag::{Lag, Lags, lags, suited_signal};
 use crate::analysis::settings::Settings;
 use crate::analysis::verdict::{Evidence, Judgement, Scale, Span, Suspect, Verdict, judge};
@@ -19,6 +20,9 @@ const FAST_ITERATIONS: f64 = 5.0;
 
 /// Smallest z-score for a charge that is raised at once.
 const FAST_Z: f64 = 8.0;
+
+/// Smallest lag at every single operation of such a charge, as a share of the gate for its mean.
+const ALWAYS_SHARE: f64 = 0.5;
 
 /// Iterations on either side of a change of pace before it is believed (Greyhound's verification: 10 periods).
 const PACE_ITERATIONS: f64 = 10.0;
@@ -250,10 +254,16 @@ impl Cohort {
             lag.place
                 .is_none_or(|place| place.last_share >= 1.0 && place.rounds >= FAST_ITERATIONS)
         };
+        let gate = settings.fast_gate * healthy;
+        let is_always_late = |lag: &Lag| {
+            let least = least_lag_ms(lag.signal, &window.blocks, lag.rank);
+            least.is_none_or(|ms| ms >= gate * ALWAYS_SHARE)
+        };
         let is_grave = |suspect: &Suspect| {
             suspect.z >= FAST_Z
-                && suspect.lag.steady_ms >= settings.fast_gate * healthy
+                && suspect.lag.steady_ms >= gate
                 && is_last(&suspect.lag)
+                && is_always_late(&suspect.lag)
         };
         let Verdict::Culprits(suspects) = &judgement.verdict else {
             return Vec::new();

@@ -81,14 +81,7 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         job: job.1.clone(),
         role: RoleId::new(hang.comm.value()),
     };
-    let detail = format!(
-        "{} of {} ranks entered operation {} of communicator {} and it does not end: missing {}",
-        hang.entered.len(),
-        hang.entered.len() + hang.missing.len(),
-        hang.seq,
-        hang.comm,
-        list(&hang.missing),
-    );
+    let detail = told(hang);
     Incident {
         id: known.map_or_else(
             || incident_id(&cohort, Subject::Hang, hang.seq),
@@ -122,6 +115,28 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         reason: detail,
         inputs: None,
     }
+}
+
+fn told(hang: &Hang) -> String {
+    let mut told = format!(
+        "{} of {} ranks entered operation {} of communicator {} and it does not end: missing {}",
+        hang.entered.len(),
+        hang.entered.len() + hang.missing.len(),
+        hang.seq,
+        hang.comm,
+        list(&hang.missing),
+    );
+    if !hang.silent.is_empty() {
+        let silent = list(&hang.silent);
+        told.push_str("; no sign of life since then of ");
+        told.push_str(&silent);
+    }
+    if !hang.unknown.is_empty() {
+        let unknown = list(&hang.unknown);
+        told.push_str("; not counted, because not reporting since before that: ");
+        told.push_str(&unknown);
+    }
+    told
 }
 
 fn list(ranks: &[Rank]) -> String {

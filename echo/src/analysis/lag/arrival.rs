@@ -40,6 +40,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             signal: Signal::Arrival,
             mean_ms: mean(&lags)?,
             steady_ms: median(&lags)?,
+            operations: 1.0,
             error_ms: standard_error(&lags),
             own_ms: None,
             waits_for_ms: None,

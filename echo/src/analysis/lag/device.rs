@@ -42,6 +42,7 @@ struct Series {
     lag_ms: f64,
     largest_ms: f64,
     iterations: f64,
+    operations: f64,
     /// Milliseconds per iteration of each block, latest first.
     blocks: Vec<f64>,
 }
@@ -52,16 +53,17 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     let mut series: BTreeMap<Rank, BTreeMap<Kind<'_>, Series>> = BTreeMap::new();
     let mut centers = Vec::new();
     for transfer in blocks.iter().flat_map(|block| &block.transfers) {
-        let Some((center, lags)) = compared(transfer) else {
+        let Some(compared) = compared(transfer) else {
             continue;
         };
-        centers.push(center);
-        for (rank, lag_ms) in lags {
+        centers.push(compared.center_ms);
+        for (rank, lag_ms) in compared.lags {
             let key = (transfer.comm, transfer.op.as_ref());
             let one = series.entry(rank).or_default().entry(key).or_default();
             one.lag_ms += lag_ms;
             one.largest_ms = one.largest_ms.max(lag_ms);
             one.iterations += transfer.iterations;
+            one.operations += compared.operations;
             one.blocks.push(lag_ms / transfer.iterations);
         }
     }
@@ -129,6 +131,7 @@ impl Series {
             signal: Signal::DeviceWait,
             mean_ms,
             steady_ms,
+            operations: self.operations / self.iterations,
             error_ms: standard_error(&self.blocks),
             own_ms: None,
             waits_for_ms: None,
@@ -138,9 +141,19 @@ impl Series {
     }
 }
 
-/// Lags of the ranks in one block of one kind of collective, milliseconds over all of its operations, with their
-/// median time inside per iteration. The late spend least, so the upper median stays with the healthy.
-fn compared(transfer: &Transfer) -> Option<(f64, Vec<(Rank, f64)>)> {
+/// Lags at one kind of collective in one block.
+pub(super) struct Compared {
+    /// Median time inside, milliseconds per iteration.
+    pub(super) center_ms: f64,
+    /// Operations of the block.
+    pub(super) operations: f64,
+    /// Lag of each rank, milliseconds over all operations.
+    pub(super) lags: Vec<(Rank, f64)>,
+}
+
+/// Compares the ranks of one kind of collective in one block; nothing when there are none to compare. The late spend least
+/// time inside, so the upper median stays with the healthy.
+pub(super) fn compared(transfer: &Transfer) -> Option<Compared> {
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of one block stay far below 2^53"
@@ -158,7 +171,11 @@ fn compared(transfer: &Transfer) -> Option<(f64, Vec<(Rank, f64)>)> {
     let center = upper_median(&times.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>())?;
     let n_compared = times.len();
     let lags = times.into_iter().map(|(rank, ms)| (rank, center - ms));
-    (n_compared >= 2).then(|| (center / transfer.iterations, lags.collect()))
+    (n_compared >= 2).then(|| Compared {
+        center_ms: center / transfer.iterations,
+        operations: usual,
+        lags: lags.collect(),
+    })
 }
 
 fn origins(blocks: &[&CohortBlock]) -> BTreeMap<Rank, Arc<Origin>> {

@@ -57,6 +57,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             signal,
             mean_ms: mean * rate,
             steady_ms: steady * rate,
+            operations: 1.0,
             error_ms: error.map(|error| error * rate),
             own_ms: None,
             waits_for_ms: None,

@@ -10,6 +10,7 @@ use crate::analysis::lag::Lag;
 use crate::ids::Rank;
 use crate::model::conclusion::Signal;
 use crate::model::event::Summary;
+use crate::stats::lower_median;
 use crate::stats::order::{place_z, places};
 
 /// Ranks up to which places are worth their cost; above it the scatter of the ranks is a scale.
@@ -59,6 +60,22 @@ pub fn assign(signal: Signal, blocks: &[&CohortBlock], lags: &mut [Lag]) {
             lag.place = place;
         }
     }
+}
+
+/// How late a rank was even when it was least late, milliseconds at one operation: pauses now and then leave nothing of it.
+/// Nothing where the signal does not show single operations of the rank.
+pub fn least_lag_ms(signal: Signal, blocks: &[&CohortBlock], rank: Rank) -> Option<f64> {
+    let of_kind = |shown: Vec<Shown>| {
+        let own = shown.iter().find(|one| one.rank == rank)?.least;
+        let means: Vec<f64> = shown.iter().map(|one| one.mean).collect();
+        Some(own - lower_median(&means)?)
+    };
+    let of_block = |block: &&CohortBlock| {
+        let kinds = shown(signal, block).into_iter().filter_map(of_kind);
+        kinds.max_by(f64::total_cmp)
+    };
+    let of_blocks = blocks.iter().filter_map(of_block);
+    of_blocks.min_by(f64::total_cmp)
 }
 
 fn add(shown: &[Shown], sums: &mut BTreeMap<Rank, Place>) {

@@ -5,7 +5,7 @@ use crate::analysis::lag::place::FEW_RANKS;
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
 use crate::model::conclusion::{Baseline, Signal};
-use crate::stats::multiplicity::{Dependence, Tail, discovery_threshold, upper_tail};
+use crate::stats::multiplicity::{Tail, discovery_threshold, upper_tail};
 use crate::stats::series::{effective_size, lag_one_correlation};
 use crate::stats::{late_sigma, lower_median};
 
@@ -33,6 +33,13 @@ const PLACE_P: f64 = 1e-3;
 /// The same for two ranks, of which one is always last, and with correlated noise for a while the same one: 23 rounds.
 const PLACE_P_OF_TWO: f64 = 1e-6;
 
+/// Rounds that one independent round is worth at most: `(1 + rho) / (1 - rho)` for a correlation of 0.9 from one iteration to
+/// the next, the strongest of the benchmark. Only a history tells how strong it is.
+const CORRELATED: f64 = 19.0;
+
+/// Smallest loss, as a share of the period, for which places count in full.
+const BOLD_SHARE: f64 = 0.1;
+
 /// What lags of one window are measured against.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
@@ -46,6 +53,10 @@ pub struct Scale {
     believed_p: Option<f64>,
     /// Places must agree at this level, because the ranks are too few for a scale and have no history.
     place_p: Option<f64>,
+    /// Smallest loss for which places count in full, milliseconds.
+    bold_ms: f64,
+    /// What an iteration takes longer than when healthy, milliseconds, when known.
+    damage_ms: Option<f64>,
 }
 
 impl Scale {
@@ -70,6 +81,8 @@ impl Scale {
             critical_z: tail.critical(n_tests, settings.family_alpha),
             tail,
             span: evidence.span,
+            bold_ms: BOLD_SHARE * evidence.period_ms,
+            damage_ms: evidence.damage_ms(),
             believed_p: None,
             place_p: by_place.then_some(if n_ranks == 2 {
                 PLACE_P_OF_TWO
@@ -81,7 +94,7 @@ impl Scale {
         let p_values: Vec<f64> = lags.ranks.iter().map(p_of).collect();
         // This cohort's part of the discoveries that one tick over the whole job may get wrong.
         let q = settings.discovery_rate * n_ranks as f64 / n_tests as f64;
-        scale.believed_p = discovery_threshold(&p_values, q, Dependence::Positive);
+        scale.believed_p = discovery_threshold(&p_values, q);
         scale
     }
 
@@ -95,12 +108,19 @@ impl Scale {
         ms / self.sigma_ms
     }
 
+    /// What an iteration certainly loses by a lag, milliseconds.
+    fn loss_ms(&self, lag: &Lag) -> f64 {
+        self.damage_ms
+            .map_or_else(|| lag.single_ms(), |damage| lag.mean_ms.min(damage))
+    }
+
     /// Whether a lag lies beyond what is usual, by all counts.
     pub fn is_significant(&self, lag: &Lag) -> bool {
         let z = self.z(lag);
         let is_believed = self.believed_p.is_some_and(|p| self.tail.above(z) <= p);
         let is_last = match (self.place_p, lag.place) {
-            (Some(p), Some(place)) => upper_tail(place.z) <= p,
+            (Some(p), Some(place)) if self.loss_ms(lag) >= self.bold_ms => upper_tail(place.z) <= p,
+            (Some(_), Some(place)) => upper_tail(place.z / CORRELATED.sqrt()) <= PLACE_P,
             _ => true,
         };
         z >= self.critical_z && is_believed && is_last

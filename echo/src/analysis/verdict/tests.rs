@@ -18,6 +18,7 @@ fn lags(means: &[f64]) -> Lags {
         signal: Signal::HostGap,
         mean_ms: *mean_ms,
         steady_ms: *mean_ms,
+        operations: 1.0,
         error_ms: Some(0.1),
         own_ms: None,
         waits_for_ms: None,

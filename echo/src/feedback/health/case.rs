@@ -89,9 +89,19 @@ impl Case {
         self.clear(at)
     }
 
-    /// Clears what is open, because no more scores come.
-    pub(super) fn end(&mut self) -> Option<Incident> {
-        let last_seen = self.incident.as_ref()?.last_seen;
+    /// Begins anew after scores that could not be judged: clears what is open for the given reason, as of the last
+    /// score that spoke for it.
+    pub(super) fn end(&mut self, why: &str) -> Option<Incident> {
+        (self.n_low, self.n_good, self.first_low) = (0, 0, None);
+        if !self.is_open() {
+            return None;
+        }
+        let incident = self.incident.as_mut()?;
+        incident.reason = format!("{}; cleared because {why}", incident.reason);
+        if let Finding::Condition(condition) = &mut incident.finding {
+            condition.detail.clone_from(&incident.reason);
+        }
+        let last_seen = incident.last_seen;
         self.clear(last_seen)
     }
 

@@ -18,6 +18,11 @@ use crate::units::Nanos;
 /// Arrival time after which a score no longer counts, milliseconds.
 const VALID_MS: f64 = 60_000.0;
 
+/// Arrival time without a score that could be judged after which a sender's incident is cleared, milliseconds. Nobody
+/// knows any more whether it goes on; it is five times what a score counts for, so that a restart of the agents or of a
+/// part of the network does not clear it.
+const UNJUDGED_MS: f64 = 300_000.0;
+
 /// Arrival time after which a node that is silent is forgotten, milliseconds.
 const FORGET_MS: f64 = 600_000.0;
 
@@ -48,7 +53,23 @@ impl Sender {
 struct Latest {
     score: f64,
     received: Nanos,
+    /// When a score of it was last compared with others, arrival time.
+    judged: Option<Nanos>,
     case: Case,
+}
+
+impl Latest {
+    /// Ends its case when it has not been judged for too long at `now`.
+    fn end_unjudged(&mut self, now: Nanos, quorum: usize) -> Option<Incident> {
+        let is_old = |judged: &mut Nanos| now.millis_since(*judged) > UNJUDGED_MS;
+        let judged = self.judged.take_if(is_old)?;
+        let why = if self.received > judged {
+            format!("fewer than {quorum} nodes have reported since, so there is no threshold")
+        } else {
+            "the node has not reported since".to_owned()
+        };
+        self.case.end(&why)
+    }
 }
 
 /// The scores of one cluster.
@@ -94,10 +115,12 @@ impl Cluster {
         let latest = entry.or_insert_with(|| Latest {
             score,
             received,
+            judged: None,
             case: Case::default(),
         });
         (latest.score, latest.received) = (score, received);
         if let Some(line) = &self.line {
+            latest.judged = Some(received);
             let told = (&self.name, &sender, stored.event.timestamp);
             changed.extend(latest.case.judge(told, score, line));
         }
@@ -110,7 +133,7 @@ impl Cluster {
         if self.average.is_some() && elapsed_ms < COMPUTE_EVERY_MS {
             return;
         }
-        self.forget_silent(now, changed);
+        self.forget_silent(now, config, changed);
         self.line = self.fresh(now, config).map(|fresh| {
             let average = smoothed(self.average, fresh, config.ema_alpha, elapsed_ms);
             self.average = Some(average);
@@ -161,14 +184,17 @@ impl Cluster {
         self.senders.is_empty()
     }
 
-    /// Forgets the senders that are silent at `now` and clears what is open on them. When nobody is left, nothing is.
-    pub(super) fn forget_silent(&mut self, now: Nanos, changed: &mut Vec<Incident>) {
+    /// Clears what is open on senders that could not be judged for long at `now`, and forgets those that are silent. When
+    /// nobody is left, nothing is.
+    pub(super) fn forget_silent(
+        &mut self,
+        now: Nanos,
+        config: &HealthConfig,
+        changed: &mut Vec<Incident>,
+    ) {
         self.senders.retain(|_, latest| {
-            let is_silent = now.millis_since(latest.received) > FORGET_MS;
-            if is_silent {
-                changed.extend(latest.case.end());
-            }
-            !is_silent
+            changed.extend(latest.end_unjudged(now, config.quorum));
+            now.millis_since(latest.received) <= FORGET_MS
         });
         if self.senders.is_empty() {
             (self.average, self.line) = (None, None);

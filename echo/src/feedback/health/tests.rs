@@ -209,11 +209,65 @@ fn the_incident_of_a_node_that_fell_silent_is_cleared() {
     for (scores, n) in [GOOD, BAD_0, BAD_0].iter().zip(0..) {
         health.observe(&round(5 * n, scores));
     }
-    assert!(health.end_silent_nodes(at(610)).is_empty());
-    let ended = health.end_silent_nodes(at(611)).incidents;
+    assert!(health.end_silent_nodes(at(310)).is_empty());
+    let ended = health.end_silent_nodes(at(311)).incidents;
     assert_eq!(ended.len(), 1);
     assert_eq!(ended[0].state, IncidentState::Cleared);
+    assert_eq!(ended[0].cleared_at, Some(at(9)));
+    let why = "; cleared because the node has not reported since";
+    assert!(ended[0].reason.ends_with(why), "{}", ended[0].reason);
+    assert_eq!(health.thresholds(at(610)).count(), 1);
+    assert!(health.end_silent_nodes(at(611)).is_empty());
     assert_eq!(health.thresholds(at(611)).count(), 0);
+}
+
+/// Node 0 is low in a cluster that then has no quorum from 10 s to `until`.
+fn without_peers_until(health: &mut Health, until: i64) -> Vec<Incident> {
+    let with_quorum = [GOOD, BAD_0, BAD_0].iter().zip(0..);
+    let raised =
+        with_quorum.flat_map(|(scores, n)| health.observe(&round(5 * n, scores)).incidents);
+    assert_eq!(raised.count(), 1);
+    let few = (15..until).step_by(5);
+    few.flat_map(|second| health.observe(&round(second, &BAD_0[..2])).incidents)
+        .collect()
+}
+
+#[test]
+fn an_incident_is_cleared_when_the_quorum_has_been_lost_for_five_minutes() {
+    // The peers' last scores count until 70 s: node 0 is judged until then.
+    let mut health = health();
+    let goes_on = without_peers_until(&mut health, 371);
+    assert!(goes_on.iter().all(|it| it.state == IncidentState::Open));
+    let cleared = health.observe(&round(375, &BAD_0[..2])).incidents;
+    let [incident] = &cleared[..] else {
+        panic!("{cleared:?}");
+    };
+    assert_eq!(incident.state, IncidentState::Cleared);
+    assert_eq!(incident.cleared_at, Some(at(69)));
+    let why = "; cleared because fewer than 5 nodes have reported since, so there is no threshold";
+    assert!(incident.reason.ends_with(why), "{}", incident.reason);
+    assert!(health.end_silent_nodes(at(380)).is_empty());
+}
+
+#[test]
+fn a_quorum_that_is_back_in_time_leaves_the_incident_open() {
+    let mut health = health();
+    without_peers_until(&mut health, 300);
+    for n in 60..62 {
+        let states: Vec<_> = health.observe(&round(5 * n, &BAD_0)).incidents;
+        assert!(states.iter().all(|it| it.state == IncidentState::Open));
+    }
+}
+
+#[test]
+fn what_was_low_before_the_quorum_was_lost_for_long_does_not_count_afterwards() {
+    let mut health = health();
+    without_peers_until(&mut health, 400);
+    let back = [GOOD, BAD_0].iter().zip(80..);
+    let incidents = back.flat_map(|(scores, n)| health.observe(&round(5 * n, scores)).incidents);
+    assert_eq!(incidents.count(), 0);
+    let again = health.observe(&round(410, &BAD_0)).incidents;
+    assert_eq!((again.len(), again[0].first_seen), (1, at(404)));
 }
 
 /// Incidents of a healthy cluster of 64 nodes in 1,000 rounds, each node's score normal around its own level.

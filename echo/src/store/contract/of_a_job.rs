@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ids::{Rank, RoleId};
+use crate::ids::{CommId, Rank, RoleId};
 use crate::model::event::{Event, Origin, Reading, SeqRange, Source};
 use crate::store::contract::sample::{batch, device_wait, gauge, origin, wait, window};
 use crate::store::{EventStore, EvidenceQuery, JobQuery};
@@ -106,6 +106,7 @@ fn job_query() -> JobQuery {
         job: Some("llama".parse().unwrap()),
         rank: None,
         role: None,
+        comm: None,
         metrics: vec!["nccl.collective.wait_ms".parse().unwrap()],
         source: None,
         window: window(0, 100),
@@ -130,6 +131,7 @@ pub(crate) async fn the_events_of_a_job_are_its_latest_in_their_order(store: &im
         gauge(&first, "nccl.collective.wait_ms", 20, Reading::Int(1)),
     ];
     store.append(batch(1, events)).await.unwrap();
+    let comm = wait(&first, 40).block.unwrap().comm;
     let with = |change: &dyn Fn(&mut JobQuery)| {
         let mut query = job_query();
         change(&mut query);
@@ -141,6 +143,8 @@ pub(crate) async fn the_events_of_a_job_are_its_latest_in_their_order(store: &im
         (with(&|query| query.limit = 3), vec![2, 3, 4]),
         (with(&|query| query.rank = Some(Rank::new(1))), vec![2, 4]),
         (with(&|query| query.role = Some(RoleId::new(1))), vec![4]),
+        (with(&|query| query.comm = Some(comm)), vec![1, 2, 3, 4]),
+        (with(&|query| query.comm = Some(CommId::new(9))), vec![]),
         (with(&|query| query.window = window(30, 40)), vec![2]),
         (with(&|query| query.source = Some(Source::Device)), vec![2]),
         (

@@ -4,6 +4,7 @@
 )]
 
 mod durability;
+mod growth;
 mod held;
 mod schema;
 

@@ -9,11 +9,12 @@ use fleet_proto::metric;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::communicators::{self, CommunicatorLags};
+use super::last_places::LastPlaces;
 use super::subject::Subject;
 use crate::analysis::assembly::{Assembly, CohortBlock};
 use crate::analysis::lag::{Lags, lags, suited_signal};
 use crate::ids::{ClusterId, CommId, IdError, MetricName, Rank, RankOf, RoleId};
-use crate::model::conclusion::Signal;
 use crate::model::event::{Event, SeqRange, Source, StoredEvent};
 use crate::stats::robust_sigma;
 use crate::store::JobQuery;
@@ -52,6 +53,11 @@ pub struct LagSeries {
     pub note: Option<String>,
     /// The points, earliest first; at most 120.
     pub points: Vec<LagPoint>,
+    /// How often it was the latest of all; null where it could not be compared. It explains verdicts and makes none.
+    pub last: Option<LastPlaces>,
+    /// The same by the GPUs alone on each communicator of the rank and by operation, that in which it is latest first: a
+    /// judgement by `device_wait` takes the one in which a rank is latest. At most 6; empty where GPUs are not measured.
+    pub communicators: Vec<CommunicatorLags>,
 }
 
 /// Lag of a rank in one block.
@@ -104,6 +110,7 @@ impl OwnBlocks {
             job: subject.job().cloned(),
             rank: Some(subject.rank),
             role: None,
+            comm: None,
             // Agents send one for every block.
             metrics: metrics(&[metric::ARRIVAL])?,
             source: None,
@@ -157,7 +164,7 @@ impl OwnBlocks {
     pub(super) async fn series(
         &self,
         context: &ToolContext,
-        cluster: &ClusterId,
+        (cluster, window): (&ClusterId, Window),
         subject: &Subject,
     ) -> Result<LagSeries, ToolError> {
         let chosen = evenly(&self.blocks, n_points(subject.world_size()));
@@ -167,15 +174,21 @@ impl OwnBlocks {
             .filter_map(|own| assembled(own.seqs, &of_block(&events, own)))
             .collect();
         let signal = suited_signal(&blocks.iter().collect::<Vec<_>>());
+        let compared: Vec<Option<Lags>> =
+            blocks.iter().map(|block| lags(signal, &[block])).collect();
         let points: Vec<LagPoint> = blocks
             .iter()
-            .map(|block| point(signal, block, subject.rank))
+            .zip(&compared)
+            .map(|(block, found)| point(block, found.as_ref(), subject.rank))
             .collect();
         Ok(LagSeries {
             signal: (!points.is_empty()).then(|| signal.name()),
             blocks: self.blocks.len().try_into().unwrap_or(u64::MAX),
             note: self.note(points.len()),
             points,
+            last: LastPlaces::of(subject.rank, &compared),
+            communicators: communicators::of(context, (cluster, window), (subject, self.role))
+                .await?,
         })
     }
 
@@ -209,6 +222,7 @@ impl OwnBlocks {
             job: subject.job().cloned(),
             rank: None,
             role: Some(role),
+            comm: None,
             metrics: metrics(&SIGNALS)?,
             source: None,
             window,
@@ -226,7 +240,7 @@ impl OwnBlocks {
     }
 }
 
-fn metrics(names: &[&str]) -> Result<Vec<MetricName>, ToolError> {
+pub(super) fn metrics(names: &[&str]) -> Result<Vec<MetricName>, ToolError> {
     let names = names.iter().map(|name| name.parse());
     names
         .collect::<Result<_, IdError>>()
@@ -241,7 +255,7 @@ fn n_points(world_size: Option<u32>) -> usize {
 }
 
 /// At most `n` of the blocks, evenly spaced, the first and the last among them.
-fn evenly(blocks: &[OwnBlock], n: usize) -> Vec<OwnBlock> {
+pub(super) fn evenly<B: Copy>(blocks: &[B], n: usize) -> Vec<B> {
     let last = blocks.len().saturating_sub(1);
     if blocks.len() <= n || n < 2 {
         return blocks.iter().take(n.max(1)).copied().collect();
@@ -314,8 +328,7 @@ fn reporter(event: &Event) -> Option<(Rank, CommId)> {
     clippy::cast_precision_loss,
     reason = "sequence numbers stay far below 2^53"
 )]
-fn point(signal: Signal, block: &CohortBlock, rank: Rank) -> LagPoint {
-    let found: Option<Lags> = lags(signal, &[block]);
+fn point(block: &CohortBlock, found: Option<&Lags>, rank: Rank) -> LagPoint {
     let lag_of = |lags: &Lags| {
         lags.ranks
             .iter()
@@ -323,7 +336,7 @@ fn point(signal: Signal, block: &CohortBlock, rank: Rank) -> LagPoint {
             .map(|lag| lag.mean_ms)
     };
     let peers: Vec<f64> = found
-        .iter()
+        .into_iter()
         .flat_map(|lags| &lags.ranks)
         .filter(|lag| lag.rank != rank)
         .map(|lag| lag.mean_ms)
@@ -334,7 +347,7 @@ fn point(signal: Signal, block: &CohortBlock, rank: Rank) -> LagPoint {
         seq_first: block.seqs.first(),
         seq_last: block.seqs.last(),
         first_iteration: block.seqs.first() as f64 * block.iterations / n_ops,
-        lag_ms: found.as_ref().and_then(lag_of),
+        lag_ms: found.and_then(lag_of),
         peers_sigma_ms: robust_sigma(&peers),
         period_ms: block.period.map(|reading| reading.ms),
         ranks: block.members.len().try_into().unwrap_or(u64::MAX),

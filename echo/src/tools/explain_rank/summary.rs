@@ -3,6 +3,7 @@
 use fleet_proto::attribute;
 
 use super::Explanation;
+use super::last_places::LastPlaces;
 use crate::analysis::evidence::HostFact;
 use crate::stats::median;
 
@@ -15,6 +16,11 @@ pub(super) fn of(explanation: &Explanation, facts: &[HostFact]) -> String {
     sentences.extend(incidents(explanation));
     sentences.push(host(facts));
     sentences.extend(lags(explanation));
+    // Somebody is always a little later than the others: that alone is no news.
+    if !explanation.incidents.is_empty() {
+        let last = explanation.lag_series.last.as_ref();
+        sentences.extend(last.and_then(LastPlaces::sentence));
+    }
     sentences.extend(own_verdict(explanation));
     if let Some(note) = &explanation.data_quality.note {
         sentences.push(format!("Note: {note}."));

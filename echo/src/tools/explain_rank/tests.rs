@@ -3,10 +3,11 @@ use std::sync::Arc;
 use fleet_proto::metric;
 
 use super::{ExplainRank, Explanation};
+use crate::analysis::simulated::device::{Gpu, Gpus};
 use crate::analysis::simulated::{Job, Measured, instant};
 use crate::clock::ManualClock;
 use crate::error::{Code, Coded};
-use crate::ids::{IncidentId, Rank, RoleId};
+use crate::ids::{CommId, IncidentId, Rank, RoleId};
 use crate::model::conclusion::{Baseline, Conclusions, Finding, Incident};
 use crate::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, StoredEvent};
 use crate::model::inputs::{Inputs, RankLag};
@@ -199,6 +200,27 @@ async fn a_long_series_is_thinned_evenly_and_says_so() {
 }
 
 #[tokio::test]
+async fn how_often_a_rank_was_last_is_told() {
+    let context = over(Job::of(4).events(20, late)).await;
+    let last = explained(&context, 2).await.lag_series.last.unwrap();
+    assert_eq!((last.last, last.of, last.ranks), (17, 20, 4));
+    assert!(last.probability < 1e-4);
+    let told = "It came last in 17 of 20 blocks";
+    let harmless = explained(&context, 2).await.summary;
+    assert!(!harmless.contains(told), "{harmless}");
+    let conclusions = Conclusions {
+        incidents: vec![incident()],
+        ..Conclusions::default()
+    };
+    context.store.conclude(conclusions).await.unwrap();
+    let named = explained(&context, 2).await.summary;
+    assert!(named.contains(told), "{named}");
+    // In the first three blocks rank 3 was a little later than the others.
+    let other = explained(&context, 3).await.lag_series.last.unwrap();
+    assert_eq!(other.last, 3);
+}
+
+#[tokio::test]
 async fn a_rank_that_fell_silent_holds_up_no_series() {
     let mut events = Job::of(4).events(6, late);
     events.retain(|stored| {
@@ -224,6 +246,49 @@ async fn clocks_that_differ_change_no_series() {
         points.iter().map(|point| point.lag_ms).collect::<Vec<_>>()
     };
     assert_eq!(lags(skewed).await, lags(Job::of(4)).await);
+}
+
+#[tokio::test]
+async fn lags_by_gpu_are_shown_for_each_communicator_the_latest_first() {
+    // Rank 2 shares communicator 20 with ranks 0 and 4, and 31 with rank 3, in which alone it is late.
+    let gpu = |_, rank| Gpu {
+        elsewhere_ms: if rank == 2 { 2.5 } else { 3.0 },
+        ..Gpu::HEALTHY
+    };
+    let context = over(Gpus::pairs(3).events(50, gpu)).await;
+    let shown = |answer: Explanation| -> Vec<_> {
+        let series = answer.lag_series.communicators.into_iter();
+        series
+            .map(|one| {
+                let ranks = one.points[0].ranks;
+                let lag_ms = (one.lag_ms * 100.0).round() / 100.0;
+                (
+                    one.communicator,
+                    ranks,
+                    one.blocks,
+                    one.points.len(),
+                    lag_ms,
+                )
+            })
+            .collect()
+    };
+    let of = |comm: u64| CommId::new(comm).to_string();
+    assert_eq!(
+        shown(explained(&context, 2).await),
+        [(of(31), 2, 50, 40, 5.0), (of(20), 3, 50, 40, 0.0)]
+    );
+    let host_only = over(Job::of(4).events(6, late)).await;
+    assert_eq!(shown(explained(&host_only, 2).await), []);
+}
+
+#[tokio::test]
+async fn a_communicator_that_spans_roles_is_not_shown_as_it_is_not_judged() {
+    let mut job = Gpus::pairs(2);
+    job.roles = vec![7, 8, 7, 8];
+    let context = over(job.events(6, |_, _| Gpu::HEALTHY)).await;
+    let series = explained(&context, 2).await.lag_series.communicators;
+    let shown: Vec<&str> = series.iter().map(|one| one.communicator.as_str()).collect();
+    assert_eq!(shown, [CommId::new(20).to_string()]);
 }
 
 #[tokio::test]

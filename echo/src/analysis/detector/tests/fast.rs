@@ -66,7 +66,7 @@ fn what_was_said_at_once_is_confirmed_when_it_persists() {
 
 #[test]
 fn a_rank_that_is_late_by_a_tenth_is_not_named_at_once() {
-    let all = states(&late(5.0, 30, 30), Settings::default());
+    let all = states(&late(6.0, 30, 30), Settings::default());
     assert_eq!(named(&all[..1]), [2]);
     assert!(all.iter().all(|state| !state.is_provisional));
 }

@@ -92,6 +92,64 @@ fn a_job_that_is_silent_altogether_has_ended_and_does_not_hang() {
     assert!(detector.end_silent_jobs(instant(700_000.0)).is_empty());
 }
 
+/// The reports of [`stuck`] without those of one rank from `silent_s` on.
+fn without(rank: u32, silent_s: u32, events: Vec<StoredEvent>) -> Vec<StoredEvent> {
+    let silent = instant(f64::from(silent_s) * 1e3);
+    let is_of = |event: &StoredEvent| event.event.origin.rank.unwrap().rank().value() == rank;
+    let mut events = events;
+    events.retain(|event| event.received < silent || !is_of(event));
+    events
+}
+
+#[test]
+fn a_rank_whose_agent_died_is_not_missing_from_a_pause_of_the_job() {
+    // The job goes on for twenty seconds after rank 2 was last heard of, and then pauses.
+    let mut events = reports(0, 40, |_| 99);
+    events.extend(reports(40, 60, |_| 200));
+    events.extend(reports(60, 120, |_| 300));
+    assert!(detector().observe(&without(2, 40, events)).is_empty());
+}
+
+#[test]
+fn a_rank_that_does_not_report_is_told_apart_from_those_that_are_missing() {
+    let mut events = reports(0, 20, |_| 50);
+    events.extend(stuck(20, 60));
+    let incident = last(&mut detector(), &without(2, 5, events)).unwrap();
+    let found = condition(&incident).unwrap();
+    let missing: Vec<u32> = found.ranks.iter().map(|rank| rank.value()).collect();
+    assert_eq!(missing, [5]);
+    assert!(found.detail.starts_with("6 of 7 ranks"), "{}", found.detail);
+    let why = "missing rank 5; not counted, because not reporting since before that: rank 2";
+    assert!(found.detail.ends_with(why), "{}", found.detail);
+}
+
+#[test]
+fn a_rank_that_fell_silent_when_everybody_stopped_is_missing_and_silent() {
+    let mut events = reports(0, 20, |_| 50);
+    events.extend(stuck(20, 60));
+    let incident = last(&mut detector(), &without(2, 19, events)).unwrap();
+    let found = condition(&incident).unwrap();
+    assert_eq!(found.ranks.len(), 2);
+    let why = "missing ranks 2, 5; no sign of life since then of rank 2";
+    assert!(found.detail.ends_with(why), "{}", found.detail);
+}
+
+#[test]
+fn a_sign_of_life_by_any_signal_keeps_a_rank_among_the_missing() {
+    let mut events = without(2, 5, reports(0, 20, |_| 50));
+    // Blocks of rank 2 that closed meanwhile, and no heartbeat.
+    let mut blocks = Job::of(N_RANKS).events(4, |_, _| Measured::HEALTHY);
+    for block in &mut blocks {
+        block.received = instant(15_000.0);
+    }
+    events.extend(blocks);
+    events.extend(without(2, 0, stuck(20, 60)));
+    events.sort_by_key(|event| event.received);
+    let found = detector().observe(&events).incidents;
+    let hang = found.iter().find_map(condition).unwrap();
+    assert_eq!(hang.ranks.len(), 2, "{}", hang.detail);
+}
+
 #[test]
 fn a_hang_ends_with_its_job() {
     let mut detector = detector();

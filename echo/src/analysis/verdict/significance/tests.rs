@@ -19,6 +19,7 @@ fn lags(means: &[f64]) -> Lags {
         signal: Signal::HostGap,
         mean_ms: *mean_ms,
         steady_ms: *mean_ms,
+        operations: 1.0,
         error_ms: None,
         own_ms: None,
         waits_for_ms: None,
@@ -182,6 +183,7 @@ fn two_pauses_in_four_blocks_weigh_nothing_in_a_short_window_and_their_mean_in_a
     let paused = Lag {
         mean_ms: 10.0,
         steady_ms: 5.0,
+        operations: 1.0,
         series: vec![20.0, 0.0, 20.0, 0.0],
         ..lags.ranks[3].clone()
     };

@@ -2,7 +2,7 @@
 
 use fleet_proto::metric;
 
-use crate::ids::{ClusterId, JobId, MetricName, Rank, RoleId};
+use crate::ids::{ClusterId, CommId, JobId, MetricName, Rank, RoleId};
 use crate::model::event::Source;
 use crate::store::duckdb::dictionary::name_id;
 use crate::store::duckdb::rows::filter::Query;
@@ -74,7 +74,7 @@ pub(in crate::store::duckdb) fn device_samples((first, last): (u64, u64)) -> Que
         .then("ORDER BY event_id, ordinal")
 }
 
-/// Events of the metrics with numbers above `after` and up to `until`, without attributes.
+/// Events of the metrics with numbers above `after` and up to `until`, without attributes and without waits of hosts.
 pub(in crate::store::duckdb) fn tail(
     (after, until): (u64, u64),
     metrics: &[MetricName],
@@ -87,6 +87,8 @@ pub(in crate::store::duckdb) fn tail(
             "AND metric",
             metrics.iter().map(|name| name_id(name.as_str())),
         )
+        .bind("AND (metric <> ?", name_id(metric::WAIT))
+        .then("OR coalesce(on_device, FALSE))")
         .bind("ORDER BY event_id LIMIT ?", limit)
 }
 
@@ -121,6 +123,7 @@ pub(in crate::store::duckdb) fn job_events(query: &JobQuery) -> Query {
     let job = (&query.cluster, query.job.as_ref(), query.rank);
     let mut events = of_job(in_window(events, query.window), job)
         .maybe("AND role = ?", query.role.map(RoleId::value))
+        .maybe("AND comm = ?", query.comm.map(CommId::value))
         .maybe(
             "AND coalesce(on_device, FALSE) = ?",
             query.source.map(|source| source == Source::Device),
