@@ -23,6 +23,7 @@ use crate::ingest::accept::{Ingest, IngestConfig};
 use crate::ingest::otlp::{LogsService, MetricsService};
 use crate::rates::{Rates, RatesError};
 use crate::serve::grpc::{self, GrpcServeError};
+use crate::serve::http::metrics::{Metrics, Sources};
 use crate::serve::http::{self, HttpServeError};
 use crate::serve::otlp_http::{self, OtlpHttpServeError};
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
@@ -144,6 +145,12 @@ impl App {
             tools,
             judged.clone(),
             policies.clone(),
+            Metrics::of(Sources {
+                ingest: ingest.clone(),
+                store: shared,
+                timings: store.timings(),
+                judged: judged.clone(),
+            }),
         );
         let addresses = (address(&otlp)?, address(&otlp_http)?, address(&http)?);
         let listeners = listen((otlp, otlp_http, http), ingest, router, listening);

@@ -10,6 +10,7 @@ pub mod memory;
 mod contract;
 mod finite;
 mod reporting;
+pub mod timings;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,8 +87,26 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
         cluster: Option<&ClusterId>,
     ) -> Result<Option<(Nanos, Nanos)>, StoreError>;
 
+    /// How much the store holds and how much waits for it; nothing where that is not bounded.
+    fn vitals(&self) -> Vitals {
+        Vitals::default()
+    }
+
     /// Number of the last committed event; changes wake whoever follows with [`Self::tail`].
     fn committed(&self) -> watch::Receiver<u64>;
+}
+
+/// How much a store holds, and how much waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Vitals {
+    /// Events that wait to be committed.
+    pub queued_events: u64,
+    /// Events that may wait; more are refused.
+    pub queue_limit: u64,
+    /// Size of the database file, bytes.
+    pub database_bytes: u64,
+    /// Size of the log beside it, bytes.
+    pub log_bytes: u64,
 }
 
 /// What became of a batch.

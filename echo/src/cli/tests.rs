@@ -10,6 +10,7 @@ use super::explain::ExplainArgs;
 use super::history::HistoryArgs;
 use super::outliers::OutliersArgs;
 use super::{CliError, Input, ask, cost, explain, history, outliers};
+use crate::serve::http::metrics::Metrics;
 use crate::serve::http::{router, serve};
 use crate::tools::fixture;
 use crate::tools::registry::Registry;
@@ -49,7 +50,13 @@ impl Server {
                 let context = fixture::context().await;
                 let evidence = fixture::host_evidence();
                 context.store.append(evidence).await.unwrap();
-                let router = router(Registry::standard(), context, judged, policies);
+                let router = router(
+                    Registry::standard(),
+                    context,
+                    judged,
+                    policies,
+                    Metrics::default(),
+                );
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
                 bound.send(listener.local_addr().unwrap()).unwrap();
                 let shutdown = async { stopped.await.unwrap_or(()) };

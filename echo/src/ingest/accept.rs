@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::spawn_blocking;
 
-use super::admit::{Admission, AdmissionConfig, AdmitError, Arriving};
+use super::admit::{Admission, AdmissionConfig, AdmitError, Arriving, InFlight};
 use super::batch_key::{BatchKeyError, of_content};
 use super::counters::IngestStats;
 use super::decode::reject::Rejections;
@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::error::{Code, Coded};
 use crate::feedback::table::{ClusterPolicy, PolicyTable};
 use crate::model::event::{BatchKey, EventBatch};
+use crate::store::timings::Stopwatch;
 use crate::store::{Appended, EventStore};
 use crate::units::Nanos;
 
@@ -150,6 +151,11 @@ impl Ingest {
         &self.0.stats
     }
 
+    /// What is in flight now, and how much of it may be.
+    pub fn in_flight(&self) -> InFlight {
+        self.0.admission.in_flight()
+    }
+
     /// Follows a body that arrives piece by piece.
     pub fn arriving(&self) -> Arriving {
         self.0.admission.arriving()
@@ -186,10 +192,12 @@ impl Ingest {
         let _bytes = admission.bytes(body.len())?;
         drop(unpacking);
         let received = self.0.clock.now();
+        let arrived = Stopwatch::start();
         let (decoded, key) = self.read((payload, body), key, received).await?;
         let _points = admission.points(decoded.weight())?;
         let policy = self.policy(&decoded);
         if !decoded.events.is_empty() {
+            stats.saw_events(&decoded.events, received);
             let batch = EventBatch {
                 key,
                 received,
@@ -201,6 +209,7 @@ impl Ingest {
             }
         }
         stats.saw_rejections(&decoded.rejections);
+        arrived.stop(stats.acknowledgements());
         Ok(Accepted {
             rejections: decoded.rejections,
             policy,

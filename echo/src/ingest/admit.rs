@@ -46,6 +46,19 @@ impl Default for AdmissionConfig {
     }
 }
 
+/// What is between arrival and acknowledgement, and how much of it may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InFlight {
+    /// Points, sampled operations included.
+    pub points: u64,
+    /// Most points.
+    pub max_points: u64,
+    /// Bytes of request bodies.
+    pub bytes: u64,
+    /// Most bytes.
+    pub max_bytes: u64,
+}
+
 /// Why a request cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmitError {
@@ -127,6 +140,25 @@ impl Admission {
             unpacking: Arc::new(room(config.max_unpacking_bytes)),
             points: room(config.max_points),
             unfolded: room(config.max_unfolded_bytes),
+        }
+    }
+
+    /// What is in flight now.
+    pub fn in_flight(&self) -> InFlight {
+        let taken = |room: &Semaphore, limit: u32| {
+            let free = u32::try_from(room.available_permits()).unwrap_or(u32::MAX);
+            u64::from(limit.saturating_sub(free))
+        };
+        let AdmissionConfig {
+            max_points,
+            max_bytes,
+            ..
+        } = self.config;
+        InFlight {
+            points: taken(&self.points, max_points),
+            max_points: u64::from(max_points),
+            bytes: taken(&self.bytes, max_bytes),
+            max_bytes: u64::from(max_bytes),
         }
     }
 
@@ -250,6 +282,7 @@ mod tests {
             admission.points(3),
             Err(AdmitError::Busy { what: "points" })
         ));
+        assert_eq!(admission.in_flight().points, 8);
         drop(first);
         assert!(admission.points(10).is_ok());
     }

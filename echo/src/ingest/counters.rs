@@ -1,12 +1,17 @@
 //! What the ingest path has done since the start, for whoever reports it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use prometheus_client::metrics::histogram::Histogram;
 
 use super::decode::reject::{RejectReason, Rejections};
 use crate::error::Code;
+use crate::model::event::Event;
+use crate::store::timings::seconds;
+use crate::units::Nanos;
 
-/// Counters of the ingest path. They only grow.
-#[derive(Debug, Default)]
+/// Counters of the ingest path. They only grow, all but the age of events.
+#[derive(Debug)]
 pub struct IngestStats {
     requests: AtomicU64,
     bytes: AtomicU64,
@@ -14,6 +19,23 @@ pub struct IngestStats {
     duplicates: AtomicU64,
     rejected: [AtomicU64; RejectReason::ALL.len()],
     failed: [AtomicU64; Code::ALL.len()],
+    acknowledgements: Histogram,
+    event_age: AtomicI64,
+}
+
+impl Default for IngestStats {
+    fn default() -> Self {
+        Self {
+            requests: AtomicU64::default(),
+            bytes: AtomicU64::default(),
+            accepted: AtomicU64::default(),
+            duplicates: AtomicU64::default(),
+            rejected: Default::default(),
+            failed: Default::default(),
+            acknowledgements: seconds(),
+            event_age: AtomicI64::default(),
+        }
+    }
 }
 
 impl IngestStats {
@@ -47,6 +69,24 @@ impl IngestStats {
     pub fn failed(&self, code: Code) -> u64 {
         let place = code as usize;
         self.failed.get(place).map_or(0, |n| n.load(Relaxed))
+    }
+
+    /// Seconds from the arrival of a request as a whole to its acknowledgement.
+    pub const fn acknowledgements(&self) -> &Histogram {
+        &self.acknowledgements
+    }
+
+    /// How old the newest event of the last batch was when it arrived, by the clocks of its sender and of Echo, nanoseconds.
+    pub fn event_age_nanos(&self) -> i64 {
+        self.event_age.load(Relaxed)
+    }
+
+    pub(super) fn saw_events(&self, events: &[Event], received: Nanos) {
+        let newest = events.iter().map(|event| event.timestamp).max();
+        if let Some(newest) = newest {
+            let age = received.value().saturating_sub(newest.value());
+            self.event_age.store(age, Relaxed);
+        }
     }
 
     /// Counts a request and returns its number since the start.

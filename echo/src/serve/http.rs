@@ -7,6 +7,7 @@
 //! | `/api/v1/threshold?cluster_id=` | GET | what Ingero agents compare their health scores with, in the body and as headers |
 //! | `/api/v1/health` | GET | that Echo runs, how much it has stored, and how much of that the detector has taken in |
 //! | `/api/versions` | GET | which versions of the API there are |
+//! | `/metrics` | GET | what Echo says of itself, for Prometheus |
 //! | `/healthz`, `/readyz` | GET | that the process lives, and that its store answers |
 //!
 //! Every error is `{"error":{"code","message"}}`, with `field` when a field of the input is wrong; the status comes from
@@ -31,12 +32,14 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use self::metrics::Metrics;
 use crate::error::Code;
 use crate::feedback::table::PolicyTable;
 use crate::tools::registry::Registry;
 use crate::tools::{ToolContext, error_body};
 
 pub mod health;
+pub mod metrics;
 pub mod threshold;
 pub mod tools;
 pub mod versions;
@@ -59,6 +62,7 @@ struct HttpState {
     context: ToolContext,
     judged: watch::Receiver<u64>,
     policies: watch::Receiver<Arc<PolicyTable>>,
+    metrics: Metrics,
 }
 
 /// The routes. `judged` holds the number of the last event that the detector has taken in, `policies` what agents get.
@@ -67,12 +71,14 @@ pub fn router(
     context: ToolContext,
     judged: watch::Receiver<u64>,
     policies: watch::Receiver<Arc<PolicyTable>>,
+    metrics: Metrics,
 ) -> Router {
     let state = HttpState {
         registry: Arc::new(registry),
         context,
         judged,
         policies,
+        metrics,
     };
     Router::new()
         .route("/api/v1/tools/list", get(tools::list))
@@ -80,6 +86,7 @@ pub fn router(
         .route("/api/v1/threshold", get(threshold::threshold))
         .route("/api/v1/health", get(health::health))
         .route("/api/versions", get(versions::versions))
+        .route("/metrics", get(metrics::metrics))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .method_not_allowed_fallback(no_such_route)

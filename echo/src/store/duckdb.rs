@@ -17,7 +17,7 @@ mod tests;
 mod writer;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -40,9 +40,10 @@ use crate::store::duckdb::rows::filter::Query;
 use crate::store::duckdb::rows::{conclusions, questions, verdicts};
 use crate::store::duckdb::writer::Writer;
 use crate::store::reporting::{Reporting, merged};
+use crate::store::timings::Timings;
 use crate::store::{
     Appended, Coverage, Cursor, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
-    StoreError, Tail, finite, judges_samples,
+    StoreError, Tail, Vitals, finite, judges_samples,
 };
 use crate::units::{Nanos, Window};
 
@@ -91,6 +92,8 @@ pub struct DuckDbStore {
     writer: Writer,
     dictionary: Arc<Dictionary>,
     committed: watch::Receiver<u64>,
+    path: PathBuf,
+    timings: Timings,
 }
 
 impl DuckDbStore {
@@ -112,10 +115,12 @@ impl DuckDbStore {
         let readers = Readers::new(&connection, &lock, config.readers.max(1)).map_err(&starting)?;
         let follower = Readers::new(&connection, &lock, 1).map_err(&starting)?;
         let checkpointing = connection.try_clone().map_err(&starting)?;
+        let timings = Timings::default();
         let checkpoints = Checkpoints::start(
             checkpointing,
             Arc::clone(&lock),
             (config.checkpoint_every, Arc::clone(&dirty)),
+            timings.clone(),
         )
         .map_err(no_thread)?;
         let (announce, committed) = watch::channel(0);
@@ -127,7 +132,8 @@ impl DuckDbStore {
             clock,
         };
         let session = Session::load(connection, shared).map_err(&starting)?;
-        let writer = Writer::start(session, lock, config.queue_events.max(1)).map_err(no_thread)?;
+        let writer = Writer::start(session, lock, (config.queue_events.max(1), timings.clone()))
+            .map_err(no_thread)?;
         Ok(Self {
             checkpoints,
             readers,
@@ -135,7 +141,14 @@ impl DuckDbStore {
             writer,
             dictionary,
             committed,
+            path,
+            timings,
         })
+    }
+
+    /// How long it has taken since it was opened.
+    pub fn timings(&self) -> Timings {
+        self.timings.clone()
     }
 
     /// Answers the questions that run, commits what is queued, writes everything to the database file and gives the
@@ -148,8 +161,25 @@ impl DuckDbStore {
     }
 }
 
+/// Size of a file, bytes; 0 when there is none. Asked by its path: to open it would cost the engine its lock.
+fn bytes_of(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |file| file.len())
+}
+
 #[async_trait]
 impl EventStore for DuckDbStore {
+    fn vitals(&self) -> Vitals {
+        let (queued_events, queue_limit) = self.writer.queued_events();
+        let mut log = self.path.clone().into_os_string();
+        log.push(".wal");
+        Vitals {
+            queued_events,
+            queue_limit,
+            database_bytes: bytes_of(&self.path),
+            log_bytes: bytes_of(Path::new(&log)),
+        }
+    }
+
     async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError> {
         finite::check_batch(&batch)?;
         self.writer.append(batch).await

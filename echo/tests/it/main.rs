@@ -16,6 +16,8 @@ mod durability;
 #[cfg(test)]
 mod ingero;
 #[cfg(test)]
+mod metrics;
+#[cfg(test)]
 mod readme;
 #[cfg(test)]
 mod recordings;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::ServiceExt;
 
+use super::metrics::Metrics;
 use super::{MAX_BODY_BYTES, router};
 use crate::feedback::table::{HealthThreshold, PolicyTable};
 use crate::ids::{ClusterId, MetricName};
@@ -31,7 +32,13 @@ fn service(context: ToolContext) -> Router {
     table.set_health("prod".parse().unwrap(), HealthThreshold::example(0.75));
     let policies = watch::channel(Arc::new(table)).1;
     let judged = watch::channel(480).1;
-    router(Registry::standard(), context, judged, policies)
+    router(
+        Registry::standard(),
+        context,
+        judged,
+        policies,
+        Metrics::default(),
+    )
 }
 
 async fn sent(service: Router, request: Request<Body>) -> (u16, Value) {
@@ -336,4 +343,21 @@ impl EventStore for Broken {
     fn committed(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
     }
+}
+
+#[tokio::test]
+async fn a_scrape_is_openmetrics_text() {
+    let request = Request::builder()
+        .uri("/metrics")
+        .header("host", "127.0.0.1:8081")
+        .body(Body::empty());
+    let response = service(fixture::context().await)
+        .oneshot(request.unwrap())
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    let kind = response.headers()["content-type"].to_str().unwrap();
+    assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    assert!(body.ends_with(b"# EOF\n"));
 }

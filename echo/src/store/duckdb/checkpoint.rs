@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::rows::schema;
 use crate::store::duckdb::writer::Joined;
+use crate::store::timings::{Timings, timed};
 
 /// Runs until it is dropped.
 #[derive(Debug)]
@@ -37,13 +38,14 @@ impl Checkpoints {
         connection: Connection,
         lock: Arc<Lock>,
         (every, dirty): (Duration, Arc<AtomicBool>),
+        timings: Timings,
     ) -> io::Result<Self> {
         let signal = Arc::new(Signal::default());
         let stop = Stop(Arc::clone(&signal));
         let (running, ended) = watch::channel(());
         let thread = Joined::start("store-checkpoint", move || {
             while !signal.stopped_within(every) {
-                checkpoint(&connection, &dirty);
+                checkpoint(&connection, &dirty, &timings);
             }
             drop(connection);
             drop(lock);
@@ -86,14 +88,16 @@ impl Signal {
     }
 }
 
-fn checkpoint(connection: &Connection, dirty: &AtomicBool) {
+fn checkpoint(connection: &Connection, dirty: &AtomicBool, timings: &Timings) {
     // The mark goes first, so that what is committed meanwhile sets it again.
     if !dirty.swap(false, Ordering::AcqRel) {
         return;
     }
-    if let Err(error) = connection.execute_batch(schema::CHECKPOINT) {
+    let write = || connection.execute_batch(schema::CHECKPOINT);
+    if let Err(error) = timed(&timings.checkpoints, write) {
         // The log is kept, and there is still something to write in the next round.
         dirty.store(true, Ordering::Release);
+        timings.failed_checkpoints.inc();
         tracing::warn!(%error, "a checkpoint failed");
     }
 }
@@ -105,6 +109,7 @@ mod tests {
     use duckdb::Connection;
 
     use super::checkpoint;
+    use crate::store::timings::Timings;
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a database of the test's own")]
@@ -116,10 +121,12 @@ mod tests {
         connection
             .execute_batch("CREATE TABLE t (n BIGINT); BEGIN; INSERT INTO t VALUES (1)")
             .unwrap();
-        checkpoint(&connection, &dirty);
+        let timings = Timings::default();
+        checkpoint(&connection, &dirty, &timings);
         assert!(dirty.load(Ordering::Acquire));
+        assert_eq!(timings.failed_checkpoints.get(), 1);
         connection.execute_batch("COMMIT").unwrap();
-        checkpoint(&connection, &dirty);
+        checkpoint(&connection, &dirty, &timings);
         assert!(!dirty.load(Ordering::Acquire));
     }
 }

@@ -11,6 +11,7 @@ use crate::model::conclusion::Conclusions;
 use crate::model::event::EventBatch;
 use crate::store::duckdb::commit::Session;
 use crate::store::duckdb::lock::Lock;
+use crate::store::timings::{Timings, timed};
 use crate::store::{Appended, StoreError};
 
 /// Events in one transaction, roughly: a group ends with the batch that reaches it.
@@ -74,15 +75,28 @@ pub(super) struct Joined(Option<JoinHandle<()>>);
 
 impl Writer {
     /// Starts the thread. It lets go of `lock` as the last thing that it does.
-    pub(super) fn start(session: Session, lock: Arc<Lock>, queue_events: u32) -> io::Result<Self> {
+    pub(super) fn start(
+        session: Session,
+        lock: Arc<Lock>,
+        (queue_events, timings): (u32, Timings),
+    ) -> io::Result<Self> {
         let (requests, queued) = mpsc::channel(QUEUED_REQUESTS);
-        let thread = Joined::start("store-writer", move || write(session, lock, queued))?;
+        let thread = Joined::start("store-writer", move || {
+            write(session, lock, queued, &timings);
+        })?;
         Ok(Self {
             requests,
             queue: Arc::new(Semaphore::new(queue_events as usize)),
             queue_events,
             _thread: thread,
         })
+    }
+
+    /// Events that wait to be committed, and how many may.
+    pub(super) fn queued_events(&self) -> (u64, u64) {
+        let free = u32::try_from(self.queue.available_permits()).unwrap_or(u32::MAX);
+        let waiting = self.queue_events.saturating_sub(free);
+        (u64::from(waiting), u64::from(self.queue_events))
     }
 
     /// Queues a batch and waits until it is committed.
@@ -179,10 +193,15 @@ impl Drop for Joined {
     }
 }
 
-fn write(mut session: Session, lock: Arc<Lock>, mut queued: mpsc::Receiver<Request>) {
+fn write(
+    mut session: Session,
+    lock: Arc<Lock>,
+    mut queued: mpsc::Receiver<Request>,
+    timings: &Timings,
+) {
     let mut closing = Vec::new();
     while let Some(group) = Group::gather(&mut queued, &mut closing) {
-        session.commit(group);
+        timed(&timings.commits, || session.commit(group));
         if !closing.is_empty() {
             queued.close();
         }

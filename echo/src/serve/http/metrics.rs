@@ -1,0 +1,236 @@
+//! What Echo says of itself, as `OpenMetrics` text for whoever scrapes it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use tokio::sync::watch;
+
+use crate::error::Code;
+use crate::ingest::accept::Ingest;
+use crate::ingest::decode::reject::RejectReason;
+use crate::serve::http::{HttpState, failure};
+use crate::store::EventStore;
+use crate::store::timings::Timings;
+use crate::tools::error_body;
+
+/// Of the text below.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Begins the name of every metric.
+const PREFIX: &str = "echo";
+
+/// All metrics. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics(Arc<Registry>);
+
+/// Whom to ask.
+#[derive(Debug)]
+pub struct Sources {
+    /// The ingest path.
+    pub ingest: Ingest,
+    /// The store.
+    pub store: Arc<dyn EventStore>,
+    /// How long the store takes.
+    pub timings: Timings,
+    /// Number of the last event that the detector has taken in.
+    pub judged: watch::Receiver<u64>,
+}
+
+impl Metrics {
+    /// Metrics of a running Echo.
+    pub fn of(sources: Sources) -> Self {
+        let mut registry = Registry::with_prefix(PREFIX);
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        registry.register("build", "The version of Echo", Info::new(version));
+        let times = [
+            (
+                "ingest_acknowledgement",
+                "Time from the arrival of a request as a whole to its acknowledgement",
+                sources.ingest.stats().acknowledgements(),
+            ),
+            (
+                "store_commit",
+                "Time that a transaction takes",
+                &sources.timings.commits,
+            ),
+            (
+                "store_checkpoint",
+                "Time that it takes to write the log to the database file",
+                &sources.timings.checkpoints,
+            ),
+        ];
+        for (name, help, histogram) in times {
+            registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
+        }
+        registry.register(
+            "store_failed_checkpoints",
+            "Checkpoints that failed",
+            sources.timings.failed_checkpoints.clone(),
+        );
+        registry.register_collector(Box::new(sources));
+        Self(Arc::new(registry))
+    }
+
+    fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.0)?;
+        Ok(text)
+    }
+}
+
+/// All metrics, as they are now.
+pub(super) async fn metrics(State(state): State<HttpState>) -> Response {
+    state.metrics.text().map_or_else(
+        |_cannot_happen| failure(Code::Internal, error_body(Code::Internal, "no metrics")),
+        |text| {
+            (
+                [(CONTENT_TYPE, OPEN_METRICS), (CACHE_CONTROL, "no-store")],
+                text,
+            )
+                .into_response()
+        },
+    )
+}
+
+impl Collector for Sources {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        self.counters(&mut encoder)?;
+        self.by_reason(&mut encoder)?;
+        self.gauges(&mut encoder)
+    }
+}
+
+impl Sources {
+    fn counters(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let stats = self.ingest.stats();
+        let counters = [
+            (
+                "ingest_requests",
+                "Requests, whatever became of them",
+                stats.requests(),
+            ),
+            (
+                "ingest_body_bytes",
+                "Bytes of request bodies after decompression",
+                stats.bytes(),
+            ),
+            (
+                "ingest_stored_points",
+                "Points that were stored",
+                stats.points_accepted(),
+            ),
+            (
+                "ingest_repeated_batches",
+                "Batches that had been stored before",
+                stats.duplicates(),
+            ),
+            (
+                "store_events",
+                "Events committed since the database was made",
+                *self.store.committed().borrow(),
+            ),
+            (
+                "detector_events",
+                "Events that the detector has taken in, of those committed",
+                *self.judged.borrow(),
+            ),
+        ];
+        for (name, help, count) in counters {
+            let counter = ConstCounter::new(count);
+            let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
+            counter.encode(metric)?;
+        }
+        Ok(())
+    }
+
+    fn by_reason(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let stats = self.ingest.stats();
+        let kind = ConstCounter::new(0_u64).metric_type();
+        let help = "Points that were turned away one by one";
+        let mut rejected = encoder.encode_descriptor("ingest_rejected_points", help, None, kind)?;
+        for reason in RejectReason::ALL {
+            let label = [("reason", reason.name())];
+            let count = ConstCounter::new(stats.rejected(*reason));
+            count.encode(rejected.encode_family(&label)?)?;
+        }
+        let help = "Requests that were answered with an error";
+        let mut failed = encoder.encode_descriptor("ingest_failed_requests", help, None, kind)?;
+        for code in Code::ALL {
+            let label = [("code", code.name())];
+            let count = ConstCounter::new(stats.failed(code));
+            count.encode(failed.encode_family(&label)?)?;
+        }
+        Ok(())
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a gauge is read by eye and by thresholds"
+    )]
+    fn gauges(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (flight, vitals) = (self.ingest.in_flight(), self.store.vitals());
+        let age_s = self.ingest.stats().event_age_nanos() as f64 / 1e9;
+        let gauges = [
+            (
+                "ingest_in_flight_points",
+                "Points between arrival and acknowledgement",
+                flight.points as f64,
+            ),
+            (
+                "ingest_in_flight_points_limit",
+                "Most points in flight; more are refused",
+                flight.max_points as f64,
+            ),
+            (
+                "ingest_in_flight_bytes",
+                "Bytes of requests between arrival and acknowledgement",
+                flight.bytes as f64,
+            ),
+            (
+                "ingest_in_flight_bytes_limit",
+                "Most bytes in flight; more are refused",
+                flight.max_bytes as f64,
+            ),
+            (
+                "ingest_event_age_seconds",
+                "How old the newest event of the last batch was when it arrived, by the clocks of its sender and of Echo",
+                age_s,
+            ),
+            (
+                "store_queued_events",
+                "Events that wait to be committed",
+                vitals.queued_events as f64,
+            ),
+            (
+                "store_queued_events_limit",
+                "Most events that may wait; more are refused",
+                vitals.queue_limit as f64,
+            ),
+            (
+                "store_database_bytes",
+                "Size of the database file",
+                vitals.database_bytes as f64,
+            ),
+            (
+                "store_log_bytes",
+                "Size of the log beside the database file",
+                vitals.log_bytes as f64,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(value);
+            let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+            gauge.encode(metric)?;
+        }
+        Ok(())
+    }
+}

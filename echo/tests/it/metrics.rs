@@ -1,0 +1,89 @@
+//! What a collector says of itself to Prometheus.
+
+use std::collections::BTreeMap;
+
+use crate::testbed::{Echo, recording, replay_all, wait_for};
+
+/// The samples of a scrape by name and labels.
+fn scraped(echo: &Echo) -> BTreeMap<String, f64> {
+    let mut answer = ureq::get(format!("http://{}/metrics", echo.http))
+        .call()
+        .unwrap();
+    let kind = answer.headers()["content-type"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
+    let text = answer.body_mut().read_to_string().unwrap();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let sample = |line: &str| {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        (name.to_owned(), value.parse().unwrap())
+    };
+    samples.map(sample).collect()
+}
+
+#[test]
+#[expect(
+    clippy::float_cmp,
+    reason = "counts of one recording are whole numbers that a float holds exactly"
+)]
+fn a_scrape_counts_what_agents_sent_was_stored_and_was_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    let before = scraped(&echo);
+    assert_eq!(before["echo_ingest_stored_points_total"], 0.0);
+    let summaries = replay_all(&recording("healthy"), &echo, "metrics", "max");
+    let sent: f64 = summaries
+        .iter()
+        .map(|summary| {
+            let sent = summary["points_sent"].as_f64().unwrap();
+            sent + summary["verdicts_sent"].as_f64().unwrap()
+        })
+        .sum();
+    wait_for("the detector to catch up", || {
+        let now = scraped(&echo);
+        now["echo_detector_events_total"] == now["echo_store_events_total"]
+    });
+    let after = scraped(&echo);
+    assert!(sent > 1_000.0, "{summaries:?}");
+    assert_eq!(after["echo_ingest_stored_points_total"], sent);
+    assert_eq!(after["echo_store_events_total"], sent);
+    assert_eq!(
+        after["echo_ingest_acknowledgement_seconds_count"],
+        after["echo_ingest_requests_total"]
+    );
+    assert!(after["echo_store_commit_seconds_count"] >= 1.0);
+    assert!(after["echo_store_database_bytes"] > 4_096.0);
+    let idle = [
+        "echo_ingest_in_flight_points",
+        "echo_ingest_in_flight_bytes",
+        "echo_store_queued_events",
+        "echo_ingest_rejected_points_total{reason=\"missing_cluster\"}",
+        "echo_ingest_failed_requests_total{code=\"busy\"}",
+    ];
+    for name in idle {
+        assert_eq!(after[name], 0.0, "{name}");
+    }
+}
+
+#[test]
+#[expect(clippy::float_cmp, reason = "a count of one")]
+fn a_scrape_counts_requests_that_were_refused_by_their_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    let refused = ureq::post(format!("http://{}/v1/metrics", echo.otlp_http))
+        .config()
+        .http_status_as_error(false)
+        .build()
+        .header("content-type", "application/x-protobuf")
+        .send([0xff_u8; 16].as_slice())
+        .unwrap();
+    assert_eq!(refused.status(), 400);
+    let after = scraped(&echo);
+    assert_eq!(
+        after["echo_ingest_failed_requests_total{code=\"invalid\"}"],
+        1.0
+    );
+}
