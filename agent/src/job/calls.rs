@@ -34,6 +34,17 @@ struct Comm {
     operation: Operation,
 }
 
+impl Comm {
+    /// The operation at this place of a step. Its size tells it from its neighbours: of equal operations nobody could say
+    /// where a step begins.
+    fn part(&self, at: u32) -> Operation {
+        Operation {
+            count: self.operation.count + (u64::from(at) << 12),
+            ..self.operation
+        }
+    }
+}
+
 impl Caller {
     /// A rank of a job. `job` tells jobs of one layout apart, as the unique ids of real communicators do.
     pub fn new(layout: &Layout, rank: u32, job: u64) -> Self {
@@ -95,7 +106,7 @@ impl Caller {
         let operations = self
             .comms
             .iter()
-            .flat_map(|comm| (0..comm.kind.ops()).map(|_| comm.operation));
+            .flat_map(|comm| (0..comm.kind.ops()).map(|at| comm.part(at)));
         let operations = operations.zip(0..).map(move |(operation, at)| {
             let entry_ns = issue_ns + apart_ns * at;
             self.call(
@@ -206,6 +217,15 @@ mod tests {
         assert_eq!(calls.len(), 1 + 8 + 4 + 1 + 1);
         assert!(calls.is_sorted_by_key(|call| call.ts_ns));
         assert_eq!(calls[1].ts_ns, ORIGIN_NS + 115_000_000);
+        let operations: BTreeSet<String> = calls
+            .iter()
+            .map(|call| format!("{:?}", call.kind))
+            .collect();
+        assert_eq!(
+            operations.len(),
+            calls.len(),
+            "nothing happens twice in a step"
+        );
         let wait = calls.last().unwrap();
         assert_eq!(wait.kind, CallKind::Synchronize);
         assert_eq!(wait.return_ns(), ORIGIN_NS + 200_000_000);

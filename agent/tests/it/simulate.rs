@@ -23,8 +23,7 @@ use crate::collector::{Collector, serve};
 const NODES: &str = "--nodes 64 --ranks-per-node 1 --step 500ms --duration 40s";
 
 fn args(flags: &str) -> SimulateArgs {
-    let fixed =
-        "fleet-agent simulate --endpoint none --cluster c --interval 5s --noise 1% --speed max";
+    let fixed = "fleet-agent simulate --endpoint none --cluster c --interval 5s --speed max";
     match Cli::parse_from(fixed.split(' ').chain(flags.split(' '))).command {
         Command::Simulate(args) => *args,
         other @ Command::Replay(_) => panic!("{other:?}"),
@@ -173,7 +172,7 @@ fn every_point_of_64_nodes_arrives_exactly_once_whatever_the_collector_refuses()
 #[test]
 fn a_late_host_shows_in_its_own_gap_in_its_peers_waits_and_in_everybodys_period() {
     let collector = Collector::default();
-    let fault = "--fault host:rank=17,after=30s,severity=40%";
+    let fault = "--noise 0.1% --fault host:rank=17,after=30s,severity=40%";
     let flags = format!("{NODES} {fault}").replace("40s", "55s");
     let (_, result) = run(&collector, &flags);
     assert!(result.is_ok(), "{result:?}");
@@ -195,7 +194,7 @@ fn a_late_host_shows_in_its_own_gap_in_its_peers_waits_and_in_everybodys_period(
         assert!((longer - expected).abs() < 5.0, "{rank}: {longer}");
         let waited = slow_waits[&rank] - waits[&rank];
         assert!(
-            (waited - (200.0 - expected)).abs() < 15.0,
+            (waited - (200.0 - expected)).abs() < 5.0,
             "{rank}: {waited}"
         );
         assert!(
