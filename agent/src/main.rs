@@ -151,7 +151,7 @@ async fn simulate_to(
     let interrupted = async {
         // Without the signal nobody can interrupt, which is no reason to stop.
         if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     };
     if args.endpoint == "none" {

@@ -69,8 +69,8 @@ pub struct SimulateArgs {
     )]
     pub faults: Vec<Fault>,
 
-    /// Tensor, pipeline and data parallel ranks as TPxPPxDP [default: the ranks of a node, 1, the nodes]
-    #[arg(long, value_name = "MESH", env = "FLEET_AGENT_MESH")]
+    /// Tensor, pipeline and data parallel ranks, such as 8x4x40 [default: the ranks of a node, 1, the nodes]
+    #[arg(long, value_name = "TPxPPxDP", env = "FLEET_AGENT_MESH")]
     pub mesh: Option<Mesh>,
 
     /// Communicators of a rank: data parallel, then tensor parallel, then one over all ranks [default: all that the mesh has]

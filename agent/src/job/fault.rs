@@ -149,8 +149,8 @@ impl FromStr for Fault {
             }
         }
         // Some faults hit everybody, and a rank that hangs does so entirely.
-        let rank = rank.or((kind == FaultKind::Uniform).then_some(0));
-        let severity = severity.or((kind == FaultKind::Hang).then_some(0.0));
+        let rank = rank.or_else(|| (kind == FaultKind::Uniform).then_some(0));
+        let severity = severity.or_else(|| (kind == FaultKind::Hang).then_some(0.0));
         Ok(Self {
             kind,
             rank: rank.ok_or("say whom the fault hits, such as rank=17")?,
@@ -247,18 +247,14 @@ mod tests {
     fn a_fault_is_on_from_its_begin_until_before_its_end_and_for_its_ranks_only() {
         let layout = Layout::new((2, 2), None, None).unwrap();
         let fault: Fault = "node:rank=2,after=1s,for=1s,severity=50%".parse().unwrap();
-        let host = |rank, at_ms| {
+        let is_late = |rank, at_ms| {
             let mut load = Load::default();
             fault.add_to(&mut load, (&layout, rank), at_ms);
-            load.host
+            load.host > 0.0
         };
-        assert_eq!(
-            [0, 1, 2, 3].map(|rank| host(rank, 1000.0)),
-            [0.0, 0.0, 0.5, 0.5]
-        );
-        assert_eq!(
-            [999.0, 1999.0, 2000.0].map(|at| host(2, at)),
-            [0.0, 0.5, 0.0]
-        );
+        let late = [0, 1, 2, 3].map(|rank| is_late(rank, 1000.0));
+        assert_eq!(late, [false, false, true, true]);
+        let late = [999.0, 1999.0, 2000.0].map(|at_ms| is_late(2, at_ms));
+        assert_eq!(late, [false, true, false]);
     }
 }

@@ -1,5 +1,10 @@
 //! The steps of a job: when each rank issues its work and when its GPU is done with it.
 
+#![expect(
+    clippy::suboptimal_flops,
+    reason = "formulas as they are written on paper"
+)]
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rand_distr::{Distribution, StandardNormal};

@@ -17,7 +17,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 
-use crate::collector::{Collector, serve};
+use crate::collector::{Collector, Key, serve};
 
 /// 64 nodes, each with one rank, which send as fast as they can.
 const NODES: &str = "--nodes 64 --ranks-per-node 1 --step 500ms --duration 40s";
@@ -53,7 +53,7 @@ struct Got {
     start_ns: u64,
     seq_last: i64,
     value: f64,
-    count: u64,
+    count: u32,
 }
 
 fn int(attributes: &[KeyValue], key: &str) -> i64 {
@@ -71,12 +71,12 @@ fn value(attributes: &[KeyValue], key: &str) -> Any {
 fn number(value: Option<number_data_point::Value>) -> f64 {
     match value.unwrap() {
         number_data_point::Value::AsDouble(value) => value,
-        number_data_point::Value::AsInt(value) => value as f64,
+        number_data_point::Value::AsInt(value) => f64::from(u32::try_from(value).unwrap()),
     }
 }
 
 fn points(collector: &Collector) -> Vec<Got> {
-    let stored = collector.stored.lock().unwrap();
+    let stored = collector.stored.lock().unwrap().clone();
     let mut points = Vec::new();
     for resource in stored
         .values()
@@ -108,7 +108,8 @@ fn points(collector: &Collector) -> Vec<Got> {
             match metric.data.as_ref().unwrap() {
                 Data::Histogram(histogram) => histogram.data_points.iter().for_each(|point| {
                     let start_ns = point.start_time_unix_nano;
-                    got(&point.attributes, start_ns, point.sum.unwrap(), point.count);
+                    let count = u32::try_from(point.count).unwrap();
+                    got(&point.attributes, start_ns, point.sum.unwrap(), count);
                 }),
                 Data::Gauge(gauge) => gauge.data_points.iter().for_each(|point| {
                     let start_ns = point.start_time_unix_nano;
@@ -127,13 +128,13 @@ fn points(collector: &Collector) -> Vec<Got> {
 
 /// Mean of a metric's samples by rank, over the blocks that hold only operations from the `from`-th on.
 fn means(points: &[Got], metric: &str, from: i64, until: i64) -> BTreeMap<i64, f64> {
-    let mut sums: BTreeMap<i64, (f64, u64)> = BTreeMap::new();
+    let mut sums: BTreeMap<i64, (f64, u32)> = BTreeMap::new();
     let of_metric = points.iter().filter(|point| point.metric == metric);
     for point in of_metric.filter(|point| (from..until).contains(&point.seq_last)) {
         let sum = sums.entry(point.rank).or_default();
         *sum = (sum.0 + point.value, sum.1 + point.count);
     }
-    let mean = |(rank, (sum, count)): (i64, (f64, u64))| (rank, sum / count as f64);
+    let mean = |(rank, (sum, count)): (i64, (f64, u32))| (rank, sum / f64::from(count));
     sums.into_iter().map(mean).collect()
 }
 
@@ -156,9 +157,15 @@ fn every_point_of_64_nodes_arrives_exactly_once_whatever_the_collector_refuses()
     assert_eq!(by_code, summary.delivery.retries);
     // Every number of every agent is there, be it of points or of verdicts.
     let mut numbers: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    let stored = collector.stored.lock().unwrap();
-    let logs = collector.stored_logs.lock().unwrap();
-    for (instance, number) in stored.keys().chain(logs.keys()) {
+    let keys: Vec<Key> = collector.stored.lock().unwrap().keys().cloned().collect();
+    let of_logs: Vec<Key> = collector
+        .stored_logs
+        .lock()
+        .unwrap()
+        .keys()
+        .cloned()
+        .collect();
+    for (instance, number) in keys.iter().chain(&of_logs) {
         let own = numbers.entry(instance.clone()).or_default();
         own.push(number.parse().unwrap());
     }
@@ -253,7 +260,7 @@ fn a_rank_that_hangs_stays_one_step_short_of_its_peers_and_no_block_ends_any_mor
     let short = all_issued(4) - all_issued(5);
     assert!((short - 13.0).abs() < 1e-9, "{short}");
     let peers = (0..16).filter(|rank| *rank != 5);
-    let counts: BTreeSet<u64> = peers.map(|rank| all_issued(rank) as u64).collect();
+    let counts: BTreeSet<u64> = peers.map(|rank| all_issued(rank).to_bits()).collect();
     assert_eq!(counts.len(), 1, "{counts:?}");
     let blocks = points
         .iter()
@@ -272,9 +279,9 @@ fn agents_of_one_node_share_its_ranks() {
     );
     assert!(result.is_ok(), "{result:?}");
     assert_eq!(summary.agents, 16);
-    let stored = collector.stored.lock().unwrap();
+    let stored = collector.stored.lock().unwrap().clone();
     let mut ranks: BTreeMap<&str, BTreeSet<i64>> = BTreeMap::new();
-    for ((instance, _), request) in stored.iter() {
+    for ((instance, _), request) in &stored {
         for resource in &request.resource_metrics {
             let attributes = &resource.resource.as_ref().unwrap().attributes;
             let rank = int(attributes, attribute::FLEET_RANK);
