@@ -1,5 +1,7 @@
 //! Flags and environment.
 
+mod simulate;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::block_size::MAX_EXPONENT;
+pub use crate::config::simulate::SimulateArgs;
 
 /// Watches the GPU jobs of a host and reports to Echo which rank holds the others back.
 #[derive(Debug, Clone, PartialEq, Parser)]
@@ -24,6 +27,9 @@ pub enum Command {
     /// Sends recorded jobs to Echo as if they ran now
     #[command(after_help = EXAMPLE)]
     Replay(Box<ReplayArgs>),
+    /// Drives the agents of a whole cluster in one process, on a job that never ran
+    #[command(after_help = simulate::EXAMPLES)]
+    Simulate(Box<SimulateArgs>),
 }
 
 const EXAMPLE: &str = "\
@@ -212,10 +218,10 @@ mod tests {
             "--cluster",
             "c",
         ];
-        let Cli {
-            command: Command::Replay(args),
-        } = Cli::try_parse_from(required.iter().chain(extra))?;
-        Ok(*args)
+        match Cli::try_parse_from(required.iter().chain(extra))?.command {
+            Command::Replay(args) => Ok(*args),
+            other @ Command::Simulate(_) => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -224,10 +230,10 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_of_replay_has_an_environment_variable() {
+    fn every_flag_has_an_environment_variable() {
         let cli = Cli::command();
-        let replay = cli.find_subcommand("replay").unwrap();
-        for arg in replay.get_arguments().filter(|arg| arg.get_id() != "help") {
+        let flags = cli.get_subcommands().flat_map(clap::Command::get_arguments);
+        for arg in flags.filter(|arg| arg.get_id() != "help") {
             let env = arg.get_env().and_then(|env| env.to_str());
             assert!(
                 env.is_some_and(|env| env.starts_with("FLEET_AGENT_")),

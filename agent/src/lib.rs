@@ -6,10 +6,10 @@
 //! | layer | modules | knows |
 //! |---|---|---|
 //! | 0 | [`event`], [`signal`], [`verdict`] | plain data: what came in, what goes out |
-//! | 1 | [`order`], [`discover`], [`activity`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`] | one rule each |
+//! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`] | one rule each |
 //! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
 //! | 3 | [`source`], [`export`], [`host`] | the two ends, and one host between them |
-//! | 4 | [`config`], [`replay`] | flags, tasks, files |
+//! | 4 | [`config`], [`replay`], [`simulate`] | flags, tasks, files |
 //!
 //! The life of an event: a [`source`] yields it in order of entry; [`order`] lets it take effect
 //! when it returns; [`discover`] says which communicator it belongs to and [`correlate`] what was
@@ -29,6 +29,7 @@ pub mod exemplar;
 pub mod export;
 pub mod host;
 pub mod iteration;
+pub mod job;
 pub mod order;
 pub mod pipeline;
 pub mod policy;
@@ -37,5 +38,6 @@ pub mod replay;
 pub mod rhythm;
 pub mod rollup;
 pub mod signal;
+pub mod simulate;
 pub mod source;
 pub mod verdict;

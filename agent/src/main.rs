@@ -2,15 +2,19 @@
 
 use std::io::{self, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use fleet_agent::config::{Cli, Command, ReplayArgs, StartAt};
+use fleet_agent::config::{Cli, Command, ReplayArgs, SimulateArgs, StartAt};
 use fleet_agent::export::null::Null;
 use fleet_agent::export::otlp::{EndpointError, Otlp};
-use fleet_agent::replay::summary::Summary;
-use fleet_agent::replay::{ReplayError, progress_bar, replay};
+use fleet_agent::job::layout::Layout;
+use fleet_agent::replay::{self, ReplayError};
+use fleet_agent::simulate::{self, SimulateError};
 use indicatif::ProgressBar;
+use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
 const USAGE: u8 = 64;
@@ -20,9 +24,10 @@ const DEFECT: u8 = 70;
 
 fn main() -> ExitCode {
     match Cli::try_parse() {
-        Ok(Cli {
-            command: Command::Replay(args),
-        }) => run(&args),
+        Ok(cli) => match cli.command {
+            Command::Replay(args) => run_replay(&args),
+            Command::Simulate(args) => run_simulate(&args),
+        },
         Err(error) => {
             let is_answer = matches!(
                 error.kind(),
@@ -38,30 +43,73 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &ReplayArgs) -> ExitCode {
+fn run_replay(args: &ReplayArgs) -> ExitCode {
+    let progress = begin(replay::progress_bar, "info");
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return no_runtime(&error),
+    };
+    let ran = runtime.block_on(replay_to(args, &progress));
+    progress.finish_and_clear();
+    match ran {
+        Ok((summary, result)) => {
+            let error = result.err();
+            let message = error.as_ref().map(ToString::to_string);
+            let text = if args.json {
+                summary.to_json(message.as_deref()).to_string()
+            } else {
+                summary.to_string()
+            };
+            conclude(&text, error.as_ref().map(replay_code), message)
+        }
+        Err(error) => fail(USAGE, &error.to_string()),
+    }
+}
+
+fn run_simulate(args: &SimulateArgs) -> ExitCode {
+    let layout = match args.layout() {
+        Ok(layout) => layout,
+        Err(message) => return fail(USAGE, &message),
+    };
+    // What one agent has to say is news; thousands of them say it in the summary.
+    let progress = begin(simulate::progress_bar, "off");
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return no_runtime(&error),
+    };
+    let ran = runtime.block_on(simulate_to(args, layout, &progress));
+    progress.finish_and_clear();
+    match ran {
+        Ok((summary, result)) => {
+            let error = result.err();
+            let message = error.as_ref().map(ToString::to_string);
+            let text = if args.json {
+                summary.to_json(message.as_deref()).to_string()
+            } else {
+                summary.to_string()
+            };
+            conclude(&text, error.as_ref().map(simulate_code), message)
+        }
+        Err(error) => fail(USAGE, &error.to_string()),
+    }
+}
+
+/// Starts the log, with a progress bar beside it where somebody looks on.
+fn begin(bar: fn() -> ProgressBar, level: &str) -> ProgressBar {
     let is_terminal = stderr().is_terminal();
     let progress = if is_terminal {
-        progress_bar()
+        bar()
     } else {
         ProgressBar::hidden()
     };
-    let bar = progress.clone();
+    let beside = progress.clone();
     tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()))
-        .with_writer(move || BesideBar(bar.clone()))
+        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| level.into()))
+        .with_writer(move || BesideBar(beside.clone()))
         .with_ansi(is_terminal)
         .with_target(false)
         .init();
-    let runtime = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(DEFECT, &format!("the runtime cannot start: {error}")),
-    };
-    let ran = runtime.block_on(run_to(args, &progress));
-    progress.finish_and_clear();
-    match ran {
-        Ok((summary, result)) => conclude(args, &summary, result.err()),
-        Err(error) => fail(USAGE, &error.to_string()),
-    }
+    progress
 }
 
 /// Standard error, with the progress bar out of the way while something is written.
@@ -78,12 +126,12 @@ impl Write for BesideBar {
 }
 
 /// Replays to the endpoint that was asked for.
-async fn run_to(
+async fn replay_to(
     args: &ReplayArgs,
     progress: &ProgressBar,
-) -> Result<(Summary, Result<(), ReplayError>), EndpointError> {
+) -> Result<(replay::summary::Summary, Result<(), ReplayError>), EndpointError> {
     if args.endpoint == "none" {
-        return Ok(replay(args, |_| Null, progress).await);
+        return Ok(replay::replay(args, |_| Null, progress).await);
     }
     let first = Otlp::new(&args.endpoint, 0)?;
     let boot = StartAt::Now.unix_ns();
@@ -91,7 +139,32 @@ async fn run_to(
         let instance = instance(boot, node);
         Otlp::new(&args.endpoint, instance).unwrap_or_else(|_| first.clone())
     };
-    Ok(replay(args, exporter, progress).await)
+    Ok(replay::replay(args, exporter, progress).await)
+}
+
+/// Simulates agents of the endpoint that was asked for, until they are done or somebody interrupts them.
+async fn simulate_to(
+    args: &SimulateArgs,
+    layout: Layout,
+    progress: &ProgressBar,
+) -> Result<(simulate::summary::Summary, Result<(), SimulateError>), EndpointError> {
+    let interrupted = async {
+        // Without the signal nobody can interrupt, which is no reason to stop.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    if args.endpoint == "none" {
+        let null = |_: &str, _: &Arc<AtomicU64>| Null;
+        return Ok(simulate::simulate(args, layout, null, interrupted, progress).await);
+    }
+    let first = Otlp::new(&args.endpoint, 0)?;
+    let boot = StartAt::Now.unix_ns();
+    let exporter = |agent: &str, connections: &Arc<AtomicU64>| {
+        let instance = instance(boot, agent);
+        Otlp::counting(&args.endpoint, instance, connections).unwrap_or_else(|_| first.clone())
+    };
+    Ok(simulate::simulate(args, layout, exporter, interrupted, progress).await)
 }
 
 /// Identity of one agent of this process, new at every start.
@@ -102,29 +175,35 @@ fn instance(boot: i128, node: &str) -> u64 {
     xxhash_rust::xxh64::xxh64(&key, 0)
 }
 
-fn conclude(args: &ReplayArgs, summary: &Summary, error: Option<ReplayError>) -> ExitCode {
-    let message = error.as_ref().map(ToString::to_string);
-    let text = if args.json {
-        summary.to_json(message.as_deref()).to_string()
-    } else {
-        summary.to_string()
-    };
-    if writeln!(stdout(), "{text}").is_err() {
+/// Prints the summary, and says what went wrong, if anything did.
+fn conclude(summary: &str, code: Option<u8>, error: Option<String>) -> ExitCode {
+    if writeln!(stdout(), "{summary}").is_err() {
         return fail(DEFECT, "the summary cannot be written to standard output");
     }
-    match error {
-        None => ExitCode::SUCCESS,
-        Some(error) => fail(exit_code(&error), &error.to_string()),
+    match (code, error) {
+        (Some(code), Some(error)) => fail(code, &error),
+        _ => ExitCode::SUCCESS,
     }
 }
 
-fn exit_code(error: &ReplayError) -> u8 {
+fn replay_code(error: &ReplayError) -> u8 {
     match error {
         ReplayError::Source(_) => BAD_INPUT,
         ReplayError::NoSuchRank { .. } => USAGE,
         ReplayError::Unreachable { .. } | ReplayError::Undelivered { .. } => UNAVAILABLE,
         ReplayError::Broken(_) => DEFECT,
     }
+}
+
+fn simulate_code(error: &SimulateError) -> u8 {
+    match error {
+        SimulateError::Lost { .. } => UNAVAILABLE,
+        SimulateError::Broken(_) => DEFECT,
+    }
+}
+
+fn no_runtime(error: &io::Error) -> ExitCode {
+    fail(DEFECT, &format!("the runtime cannot start: {error}"))
 }
 
 fn fail(code: u8, message: &str) -> ExitCode {

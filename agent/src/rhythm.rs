@@ -36,9 +36,7 @@ impl Rhythm {
     /// Takes the next collective of the process.
     pub fn observe(&mut self, issued: Issued, comms: &[Comm]) {
         self.history.push_back(issued);
-        if self.history.len() > MAX_HISTORY {
-            self.history.pop_front();
-        }
+        self.forget();
         if self.primary.is_none() {
             self.follow(issued.at.comm);
         } else if self.primary == Some(issued.at.comm) && self.tracker.push(issued.signature) {
@@ -87,6 +85,29 @@ impl Rhythm {
     /// The last known iteration.
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_ref()
+    }
+
+    // While the pattern holds, the iterations that would be counted are enough, and a process that runs for days takes
+    // little memory. When it breaks, the next one is looked for in what comes from then on.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "operations of an iteration are a small positive number, and the cast saturates"
+    )]
+    fn forget(&mut self) {
+        let of_iteration = self
+            .profile
+            .as_ref()
+            .filter(|_| self.tracker.period().is_some())
+            .map(|profile| profile.ops.values().sum::<f64>().ceil() as usize);
+        let enough = of_iteration.map_or(MAX_HISTORY, |ops| {
+            let counted = (MAX_COUNTED_ITERATIONS as usize + 2).saturating_mul(ops);
+            counted.clamp(RECENT, MAX_HISTORY)
+        });
+        if self.history.len() > enough {
+            self.history.drain(..self.history.len() - enough);
+            self.history.shrink_to(enough + 1);
+        }
     }
 
     fn follow(&mut self, comm: CommIndex) {

@@ -3,10 +3,13 @@
 mod encode;
 mod logs;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fleet_proto::metadata;
 use fleet_proto::policy::PolicySet;
+use hyper_util::client::legacy::connect::HttpConnector;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::{
@@ -18,6 +21,7 @@ use tonic::metadata::{AsciiMetadataValue, MetadataMap, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt;
+use tower::ServiceExt;
 
 use crate::export::otlp::encode::encode;
 use crate::export::{Ack, Batch, Export, ExportError, VerdictBatch};
@@ -50,6 +54,15 @@ pub struct Otlp {
 impl Otlp {
     /// Prepares a connection. `instance` is new at every start of an agent.
     pub fn new(endpoint: &str, instance: u64) -> Result<Self, EndpointError> {
+        Self::counting(endpoint, instance, &Arc::default())
+    }
+
+    /// The same; adds every connection that it opens to `connections`.
+    pub fn counting(
+        endpoint: &str,
+        instance: u64,
+        connections: &Arc<AtomicU64>,
+    ) -> Result<Self, EndpointError> {
         let url = if endpoint.contains("://") {
             endpoint.to_owned()
         } else {
@@ -58,14 +71,21 @@ impl Otlp {
         if url.starts_with("https:") {
             return Err(EndpointError::Tls(url));
         }
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let opened = Arc::clone(connections);
+        // The connector that tonic makes itself cannot be asked how often it had to connect.
+        let connector = connector.map_response(move |connection| {
+            opened.fetch_add(1, Ordering::Relaxed);
+            connection
+        });
         let channel = Endpoint::from_shared(url.clone())
             .ok()
             .filter(|endpoint| endpoint.uri().host().is_some())
             .ok_or(EndpointError::Invalid(url))?
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(REQUEST_TIMEOUT)
-            .tcp_nodelay(true)
-            .connect_lazy();
+            .connect_with_connector_lazy(connector);
         let metrics = MetricsServiceClient::new(channel.clone())
             .send_compressed(CompressionEncoding::Gzip)
             .accept_compressed(CompressionEncoding::Gzip);

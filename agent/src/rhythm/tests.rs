@@ -118,3 +118,17 @@ fn a_slight_majority_does_not_change_what_is_followed() {
     rank.issue(2, 6);
     assert!(!rank.rhythm.reconsider());
 }
+
+#[test]
+fn a_process_that_runs_for_days_is_followed_with_little_memory_and_a_new_program_is_still_found() {
+    let mut rank = Rank::new(&[2, 2]);
+    rank.run(&[(1, 5), (1, 6), (2, 7)], 10_000);
+    let role = rank.role();
+    assert!(rank.rhythm.history.len() <= RECENT);
+    assert!(rank.rhythm.history.capacity() <= 2 * RECENT);
+    rank.run(&[(1, 8), (1, 9), (1, 10), (2, 7)], 200);
+    let mut fresh = Rank::new(&[2, 2]);
+    fresh.run(&[(1, 8), (1, 9), (1, 10), (2, 7)], 200);
+    assert_ne!(rank.role(), role);
+    assert_eq!(rank.role(), fresh.role());
+}

@@ -145,6 +145,63 @@ fn help_teaches_with_an_example() {
     assert!(help.contains("FLEET_AGENT_CLOCK_SKEW"));
 }
 
+fn simulate(endpoint: &str, extra: &[&str]) -> Output {
+    let fixed = ["simulate", "--endpoint", endpoint, "--cluster", "lab"];
+    let fast = ["--nodes", "2", "--duration", "30s", "--speed", "max"];
+    let all = fixed.iter().chain(&fast).chain(extra);
+    agent(&all.copied().collect::<Vec<_>>())
+}
+
+#[test]
+fn a_simulation_ends_with_a_summary_that_says_whether_anything_was_lost() {
+    let output = simulate("none", &[]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let summary = text(&output.stdout);
+    assert!(
+        summary.starts_with("16 ranks on 2 nodes, 2 agents: "),
+        "{summary}"
+    );
+    assert!(
+        summary.ends_with("every point was acknowledged\n"),
+        "{summary}"
+    );
+    assert_eq!(text(&output.stderr), "");
+    let output = simulate("none", &["--json"]);
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["all_acknowledged"], true);
+    assert_eq!(summary["points_acknowledged"], summary["points_made"]);
+    assert!(summary["ack_p99_ms"].is_f64(), "{summary}");
+}
+
+#[test]
+fn a_simulation_whose_points_are_lost_ends_with_69() {
+    // Port 1 is reserved and never listened on.
+    let output = simulate("127.0.0.1:1", &["--give-up-after", "0s", "--json"]);
+    assert_eq!(output.status.code(), Some(69));
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["points_lost"], summary["points_made"]);
+    let message = text(&output.stderr);
+    assert!(
+        message.contains("points are not safe there (gave up"),
+        "{message}"
+    );
+}
+
+#[test]
+fn flags_that_do_not_fit_together_end_a_simulation_with_64_and_one_line() {
+    for extra in [
+        ["--fault", "host:rank=99,severity=10%"],
+        ["--mesh", "3x1x2"],
+    ] {
+        let output = simulate("none", &extra);
+        assert_eq!(output.status.code(), Some(64));
+        assert_eq!(text(&output.stderr).lines().count(), 1, "{output:?}");
+    }
+    assert_eq!(simulate("https://echo:4317", &[]).status.code(), Some(64));
+    let help = text(&agent(&["simulate", "--help"]).stdout);
+    assert!(help.contains("--fault host:rank=17,after=60s,for=120s,severity=20%"));
+}
+
 #[test]
 fn a_line_tells_when_a_rank_changes_its_mind_about_itself() {
     let output = replay(

@@ -75,10 +75,10 @@ pub(crate) fn args(file: &Path, extra: &[&str]) -> ReplayArgs {
     ];
     let start = ["--start-at", "2026-01-31T12:00:00Z"];
     let all = fixed.iter().chain(&start).chain(extra);
-    let Cli {
-        command: Command::Replay(args),
-    } = Cli::try_parse_from(all).unwrap();
-    *args
+    match Cli::try_parse_from(all).unwrap().command {
+        Command::Replay(args) => *args,
+        other @ Command::Simulate(_) => panic!("{other:?}"),
+    }
 }
 
 /// Replays a file as fast as it can be read.

@@ -151,8 +151,21 @@ pub(crate) fn deliver(
         extra.extend(["--speed", "max"]);
     }
     let args = args(&recording(name), &extra);
+    let (summary, result) = serve(&collector, async |endpoint: String| {
+        let mut instance = 0;
+        let exporter = |_: &str| {
+            instance += 1;
+            Otlp::new(&endpoint, instance).unwrap()
+        };
+        replay(&args, exporter, &ProgressBar::hidden()).await
+    });
+    (collector, summary, result)
+}
+
+/// Runs `client` against a collector over real connections.
+pub(crate) fn serve<T>(collector: &Collector, client: impl AsyncFnOnce(String) -> T) -> T {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (summary, result) = runtime.block_on(async {
+    runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = listener.local_addr().unwrap().to_string();
         let service = MetricsServiceServer::new(collector.clone())
@@ -166,16 +179,9 @@ pub(crate) fn deliver(
             .add_service(service)
             .add_optional_service(logs)
             .serve_with_incoming(TcpListenerStream::new(listener));
-        let mut instance = 0;
-        let exporter = |_: &str| {
-            instance += 1;
-            Otlp::new(&endpoint, instance).unwrap()
-        };
-        let progress = ProgressBar::hidden();
         tokio::select! {
             served = server => panic!("the server ended: {served:?}"),
-            replayed = replay(&args, exporter, &progress) => replayed,
+            done = client(endpoint) => done,
         }
-    });
-    (collector, summary, result)
+    })
 }

@@ -15,4 +15,6 @@ mod files;
 #[cfg(test)]
 mod recordings;
 #[cfg(test)]
+mod simulate;
+#[cfg(test)]
 mod verdicts;

@@ -108,6 +108,7 @@ const AGENT: Architecture = Architecture {
         ("event", 0),
         ("iteration", 0),
         ("activity", 1),
+        ("job", 1),
         ("order", 1),
         ("signal", 1),
         ("verdict", 2),
@@ -126,12 +127,14 @@ const AGENT: Architecture = Architecture {
         ("source", 7),
         ("host", 8),
         ("replay", 9),
+        ("simulate", 9),
         ("main", 10),
     ],
     pure: &[
         "event",
         "iteration",
         "activity",
+        "job",
         "order",
         "signal",
         "verdict",
@@ -149,9 +152,11 @@ const AGENT: Architecture = Architecture {
     stops: &[
         ("anyhow", &["main"]),
         ("clap", &["config", "main"]),
-        ("indicatif", &["main", "replay"]),
+        ("indicatif", &["main", "replay", "simulate"]),
         ("opentelemetry_proto", &["export"]),
         ("tonic", &["export"]),
+        ("hyper_util", &["export"]),
+        ("tower", &["export"]),
     ],
 };
 

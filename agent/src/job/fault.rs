@@ -1,0 +1,260 @@
+//! What goes wrong in a job, when, and how badly.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use crate::job::layout::{Kind, Layout};
+
+/// Kinds of faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The host of one rank is late with its work.
+    Host,
+    /// The GPU of one rank is slow.
+    Device,
+    /// The hosts of all ranks of a node are late.
+    Node,
+    /// Transfers of the data parallel communicator of a rank are slow.
+    Network,
+    /// The GPUs of the pipeline stage of a rank have more to do.
+    Stage,
+    /// All GPUs are slow.
+    Uniform,
+    /// One rank does not enter its next operation until the fault is over.
+    Hang,
+}
+
+/// A fault.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fault {
+    /// What goes wrong.
+    pub kind: FaultKind,
+    /// The rank that it hits, or one of the node, stage or communicator.
+    pub rank: u32,
+    /// From the begin of the job to the begin of the fault.
+    pub after: Duration,
+    /// How long it lasts; none to the end of the job.
+    pub lasts: Option<Duration>,
+    /// What a step takes longer by it, as a share of a healthy step.
+    pub severity: f64,
+}
+
+/// What the faults of a moment add to a rank, as shares of a healthy step.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Load {
+    /// To its host.
+    pub host: f64,
+    /// To its GPU.
+    pub device: f64,
+    /// To the transfers of its data parallel communicator.
+    pub transfer: f64,
+    /// It does nothing before this moment, milliseconds since the begin of the job.
+    pub hangs_until_ms: f64,
+}
+
+impl Fault {
+    /// Adds what this fault does to `rank` at a moment of the job.
+    pub fn add_to(&self, load: &mut Load, (layout, rank): (&Layout, u32), at_ms: f64) {
+        let until_ms = self.until_ms();
+        let is_on = self.after.as_secs_f64() * 1e3 <= at_ms && at_ms < until_ms;
+        if !is_on || !self.hits(layout, rank) {
+            return;
+        }
+        match self.kind {
+            FaultKind::Host | FaultKind::Node => load.host += self.severity,
+            FaultKind::Device | FaultKind::Stage | FaultKind::Uniform => {
+                load.device += self.severity;
+            }
+            FaultKind::Network => load.transfer += self.severity,
+            FaultKind::Hang => load.hangs_until_ms = load.hangs_until_ms.max(until_ms),
+        }
+    }
+
+    /// Says what makes this fault impossible in a job.
+    pub fn check(&self, layout: &Layout) -> Result<(), String> {
+        let Self { rank, kind, .. } = self;
+        if *rank >= layout.n_ranks {
+            return Err(format!(
+                "--fault names rank {rank}, but the ranks are 0 to {}",
+                layout.n_ranks - 1
+            ));
+        }
+        if *kind == FaultKind::Network && !layout.uses(Kind::Data) {
+            return Err(
+                "--fault network needs a data parallel communicator: use more than one \
+                        replica in --mesh"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    fn hits(&self, layout: &Layout, rank: u32) -> bool {
+        let mesh = layout.mesh;
+        match self.kind {
+            FaultKind::Host | FaultKind::Device | FaultKind::Hang => rank == self.rank,
+            FaultKind::Node => rank / layout.ranks_per_node == self.rank / layout.ranks_per_node,
+            FaultKind::Network => {
+                Kind::Data.place(mesh, rank).0 == Kind::Data.place(mesh, self.rank).0
+            }
+            FaultKind::Stage => mesh.stage(rank) == mesh.stage(self.rank),
+            FaultKind::Uniform => true,
+        }
+    }
+
+    fn until_ms(&self) -> f64 {
+        // No simulation lasts a year, and its nanoseconds are still counted exactly enough.
+        const YEAR_MS: f64 = 365.0 * 86_400_000.0;
+        let until = self.lasts.map(|lasts| self.after.saturating_add(lasts));
+        until.map_or(YEAR_MS, |until| (until.as_secs_f64() * 1e3).min(YEAR_MS))
+    }
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (kind, keys) = text.split_once(':').unwrap_or((text, ""));
+        let kind = match kind {
+            "host" => FaultKind::Host,
+            "device" => FaultKind::Device,
+            "node" => FaultKind::Node,
+            "network" => FaultKind::Network,
+            "stage" => FaultKind::Stage,
+            "uniform" => FaultKind::Uniform,
+            "hang" => FaultKind::Hang,
+            other => {
+                return Err(format!(
+                    "no kind of fault is called {other:?}; there are host, device, node, network, \
+                     stage, uniform and hang"
+                ));
+            }
+        };
+        let (mut rank, mut severity) = (None, None);
+        let (mut after, mut lasts) = (Duration::ZERO, None);
+        for pair in keys.split(',').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match key {
+                "rank" => rank = Some(number(key, value)?),
+                "after" => after = duration(key, value)?,
+                "for" => lasts = Some(duration(key, value)?),
+                "severity" => severity = Some(share(value)?),
+                other => {
+                    return Err(format!(
+                        "a fault has no {other:?}; give rank, after, for and severity"
+                    ));
+                }
+            }
+        }
+        // Some faults hit everybody, and a rank that hangs does so entirely.
+        let rank = rank.or_else(|| (kind == FaultKind::Uniform).then_some(0));
+        let severity = severity.or_else(|| (kind == FaultKind::Hang).then_some(0.0));
+        Ok(Self {
+            kind,
+            rank: rank.ok_or("say whom the fault hits, such as rank=17")?,
+            after,
+            lasts,
+            severity: severity.ok_or("say how much longer a step takes, such as severity=20%")?,
+        })
+    }
+}
+
+fn number(key: &str, value: &str) -> Result<u32, String> {
+    let number = value.parse().ok();
+    number.ok_or_else(|| format!("{key}={value}: give a whole number"))
+}
+
+fn duration(key: &str, value: &str) -> Result<Duration, String> {
+    let parsed = value.parse::<SignedDuration>().ok();
+    let duration = parsed.and_then(|signed| signed.try_into().ok());
+    duration.ok_or_else(|| format!("{key}={value}: give a duration such as 200ms, 10s or 1m"))
+}
+
+/// A share such as `20%` or `0.2`.
+pub fn share(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(percent) => (percent, 0.01),
+        None => (text, 1.0),
+    };
+    let share = number.parse::<f64>().ok().map(|number| number * scale);
+    share
+        .filter(|share| (0.0..=100.0).contains(share))
+        .ok_or_else(|| format!("{text}: give a share such as 20% or 0.2, up to 10000%"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_says_what_whom_when_and_how_badly() {
+        let fault: Fault = "host:rank=17,after=60s,for=2m,severity=20%"
+            .parse()
+            .unwrap();
+        let expected = Fault {
+            kind: FaultKind::Host,
+            rank: 17,
+            after: Duration::from_mins(1),
+            lasts: Some(Duration::from_mins(2)),
+            severity: 0.2,
+        };
+        assert_eq!(fault, expected);
+        let hang: Fault = "hang:rank=3,after=1m".parse().unwrap();
+        assert_eq!((hang.kind, hang.lasts), (FaultKind::Hang, None));
+        assert!("uniform:severity=0.1".parse::<Fault>().is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_fault_is_said_with_what_would_be_right() {
+        for (wrong, said) in [
+            (
+                "fire:rank=1,severity=1%",
+                "no kind of fault is called \"fire\"",
+            ),
+            ("host:severity=20%", "such as rank=17"),
+            ("host:rank=1", "such as severity=20%"),
+            ("host:rank=one,severity=1%", "rank=one: give a whole number"),
+            ("host:rank=1,severity=-3%", "give a share"),
+            ("host:rank=1,severity=nan", "give a share"),
+            (
+                "host:rank=1,severity=2%,after=soon",
+                "after=soon: give a duration",
+            ),
+            (
+                "host:rank=1,severity=2%,until=3s",
+                "a fault has no \"until\"",
+            ),
+        ] {
+            let error = wrong.parse::<Fault>().unwrap_err();
+            assert!(error.contains(said), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_fault_needs_a_rank_that_exists() {
+        let layout = Layout::new((2, 8), None, None).unwrap();
+        let fault: Fault = "host:rank=16,severity=20%".parse().unwrap();
+        assert_eq!(
+            fault.check(&layout).unwrap_err(),
+            "--fault names rank 16, but the ranks are 0 to 15"
+        );
+        assert!(Fault { rank: 15, ..fault }.check(&layout).is_ok());
+    }
+
+    #[test]
+    fn a_fault_is_on_from_its_begin_until_before_its_end_and_for_its_ranks_only() {
+        let layout = Layout::new((2, 2), None, None).unwrap();
+        let fault: Fault = "node:rank=2,after=1s,for=1s,severity=50%".parse().unwrap();
+        let is_late = |rank, at_ms| {
+            let mut load = Load::default();
+            fault.add_to(&mut load, (&layout, rank), at_ms);
+            load.host > 0.0
+        };
+        let late = [0, 1, 2, 3].map(|rank| is_late(rank, 1000.0));
+        assert_eq!(late, [false, false, true, true]);
+        let late = [999.0, 1999.0, 2000.0].map(|at_ms| is_late(2, at_ms));
+        assert_eq!(late, [false, true, false]);
+    }
+}

@@ -1,0 +1,277 @@
+//! Drives the agents of a whole cluster in one process: real hosts, batches and deliveries on the calls of a
+//! simulated job. Spawns tasks, as `replay` does.
+
+mod agent;
+mod clock;
+mod counters;
+pub mod summary;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use thiserror::Error;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::interval;
+
+use crate::config::{SimulateArgs, Speed, StartAt};
+use crate::export::Export;
+use crate::export::delivery::{Delivery, Report, Unreachable, WhenFull};
+use crate::host::{Host, Identity, WallClock};
+use crate::job::calls::{Caller, ORIGIN_NS};
+use crate::job::layout::Layout;
+use crate::job::steps::Job;
+use crate::pipeline::BlockRule;
+use crate::simulate::agent::{Agent, Timing};
+use crate::simulate::clock::Clock;
+use crate::simulate::counters::{Closed, Counters, Watched};
+use crate::simulate::summary::Summary;
+use crate::simulate::worker::{Steps, Totals, Worker};
+
+/// How often progress is shown.
+const SHOW_EVERY: Duration = Duration::from_millis(500);
+
+/// Why not every point is safe with the receiver.
+#[derive(Debug, Error)]
+pub enum SimulateError {
+    /// Points were lost on the way or refused.
+    #[error("{endpoint}: {points} points are not safe there ({reason})")]
+    Lost {
+        /// The endpoint.
+        endpoint: String,
+        /// Points that were dropped, refused, or never acknowledged.
+        points: u64,
+        /// Why, for the first of them.
+        reason: String,
+    },
+    /// A task of the simulation ended by a defect.
+    #[error("a defect ended a part of the simulation ({0}); what it held was not delivered")]
+    Broken(#[source] JoinError),
+}
+
+/// Runs the job until its end, or until `stop`, and waits for the last acknowledgement.
+///
+/// `exporter` makes the end of an agent's delivery from the agent's name, and counts the connections that it opens.
+pub async fn simulate<E, F, S>(
+    args: &SimulateArgs,
+    layout: Layout,
+    mut exporter: F,
+    stop: S,
+    progress: &ProgressBar,
+) -> (Summary, Result<(), SimulateError>)
+where
+    E: Export,
+    F: FnMut(&str, &Arc<AtomicU64>) -> E,
+    S: Future<Output = ()>,
+{
+    let connections = Arc::default();
+    let mut fleet = Fleet::new(args, layout);
+    for number in 0..fleet.n_agents() {
+        let exporter = |name: &str| exporter(name, &connections);
+        fleet.add(number, exporter);
+    }
+    let mut summary = Summary {
+        nodes: args.nodes,
+        agents: fleet.n_agents(),
+        ranks: layout.n_ranks,
+        ..Summary::default()
+    };
+    let counters = Arc::clone(&fleet.counters);
+    let clock = Clock::start(args.speed);
+    let result = fleet.run(clock, stop, (progress, &mut summary)).await;
+    summary.took = clock.elapsed();
+    let opened = connections.load(Ordering::Relaxed);
+    summary.reconnects = opened.saturating_sub(summary.agents.into());
+    counters.conclude(&mut summary);
+    let result = match result {
+        Ok(gave_up) => lost(args, &summary, gave_up.as_ref()),
+        Err(error) => Err(SimulateError::Broken(error)),
+    };
+    (summary, result)
+}
+
+/// A progress bar over the time of the job, for a terminal.
+pub fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("simulating {wide_bar} {percent}% {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn lost(
+    args: &SimulateArgs,
+    summary: &Summary,
+    gave_up: Option<&Unreachable>,
+) -> Result<(), SimulateError> {
+    let points = summary.points_lost();
+    if points == 0 {
+        return Ok(());
+    }
+    let delivery = &summary.delivery;
+    let refused = || delivery.reasons.keys().next().cloned();
+    let reason = match gave_up {
+        Some(gave_up) => gave_up.to_string(),
+        None => refused().unwrap_or_else(|| "queues of agents were full".to_owned()),
+    };
+    Err(SimulateError::Lost {
+        endpoint: args.endpoint.clone(),
+        points,
+        reason,
+    })
+}
+
+type Delivered = (Report, Option<Unreachable>);
+
+/// All agents, before and while they run.
+struct Fleet<'a> {
+    args: &'a SimulateArgs,
+    layout: Layout,
+    timing: Timing,
+    unix_ns: i128,
+    counters: Arc<Counters>,
+    deliveries: JoinSet<Delivered>,
+    agents: Vec<Agent>,
+}
+
+impl<'a> Fleet<'a> {
+    fn new(args: &'a SimulateArgs, layout: Layout) -> Self {
+        Self {
+            args,
+            layout,
+            timing: Timing::new(args),
+            unix_ns: StartAt::Now.unix_ns(),
+            counters: Arc::default(),
+            deliveries: JoinSet::new(),
+            agents: Vec::new(),
+        }
+    }
+
+    fn n_agents(&self) -> u32 {
+        self.args
+            .nodes
+            .saturating_mul(self.args.connections_per_node)
+    }
+
+    /// Adds an agent and starts its delivery.
+    fn add<E: Export>(&mut self, number: u32, exporter: impl FnOnce(&str) -> E) {
+        let (args, layout) = (self.args, self.layout);
+        let (node, part) = (
+            number / args.connections_per_node,
+            number % args.connections_per_node,
+        );
+        let closed = Arc::new(Closed::default());
+        let watched = Watched {
+            end: exporter(&format!("node-{node}/{part}")),
+            counters: Arc::clone(&self.counters),
+            closed: Arc::clone(&closed),
+        };
+        // A job that waits for the collector has no rhythm of its own, so only one without a clock does.
+        let when_full = match args.speed {
+            Speed::Max => WhenFull::Wait,
+            Speed::Times(_) => WhenFull::Drop,
+        };
+        let (outbox, delivery) =
+            Delivery::new(watched, args.queue_points, when_full, args.give_up_after);
+        self.deliveries.spawn(delivery.run());
+        let first = node * layout.ranks_per_node;
+        let job = u64::try_from(self.unix_ns).unwrap_or(0);
+        let callers: Vec<Caller> = (first..first + layout.ranks_per_node)
+            .filter(|rank| rank % args.connections_per_node == part)
+            .map(|rank| Caller::new(&layout, rank, job))
+            .collect();
+        let identity = Identity {
+            cluster: args.cluster.clone(),
+            node: format!("node-{node}"),
+            job: None,
+            gpu_model: args.gpu_model.clone(),
+        };
+        let phase_ns = self.timing.phase_ns(number);
+        let mut host = Host::new(identity, self.timing.flush_every_ns());
+        let processes: Vec<_> = callers.iter().map(Caller::process).collect();
+        // An agent's intervals are counted from its own start, some time before that of the job.
+        let before_ns = self.timing.flush_every_ns().saturating_sub(phase_ns);
+        let clock = WallClock {
+            origin_ns: ORIGIN_NS.saturating_sub(before_ns),
+            unix_ns: self.unix_ns - i128::from(before_ns),
+        };
+        let rule = BlockRule {
+            target_ns: args.interval.as_secs_f64() * 1e9,
+            exponent: None,
+        };
+        host.trace(&processes, clock, rule);
+        let counters = Arc::clone(&self.counters);
+        self.agents
+            .push(Agent::new((host, outbox), callers, (closed, counters)));
+    }
+
+    /// Runs all agents; what the first one that gave up its receiver said.
+    async fn run<S: Future<Output = ()>>(
+        mut self,
+        clock: Clock,
+        stop: S,
+        (progress, summary): (&ProgressBar, &mut Summary),
+    ) -> Result<Option<Unreachable>, JoinError> {
+        let (stopping, stopped) = watch::channel(false);
+        let mut workers = self.workers(clock, &stopped);
+        progress.set_length(self.timing.duration_ns());
+        let mut totals = Totals::default();
+        let (mut gave_up, mut broken) = (None, None);
+        let mut ticks = interval(SHOW_EVERY);
+        let mut stop = Box::pin(stop);
+        loop {
+            tokio::select! {
+                Some(joined) = workers.join_next() => match joined {
+                    Ok(done) => totals.add(&done),
+                    Err(error) => broken = Some(error),
+                },
+                Some(joined) = self.deliveries.join_next() => match joined {
+                    Ok((report, unreachable)) => {
+                        summary.delivery.add(&report);
+                        gave_up = gave_up.or(unreachable);
+                    }
+                    Err(error) => broken = Some(error),
+                },
+                () = &mut stop, if !*stopped.borrow() => {
+                    stopping.send_replace(true);
+                }
+                _ = ticks.tick() => self.counters.show(progress),
+                else => break,
+            }
+            if workers.is_empty() && self.deliveries.is_empty() {
+                break;
+            }
+        }
+        summary.simulated = totals.simulated;
+        summary.behind = totals.behind;
+        summary.blocks = totals.blocks;
+        summary.delivery.points_dropped += totals.points_dropped;
+        summary.delivery.verdicts.dropped += totals.verdicts_dropped;
+        broken.map_or(Ok(gave_up), Err)
+    }
+
+    /// Spreads the agents over the threads of the runtime. Each worker computes the job for itself, which costs less than
+    /// telling it.
+    fn workers(&mut self, clock: Clock, stopped: &watch::Receiver<bool>) -> JoinSet<Totals> {
+        let mut workers = JoinSet::new();
+        let n_workers = Handle::current().metrics().num_workers().max(1);
+        let mut parts: Vec<Vec<(u64, Agent)>> = Vec::new();
+        parts.resize_with(n_workers, Vec::new);
+        for (agent, number) in std::mem::take(&mut self.agents).into_iter().zip(0..) {
+            let phase_ns = self.timing.phase_ns(number);
+            if let Some(part) = parts.get_mut(number as usize % n_workers) {
+                part.push((phase_ns, agent));
+            }
+        }
+        for agents in parts.into_iter().filter(|part| !part.is_empty()) {
+            let job = Job::new(self.layout, self.args.pace(), self.args.faults.clone());
+            let worker = Worker::new(agents, Steps::new(job), self.timing, clock);
+            workers.spawn(worker.run(stopped.clone()));
+        }
+        workers
+    }
+}

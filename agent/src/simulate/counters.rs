@@ -1,0 +1,173 @@
+//! What becomes of the points of all agents, counted as it happens.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use indicatif::ProgressBar;
+use tokio::time::Instant;
+
+use crate::export::{Ack, Batch, Export, ExportError, VerdictBatch};
+use crate::simulate::clock::now;
+use crate::simulate::summary::{AckTimes, Summary};
+
+/// Different failures that are told apart; further ones are counted together.
+const MAX_FAILURES: usize = 16;
+/// Longest time of an acknowledgement that is told apart from longer ones, microseconds.
+const LONGEST_US: u64 = 3_600_000_000;
+
+/// Shared by all agents.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    made: AtomicU64,
+    reached_ns: AtomicU64,
+    received: Mutex<Received>,
+}
+
+#[derive(Debug)]
+struct Received {
+    points: u64,
+    /// Microseconds; none where no histogram could be made.
+    times: Option<Histogram<u64>>,
+    failures: BTreeMap<String, u64>,
+}
+
+impl Default for Received {
+    fn default() -> Self {
+        Self {
+            points: 0,
+            times: Histogram::new_with_max(LONGEST_US, 3).ok(),
+            failures: BTreeMap::new(),
+        }
+    }
+}
+
+impl Counters {
+    /// An agent closed a batch.
+    pub(super) fn made(&self, points: u64) {
+        self.made.fetch_add(points, Ordering::Relaxed);
+    }
+
+    /// The job has come this far, nanoseconds since its begin.
+    pub(super) fn reached(&self, job_ns: u64) {
+        self.reached_ns.fetch_max(job_ns, Ordering::Relaxed);
+    }
+
+    /// Shows how far the job has come and what has become of its points.
+    pub(super) fn show(&self, progress: &ProgressBar) {
+        let made = self.made.load(Ordering::Relaxed);
+        let (points, failures) = {
+            let received = self.received();
+            (received.points, received.failures.values().sum::<u64>())
+        };
+        progress.set_position(self.reached_ns.load(Ordering::Relaxed));
+        progress.set_message(format!(
+            "{points} of {made} points acknowledged, {failures} attempts failed"
+        ));
+    }
+
+    /// Writes everything down.
+    pub(super) fn conclude(&self, summary: &mut Summary) {
+        let received = self.received();
+        summary.points_made = self.made.load(Ordering::Relaxed);
+        summary.failures = received.failures.clone();
+        summary.acks = received.times.as_ref().and_then(AckTimes::of);
+    }
+
+    fn acknowledged(&self, points: u64, took: Option<Duration>) {
+        let mut received = self.received();
+        received.points += points;
+        if let (Some(took), Some(times)) = (took, &mut received.times) {
+            times.saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Counts a failed attempt by the first word of what was said, which is the code of the answer.
+    fn failed(&self, reason: &str) {
+        let mut received = self.received();
+        let code = reason.split(':').next().unwrap_or(reason);
+        let is_known = received.failures.contains_key(code);
+        let has_room = received.failures.len() < MAX_FAILURES;
+        let code = if is_known || has_room { code } else { "other" };
+        *received.failures.entry(code.to_owned()).or_default() += 1;
+    }
+
+    // What was counted before a panic elsewhere is still right.
+    fn received(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The batches of one agent that are not acknowledged, by number, with the moment in which each was closed.
+#[derive(Debug, Default)]
+pub(super) struct Closed(Mutex<BTreeMap<u64, Instant>>);
+
+impl Closed {
+    /// A batch was closed.
+    pub(super) fn note(&self, number: u64) {
+        self.batches().insert(number, now());
+    }
+
+    /// A batch is gone, one way or the other; how long it was there.
+    pub(super) fn forget(&self, number: u64) -> Option<Duration> {
+        let closed = self.batches().remove(&number)?;
+        Some(now().saturating_duration_since(closed))
+    }
+
+    fn batches(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An end that is watched.
+#[derive(Debug)]
+pub(super) struct Watched<E> {
+    pub(super) end: E,
+    pub(super) counters: Arc<Counters>,
+    pub(super) closed: Arc<Closed>,
+}
+
+impl<E: Export> Export for Watched<E> {
+    async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
+        let sent = self.end.export(batch).await;
+        match &sent {
+            Ok(_) => {
+                let took = self.closed.forget(batch.number);
+                self.counters.acknowledged(batch.n_points() as u64, took);
+            }
+            Err(ExportError::Later { reason, .. }) => self.counters.failed(reason),
+            Err(ExportError::Refused { reason }) => {
+                let _took = self.closed.forget(batch.number);
+                self.counters.failed(reason);
+            }
+        }
+        sent
+    }
+
+    async fn tell(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
+        self.end.tell(batch).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_is_timed_from_its_closing_over_all_attempts() {
+        let (counters, closed) = (Counters::default(), Closed::default());
+        closed.note(1);
+        tokio::time::advance(Duration::from_millis(30)).await;
+        counters.failed("Unavailable: not yet");
+        tokio::time::advance(Duration::from_millis(70)).await;
+        counters.acknowledged(9, closed.forget(1));
+        let mut summary = Summary::default();
+        counters.conclude(&mut summary);
+        let acks = summary.acks.unwrap();
+        assert!((99.0..101.0).contains(&acks.p50_ms), "{acks:?}");
+        assert_eq!(summary.failures["Unavailable"], 1);
+        assert_eq!(closed.forget(1), None);
+    }
+}

@@ -1,0 +1,193 @@
+//! What a simulation did, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use crate::export::delivery::Report;
+
+/// From the closing of a batch to its acknowledgement, with its time in the agent's queue and all attempts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AckTimes {
+    /// Half of the batches took at most this, milliseconds.
+    pub p50_ms: f64,
+    /// Nine of ten, milliseconds.
+    pub p90_ms: f64,
+    /// 99 of a hundred, milliseconds.
+    pub p99_ms: f64,
+    /// All of them, milliseconds.
+    pub max_ms: f64,
+}
+
+impl AckTimes {
+    /// From a histogram in microseconds; none when it is empty.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "microseconds of an hour are far below 2^53"
+    )]
+    pub(super) fn of(times: &Histogram<u64>) -> Option<Self> {
+        let at = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
+        (!times.is_empty()).then(|| Self {
+            p50_ms: at(0.5),
+            p90_ms: at(0.9),
+            p99_ms: at(0.99),
+            max_ms: times.max() as f64 / 1e3,
+        })
+    }
+}
+
+/// What a simulation did.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Summary {
+    /// Nodes.
+    pub nodes: u32,
+    /// Agents, each with a connection of its own.
+    pub agents: u32,
+    /// Ranks.
+    pub ranks: u32,
+    /// How long the job ran.
+    pub simulated: Duration,
+    /// How long it took with everything until the last acknowledgement.
+    pub took: Duration,
+    /// How late an agent looked at its processes at most: with more than some tens of milliseconds this machine is too slow
+    /// for what was asked.
+    pub behind: Duration,
+    /// Blocks closed, over all ranks and communicators.
+    pub blocks: u64,
+    /// Points that the agents had to send.
+    pub points_made: u64,
+    /// What became of the points and the verdicts.
+    pub delivery: Report,
+    /// Times of acknowledgement; none without one.
+    pub acks: Option<AckTimes>,
+    /// Attempts that failed, by code.
+    pub failures: BTreeMap<String, u64>,
+    /// Connections opened after the first of each agent.
+    pub reconnects: u64,
+}
+
+impl Summary {
+    /// Points that are not safe with the receiver: not acknowledged, or refused.
+    pub fn points_lost(&self) -> u64 {
+        let delivery = &self.delivery;
+        let safe = delivery
+            .points_sent
+            .saturating_sub(delivery.points_rejected);
+        self.points_made.saturating_sub(safe)
+    }
+
+    /// The summary as JSON, with the error that it ended with.
+    pub fn to_json(&self, error: Option<&str>) -> Value {
+        let delivery = &self.delivery;
+        json!({
+            "nodes": self.nodes,
+            "agents": self.agents,
+            "ranks": self.ranks,
+            "simulated_s": self.simulated.as_secs_f64(),
+            "took_s": self.took.as_secs_f64(),
+            "behind_ms": millis(self.behind),
+            "blocks": self.blocks,
+            "points_made": self.points_made,
+            "points_acknowledged": delivery.points_sent,
+            "points_rejected": delivery.points_rejected,
+            "points_dropped": delivery.points_dropped,
+            "points_lost": self.points_lost(),
+            "all_acknowledged": self.points_lost() == 0,
+            "reasons": delivery.reasons,
+            "batches_acknowledged": delivery.batches_acked,
+            "retries": delivery.retries,
+            "failures": self.failures,
+            "reconnects": self.reconnects,
+            "ack_p50_ms": self.acks.map(|acks| acks.p50_ms),
+            "ack_p90_ms": self.acks.map(|acks| acks.p90_ms),
+            "ack_p99_ms": self.acks.map(|acks| acks.p99_ms),
+            "ack_max_ms": self.acks.map(|acks| acks.max_ms),
+            "policy_version": delivery.policy_version,
+            "verdicts_sent": delivery.verdicts.sent,
+            "verdicts_dropped": delivery.verdicts.dropped,
+            "error": error,
+        })
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { delivery, .. } = self;
+        writeln!(
+            f,
+            "{} ranks on {} nodes, {} agents: {:.1} s of the job in {:.1} s, at most {:.0} ms late",
+            self.ranks,
+            self.nodes,
+            self.agents,
+            self.simulated.as_secs_f64(),
+            self.took.as_secs_f64(),
+            millis(self.behind)
+        )?;
+        writeln!(
+            f,
+            "points: {} made, {} acknowledged in {} batches, {} rejected, {} dropped, {} lost",
+            self.points_made,
+            delivery.points_sent,
+            delivery.batches_acked,
+            delivery.points_rejected,
+            delivery.points_dropped,
+            self.points_lost()
+        )?;
+        if let Some(acks) = self.acks {
+            writeln!(
+                f,
+                "acknowledged after: p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms, max {:.1} ms",
+                acks.p50_ms, acks.p90_ms, acks.p99_ms, acks.max_ms
+            )?;
+        }
+        write!(
+            f,
+            "retries {}, reconnects {}",
+            delivery.retries, self.reconnects
+        )?;
+        for (code, attempts) in &self.failures {
+            write!(f, "; {attempts} attempts failed: {code}")?;
+        }
+        for (reason, points) in &delivery.reasons {
+            write!(f, "; {points} points: {reason}")?;
+        }
+        match self.points_lost() {
+            0 => write!(f, "\nevery point was acknowledged"),
+            lost => write!(f, "\n{lost} points were lost"),
+        }
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_that_was_rejected_or_never_acknowledged_is_lost() {
+        let mut summary = Summary {
+            points_made: 10,
+            ..Summary::default()
+        };
+        (
+            summary.delivery.points_sent,
+            summary.delivery.points_rejected,
+        ) = (9, 2);
+        assert_eq!(summary.points_lost(), 3);
+        assert!(summary.to_string().ends_with("3 points were lost"));
+        assert_eq!(summary.to_json(None)["all_acknowledged"], false);
+    }
+
+    #[test]
+    fn without_an_acknowledgement_there_are_no_times() {
+        let empty = Histogram::new(3).unwrap();
+        assert_eq!(AckTimes::of(&empty), None);
+        assert_eq!(Summary::default().to_json(None)["ack_p99_ms"], Value::Null);
+    }
+}
