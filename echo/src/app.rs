@@ -286,6 +286,7 @@ fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {
 async fn open_store(args: &ServeArgs, clock: &Arc<dyn Clock>) -> Result<DuckDbStore, AppError> {
     let config = DuckDbConfig {
         memory_limit: args.memory_limit.clone(),
+        limits: args.limits.limits(),
         ..DuckDbConfig::new(&args.db)
     };
     let clock = Arc::clone(clock);

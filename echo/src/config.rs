@@ -8,6 +8,10 @@ use clap::{Args, ValueEnum};
 use crate::analysis::settings::Settings;
 use crate::feedback::health::HealthConfig;
 
+pub mod limits;
+
+use limits::LimitArgs;
+
 /// Form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -92,6 +96,10 @@ pub struct ServeArgs {
         env = "FLEET_ECHO_MEMORY_LIMIT"
     )]
     pub memory_limit: String,
+
+    /// How much is kept
+    #[command(flatten)]
+    pub limits: LimitArgs,
 
     /// Smallest slowdown of a job, as a share of its period, for which a rank is named
     #[arg(long, value_name = "SHARE", default_value_t = Settings::default().effect_gate, env = "FLEET_ECHO_EFFECT_GATE")]

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "duckdb")]
 pub mod duckdb;
+pub mod limits;
 pub mod memory;
 
 #[cfg(test)]
@@ -85,6 +86,11 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
         &self,
         cluster: Option<&ClusterId>,
     ) -> Result<Option<(Nanos, Nanos)>, StoreError>;
+
+    /// Up to when what was received has been deleted by retention; nothing when nothing was.
+    async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
+        Ok(None)
+    }
 
     /// Number of the last committed event; changes wake whoever follows with [`Self::tail`].
     fn committed(&self) -> watch::Receiver<u64>;

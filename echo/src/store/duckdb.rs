@@ -11,15 +11,18 @@ mod lock;
 mod migrate;
 mod open;
 mod reader;
+mod retention;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod upkeep;
+mod volume;
 mod writer;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,16 +32,19 @@ use crate::clock::Clock;
 use crate::ids::{ClusterId, MetricName};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{EventBatch, StoredEvent};
-use crate::store::duckdb::checkpoint::Checkpoints;
 use crate::store::duckdb::commit::{Session, Shared};
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::migrate::{MIGRATIONS, Migration};
 use crate::store::duckdb::reader::{Reader, Readers};
+use crate::store::duckdb::retention::Retention;
 use crate::store::duckdb::rows::answers::{EventReader, add_samples, read_extent};
 use crate::store::duckdb::rows::filter::Query;
-use crate::store::duckdb::rows::{conclusions, questions, verdicts};
+use crate::store::duckdb::rows::{conclusions, questions, slices, verdicts};
+use crate::store::duckdb::upkeep::{Rounds, Upkeep};
+use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::Writer;
+use crate::store::limits::Limits;
 use crate::store::reporting::{Reporting, merged};
 use crate::store::{
     Appended, Coverage, Cursor, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
@@ -49,7 +55,7 @@ use crate::units::{Nanos, Window};
 type EngineResult<T> = Result<T, ::duckdb::Error>;
 
 /// How to open a database.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DuckDbConfig {
     /// Database file; it is created when it is absent, its folder is not.
     pub path: PathBuf,
@@ -61,8 +67,10 @@ pub struct DuckDbConfig {
     pub readers: u32,
     /// Events that may wait to be written; more are refused as [`StoreError::Busy`].
     pub queue_events: u32,
-    /// Time between two checkpoints.
+    /// Time between two checkpoints, and two looks at the limits.
     pub checkpoint_every: Duration,
+    /// How long and how much is kept.
+    pub limits: Limits,
 }
 
 impl DuckDbConfig {
@@ -75,6 +83,7 @@ impl DuckDbConfig {
             readers: 4,
             queue_events: 200_000,
             checkpoint_every: Duration::from_secs(5),
+            limits: Limits::default(),
         }
     }
 }
@@ -84,13 +93,15 @@ impl DuckDbConfig {
 /// Dropping it commits what is queued and waits for that; [`Self::close`] does the same and says how it went.
 #[derive(Debug)]
 pub struct DuckDbStore {
-    checkpoints: Checkpoints,
+    upkeep: Upkeep,
     readers: Readers,
     /// Apart from the others, so that no crowd of questions keeps the detector from following.
     follower: Readers,
     writer: Writer,
     dictionary: Arc<Dictionary>,
     committed: watch::Receiver<u64>,
+    /// Number up to which the detector has read.
+    followed: Arc<AtomicU64>,
 }
 
 impl DuckDbStore {
@@ -111,37 +122,45 @@ impl DuckDbStore {
         let dirty = Arc::new(AtomicBool::new(false));
         let readers = Readers::new(&connection, &lock, config.readers.max(1)).map_err(&starting)?;
         let follower = Readers::new(&connection, &lock, 1).map_err(&starting)?;
-        let checkpointing = connection.try_clone().map_err(&starting)?;
-        let checkpoints = Checkpoints::start(
-            checkpointing,
-            Arc::clone(&lock),
-            (config.checkpoint_every, Arc::clone(&dirty)),
-        )
-        .map_err(no_thread)?;
+        let looking_after = connection.try_clone().map_err(&starting)?;
         let (announce, committed) = watch::channel(0);
         let dictionary = Arc::new(Dictionary::default());
         let shared = Shared {
             dictionary: Arc::clone(&dictionary),
             committed: announce,
-            dirty,
-            clock,
+            dirty: Arc::clone(&dirty),
+            clock: Arc::clone(&clock),
         };
         let session = Session::load(connection, shared).map_err(&starting)?;
-        let writer = Writer::start(session, lock, config.queue_events.max(1)).map_err(no_thread)?;
+        let writer = Writer::start(session, Arc::clone(&lock), config.queue_events.max(1))
+            .map_err(no_thread)?;
+        let followed = Arc::new(AtomicU64::new(0));
+        let rounds = Rounds {
+            connection: looking_after,
+            dirty,
+            retention: Retention::new(
+                config.limits,
+                Volume::of(&path),
+                clock,
+                (writer.chores(), Arc::clone(&followed)),
+            ),
+        };
+        let upkeep = Upkeep::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
         Ok(Self {
-            checkpoints,
+            upkeep,
             readers,
             follower,
             writer,
             dictionary,
             committed,
+            followed,
         })
     }
 
     /// Answers the questions that run, commits what is queued, writes everything to the database file and gives the
     /// lock back. Everything asked afterwards is [`StoreError::Closed`].
     pub async fn close(&self) -> Result<(), StoreError> {
-        self.checkpoints.stop().await;
+        self.upkeep.stop().await;
         self.readers.close().await;
         self.follower.close().await;
         self.writer.close().await
@@ -170,6 +189,7 @@ impl EventStore for DuckDbStore {
         metrics: &[MetricName],
         limit: usize,
     ) -> Result<Tail, StoreError> {
+        self.followed.fetch_max(after, Ordering::AcqRel);
         let dictionary = Arc::clone(&self.dictionary);
         // What is committed later is left to the next tail, so that `until` is true.
         let committed = *self.committed.borrow();
@@ -293,6 +313,12 @@ impl EventStore for DuckDbStore {
             Ok(extent)
         };
         let doing = "looking for the first and last event";
+        self.readers.ask(doing, question).await
+    }
+
+    async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
+        let question = |reader: &Reader| slices::dropped_until(&reader.connection);
+        let doing = "looking for what was deleted";
         self.readers.ask(doing, question).await
     }
 

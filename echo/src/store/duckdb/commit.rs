@@ -15,10 +15,12 @@ use crate::store::duckdb::dictionary::{Dictionary, Entries, name_id, origin_id};
 use crate::store::duckdb::ledger::{Entry, Ledger};
 use crate::store::duckdb::rows::events::EventRow;
 use crate::store::duckdb::rows::identity::LedgerRow;
+use crate::store::duckdb::rows::slices::{self, Cut};
 use crate::store::duckdb::rows::{conclusions, events, identity, schema};
-use crate::store::duckdb::writer::{Append, Group};
+use crate::store::duckdb::writer::{Append, Chore, Group};
 use crate::store::duckdb::{EngineResult, engine};
 use crate::store::{Appended, StoreError};
+use crate::units::Nanos;
 
 /// How long a batch is remembered: longer than any agent goes on trying to send it.
 const REMEMBER_NANOS: i64 = 24 * 3_600 * 1_000_000_000;
@@ -78,7 +80,8 @@ impl Session {
             last_event,
             since_compaction: 0,
         };
-        session.compact()?;
+        let now = session.shared.clock.now();
+        session.compact(now)?;
         Ok(session)
     }
 
@@ -103,6 +106,33 @@ impl Session {
         for answer in concluding {
             drop(answer.send(outcome.clone().map_err(StoreError::from)));
         }
+    }
+
+    /// Does a piece of upkeep.
+    pub(super) fn look_after(&mut self, chore: Chore) {
+        match chore {
+            Chore::Delete { cut, now, answer } => {
+                let deleted = self.delete(&cut, now);
+                drop(answer.send(deleted.map_err(engine("deleting old events"))));
+            }
+            Chore::Tidy { now, policies } => {
+                let tidied = self.compact(now).and_then(|()| match policies {
+                    Some(cutoff) => slices::forget_policies(&self.connection, cutoff),
+                    None => Ok(()),
+                });
+                if let Err(error) = tidied {
+                    tracing::warn!(%error, "old batches and states could not be forgotten");
+                }
+            }
+        }
+    }
+
+    fn delete(&mut self, cut: &Cut, now: Nanos) -> EngineResult<u64> {
+        let transaction = self.connection.transaction()?;
+        let deleted = slices::delete(&transaction, cut, now)?;
+        transaction.commit()?;
+        self.shared.dirty.store(true, Ordering::Release);
+        Ok(deleted)
     }
 
     /// Writes everything to the database file and closes it.
@@ -166,7 +196,7 @@ impl Session {
             .committed
             .send_if_modified(|committed| std::mem::replace(committed, last_event) != last_event);
         if self.since_compaction >= COMPACT_AFTER
-            && let Err(error) = self.compact()
+            && let Err(error) = self.compact(self.shared.clock.now())
         {
             tracing::warn!(%error, "the ledger of batches could not be made smaller");
         }
@@ -186,9 +216,10 @@ impl Session {
     }
 
     /// Forgets old batches, and writes what is remembered in as few rows as it takes.
-    fn compact(&mut self) -> EngineResult<()> {
+    fn compact(&mut self, now: Nanos) -> EngineResult<()> {
         self.since_compaction = 0;
-        let now = self.shared.clock.now();
+        // A clock that leapt ahead must not make Echo forget what came just before.
+        let now = self.ledger.newest().map_or(now, |newest| newest.min(now));
         let cutoff = now.offset(-REMEMBER_NANOS);
         self.ledger.forget_before(cutoff);
         let ranges: Vec<_> = self

@@ -12,4 +12,5 @@ mod inputs;
 pub(super) mod questions;
 mod row;
 pub(super) mod schema;
+pub(super) mod slices;
 pub(super) mod verdicts;

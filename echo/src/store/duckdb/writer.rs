@@ -11,7 +11,9 @@ use crate::model::conclusion::Conclusions;
 use crate::model::event::EventBatch;
 use crate::store::duckdb::commit::Session;
 use crate::store::duckdb::lock::Lock;
+use crate::store::duckdb::rows::slices::Cut;
 use crate::store::{Appended, StoreError};
+use crate::units::Nanos;
 
 /// Events in one transaction, roughly: a group ends with the batch that reaches it.
 const GROUP_EVENTS: usize = 50_000;
@@ -56,8 +58,35 @@ pub(super) struct Group {
     pub(super) appends: Vec<Append>,
     /// Conclusions, in the order in which they came.
     pub(super) concludes: Vec<Conclude>,
+    /// What is done after the commit.
+    chores: Vec<Chore>,
     events: usize,
 }
+
+/// Upkeep that only the writer may do.
+#[derive(Debug)]
+pub(super) enum Chore {
+    /// Delete events.
+    Delete {
+        /// Which.
+        cut: Cut,
+        /// The time to note.
+        now: Nanos,
+        /// Where the number of deleted events is awaited.
+        answer: oneshot::Sender<Result<u64, StoreError>>,
+    },
+    /// Make small what grows on the side.
+    Tidy {
+        /// The time to go by.
+        now: Nanos,
+        /// Policies computed before are forgotten.
+        policies: Option<Nanos>,
+    },
+}
+
+/// The way of upkeep to the writer. It does not keep the writer alive.
+#[derive(Debug)]
+pub(super) struct Chores(mpsc::WeakSender<Request>);
 
 type Closing = oneshot::Sender<Result<(), StoreError>>;
 
@@ -65,6 +94,7 @@ type Closing = oneshot::Sender<Result<(), StoreError>>;
 enum Request {
     Append(Append),
     Conclude(Conclude),
+    Chore(Chore),
     Close(Closing),
 }
 
@@ -83,6 +113,11 @@ impl Writer {
             queue_events,
             _thread: thread,
         })
+    }
+
+    /// The way of upkeep to this writer.
+    pub(super) fn chores(&self) -> Chores {
+        Chores(self.requests.downgrade())
     }
 
     /// Queues a batch and waits until it is committed.
@@ -133,6 +168,28 @@ impl Writer {
     }
 }
 
+impl Chores {
+    /// Deletes events and waits until that is committed; never called on the runtime. Returns the number of events.
+    pub(super) fn delete(&self, cut: Cut, now: Nanos) -> Result<u64, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Chore::Delete { cut, now, answer })?;
+        answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Has old batches, states and (before `policies`) policies forgotten, some time soon.
+    pub(super) fn tidy(&self, now: Nanos, policies: Option<Nanos>) -> Result<(), StoreError> {
+        self.send(Chore::Tidy { now, policies })
+    }
+
+    fn send(&self, chore: Chore) -> Result<(), StoreError> {
+        let sent = match self.0.upgrade() {
+            Some(requests) => requests.blocking_send(Request::Chore(chore)).ok(),
+            None => None,
+        };
+        sent.ok_or(StoreError::Closed)
+    }
+}
+
 impl Group {
     /// Waits for a request and takes those that are queued behind it; nothing when the queue is closed and empty.
     /// Whoever asks to close the store is added to `closing`.
@@ -146,6 +203,7 @@ impl Group {
                     group.appends.push(append);
                 }
                 Request::Conclude(conclude) => group.concludes.push(conclude),
+                Request::Chore(chore) => group.chores.push(chore),
                 Request::Close(answer) => closing.push(answer),
             }
             if group.events >= GROUP_EVENTS {
@@ -181,8 +239,12 @@ impl Drop for Joined {
 
 fn write(mut session: Session, lock: Arc<Lock>, mut queued: mpsc::Receiver<Request>) {
     let mut closing = Vec::new();
-    while let Some(group) = Group::gather(&mut queued, &mut closing) {
+    while let Some(mut group) = Group::gather(&mut queued, &mut closing) {
+        let chores = std::mem::take(&mut group.chores);
         session.commit(group);
+        for chore in chores {
+            session.look_after(chore);
+        }
         if !closing.is_empty() {
             queued.close();
         }

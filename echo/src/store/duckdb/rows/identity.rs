@@ -182,7 +182,8 @@ pub(in crate::store::duckdb) fn last_event(connection: &Connection) -> EngineRes
     connection.query_row(
         "SELECT greatest(
             (SELECT coalesce(max(event_id), 0) FROM event_rows),
-            (SELECT coalesce(max(last_event_id), 0) FROM ingested_batches))",
+            (SELECT coalesce(max(last_event_id), 0) FROM ingested_batches),
+            (SELECT coalesce(max(last_event_id), 0) FROM dropped_rows))",
         [],
         |row| row.get(0),
     )
