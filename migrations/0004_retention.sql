@@ -18,6 +18,6 @@ COMMENT ON COLUMN dropped_slices.from_ns IS 'Beginning of the slice on the clock
 COMMENT ON COLUMN dropped_slices.until_ns IS 'End of the slice, exclusive.';
 COMMENT ON COLUMN dropped_slices.n_events IS 'Events deleted.';
 COMMENT ON COLUMN dropped_slices.dropped_ns IS 'When the last of them was deleted, on the clock of Echo; Unix nanoseconds.';
-COMMENT ON COLUMN dropped_slices.reason IS 'Which limit asked for it: age or size.';
+COMMENT ON COLUMN dropped_slices.reason IS 'Which limit asked for it: age, size or floor.';
 
 COMMENT ON VIEW verdict_history IS 'States of incidents. After a day the first, those that changed state, finding, rank, class, severity or provisional, and the last of each hour are kept; the others are dropped within the next hour. Columns as in verdicts.';

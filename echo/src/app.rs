@@ -201,6 +201,7 @@ impl App {
             ended = self.listeners.join_next() => ended,
             // Without its detector Echo would go on storing and never judge again.
             ended = self.detector.join_next() => ended.map(|ended| ended.map(Ok)),
+            error = self.store.failed() => Some(Ok(Err(AppError::Store(error)))),
         };
         info!("stopping: no new requests, finishing what is open");
         let drained = self.stop().await;

@@ -98,6 +98,8 @@ const fn app_exit_code(error: &AppError) -> u8 {
         AppError::Bind { .. } => UNAVAILABLE,
         AppError::Store(error) => match error {
             StoreError::Locked { .. } => HELD,
+            StoreError::Unsuitable { .. } => USAGE,
+            StoreError::Fatal { .. } => INPUT_OUTPUT,
             StoreError::Newer { .. }
             | StoreError::Changed { .. }
             | StoreError::Unreadable { .. } => DATA,

@@ -293,6 +293,32 @@ pub enum StoreError {
         /// The number.
         value: f64,
     },
+    /// The database cannot lie there.
+    #[error("cannot keep a database at {path}: {reason}; choose another --db")]
+    Unsuitable {
+        /// Database file.
+        path: String,
+        /// What is wrong with the place.
+        reason: String,
+    },
+    /// There is too little room on the volume to take more.
+    #[error(
+        "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; send it again later"
+    )]
+    Full {
+        /// Bytes that are free.
+        available: u64,
+        /// Bytes that have to stay free.
+        floor: u64,
+    },
+    /// The engine has failed for good; only a new process can go on.
+    #[error(
+        "the database failed and can do nothing more until it is opened again: {reason}; what was acknowledged is on the disk"
+    )]
+    Fatal {
+        /// What the engine said.
+        reason: String,
+    },
     /// The queue to the writer is full.
     #[error("the store is at its limit of queued events")]
     Busy,
@@ -310,12 +336,13 @@ impl Coded for StoreError {
     fn code(&self) -> Code {
         match self {
             Self::NotFinite { .. } => Code::Invalid,
-            Self::Busy | Self::Closed => Code::Busy,
+            Self::Busy | Self::Closed | Self::Full { .. } => Code::Busy,
             Self::Locked { .. }
             | Self::Newer { .. }
             | Self::Changed { .. }
+            | Self::Unsuitable { .. }
             | Self::Unreadable { .. } => Code::Refused,
-            Self::Engine { .. } => Code::Internal,
+            Self::Engine { .. } | Self::Fatal { .. } => Code::Internal,
         }
     }
 }

@@ -20,6 +20,16 @@ pub struct LimitArgs {
     /// the oldest hours are deleted
     #[arg(long, value_name = "SIZE", default_value = "100%", value_parser = amount, env = "FLEET_ECHO_RETENTION_SIZE")]
     pub retention_size: Bound<Amount>,
+
+    /// Room that has to stay free on the volume; below it events are refused, and asked for again, until there is room
+    /// [default: 256MiB or 2 %, whichever is more]
+    #[arg(long, value_name = "SIZE", env = "FLEET_ECHO_MIN_FREE")]
+    pub min_free: Option<Amount>,
+
+    /// Size of a file beside the database that is given up when the volume is full, so that deleting has room; `off` for
+    /// none
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes, env = "FLEET_ECHO_BALLAST")]
+    pub ballast: Bound<u64>,
 }
 
 /// A bound that can be switched off.
@@ -52,6 +62,8 @@ impl Default for LimitArgs {
         Self {
             retention_age: usual.age.into(),
             retention_size: usual.size.into(),
+            min_free: usual.floor,
+            ballast: Bound::At(usual.ballast_bytes),
         }
     }
 }
@@ -62,7 +74,8 @@ impl LimitArgs {
         Limits {
             age: self.retention_age.at(),
             size: self.retention_size.at(),
-            ..Limits::default()
+            floor: self.min_free,
+            ballast_bytes: self.ballast.at().unwrap_or(0),
         }
     }
 }
@@ -81,6 +94,14 @@ fn amount(text: &str) -> Result<Bound<Amount>, String> {
     match text.trim() {
         "off" => Ok(Bound::Off),
         size => size.parse().map(Bound::At),
+    }
+}
+
+fn bytes(text: &str) -> Result<Bound<u64>, String> {
+    match amount(text)? {
+        Bound::Off => Ok(Bound::Off),
+        Bound::At(Amount::Bytes(bytes)) => Ok(Bound::At(bytes)),
+        Bound::At(Amount::Share(_)) => Err("a share is not meant here: write 64MiB".to_owned()),
     }
 }
 
@@ -117,6 +138,9 @@ mod tests {
         assert_eq!(said.size, Some(Amount::Bytes(50_000_000_000)));
         let off = limits("--retention-age off --retention-size off").unwrap();
         assert_eq!((off.age, off.size), (None, None));
+        let tight = limits("--min-free 5% --ballast off").unwrap();
+        assert_eq!(tight.floor, Some(Amount::Share(0.05)));
+        assert_eq!(tight.ballast_bytes, 0);
     }
 
     #[test]

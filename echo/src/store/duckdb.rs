@@ -6,6 +6,8 @@
 mod checkpoint;
 mod commit;
 mod dictionary;
+mod fatal;
+mod filesystem;
 mod ledger;
 mod lock;
 mod migrate;
@@ -13,6 +15,7 @@ mod open;
 mod reader;
 mod retention;
 mod rows;
+mod start;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -22,7 +25,7 @@ mod writer;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,17 +35,14 @@ use crate::clock::Clock;
 use crate::ids::{ClusterId, MetricName};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{EventBatch, StoredEvent};
-use crate::store::duckdb::commit::{Session, Shared};
 use crate::store::duckdb::dictionary::Dictionary;
-use crate::store::duckdb::lock::Lock;
-use crate::store::duckdb::migrate::{MIGRATIONS, Migration};
+use crate::store::duckdb::fatal::Fatal;
+use crate::store::duckdb::migrate::MIGRATIONS;
 use crate::store::duckdb::reader::{Reader, Readers};
-use crate::store::duckdb::retention::Retention;
 use crate::store::duckdb::rows::answers::{EventReader, add_samples, read_extent};
 use crate::store::duckdb::rows::filter::Query;
 use crate::store::duckdb::rows::{conclusions, questions, slices, verdicts};
-use crate::store::duckdb::upkeep::{Rounds, Upkeep};
-use crate::store::duckdb::volume::Volume;
+use crate::store::duckdb::upkeep::Upkeep;
 use crate::store::duckdb::writer::Writer;
 use crate::store::limits::Limits;
 use crate::store::reporting::{Reporting, merged};
@@ -102,6 +102,7 @@ pub struct DuckDbStore {
     committed: watch::Receiver<u64>,
     /// Number up to which the detector has read.
     followed: Arc<AtomicU64>,
+    fatal: Fatal,
 }
 
 impl DuckDbStore {
@@ -110,51 +111,10 @@ impl DuckDbStore {
         Self::open_with(config, clock, MIGRATIONS)
     }
 
-    fn open_with(
-        config: &DuckDbConfig,
-        clock: Arc<dyn Clock>,
-        migrations: &[Migration],
-    ) -> Result<Self, StoreError> {
-        let path = lock::canonical(&config.path)?;
-        let lock = Arc::new(Lock::take(&path, clock.now())?);
-        let connection = open::open(&path, config, migrations, &*clock)?;
-        let starting = engine("starting");
-        let dirty = Arc::new(AtomicBool::new(false));
-        let readers = Readers::new(&connection, &lock, config.readers.max(1)).map_err(&starting)?;
-        let follower = Readers::new(&connection, &lock, 1).map_err(&starting)?;
-        let looking_after = connection.try_clone().map_err(&starting)?;
-        let (announce, committed) = watch::channel(0);
-        let dictionary = Arc::new(Dictionary::default());
-        let shared = Shared {
-            dictionary: Arc::clone(&dictionary),
-            committed: announce,
-            dirty: Arc::clone(&dirty),
-            clock: Arc::clone(&clock),
-        };
-        let session = Session::load(connection, shared).map_err(&starting)?;
-        let writer = Writer::start(session, Arc::clone(&lock), config.queue_events.max(1))
-            .map_err(no_thread)?;
-        let followed = Arc::new(AtomicU64::new(0));
-        let rounds = Rounds {
-            connection: looking_after,
-            dirty,
-            retention: Retention::new(
-                config.limits,
-                Volume::of(&path),
-                clock,
-                (writer.chores(), Arc::clone(&followed)),
-            ),
-        };
-        let upkeep = Upkeep::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
-        Ok(Self {
-            upkeep,
-            readers,
-            follower,
-            writer,
-            dictionary,
-            committed,
-            followed,
-        })
+    /// Waits until the engine fails for good, as it does when the disk is full in the middle of a commit. Nothing can be
+    /// stored or asked from then on.
+    pub async fn failed(&self) -> StoreError {
+        self.fatal.wait().await
     }
 
     /// Answers the questions that run, commits what is queued, writes everything to the database file and gives the

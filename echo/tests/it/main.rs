@@ -16,6 +16,8 @@ mod durability;
 #[cfg(test)]
 mod ingero;
 #[cfg(test)]
+mod load;
+#[cfg(test)]
 mod readme;
 #[cfg(test)]
 mod recordings;
@@ -25,3 +27,5 @@ mod sdk;
 mod testbed;
 #[cfg(test)]
 mod verdicts;
+#[cfg(test)]
+mod volume;

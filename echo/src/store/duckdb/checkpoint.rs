@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use duckdb::Connection;
 
+use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::rows::schema;
 
 /// Writes the log to the file, if `dirty` says that there is something in it.
-pub(super) fn checkpoint(connection: &Connection, dirty: &AtomicBool) {
+pub(super) fn checkpoint(connection: &Connection, (dirty, fatal): (&AtomicBool, &Fatal)) {
     // The mark goes first, so that what is committed meanwhile sets it again.
     if !dirty.swap(false, Ordering::AcqRel) {
         return;
@@ -15,6 +16,7 @@ pub(super) fn checkpoint(connection: &Connection, dirty: &AtomicBool) {
     if let Err(error) = connection.execute_batch(schema::CHECKPOINT) {
         // The log is kept, and there is still something to write in the next round.
         dirty.store(true, Ordering::Release);
+        fatal.note(&error.to_string());
         tracing::warn!(%error, "a checkpoint failed");
     }
 }
@@ -26,6 +28,7 @@ mod tests {
     use duckdb::Connection;
 
     use super::checkpoint;
+    use crate::store::duckdb::fatal::Fatal;
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a database of the test's own")]
@@ -37,10 +40,10 @@ mod tests {
         connection
             .execute_batch("CREATE TABLE t (n BIGINT); BEGIN; INSERT INTO t VALUES (1)")
             .unwrap();
-        checkpoint(&connection, &dirty);
+        checkpoint(&connection, (&dirty, &Fatal::default()));
         assert!(dirty.load(Ordering::Acquire));
         connection.execute_batch("COMMIT").unwrap();
-        checkpoint(&connection, &dirty);
+        checkpoint(&connection, (&dirty, &Fatal::default()));
         assert!(!dirty.load(Ordering::Acquire));
     }
 }

@@ -12,11 +12,13 @@ use crate::clock::Clock;
 use crate::model::conclusion::Conclusions;
 use crate::model::event::{BatchKey, EventBatch, Origin};
 use crate::store::duckdb::dictionary::{Dictionary, Entries, name_id, origin_id};
+use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::ledger::{Entry, Ledger};
 use crate::store::duckdb::rows::events::EventRow;
 use crate::store::duckdb::rows::identity::LedgerRow;
 use crate::store::duckdb::rows::slices::{self, Cut};
 use crate::store::duckdb::rows::{conclusions, events, identity, schema};
+use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::{Append, Chore, Group};
 use crate::store::duckdb::{EngineResult, engine};
 use crate::store::{Appended, StoreError};
@@ -51,6 +53,10 @@ pub(super) struct Shared {
     pub(super) dirty: Arc<AtomicBool>,
     /// The clock of Echo.
     pub(super) clock: Arc<dyn Clock>,
+    /// The volume that the database lies on.
+    pub(super) volume: Arc<Volume>,
+    /// Where errors go that the engine does not survive.
+    pub(super) fatal: Fatal,
 }
 
 /// The rows of one group.
@@ -98,7 +104,11 @@ impl Session {
             conclusions.append(conclude.conclusions);
             concluding.push(conclude.answer);
         }
+        let new = self.admit(new);
         let outcome = self.store(&new, conclusions);
+        if let Err(failure) = &outcome {
+            self.shared.fatal.note(&failure.reason);
+        }
         for (append, appended) in new {
             let answer = outcome.clone().map(|()| appended);
             drop(append.answer.send(answer.map_err(StoreError::from)));
@@ -108,11 +118,32 @@ impl Session {
         }
     }
 
+    /// Refuses what there is no room for. Conclusions are few, and are stored as long as the engine can.
+    fn admit(&self, new: Vec<(Append, Appended)>) -> Vec<(Append, Appended)> {
+        if new.is_empty() {
+            return new;
+        }
+        let Err((available, floor)) = self.shared.volume.admit() else {
+            return new;
+        };
+        for (append, _) in new {
+            drop(
+                append
+                    .answer
+                    .send(Err(StoreError::Full { available, floor })),
+            );
+        }
+        Vec::new()
+    }
+
     /// Does a piece of upkeep.
     pub(super) fn look_after(&mut self, chore: Chore) {
         match chore {
             Chore::Delete { cut, now, answer } => {
                 let deleted = self.delete(&cut, now);
+                if let Err(error) = &deleted {
+                    self.shared.fatal.note(&error.to_string());
+                }
                 drop(answer.send(deleted.map_err(engine("deleting old events"))));
             }
             Chore::Tidy { now, policies } => {

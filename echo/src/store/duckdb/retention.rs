@@ -43,7 +43,7 @@ const PATIENCE_ROUNDS: u32 = 60;
 #[derive(Debug)]
 pub(super) struct Retention {
     limits: Limits,
-    volume: Volume,
+    volume: Arc<Volume>,
     clock: Arc<dyn Clock>,
     chores: Chores,
     /// Number up to which the detector has read.
@@ -60,13 +60,14 @@ pub(super) struct Retention {
 enum Reason {
     Age(Duration),
     Size { used: u64, begin: u64 },
+    Floor { available: u64, floor: u64 },
 }
 
 impl Retention {
     /// Keeps `limits`; `followed` is the number up to which the detector has read.
     pub(super) fn new(
         limits: Limits,
-        volume: Volume,
+        volume: Arc<Volume>,
         clock: Arc<dyn Clock>,
         (chores, followed): (Chores, Arc<AtomicU64>),
     ) -> Self {
@@ -146,14 +147,13 @@ impl Retention {
         checkpoint: impl Fn(),
     ) -> Result<(), StoreError> {
         loop {
-            let Blocks { used, free } = ask(slices::blocks(connection))?;
-            let Some(begin) = self.begin_bytes(used + free) else {
-                return Ok(());
-            };
-            if used <= begin {
+            let blocks = ask(slices::blocks(connection))?;
+            self.volume.look(blocks);
+            let used = blocks.used;
+            let Some(reason) = self.excess(blocks) else {
                 self.waiting = None;
                 return Ok(());
-            }
+            };
             // A question that still reads the old rows keeps them in the file: deleting more would not help.
             if let Some((before, rounds)) = self.waiting
                 && used >= before
@@ -167,15 +167,21 @@ impl Retention {
                 return Ok(());
             };
             self.waiting = Some((used, 0));
-            if !self.drop_slice(
-                connection,
-                (slice, now, signal),
-                Reason::Size { used, begin },
-            )? {
+            if !self.drop_slice(connection, (slice, now, signal), reason)? {
                 return Ok(());
             }
             checkpoint();
         }
+    }
+
+    /// Why there is too much, if there is.
+    fn excess(&self, Blocks { used, free }: Blocks) -> Option<Reason> {
+        let begin = self.begin_bytes(used.saturating_add(free))?;
+        if used > begin {
+            return Some(Reason::Size { used, begin });
+        }
+        let (available, floor) = self.volume.shortage()?;
+        Some(Reason::Floor { available, floor })
     }
 
     fn begin_bytes(&self, file: u64) -> Option<u64> {
@@ -250,6 +256,7 @@ impl Reason {
         match self {
             Self::Age(_) => "age",
             Self::Size { .. } => "size",
+            Self::Floor { .. } => "floor",
         }
     }
 }
@@ -262,6 +269,12 @@ impl std::fmt::Display for Reason {
                 write!(
                     f,
                     "the database used {used} bytes, deleting begins at {begin}"
+                )
+            }
+            Self::Floor { available, floor } => {
+                write!(
+                    f,
+                    "{available} bytes are free on the volume, the floor is {floor}"
                 )
             }
         }

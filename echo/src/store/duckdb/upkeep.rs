@@ -10,6 +10,7 @@ use duckdb::Connection;
 use tokio::sync::watch;
 
 use crate::store::duckdb::checkpoint::checkpoint;
+use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::retention::Retention;
 use crate::store::duckdb::writer::Joined;
@@ -31,6 +32,8 @@ pub(super) struct Rounds {
     pub(super) connection: Connection,
     /// Whether something was committed since the last checkpoint.
     pub(super) dirty: Arc<AtomicBool>,
+    /// Where errors go that the engine does not survive.
+    pub(super) fatal: Fatal,
     /// The limits.
     pub(super) retention: Retention,
 }
@@ -80,11 +83,12 @@ impl Rounds {
         let Self {
             connection,
             dirty,
+            fatal,
             retention,
         } = self;
-        checkpoint(connection, dirty);
+        checkpoint(connection, (dirty, fatal));
         retention.round(connection, (signal, after), || {
-            checkpoint(connection, dirty);
+            checkpoint(connection, (dirty, fatal));
         });
     }
 }
