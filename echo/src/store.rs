@@ -301,6 +301,14 @@ pub enum StoreError {
         /// What is wrong with the place.
         reason: String,
     },
+    /// A copy or an export cannot be written.
+    #[error("cannot write {path}: {reason}")]
+    Unwritable {
+        /// File or folder.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
     /// There is too little room on the volume to take more.
     #[error(
         "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; send it again later"
@@ -341,6 +349,7 @@ impl Coded for StoreError {
             | Self::Newer { .. }
             | Self::Changed { .. }
             | Self::Unsuitable { .. }
+            | Self::Unwritable { .. }
             | Self::Unreadable { .. } => Code::Refused,
             Self::Engine { .. } | Self::Fatal { .. } => Code::Internal,
         }

@@ -11,6 +11,7 @@ mod filesystem;
 mod ledger;
 mod lock;
 mod migrate;
+pub mod offline;
 mod open;
 mod reader;
 mod retention;

@@ -18,6 +18,8 @@ mod ingero;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
+mod offline;
+#[cfg(test)]
 mod readme;
 #[cfg(test)]
 mod recordings;

@@ -9,6 +9,7 @@ pub(super) mod events;
 pub(super) mod filter;
 pub(super) mod identity;
 mod inputs;
+pub(super) mod parquet;
 pub(super) mod questions;
 mod row;
 pub(super) mod schema;

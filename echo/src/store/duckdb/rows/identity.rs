@@ -10,6 +10,7 @@ use crate::model::event::Origin;
 use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::dictionary::Entries;
 use crate::store::duckdb::ledger::{Entry, Ledger};
+use crate::store::duckdb::offline::Contents;
 use crate::store::duckdb::rows::column::{self, Unexpected, column, malformed};
 use crate::store::duckdb::rows::row::Row;
 use crate::units::Nanos;
@@ -175,6 +176,22 @@ pub(in crate::store::duckdb) fn compact_ledger(
         params![oldest.value()],
     )?;
     append_ledger(connection, ranges)
+}
+
+/// What is in the database.
+pub(in crate::store::duckdb) fn contents(connection: &Connection) -> EngineResult<Contents> {
+    let last_event = last_event(connection)?;
+    connection.query_row(
+        "SELECT count(*)::UBIGINT, max(received_ns) FROM event_rows",
+        [],
+        |row| {
+            Ok(Contents {
+                events: row.get(0)?,
+                last_event,
+                last_received: row.get::<_, Option<i64>>(1)?.map(Nanos::new),
+            })
+        },
+    )
 }
 
 /// The highest event number that was ever given.
