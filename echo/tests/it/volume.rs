@@ -159,6 +159,15 @@ fn a_disk_that_fills_up_in_the_middle_of_a_commit_ends_echo_with_74_and_loses_no
         "{said}"
     );
 
+    // Whoever starts it again without making room is told the same.
+    let output = serve_command(&volume.db())
+        .args(["--min-free", "1", "--ballast", "off"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(74), "{said}");
+    assert!(said.contains("No space left"), "{said}");
+
     std::fs::remove_file(volume.path().join("of-somebody-else")).unwrap();
     let echo = serve(&volume.db());
     assert_eq!(echo.terminate(), 0);

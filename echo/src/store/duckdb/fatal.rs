@@ -13,7 +13,7 @@ use crate::store::StoreError;
 const SIGNS: [&str; 3] = [
     "FATAL",
     "database has been invalidated",
-    "Failed: database has been",
+    "No space left on device",
 ];
 
 /// Remembers the first fatal error. Clones share it.
@@ -47,6 +47,16 @@ impl Fatal {
             Err(_closed) => String::new(),
         };
         StoreError::Fatal { reason }
+    }
+}
+
+/// The same error, told from a defect when it is fatal.
+pub(super) fn or_fatal(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Engine { reason, .. } if is_fatal(&reason) => StoreError::Fatal {
+            reason: first_line(&reason),
+        },
+        other => other,
     }
 }
 

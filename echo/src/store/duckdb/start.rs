@@ -1,6 +1,5 @@
 //! Puts the parts of the store together.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -11,7 +10,7 @@ use crate::clock::Clock;
 use crate::store::StoreError;
 use crate::store::duckdb::commit::{Session, Shared};
 use crate::store::duckdb::dictionary::Dictionary;
-use crate::store::duckdb::fatal::Fatal;
+use crate::store::duckdb::fatal::{Fatal, or_fatal};
 use crate::store::duckdb::lock::{Lock, canonical};
 use crate::store::duckdb::migrate::Migration;
 use crate::store::duckdb::reader::Readers;
@@ -30,20 +29,22 @@ impl DuckDbStore {
         let path = canonical(&config.path)?;
         filesystem::check(&path)?;
         let lock = Arc::new(Lock::take(&path, clock.now())?);
-        let connection = open::open(&path, config, migrations, &*clock)?;
-        start(connection, lock, (&path, config), clock)
+        let volume = Arc::new(Volume::of(&path, config.limits));
+        volume.prepare();
+        let started = open::open(&path, config, migrations, &*clock)
+            .and_then(|connection| start(connection, lock, (volume, config), clock));
+        started.map_err(or_fatal)
     }
 }
 
 fn start(
     connection: Connection,
     lock: Arc<Lock>,
-    (path, config): (&Path, &DuckDbConfig),
+    (volume, config): (Arc<Volume>, &DuckDbConfig),
     clock: Arc<dyn Clock>,
 ) -> Result<DuckDbStore, StoreError> {
     let starting = engine("starting");
     let fatal = Fatal::default();
-    let volume = Arc::new(Volume::of(path, config.limits));
     let dirty = Arc::new(AtomicBool::new(false));
     let readers = |count| Readers::new(&connection, &lock, (count, &fatal));
     let follower = readers(1).map_err(&starting)?;

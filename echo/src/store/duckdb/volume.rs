@@ -89,6 +89,19 @@ impl Volume {
         Err((available, floor))
     }
 
+    /// Before the database is opened: where there is too little room, the ballast is given up, since reading the log back
+    /// takes room as well.
+    pub(super) fn prepare(&self) {
+        if let Some((available, floor)) = self.shortage()
+            && self.give_up_ballast()
+        {
+            tracing::warn!(
+                "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; the ballast \
+                 was given up"
+            );
+        }
+    }
+
     /// What is free and what has to be, in bytes, when that is too little.
     pub(super) fn shortage(&self) -> Option<(u64, u64)> {
         let room = self.room().ok()?;
@@ -167,6 +180,9 @@ mod tests {
         assert_eq!(roomy.shortage(), None);
 
         let full = Volume::of(&path, limits(u64::MAX));
+        full.prepare();
+        assert!(!ballast.exists(), "the next process does the same");
+        roomy.look(Blocks::default());
         assert!(full.admit().is_err() && full.shortage().is_some());
         assert!(!ballast.exists());
         full.look(Blocks::default());
