@@ -16,7 +16,7 @@ const MAX_WINDOWS: usize = 32;
 /// Windows that it takes before the remembered scatter is trusted: as many for any cohort, and fewer for one whose
 /// ranks are many.
 const ENOUGH_WINDOWS: usize = 20;
-const LEAST_WINDOWS: usize = 5;
+const LEAST_WINDOWS: usize = 10;
 const ENOUGH_LAGS: usize = 40;
 
 /// Iterations and readings that it takes before the remembered period is trusted.

@@ -25,6 +25,9 @@ pub mod place;
 
 use place::Place;
 
+/// Operations of an iteration that see the same lateness again, at most.
+const MOST_REPEATS: f64 = 4.0;
+
 /// Lag of one rank over a window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lag {
@@ -61,9 +64,19 @@ impl Lag {
         lower_median(&self.series).unwrap_or(self.mean_ms)
     }
 
-    /// The lag at one operation, milliseconds: operations of one iteration may all see the same lateness again.
-    pub fn single_ms(&self) -> f64 {
-        self.mean_ms / self.operations.max(1.0)
+    /// What it is late by its own doing, milliseconds per iteration: a GPU that is late at a collective may have waited
+    /// elsewhere before, so that of a GPU what it waits less than its peers counts.
+    pub fn doing_ms(&self) -> f64 {
+        match self.signal {
+            Signal::DeviceWait => self.own_ms.unwrap_or(self.mean_ms),
+            Signal::HostGap | Signal::Wait | Signal::Arrival => self.mean_ms,
+        }
+    }
+
+    /// What the iteration has certainly lost by that, milliseconds: operations that overlap with computation may all see the
+    /// same lateness again, some of them at least.
+    pub fn certain_ms(&self) -> f64 {
+        self.doing_ms() / self.operations.clamp(1.0, MOST_REPEATS)
     }
 }
 

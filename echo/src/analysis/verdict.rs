@@ -159,6 +159,22 @@ impl Evidence<'_> {
         self.healthy_ms.map(|healthy| self.period_ms - healthy)
     }
 
+    /// Whether the usual scatter of the lags is known, or the ranks are enough to show it.
+    fn is_familiar(&self) -> bool {
+        self.usual.is_some() || self.lags.is_none_or(|lags| lags.ranks.len() > FEW_RANKS)
+    }
+
+    /// Smallest lag by a rank's own doing that matters, milliseconds: few ranks whose usual scatter is not known yet are apart by
+    /// chance more often than by a fault.
+    fn least_own_ms(&self, settings: &Settings) -> f64 {
+        let share = if self.is_familiar() {
+            settings.effect_gate
+        } else {
+            settings.unknown_baseline_gate
+        };
+        share * self.period_ms
+    }
+
     /// Whether the cohort has a history and lost nothing against it that counts.
     pub fn is_undamaged(&self, settings: &Settings) -> bool {
         let least = |healthy: f64| {
@@ -252,16 +268,12 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
 /// Ranks whose lag matters and explains the damage, latest first.
 fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) -> Vec<&'a Lag> {
     let damage_ms = evidence.damage_ms();
-    // Few ranks whose usual scatter is not known yet are apart by chance more often than by a fault.
-    let is_new = evidence.usual.is_none() && lags.ranks.len() <= FEW_RANKS;
-    let share = if is_new {
-        settings.unknown_baseline_gate
-    } else {
-        settings.effect_gate
-    };
-    let matters = share * evidence.period_ms;
-    let gate = match (damage_ms, lags.signal) {
+    let matters = match lags.signal {
         // What a GPU is late at one operation is not the loss; what it waits less than its peers is (see below).
+        Signal::DeviceWait => settings.effect_gate * evidence.period_ms,
+        Signal::HostGap | Signal::Wait | Signal::Arrival => evidence.least_own_ms(settings),
+    };
+    let gate = match (damage_ms, lags.signal) {
         (_, Signal::DeviceWait) => matters,
         (Some(damage), _) => matters.max(settings.explained_share * damage),
         // Arrivals add up over the iterations between two completions, so that small differences between hosts grow:
@@ -297,19 +309,18 @@ fn split_roots<'a>(
     late: &[&'a Lag],
     settings: &Settings,
 ) -> (Vec<&'a Lag>, Vec<&'a Lag>) {
-    let doing = |lag: &Lag| match lag.signal {
-        Signal::DeviceWait => lag.own_ms.unwrap_or(lag.mean_ms),
-        Signal::HostGap | Signal::Wait | Signal::Arrival => lag.mean_ms,
-    };
     let own_gate = match evidence.damage_ms() {
-        Some(damage) => (settings.effect_gate * evidence.period_ms)
+        Some(damage) if evidence.is_familiar() => (settings.effect_gate * evidence.period_ms)
             .min(damage)
+            .max(settings.explained_share * damage),
+        Some(damage) => evidence
+            .least_own_ms(settings)
             .max(settings.explained_share * damage),
         None => settings.unknown_baseline_gate * evidence.period_ms,
     };
-    let most = late.iter().map(|lag| doing(lag)).fold(0.0, f64::max);
+    let most = late.iter().map(|lag| lag.doing_ms()).fold(0.0, f64::max);
     let is_root = |lag: &&&Lag| {
-        let own = doing(lag);
+        let own = lag.doing_ms();
         // In a group that meets more often than the cohort does, all of its members are late at the cohort's meeting.
         let lost = evidence
             .damage_ms()
@@ -320,7 +331,7 @@ fn split_roots<'a>(
         own >= ROOT_SHARE * most && is_own_doing
     };
     let (mut roots, others): (Vec<&Lag>, Vec<&Lag>) = late.iter().partition(is_root);
-    roots.sort_by(|a, b| doing(b).total_cmp(&doing(a)));
+    roots.sort_by(|a, b| b.doing_ms().total_cmp(&a.doing_ms()));
     let victims = others
         .into_iter()
         .filter(|lag| lag.signal == Signal::DeviceWait)
@@ -330,10 +341,6 @@ fn split_roots<'a>(
 
 /// The healthy period that a suspect's damage is measured against.
 fn baseline(lag: &Lag, evidence: &Evidence<'_>) -> Baseline {
-    let lost = match lag.signal {
-        Signal::DeviceWait => lag.own_ms.unwrap_or(lag.mean_ms),
-        Signal::HostGap | Signal::Wait | Signal::Arrival => lag.mean_ms,
-    };
     match evidence.healthy_ms {
         Some(period_ms) => Baseline::History { period_ms },
         // A lag of arrivals is not the loss of one iteration, so no loss is claimed from it.
@@ -341,7 +348,8 @@ fn baseline(lag: &Lag, evidence: &Evidence<'_>) -> Baseline {
             period_ms: evidence.period_ms,
         },
         None => Baseline::None {
-            period_ms: (evidence.period_ms - lost).max(evidence.period_ms * LEAST_HEALTHY_SHARE),
+            period_ms: (evidence.period_ms - lag.doing_ms())
+                .max(evidence.period_ms * LEAST_HEALTHY_SHARE),
         },
     }
 }

@@ -215,7 +215,7 @@ impl Ingest {
     ) -> Result<(Decoded, BatchKey), IngestError> {
         let read = move |body: Bytes| {
             let key = key.unwrap_or_else(|| of_content(&body));
-            decode_body(payload, body, received).map(|decoded| (decoded, key))
+            decode_body(payload, &body, received).map(|decoded| (decoded, key))
         };
         if body.len() <= MAX_INLINE_BYTES {
             return Ok(read(body)?);

@@ -10,19 +10,16 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetrics};
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use prost::Message;
-
-use self::attributes::{Columns, Picked, Taken};
+use self::attributes::{Classes, Columns, Picked, Taken, list};
 use self::names::Names;
-use self::point::{Point, Quantity};
+use self::point::Quantity;
 use self::reject::{RejectReason, Rejections};
 use self::rest::{Rest, Temporality};
+use self::wire::attributes::Attributes;
+use self::wire::metrics::{Metric, Scope, contents, resources, scopes};
+use self::wire::point::{Exemplar, Kind, Lists, Point};
+use self::wire::value::Value;
+use self::wire::{Broken, Fields, metrics};
 use crate::ids::MetricName;
 use crate::model::event::{Event, Origin};
 use crate::units::Nanos;
@@ -38,6 +35,7 @@ mod rest;
 #[cfg(test)]
 mod tests;
 pub mod unfold;
+mod wire;
 
 /// What became of the points of a request.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,36 +74,22 @@ impl Payload {
 }
 
 /// The bytes are no OTLP request of that kind.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the body is not an OTLP {}: {reason}", .payload.message())]
 pub struct Malformed {
     payload: Payload,
-    reason: String,
+    reason: Broken,
 }
 
 /// Decodes the body of a request that arrived at `received`.
-pub fn decode_body(payload: Payload, body: Bytes, received: Nanos) -> Result<Decoded, Malformed> {
+pub fn decode_body(payload: Payload, body: &[u8], received: Nanos) -> Result<Decoded, Malformed> {
+    let decoder = Decoder::new(received);
+    let request = Fields::of(body);
     let decoded = match payload {
-        Payload::Metrics => {
-            ExportMetricsServiceRequest::decode(body).map(|request| decode(request, received))
-        }
-        Payload::Logs => {
-            ExportLogsServiceRequest::decode(body).map(|request| logs::decode(request, received))
-        }
+        Payload::Metrics => decoder.metrics(request),
+        Payload::Logs => decoder.logs(request),
     };
-    decoded.map_err(|error| Malformed {
-        payload,
-        reason: error.to_string(),
-    })
-}
-
-/// Turns a request of metrics that arrived at `received` into events.
-pub fn decode(request: ExportMetricsServiceRequest, received: Nanos) -> Decoded {
-    let mut decoder = Decoder::new(received);
-    for resource in &request.resource_metrics {
-        decoder.resource(resource);
-    }
-    decoder.finish()
+    decoded.map_err(|reason| Malformed { payload, reason })
 }
 
 struct Decoder<'a> {
@@ -115,27 +99,36 @@ struct Decoder<'a> {
     rejections: Rejections,
 }
 
+/// The lists of the point or record that is being read.
+struct Sheet<'a> {
+    attributes: Attributes<'a>,
+    classes: Classes<'a>,
+    exemplars: Vec<Exemplar<'a>>,
+}
+
 /// What all points of one metric have in common.
 struct Series {
     metric: MetricName,
     unit: Arc<str>,
+    kind: Kind,
     quantity: Quantity,
     temporality: Temporality,
 }
 
 /// The points of one resource, with the identity of the point before: neighbours mostly share it.
 struct Sender<'r, 'a> {
-    columns: &'r Columns<'a>,
+    columns: &'r Columns<'r, 'a>,
     last: Option<Identity<'a>>,
 }
 
 struct Identity<'a> {
-    of_point: [Option<&'a Value>; identity::COLUMNS.len()],
+    /// Absent when the point says nothing on identity.
+    of_point: Option<[Option<Value<'a>>; identity::COLUMNS.len()]>,
     found: Result<(Arc<Origin>, Taken), RejectReason>,
 }
 
 impl<'r, 'a> Sender<'r, 'a> {
-    const fn new(columns: &'r Columns<'a>) -> Self {
+    const fn new(columns: &'r Columns<'r, 'a>) -> Self {
         Self {
             columns,
             last: None,
@@ -144,18 +137,20 @@ impl<'r, 'a> Sender<'r, 'a> {
 
     fn identity(
         &mut self,
-        point: &Columns<'a>,
+        point: &Columns<'_, 'a>,
         names: &mut Names<'a>,
     ) -> Result<(Arc<Origin>, Taken), RejectReason> {
-        let of_point = identity::COLUMNS.map(|column| point.value(column));
+        let of_point = point
+            .fills(identity::SET)
+            .then(|| identity::COLUMNS.map(|column| point.value(column)));
         if let Some(last) = &self.last
             && last.of_point == of_point
         {
             return last.found.clone();
         }
         let mut picked = Picked::new(self.columns, point, Taken::default());
-        let found =
-            identity::origin(&mut picked).map(|origin| (names.origin(origin), picked.taken()));
+        let found = identity::origin(&mut picked, names)
+            .map(|origin| (names.origin(origin), picked.taken()));
         self.last = Some(Identity {
             of_point,
             found: found.clone(),
@@ -164,9 +159,14 @@ impl<'r, 'a> Sender<'r, 'a> {
     }
 }
 
-/// The columns of a resource; one that is absent has none.
-fn columns_of(resource: Option<&Resource>) -> Columns<'_> {
-    Columns::of(resource.map_or(&[][..], |resource| &resource.attributes))
+impl Sheet<'_> {
+    fn new() -> Self {
+        Self {
+            attributes: list(),
+            classes: Classes::default(),
+            exemplars: Vec::new(),
+        }
+    }
 }
 
 impl<'a> Decoder<'a> {
@@ -186,80 +186,101 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    fn resource(&mut self, resource: &'a ResourceMetrics) {
-        let columns = columns_of(resource.resource.as_ref());
-        let mut sender = Sender::new(&columns);
-        for scope in &resource.scope_metrics {
-            self.scope(scope, &mut sender);
-        }
+    fn metrics(mut self, request: Fields<'a>) -> Result<Decoded, Broken> {
+        let (mut attributes, mut classes) = (list(), Classes::default());
+        let mut sheet = Sheet::new();
+        resources(request, |resource| {
+            metrics::attributes(resource, &mut attributes)?;
+            let columns = Columns::of(attributes.present(), &mut classes);
+            let mut sender = Sender::new(&columns);
+            scopes(resource).try_for_each(|scope| self.scope(scope, &mut sender, &mut sheet))
+        })?;
+        Ok(self.finish())
     }
 
-    fn scope(&mut self, scope: &'a ScopeMetrics, sender: &mut Sender<'_, 'a>) {
-        let mut rest = Rest::new(sender.columns, scope.scope.as_ref());
-        for metric in &scope.metrics {
-            self.metric(metric, sender, &mut rest);
+    fn scope(
+        &mut self,
+        scope_metrics: Fields<'a>,
+        sender: &mut Sender<'_, 'a>,
+        sheet: &mut Sheet<'a>,
+    ) -> Result<(), Broken> {
+        let scope = Scope::read(scope_metrics, list())?;
+        let mut rest = Rest::new(sender.columns, &scope);
+        for metric in contents(scope_metrics) {
+            self.metric(&Metric::read(metric)?, sender, &mut rest, sheet)?;
         }
+        Ok(())
     }
 
-    fn metric(&mut self, metric: &'a Metric, sender: &mut Sender<'_, 'a>, rest: &mut Rest<'_, 'a>) {
+    fn metric(
+        &mut self,
+        metric: &Metric<'a>,
+        sender: &mut Sender<'_, 'a>,
+        rest: &mut Rest<'_, 'a>,
+        sheet: &mut Sheet<'a>,
+    ) -> Result<(), Broken> {
         let Some(data) = &metric.data else {
             // A kind that this build does not know hides its points; it counts as one, so that the sender hears of it.
             self.rejections.saw_point();
             self.rejections.reject(RejectReason::UnsupportedKind);
-            return;
+            return Ok(());
         };
-        let temporality = point::temporality(data);
-        let series = self.series(metric, temporality);
-        point::for_each(data, |point| {
+        let series = self.series(metric, data.kind, point::temporality(data));
+        let lists = Lists {
+            attributes: &mut sheet.attributes,
+            exemplars: &mut sheet.exemplars,
+        };
+        let classes = &mut sheet.classes;
+        metric.points(lists, |point, lists| {
             self.rejections.saw_point();
-            let event = match &series {
-                Ok(series) => self.event(point, series, sender, rest),
-                Err(reason) => Err(*reason),
-            };
+            let event = series
+                .as_ref()
+                .map_err(|reason| *reason)
+                .and_then(|series| {
+                    let columns = Columns::of(lists.attributes.present(), classes);
+                    self.event((point, lists.exemplars), &columns, series, (sender, rest))
+                });
             match event {
                 Ok(event) => self.events.push(event),
                 Err(reason) => self.rejections.reject(reason),
             }
-        });
+        })
     }
 
     fn series(
         &mut self,
-        metric: &'a Metric,
+        metric: &Metric<'a>,
+        kind: Kind,
         temporality: Temporality,
     ) -> Result<Series, RejectReason> {
+        let (name, unit, quantity) = self.names.series(metric)?;
         Ok(Series {
-            metric: self.names.metric(&metric.name)?,
-            unit: self.names.unit(&metric.unit)?,
-            quantity: Quantity::of(metric),
+            metric: name,
+            unit,
+            kind,
+            quantity,
             temporality,
         })
     }
 
     fn event(
         &mut self,
-        point: Point<'a>,
+        (point, exemplars): (&Point, &[Exemplar<'a>]),
+        columns: &Columns<'_, 'a>,
         series: &Series,
-        sender: &mut Sender<'_, 'a>,
-        rest: &mut Rest<'_, 'a>,
+        (sender, rest): (&mut Sender<'_, 'a>, &mut Rest<'_, 'a>),
     ) -> Result<Event, RejectReason> {
-        let columns = Columns::of(point.attributes());
-        let (origin, taken) = sender.identity(&columns, &mut self.names)?;
-        let (start, timestamp) = point.times(self.received)?;
-        let reading = point.reading(series.quantity)?;
-        let mut picked = Picked::new(sender.columns, &columns, taken);
+        let (origin, taken) = sender.identity(columns, &mut self.names)?;
+        let (start, timestamp) = point::times(point, self.received)?;
+        let reading = point::reading(point, series.kind, series.quantity)?;
+        let mut picked = Picked::new(sender.columns, columns, taken);
         let block = block::block(&mut picked, &mut self.names)?;
         let samples = match &block {
-            Some(_) => point.samples(series.quantity, self.received)?,
+            Some(_) => point::samples(exemplars, series.quantity, self.received)?,
             // Sequence numbers mean nothing without their communicator.
             None => Vec::new(),
         };
-        let attrs = rest.text(
-            &columns,
-            picked.taken(),
-            series.temporality,
-            &mut self.names,
-        )?;
+        let attrs = rest.text(columns, picked.taken(), series.temporality, &mut self.names)?;
         Ok(Event {
             timestamp,
             start,

@@ -111,7 +111,7 @@ impl Scale {
     /// What an iteration certainly loses by a lag, milliseconds.
     fn loss_ms(&self, lag: &Lag) -> f64 {
         self.damage_ms
-            .map_or_else(|| lag.single_ms(), |damage| lag.mean_ms.min(damage))
+            .map_or_else(|| lag.certain_ms(), |damage| lag.mean_ms.min(damage))
     }
 
     /// Whether a lag lies beyond what is usual, by all counts.

@@ -191,7 +191,7 @@ fn device_lags(ranks: &[(f64, f64)]) -> Lags {
 
 #[test]
 fn a_late_gpu_beside_a_much_later_one_of_another_role_is_its_victim() {
-    let lags = device_lags(&[(0.0, 0.0), (0.1, 0.0), (8.0, 5.0), (-0.1, 0.0)]);
+    let lags = device_lags(&[(0.0, 0.0), (0.1, 0.0), (8.0, 6.5), (-0.1, 0.0)]);
     let alone = evidence(&lags, 58.0);
     assert_eq!(culprits(&verdict(&alone, &Settings::default())), [2]);
     let beside = Evidence {

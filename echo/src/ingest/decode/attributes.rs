@@ -1,10 +1,10 @@
 //! Attributes of a point and of its resource: which of them become columns, and the values in them.
 
-use fleet_proto::attribute;
-use opentelemetry_proto::tonic::common::v1::KeyValue;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-
 use super::reject::RejectReason;
+use super::rest::MAX_ATTRIBUTES;
+use super::wire::attributes::{Attribute, Attributes};
+use super::wire::value::Value;
+use fleet_proto::attribute;
 
 /// What an attribute can be lifted into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,9 @@ pub(super) enum Column {
     Source,
     Lag,
 }
+
+/// Attribute that held the name of an event before records had a field for it.
+pub(super) const EVENT_NAME: &str = "event.name";
 
 const COLUMNS: usize = Column::Lag as usize + 1;
 
@@ -63,79 +66,131 @@ fn column(key: &str) -> Option<(Column, usize)> {
     })
 }
 
+/// Names that are looked for beside those of the columns.
+const LOOKED_FOR: [&str; 1] = [EVENT_NAME];
+
+/// An empty list. Behind as many attributes as no text can hold only those with a meaning are kept: the point is
+/// turned away in any case, and has to be for the right reason.
+pub(super) const fn list<'a>() -> Attributes<'a> {
+    Attributes::new(MAX_ATTRIBUTES + COLUMNS, |key| {
+        column(key).is_some() || LOOKED_FOR.contains(&key)
+    })
+}
+
+/// What the attribute at some place can be lifted into.
+#[derive(Debug, Clone, Copy)]
+struct Class<'a> {
+    key: &'a str,
+    column: Option<(Column, usize)>,
+}
+
+/// The columns of the attributes at each place of the list before: neighbours mostly name the same in the same order.
+#[derive(Debug, Default)]
+pub(super) struct Classes<'a>(Vec<Class<'a>>);
+
+impl<'a> Classes<'a> {
+    #[inline]
+    fn column(&mut self, place: usize, key: &'a str) -> Option<(Column, usize)> {
+        match self.0.get(place) {
+            // The list keeps the slice as long as the key does not change.
+            Some(class) if std::ptr::eq(class.key, key) => class.column,
+            _ => self.learn(place, key),
+        }
+    }
+
+    fn learn(&mut self, place: usize, key: &'a str) -> Option<(Column, usize)> {
+        let column = column(key);
+        let class = Class { key, column };
+        match self.0.get_mut(place) {
+            Some(known) => *known = class,
+            None => self.0.push(class),
+        }
+        column
+    }
+}
+
 /// One attribute that can fill a column.
 #[derive(Debug, Clone, Copy)]
-struct Hit<'a> {
+struct Hit {
     /// Index in the list that it comes from.
     place: usize,
     preference: usize,
-    value: &'a Value,
 }
 
 /// The preferred attribute of each column in one list. Empty texts count as absent: they come from environment
 /// variables that were never set.
-#[derive(Debug, Clone)]
-pub(super) struct Columns<'a> {
-    attributes: &'a [KeyValue],
-    hits: [Option<Hit<'a>>; COLUMNS],
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Columns<'s, 'a> {
+    attributes: &'s [Attribute<'a>],
+    classes: &'s [Class<'a>],
+    hits: [Hit; COLUMNS],
+    filled: ColumnSet,
 }
 
-impl<'a> Columns<'a> {
-    pub(super) fn of(attributes: &'a [KeyValue]) -> Self {
-        let mut columns = Self {
-            attributes,
-            hits: [None; COLUMNS],
-        };
+impl<'s, 'a> Columns<'s, 'a> {
+    pub(super) fn of(attributes: &'s [Attribute<'a>], classes: &'s mut Classes<'a>) -> Self {
+        let mut hits = [Hit {
+            place: 0,
+            preference: 0,
+        }; COLUMNS];
+        let mut filled = ColumnSet::default();
         for (place, attribute) in attributes.iter().enumerate() {
-            let Some((column, preference)) = column(&attribute.key) else {
+            let Some((column, preference)) = classes.column(place, attribute.key) else {
                 continue;
             };
-            let Some(value) = present(attribute) else {
+            if !is_present(attribute) {
+                continue;
+            }
+            let Some(hit) = hits.get_mut(column as usize) else {
                 continue;
             };
-            let Some(slot) = columns.hits.get_mut(column as usize) else {
-                continue;
-            };
-            if slot.is_none_or(|hit| preference < hit.preference) {
-                *slot = Some(Hit {
-                    place,
-                    preference,
-                    value,
-                });
+            if !filled.has(column) || preference < hit.preference {
+                *hit = Hit { place, preference };
+                filled.insert(column);
             }
         }
-        columns
+        Self {
+            attributes,
+            classes: &classes.0,
+            hits,
+            filled,
+        }
     }
 
     /// The value that fills the column.
-    pub(super) fn value(&self, column: Column) -> Option<&'a Value> {
-        (*self.hits.get(column as usize)?).map(|hit| hit.value)
+    pub(super) fn value(&self, column: Column) -> Option<Value<'a>> {
+        if !self.filled.has(column) {
+            return None;
+        }
+        self.attributes.get(self.place(column)?)?.value
     }
 
-    /// The indices of the attributes whose columns are in `taken`.
-    fn places(&self, taken: ColumnSet) -> impl Iterator<Item = usize> {
-        self.hits
-            .iter()
-            .enumerate()
-            .filter(move |(column, _)| taken.0 & (1 << column) != 0)
-            .filter_map(|(_, hit)| hit.map(|hit| hit.place))
+    /// Whether one of the columns can be filled.
+    pub(super) const fn fills(&self, columns: ColumnSet) -> bool {
+        self.filled.0 & columns.0 != 0
+    }
+
+    fn place(&self, column: Column) -> Option<usize> {
+        self.hits.get(column as usize).map(|hit| hit.place)
     }
 
     /// The attributes that did not become one of the columns in `taken`.
-    pub(super) fn rest(&self, taken: ColumnSet) -> impl Iterator<Item = &'a KeyValue> {
-        self.attributes
-            .iter()
-            .enumerate()
-            .filter(move |(place, _)| self.places(taken).all(|other| other != *place))
-            .map(|(_, attribute)| attribute)
+    pub(super) fn rest(&self, taken: ColumnSet) -> impl Iterator<Item = Attribute<'a>> {
+        let classes = self.classes.iter();
+        let all = self.attributes.iter().zip(classes).enumerate();
+        all.filter(move |(place, (_, class))| {
+            let was_taken = |(column, _)| taken.has(column) && self.place(column) == Some(*place);
+            !class.column.is_some_and(was_taken)
+        })
+        .map(|(_, (attribute, _))| *attribute)
     }
 }
 
-fn present(attribute: &KeyValue) -> Option<&Value> {
-    let value = attribute.value.as_ref()?.value.as_ref()?;
-    match value {
-        Value::StringValue(text) if text.is_empty() => None,
-        _ => Some(value),
+fn is_present(attribute: &Attribute<'_>) -> bool {
+    match attribute.value {
+        None => false,
+        Some(Value::Text(text)) => !text.is_empty(),
+        Some(_) => true,
     }
 }
 
@@ -144,16 +199,31 @@ fn present(attribute: &KeyValue) -> Option<&Value> {
 pub(super) struct ColumnSet(u32);
 
 impl ColumnSet {
-    fn insert(&mut self, column: Column) {
+    /// The set of these columns.
+    pub(super) const fn of(columns: &[Column]) -> Self {
+        let mut set = Self(0);
+        let mut rest = columns;
+        while let [column, others @ ..] = rest {
+            set.insert(*column);
+            rest = others;
+        }
+        set
+    }
+
+    const fn insert(&mut self, column: Column) {
         self.0 |= 1 << column as u32;
+    }
+
+    const fn has(self, column: Column) -> bool {
+        self.0 & (1 << column as u32) != 0
     }
 }
 
 /// The columns of a resource and of one of its points, and which of both have been used up.
 #[derive(Debug)]
 pub(super) struct Picked<'c, 'a> {
-    resource: &'c Columns<'a>,
-    point: &'c Columns<'a>,
+    resource: &'c Columns<'c, 'a>,
+    point: &'c Columns<'c, 'a>,
     taken: Taken,
 }
 
@@ -165,7 +235,11 @@ pub(super) struct Taken {
 }
 
 impl<'c, 'a> Picked<'c, 'a> {
-    pub(super) fn new(resource: &'c Columns<'a>, point: &'c Columns<'a>, taken: Taken) -> Self {
+    pub(super) const fn new(
+        resource: &'c Columns<'c, 'a>,
+        point: &'c Columns<'c, 'a>,
+        taken: Taken,
+    ) -> Self {
         Self {
             resource,
             point,
@@ -179,18 +253,18 @@ impl<'c, 'a> Picked<'c, 'a> {
 
     /// Whether the column can be filled.
     pub(super) fn has(&self, column: Column) -> bool {
-        self.resource.value(column).is_some() || self.point.value(column).is_some()
+        self.resource.filled.has(column) || self.point.filled.has(column)
     }
 
     /// Fills the column from the resource only.
-    pub(super) fn take_from_resource(&mut self, column: Column) -> Option<&'a Value> {
+    pub(super) fn take_from_resource(&mut self, column: Column) -> Option<Value<'a>> {
         let value = self.resource.value(column)?;
         self.taken.resource.insert(column);
         Some(value)
     }
 
     /// Fills the column from the resource, else from the point.
-    pub(super) fn take(&mut self, column: Column) -> Option<&'a Value> {
+    pub(super) fn take(&mut self, column: Column) -> Option<Value<'a>> {
         if let Some(value) = self.take_from_resource(column) {
             return Some(value);
         }
@@ -201,41 +275,41 @@ impl<'c, 'a> Picked<'c, 'a> {
 }
 
 /// The text, if it is one.
-pub(super) fn text(value: &Value) -> Option<&str> {
+pub(super) const fn text(value: Value<'_>) -> Option<&str> {
     match value {
-        Value::StringValue(text) => Some(text),
+        Value::Text(text) => Some(text),
         _ => None,
     }
 }
 
 /// The whole number in an integer, a text of digits or a double without fraction.
-pub(super) fn integer(value: &Value) -> Option<i64> {
+pub(super) fn integer(value: Value<'_>) -> Option<i64> {
     /// Doubles hold every whole number up to here.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
-        Value::IntValue(number) => Some(*number),
-        Value::StringValue(text) => text.parse().ok(),
+        Value::Int(number) => Some(number),
+        Value::Text(text) => text.parse().ok(),
         #[expect(
             clippy::cast_possible_truncation,
             reason = "whole and within the range that doubles hold exactly"
         )]
-        Value::DoubleValue(number) if number.fract() == 0.0 && number.abs() < EXACT => {
-            Some(*number as i64)
+        Value::Double(number) if number.fract() == 0.0 && number.abs() < EXACT => {
+            Some(number as i64)
         }
         _ => None,
     }
 }
 
 /// The finite number in an integer, a double or a text.
-pub(super) fn number(value: &Value) -> Option<Result<f64, RejectReason>> {
+pub(super) fn number(value: Value<'_>) -> Option<Result<f64, RejectReason>> {
     let number = match value {
-        Value::DoubleValue(number) => *number,
+        Value::Double(number) => number,
         #[expect(
             clippy::cast_precision_loss,
             reason = "a count of iterations or an offset in milliseconds stays far below 2^53"
         )]
-        Value::IntValue(number) => *number as f64,
-        Value::StringValue(text) => text.parse().ok()?,
+        Value::Int(number) => number as f64,
+        Value::Text(text) => text.parse().ok()?,
         _ => return None,
     };
     Some(finite(number))
@@ -250,7 +324,7 @@ pub(super) fn finite(number: f64) -> Result<f64, RejectReason> {
 }
 
 /// The sequence number: a whole number that is not negative.
-pub(super) fn sequence(value: &Value) -> Result<u64, RejectReason> {
+pub(super) fn sequence(value: Value<'_>) -> Result<u64, RejectReason> {
     integer(value)
         .and_then(|number| u64::try_from(number).ok())
         .ok_or(RejectReason::InvalidSequence)
@@ -258,9 +332,8 @@ pub(super) fn sequence(value: &Value) -> Result<u64, RejectReason> {
 
 #[cfg(test)]
 mod tests {
-    use opentelemetry_proto::tonic::common::v1::any_value::Value;
-
     use super::{COLUMNS, NAMES, column, integer};
+    use crate::ingest::decode::wire::value::Value;
 
     #[test]
     fn every_column_is_listed_at_its_own_place() {
@@ -281,17 +354,17 @@ mod tests {
 
     #[test]
     fn whole_numbers_are_read_in_every_form_that_senders_use() {
-        assert_eq!(integer(&Value::IntValue(-3)), Some(-3));
-        assert_eq!(integer(&Value::StringValue("17".to_owned())), Some(17));
-        assert_eq!(integer(&Value::DoubleValue(4.0)), Some(4));
+        assert_eq!(integer(Value::Int(-3)), Some(-3));
+        assert_eq!(integer(Value::Text("17")), Some(17));
+        assert_eq!(integer(Value::Double(4.0)), Some(4));
         for odd in [
-            Value::DoubleValue(4.5),
-            Value::DoubleValue(f64::NAN),
-            Value::DoubleValue(1e300),
-            Value::StringValue("4 ".to_owned()),
-            Value::BoolValue(true),
+            Value::Double(4.5),
+            Value::Double(f64::NAN),
+            Value::Double(1e300),
+            Value::Text("4 "),
+            Value::Bool(true),
         ] {
-            assert_eq!(integer(&odd), None, "{odd:?}");
+            assert_eq!(integer(odd), None, "{odd:?}");
         }
     }
 }

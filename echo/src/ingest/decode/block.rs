@@ -5,7 +5,7 @@ use fleet_proto::attribute;
 use super::attributes::{Column, Picked, number, sequence, text};
 use super::names::Names;
 use super::reject::RejectReason;
-use crate::ids::{CommId, Op, RoleId};
+use crate::ids::{Op, RoleId};
 use crate::model::event::{Anchor, Block, SeqRange, Source};
 
 /// Takes the block out of the attributes; nothing, and nothing taken, when they name no communicator.
@@ -18,11 +18,11 @@ pub(super) fn block<'a>(
     };
     Ok(Some(Block {
         comm: text(comm)
-            .and_then(|text| text.parse::<CommId>().ok())
+            .and_then(|text| names.comm(text))
             .ok_or(RejectReason::InvalidComm)?,
         op: op(picked, names)?,
         seqs: seqs(picked)?,
-        role: role(picked)?,
+        role: role(picked, names)?,
         iterations: iterations(picked)?,
         anchor: anchor(picked)?,
         source: source(picked)?,
@@ -47,11 +47,14 @@ fn seqs(picked: &mut Picked<'_, '_>) -> Result<Option<SeqRange>, RejectReason> {
     }
 }
 
-fn role(picked: &mut Picked<'_, '_>) -> Result<Option<RoleId>, RejectReason> {
+fn role<'a>(
+    picked: &mut Picked<'_, 'a>,
+    names: &mut Names<'a>,
+) -> Result<Option<RoleId>, RejectReason> {
     let Some(value) = picked.take(Column::Role) else {
         return Ok(None);
     };
-    let role = text(value).and_then(|text| text.parse().ok());
+    let role = text(value).and_then(|text| names.role(text));
     role.ok_or(RejectReason::InvalidRole).map(Some)
 }
 

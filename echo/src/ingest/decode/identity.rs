@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-
-use super::attributes::{Column, Picked, integer, text};
+use super::attributes::{Column, ColumnSet, Picked, integer, text};
+use super::names::Names;
 use super::reject::RejectReason;
-use crate::ids::{IdError, MAX_NAME_BYTES, RankOf};
+use super::wire::value::Value;
+use crate::ids::{MAX_NAME_BYTES, RankOf};
 use crate::model::event::Origin;
 
 /// The columns that make up an identity.
@@ -22,36 +22,44 @@ pub(super) const COLUMNS: [Column; 9] = [
     Column::Pod,
 ];
 
+/// The same as a set.
+pub(super) const SET: ColumnSet = ColumnSet::of(&COLUMNS);
+
 /// Takes the identity out of the attributes.
-pub(super) fn origin(picked: &mut Picked<'_, '_>) -> Result<Origin, RejectReason> {
+pub(super) fn origin<'a>(
+    picked: &mut Picked<'_, 'a>,
+    names: &mut Names<'a>,
+) -> Result<Origin, RejectReason> {
+    let cluster = named(picked.take(Column::Cluster), |text| names.cluster(text))?;
+    let cluster = cluster.ok_or(RejectReason::MissingCluster)?;
+    let node = named(picked.take(Column::Node), |text| names.node(text))?;
     Ok(Origin {
-        cluster: name(picked.take(Column::Cluster))?.ok_or(RejectReason::MissingCluster)?,
-        node: name(picked.take(Column::Node))?.ok_or(RejectReason::MissingNode)?,
+        cluster,
+        node: node.ok_or(RejectReason::MissingNode)?,
         rank: rank(picked)?,
-        job: name(picked.take(Column::Job))?,
-        gpu_model: label(picked.take(Column::GpuModel))?,
-        gpu_uuid: label(picked.take(Column::GpuUuid))?,
-        namespace: label(picked.take(Column::Namespace))?,
-        pod: label(picked.take(Column::Pod))?,
+        job: named(picked.take(Column::Job), |text| names.job(text))?,
+        gpu_model: named(picked.take(Column::GpuModel), |text| names.gpu_model(text))?,
+        gpu_uuid: named(picked.take(Column::GpuUuid), label)?,
+        namespace: named(picked.take(Column::Namespace), label)?,
+        pod: named(picked.take(Column::Pod), label)?,
     })
 }
 
-fn name<T: std::str::FromStr<Err = IdError>>(
-    value: Option<&Value>,
+/// What the value names, if there is one; it has to be a text that `parse` takes.
+fn named<'a, T>(
+    value: Option<Value<'a>>,
+    parse: impl FnOnce(&'a str) -> Option<T>,
 ) -> Result<Option<T>, RejectReason> {
-    let parsed = value.map(|value| text(value).and_then(|text| text.parse().ok()));
-    match parsed {
-        None => Ok(None),
-        Some(None) => Err(RejectReason::InvalidName),
-        Some(name) => Ok(name),
-    }
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    let name = text(value).and_then(parse);
+    name.map(Some).ok_or(RejectReason::InvalidName)
 }
 
-fn label(value: Option<&Value>) -> Result<Option<Arc<str>>, RejectReason> {
-    value
-        .map(|value| text(value).and_then(printable))
-        .map(|label| label.map(Arc::from).ok_or(RejectReason::InvalidName))
-        .transpose()
+/// The text as a label, if it is printable.
+pub(super) fn label(text: &str) -> Option<Arc<str>> {
+    printable(text).map(Arc::from)
 }
 
 /// The text if it is short and without control characters, as names are.

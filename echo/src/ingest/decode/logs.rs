@@ -4,58 +4,66 @@
 //! that stays among the attributes; the body, which is for people, is not kept.
 
 use fleet_proto::metric;
-use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs};
 
-use super::attributes::{Column, Columns, Picked, number, text};
+use super::attributes::{Classes, Column, Columns, EVENT_NAME, Picked, list, number, text};
 use super::point::instant;
 use super::reject::RejectReason;
 use super::rest::{Rest, Temporality};
-use super::{Decoded, Decoder, Sender, block, columns_of};
+use super::wire::attributes::Attribute;
+use super::wire::logs::Record;
+use super::wire::metrics::{self, Scope, contents, resources, scopes};
+use super::wire::{Broken, Fields};
+use super::{Decoded, Decoder, Sender, Sheet, block};
 use crate::model::event::{Event, Reading};
-use crate::units::Nanos;
-
-/// Attribute that held the name of an event before records had a field for it.
-const EVENT_NAME: &str = "event.name";
 
 /// Unit of the lag.
 const UNIT: &str = "ms";
 
-/// Turns a request of log records that arrived at `received` into events.
-pub(super) fn decode(request: ExportLogsServiceRequest, received: Nanos) -> Decoded {
-    let mut decoder = Decoder::new(received);
-    for resource in &request.resource_logs {
-        decoder.resource_logs(resource);
-    }
-    decoder.finish()
-}
-
 impl<'a> Decoder<'a> {
-    fn resource_logs(&mut self, resource: &'a ResourceLogs) {
-        let columns = columns_of(resource.resource.as_ref());
-        let mut sender = Sender::new(&columns);
-        for scope in &resource.scope_logs {
-            let mut rest = Rest::new(sender.columns, scope.scope.as_ref());
-            for record in &scope.log_records {
-                self.rejections.saw_point();
-                match self.record(record, &mut sender, &mut rest) {
-                    Ok(event) => self.events.push(event),
-                    Err(reason) => self.rejections.reject(reason),
-                }
+    /// Turns a request of log records into events.
+    pub(super) fn logs(mut self, request: Fields<'a>) -> Result<Decoded, Broken> {
+        let (mut attributes, mut classes) = (list(), Classes::default());
+        let mut sheet = Sheet::new();
+        resources(request, |resource| {
+            metrics::attributes(resource, &mut attributes)?;
+            let columns = Columns::of(attributes.present(), &mut classes);
+            let mut sender = Sender::new(&columns);
+            scopes(resource).try_for_each(|scope| self.records(scope, &mut sender, &mut sheet))
+        })?;
+        Ok(self.finish())
+    }
+
+    fn records(
+        &mut self,
+        scope_logs: Fields<'a>,
+        sender: &mut Sender<'_, 'a>,
+        sheet: &mut Sheet<'a>,
+    ) -> Result<(), Broken> {
+        let scope = Scope::read(scope_logs, list())?;
+        let mut rest = Rest::new(sender.columns, &scope);
+        for record in contents(scope_logs) {
+            let record = Record::read(record, &mut sheet.attributes)?;
+            self.rejections.saw_point();
+            match self.record(&record, sheet, sender, &mut rest) {
+                Ok(event) => self.events.push(event),
+                Err(reason) => self.rejections.reject(reason),
             }
         }
+        Ok(())
     }
 
     fn record(
         &mut self,
-        record: &'a LogRecord,
+        record: &Record<'a>,
+        sheet: &mut Sheet<'a>,
         sender: &mut Sender<'_, 'a>,
         rest: &mut Rest<'_, 'a>,
     ) -> Result<Event, RejectReason> {
-        if !is_verdict(record) {
+        let attributes = sheet.attributes.present();
+        if !is_verdict(record, attributes) {
             return Err(RejectReason::UnsupportedRecord);
         }
-        let columns = Columns::of(&record.attributes);
+        let columns = Columns::of(attributes, &mut sheet.classes);
         let (origin, taken) = sender.identity(&columns, &mut self.names)?;
         let timestamp = instant(time(record), self.received)?;
         let mut picked = Picked::new(sender.columns, &columns, taken);
@@ -83,20 +91,18 @@ impl<'a> Decoder<'a> {
 }
 
 /// Whether the record is a verdict of a rank on itself.
-fn is_verdict(record: &LogRecord) -> bool {
+fn is_verdict(record: &Record<'_>, attributes: &[Attribute<'_>]) -> bool {
     if !record.event_name.is_empty() {
         return record.event_name == metric::STRAGGLER;
     }
-    let mut attributes = record.attributes.iter();
-    let name = attributes.find(|attribute| attribute.key == EVENT_NAME);
-    let value = name.and_then(|attribute| attribute.value.as_ref()?.value.as_ref());
-    value.and_then(text) == Some(metric::STRAGGLER)
+    let name = attributes.iter().find(|named| named.key == EVENT_NAME);
+    name.and_then(|name| text(name.value?)) == Some(metric::STRAGGLER)
 }
 
 /// When it happened; a record that does not say so happened when it was noticed.
-const fn time(record: &LogRecord) -> u64 {
-    match record.time_unix_nano {
-        0 => record.observed_time_unix_nano,
+const fn time(record: &Record<'_>) -> u64 {
+    match record.time {
+        0 => record.observed,
         time => time,
     }
 }
@@ -105,15 +111,20 @@ const fn time(record: &LogRecord) -> u64 {
 mod tests {
     use fleet_proto::{attribute, metric};
     use opentelemetry_proto::tonic::logs::v1::LogRecord;
+    use prost::Message;
 
-    use super::decode;
-    use crate::ingest::decode::Decoded;
     use crate::ingest::decode::reject::RejectReason;
+    use crate::ingest::decode::{Decoded, Payload, decode_body};
     use crate::ingest::fixture::{END, RECEIVED, double, rank_2, records, straggler, text};
     use crate::model::event::Reading;
 
+    fn decoded_all(all: Vec<LogRecord>) -> Decoded {
+        let body = records(rank_2(), all).encode_to_vec();
+        decode_body(Payload::Logs, &body, RECEIVED).unwrap()
+    }
+
     fn decoded(record: LogRecord) -> Decoded {
-        decode(records(rank_2(), vec![record]), RECEIVED)
+        decoded_all(vec![record])
     }
 
     fn rejected(record: LogRecord) -> Option<RejectReason> {
@@ -179,7 +190,7 @@ mod tests {
     #[test]
     fn a_record_that_is_turned_away_does_not_fail_its_neighbours() {
         let both = vec![LogRecord::default(), straggler()];
-        let decoded = decode(records(rank_2(), both), RECEIVED);
+        let decoded = decoded_all(both);
         assert_eq!((decoded.events.len(), decoded.rejections.total()), (1, 1));
     }
 }

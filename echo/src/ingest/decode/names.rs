@@ -3,22 +3,62 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::identity::printable;
+use super::identity::{label, printable};
+use super::point::Quantity;
 use super::reject::RejectReason;
-use crate::ids::{MetricName, Op};
+use super::wire::metrics::Metric;
+use crate::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, RoleId};
 use crate::model::event::Origin;
 
 /// Most text of attributes that one request may unfold into, in bytes: attributes of a resource are repeated for
 /// each of its points, which must not turn a small request into a huge one.
 const MAX_ATTRS_BYTES_PER_REQUEST: usize = 32 * 1024 * 1024;
 
+/// Most metrics that are remembered by name and unit: they are searched one by one.
+const MAX_RECENT: usize = 16;
+
+/// What all points of a metric have in common but for its kind.
+type Series = (MetricName, Arc<str>, Quantity);
+
+/// What a text stood for the last time: neighbours mostly say the same.
+#[derive(Debug)]
+struct Last<'a, T>(Option<(&'a str, T)>);
+
+impl<T> Default for Last<'_, T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'a, T: Clone> Last<'a, T> {
+    #[inline]
+    fn of(&mut self, text: &'a str, parse: impl FnOnce(&'a str) -> T) -> T {
+        if let Some((last, parsed)) = &self.0
+            && *last == text
+        {
+            return parsed.clone();
+        }
+        let parsed = parse(text);
+        self.0 = Some((text, parsed.clone()));
+        parsed
+    }
+}
+
 /// Texts and identities of one request.
 #[derive(Debug)]
 pub(super) struct Names<'a> {
     origins: HashSet<Arc<Origin>>,
+    recent: Vec<((&'a str, &'a str), Series)>,
     metrics: HashMap<&'a str, MetricName>,
     units: HashMap<&'a str, Arc<str>>,
     ops: HashMap<&'a str, Op>,
+    last_op: Last<'a, Option<Op>>,
+    last_comm: Last<'a, Option<CommId>>,
+    last_role: Last<'a, Option<RoleId>>,
+    last_cluster: Last<'a, Option<ClusterId>>,
+    last_node: Last<'a, Option<NodeId>>,
+    last_job: Last<'a, Option<JobId>>,
+    last_gpu_model: Last<'a, Option<Arc<str>>>,
     attrs_left: usize,
 }
 
@@ -26,9 +66,17 @@ impl Default for Names<'_> {
     fn default() -> Self {
         Self {
             origins: HashSet::new(),
+            recent: Vec::new(),
             metrics: HashMap::new(),
             units: HashMap::new(),
             ops: HashMap::new(),
+            last_op: Last::default(),
+            last_comm: Last::default(),
+            last_role: Last::default(),
+            last_cluster: Last::default(),
+            last_node: Last::default(),
+            last_job: Last::default(),
+            last_gpu_model: Last::default(),
             attrs_left: MAX_ATTRS_BYTES_PER_REQUEST,
         }
     }
@@ -42,6 +90,24 @@ impl<'a> Names<'a> {
         let origin = Arc::new(origin);
         self.origins.insert(Arc::clone(&origin));
         origin
+    }
+
+    /// Name and unit of a metric, and which values make sense for it. Every resource mostly sends the same metrics.
+    pub(super) fn series(&mut self, metric: &Metric<'a>) -> Result<Series, RejectReason> {
+        let key = (metric.name, metric.unit);
+        if let Some((_, known)) = self.recent.iter().find(|(recent, _)| *recent == key) {
+            return Ok(known.clone());
+        }
+        let series = (
+            self.metric(metric.name)?,
+            self.unit(metric.unit)?,
+            Quantity::of(metric),
+        );
+        if self.recent.len() == MAX_RECENT {
+            self.recent.clear();
+        }
+        self.recent.push((key, series.clone()));
+        Ok(series)
     }
 
     pub(super) fn metric(&mut self, name: &'a str) -> Result<MetricName, RejectReason> {
@@ -65,12 +131,40 @@ impl<'a> Names<'a> {
     }
 
     pub(super) fn op(&mut self, op: &'a str) -> Option<Op> {
-        if let Some(known) = self.ops.get(op) {
-            return Some(known.clone());
-        }
-        let parsed: Op = op.parse().ok()?;
-        self.ops.insert(op, parsed.clone());
-        Some(parsed)
+        let ops = &mut self.ops;
+        self.last_op.of(op, |op| {
+            if let Some(known) = ops.get(op) {
+                return Some(known.clone());
+            }
+            let parsed: Op = op.parse().ok()?;
+            ops.insert(op, parsed.clone());
+            Some(parsed)
+        })
+    }
+
+    pub(super) fn comm(&mut self, comm: &'a str) -> Option<CommId> {
+        self.last_comm.of(comm, |comm| comm.parse().ok())
+    }
+
+    pub(super) fn role(&mut self, role: &'a str) -> Option<RoleId> {
+        self.last_role.of(role, |role| role.parse().ok())
+    }
+
+    pub(super) fn cluster(&mut self, cluster: &'a str) -> Option<ClusterId> {
+        self.last_cluster
+            .of(cluster, |cluster| cluster.parse().ok())
+    }
+
+    pub(super) fn node(&mut self, node: &'a str) -> Option<NodeId> {
+        self.last_node.of(node, |node| node.parse().ok())
+    }
+
+    pub(super) fn job(&mut self, job: &'a str) -> Option<JobId> {
+        self.last_job.of(job, |job| job.parse().ok())
+    }
+
+    pub(super) fn gpu_model(&mut self, model: &'a str) -> Option<Arc<str>> {
+        self.last_gpu_model.of(model, label)
     }
 
     /// Sets aside `bytes` of attribute text, unless the request has used up its share.

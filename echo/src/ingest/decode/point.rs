@@ -1,16 +1,13 @@
 //! One data point, whatever its kind: when it was, what it measured, what it sampled.
 
-use fleet_proto::{attribute, metric};
-use opentelemetry_proto::tonic::common::v1::KeyValue;
-use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, DataPointFlags, Exemplar, ExponentialHistogramDataPoint,
-    HistogramDataPoint, Metric, NumberDataPoint, SummaryDataPoint, exemplar, metric::Data,
-    number_data_point,
-};
+use fleet_proto::metric;
+use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, DataPointFlags};
 
 use super::attributes::{finite, sequence};
 use super::reject::RejectReason;
 use super::rest::Temporality;
+use super::wire::metrics::{Data, Metric};
+use super::wire::point::{Exemplar, Kind, Number, Point};
 use crate::model::event::{OpSample, Reading, Summary};
 use crate::units::Nanos;
 
@@ -22,15 +19,6 @@ const MAX_COUNT: u64 = 1 << 53;
 
 /// By how much a sum may miss its bounds, as a share of the larger of both: adding in single precision drifts.
 const SUM_TOLERANCE: f64 = 1e-6;
-
-/// A data point of any kind.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Point<'a> {
-    Number(&'a NumberDataPoint),
-    Histogram(&'a HistogramDataPoint),
-    Exponential(&'a ExponentialHistogramDataPoint),
-    Summary(&'a SummaryDataPoint),
-}
 
 /// Which values make sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +34,7 @@ pub(super) enum Quantity {
 impl Quantity {
     /// Durations are Echo's own signals and whatever is counted in a unit of time, by its unit or by its name. What is
     /// named a difference or a rate is left out: it has a sign.
-    pub(super) fn of(metric: &Metric) -> Self {
+    pub(super) fn of(metric: &Metric<'_>) -> Self {
         const SIGNALS: [&str; 5] = [
             metric::WAIT,
             metric::HOST_GAP,
@@ -57,12 +45,12 @@ impl Quantity {
         const UNITS: [&str; 6] = ["ns", "us", "ms", "s", "min", "h"];
         const ENDINGS: [&str; 5] = ["_ns", "_us", "_ms", "_s", "_seconds"];
         const SIGNED: [&str; 5] = ["offset", "skew", "lag", "diff", "_per_"];
-        let name = metric.name.as_str();
+        let name = metric.name;
         if name == metric::INGERO_HEALTH_SCORE {
             return Self::Share;
         }
-        let is_timed = UNITS.contains(&metric.unit.as_str())
-            || ENDINGS.iter().any(|ending| name.ends_with(ending));
+        let is_timed =
+            UNITS.contains(&metric.unit) || ENDINGS.iter().any(|ending| name.ends_with(ending));
         let is_signed = || SIGNED.iter().any(|word| name.contains(word));
         if SIGNALS.contains(&name) || (is_timed && !is_signed()) {
             Self::Duration
@@ -80,111 +68,58 @@ impl Quantity {
     }
 }
 
-/// Calls `each` with every point, in order.
-pub(super) fn for_each<'a>(data: &'a Data, mut each: impl FnMut(Point<'a>)) {
-    match data {
-        Data::Gauge(gauge) => gauge.data_points.iter().map(Point::Number).for_each(each),
-        Data::Sum(sum) => sum.data_points.iter().map(Point::Number).for_each(each),
-        Data::Histogram(histogram) => {
-            for point in &histogram.data_points {
-                each(Point::Histogram(point));
-            }
-        }
-        Data::ExponentialHistogram(histogram) => {
-            for point in &histogram.data_points {
-                each(Point::Exponential(point));
-            }
-        }
-        Data::Summary(summary) => summary
-            .data_points
-            .iter()
-            .map(Point::Summary)
-            .for_each(each),
-    }
-}
-
 /// The temporality of the metric's points.
-pub(super) fn temporality(data: &Data) -> Temporality {
-    let declared = match data {
-        Data::Sum(sum) => sum.aggregation_temporality,
-        Data::Histogram(histogram) => histogram.aggregation_temporality,
-        Data::ExponentialHistogram(histogram) => histogram.aggregation_temporality,
-        Data::Gauge(_) | Data::Summary(_) => return Temporality::Delta,
-    };
-    if declared == AggregationTemporality::Cumulative as i32 {
+pub(super) const fn temporality(data: &Data<'_>) -> Temporality {
+    if data.temporality == AggregationTemporality::Cumulative as i32 {
         Temporality::Cumulative
     } else {
         Temporality::Delta
     }
 }
 
-impl<'a> Point<'a> {
-    pub(super) fn attributes(self) -> &'a [KeyValue] {
-        match self {
-            Self::Number(point) => &point.attributes,
-            Self::Histogram(point) => &point.attributes,
-            Self::Exponential(point) => &point.attributes,
-            Self::Summary(point) => &point.attributes,
-        }
+/// Start, if there is one, and end of what the point is about.
+pub(super) fn times(
+    point: &Point,
+    received: Nanos,
+) -> Result<(Option<Nanos>, Nanos), RejectReason> {
+    let end = instant(point.end, received)?;
+    if point.start == 0 {
+        return Ok((None, end));
     }
+    let start = Nanos::plausible(point.start).filter(|start| *start <= end);
+    start
+        .map(|start| (Some(start), end))
+        .ok_or(RejectReason::ImplausibleTime)
+}
 
-    /// Start, if there is one, and end of what the point is about.
-    pub(super) fn times(self, received: Nanos) -> Result<(Option<Nanos>, Nanos), RejectReason> {
-        let (start, end) = match self {
-            Self::Number(point) => (point.start_time_unix_nano, point.time_unix_nano),
-            Self::Histogram(point) => (point.start_time_unix_nano, point.time_unix_nano),
-            Self::Exponential(point) => (point.start_time_unix_nano, point.time_unix_nano),
-            Self::Summary(point) => (point.start_time_unix_nano, point.time_unix_nano),
-        };
-        let end = instant(end, received)?;
-        if start == 0 {
-            return Ok((None, end));
-        }
-        let start = Nanos::plausible(start).filter(|start| *start <= end);
-        start
-            .map(|start| (Some(start), end))
-            .ok_or(RejectReason::ImplausibleTime)
+/// What was measured.
+pub(super) fn reading(
+    point: &Point,
+    kind: Kind,
+    quantity: Quantity,
+) -> Result<Reading, RejectReason> {
+    const NO_VALUE: u32 = DataPointFlags::NoRecordedValueMask as u32;
+    if point.flags & NO_VALUE != 0 {
+        return Err(RejectReason::NoValue);
     }
+    if matches!(kind, Kind::Gauge | Kind::Sum) {
+        return number(point.value, quantity);
+    }
+    let summary = summary(point)?;
+    quantity.check(summary.min.unwrap_or(summary.sum))?;
+    Ok(Reading::Histogram(summary))
+}
 
-    /// What was measured.
-    pub(super) fn reading(self, quantity: Quantity) -> Result<Reading, RejectReason> {
-        const NO_VALUE: u32 = DataPointFlags::NoRecordedValueMask as u32;
-        let flags = match self {
-            Self::Number(point) => point.flags,
-            Self::Histogram(point) => point.flags,
-            Self::Exponential(point) => point.flags,
-            Self::Summary(point) => point.flags,
-        };
-        if flags & NO_VALUE != 0 {
-            return Err(RejectReason::NoValue);
-        }
-        let summary = match self {
-            Self::Number(point) => return number(point, quantity),
-            Self::Histogram(point) => summary(point.count, point.sum, point.min, point.max),
-            Self::Exponential(point) => summary(point.count, point.sum, point.min, point.max),
-            Self::Summary(point) => summary(point.count, Some(point.sum), None, None),
-        }?;
-        quantity.check(summary.min.unwrap_or(summary.sum))?;
-        Ok(Reading::Histogram(summary))
-    }
-
-    /// The sampled operations: exemplars that carry a sequence number.
-    pub(super) fn samples(
-        self,
-        quantity: Quantity,
-        received: Nanos,
-    ) -> Result<Vec<OpSample>, RejectReason> {
-        let exemplars = match self {
-            Self::Number(point) => &point.exemplars,
-            Self::Histogram(point) => &point.exemplars,
-            Self::Exponential(point) => &point.exemplars,
-            Self::Summary(_) => return Ok(Vec::new()),
-        };
-        exemplars
-            .iter()
-            .filter_map(|exemplar| sample(exemplar, quantity, received).transpose())
-            .collect()
-    }
+/// The sampled operations.
+pub(super) fn samples(
+    exemplars: &[Exemplar<'_>],
+    quantity: Quantity,
+    received: Nanos,
+) -> Result<Vec<OpSample>, RejectReason> {
+    let samples = exemplars.iter();
+    samples
+        .map(|exemplar| sample(exemplar, quantity, received))
+        .collect()
 }
 
 /// The instant, if it can have happened by the time the request arrived.
@@ -196,13 +131,13 @@ pub(super) fn instant(unix_nanos: u64, received: Nanos) -> Result<Nanos, RejectR
     Ok(instant)
 }
 
-fn number(point: &NumberDataPoint, quantity: Quantity) -> Result<Reading, RejectReason> {
-    match point.value.ok_or(RejectReason::NoValue)? {
-        number_data_point::Value::AsDouble(value) => {
+fn number(value: Option<Number>, quantity: Quantity) -> Result<Reading, RejectReason> {
+    match value.ok_or(RejectReason::NoValue)? {
+        Number::Double(value) => {
             quantity.check(finite(value)?)?;
             Ok(Reading::Double(value))
         }
-        number_data_point::Value::AsInt(value) => {
+        Number::Int(value) => {
             #[expect(
                 clippy::cast_precision_loss,
                 reason = "rounding keeps a number on its side of 0 and 1"
@@ -219,12 +154,14 @@ fn number(point: &NumberDataPoint, quantity: Quantity) -> Result<Reading, Reject
     clippy::cast_precision_loss,
     reason = "counts are at most 2^53, which doubles hold exactly"
 )]
-fn summary(
-    count: u64,
-    sum: Option<f64>,
-    min: Option<f64>,
-    max: Option<f64>,
-) -> Result<Summary, RejectReason> {
+fn summary(point: &Point) -> Result<Summary, RejectReason> {
+    let &Point {
+        count,
+        sum,
+        min,
+        max,
+        ..
+    } = point;
     if count == 0 {
         return match finite(sum.unwrap_or(0.0))? {
             0.0 => Ok(Summary {
@@ -258,30 +195,22 @@ fn summary(
 }
 
 fn sample(
-    exemplar: &Exemplar,
+    exemplar: &Exemplar<'_>,
     quantity: Quantity,
     received: Nanos,
-) -> Result<Option<OpSample>, RejectReason> {
-    let seq = exemplar
-        .filtered_attributes
-        .iter()
-        .find(|attribute| attribute.key == attribute::SEQ)
-        .and_then(|attribute| attribute.value.as_ref()?.value.as_ref());
-    let Some(seq) = seq else {
-        return Ok(None);
-    };
+) -> Result<OpSample, RejectReason> {
     #[expect(
         clippy::cast_precision_loss,
         reason = "a sampled duration in any unit stays far below 2^53"
     )]
     let value = match exemplar.value.ok_or(RejectReason::NoValue)? {
-        exemplar::Value::AsDouble(value) => finite(value)?,
-        exemplar::Value::AsInt(value) => value as f64,
+        Number::Double(value) => finite(value)?,
+        Number::Int(value) => value as f64,
     };
     quantity.check(value)?;
-    Ok(Some(OpSample {
-        seq: sequence(seq)?,
+    Ok(OpSample {
+        seq: sequence(exemplar.seq)?,
         value,
-        timestamp: instant(exemplar.time_unix_nano, received)?,
-    }))
+        timestamp: instant(exemplar.time, received)?,
+    })
 }

@@ -7,19 +7,26 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use serde::ser::{Error, Serialize, SerializeMap, Serializer};
 
 use super::attributes::{ColumnSet, Columns, Taken};
 use super::names::Names;
 use super::reject::RejectReason;
+use super::wire::attributes::Attribute;
+use super::wire::metrics::Scope;
+use super::wire::value::{Member, Nested, Value};
 
 /// Longest text of attributes of one point, in bytes.
 pub(super) const MAX_ATTRS_BYTES: usize = 16 * 1024;
 
+/// Longest text that most points have, in bytes.
+const USUAL_ATTRS_BYTES: usize = 256;
+
 /// What an attribute adds to the text beside its key: two quotes, a colon and one digit.
 const LEAST_ATTRIBUTE_BYTES: usize = 4;
+
+/// One more than the text can hold.
+pub(super) const MAX_ATTRIBUTES: usize = MAX_ATTRS_BYTES / LEAST_ATTRIBUTE_BYTES + 1;
 
 /// Key under which the name of the instrumentation scope is kept.
 const SCOPE_NAME: &str = "otel.scope.name";
@@ -40,8 +47,8 @@ pub(super) enum Temporality {
 /// text of the point before is used again when it fits.
 #[derive(Debug)]
 pub(super) struct Rest<'r, 'a> {
-    resource: &'r Columns<'a>,
-    scope: Option<&'a InstrumentationScope>,
+    resource: &'r Columns<'r, 'a>,
+    scope: &'r Scope<'a>,
     last: Option<Last<'a>>,
 }
 
@@ -49,15 +56,12 @@ pub(super) struct Rest<'r, 'a> {
 struct Last<'a> {
     taken_of_resource: ColumnSet,
     temporality: Temporality,
-    point: Vec<&'a KeyValue>,
+    point: Vec<Attribute<'a>>,
     text: Result<Arc<str>, RejectReason>,
 }
 
 impl<'r, 'a> Rest<'r, 'a> {
-    pub(super) const fn new(
-        resource: &'r Columns<'a>,
-        scope: Option<&'a InstrumentationScope>,
-    ) -> Self {
+    pub(super) const fn new(resource: &'r Columns<'r, 'a>, scope: &'r Scope<'a>) -> Self {
         Self {
             resource,
             scope,
@@ -68,7 +72,7 @@ impl<'r, 'a> Rest<'r, 'a> {
     /// The text for a point whose attributes `taken` became columns.
     pub(super) fn text(
         &mut self,
-        point: &Columns<'a>,
+        point: &Columns<'_, 'a>,
         taken: Taken,
         temporality: Temporality,
         names: &mut Names<'a>,
@@ -94,27 +98,25 @@ impl<'r, 'a> Rest<'r, 'a> {
 
     fn write(
         &self,
-        point: &[&'a KeyValue],
+        point: &[Attribute<'a>],
         taken: ColumnSet,
         temporality: Temporality,
     ) -> Result<Arc<str>, RejectReason> {
         let mut object = Object::default();
         for attribute in self.resource.rest(taken) {
-            object.insert(&attribute.key, Json::of(attribute))?;
+            object.insert(attribute.key, attribute.value)?;
         }
-        if let Some(scope) = self.scope {
-            for attribute in &scope.attributes {
-                object.insert(&attribute.key, Json::of(attribute))?;
-            }
-            if !scope.name.is_empty() {
-                object.insert(SCOPE_NAME, Json::Text(&scope.name))?;
-            }
+        for attribute in self.scope.attributes.present() {
+            object.insert(attribute.key, attribute.value)?;
+        }
+        if !self.scope.name.is_empty() {
+            object.insert(SCOPE_NAME, Some(Value::Text(self.scope.name)))?;
         }
         if temporality == Temporality::Cumulative {
-            object.insert(TEMPORALITY, Json::Text("cumulative"))?;
+            object.insert(TEMPORALITY, Some(Value::Text("cumulative")))?;
         }
         for attribute in point {
-            object.insert(&attribute.key, Json::of(attribute))?;
+            object.insert(attribute.key, attribute.value)?;
         }
         object.text()
     }
@@ -128,17 +130,17 @@ struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    fn insert(&mut self, key: &'a str, value: Json<'a>) -> Result<(), RejectReason> {
+    fn insert(&mut self, key: &'a str, value: Option<Value<'a>>) -> Result<(), RejectReason> {
         self.at_least += key.len() + LEAST_ATTRIBUTE_BYTES;
         if self.at_least > MAX_ATTRS_BYTES {
             return Err(RejectReason::AttributesTooLarge);
         }
-        self.members.insert(key, value);
+        self.members.insert(key, Json(value));
         Ok(())
     }
 
     fn text(&self) -> Result<Arc<str>, RejectReason> {
-        let mut text = Capped(Vec::new());
+        let mut text = Capped(Vec::with_capacity(USUAL_ATTRS_BYTES));
         serde_json::to_writer(&mut text, &self.members)
             .map_err(|_full| RejectReason::AttributesTooLarge)?;
         String::from_utf8(text.0)
@@ -167,48 +169,31 @@ impl io::Write for Capped {
 
 /// An attribute's value on its way into JSON. Bytes become hexadecimal digits; what JSON cannot say becomes null.
 #[derive(Debug, Clone, Copy)]
-enum Json<'a> {
-    Value(Option<&'a Value>),
-    Text(&'a str),
-}
-
-impl<'a> Json<'a> {
-    fn of(attribute: &'a KeyValue) -> Self {
-        Self::Value(attribute.value.as_ref().and_then(|any| any.value.as_ref()))
-    }
-
-    fn any(any: &'a AnyValue) -> Self {
-        Self::Value(any.value.as_ref())
-    }
-}
+struct Json<'a>(Option<Value<'a>>);
 
 impl Serialize for Json<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let value = match self {
-            Self::Text(text) => return serializer.serialize_str(text),
-            Self::Value(value) => value,
-        };
-        match value {
-            None | Some(Value::StringValueStrindex(_)) => serializer.serialize_none(),
-            Some(Value::StringValue(text)) => serializer.serialize_str(text),
-            Some(Value::BoolValue(value)) => serializer.serialize_bool(*value),
-            Some(Value::IntValue(number)) => serializer.serialize_i64(*number),
-            Some(Value::DoubleValue(number)) => serializer.serialize_f64(*number),
-            Some(Value::BytesValue(bytes)) => serializer.collect_str(&Hex(bytes)),
-            Some(Value::ArrayValue(array)) => {
-                serializer.collect_seq(array.values.iter().map(Json::any))
-            }
-            Some(Value::KvlistValue(list)) => nested(&list.values, serializer),
+        match self.0 {
+            None | Some(Value::Index(_)) => serializer.serialize_none(),
+            Some(Value::Text(text)) => serializer.serialize_str(text),
+            Some(Value::Bool(value)) => serializer.serialize_bool(value),
+            Some(Value::Int(number)) => serializer.serialize_i64(number),
+            Some(Value::Double(number)) => serializer.serialize_f64(number),
+            Some(Value::Bytes(bytes)) => serializer.collect_str(&Hex(bytes)),
+            Some(Value::Array(array)) => serializer.collect_seq(array.values().map(Json)),
+            Some(Value::List(list)) => nested(list, serializer),
         }
     }
 }
 
-fn nested<S: Serializer>(list: &[KeyValue], serializer: S) -> Result<S::Ok, S::Error> {
-    if list.len() > MAX_ATTRS_BYTES / LEAST_ATTRIBUTE_BYTES {
-        return Err(S::Error::custom("too many members"));
+fn nested<S: Serializer>(list: Nested<'_>, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut members = BTreeMap::new();
+    for (place, Member { key, value }) in list.members().enumerate() {
+        if place + 1 >= MAX_ATTRIBUTES {
+            return Err(S::Error::custom("too many members"));
+        }
+        members.insert(key, Json(value));
     }
-    let members: BTreeMap<&str, Json<'_>> =
-        list.iter().map(|kv| (&*kv.key, Json::of(kv))).collect();
     let mut map = serializer.serialize_map(Some(members.len()))?;
     for (key, value) in members {
         map.serialize_entry(key, &value)?;

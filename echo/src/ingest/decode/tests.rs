@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use fleet_proto::attribute;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{
     AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList,
 };
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, Exemplar, ExponentialHistogram, ExponentialHistogramDataPoint,
-    HistogramDataPoint, NumberDataPoint, Sum, Summary, SummaryDataPoint, exemplar, metric::Data,
-    number_data_point,
+    HistogramDataPoint, Metric, NumberDataPoint, Sum, Summary, SummaryDataPoint, exemplar,
+    metric::Data, number_data_point,
 };
+use prost::Message;
 
-use super::decode;
+use super::{Decoded, Payload, decode_body};
 use crate::ids::Rank;
 use crate::ingest::fixture::{
     END, RECEIVED, START, attribute as any, double, gauge, gauges, int, metric, rank_2, request,
@@ -22,15 +24,20 @@ use crate::ingest::fixture::{
 use crate::model::event::{Anchor, Event, OpSample, Reading, SeqRange, Source};
 use crate::units::Nanos;
 
+mod differential;
 mod properties;
 mod rejections;
+
+fn decode(request: ExportMetricsServiceRequest, received: Nanos) -> Decoded {
+    decode_body(Payload::Metrics, &request.encode_to_vec(), received).unwrap()
+}
 
 fn nanos(unix_nanos: u64) -> Nanos {
     Nanos::plausible(unix_nanos).unwrap()
 }
 
 /// The one event of a request that is taken as a whole.
-fn only(resource: Vec<KeyValue>, metric: super::Metric) -> Event {
+fn only(resource: Vec<KeyValue>, metric: Metric) -> Event {
     let mut decoded = decode(request(resource, vec![metric]), RECEIVED);
     assert_eq!(decoded.rejections.total(), 0, "{}", decoded.rejections);
     assert_eq!(decoded.events.len(), 1);

@@ -10,7 +10,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::ingest::decode::{Decoded, Payload, decode, decode_body};
+use super::decode;
+use crate::ingest::decode::{Decoded, Payload, decode_body};
 use crate::ingest::fixture::{
     END, RECEIVED, double, gauges, int, records, request, straggler, text, waits,
 };
@@ -196,7 +197,7 @@ proptest! {
     #[test]
     fn no_bytes_break_the_decoder(bytes in vec(any::<u8>(), 0..256)) {
         for payload in [Payload::Metrics, Payload::Logs] {
-            if let Ok(decoded) = decode_body(payload, bytes.clone().into(), RECEIVED) {
+            if let Ok(decoded) = decode_body(payload, &bytes, RECEIVED) {
                 assert_complete(&decoded, decoded.rejections.points());
             }
         }
@@ -214,7 +215,7 @@ proptest! {
             let place = place.index(bytes.len());
             bytes[place] = value;
         }
-        if let Ok(decoded) = decode_body(Payload::Logs, bytes.into(), RECEIVED) {
+        if let Ok(decoded) = decode_body(Payload::Logs, &bytes, RECEIVED) {
             assert_complete(&decoded, decoded.rejections.points());
         }
     }

@@ -6,8 +6,9 @@ use opentelemetry_proto::tonic::metrics::v1::{
     Exemplar, HistogramDataPoint, Metric, NumberDataPoint, exemplar, number_data_point,
 };
 
+use super::decode;
 use crate::ingest::decode::reject::RejectReason;
-use crate::ingest::decode::{Payload, decode, decode_body};
+use crate::ingest::decode::{Payload, decode_body};
 use crate::ingest::fixture::{
     END, RECEIVED, double, gauge, gauges, int, rank_2, request, text, wait, waits,
 };
@@ -326,6 +327,15 @@ fn attributes_of_more_than_16_kib_are_rejected() {
 }
 
 #[test]
+fn names_behind_thousands_of_attributes_are_still_found() {
+    let notes = (0..5_000).map(|n| int(&format!("n{n}"), n));
+    let mut point = gauge(1.0);
+    point.attributes = notes.chain(rank_2()).collect();
+    let reasons = reasons(Vec::new(), vec![gauges("m", "", vec![point])]);
+    assert_eq!(reasons, [RejectReason::AttributesTooLarge]);
+}
+
+#[test]
 fn a_small_request_cannot_unfold_into_gigabytes() {
     let mut resource = rank_2();
     resource.push(text("ballast", &"x".repeat(16_000)));
@@ -365,7 +375,7 @@ fn a_health_score_is_a_share() {
 #[test]
 fn a_body_that_is_no_request_is_malformed() {
     for payload in [Payload::Metrics, Payload::Logs] {
-        let error = decode_body(payload, vec![0xff; 64].into(), RECEIVED).unwrap_err();
+        let error = decode_body(payload, &[0xff; 64], RECEIVED).unwrap_err();
         assert!(error.to_string().contains(payload.message()));
     }
 }

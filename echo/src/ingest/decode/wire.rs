@@ -1,0 +1,341 @@
+//! Reads OTLP from the bytes of a request, without copying them.
+//!
+//! It takes and refuses what `prost` with the messages of OTLP takes and refuses, and understands the same by it
+//! (`tests/differential.rs` compares both): fields in any order, the last one of several wins, messages that come in
+//! pieces are put together, unknown fields and groups are passed over, texts are UTF-8, messages nest a hundred deep.
+//!
+//! Invariant: no input makes it panic, and what it keeps in memory is bounded by the longest list of attributes that
+//! it still follows, not by the number of messages.
+
+use std::iter;
+use std::str;
+
+pub(super) mod attributes;
+pub(super) mod logs;
+pub(super) mod metrics;
+pub(super) mod point;
+pub(super) mod value;
+
+/// Deepest nesting of messages and groups, as `prost` has it.
+const MAX_DEPTH: u32 = 100;
+
+/// Largest key of a field: its number has 29 bits.
+const MAX_KEY: u64 = 0xffff_ffff;
+
+/// Why bytes are no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Broken {
+    /// A number of variable length does not end in time.
+    #[error("a number is too long or cut off")]
+    Varint,
+    /// The message ends inside a field.
+    #[error("a field is longer than its message")]
+    CutOff,
+    /// A field has the number 0, one of more than 29 bits, or a type that does not exist.
+    #[error("a field has no valid key")]
+    Key,
+    /// A field is not of the type that its number asks for.
+    #[error("a field is of the wrong type")]
+    Type,
+    /// A text is not UTF-8.
+    #[error("a text is not UTF-8")]
+    Text,
+    /// A group ends that did not begin, or does not end.
+    #[error("a group has no beginning or no end")]
+    Group,
+    /// Messages or groups are nested too deeply.
+    #[error("messages are nested more than {MAX_DEPTH} deep")]
+    Depth,
+}
+
+/// The type of a field on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Type {
+    Varint,
+    Fixed64,
+    Bytes,
+    Group,
+    Fixed32,
+}
+
+/// One field of a message. Flat, because an enumeration with a payload is copied around in pieces, which costs more
+/// than reading the field.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Field<'a> {
+    pub(super) number: u32,
+    of: Type,
+    value: u64,
+    bytes: &'a [u8],
+}
+
+/// The fields of a message that are still to be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fields<'a> {
+    rest: &'a [u8],
+    /// How many more levels may be inside.
+    levels: u32,
+}
+
+impl<'a> Fields<'a> {
+    /// The fields of the outermost message.
+    pub(super) const fn of(message: &'a [u8]) -> Self {
+        Self {
+            rest: message,
+            levels: MAX_DEPTH,
+        }
+    }
+
+    /// The bytes that are still to be read.
+    pub(super) const fn bytes(self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// What of the message follows those bytes, if it begins with them.
+    pub(super) fn after(self, beginning: &[u8]) -> Option<Self> {
+        let rest = self.rest.strip_prefix(beginning)?;
+        Some(Self { rest, ..self })
+    }
+
+    /// The next field; nothing at the end of the message.
+    #[expect(
+        clippy::inline_always,
+        reason = "all of decoding goes through here, and only inlined the field stays in registers"
+    )]
+    #[inline(always)]
+    pub(super) fn next(&mut self) -> Result<Option<Field<'a>>, Broken> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let (number, kind) = key(&mut self.rest)?;
+        let mut field = Field {
+            number,
+            of: Type::Varint,
+            value: 0,
+            bytes: &[],
+        };
+        match kind {
+            0 => field.value = varint(&mut self.rest)?,
+            1 => {
+                field.of = Type::Fixed64;
+                field.value = u64::from_le_bytes(fixed(&mut self.rest)?);
+            }
+            2 => {
+                field.of = Type::Bytes;
+                field.bytes = delimited(&mut self.rest)?;
+            }
+            3 => {
+                field.of = Type::Group;
+                self.rest = after_group(self.rest, number, self.levels)?;
+            }
+            4 => return Err(Broken::Group),
+            5 => {
+                field.of = Type::Fixed32;
+                fixed::<4>(&mut self.rest)?;
+            }
+            _ => return Err(Broken::Key),
+        }
+        Ok(Some(field))
+    }
+
+    /// The message in a field of this one.
+    #[inline]
+    pub(super) fn enter(&self, field: Field<'a>) -> Result<Self, Broken> {
+        Ok(Self {
+            rest: field.bytes()?,
+            levels: self.levels.checked_sub(1).ok_or(Broken::Depth)?,
+        })
+    }
+
+    /// Passes over a field that the message does not know.
+    #[inline]
+    pub(super) const fn unknown(&self) -> Result<(), Broken> {
+        // Not of use, but `prost` counts a field that it skips as a level.
+        if self.levels == 0 {
+            return Err(Broken::Depth);
+        }
+        Ok(())
+    }
+
+    /// The messages with that number, as far as the bytes can be read. For messages that have been checked.
+    pub(super) fn all(mut self, number: u32) -> impl Iterator<Item = Self> {
+        iter::from_fn(move || {
+            loop {
+                let field = self.next().ok()??;
+                if field.number == number {
+                    return self.enter(field).ok();
+                }
+            }
+        })
+    }
+}
+
+impl<'a> Field<'a> {
+    #[inline]
+    pub(super) const fn varint(self) -> Result<u64, Broken> {
+        match self.of {
+            Type::Varint => Ok(self.value),
+            _ => Err(Broken::Type),
+        }
+    }
+
+    /// A 32-bit number, of which the wire may hold more bits.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "protobuf drops the upper bits of a number that is too large"
+    )]
+    #[inline]
+    pub(super) fn uint32(self) -> Result<u32, Broken> {
+        self.varint().map(|value| value as u32)
+    }
+
+    #[inline]
+    pub(super) const fn fixed64(self) -> Result<u64, Broken> {
+        match self.of {
+            Type::Fixed64 => Ok(self.value),
+            _ => Err(Broken::Type),
+        }
+    }
+
+    #[inline]
+    pub(super) fn double(self) -> Result<f64, Broken> {
+        self.fixed64().map(f64::from_bits)
+    }
+
+    #[inline]
+    pub(super) const fn bytes(self) -> Result<&'a [u8], Broken> {
+        match self.of {
+            Type::Bytes => Ok(self.bytes),
+            _ => Err(Broken::Type),
+        }
+    }
+
+    #[inline]
+    pub(super) fn text(self) -> Result<&'a str, Broken> {
+        str::from_utf8(self.bytes()?).map_err(|_invalid| Broken::Text)
+    }
+
+    /// A 32-bit number of fixed length, which nobody asks for.
+    pub(super) const fn fixed32(self) -> Result<(), Broken> {
+        match self.of {
+            Type::Fixed32 => Ok(()),
+            _ => Err(Broken::Type),
+        }
+    }
+
+    /// One or more 64-bit numbers of fixed length.
+    pub(super) const fn fixed64s(self) -> Result<(), Broken> {
+        match self.of {
+            Type::Fixed64 => Ok(()),
+            Type::Bytes if self.bytes.len().is_multiple_of(8) => Ok(()),
+            Type::Bytes => Err(Broken::CutOff),
+            _ => Err(Broken::Type),
+        }
+    }
+
+    /// One or more numbers of variable length.
+    pub(super) fn varints(self) -> Result<(), Broken> {
+        let mut packed = match self.of {
+            Type::Varint => return Ok(()),
+            Type::Bytes => self.bytes,
+            _ => return Err(Broken::Type),
+        };
+        while !packed.is_empty() {
+            varint(&mut packed)?;
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn key(rest: &mut &[u8]) -> Result<(u32, u64), Broken> {
+    let key = varint(rest)?;
+    if key > MAX_KEY {
+        return Err(Broken::Key);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+    let number = key as u32 >> 3;
+    if number == 0 {
+        return Err(Broken::Key);
+    }
+    Ok((number, key & 7))
+}
+
+#[inline]
+fn varint(rest: &mut &[u8]) -> Result<u64, Broken> {
+    let (&first, after) = rest.split_first().ok_or(Broken::Varint)?;
+    if first < 0x80 {
+        *rest = after;
+        return Ok(u64::from(first));
+    }
+    long_varint(rest)
+}
+
+fn long_varint(rest: &mut &[u8]) -> Result<u64, Broken> {
+    let mut value = 0;
+    for (place, &byte) in rest.iter().take(10).enumerate() {
+        // The tenth byte holds the last of 64 bits.
+        if place == 9 && byte > 1 {
+            break;
+        }
+        value |= u64::from(byte & 0x7f) << (7 * place);
+        if byte < 0x80 {
+            *rest = rest.get(place + 1..).ok_or(Broken::Varint)?;
+            return Ok(value);
+        }
+    }
+    Err(Broken::Varint)
+}
+
+#[inline]
+fn fixed<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Broken> {
+    let (bytes, after) = rest.split_first_chunk().ok_or(Broken::CutOff)?;
+    *rest = after;
+    Ok(*bytes)
+}
+
+#[inline]
+fn delimited<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Broken> {
+    let length = usize::try_from(varint(rest)?).map_err(|_huge| Broken::CutOff)?;
+    let (bytes, after) = rest.split_at_checked(length).ok_or(Broken::CutOff)?;
+    *rest = after;
+    Ok(bytes)
+}
+
+/// What follows the group that has just begun.
+#[cold]
+fn after_group(rest: &[u8], number: u32, levels: u32) -> Result<&[u8], Broken> {
+    let mut levels = levels.checked_sub(1).ok_or(Broken::Depth)?;
+    let mut rest = rest;
+    let mut open = vec![number];
+    while let Some(&innermost) = open.last() {
+        let (number, kind) = key(&mut rest)?;
+        if kind != 4 && levels == 0 {
+            return Err(Broken::Depth);
+        }
+        match kind {
+            0 => {
+                varint(&mut rest)?;
+            }
+            1 => {
+                fixed::<8>(&mut rest)?;
+            }
+            2 => {
+                delimited(&mut rest)?;
+            }
+            3 => {
+                open.push(number);
+                levels -= 1;
+            }
+            4 if number == innermost => {
+                open.pop();
+                levels += 1;
+            }
+            4 => return Err(Broken::Group),
+            5 => {
+                fixed::<4>(&mut rest)?;
+            }
+            _ => return Err(Broken::Key),
+        }
+    }
+    Ok(rest)
+}

@@ -1,0 +1,122 @@
+//! Lists of attributes, read again and again: neighbours mostly have the same ones in the same order.
+
+use super::value::{Member, Value, attribute, attribute_of};
+use super::{Broken, Fields};
+
+/// Key of the first field of an attribute, which is a text: its name.
+const KEY: u8 = 0x0a;
+
+/// One attribute.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Attribute<'a> {
+    raw: &'a [u8],
+    /// Where the key ends, if it comes first.
+    key_end: usize,
+    pub(in super::super) key: &'a str,
+    pub(in super::super) value: Option<Value<'a>>,
+}
+
+/// The attributes of one resource, point or record after the other. What has not changed since the one before is
+/// neither checked nor copied again, and a key at the same place stays the same slice.
+#[derive(Debug)]
+pub(in super::super) struct Attributes<'a> {
+    /// Those of the present one, and behind them what is left of others.
+    known: Vec<Attribute<'a>>,
+    present: usize,
+    limit: usize,
+    matters: fn(&str) -> bool,
+}
+
+impl<'a> Attributes<'a> {
+    /// No attributes yet. Behind the first `limit` only those are kept whose keys matter, which bounds the memory.
+    pub(in super::super) const fn new(limit: usize, matters: fn(&str) -> bool) -> Self {
+        Self {
+            known: Vec::new(),
+            present: 0,
+            limit,
+            matters,
+        }
+    }
+
+    /// Forgets the attributes, for the next list of them at the same depth.
+    pub(super) const fn restart(&mut self) {
+        self.present = 0;
+    }
+
+    /// Those of the present list.
+    pub(in super::super) fn present(&self) -> &[Attribute<'a>] {
+        self.known.get(..self.present).unwrap_or_default()
+    }
+
+    /// Takes the next one.
+    #[inline]
+    pub(super) fn read(&mut self, key_value: Fields<'a>) -> Result<(), Broken> {
+        let raw = key_value.bytes();
+        let known = self.known.get_mut(self.present);
+        if let Some(known) = &known
+            && known.raw == raw
+        {
+            self.present += 1;
+            return Ok(());
+        }
+        let next = match &known {
+            Some(known) => known.follower(key_value),
+            None => Attribute::of(key_value),
+        }?;
+        if self.present >= self.limit && !(self.matters)(next.key) {
+            return Ok(());
+        }
+        match known {
+            Some(known) => *known = next,
+            None => self.known.push(next),
+        }
+        self.present += 1;
+        Ok(())
+    }
+}
+
+/// What was read counts, not how it was written.
+impl PartialEq for Attribute<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key && self.value == other.value
+    }
+}
+
+impl<'a> Attribute<'a> {
+    fn of(key_value: Fields<'a>) -> Result<Self, Broken> {
+        let raw = key_value.bytes();
+        let Member { key, value } = attribute(key_value)?;
+        let first = raw.strip_prefix(&[KEY]).and_then(<[u8]>::split_first);
+        let key_comes_first = first.is_some_and(|(&length, rest)| {
+            usize::from(length) == key.len() && length < 0x80 && rest.starts_with(key.as_bytes())
+        });
+        Ok(Self {
+            raw,
+            key_end: if key_comes_first { 2 + key.len() } else { 0 },
+            key,
+            value,
+        })
+    }
+
+    /// Reads the attribute at the same place of the next list, which mostly has the same key.
+    #[inline]
+    fn follower(&self, key_value: Fields<'a>) -> Result<Self, Broken> {
+        let raw = key_value.bytes();
+        let same = self.raw.get(..self.key_end).unwrap_or_default();
+        match key_value.after(same) {
+            Some(rest) if !same.is_empty() => {
+                let Member { key, value } = attribute_of(self.key, rest, key_value)?;
+                // A second key would have been the one that counts.
+                if std::ptr::eq(key, self.key) {
+                    return Ok(Self {
+                        raw,
+                        value,
+                        ..*self
+                    });
+                }
+                Self::of(key_value)
+            }
+            _ => Self::of(key_value),
+        }
+    }
+}

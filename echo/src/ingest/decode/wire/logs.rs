@@ -1,0 +1,49 @@
+//! Log records. Their resources and scopes are read as those of metrics: they differ in what they hold only.
+
+use super::attributes::Attributes;
+use super::value::any_value;
+use super::{Broken, Fields};
+
+/// A log record without its attributes, as it was sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in super::super) struct Record<'a> {
+    /// Unix nanoseconds; 0 when there is none.
+    pub(in super::super) time: u64,
+    /// When it was noticed, Unix nanoseconds; 0 when there is none.
+    pub(in super::super) observed: u64,
+    /// Empty when there is none.
+    pub(in super::super) event_name: &'a str,
+}
+
+impl<'a> Record<'a> {
+    /// Reads a record; its attributes replace those of the record before.
+    pub(in super::super) fn read(
+        record: Fields<'a>,
+        attributes: &mut Attributes<'a>,
+    ) -> Result<Self, Broken> {
+        attributes.restart();
+        let mut read = Self::default();
+        let mut fields = record;
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => read.time = field.fixed64()?,
+                2 | 7 => {
+                    field.varint()?;
+                }
+                3 => {
+                    field.text()?;
+                }
+                5 => any_value(fields.enter(field)?)?,
+                6 => attributes.read(fields.enter(field)?)?,
+                8 => field.fixed32()?,
+                9 | 10 => {
+                    field.bytes()?;
+                }
+                11 => read.observed = field.fixed64()?,
+                12 => read.event_name = field.text()?,
+                _ => fields.unknown()?,
+            }
+        }
+        Ok(read)
+    }
+}

@@ -1,0 +1,263 @@
+//! Resources, scopes and metrics: what their points have in common.
+
+use super::attributes::Attributes;
+use super::point::{self, Kind, Lists, Point};
+use super::value;
+use super::{Broken, Fields};
+
+/// A metric, without its points.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Metric<'a> {
+    pub(in super::super) name: &'a str,
+    pub(in super::super) unit: &'a str,
+    pub(in super::super) data: Option<Data<'a>>,
+}
+
+/// The points of a metric.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Data<'a> {
+    pub(in super::super) kind: Kind,
+    /// The number that OTLP gives the temporality; 0 for kinds that have none.
+    pub(in super::super) temporality: i32,
+    metric: Fields<'a>,
+    /// How many variants of the data come before the first piece of it: the last variant wins.
+    before: usize,
+}
+
+/// The scope of some metrics or records.
+#[derive(Debug)]
+pub(in super::super) struct Scope<'a> {
+    /// Empty when there is none.
+    pub(in super::super) name: &'a str,
+    pub(in super::super) attributes: Attributes<'a>,
+}
+
+/// The resources of a request.
+pub(in super::super) fn resources<'a>(
+    request: Fields<'a>,
+    mut each: impl FnMut(Fields<'a>) -> Result<(), Broken>,
+) -> Result<(), Broken> {
+    let mut fields = request;
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => each(fields.enter(field)?)?,
+            _ => fields.unknown()?,
+        }
+    }
+    Ok(())
+}
+
+/// Reads the attributes of a resource, and checks all but its scopes.
+pub(in super::super) fn attributes<'a>(
+    resource_metrics: Fields<'a>,
+    attributes: &mut Attributes<'a>,
+) -> Result<(), Broken> {
+    attributes.restart();
+    let mut fields = resource_metrics;
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => resource(fields.enter(field)?, attributes)?,
+            2 => {
+                fields.enter(field)?;
+            }
+            3 => {
+                field.text()?;
+            }
+            _ => fields.unknown()?,
+        }
+    }
+    Ok(())
+}
+
+fn resource<'a>(mut fields: Fields<'a>, attributes: &mut Attributes<'a>) -> Result<(), Broken> {
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => attributes.read(fields.enter(field)?)?,
+            2 => {
+                field.varint()?;
+            }
+            3 => entity(fields.enter(field)?)?,
+            _ => fields.unknown()?,
+        }
+    }
+    Ok(())
+}
+
+fn entity(mut fields: Fields<'_>) -> Result<(), Broken> {
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1..=4 => {
+                field.text()?;
+            }
+            _ => fields.unknown()?,
+        }
+    }
+    Ok(())
+}
+
+/// The scopes of a resource whose attributes have been read.
+pub(in super::super) fn scopes(resource: Fields<'_>) -> impl Iterator<Item = Fields<'_>> {
+    resource.all(2)
+}
+
+impl<'a> Scope<'a> {
+    /// Reads the scope, and checks all but its metrics or records.
+    pub(in super::super) fn read(
+        scope_metrics: Fields<'a>,
+        attributes: Attributes<'a>,
+    ) -> Result<Self, Broken> {
+        let mut scope = Self {
+            name: "",
+            attributes,
+        };
+        let mut fields = scope_metrics;
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => scope.piece(fields.enter(field)?)?,
+                2 => {
+                    fields.enter(field)?;
+                }
+                3 => {
+                    field.text()?;
+                }
+                _ => fields.unknown()?,
+            }
+        }
+        Ok(scope)
+    }
+
+    fn piece(&mut self, mut fields: Fields<'a>) -> Result<(), Broken> {
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => self.name = field.text()?,
+                2 => {
+                    field.text()?;
+                }
+                3 => self.attributes.read(fields.enter(field)?)?,
+                4 => {
+                    field.varint()?;
+                }
+                _ => fields.unknown()?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The metrics or records of a scope that has been read.
+pub(in super::super) fn contents(scope: Fields<'_>) -> impl Iterator<Item = Fields<'_>> {
+    scope.all(2)
+}
+
+/// Number of points of a metric, as far as its bytes can be read.
+pub(in super::super) fn n_points(metric: Fields<'_>) -> usize {
+    let mut fields = metric;
+    let mut points = 0;
+    while let Ok(Some(field)) = fields.next() {
+        if kind(field.number).is_some()
+            && let Ok(data) = fields.enter(field)
+        {
+            points += data.all(1).count();
+        }
+    }
+    points
+}
+
+impl<'a> Metric<'a> {
+    /// Reads what the points have in common, and checks all but the points.
+    pub(in super::super) fn read(metric: Fields<'a>) -> Result<Self, Broken> {
+        let (mut name, mut unit) = ("", "");
+        let mut data: Option<Data<'a>> = None;
+        let mut variants = 0;
+        let mut fields = metric;
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => name = field.text()?,
+                2 => {
+                    field.text()?;
+                }
+                3 => unit = field.text()?,
+                12 => {
+                    value::attribute(fields.enter(field)?)?;
+                }
+                number => {
+                    let Some(kind) = kind(number) else {
+                        fields.unknown()?;
+                        continue;
+                    };
+                    let data = match &mut data {
+                        Some(data) if data.kind == kind => data,
+                        other => other.insert(Data {
+                            kind,
+                            temporality: 0,
+                            metric,
+                            before: variants,
+                        }),
+                    };
+                    data.piece(fields.enter(field)?)?;
+                    variants += 1;
+                }
+            }
+        }
+        Ok(Self { name, unit, data })
+    }
+
+    /// Reads the points of all variants of the data, of which the last counts: `each` gets its points, in order.
+    pub(in super::super) fn points(
+        &self,
+        mut lists: Lists<'_, 'a>,
+        mut each: impl FnMut(&Point, &Lists<'_, 'a>),
+    ) -> Result<(), Broken> {
+        let Some(data) = self.data else {
+            return Ok(());
+        };
+        let mut variants = 0;
+        let mut fields = data.metric;
+        while let Some(field) = fields.next()? {
+            let Some(kind) = kind(field.number) else {
+                continue;
+            };
+            for point in fields.enter(field)?.all(1) {
+                let point = point::read(kind, point, &mut lists)?;
+                if variants >= data.before {
+                    each(&point, &lists);
+                }
+            }
+            variants += 1;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Data<'a> {
+    /// Reads a piece of the data, and checks all but the points.
+    fn piece(&mut self, mut fields: Fields<'a>) -> Result<(), Broken> {
+        while let Some(field) = fields.next()? {
+            match (field.number, self.kind) {
+                (1, _) => {
+                    fields.enter(field)?;
+                }
+                (2, Kind::Sum | Kind::Histogram | Kind::Exponential) => {
+                    self.temporality = field.uint32()?.cast_signed();
+                }
+                (3, Kind::Sum) => {
+                    field.varint()?;
+                }
+                _ => fields.unknown()?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The kind of data that the field of a metric holds.
+const fn kind(number: u32) -> Option<Kind> {
+    Some(match number {
+        5 => Kind::Gauge,
+        7 => Kind::Sum,
+        9 => Kind::Histogram,
+        10 => Kind::Exponential,
+        11 => Kind::Summary,
+        _ => return None,
+    })
+}
