@@ -10,11 +10,10 @@ use tokio::sync::watch;
 use crate::store::StoreError;
 
 /// What the engine says once it is of no use any more.
-const SIGNS: [&str; 3] = [
-    "FATAL",
-    "database has been invalidated",
-    "No space left on device",
-];
+const SIGNS: [&str; 2] = ["FATAL", "database has been invalidated"];
+
+/// What it says when the disk is full. A question that needed room for itself survives that; opening does not.
+const NO_SPACE: &str = "No space left on device";
 
 /// Remembers the first fatal error. Clones share it.
 #[derive(Debug, Clone)]
@@ -50,12 +49,14 @@ impl Fatal {
     }
 }
 
-/// The same error, told from a defect when it is fatal.
+/// An error of opening, told from a defect when the disk is at fault.
 pub(super) fn or_fatal(error: StoreError) -> StoreError {
     match error {
-        StoreError::Engine { reason, .. } if is_fatal(&reason) => StoreError::Fatal {
-            reason: first_line(&reason),
-        },
+        StoreError::Engine { reason, .. } if is_fatal(&reason) || reason.contains(NO_SPACE) => {
+            StoreError::Fatal {
+                reason: first_line(&reason),
+            }
+        }
         other => other,
     }
 }
