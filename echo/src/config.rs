@@ -97,10 +97,6 @@ pub struct ServeArgs {
     )]
     pub memory_limit: String,
 
-    /// How much is kept
-    #[command(flatten)]
-    pub limits: LimitArgs,
-
     /// Smallest slowdown of a job, as a share of its period, for which a rank is named
     #[arg(long, value_name = "SHARE", default_value_t = Settings::default().effect_gate, env = "FLEET_ECHO_EFFECT_GATE")]
     pub effect_gate: f64,
@@ -117,6 +113,11 @@ pub struct ServeArgs {
     /// Ingero health scores: nodes of a cluster that have to report within a minute for a threshold
     #[arg(long, value_name = "NODES", default_value_t = HealthConfig::default().quorum, env = "FLEET_ECHO_INGERO_QUORUM")]
     pub ingero_quorum: usize,
+
+    // Last, because its heading stays for what follows.
+    /// How much is kept
+    #[command(flatten)]
+    pub limits: LimitArgs,
 }
 
 const SERVE_HELP: &str = "\
