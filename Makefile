@@ -11,12 +11,12 @@ with_duckdb = $(call need,cargo,install Rust from https://rustup.rs); \
 	export DUCKDB_LIB_DIR="$$dir" DUCKDB_INCLUDE_DIR="$$dir" DUCKDB_STATIC=1;
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs bench duckdb
+.PHONY: help demo test crash-test lint docs bench duckdb
 
 help: ## list the targets
 	@echo 'Echo finds the GPU that holds back a cluster. Start with `make demo`.'
 	@echo
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 	@echo
 	@echo 'The first of them compiles DuckDB, once: about 25 minutes on two cores. For cargo alone, say then:'
 	@echo '  export DUCKDB_STATIC=1 DUCKDB_LIB_DIR=$$(echo/build-duckdb) DUCKDB_INCLUDE_DIR=$$(echo/build-duckdb)'
@@ -33,6 +33,13 @@ test: ## all tests
 	if cargo nextest --version >/dev/null 2>&1; \
 	then cargo nextest run --workspace $(NEXTEST_FLAGS) && cargo test --workspace --doc; \
 	else cargo test --workspace; fi
+
+ROUNDS ?= 200
+
+crash-test: ## kill Echo under load ROUNDS=200 times and compare what was acknowledged with what is stored
+	@$(with_duckdb) \
+	cargo build --package fleet-echo --bins && \
+	FLEET_ECHO_CRASH_ROUNDS=$(ROUNDS) cargo test --package fleet-echo --test it -- --nocapture crash::
 
 lint: ## formatting and clippy, with DuckDB and without; warnings are errors
 	@$(with_duckdb) \

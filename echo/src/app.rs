@@ -208,6 +208,7 @@ impl App {
             ended = self.listeners.join_next() => ended,
             // Without its detector Echo would go on storing and never judge again.
             ended = self.detector.join_next() => ended.map(|ended| ended.map(Ok)),
+            error = self.store.failed() => Some(Ok(Err(AppError::Store(error)))),
         };
         info!("stopping: no new requests, finishing what is open");
         let drained = self.stop().await;
@@ -293,6 +294,7 @@ fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {
 async fn open_store(args: &ServeArgs, clock: &Arc<dyn Clock>) -> Result<DuckDbStore, AppError> {
     let config = DuckDbConfig {
         memory_limit: args.memory_limit.clone(),
+        limits: args.limits.limits(),
         ..DuckDbConfig::new(&args.db)
     };
     let clock = Arc::clone(clock);

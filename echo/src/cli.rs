@@ -10,10 +10,13 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use crate::error::Code;
+use crate::store::StoreError;
 
 pub mod cost;
 pub mod explain;
 pub mod history;
+#[cfg(feature = "duckdb")]
+pub mod offline;
 pub mod outliers;
 mod view;
 
@@ -91,6 +94,12 @@ pub enum CliError {
         /// What Echo says.
         message: String,
     },
+    /// The flags do not fit together.
+    #[error("{0}")]
+    Usage(String),
+    /// The database file cannot be worked on.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The answer cannot be written.
     #[error("the answer cannot be written")]
     Output(#[from] io::Error),
@@ -104,7 +113,8 @@ impl CliError {
         const DEFECT: u8 = 70;
         const OUTPUT: u8 = 74;
         match self {
-            Self::Server { .. } => USAGE,
+            Self::Server { .. } | Self::Usage(_) => USAGE,
+            Self::Store(error) => store_exit_code(error),
             Self::Unreachable { .. } | Self::Stranger { .. } => UNAVAILABLE,
             Self::Output(_) => OUTPUT,
             Self::Answered { code, .. } => {
@@ -115,6 +125,18 @@ impl CliError {
                 }
             }
         }
+    }
+}
+
+/// Exit code of an error of the store, after `sysexits.h`: 64 the place is wrong, 65 it is no database of this Echo, 74 it
+/// cannot be read or written, 75 somebody else holds it.
+pub const fn store_exit_code(error: &StoreError) -> u8 {
+    match error {
+        StoreError::Unsuitable { .. } => 64,
+        StoreError::Newer { .. } | StoreError::Changed { .. } | StoreError::Unreadable { .. } => 65,
+        StoreError::Fatal { .. } | StoreError::Unwritable { .. } => 74,
+        StoreError::Locked { .. } => 75,
+        _ => 70,
     }
 }
 

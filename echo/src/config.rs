@@ -8,6 +8,10 @@ use clap::{Args, ValueEnum};
 use crate::analysis::settings::Settings;
 use crate::feedback::health::HealthConfig;
 
+pub mod limits;
+
+use limits::LimitArgs;
+
 /// Form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -109,6 +113,11 @@ pub struct ServeArgs {
     /// Ingero health scores: nodes of a cluster that have to report within a minute for a threshold
     #[arg(long, value_name = "NODES", default_value_t = HealthConfig::default().quorum, env = "FLEET_ECHO_INGERO_QUORUM")]
     pub ingero_quorum: usize,
+
+    // Last, because its heading stays for what follows.
+    /// How much is kept
+    #[command(flatten)]
+    pub limits: LimitArgs,
 }
 
 const SERVE_HELP: &str = "\

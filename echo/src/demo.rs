@@ -175,6 +175,7 @@ fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
         http_listen: ([127, 0, 0, 1], 0).into(),
         insecure_no_tls: true,
         rates: Some(args.rates.clone()),
+        limits: crate::config::limits::LimitArgs::default(),
         memory_limit: "1GB".to_owned(),
         effect_gate: Settings::default().effect_gate,
         ingero_k: health.k,

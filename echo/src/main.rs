@@ -8,12 +8,14 @@ use fleet_echo::app::{App, AppError};
 use fleet_echo::cli::cost::CostArgs;
 use fleet_echo::cli::explain::ExplainArgs;
 use fleet_echo::cli::history::HistoryArgs;
+use fleet_echo::cli::offline::backup::BackupArgs;
+use fleet_echo::cli::offline::export::ExportArgs;
+use fleet_echo::cli::offline::repair::RepairArgs;
 use fleet_echo::cli::outliers::OutliersArgs;
-use fleet_echo::cli::{self, CliError};
+use fleet_echo::cli::{self, CliError, store_exit_code};
 use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
 use fleet_echo::demo::{self, DemoError};
 use fleet_echo::error::chain;
-use fleet_echo::store::StoreError;
 use fleet_echo::telemetry::{self, LogError};
 
 /// Finds the GPU that holds back a whole cluster, says why, and puts a price on it.
@@ -49,6 +51,12 @@ enum Command {
     Cost(CostArgs),
     /// Ask a running Echo for the events behind it
     History(HistoryArgs),
+    /// Copy the database of a stopped Echo and check the copy
+    Backup(BackupArgs),
+    /// Write the database of a stopped Echo as Parquet
+    Export(ExportArgs),
+    /// Set a damaged log aside, so that the database can be opened again
+    Repair(RepairArgs),
 }
 
 /// Why the program ends without having done what was asked.
@@ -74,7 +82,6 @@ const DATA: u8 = 65;
 const UNAVAILABLE: u8 = 69;
 const DEFECT: u8 = 70;
 const INPUT_OUTPUT: u8 = 74;
-const HELD: u8 = 75;
 
 impl Failure {
     fn exit_code(&self) -> u8 {
@@ -96,13 +103,7 @@ const fn app_exit_code(error: &AppError) -> u8 {
         AppError::Config(_) | AppError::RatesFile { .. } => USAGE,
         AppError::Rates(_) => DATA,
         AppError::Bind { .. } => UNAVAILABLE,
-        AppError::Store(error) => match error {
-            StoreError::Locked { .. } => HELD,
-            StoreError::Newer { .. }
-            | StoreError::Changed { .. }
-            | StoreError::Unreadable { .. } => DATA,
-            _ => DEFECT,
-        },
+        AppError::Store(error) => store_exit_code(error),
         _ => DEFECT,
     }
 }
@@ -145,6 +146,9 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Explain(args) => Ok(cli::explain::run(&args, &mut out)?),
         Command::Cost(args) => Ok(cli::cost::run(&args, &mut out)?),
         Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
+        Command::Backup(args) => Ok(cli::offline::backup::run(&args, &mut out)?),
+        Command::Export(args) => Ok(cli::offline::export::run(&args, &mut out)?),
+        Command::Repair(args) => Ok(cli::offline::repair::run(&args, &mut out)?),
     }
 }
 

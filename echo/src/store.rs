@@ -4,6 +4,7 @@
 
 #[cfg(feature = "duckdb")]
 pub mod duckdb;
+pub mod limits;
 pub mod memory;
 
 #[cfg(test)]
@@ -90,6 +91,11 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     /// How much the store holds and how much waits for it; nothing where that is not bounded.
     fn vitals(&self) -> Vitals {
         Vitals::default()
+    }
+
+    /// Up to when what was received has been deleted by retention; nothing when nothing was.
+    async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
+        Ok(None)
     }
 
     /// Number of the last committed event; changes wake whoever follows with [`Self::tail`].
@@ -306,6 +312,40 @@ pub enum StoreError {
         /// The number.
         value: f64,
     },
+    /// The database cannot lie there.
+    #[error("cannot keep a database at {path}: {reason}; choose another --db")]
+    Unsuitable {
+        /// Database file.
+        path: String,
+        /// What is wrong with the place.
+        reason: String,
+    },
+    /// A copy or an export cannot be written.
+    #[error("cannot write {path}: {reason}")]
+    Unwritable {
+        /// File or folder.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
+    /// There is too little room on the volume to take more.
+    #[error(
+        "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; send it again later"
+    )]
+    Full {
+        /// Bytes that are free.
+        available: u64,
+        /// Bytes that have to stay free.
+        floor: u64,
+    },
+    /// The engine has failed for good; only a new process can go on.
+    #[error(
+        "the database failed and can do nothing more until it is opened again: {reason}; what was acknowledged is on the disk"
+    )]
+    Fatal {
+        /// What the engine said.
+        reason: String,
+    },
     /// The queue to the writer is full.
     #[error("the store is at its limit of queued events")]
     Busy,
@@ -323,12 +363,14 @@ impl Coded for StoreError {
     fn code(&self) -> Code {
         match self {
             Self::NotFinite { .. } => Code::Invalid,
-            Self::Busy | Self::Closed => Code::Busy,
+            Self::Busy | Self::Closed | Self::Full { .. } => Code::Busy,
             Self::Locked { .. }
             | Self::Newer { .. }
             | Self::Changed { .. }
+            | Self::Unsuitable { .. }
+            | Self::Unwritable { .. }
             | Self::Unreadable { .. } => Code::Refused,
-            Self::Engine { .. } => Code::Internal,
+            Self::Engine { .. } | Self::Fatal { .. } => Code::Internal,
         }
     }
 }

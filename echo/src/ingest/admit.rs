@@ -95,7 +95,7 @@ pub enum AdmitError {
 impl From<StoreError> for AdmitError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Engine { .. } => Self::CannotStore(error),
+            StoreError::Engine { .. } | StoreError::Fatal { .. } => Self::CannotStore(error),
             _ => Self::Store(error),
         }
     }

@@ -6,20 +6,27 @@
 mod checkpoint;
 mod commit;
 mod dictionary;
+mod fatal;
+mod filesystem;
 mod ledger;
 mod lock;
 mod migrate;
+pub mod offline;
 mod open;
 mod reader;
+mod retention;
 mod rows;
+mod start;
 #[cfg(test)]
 mod tests;
+mod upkeep;
+mod volume;
 mod writer;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,16 +36,16 @@ use crate::clock::Clock;
 use crate::ids::{ClusterId, MetricName};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{EventBatch, StoredEvent};
-use crate::store::duckdb::checkpoint::Checkpoints;
-use crate::store::duckdb::commit::{Session, Shared};
 use crate::store::duckdb::dictionary::Dictionary;
-use crate::store::duckdb::lock::Lock;
-use crate::store::duckdb::migrate::{MIGRATIONS, Migration};
+use crate::store::duckdb::fatal::Fatal;
+use crate::store::duckdb::migrate::MIGRATIONS;
 use crate::store::duckdb::reader::{Reader, Readers};
 use crate::store::duckdb::rows::answers::{EventReader, add_samples, read_extent};
 use crate::store::duckdb::rows::filter::Query;
-use crate::store::duckdb::rows::{conclusions, questions, verdicts};
+use crate::store::duckdb::rows::{conclusions, questions, slices, verdicts};
+use crate::store::duckdb::upkeep::Upkeep;
 use crate::store::duckdb::writer::Writer;
+use crate::store::limits::Limits;
 use crate::store::reporting::{Reporting, merged};
 use crate::store::timings::Timings;
 use crate::store::{
@@ -50,7 +57,7 @@ use crate::units::{Nanos, Window};
 type EngineResult<T> = Result<T, ::duckdb::Error>;
 
 /// How to open a database.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DuckDbConfig {
     /// Database file; it is created when it is absent, its folder is not.
     pub path: PathBuf,
@@ -62,8 +69,10 @@ pub struct DuckDbConfig {
     pub readers: u32,
     /// Events that may wait to be written; more are refused as [`StoreError::Busy`].
     pub queue_events: u32,
-    /// Time between two checkpoints.
+    /// Time between two checkpoints, and two looks at the limits.
     pub checkpoint_every: Duration,
+    /// How long and how much is kept.
+    pub limits: Limits,
 }
 
 impl DuckDbConfig {
@@ -76,6 +85,7 @@ impl DuckDbConfig {
             readers: 4,
             queue_events: 200_000,
             checkpoint_every: Duration::from_secs(5),
+            limits: Limits::default(),
         }
     }
 }
@@ -85,13 +95,16 @@ impl DuckDbConfig {
 /// Dropping it commits what is queued and waits for that; [`Self::close`] does the same and says how it went.
 #[derive(Debug)]
 pub struct DuckDbStore {
-    checkpoints: Checkpoints,
+    upkeep: Upkeep,
     readers: Readers,
     /// Apart from the others, so that no crowd of questions keeps the detector from following.
     follower: Readers,
     writer: Writer,
     dictionary: Arc<Dictionary>,
     committed: watch::Receiver<u64>,
+    /// Number up to which the detector has read.
+    followed: Arc<AtomicU64>,
+    fatal: Fatal,
     path: PathBuf,
     timings: Timings,
 }
@@ -102,48 +115,10 @@ impl DuckDbStore {
         Self::open_with(config, clock, MIGRATIONS)
     }
 
-    fn open_with(
-        config: &DuckDbConfig,
-        clock: Arc<dyn Clock>,
-        migrations: &[Migration],
-    ) -> Result<Self, StoreError> {
-        let path = lock::canonical(&config.path)?;
-        let lock = Arc::new(Lock::take(&path, clock.now())?);
-        let connection = open::open(&path, config, migrations, &*clock)?;
-        let starting = engine("starting");
-        let dirty = Arc::new(AtomicBool::new(false));
-        let readers = Readers::new(&connection, &lock, config.readers.max(1)).map_err(&starting)?;
-        let follower = Readers::new(&connection, &lock, 1).map_err(&starting)?;
-        let checkpointing = connection.try_clone().map_err(&starting)?;
-        let timings = Timings::default();
-        let checkpoints = Checkpoints::start(
-            checkpointing,
-            Arc::clone(&lock),
-            (config.checkpoint_every, Arc::clone(&dirty)),
-            timings.clone(),
-        )
-        .map_err(no_thread)?;
-        let (announce, committed) = watch::channel(0);
-        let dictionary = Arc::new(Dictionary::default());
-        let shared = Shared {
-            dictionary: Arc::clone(&dictionary),
-            committed: announce,
-            dirty,
-            clock,
-        };
-        let session = Session::load(connection, shared).map_err(&starting)?;
-        let writer = Writer::start(session, lock, (config.queue_events.max(1), timings.clone()))
-            .map_err(no_thread)?;
-        Ok(Self {
-            checkpoints,
-            readers,
-            follower,
-            writer,
-            dictionary,
-            committed,
-            path,
-            timings,
-        })
+    /// Waits until the engine fails for good, as it does when the disk is full in the middle of a commit. Nothing can be
+    /// stored or asked from then on.
+    pub async fn failed(&self) -> StoreError {
+        self.fatal.wait().await
     }
 
     /// How long it has taken since it was opened.
@@ -154,7 +129,7 @@ impl DuckDbStore {
     /// Answers the questions that run, commits what is queued, writes everything to the database file and gives the
     /// lock back. Everything asked afterwards is [`StoreError::Closed`].
     pub async fn close(&self) -> Result<(), StoreError> {
-        self.checkpoints.stop().await;
+        self.upkeep.stop().await;
         self.readers.close().await;
         self.follower.close().await;
         self.writer.close().await
@@ -200,6 +175,7 @@ impl EventStore for DuckDbStore {
         metrics: &[MetricName],
         limit: usize,
     ) -> Result<Tail, StoreError> {
+        self.followed.fetch_max(after, Ordering::AcqRel);
         let dictionary = Arc::clone(&self.dictionary);
         // What is committed later is left to the next tail, so that `until` is true.
         let committed = *self.committed.borrow();
@@ -323,6 +299,12 @@ impl EventStore for DuckDbStore {
             Ok(extent)
         };
         let doing = "looking for the first and last event";
+        self.readers.ask(doing, question).await
+    }
+
+    async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
+        let question = |reader: &Reader| slices::dropped_until(&reader.connection);
+        let doing = "looking for what was deleted";
         self.readers.ask(doing, question).await
     }
 

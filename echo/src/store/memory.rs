@@ -32,6 +32,7 @@ struct State {
     incidents: BTreeMap<IncidentId, Incident>,
     lost: BTreeMap<LostKey, LostTime>,
     policies: Vec<PolicyRecord>,
+    dropped_until: Option<Nanos>,
 }
 
 type LostKey = (Nanos, Nanos, IncidentId, NodeId, Option<Arc<str>>);
@@ -54,6 +55,14 @@ impl MemoryStore {
     /// The policies stored so far, in the order in which they came.
     pub fn policies(&self) -> Vec<PolicyRecord> {
         self.with(|state| state.policies.clone())
+    }
+
+    /// Deletes what was received before `until`, as retention does.
+    pub fn drop_before(&self, until: Nanos) {
+        self.with(|state| {
+            state.events.retain(|stored| stored.received >= until);
+            state.dropped_until = Some(until);
+        });
     }
 
     /// Runs `use_state` alone. No change of the state can panic half way, so a poisoned lock still guards a whole one.
@@ -147,6 +156,10 @@ impl EventStore for MemoryStore {
             let times = || state.of_cluster(cluster).map(|event| event.timestamp);
             times().min().zip(times().max())
         }))
+    }
+
+    async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
+        Ok(self.with(|state| state.dropped_until))
     }
 
     fn committed(&self) -> watch::Receiver<u64> {

@@ -136,6 +136,7 @@ async fn explain(
         None => (None, Vec::new()),
     };
     let conditions = incidents.iter().filter_map(Condition::of);
+    let quality = presence.quality(context, window);
     let mut explanation = Explanation {
         cluster: cluster.to_string(),
         window: window.into(),
@@ -161,7 +162,7 @@ async fn explain(
         evidence_basis: basis.filter(|_| !facts.is_empty()),
         lag_series: blocks.series(context, (cluster, window), subject).await?,
         self_verdicts: own_verdicts::of(context, (cluster, window), subject).await?,
-        data_quality: with_note(presence.quality(context, window), context, Some(cluster)).await?,
+        data_quality: with_note(quality, context, (Some(cluster), window)).await?,
     };
     explanation.summary = summary::of(&explanation, &facts);
     Ok(explanation)

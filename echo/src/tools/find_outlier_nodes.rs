@@ -74,7 +74,7 @@ impl Tool for FindOutlierNodes {
             window: window.into(),
             outliers: outliers(context, &incidents, &presence).await?,
             conditions: incidents.iter().filter_map(Condition::of).collect(),
-            data_quality: with_note(quality, context, cluster.as_ref()).await?,
+            data_quality: with_note(quality, context, (cluster.as_ref(), window)).await?,
             cluster: cluster.map(|cluster| cluster.to_string()),
         })
     }

@@ -72,7 +72,7 @@ impl Tool for GetCost {
         let presence = Presence::of(context, cluster.as_ref(), window).await?;
         let recent = Recent::of(context, cluster.as_ref(), window, &presence).await?;
         let quality = presence.quality(context, window);
-        let note = with_note(quality, context, cluster.as_ref()).await?;
+        let note = with_note(quality, context, (cluster.as_ref(), window)).await?;
         let statement = Statement {
             bill: Bill::of(&rows, window, &context.rates),
             run_rate: recent

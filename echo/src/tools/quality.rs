@@ -209,25 +209,31 @@ pub async fn known_cluster(
     })
 }
 
-/// Says what to do about an empty window, which is otherwise easily taken for a healthy cluster.
+/// Says what to do about an empty window, which is otherwise easily taken for a healthy cluster, and that a window begins
+/// before what is kept.
 pub async fn with_note(
     mut quality: DataQuality,
     context: &ToolContext,
-    cluster: Option<&ClusterId>,
+    (cluster, window): (Option<&ClusterId>, Window),
 ) -> Result<DataQuality, ToolError> {
     let has_events = quality.last_event_age_s.is_some();
-    if has_events && quality.quorum_met {
-        return Ok(quality);
-    }
-    if has_events {
-        quality.note = Some("too few ranks report to compare them".to_owned());
-        return Ok(quality);
-    }
-    quality.note = Some(match context.store.extent(cluster).await? {
-        None => "no events are stored yet".to_owned(),
-        Some((first, last)) => format!(
-            "no events in this window; they lie between {first} and {last}: ask with window=all"
-        ),
+    let note = if has_events && quality.quorum_met {
+        None
+    } else if has_events {
+        Some("too few ranks report to compare them".to_owned())
+    } else {
+        Some(match context.store.extent(cluster).await? {
+            None => "no events are stored yet".to_owned(),
+            Some((first, last)) => format!(
+                "no events in this window; they lie between {first} and {last}: ask with window=all"
+            ),
+        })
+    };
+    let dropped = context.store.dropped_until().await?;
+    let dropped = dropped.filter(|until| window.from() < *until).map(|until| {
+        format!("events received before {until} were deleted by retention: the window is not covered as a whole")
     });
+    let notes: Vec<String> = [note, dropped].into_iter().flatten().collect();
+    quality.note = (!notes.is_empty()).then(|| notes.join("; "));
     Ok(quality)
 }

@@ -105,7 +105,8 @@ impl Asked {
 }
 
 impl TimeArg {
-    const fn on(self, now: Nanos) -> Nanos {
+    /// The instant that is meant at `now`.
+    pub const fn on(self, now: Nanos) -> Nanos {
         match self {
             Self::At(instant) => instant,
             Self::Ago(nanos) => now.offset(-nanos),

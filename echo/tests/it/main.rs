@@ -6,6 +6,8 @@ use fleet_echo as _;
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod crash;
+#[cfg(test)]
 mod database;
 #[cfg(test)]
 mod detection;
@@ -16,14 +18,22 @@ mod durability;
 #[cfg(test)]
 mod ingero;
 #[cfg(test)]
+mod load;
+#[cfg(test)]
 mod metrics;
+#[cfg(test)]
+mod offline;
 #[cfg(test)]
 mod readme;
 #[cfg(test)]
 mod recordings;
+#[cfg(test)]
+mod room;
 #[cfg(test)]
 mod sdk;
 #[cfg(test)]
 mod testbed;
 #[cfg(test)]
 mod verdicts;
+#[cfg(test)]
+mod volume;

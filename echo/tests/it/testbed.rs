@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 
 /// The program under test.
 pub(crate) const ECHO: &str = env!("CARGO_BIN_EXE_fleet-echo");
@@ -51,7 +52,19 @@ impl Echo {
     /// The same with further flags, which win over the usual ones.
     pub(crate) fn serve_with(db: &Path, flags: &[&str]) -> Self {
         let mut command = serve_command(db);
-        let mut child = command.args(flags).stdout(Stdio::piped()).spawn().unwrap();
+        command.args(flags);
+        Self::ready(command)
+    }
+
+    /// The same from a command, with what it says on standard error in a file.
+    pub(crate) fn spawn(mut command: Command) -> (Self, NamedTempFile) {
+        let said = NamedTempFile::new().unwrap();
+        command.stderr(said.reopen().unwrap());
+        (Self::ready(command), said)
+    }
+
+    fn ready(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.as_mut().unwrap())
             .read_line(&mut ready)
@@ -76,6 +89,11 @@ impl Echo {
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Waits for Echo to end by itself, and gives the exit code.
+    pub(crate) fn wait(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
     }
 
     /// SIGTERM, and the exit code after it has drained.

@@ -1,94 +1,19 @@
-//! A thread that writes the log to the database file every few seconds, so that no commit has to do it.
+//! Writes the log to the database file, so that no commit has to do it.
 
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
 
 use duckdb::Connection;
-use tokio::sync::watch;
 
-use crate::store::duckdb::lock::Lock;
+use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::rows::schema;
-use crate::store::duckdb::writer::Joined;
 use crate::store::timings::{Timings, timed};
 
-/// Runs until it is dropped.
-#[derive(Debug)]
-pub(super) struct Checkpoints {
-    // Fields are dropped in this order: the thread is told to stop, then waited for.
-    stop: Stop,
-    _thread: Joined,
-    /// Closed by the thread once it holds neither the connection nor the lock any more.
-    ended: watch::Receiver<()>,
-}
-
-#[derive(Debug)]
-struct Stop(Arc<Signal>);
-
-#[derive(Debug, Default)]
-struct Signal {
-    stopped: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Checkpoints {
-    /// Starts the thread. `dirty` says whether there is something to write.
-    pub(super) fn start(
-        connection: Connection,
-        lock: Arc<Lock>,
-        (every, dirty): (Duration, Arc<AtomicBool>),
-        timings: Timings,
-    ) -> io::Result<Self> {
-        let signal = Arc::new(Signal::default());
-        let stop = Stop(Arc::clone(&signal));
-        let (running, ended) = watch::channel(());
-        let thread = Joined::start("store-checkpoint", move || {
-            while !signal.stopped_within(every) {
-                checkpoint(&connection, &dirty, &timings);
-            }
-            drop(connection);
-            drop(lock);
-            drop(running);
-        })?;
-        Ok(Self {
-            stop,
-            _thread: thread,
-            ended,
-        })
-    }
-
-    /// Stops the thread and waits until it has let go of the database.
-    pub(super) async fn stop(&self) {
-        self.stop.0.stop();
-        // Nothing is ever sent; the channel closes when the thread ends.
-        let _closed = self.ended.clone().changed().await;
-    }
-}
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
-}
-
-impl Signal {
-    fn stop(&self) {
-        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.changed.notify_all();
-    }
-
-    fn stopped_within(&self, time: Duration) -> bool {
-        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        let (stopped, _) = self
-            .changed
-            .wait_timeout_while(stopped, time, |stopped| !*stopped)
-            .unwrap_or_else(PoisonError::into_inner);
-        *stopped
-    }
-}
-
-fn checkpoint(connection: &Connection, dirty: &AtomicBool, timings: &Timings) {
+/// Writes the log to the file, if `dirty` says that there is something in it.
+pub(super) fn checkpoint(
+    connection: &Connection,
+    (dirty, fatal): (&AtomicBool, &Fatal),
+    timings: &Timings,
+) {
     // The mark goes first, so that what is committed meanwhile sets it again.
     if !dirty.swap(false, Ordering::AcqRel) {
         return;
@@ -97,6 +22,7 @@ fn checkpoint(connection: &Connection, dirty: &AtomicBool, timings: &Timings) {
     if let Err(error) = timed(&timings.checkpoints, write) {
         // The log is kept, and there is still something to write in the next round.
         dirty.store(true, Ordering::Release);
+        fatal.note(&error.to_string());
         timings.failed_checkpoints.inc();
         tracing::warn!(%error, "a checkpoint failed");
     }
@@ -109,6 +35,7 @@ mod tests {
     use duckdb::Connection;
 
     use super::checkpoint;
+    use crate::store::duckdb::fatal::Fatal;
     use crate::store::timings::Timings;
 
     #[test]
@@ -122,11 +49,11 @@ mod tests {
             .execute_batch("CREATE TABLE t (n BIGINT); BEGIN; INSERT INTO t VALUES (1)")
             .unwrap();
         let timings = Timings::default();
-        checkpoint(&connection, &dirty, &timings);
+        checkpoint(&connection, (&dirty, &Fatal::default()), &timings);
         assert!(dirty.load(Ordering::Acquire));
         assert_eq!(timings.failed_checkpoints.get(), 1);
         connection.execute_batch("COMMIT").unwrap();
-        checkpoint(&connection, &dirty, &timings);
+        checkpoint(&connection, (&dirty, &Fatal::default()), &timings);
         assert!(!dirty.load(Ordering::Acquire));
     }
 }

@@ -12,13 +12,18 @@ use crate::clock::Clock;
 use crate::model::conclusion::Conclusions;
 use crate::model::event::{BatchKey, EventBatch, Origin};
 use crate::store::duckdb::dictionary::{Dictionary, Entries, name_id, origin_id};
+use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::ledger::{Entry, Ledger};
 use crate::store::duckdb::rows::events::EventRow;
 use crate::store::duckdb::rows::identity::LedgerRow;
+use crate::store::duckdb::rows::slices::{self, Cut};
 use crate::store::duckdb::rows::{conclusions, events, identity, schema};
-use crate::store::duckdb::writer::{Append, Group};
+use crate::store::duckdb::volume::Volume;
+use crate::store::duckdb::writer::{Append, Chore, Group};
 use crate::store::duckdb::{EngineResult, engine};
+use crate::store::timings::Timings;
 use crate::store::{Appended, StoreError};
+use crate::units::Nanos;
 
 /// How long a batch is remembered: longer than any agent goes on trying to send it.
 const REMEMBER_NANOS: i64 = 24 * 3_600 * 1_000_000_000;
@@ -49,6 +54,12 @@ pub(super) struct Shared {
     pub(super) dirty: Arc<AtomicBool>,
     /// The clock of Echo.
     pub(super) clock: Arc<dyn Clock>,
+    /// The volume that the database lies on.
+    pub(super) volume: Arc<Volume>,
+    /// Where errors go that the engine does not survive.
+    pub(super) fatal: Fatal,
+    /// Where the time that commits take is added.
+    pub(super) timings: Timings,
 }
 
 /// The rows of one group.
@@ -78,8 +89,14 @@ impl Session {
             last_event,
             since_compaction: 0,
         };
-        session.compact()?;
+        let now = session.shared.clock.now();
+        session.compact(now)?;
         Ok(session)
+    }
+
+    /// Where the time that commits take is added.
+    pub(super) fn timings(&self) -> Timings {
+        self.shared.timings.clone()
     }
 
     /// Commits the group and answers everybody in it.
@@ -95,7 +112,11 @@ impl Session {
             conclusions.append(conclude.conclusions);
             concluding.push(conclude.answer);
         }
+        let new = self.admit(new);
         let outcome = self.store(&new, conclusions);
+        if let Err(failure) = &outcome {
+            self.shared.fatal.note(&failure.reason);
+        }
         for (append, appended) in new {
             let answer = outcome.clone().map(|()| appended);
             drop(append.answer.send(answer.map_err(StoreError::from)));
@@ -103,6 +124,54 @@ impl Session {
         for answer in concluding {
             drop(answer.send(outcome.clone().map_err(StoreError::from)));
         }
+    }
+
+    /// Refuses what there is no room for. Conclusions are few, and are stored as long as the engine can.
+    fn admit(&self, new: Vec<(Append, Appended)>) -> Vec<(Append, Appended)> {
+        if new.is_empty() {
+            return new;
+        }
+        let Err((available, floor)) = self.shared.volume.admit() else {
+            return new;
+        };
+        for (append, _) in new {
+            drop(
+                append
+                    .answer
+                    .send(Err(StoreError::Full { available, floor })),
+            );
+        }
+        Vec::new()
+    }
+
+    /// Does a piece of upkeep.
+    pub(super) fn look_after(&mut self, chore: Chore) {
+        match chore {
+            Chore::Delete { cut, now, answer } => {
+                let deleted = self.delete(&cut, now);
+                if let Err(error) = &deleted {
+                    self.shared.fatal.note(&error.to_string());
+                }
+                drop(answer.send(deleted.map_err(engine("deleting old events"))));
+            }
+            Chore::Tidy { now, policies } => {
+                let tidied = self.compact(now).and_then(|()| match policies {
+                    Some(cutoff) => slices::forget_policies(&self.connection, cutoff),
+                    None => Ok(()),
+                });
+                if let Err(error) = tidied {
+                    tracing::warn!(%error, "old batches and states could not be forgotten");
+                }
+            }
+        }
+    }
+
+    fn delete(&mut self, cut: &Cut, now: Nanos) -> EngineResult<u64> {
+        let transaction = self.connection.transaction()?;
+        let deleted = slices::delete(&transaction, cut, now)?;
+        transaction.commit()?;
+        self.shared.dirty.store(true, Ordering::Release);
+        Ok(deleted)
     }
 
     /// Writes everything to the database file and closes it.
@@ -166,7 +235,7 @@ impl Session {
             .committed
             .send_if_modified(|committed| std::mem::replace(committed, last_event) != last_event);
         if self.since_compaction >= COMPACT_AFTER
-            && let Err(error) = self.compact()
+            && let Err(error) = self.compact(self.shared.clock.now())
         {
             tracing::warn!(%error, "the ledger of batches could not be made smaller");
         }
@@ -186,9 +255,10 @@ impl Session {
     }
 
     /// Forgets old batches, and writes what is remembered in as few rows as it takes.
-    fn compact(&mut self) -> EngineResult<()> {
+    fn compact(&mut self, now: Nanos) -> EngineResult<()> {
         self.since_compaction = 0;
-        let now = self.shared.clock.now();
+        // A clock that leapt ahead must not make Echo forget what came just before.
+        let now = self.ledger.newest().map_or(now, |newest| newest.min(now));
         let cutoff = now.offset(-REMEMBER_NANOS);
         self.ledger.forget_before(cutoff);
         let ranges: Vec<_> = self

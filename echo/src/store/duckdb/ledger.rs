@@ -107,6 +107,12 @@ impl Ledger {
         self.oldest_first.front().map(|(received, _)| *received)
     }
 
+    /// When the last batch that is kept was received.
+    pub(super) fn newest(&self) -> Option<Nanos> {
+        let numbered = self.agents.values().map(|numbers| numbers.received).max();
+        numbered.max(self.oldest_first.back().map(|(received, _)| *received))
+    }
+
     /// All ranges of numbers, each with the time at which its agent was last heard of.
     pub(super) fn numbers(&self) -> impl Iterator<Item = (Entry, Nanos)> {
         self.agents.iter().flat_map(|(agent, numbers)| {

@@ -41,6 +41,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(1, "events", "0001_events.sql"),
     migration!(2, "conclusions", "0002_conclusions.sql"),
     migration!(3, "inputs", "0003_inputs.sql"),
+    migration!(4, "retention", "0004_retention.sql"),
 ];
 
 impl Migration {

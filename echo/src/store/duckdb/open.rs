@@ -12,12 +12,16 @@ use crate::store::StoreError;
 use crate::store::duckdb::DuckDbConfig;
 use crate::store::duckdb::lock::beside;
 use crate::store::duckdb::migrate::{self, Migration};
+use crate::store::duckdb::rows::schema;
 
 /// WAL bytes at which a commit checkpoints by itself; the timer is expected to be there long before.
 const CHECKPOINT_THRESHOLD: &str = "256MB";
 
 /// What the engine says of a file that another process has open.
 const HELD: &str = "Could not set lock on file";
+
+/// What the engine says when it cannot read a log.
+const LOG_REFUSED: &str = "WAL file";
 
 /// Opens the database for reading and writing and brings its schema up to date. The caller holds the lock.
 pub(super) fn open(
@@ -52,12 +56,24 @@ pub(super) fn look(path: &Path, migrations: &[Migration]) -> Result<i64, StoreEr
             Err(_absent) => Ok(0),
         };
     }
+    let connection = read_only(path)?;
+    migrate::version(&connection, path, migrations)
+}
+
+/// Opens the database for reading. Its log is read, too, and left as it is.
+pub(super) fn read_only(path: &Path) -> Result<Connection, StoreError> {
     let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
     let settings = offline(Config::default())
         .and_then(|settings| settings.access_mode(AccessMode::ReadOnly))
         .map_err(unreadable)?;
-    let connection = connect(path, settings)?;
-    migrate::version(&connection, path, migrations)
+    connect(path, settings)
+}
+
+/// Writes the log of a copy into the copy.
+pub(super) fn fold_log(copy: &Path) -> Result<(), StoreError> {
+    let failed = |error: duckdb::Error| unreadable(copy, error.to_string());
+    let connection = connect(copy, offline(Config::default()).map_err(failed)?)?;
+    connection.execute_batch(schema::CHECKPOINT).map_err(failed)
 }
 
 /// The error about a file that is no database of Echo.
@@ -81,6 +97,14 @@ fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
                 path: path.display().to_string(),
                 holder: format!("another program ({})", reason.trim()),
             };
+        }
+        if reason.contains(LOG_REFUSED) {
+            let cause = reason.lines().next().unwrap_or_default();
+            let path_said = path.display();
+            let hint = format!(
+                "{cause}; its log is damaged: `fleet-echo repair --drop-wal --db {path_said}` sets the log aside"
+            );
+            return unreadable(path, hint);
         }
         unreadable(path, reason)
     })

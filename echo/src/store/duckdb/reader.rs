@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task;
 
 use crate::store::StoreError;
+use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::rows::filter::Query;
 use crate::store::duckdb::{EngineResult, engine};
@@ -18,6 +19,7 @@ pub(super) struct Readers {
     idle: Arc<Mutex<Vec<Reader>>>,
     places: Arc<Semaphore>,
     count: u32,
+    fatal: Fatal,
 }
 
 /// A connection that only reads. It keeps the lock of the database while it lives.
@@ -46,7 +48,11 @@ impl Reader {
 
 impl Readers {
     /// `count` connections beside the one given.
-    pub(super) fn new(connection: &Connection, lock: &Arc<Lock>, count: u32) -> EngineResult<Self> {
+    pub(super) fn new(
+        connection: &Connection,
+        lock: &Arc<Lock>,
+        (count, fatal): (u32, &Fatal),
+    ) -> EngineResult<Self> {
         let clone = |_| {
             Ok(Reader {
                 connection: connection.try_clone()?,
@@ -58,6 +64,7 @@ impl Readers {
             idle: Arc::new(Mutex::new(idle)),
             places: Arc::new(Semaphore::new(count as usize)),
             count,
+            fatal: fatal.clone(),
         })
     }
 
@@ -76,7 +83,10 @@ impl Readers {
         let answer = task::spawn_blocking(move || loan.run(question)).await;
         drop(waiting);
         match answer {
-            Ok(answer) => answer.map_err(engine(doing)),
+            Ok(answer) => answer.map_err(|error| {
+                self.fatal.note(&error.to_string());
+                engine(doing)(error)
+            }),
             Err(failed) => Err(StoreError::Engine {
                 doing,
                 reason: failed.to_string(),

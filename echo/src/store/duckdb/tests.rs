@@ -6,6 +6,7 @@
 mod durability;
 mod growth;
 mod held;
+mod retention;
 mod schema;
 
 use std::path::Path;

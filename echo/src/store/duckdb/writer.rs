@@ -11,8 +11,10 @@ use crate::model::conclusion::Conclusions;
 use crate::model::event::EventBatch;
 use crate::store::duckdb::commit::Session;
 use crate::store::duckdb::lock::Lock;
-use crate::store::timings::{Timings, timed};
+use crate::store::duckdb::rows::slices::Cut;
+use crate::store::timings::timed;
 use crate::store::{Appended, StoreError};
+use crate::units::Nanos;
 
 /// Events in one transaction, roughly: a group ends with the batch that reaches it.
 const GROUP_EVENTS: usize = 50_000;
@@ -57,8 +59,35 @@ pub(super) struct Group {
     pub(super) appends: Vec<Append>,
     /// Conclusions, in the order in which they came.
     pub(super) concludes: Vec<Conclude>,
+    /// What is done after the commit.
+    chores: Vec<Chore>,
     events: usize,
 }
+
+/// Upkeep that only the writer may do.
+#[derive(Debug)]
+pub(super) enum Chore {
+    /// Delete events.
+    Delete {
+        /// Which.
+        cut: Cut,
+        /// The time to note.
+        now: Nanos,
+        /// Where the number of deleted events is awaited.
+        answer: oneshot::Sender<Result<u64, StoreError>>,
+    },
+    /// Make small what grows on the side.
+    Tidy {
+        /// The time to go by.
+        now: Nanos,
+        /// Policies computed before are forgotten.
+        policies: Option<Nanos>,
+    },
+}
+
+/// The way of upkeep to the writer. It does not keep the writer alive.
+#[derive(Debug)]
+pub(super) struct Chores(mpsc::WeakSender<Request>);
 
 type Closing = oneshot::Sender<Result<(), StoreError>>;
 
@@ -66,6 +95,7 @@ type Closing = oneshot::Sender<Result<(), StoreError>>;
 enum Request {
     Append(Append),
     Conclude(Conclude),
+    Chore(Chore),
     Close(Closing),
 }
 
@@ -75,21 +105,20 @@ pub(super) struct Joined(Option<JoinHandle<()>>);
 
 impl Writer {
     /// Starts the thread. It lets go of `lock` as the last thing that it does.
-    pub(super) fn start(
-        session: Session,
-        lock: Arc<Lock>,
-        (queue_events, timings): (u32, Timings),
-    ) -> io::Result<Self> {
+    pub(super) fn start(session: Session, lock: Arc<Lock>, queue_events: u32) -> io::Result<Self> {
         let (requests, queued) = mpsc::channel(QUEUED_REQUESTS);
-        let thread = Joined::start("store-writer", move || {
-            write(session, lock, queued, &timings);
-        })?;
+        let thread = Joined::start("store-writer", move || write(session, lock, queued))?;
         Ok(Self {
             requests,
             queue: Arc::new(Semaphore::new(queue_events as usize)),
             queue_events,
             _thread: thread,
         })
+    }
+
+    /// The way of upkeep to this writer.
+    pub(super) fn chores(&self) -> Chores {
+        Chores(self.requests.downgrade())
     }
 
     /// Events that wait to be committed, and how many may.
@@ -147,6 +176,28 @@ impl Writer {
     }
 }
 
+impl Chores {
+    /// Deletes events and waits until that is committed; never called on the runtime. Returns the number of events.
+    pub(super) fn delete(&self, cut: Cut, now: Nanos) -> Result<u64, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Chore::Delete { cut, now, answer })?;
+        answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Has old batches, states and (before `policies`) policies forgotten, some time soon.
+    pub(super) fn tidy(&self, now: Nanos, policies: Option<Nanos>) -> Result<(), StoreError> {
+        self.send(Chore::Tidy { now, policies })
+    }
+
+    fn send(&self, chore: Chore) -> Result<(), StoreError> {
+        let sent = match self.0.upgrade() {
+            Some(requests) => requests.blocking_send(Request::Chore(chore)).ok(),
+            None => None,
+        };
+        sent.ok_or(StoreError::Closed)
+    }
+}
+
 impl Group {
     /// Waits for a request and takes those that are queued behind it; nothing when the queue is closed and empty.
     /// Whoever asks to close the store is added to `closing`.
@@ -160,6 +211,7 @@ impl Group {
                     group.appends.push(append);
                 }
                 Request::Conclude(conclude) => group.concludes.push(conclude),
+                Request::Chore(chore) => group.chores.push(chore),
                 Request::Close(answer) => closing.push(answer),
             }
             if group.events >= GROUP_EVENTS {
@@ -193,15 +245,15 @@ impl Drop for Joined {
     }
 }
 
-fn write(
-    mut session: Session,
-    lock: Arc<Lock>,
-    mut queued: mpsc::Receiver<Request>,
-    timings: &Timings,
-) {
+fn write(mut session: Session, lock: Arc<Lock>, mut queued: mpsc::Receiver<Request>) {
+    let timings = session.timings();
     let mut closing = Vec::new();
-    while let Some(group) = Group::gather(&mut queued, &mut closing) {
+    while let Some(mut group) = Group::gather(&mut queued, &mut closing) {
+        let chores = std::mem::take(&mut group.chores);
         timed(&timings.commits, || session.commit(group));
+        for chore in chores {
+            session.look_after(chore);
+        }
         if !closing.is_empty() {
             queued.close();
         }

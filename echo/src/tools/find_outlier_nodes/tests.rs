@@ -172,3 +172,24 @@ async fn an_empty_window_does_not_pass_for_a_healthy_cluster() {
         .note;
     assert_eq!(note.unwrap(), "no events are stored yet");
 }
+
+#[tokio::test]
+async fn a_window_that_begins_before_what_is_kept_says_so() {
+    let store = Arc::new(MemoryStore::new());
+    store.append(batch(0..4, 0..=595)).await.unwrap();
+    let context = over(Arc::<MemoryStore>::clone(&store));
+    let covered = asked(&context, None, "now-10m", "now").await;
+    assert_eq!(covered.data_quality.note, None);
+    store.drop_before(at(300));
+    let answer = asked(&context, None, "now-10m", "now").await;
+    let note = answer.data_quality.note.unwrap();
+    assert!(note.contains("deleted by retention"), "{note}");
+    let later = asked(&context, None, "now-4m", "now").await;
+    assert!(
+        !later
+            .data_quality
+            .note
+            .unwrap_or_default()
+            .contains("deleted")
+    );
+}

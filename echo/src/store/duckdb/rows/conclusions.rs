@@ -61,8 +61,8 @@ pub(in crate::store::duckdb) fn next_revision(connection: &Connection) -> Engine
     )
 }
 
-/// Drops states of incidents from before `cutoff`, except the last of each hour and kind, and lost time that was
-/// corrected later.
+/// Drops states of incidents from before `cutoff`, except the first, those that changed what is said of the incident, and
+/// the last of each hour and state; and lost time that was corrected later.
 pub(in crate::store::duckdb) fn compact(
     connection: &Connection,
     cutoff: Nanos,
@@ -71,7 +71,12 @@ pub(in crate::store::duckdb) fn compact(
         "DELETE FROM verdict_rows
          WHERE revised_ns < ? AND revision NOT IN (
             SELECT max(revision) FROM verdict_rows
-            GROUP BY incident, state, revised_ns // 3600000000000)",
+            GROUP BY incident, state, revised_ns // 3600000000000
+            UNION ALL
+            SELECT revision FROM verdict_rows
+            QUALIFY (state, finding, rank, class, severity, provisional) IS DISTINCT FROM
+                lag((state, finding, rank, class, severity, provisional))
+                    OVER (PARTITION BY incident ORDER BY revision))",
         params![cutoff.value()],
     )?;
     connection.execute(

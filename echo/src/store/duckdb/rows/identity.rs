@@ -10,6 +10,7 @@ use crate::model::event::Origin;
 use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::dictionary::Entries;
 use crate::store::duckdb::ledger::{Entry, Ledger};
+use crate::store::duckdb::offline::Contents;
 use crate::store::duckdb::rows::column::{self, Unexpected, column, malformed};
 use crate::store::duckdb::rows::row::Row;
 use crate::units::Nanos;
@@ -177,12 +178,29 @@ pub(in crate::store::duckdb) fn compact_ledger(
     append_ledger(connection, ranges)
 }
 
+/// What is in the database.
+pub(in crate::store::duckdb) fn contents(connection: &Connection) -> EngineResult<Contents> {
+    let last_event = last_event(connection)?;
+    connection.query_row(
+        "SELECT count(*)::UBIGINT, max(received_ns) FROM event_rows",
+        [],
+        |row| {
+            Ok(Contents {
+                events: row.get(0)?,
+                last_event,
+                last_received: row.get::<_, Option<i64>>(1)?.map(Nanos::new),
+            })
+        },
+    )
+}
+
 /// The highest event number that was ever given.
 pub(in crate::store::duckdb) fn last_event(connection: &Connection) -> EngineResult<u64> {
     connection.query_row(
         "SELECT greatest(
             (SELECT coalesce(max(event_id), 0) FROM event_rows),
-            (SELECT coalesce(max(last_event_id), 0) FROM ingested_batches))",
+            (SELECT coalesce(max(last_event_id), 0) FROM ingested_batches),
+            (SELECT coalesce(max(last_event_id), 0) FROM dropped_rows))",
         [],
         |row| row.get(0),
     )

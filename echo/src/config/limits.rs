@@ -1,0 +1,153 @@
+//! The flags that say how long and how much is kept, and how much room is left to others.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::store::limits::{Amount, Limits};
+use crate::tools::time::WindowArg;
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Args)]
+#[command(next_help_heading = "What is kept")]
+pub struct LimitArgs {
+    /// Delete events received longer ago, hour by hour: `30d`, `12h`, or `off` to keep them for ever. Incidents and costs
+    /// stay
+    #[arg(long, value_name = "LENGTH", default_value = "30d", value_parser = length, env = "FLEET_ECHO_RETENTION_AGE")]
+    pub retention_age: Bound<Duration>,
+
+    /// Most that the database may take: `50GB`, a share of its volume such as `80%`, or `off`. From four fifths of it on
+    /// the oldest hours are deleted
+    #[arg(long, value_name = "SIZE", default_value = "100%", value_parser = amount, env = "FLEET_ECHO_RETENTION_SIZE")]
+    pub retention_size: Bound<Amount>,
+
+    /// Room that has to stay free on the volume; below it events are refused, and asked for again, until there is room
+    /// [default: 256MiB or 2 %, whichever is more]
+    #[arg(long, value_name = "SIZE", env = "FLEET_ECHO_MIN_FREE")]
+    pub min_free: Option<Amount>,
+
+    /// Size of a file beside the database that is given up when the volume is full, so that deleting has room; `off` for
+    /// none
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes, env = "FLEET_ECHO_BALLAST")]
+    pub ballast: Bound<u64>,
+}
+
+/// A bound that can be switched off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound<T> {
+    /// There is none.
+    Off,
+    /// This one.
+    At(T),
+}
+
+impl<T> Bound<T> {
+    fn at(self) -> Option<T> {
+        match self {
+            Self::Off => None,
+            Self::At(bound) => Some(bound),
+        }
+    }
+}
+
+impl<T> From<Option<T>> for Bound<T> {
+    fn from(bound: Option<T>) -> Self {
+        bound.map_or(Self::Off, Self::At)
+    }
+}
+
+impl Default for LimitArgs {
+    fn default() -> Self {
+        let usual = Limits::default();
+        Self {
+            retention_age: usual.age.into(),
+            retention_size: usual.size.into(),
+            min_free: usual.floor,
+            ballast: Bound::At(usual.ballast_bytes),
+        }
+    }
+}
+
+impl LimitArgs {
+    /// The limits of the store.
+    pub fn limits(self) -> Limits {
+        Limits {
+            age: self.retention_age.at(),
+            size: self.retention_size.at(),
+            floor: self.min_free,
+            ballast_bytes: self.ballast.at().unwrap_or(0),
+        }
+    }
+}
+
+fn length(text: &str) -> Result<Bound<Duration>, String> {
+    if text.trim() == "off" {
+        return Ok(Bound::Off);
+    }
+    match text.parse()? {
+        WindowArg::Last(nanos) => Ok(Bound::At(Duration::from_nanos(nanos.unsigned_abs()))),
+        WindowArg::All => Err("write `off` to keep everything".to_owned()),
+    }
+}
+
+fn amount(text: &str) -> Result<Bound<Amount>, String> {
+    match text.trim() {
+        "off" => Ok(Bound::Off),
+        size => size.parse().map(Bound::At),
+    }
+}
+
+fn bytes(text: &str) -> Result<Bound<u64>, String> {
+    match amount(text)? {
+        Bound::Off => Ok(Bound::Off),
+        Bound::At(Amount::Bytes(bytes)) => Ok(Bound::At(bytes)),
+        Bound::At(Amount::Share(_)) => Err("a share is not meant here: write 64MiB".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+
+    use super::LimitArgs;
+    use crate::store::limits::{Amount, Limits};
+
+    #[derive(Debug, Parser)]
+    struct Serve {
+        #[command(flatten)]
+        limits: LimitArgs,
+    }
+
+    fn limits(flags: &str) -> Result<Limits, String> {
+        let words = ["serve"].into_iter().chain(flags.split_whitespace());
+        let serve = Serve::try_parse_from(words).map_err(|error| error.to_string())?;
+        Ok(serve.limits.limits())
+    }
+
+    #[test]
+    fn without_flags_the_limits_are_the_usual_ones() {
+        assert_eq!(limits(""), Ok(Limits::default()));
+    }
+
+    #[test]
+    fn limits_are_said_in_days_bytes_and_shares_and_can_be_off() {
+        let said = limits("--retention-age 12h --retention-size 50GB").unwrap();
+        assert_eq!(said.age, Some(Duration::from_hours(12)));
+        assert_eq!(said.size, Some(Amount::Bytes(50_000_000_000)));
+        let off = limits("--retention-age off --retention-size off").unwrap();
+        assert_eq!((off.age, off.size), (None, None));
+        let tight = limits("--min-free 5% --ballast off").unwrap();
+        assert_eq!(tight.floor, Some(Amount::Share(0.05)));
+        assert_eq!(tight.ballast_bytes, 0);
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_read_says_how_one_looks() {
+        let error = limits("--retention-age forever").unwrap_err();
+        assert!(error.contains("7d"), "{error}");
+        let error = limits("--retention-size huge").unwrap_err();
+        assert!(error.contains("50GB"), "{error}");
+    }
+}

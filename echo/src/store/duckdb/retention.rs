@@ -1,0 +1,295 @@
+//! Keeps the database within its limits: whole slices of received time are deleted, oldest first.
+//!
+//! What goes is decided here, on the thread of the upkeep; it is deleted by the writer, in steps between its commits, so
+//! that nobody waits for more than one step. The room comes back with the next checkpoint, for rows to come: the file
+//! itself does not shrink.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use duckdb::Connection;
+
+use crate::clock::Clock;
+use crate::store::StoreError;
+use crate::store::duckdb::rows::slices::{self, Blocks, Cut, Events};
+use crate::store::duckdb::upkeep::Signal;
+use crate::store::duckdb::volume::Volume;
+use crate::store::duckdb::writer::Chores;
+use crate::store::duckdb::{EngineResult, engine};
+use crate::store::limits::Limits;
+use crate::units::Nanos;
+
+mod slice;
+
+use slice::{Slice, TrustedTime};
+
+/// Numbers of events that one step looks at: what the writer deletes in some ten milliseconds.
+const STEP_EVENTS: u64 = 100_000;
+
+/// Time between two looks at the age of events.
+const LOOK_EVERY: i64 = 60 * 1_000_000_000;
+
+/// Time between two runs of the small chores.
+const TIDY_EVERY: i64 = 3_600 * 1_000_000_000;
+
+/// A job whose events are younger still runs.
+const LATELY: i64 = 600 * 1_000_000_000;
+
+/// Rounds to wait for a checkpoint to free what was deleted, before more is deleted for the same reason.
+const PATIENCE_ROUNDS: u32 = 60;
+
+/// Looks after the limits.
+#[derive(Debug)]
+pub(super) struct Retention {
+    limits: Limits,
+    volume: Arc<Volume>,
+    clock: Arc<dyn Clock>,
+    chores: Chores,
+    /// Number up to which the detector has read.
+    followed: Arc<AtomicU64>,
+    time: TrustedTime,
+    looked: Option<Nanos>,
+    tidied: Option<Nanos>,
+    /// Blocks in use when a slice was deleted for its size, and rounds since.
+    waiting: Option<(u64, u32)>,
+}
+
+/// Why a slice goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Age(Duration),
+    Size { used: u64, begin: u64 },
+    Floor { available: u64, floor: u64 },
+}
+
+impl Retention {
+    /// Keeps `limits`; `followed` is the number up to which the detector has read.
+    pub(super) fn new(
+        limits: Limits,
+        volume: Arc<Volume>,
+        clock: Arc<dyn Clock>,
+        (chores, followed): (Chores, Arc<AtomicU64>),
+    ) -> Self {
+        Self {
+            limits,
+            volume,
+            clock,
+            chores,
+            followed,
+            time: TrustedTime::default(),
+            looked: None,
+            tidied: None,
+            waiting: None,
+        }
+    }
+
+    /// One round, `after` the last one.
+    pub(super) fn round(
+        &mut self,
+        connection: &Connection,
+        (signal, after): (&Signal, Duration),
+        checkpoint: impl Fn(),
+    ) {
+        let now = self.time.advance(self.clock.now(), after);
+        let kept = self
+            .tidy(now)
+            .and_then(|()| self.keep_age(connection, (now, signal)))
+            .and_then(|()| self.keep_size(connection, (now, signal), checkpoint));
+        match kept {
+            Ok(()) | Err(StoreError::Closed) => {}
+            Err(error) => tracing::warn!(
+                error = crate::error::chain(&error),
+                "the limits of the database could not be looked after"
+            ),
+        }
+    }
+
+    fn tidy(&mut self, now: Nanos) -> Result<(), StoreError> {
+        let due = passed(self.tidied, now, TIDY_EVERY);
+        if due {
+            self.tidied = Some(now);
+            let policies = self.limits.age.map(|age| now.offset(-nanos(age)));
+            self.chores.tidy(now, policies)?;
+        }
+        Ok(())
+    }
+
+    fn keep_age(
+        &mut self,
+        connection: &Connection,
+        (now, signal): (Nanos, &Signal),
+    ) -> Result<(), StoreError> {
+        let Some(age) = self.limits.age else {
+            return Ok(());
+        };
+        if !passed(self.looked, now, LOOK_EVERY) {
+            return Ok(());
+        }
+        let cutoff = now.offset(-nanos(age));
+        while let Some((first, _)) = ask(slices::ends(connection))? {
+            let slice = Slice::for_age(first, age);
+            if slice.until > cutoff {
+                break;
+            }
+            if !self.drop_slice(connection, (slice, now, signal), Reason::Age(age))? {
+                return Ok(());
+            }
+        }
+        self.looked = Some(now);
+        Ok(())
+    }
+
+    fn keep_size(
+        &mut self,
+        connection: &Connection,
+        (now, signal): (Nanos, &Signal),
+        checkpoint: impl Fn(),
+    ) -> Result<(), StoreError> {
+        loop {
+            let blocks = ask(slices::blocks(connection))?;
+            self.volume.look(blocks);
+            let used = blocks.used;
+            let Some(reason) = self.excess(blocks) else {
+                self.waiting = None;
+                return Ok(());
+            };
+            // A question that still reads the old rows keeps them in the file: deleting more would not help.
+            if let Some((before, rounds)) = self.waiting
+                && used >= before
+                && rounds < PATIENCE_ROUNDS
+            {
+                self.waiting = Some((before, rounds + 1));
+                return Ok(());
+            }
+            let ends = ask(slices::ends(connection))?;
+            let Some(slice) = ends.and_then(Slice::for_size) else {
+                return Ok(());
+            };
+            self.waiting = Some((used, 0));
+            if !self.drop_slice(connection, (slice, now, signal), reason)? {
+                return Ok(());
+            }
+            checkpoint();
+        }
+    }
+
+    /// Why there is too much, if there is.
+    fn excess(&self, Blocks { used, free }: Blocks) -> Option<Reason> {
+        let begin = self.begin_bytes(used.saturating_add(free))?;
+        if used > begin {
+            return Some(Reason::Size { used, begin });
+        }
+        let (available, floor) = self.volume.shortage()?;
+        Some(Reason::Floor { available, floor })
+    }
+
+    fn begin_bytes(&self, file: u64) -> Option<u64> {
+        // A volume that cannot be asked is taken for endless: a limit in bytes holds without it.
+        let room = self.volume.room().ok();
+        let total = room.map_or(u64::MAX, |room| room.total);
+        let reach = room.map_or(u64::MAX, |room| file.saturating_add(room.available));
+        self.limits.begin_bytes(total, reach)
+    }
+
+    /// Deletes a slice. Says whether it is gone: one that the detector has not read yet waits, if it can.
+    fn drop_slice(
+        &self,
+        connection: &Connection,
+        (slice, now, signal): (Slice, Nanos, &Signal),
+        reason: Reason,
+    ) -> Result<bool, StoreError> {
+        let running = ask(slices::running_jobs(
+            connection,
+            slice.until,
+            now.offset(-LATELY),
+        ))?;
+        let mut gone = 0;
+        while let Some(Events { first, last }) =
+            ask(slices::events_before(connection, slice.until))?
+        {
+            let is_followed = last <= self.followed.load(Ordering::Acquire);
+            if signal.stopped() || (!is_followed && matches!(reason, Reason::Age(_))) {
+                return Ok(false);
+            }
+            let cut = Cut {
+                from: slice.from,
+                until: slice.until,
+                events: Events {
+                    first,
+                    last: last.min(first.saturating_add(STEP_EVENTS - 1)),
+                },
+                reason: reason.name(),
+            };
+            gone += self.chores.delete(cut, now)?;
+            if !is_followed {
+                tracing::warn!(
+                    "the database is full: events were deleted that the detector had not judged yet"
+                );
+            }
+        }
+        tracing::info!(
+            slice.from = %slice.from,
+            slice.until = %slice.until,
+            events = gone,
+            "deleted {gone} events received from {} to {}: {reason}{}",
+            slice.from,
+            slice.until,
+            after_restart(running, slice.until),
+        );
+        Ok(true)
+    }
+}
+
+/// What the detector will miss when it starts again.
+fn after_restart(running: u64, until: Nanos) -> String {
+    match running {
+        0 => String::new(),
+        n => format!(
+            "; {n} jobs of that time still run, and a restart will know them from {until} on only"
+        ),
+    }
+}
+
+impl Reason {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Age(_) => "age",
+            Self::Size { .. } => "size",
+            Self::Floor { .. } => "floor",
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Age(age) => write!(f, "older than {} h", age.as_secs() / 3_600),
+            Self::Size { used, begin } => {
+                write!(
+                    f,
+                    "the database used {used} bytes, deleting begins at {begin}"
+                )
+            }
+            Self::Floor { available, floor } => {
+                write!(
+                    f,
+                    "{available} bytes are free on the volume, the floor is {floor}"
+                )
+            }
+        }
+    }
+}
+
+fn ask<T>(answer: EngineResult<T>) -> Result<T, StoreError> {
+    answer.map_err(engine("looking after the limits"))
+}
+
+/// Whether `every` nanoseconds have passed, or the clock went back.
+fn passed(last: Option<Nanos>, now: Nanos, every: i64) -> bool {
+    last.is_none_or(|last| now >= last.offset(every) || now < last)
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}

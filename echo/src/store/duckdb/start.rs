@@ -1,0 +1,91 @@
+//! Puts the parts of the store together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use duckdb::Connection;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::store::StoreError;
+use crate::store::duckdb::commit::{Session, Shared};
+use crate::store::duckdb::dictionary::Dictionary;
+use crate::store::duckdb::fatal::{Fatal, or_fatal};
+use crate::store::duckdb::lock::{Lock, canonical};
+use crate::store::duckdb::migrate::Migration;
+use crate::store::duckdb::reader::Readers;
+use crate::store::duckdb::retention::Retention;
+use crate::store::duckdb::upkeep::{Rounds, Upkeep};
+use crate::store::duckdb::volume::Volume;
+use crate::store::duckdb::writer::Writer;
+use crate::store::duckdb::{DuckDbConfig, DuckDbStore, engine, filesystem, no_thread, open};
+use crate::store::timings::Timings;
+
+impl DuckDbStore {
+    pub(super) fn open_with(
+        config: &DuckDbConfig,
+        clock: Arc<dyn Clock>,
+        migrations: &[Migration],
+    ) -> Result<Self, StoreError> {
+        let path = canonical(&config.path)?;
+        filesystem::check(&path)?;
+        let lock = Arc::new(Lock::take(&path, clock.now())?);
+        let volume = Arc::new(Volume::of(&path, config.limits));
+        volume.prepare();
+        let started = open::open(&path, config, migrations, &*clock)
+            .and_then(|connection| start(connection, lock, (volume, config), clock));
+        started.map_err(or_fatal)
+    }
+}
+
+fn start(
+    connection: Connection,
+    lock: Arc<Lock>,
+    (volume, config): (Arc<Volume>, &DuckDbConfig),
+    clock: Arc<dyn Clock>,
+) -> Result<DuckDbStore, StoreError> {
+    let starting = engine("starting");
+    let fatal = Fatal::default();
+    let dirty = Arc::new(AtomicBool::new(false));
+    let readers = |count| Readers::new(&connection, &lock, (count, &fatal));
+    let follower = readers(1).map_err(&starting)?;
+    let readers = readers(config.readers.max(1)).map_err(&starting)?;
+    let looking_after = connection.try_clone().map_err(&starting)?;
+    let (announce, committed) = watch::channel(0);
+    let dictionary = Arc::new(Dictionary::default());
+    let timings = Timings::default();
+    let shared = Shared {
+        dictionary: Arc::clone(&dictionary),
+        committed: announce,
+        dirty: Arc::clone(&dirty),
+        clock: Arc::clone(&clock),
+        volume: Arc::clone(&volume),
+        fatal: fatal.clone(),
+        timings: timings.clone(),
+    };
+    let session = Session::load(connection, shared).map_err(&starting)?;
+    let queue = config.queue_events.max(1);
+    let writer = Writer::start(session, Arc::clone(&lock), queue).map_err(no_thread)?;
+    let followed = Arc::new(AtomicU64::new(0));
+    let chores = (writer.chores(), Arc::clone(&followed));
+    let rounds = Rounds {
+        connection: looking_after,
+        dirty,
+        fatal: fatal.clone(),
+        retention: Retention::new(config.limits, volume, clock, chores),
+        timings: timings.clone(),
+    };
+    let upkeep = Upkeep::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
+    Ok(DuckDbStore {
+        upkeep,
+        readers,
+        follower,
+        writer,
+        dictionary,
+        committed,
+        followed,
+        fatal,
+        path: config.path.clone(),
+        timings,
+    })
+}

@@ -1,0 +1,210 @@
+//! Old slices go, oldest first, and nothing else does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{ask, config};
+use crate::clock::ManualClock;
+use crate::model::conclusion::Severity;
+use crate::model::event::{BatchKey, EventBatch};
+use crate::store::contract::sample::{START, at, incident, incidents, origin, query, wait};
+use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
+use crate::store::limits::{Amount, Limits};
+use crate::store::{Appended, EventStore};
+use crate::units::Nanos;
+
+const HOUR: i64 = 3_600_000;
+
+const DAY: i64 = 24 * HOUR;
+
+fn limited(folder: &TempDir, limits: Limits) -> DuckDbConfig {
+    DuckDbConfig {
+        checkpoint_every: Duration::from_millis(2),
+        limits,
+        ..config(folder)
+    }
+}
+
+fn open(config: &DuckDbConfig, clock: &ManualClock) -> DuckDbStore {
+    DuckDbStore::open(config, Arc::new(clock.clone())).unwrap()
+}
+
+fn by_age(days: u64) -> Limits {
+    Limits {
+        age: Some(Duration::from_hours(days * 24)),
+        size: None,
+        ..Limits::default()
+    }
+}
+
+fn received(millis: i64, number: u64, n_events: usize) -> EventBatch {
+    EventBatch {
+        key: BatchKey::Numbered {
+            agent: "agent-1".parse().unwrap(),
+            number,
+        },
+        received: at(millis),
+        events: vec![wait(&origin("prod", "node-1", 0), millis); n_events],
+    }
+}
+
+/// The detector has read everything.
+async fn follow(store: &DuckDbStore) {
+    let committed = *store.committed().borrow();
+    store.tail(committed, &[], 1).await.unwrap();
+}
+
+/// Keeps the store busy for longer than a few rounds take.
+async fn some_rounds(store: &DuckDbStore) {
+    for _ in 0..20 {
+        store.append(received(0, 1, 0)).await.unwrap();
+        store.extent(None).await.unwrap();
+    }
+}
+
+/// Waits until the blocks in use are at most so many bytes.
+async fn until_used(store: &DuckDbStore, bytes: i64) {
+    let used = "SELECT (block_size * used_blocks)::BIGINT FROM pragma_database_size()";
+    while ask::<i64>(store, used).await > vec![bytes] {
+        store.extent(None).await.unwrap();
+    }
+}
+
+async fn until_dropped(store: &DuckDbStore, until: Nanos) {
+    while store.dropped_until().await.unwrap() != Some(until) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn hours_that_are_too_old_go_with_their_samples_and_are_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::at(at(3 * DAY + 2 * HOUR));
+    let store = open(&limited(&folder, by_age(3)), &clock);
+    for (number, hours) in [(1, 0), (2, 1), (3, 2)] {
+        let batch = received(hours * HOUR + 1, number, 5);
+        store.append(batch).await.unwrap();
+    }
+    drop(store);
+    let store = open(&limited(&folder, by_age(3)), &clock);
+    // The detector has not read them yet, so they stay however old they are.
+    some_rounds(&store).await;
+    assert_eq!(store.dropped_until().await.unwrap(), None);
+    follow(&store).await;
+    until_dropped(&store, at(2 * HOUR)).await;
+
+    let page = store.events(query(0, 4 * HOUR)).await.unwrap();
+    assert_eq!(page.events.len(), 5);
+    let samples: Vec<i64> = ask(&store, "SELECT count(*) FROM sample_rows").await;
+    assert_eq!(samples, [10], "two of each event that is left");
+    let noted: Vec<String> = ask(
+        &store,
+        "SELECT concat_ws(' ', (until_ns - from_ns) // 1000000000, n_events, reason)
+         FROM dropped_slices ORDER BY from_ns",
+    )
+    .await;
+    assert_eq!(noted, ["3600 5 age", "3600 5 age"]);
+    let again = store.append(received(1, 1, 5)).await.unwrap();
+    assert_eq!(again, Appended::Duplicate, "the ledger is kept");
+}
+
+#[tokio::test]
+async fn a_clock_that_leaps_a_year_ahead_deletes_nothing_and_one_that_goes_back_neither() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::at(at(HOUR));
+    let store = open(&limited(&folder, by_age(1)), &clock);
+    store.append(received(0, 1, 5)).await.unwrap();
+    follow(&store).await;
+    for (number, now) in [(2, 365 * DAY), (3, -365 * DAY), (4, 2 * HOUR)] {
+        clock.set(at(now));
+        // What is received by the wrong clock is stored, too, and many rounds pass.
+        store.append(received(now, number, 1)).await.unwrap();
+        follow(&store).await;
+        some_rounds(&store).await;
+    }
+    let page = store.events(query(-366 * DAY, 366 * DAY)).await.unwrap();
+    assert_eq!(page.events.len(), 8);
+}
+
+#[tokio::test]
+async fn a_database_over_its_size_loses_its_oldest_slices_and_stops_growing() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = Limits {
+        size: Some(Amount::Bytes(8_000_000)),
+        age: None,
+        ..Limits::default()
+    };
+    let clock = ManualClock::at(at(0));
+    let store = open(&limited(&folder, limits), &clock);
+    let mut sizes = Vec::new();
+    for number in 1..=30 {
+        let now = i64::try_from(number).unwrap() * 1_200_000;
+        clock.set(at(now));
+        let mut batch = received(now, number, 6_000);
+        for (index, event) in batch.events.iter_mut().enumerate() {
+            // Text that does not compress well.
+            let index = number * 6_000 + index as u64;
+            let noise = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            event.attrs = Arc::from(format!(r#"{{"n":"{noise:x}{:x}"}}"#, noise.rotate_left(29)));
+        }
+        store.append(batch).await.unwrap();
+        follow(&store).await;
+        until_used(&store, 6_400_000).await;
+        let file = std::fs::metadata(folder.path().join("echo.db")).unwrap();
+        sizes.push(file.len());
+    }
+    let dropped = store.dropped_until().await.unwrap();
+    assert!(dropped > Some(at(HOUR)), "{dropped:?} {sizes:?}");
+    // Blocks come back when all rows of a row group are gone, so a database this small goes past its limit for a while.
+    assert!(sizes.iter().all(|size| *size <= 16_000_000), "{sizes:?}");
+    let newest = store.events(query(0, 30 * 1_200_000 + 1)).await.unwrap();
+    assert_eq!(newest.events[0].event.timestamp, at(30 * 1_200_000));
+}
+
+#[tokio::test]
+async fn numbers_are_not_given_twice_after_everything_was_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::at(at(DAY));
+    let store = open(&limited(&folder, by_age(1)), &clock);
+    store.append(received(1, 1, 5)).await.unwrap();
+    follow(&store).await;
+    clock.set(at(DAY + HOUR));
+    drop(store);
+    let store = open(&limited(&folder, by_age(1)), &clock);
+    follow(&store).await;
+    until_dropped(&store, at(HOUR)).await;
+    super::run(&store, "DELETE FROM ingested_batches")
+        .await
+        .unwrap();
+    drop(store);
+    let store = open(&limited(&folder, by_age(1)), &clock);
+    assert_eq!(*store.committed().borrow(), 5);
+}
+
+#[tokio::test]
+async fn after_a_day_an_incident_keeps_its_first_state_its_changes_and_the_last_of_each_hour() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::at(Nanos::new(START));
+    let config = config(&folder);
+    let store = open(&config, &clock);
+    for minute in 0..120 {
+        clock.set(at(minute * 60_000));
+        let mut state = incident(1, "prod", 0, minute);
+        if (30..40).contains(&minute) {
+            state.severity = Severity::Critical;
+        }
+        store.conclude(incidents([state])).await.unwrap();
+    }
+    drop(store);
+    clock.set(at(3 * DAY));
+    let store = open(&config, &clock);
+    let kept: Vec<i64> = ask(
+        &store,
+        "SELECT last_seen_ns FROM verdict_history ORDER BY revision",
+    )
+    .await;
+    let kept: Vec<i64> = kept.iter().map(|seen| (seen - START) / 1_000_000).collect();
+    assert_eq!(kept, [0, 30, 40, 59, 119]);
+}

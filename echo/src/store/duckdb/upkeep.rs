@@ -1,0 +1,125 @@
+//! A thread that looks after the database every few seconds: it writes the log to the file, and sees to it that the
+//! limits are kept.
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use duckdb::Connection;
+use tokio::sync::watch;
+
+use crate::store::duckdb::checkpoint::checkpoint;
+use crate::store::duckdb::fatal::Fatal;
+use crate::store::duckdb::lock::Lock;
+use crate::store::duckdb::retention::Retention;
+use crate::store::duckdb::writer::Joined;
+use crate::store::timings::Timings;
+
+/// Runs until it is dropped.
+#[derive(Debug)]
+pub(super) struct Upkeep {
+    // Fields are dropped in this order: the thread is told to stop, then waited for.
+    stop: Stop,
+    _thread: Joined,
+    /// Closed by the thread once it holds neither the connection nor the lock any more.
+    ended: watch::Receiver<()>,
+}
+
+/// What the thread owns.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    /// Its connection, which writes nothing but checkpoints.
+    pub(super) connection: Connection,
+    /// Whether something was committed since the last checkpoint.
+    pub(super) dirty: Arc<AtomicBool>,
+    /// Where errors go that the engine does not survive.
+    pub(super) fatal: Fatal,
+    /// The limits.
+    pub(super) retention: Retention,
+    /// Where the time that checkpoints take is added.
+    pub(super) timings: Timings,
+}
+
+#[derive(Debug)]
+struct Stop(Arc<Signal>);
+
+/// Says when to stop.
+#[derive(Debug, Default)]
+pub(super) struct Signal {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Upkeep {
+    /// Starts the thread; a round begins `every` so often.
+    pub(super) fn start(mut rounds: Rounds, lock: Arc<Lock>, every: Duration) -> io::Result<Self> {
+        let signal = Arc::new(Signal::default());
+        let stop = Stop(Arc::clone(&signal));
+        let (running, ended) = watch::channel(());
+        let thread = Joined::start("store-upkeep", move || {
+            while !signal.stopped_within(every) {
+                rounds.one(&signal, every);
+            }
+            drop(rounds);
+            drop(lock);
+            drop(running);
+        })?;
+        Ok(Self {
+            stop,
+            _thread: thread,
+            ended,
+        })
+    }
+
+    /// Stops the thread and waits until it has let go of the database.
+    pub(super) async fn stop(&self) {
+        self.stop.0.stop();
+        // Nothing is ever sent; the channel closes when the thread ends.
+        let _closed = self.ended.clone().changed().await;
+    }
+}
+
+impl Rounds {
+    /// One round, `after` the last one.
+    pub(super) fn one(&mut self, signal: &Signal, after: Duration) {
+        let Self {
+            connection,
+            dirty,
+            fatal,
+            retention,
+            timings,
+        } = self;
+        checkpoint(connection, (dirty, fatal), timings);
+        retention.round(connection, (signal, after), || {
+            checkpoint(connection, (dirty, fatal), timings);
+        });
+    }
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+impl Signal {
+    fn stop(&self) {
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether it is time to stop.
+    pub(super) fn stopped(&self) -> bool {
+        self.stopped_within(Duration::ZERO)
+    }
+
+    fn stopped_within(&self, time: Duration) -> bool {
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stopped, _) = self
+            .changed
+            .wait_timeout_while(stopped, time, |stopped| !*stopped)
+            .unwrap_or_else(PoisonError::into_inner);
+        *stopped
+    }
+}

@@ -1,0 +1,236 @@
+//! Backup, export and repair, as an operator runs them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::load::{Sent, request, send, sender, stored};
+use crate::testbed::{ECHO, Echo, serve_command};
+
+const POINTS: u64 = 50;
+
+/// Runs a subcommand; exit code, standard output, standard error.
+fn run(arguments: &[&str], db: &Path) -> (i32, String, String) {
+    let mut command = Command::new(ECHO);
+    command.args(arguments).arg("--db").arg(db);
+    let output = command.output().unwrap();
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+fn fill(echo: &Echo, batches: std::ops::RangeInclusive<u64>) {
+    let sender = sender();
+    for number in batches {
+        let sent = send(
+            &sender,
+            &echo.otlp_http,
+            ("agent-1", number),
+            &request(number, POINTS),
+        );
+        assert_eq!(sent, Sent::Acknowledged);
+    }
+}
+
+/// A database whose Echo was killed, so that the last batches are in its log only.
+fn killed() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("fleet.duckdb");
+    let echo = Echo::serve(&db);
+    fill(&echo, 1..=5);
+    assert_eq!(echo.terminate(), 0);
+    let echo = Echo::serve(&db);
+    fill(&echo, 6..=10);
+    echo.kill();
+    (folder, db)
+}
+
+fn log(db: &Path) -> PathBuf {
+    db.with_extension("duckdb.wal")
+}
+
+fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_none_or(|extension| extension != "lock"))
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+/// What is wrong with the middle of a log whose machine has bad memory.
+fn flip_a_bit(db: &Path) {
+    let mut bytes = fs::read(log(db)).unwrap();
+    let middle = bytes.len() * 2 / 3;
+    bytes[middle] ^= 0x10;
+    fs::write(log(db), bytes).unwrap();
+}
+
+#[test]
+fn a_backup_holds_what_was_only_in_the_log_and_leaves_the_database_as_it_is() {
+    let (folder, db) = killed();
+    assert!(log(&db).exists());
+    let before = files(folder.path());
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = elsewhere.path().join("monday.duckdb");
+    let (code, said, complaint) = run(&["backup", target.to_str().unwrap(), "--json"], &db);
+    assert_eq!(code, 0, "{complaint}");
+    assert!(files(folder.path()) == before, "the source was touched");
+    let answer: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(answer["events"], 500, "{answer}");
+    assert_eq!(
+        fs::read_dir(elsewhere.path()).unwrap().count(),
+        1,
+        "no log, nothing partial"
+    );
+    let stored = stored(&target);
+    assert_eq!(stored.len(), 10);
+    assert!(stored.values().all(|counts| *counts == (POINTS, POINTS)));
+    assert_eq!(
+        Echo::serve(&target).terminate(),
+        0,
+        "an Echo can go on with it"
+    );
+
+    let (code, _, complaint) = run(&["backup", target.to_str().unwrap()], &db);
+    assert_eq!(code, 74, "nothing is replaced: {complaint}");
+}
+
+#[test]
+fn while_an_echo_runs_nobody_else_works_on_its_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("fleet.duckdb");
+    let echo = Echo::serve(&db);
+    let target = folder.path().join("target");
+    let target = target.to_str().unwrap();
+    for arguments in [
+        ["backup", target].as_slice(),
+        &["export", target],
+        &["repair", "--drop-wal"],
+    ] {
+        let (code, _, complaint) = run(arguments, &db);
+        assert_eq!(code, 75, "{complaint}");
+        assert!(complaint.contains("pid"), "{complaint}");
+    }
+    assert!(!Path::new(target).exists());
+    assert_eq!(echo.terminate(), 0);
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "reads Parquet as any program would"
+)]
+fn an_export_is_read_by_other_programs_by_cluster_and_day() {
+    let (_folder, db) = killed();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = elsewhere.path().join("export");
+    let (code, said, complaint) = run(&["export", target.to_str().unwrap(), "--json"], &db);
+    assert_eq!(code, 0, "{complaint}");
+    let answer: Value = serde_json::from_str(&said).unwrap();
+    let events = &answer["partitions"][0];
+    assert_eq!(
+        (
+            &events["dataset"],
+            &events["cluster"],
+            &events["day"],
+            &events["rows"]
+        ),
+        (
+            &"events".into(),
+            &"load".into(),
+            &"2025-11-21".into(),
+            &500.into()
+        ),
+        "{answer}"
+    );
+    let other = duckdb::Connection::open_in_memory().unwrap();
+    let read = format!(
+        "SELECT count(*)::UBIGINT, count(DISTINCT value_int)::UBIGINT, any_value(metric_name), any_value(cluster)
+         FROM read_parquet('{}/events/**/*.parquet', hive_partitioning = true)",
+        target.display()
+    );
+    let row: (u64, u64, String, String) = other
+        .query_row(&read, [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        })
+        .unwrap();
+    assert_eq!(row, (500, 500, "load.point".to_owned(), "load".to_owned()));
+
+    let (code, _, complaint) = run(&["export", target.to_str().unwrap()], &db);
+    assert_eq!(code, 74, "the folder is not empty: {complaint}");
+    let none = elsewhere.path().join("none");
+    let arguments = [
+        "export",
+        none.to_str().unwrap(),
+        "--from",
+        "2030-01-01T00:00:00Z",
+    ];
+    let (code, said, _) = run(&arguments, &db);
+    assert_eq!(code, 0);
+    assert!(said.starts_with("nothing lies between"), "{said}");
+}
+
+#[test]
+fn a_flipped_bit_in_the_log_is_refused_by_name_and_repaired_without_deleting_anything() {
+    let (folder, db) = killed();
+    flip_a_bit(&db);
+    let before = files(folder.path());
+    let output = serve_command(&db).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(65), "{said}");
+    assert!(said.contains("repair --drop-wal --db"), "{said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    assert!(
+        files(folder.path()) == before,
+        "a refused database was touched"
+    );
+
+    let (code, said, complaint) = run(&["repair", "--drop-wal", "--json"], &db);
+    assert_eq!(code, 0, "{complaint}");
+    let answer: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(answer["changed"], true);
+    assert_eq!(
+        answer["events"], 250,
+        "what was in the database file: {answer}"
+    );
+    let aside = answer["set_aside"][0]["path"].as_str().unwrap();
+    assert!(
+        before
+            .iter()
+            .any(|(_, bytes)| *bytes == fs::read(aside).unwrap()),
+        "the log is kept as it was"
+    );
+    let echo = Echo::serve(&db);
+    fill(&echo, 11..=12);
+    assert_eq!(echo.terminate(), 0);
+    assert_eq!(stored(&db).len(), 7);
+}
+
+#[test]
+fn a_sound_log_is_left_alone_by_repair() {
+    let (folder, db) = killed();
+    let before = files(folder.path());
+    let (code, said, complaint) = run(&["repair", "--drop-wal"], &db);
+    assert_eq!(code, 0, "{complaint}");
+    assert!(said.contains("sound"), "{said}");
+    assert!(files(folder.path()) == before);
+}
+
+#[test]
+fn a_torn_log_loses_nothing_but_the_record_that_was_cut() {
+    let (_folder, db) = killed();
+    let bytes = fs::read(log(&db)).unwrap();
+    fs::write(log(&db), &bytes[..bytes.len() - 7]).unwrap();
+    assert_eq!(Echo::serve(&db).terminate(), 0);
+    let stored = stored(&db);
+    assert!((9..=10).contains(&stored.len()), "{stored:?}");
+    assert!(stored.values().all(|counts| *counts == (POINTS, POINTS)));
+}

@@ -1,0 +1,144 @@
+//! A volume that fills up with events makes room for new ones by losing the oldest.
+
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a store lives to the end of its test"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fleet_echo::clock::ManualClock;
+use fleet_echo::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
+use fleet_echo::store::duckdb::{DuckDbConfig, DuckDbStore};
+use fleet_echo::store::limits::{Amount, Limits};
+use fleet_echo::store::{Appended, EventStore, StoreError};
+use fleet_echo::units::Nanos;
+
+use crate::load::mixed;
+use crate::volume::Mounted;
+
+const MIB: u64 = 1024 * 1024;
+
+const MINUTE: i64 = 60_000_000_000;
+
+/// 2025-11-21.
+const START: i64 = 1_763_683_200_000_000_000;
+
+/// Two thousand events of a minute, with text that cannot be compressed.
+fn minute(number: u64, origin: &Arc<Origin>) -> EventBatch {
+    let received = Nanos::new(START + i64::try_from(number).unwrap() * MINUTE);
+    let event = |index: u64| {
+        let noise: Vec<String> = (0..12)
+            .map(|part| format!("{:016x}", mixed(number * 1_000_000 + index * 100 + part)))
+            .collect();
+        Event {
+            timestamp: received,
+            start: None,
+            origin: Arc::clone(origin),
+            metric: "load.point".parse().unwrap(),
+            unit: Arc::from(""),
+            reading: Reading::Int(1),
+            block: None,
+            attrs: Arc::from(format!(r#"{{"noise":"{}"}}"#, noise.concat())),
+            samples: Vec::new(),
+        }
+    };
+    EventBatch {
+        key: BatchKey::Numbered {
+            agent: "agent-1".parse().unwrap(),
+            number,
+        },
+        received,
+        events: (0..2_000).map(event).collect(),
+    }
+}
+
+fn open(volume: &Mounted, size: Option<Amount>) -> DuckDbStore {
+    let config = DuckDbConfig {
+        checkpoint_every: Duration::from_millis(20),
+        limits: Limits {
+            age: None,
+            size,
+            floor: Some(Amount::Bytes(46 * MIB)),
+            ballast_bytes: 2 * MIB,
+        },
+        ..DuckDbConfig::new(volume.db())
+    };
+    let clock = ManualClock::at(Nanos::new(START));
+    DuckDbStore::open(&config, Arc::new(clock)).unwrap()
+}
+
+fn origin() -> Arc<Origin> {
+    Arc::new(Origin {
+        cluster: "load".parse().unwrap(),
+        node: "node-1".parse().unwrap(),
+        rank: None,
+        job: None,
+        gpu_model: None,
+        gpu_uuid: None,
+        namespace: None,
+        pod: None,
+    })
+}
+
+/// Sends a batch until it is taken, and counts the refusals.
+async fn insist(store: &DuckDbStore, batch: &EventBatch) -> u64 {
+    let mut refused = 0;
+    loop {
+        match store.append(batch.clone()).await {
+            Ok(stored) => {
+                assert_eq!(stored, Appended::Stored { events: 2_000 });
+                return refused;
+            }
+            Err(StoreError::Full { .. }) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+        // An agent comes back later.
+        store.extent(None).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn at_the_floor_the_oldest_minutes_go_and_new_events_are_taken_again() {
+    let Some(volume) = Mounted::ext4(64) else {
+        return;
+    };
+    let store = open(&volume, Some(Amount::Share(1.0)));
+    let origin = origin();
+    let mut refused = 0;
+    for number in 1..=60 {
+        // As the detector does.
+        let committed = *store.committed().borrow();
+        store.tail(committed, &[], 1).await.unwrap();
+        refused += insist(&store, &minute(number, &origin)).await;
+    }
+    let dropped = store.dropped_until().await.unwrap();
+    assert!(dropped.is_some(), "60 minutes cannot all have fitted");
+    let (first, last) = store.extent(None).await.unwrap().unwrap();
+    assert!(Some(first) >= dropped, "{first} {dropped:?}");
+    assert_eq!(last, Nanos::new(START + 60 * MINUTE));
+    assert!(refused > 0, "the floor was never reached");
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_keeps_everything_is_refused_at_the_floor_and_keeps_it() {
+    let Some(volume) = Mounted::ext4(64) else {
+        return;
+    };
+    let store = open(&volume, None);
+    let origin = origin();
+    let mut number = 0;
+    let refused = loop {
+        number += 1;
+        if let Err(refused) = store.append(minute(number, &origin)).await {
+            break refused;
+        }
+    };
+    assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
+    assert_eq!(store.dropped_until().await.unwrap(), None);
+    store.close().await.unwrap();
+    let store = open(&volume, None);
+    assert_eq!(*store.committed().borrow(), (number - 1) * 2_000);
+}
