@@ -23,6 +23,7 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 
 use self::arrival::Arrival;
+use self::unpack::Compression;
 use super::accept::{Ingest, IngestError};
 use super::batch_key::numbered;
 use super::decode::Payload;
@@ -33,6 +34,7 @@ mod arrival;
 pub mod http;
 #[cfg(test)]
 mod tests;
+mod unpack;
 
 /// Paths of the methods.
 const EXPORT_METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
@@ -93,13 +95,15 @@ impl Exporter {
     )]
     async fn export(self, request: http_types::Request<Body>) -> http_types::Response<Body> {
         let number = self.ingest.stats().saw_request();
-        let unpacking = if is_compressed(request.headers()) {
-            match self.ingest.unpacking().await {
-                Ok(memory) => Some(memory),
-                Err(error) => return failed(&self.ingest, &error.into(), number).into_http(),
+        let unpacking = match compression(request.headers()) {
+            Some(compression) => {
+                let memory = compression.memory(self.ingest.max_message_bytes());
+                match self.ingest.unpacking(memory).await {
+                    Ok(memory) => Some(memory),
+                    Err(error) => return failed(&self.ingest, &error.into(), number).into_http(),
+                }
             }
-        } else {
-            None
+            None => None,
         };
         let request = request.map(|body| Arrival::of(body, &self.ingest, number));
         let reached = Arc::new(AtomicBool::new(false));
@@ -112,6 +116,7 @@ impl Exporter {
         };
         let response = Grpc::new(BytesCodec)
             .accept_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Zstd)
             .max_decoding_message_size(self.ingest.max_message_bytes())
             .unary(method, request)
             .await;
@@ -137,10 +142,11 @@ impl Exporter {
     }
 }
 
-/// Whether the messages may be compressed, by whatever method.
-fn is_compressed(headers: &http_types::HeaderMap) -> bool {
-    let encoding = headers.get(ENCODING);
-    encoding.is_some_and(|encoding| encoding != "identity")
+/// How the messages may be compressed; the transport refuses what is neither.
+fn compression(headers: &http_types::HeaderMap) -> Option<Compression> {
+    let declared = headers.get(ENCODING)?;
+    let all = [Compression::Gzip, Compression::Zstd];
+    all.into_iter().find(|one| declared == one.name())
 }
 
 /// Counts the error, logs it if it is the collector's, and says it to the sender.

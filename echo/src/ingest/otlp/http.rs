@@ -8,8 +8,6 @@
 //! The way from the bytes to the acknowledgement is that of gRPC: the same limits, the same numbering of batches (the
 //! metadata are headers), the same answers. Errors carry a `google.rpc.Status`, as the protocol asks.
 
-use std::io::Read;
-
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -18,7 +16,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::{Bytes, BytesMut};
-use flate2::read::MultiGzDecoder;
 use fleet_proto::metadata;
 use prost::Message;
 use tokio::task::spawn_blocking;
@@ -26,6 +23,7 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
 use super::note;
+use super::unpack::Compression;
 use crate::error::{Code, Coded};
 use crate::ingest::accept::{Accepted, Ingest, IngestError};
 use crate::ingest::batch_key::numbered;
@@ -37,13 +35,6 @@ mod tests;
 
 /// The type of protobuf bodies, of requests and of answers.
 const PROTOBUF: &str = "application/x-protobuf";
-
-/// How the body is compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Encoding {
-    Identity,
-    Gzip,
-}
 
 /// The routes in front of an ingest path.
 pub fn router(ingest: Ingest) -> Router {
@@ -78,31 +69,27 @@ async fn handle(
     request: Request,
 ) -> Result<Accepted, IngestError> {
     let (parts, body) = request.into_parts();
-    let encoding = encoding(&parts.headers)?;
+    let compression = compression(&parts.headers)?;
     let header = |name| parts.headers.get(name).map(HeaderValue::as_bytes);
     let key = numbered(
         header(metadata::AGENT_INSTANCE),
         header(metadata::BATCH_NUMBER),
     )?;
-    match encoding {
-        Encoding::Identity => {
-            let body = arrived(ingest, body).await?;
-            ingest.accept((payload, body), key, None).await
-        }
-        Encoding::Gzip => {
-            // Before the body is looked at: what it unpacks to is known only when it is in memory.
-            let unpacking = ingest.unpacking().await?;
-            let packed = arrived(ingest, body).await?;
-            let limit = ingest.max_message_bytes();
-            let unpacked = spawn_blocking(move || unpack(&packed, limit));
-            let body = unpacked.await.map_err(|_panicked| IngestError::Aborted)??;
-            ingest.accept((payload, body), key, Some(unpacking)).await
-        }
-    }
+    let Some(compression) = compression else {
+        let body = arrived(ingest, body).await?;
+        return ingest.accept((payload, body), key, None).await;
+    };
+    // Before the body is looked at: what it unpacks to is known only when it is in memory.
+    let limit = ingest.max_message_bytes();
+    let unpacking = ingest.unpacking(compression.memory(limit)).await?;
+    let packed = arrived(ingest, body).await?;
+    let unpacked = spawn_blocking(move || compression.unpack(&packed, limit));
+    let body = unpacked.await.map_err(|_panicked| IngestError::Aborted)??;
+    ingest.accept((payload, body), key, Some(unpacking)).await
 }
 
 /// How the body is compressed, if it is one that this listener reads.
-fn encoding(headers: &HeaderMap) -> Result<Encoding, IngestError> {
+fn compression(headers: &HeaderMap) -> Result<Option<Compression>, IngestError> {
     let text = |name| {
         let value = headers.get(name).map(HeaderValue::as_bytes);
         String::from_utf8_lossy(value.unwrap_or_default()).to_ascii_lowercase()
@@ -116,10 +103,11 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, IngestError> {
         )));
     }
     match text(CONTENT_ENCODING).trim() {
-        "" | "identity" => Ok(Encoding::Identity),
-        "gzip" => Ok(Encoding::Gzip),
+        "" | "identity" => Ok(None),
+        "gzip" => Ok(Some(Compression::Gzip)),
+        "zstd" => Ok(Some(Compression::Zstd)),
         other => Err(IngestError::Unsupported(format!(
-            "bodies compressed with {other:?} are not read: send them with gzip or as they are"
+            "bodies compressed with {other:?} are not read: send them with gzip, zstd or as they are"
         ))),
     }
 }
@@ -145,20 +133,6 @@ async fn arrived(ingest: &Ingest, body: Body) -> Result<Bytes, IngestError> {
     timeout(after, collect)
         .await
         .map_err(|_elapsed| IngestError::Slow { after })?
-}
-
-/// What a body of gzip holds, unless that is more than `limit` bytes.
-fn unpack(packed: &[u8], limit: usize) -> Result<Bytes, IngestError> {
-    let mut unpacked = Vec::new();
-    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-    MultiGzDecoder::new(packed)
-        .take(most)
-        .read_to_end(&mut unpacked)
-        .map_err(|error| IngestError::Unreadable(format!("the gzip stream is broken: {error}")))?;
-    if unpacked.len() > limit {
-        return Err(IngestError::TooLarge { limit });
-    }
-    Ok(Bytes::from(unpacked))
 }
 
 fn success(payload: Payload, accepted: &Accepted) -> Response {

@@ -1,12 +1,9 @@
 use std::convert::Infallible;
-use std::io::Write;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response};
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use fleet_proto::metadata;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
@@ -22,17 +19,12 @@ use crate::ingest::admit::AdmissionConfig;
 use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::fixture::{gauge, gauges, rank_2, records, request, straggler, wait, waits};
 use crate::ingest::otlp::tests::collector::Collector;
+use crate::ingest::otlp::unpack::tests::{ALL, pack};
 
 const METRICS: &str = "/v1/metrics";
 
 fn block() -> Vec<u8> {
     request(rank_2(), vec![waits(vec![wait()])]).encode_to_vec()
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(bytes).unwrap();
-    packed.finish().unwrap()
 }
 
 /// Sends a body with further headers; the answer's body comes decoded by the caller.
@@ -64,14 +56,14 @@ fn status(body: Bytes) -> tonic_types::Status {
 #[tokio::test]
 async fn a_success_means_stored_and_carries_the_two_scalars() {
     let collector = Collector::with_defaults().await;
-    for (headers, body) in [
-        (&[][..], block()),
-        (
-            &[("content-encoding", "gzip"), ("fleet-x", "other bytes")][..],
-            { gzip(&request(rank_2(), vec![waits(vec![wait(); 2])]).encode_to_vec()) },
-        ),
-    ] {
-        let (answer, body) = post(&collector, METRICS, headers, body).await;
+    let plain = (vec![], block());
+    let packed = ALL.into_iter().zip(2..).map(|(compression, n_points)| {
+        let other = request(rank_2(), vec![waits(vec![wait(); n_points])]);
+        let packed = pack(compression, &other.encode_to_vec());
+        (vec![("content-encoding", compression.name())], packed)
+    });
+    for (headers, body) in [plain].into_iter().chain(packed) {
+        let (answer, body) = post(&collector, METRICS, &headers, body).await;
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["content-type"], PROTOBUF);
         assert_eq!(answer.headers()["x-ingero-threshold"], "0.75");
@@ -79,8 +71,8 @@ async fn a_success_means_stored_and_carries_the_two_scalars() {
         let answer = ExportMetricsServiceResponse::decode(body).unwrap();
         assert_eq!(answer.partial_success, None);
     }
-    assert_eq!(collector.store.events(), 3);
-    assert_eq!(collector.ingest.stats().requests(), 2);
+    assert_eq!(collector.store.events(), 1 + 2 + 3);
+    assert_eq!(collector.ingest.stats().requests(), 3);
 }
 
 #[tokio::test]
@@ -124,7 +116,7 @@ async fn json_and_unknown_compression_are_told_what_to_do() {
     for (headers, told) in [
         (("content-type", "application/json"), "http/protobuf"),
         (("content-type", ""), PROTOBUF),
-        (("content-encoding", "br"), "gzip"),
+        (("content-encoding", "br"), "gzip, zstd"),
     ] {
         let (answer, body) = post(&collector, METRICS, &[headers], block()).await;
         assert_eq!(answer.status(), 415, "{headers:?}");
@@ -142,10 +134,12 @@ async fn garbage_is_refused_for_good() {
     let (answer, body) = post(&collector, METRICS, &[], garbage.clone()).await;
     assert_eq!(answer.status(), 400);
     assert!(status(body).message.contains("ExportMetricsServiceRequest"));
-    let packed = [("content-encoding", "gzip")];
-    let (answer, body) = post(&collector, METRICS, &packed, garbage).await;
-    assert_eq!(answer.status(), 400);
-    assert!(status(body).message.contains("gzip"));
+    for name in ALL.map(super::Compression::name) {
+        let packed = [("content-encoding", name)];
+        let (answer, body) = post(&collector, METRICS, &packed, garbage.clone()).await;
+        assert_eq!(answer.status(), 400);
+        assert!(status(body).message.contains(name));
+    }
 }
 
 #[tokio::test]
@@ -156,13 +150,16 @@ async fn too_much_is_refused_packed_or_not() {
     };
     let collector = Collector::start(config, RecordingStore::default()).await;
     let large = request(rank_2(), vec![waits(vec![wait(); 1_000])]).encode_to_vec();
-    let packed = gzip(&large);
+    for compression in ALL {
+        let packed = pack(compression, &large);
+        let headers = [("content-encoding", compression.name())];
+        let (answer, _) = post(&collector, METRICS, &headers, packed).await;
+        assert_eq!(answer.status(), 413);
+    }
     let (answer, body) = post(&collector, METRICS, &[], large).await;
     assert_eq!(answer.status(), 413);
     assert!(status(body).message.contains("10000"));
-    let (answer, _) = post(&collector, METRICS, &[("content-encoding", "gzip")], packed).await;
-    assert_eq!(answer.status(), 413);
-    assert_eq!(collector.ingest.stats().failed(Code::TooLarge), 2);
+    assert_eq!(collector.ingest.stats().failed(Code::TooLarge), 3);
 }
 
 #[tokio::test]
