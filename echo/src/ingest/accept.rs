@@ -20,8 +20,8 @@ use crate::model::event::{BatchKey, EventBatch};
 use crate::store::{Appended, EventStore};
 use crate::units::Nanos;
 
-/// Longest body that is decoded on the spot, in bytes: longer ones would hold up the other requests of the thread.
-const MAX_INLINE_BYTES: usize = 64 * 1024;
+/// Longest body that is translated or decoded on the spot, in bytes: longer ones would hold up the other requests of the thread.
+pub(super) const MAX_INLINE_BYTES: usize = 64 * 1024;
 
 /// Settings of the ingest path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,6 +27,7 @@ use crate::units::Nanos;
 mod attributes;
 mod block;
 mod identity;
+pub mod json;
 mod logs;
 mod names;
 mod point;

@@ -11,6 +11,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
 };
 use prost::Message;
+use serde_json::json;
 use tonic::metadata::{AsciiMetadataValue, BinaryMetadataValue, MetadataMap};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -53,6 +54,23 @@ pub fn body(payload: Payload, rejections: &Rejections) -> Bytes {
         .encode_to_vec(),
     };
     Bytes::from(encoded)
+}
+
+/// The same body in JSON, where 64-bit numbers are texts.
+pub fn json(payload: Payload, rejections: &Rejections) -> Bytes {
+    let rejected = match payload {
+        Payload::Metrics => "rejectedDataPoints",
+        Payload::Logs => "rejectedLogRecords",
+    };
+    let body = if rejections.total() == 0 {
+        json!({})
+    } else {
+        json!({"partialSuccess": {
+            rejected: rejections.total().to_string(),
+            "errorMessage": rejections.to_string(),
+        }})
+    };
+    Bytes::from(body.to_string())
 }
 
 /// The two scalars that Ingero agents read: the threshold, if there is one, and whether there is quorum.

@@ -16,7 +16,7 @@ use rand_chacha::rand_core::SeedableRng;
 use crate::ingest::decode::{Payload, decode_body};
 use crate::ingest::fixture::RECEIVED;
 
-mod made;
+pub(in crate::ingest::decode) mod made;
 mod mutate;
 mod pieces;
 mod read;
@@ -24,7 +24,7 @@ mod stripped;
 
 /// Compares both on these bytes; says whether they are a request.
 #[track_caller]
-fn decode_differential(payload: Payload, body: &[u8]) -> bool {
+pub(in crate::ingest::decode) fn decode_differential(payload: Payload, body: &[u8]) -> bool {
     let decoded = decode_body(payload, body, RECEIVED);
     let (reference, walked) = match payload {
         Payload::Metrics => {

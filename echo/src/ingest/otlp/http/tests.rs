@@ -12,15 +12,19 @@ use prost::Message;
 use tokio_stream::StreamExt;
 use tower::ServiceExt;
 
-use super::{PROTOBUF, router};
+use super::router;
 use crate::error::Code;
 use crate::ingest::accept::IngestConfig;
 use crate::ingest::admit::AdmissionConfig;
 use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::fixture::{gauge, gauges, rank_2, records, request, straggler, wait, waits};
 use crate::ingest::otlp::tests::collector::Collector;
+use crate::ingest::otlp::unpack::Compression;
 use crate::ingest::otlp::unpack::tests::{ALL, pack};
 
+mod in_json;
+
+const PROTOBUF: &str = "application/x-protobuf";
 const METRICS: &str = "/v1/metrics";
 
 fn block() -> Vec<u8> {
@@ -111,11 +115,11 @@ async fn numbered_batches_are_stored_once() {
 }
 
 #[tokio::test]
-async fn json_and_unknown_compression_are_told_what_to_do() {
+async fn unknown_types_and_compressions_are_told_what_to_do() {
     let collector = Collector::with_defaults().await;
     for (headers, told) in [
-        (("content-type", "application/json"), "http/protobuf"),
-        (("content-type", ""), PROTOBUF),
+        (("content-type", "text/plain"), "http/protobuf"),
+        (("content-type", ""), "application/json"),
         (("content-encoding", "br"), "gzip, zstd"),
     ] {
         let (answer, body) = post(&collector, METRICS, &[headers], block()).await;
@@ -134,7 +138,7 @@ async fn garbage_is_refused_for_good() {
     let (answer, body) = post(&collector, METRICS, &[], garbage.clone()).await;
     assert_eq!(answer.status(), 400);
     assert!(status(body).message.contains("ExportMetricsServiceRequest"));
-    for name in ALL.map(super::Compression::name) {
+    for name in ALL.map(Compression::name) {
         let packed = [("content-encoding", name)];
         let (answer, body) = post(&collector, METRICS, &packed, garbage.clone()).await;
         assert_eq!(answer.status(), 400);

@@ -245,7 +245,7 @@ pub(super) fn metric(rng: &mut ChaCha8Rng) -> Metric {
     }
 }
 
-pub(super) fn metrics(rng: &mut ChaCha8Rng) -> ExportMetricsServiceRequest {
+pub(in crate::ingest::decode) fn metrics(rng: &mut ChaCha8Rng) -> ExportMetricsServiceRequest {
     let scopes = |rng: &mut ChaCha8Rng| ScopeMetrics {
         scope: perhaps(rng, scope),
         metrics: several(rng, metric),
@@ -283,7 +283,7 @@ fn usual_name() -> String {
     straggler().event_name
 }
 
-pub(super) fn logs(rng: &mut ChaCha8Rng) -> ExportLogsServiceRequest {
+pub(in crate::ingest::decode) fn logs(rng: &mut ChaCha8Rng) -> ExportLogsServiceRequest {
     let scopes = |rng: &mut ChaCha8Rng| ScopeLogs {
         scope: perhaps(rng, scope),
         log_records: several(rng, record),
