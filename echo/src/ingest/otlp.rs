@@ -1,4 +1,4 @@
-//! The OTLP services: metrics and log records, on gRPC and (`http`) on plain HTTP.
+//! The OTLP services: metrics, log records and spans, on gRPC and (`http`) on plain HTTP.
 //!
 //! Bodies are taken as bytes and decoded by `decode`, not by the transport: so a body that is no OTLP request, or
 //! too large, gets a status that tells the sender not to repeat it. (The transport would answer `INTERNAL` and
@@ -15,6 +15,7 @@ use bytes::{Buf, BufMut, Bytes};
 use fleet_proto::metadata;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server;
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -39,6 +40,7 @@ mod unpack;
 /// Paths of the methods.
 const EXPORT_METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 const EXPORT_LOGS: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
+const EXPORT_TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 /// Header that says how messages are compressed.
 const ENCODING: &str = "grpc-encoding";
@@ -69,6 +71,21 @@ impl LogsService {
             ingest,
             payload: Payload::Logs,
             path: EXPORT_LOGS,
+        })
+    }
+}
+
+/// Serves `TraceService/Export`. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct TracesService(Exporter);
+
+impl TracesService {
+    /// The service in front of an ingest path.
+    pub const fn new(ingest: Ingest) -> Self {
+        Self(Exporter {
+            ingest,
+            payload: Payload::Traces,
+            path: EXPORT_TRACES,
         })
     }
 }
@@ -194,6 +211,7 @@ macro_rules! service {
 
 service!(MetricsService, metrics_service_server::SERVICE_NAME);
 service!(LogsService, logs_service_server::SERVICE_NAME);
+service!(TracesService, trace_service_server::SERVICE_NAME);
 
 /// One call of the method.
 struct Export {

@@ -10,6 +10,9 @@ use opentelemetry_proto::tonic::collector::logs::v1::{
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
 };
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceResponse,
+};
 use prost::Message;
 use serde_json::json;
 use tonic::metadata::{AsciiMetadataValue, BinaryMetadataValue, MetadataMap};
@@ -52,6 +55,13 @@ pub fn body(payload: Payload, rejections: &Rejections) -> Bytes {
             }),
         }
         .encode_to_vec(),
+        Payload::Traces => ExportTraceServiceResponse {
+            partial_success: (rejected > 0).then(|| ExportTracePartialSuccess {
+                rejected_spans: rejected,
+                error_message: error_message(),
+            }),
+        }
+        .encode_to_vec(),
     };
     Bytes::from(encoded)
 }
@@ -61,6 +71,7 @@ pub fn json(payload: Payload, rejections: &Rejections) -> Bytes {
     let rejected = match payload {
         Payload::Metrics => "rejectedDataPoints",
         Payload::Logs => "rejectedLogRecords",
+        Payload::Traces => "rejectedSpans",
     };
     let body = if rejections.total() == 0 {
         json!({})

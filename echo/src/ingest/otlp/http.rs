@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `POST /v1/metrics` | `ExportMetricsServiceRequest` |
 //! | `POST /v1/logs` | `ExportLogsServiceRequest` |
+//! | `POST /v1/traces` | `ExportTraceServiceRequest` |
 //!
 //! The way from the bytes to the acknowledgement is that of gRPC: the same limits, the same numbering of batches (the
 //! metadata are headers), the same answers. A body in JSON is translated into protobuf first. Errors carry a
@@ -37,6 +38,7 @@ pub fn router(ingest: Ingest) -> Router {
     Router::new()
         .route("/v1/metrics", post(metrics))
         .route("/v1/logs", post(logs))
+        .route("/v1/traces", post(traces))
         .with_state(ingest)
 }
 
@@ -46,6 +48,10 @@ async fn metrics(State(ingest): State<Ingest>, request: Request) -> Response {
 
 async fn logs(State(ingest): State<Ingest>, request: Request) -> Response {
     export(&ingest, Payload::Logs, request).await
+}
+
+async fn traces(State(ingest): State<Ingest>, request: Request) -> Response {
+    export(&ingest, Payload::Traces, request).await
 }
 
 async fn export(ingest: &Ingest, payload: Payload, request: Request) -> Response {

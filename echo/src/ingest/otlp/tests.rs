@@ -25,6 +25,7 @@ use crate::ingest::fixture::{gauge, gauges, rank_2, request, text, wait, waits};
 
 pub(super) mod collector;
 mod records;
+mod spans;
 mod unpacking;
 
 fn block() -> ExportMetricsServiceRequest {
@@ -309,7 +310,7 @@ async fn a_broken_store_asks_for_the_batch_again_without_details() {
 async fn other_services_are_unknown() {
     let collector = Collector::with_defaults().await;
     for path in [
-        "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+        "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
         "/opentelemetry.proto.collector.metrics.v1.MetricsService/Import",
     ] {
         let status = collector.send_raw(path, Bytes::new()).await.unwrap_err();

@@ -77,6 +77,7 @@ pub(super) const fn request(payload: Payload) -> &'static Message {
     match payload {
         Payload::Metrics => &METRICS_REQUEST,
         Payload::Logs => &LOGS_REQUEST,
+        Payload::Traces => &TRACES_REQUEST,
     }
 }
 
@@ -275,3 +276,48 @@ static LOG_RECORD: Message = of(&[
     one(11, "observedTimeUnixNano", Fixed64),
     one(12, "eventName", Text),
 ]);
+
+static TRACES_REQUEST: Message = of(&[all(message(1, "resourceSpans", &RESOURCE_SPANS))]);
+static RESOURCE_SPANS: Message = of(&[
+    message(1, "resource", &RESOURCE),
+    all(message(2, "scopeSpans", &SCOPE_SPANS)),
+    one(3, "schemaUrl", Text),
+]);
+static SCOPE_SPANS: Message = of(&[
+    message(1, "scope", &SCOPE),
+    all(message(2, "spans", &SPAN)),
+    one(3, "schemaUrl", Text),
+]);
+static SPAN: Message = of(&[
+    one(1, "traceId", Hex),
+    one(2, "spanId", Hex),
+    one(3, "traceState", Text),
+    one(4, "parentSpanId", Hex),
+    one(5, "name", Text),
+    one(6, "kind", Int32),
+    one(7, "startTimeUnixNano", Fixed64),
+    one(8, "endTimeUnixNano", Fixed64),
+    all(message(9, "attributes", &KEY_VALUE)),
+    one(10, "droppedAttributesCount", Uint32),
+    all(message(11, "events", &SPAN_EVENT)),
+    one(12, "droppedEventsCount", Uint32),
+    all(message(13, "links", &SPAN_LINK)),
+    one(14, "droppedLinksCount", Uint32),
+    message(15, "status", &SPAN_STATUS),
+    one(16, "flags", Fixed32),
+]);
+static SPAN_EVENT: Message = of(&[
+    one(1, "timeUnixNano", Fixed64),
+    one(2, "name", Text),
+    all(message(3, "attributes", &KEY_VALUE)),
+    one(4, "droppedAttributesCount", Uint32),
+]);
+static SPAN_LINK: Message = of(&[
+    one(1, "traceId", Hex),
+    one(2, "spanId", Hex),
+    one(3, "traceState", Text),
+    all(message(4, "attributes", &KEY_VALUE)),
+    one(5, "droppedAttributesCount", Uint32),
+    one(6, "flags", Fixed32),
+]);
+static SPAN_STATUS: Message = of(&[one(2, "message", Text), one(3, "code", Int32)]);

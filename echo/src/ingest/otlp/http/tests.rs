@@ -203,7 +203,7 @@ async fn a_body_that_does_not_end_is_cut_off_and_gives_its_room_back() {
 #[tokio::test]
 async fn other_paths_and_methods_are_unknown() {
     let collector = Collector::with_defaults().await;
-    let (answer, _) = post(&collector, "/v1/traces", &[], block()).await;
+    let (answer, _) = post(&collector, "/v1development/profiles", &[], block()).await;
     assert_eq!(answer.status(), 404);
     let get = Request::get(METRICS).body(Body::empty()).unwrap();
     let answer = router(collector.ingest.clone()).oneshot(get).await.unwrap();

@@ -3,6 +3,7 @@
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -44,5 +45,7 @@ fn random_requests_come_back_from_json_as_they_went() {
         compare(Payload::Metrics, &metrics);
         let logs: ExportLogsServiceRequest = made::logs(&mut rng);
         compare(Payload::Logs, &logs);
+        let traces: ExportTraceServiceRequest = made::traces(&mut rng);
+        compare(Payload::Traces, &traces);
     }
 }

@@ -65,13 +65,12 @@ fn check(payload: Payload, json: &[u8]) -> bool {
 }
 
 fn made(rng: &mut ChaCha8Rng) -> (Payload, Vec<u8>) {
-    if rng.random() {
-        let request = made::metrics(rng);
-        (Payload::Metrics, serde_json::to_vec(&request).unwrap())
-    } else {
-        let request = made::logs(rng);
-        (Payload::Logs, serde_json::to_vec(&request).unwrap())
-    }
+    let (payload, json) = match rng.random_range(0..3) {
+        0 => (Payload::Metrics, serde_json::to_vec(&made::metrics(rng))),
+        1 => (Payload::Logs, serde_json::to_vec(&made::logs(rng))),
+        _ => (Payload::Traces, serde_json::to_vec(&made::traces(rng))),
+    };
+    (payload, json.unwrap())
 }
 
 /// The text with one change.

@@ -82,11 +82,11 @@ fn compare(name: &str, ours: &'static Message, all: &Descriptors, seen: &mut BTr
 fn every_field_of_otlp_is_known_by_its_name_number_and_type() {
     let all = descriptors();
     let mut seen = BTreeSet::new();
-    for payload in [Payload::Metrics, Payload::Logs] {
+    for payload in [Payload::Metrics, Payload::Logs, Payload::Traces] {
         let message = payload.message();
         let mut names = all.keys();
         let name = names.find(|name| name.rsplit('.').next() == Some(message));
         compare(name.unwrap(), request(payload), &all, &mut seen);
     }
-    assert!(seen.len() > 20, "{seen:?}");
+    assert!(seen.len() > 30, "{seen:?}");
 }

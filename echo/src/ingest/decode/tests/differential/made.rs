@@ -20,7 +20,11 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
+pub(super) use self::spans::span;
+pub(in crate::ingest::decode) use self::spans::traces;
 use crate::ingest::fixture::{END, START, int, rank_2, straggler, wait};
+
+mod spans;
 
 const KEYS: [&str; 14] = [
     "fleet.cluster.id",

@@ -1,12 +1,15 @@
 //! Requests in JSON: answered in JSON, and else like those in protobuf.
 
+use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
 
 use super::{METRICS, post};
 use crate::error::Code;
 use crate::ingest::accept::IngestConfig;
 use crate::ingest::fixture::store::RecordingStore;
-use crate::ingest::fixture::{gauge, gauges, rank_2, records, request, straggler, wait, waits};
+use crate::ingest::fixture::{
+    gauge, gauges, rank_2, records, request, span, spans, straggler, wait, waits,
+};
 use crate::ingest::otlp::tests::collector::Collector;
 use crate::ingest::otlp::unpack::tests::{ALL, pack};
 
@@ -69,7 +72,16 @@ async fn rejections_are_told_with_the_names_of_the_mapping() {
     let (_, body) = post(&collector, "/v1/logs", &[JSON], body).await;
     let told: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(told["partialSuccess"]["rejectedLogRecords"], "1");
-    assert_eq!(collector.store.events(), 2);
+
+    let unnamed = Span {
+        name: String::new(),
+        ..span()
+    };
+    let body = serde_json::to_vec(&spans(rank_2(), vec![span(), unnamed])).unwrap();
+    let (_, body) = post(&collector, "/v1/traces", &[JSON], body).await;
+    let told: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(told["partialSuccess"]["rejectedSpans"], "1");
+    assert_eq!(collector.store.events(), 3);
 }
 
 #[tokio::test]
