@@ -56,19 +56,17 @@ async fn traces(State(ingest): State<Ingest>, request: Request) -> Response {
 
 async fn export(ingest: &Ingest, payload: Payload, request: Request) -> Response {
     let number = ingest.stats().saw_request();
-    // An answer in a language that nobody has asked for would not be read.
-    let media = Media::of(request.headers());
-    let answer = match media {
-        Ok(media) => handle(ingest, (payload, media), request).await,
-        Err(ref unknown) => Err(IngestError::Unsupported(unknown.to_string())),
+    let refused = |media, error: &IngestError| {
+        note(ingest, error, number);
+        failure(media, error, number)
     };
-    let media = media.unwrap_or(Media::Protobuf);
-    match answer {
+    let media = match Media::of(request.headers()) {
+        Ok(media) => media,
+        Err(unknown) => return refused(Media::Protobuf, &unknown),
+    };
+    match handle(ingest, (payload, media), request).await {
         Ok(accepted) => success((payload, media), &accepted),
-        Err(error) => {
-            note(ingest, &error, number);
-            failure(media, &error, number)
-        }
+        Err(error) => refused(media, &error),
     }
 }
 
