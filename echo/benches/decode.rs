@@ -6,6 +6,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use fleet_echo::ingest::decode::json::to_protobuf;
 use fleet_echo::ingest::decode::{Payload, decode_body};
 use fleet_echo::units::Nanos;
 use fleet_proto::{attribute, metric};
@@ -165,6 +166,10 @@ fn decode(criterion: &mut Criterion) {
         });
         group.bench_with_input(name("to events and away"), &body[..], |bencher, body| {
             bencher.iter(|| black_box(decode_body(Payload::Metrics, body, RECEIVED)));
+        });
+        let json = serde_json::to_vec(&request).unwrap_or_default();
+        group.bench_with_input(name("from JSON to protobuf"), &json[..], |bencher, json| {
+            bencher.iter(|| black_box(to_protobuf(Payload::Metrics, json, usize::MAX)));
         });
     }
     group.finish();

@@ -20,7 +20,7 @@ use crate::feedback::refresh::Refresh;
 use crate::feedback::table::PolicyTable;
 use crate::ids::IdError;
 use crate::ingest::accept::{Ingest, IngestConfig};
-use crate::ingest::otlp::{LogsService, MetricsService};
+use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
 use crate::rates::{Rates, RatesError};
 use crate::serve::grpc::{self, GrpcServeError};
 use crate::serve::http::metrics::{Metrics, Sources};
@@ -252,6 +252,7 @@ fn listen(
     let services = (
         MetricsService::new(ingest.clone()),
         LogsService::new(ingest.clone()),
+        TracesService::new(ingest.clone()),
     );
     let until = stopped(listening.clone());
     listeners.spawn(async move { Ok(grpc::serve(otlp, services, until).await?) });

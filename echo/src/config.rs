@@ -62,7 +62,7 @@ pub struct ServeArgs {
     )]
     pub otlp_listen: SocketAddr,
 
-    /// Address for OTLP over HTTP (protobuf)
+    /// Address for OTLP over HTTP (protobuf or JSON)
     #[arg(
         long,
         value_name = "ADDR",

@@ -21,8 +21,8 @@ use crate::store::timings::Stopwatch;
 use crate::store::{Appended, EventStore};
 use crate::units::Nanos;
 
-/// Longest body that is decoded on the spot, in bytes: longer ones would hold up the other requests of the thread.
-const MAX_INLINE_BYTES: usize = 64 * 1024;
+/// Longest body that is translated or decoded on the spot, in bytes: longer ones would hold up the other requests of the thread.
+pub(super) const MAX_INLINE_BYTES: usize = 64 * 1024;
 
 /// Settings of the ingest path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,15 +166,10 @@ impl Ingest {
         self.0.admission.arrival_deadline()
     }
 
-    /// Takes up memory for the largest message until the permit is dropped: what a compressed request needs before
-    /// its size is known.
-    pub async fn unpacking(&self) -> Result<OwnedSemaphorePermit, AdmitError> {
-        let Parts {
-            admission,
-            max_message_bytes,
-            ..
-        } = &*self.0;
-        admission.unpacking(*max_message_bytes).await
+    /// Takes up memory, in bytes, until the permit is dropped: what a request may need that has to be unpacked or
+    /// translated before its size is known.
+    pub async fn unpacking(&self, bytes: usize) -> Result<OwnedSemaphorePermit, AdmitError> {
+        self.0.admission.unpacking(bytes).await
     }
 
     /// Stores the points or records of a request and returns once they are durable. Without a key the batch is known

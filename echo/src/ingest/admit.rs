@@ -19,7 +19,7 @@ pub struct AdmissionConfig {
     /// Most bytes of request bodies between arrival and acknowledgement.
     pub max_bytes: u32,
     /// Most memory that compressed requests may unpack to before they have arrived as a whole, bytes. Each counts as
-    /// the largest message: how much it holds shows only when it is in memory.
+    /// the largest message, with zstd as two of them: how much it holds shows only when it is in memory.
     pub max_unpacking_bytes: u32,
     /// Longest wait for that memory. Agents compress everything and may all send at the same moment, so that being
     /// refused at once would be the rule.

@@ -1,6 +1,6 @@
-//! From an OTLP request of metrics or log records to events. Pure: no clock, no task, no log line.
+//! From an OTLP request of metrics, log records or spans to events. Pure: no clock, no task, no log line.
 //!
-//! Every data point or record becomes one [`Event`] or one counted rejection, and never fails its neighbours. Identity and
+//! Every data point, record or span becomes one [`Event`] or one counted rejection, and never fails its neighbours. Identity and
 //! the collectives that a point covers are lifted out of the attributes (names in [`fleet_proto::attribute`]):
 //! the resource wins over the point, and within one list the name that is listed first. What became a column is
 //! removed; everything else is kept as JSON.
@@ -27,6 +27,7 @@ use crate::units::Nanos;
 mod attributes;
 mod block;
 mod identity;
+pub mod json;
 mod logs;
 mod names;
 mod point;
@@ -34,6 +35,7 @@ pub mod reject;
 mod rest;
 #[cfg(test)]
 mod tests;
+mod traces;
 pub mod unfold;
 mod wire;
 
@@ -61,6 +63,8 @@ pub enum Payload {
     Metrics,
     /// Log records: an `ExportLogsServiceRequest`.
     Logs,
+    /// Spans: an `ExportTraceServiceRequest`.
+    Traces,
 }
 
 impl Payload {
@@ -69,6 +73,7 @@ impl Payload {
         match self {
             Self::Metrics => "ExportMetricsServiceRequest",
             Self::Logs => "ExportLogsServiceRequest",
+            Self::Traces => "ExportTraceServiceRequest",
         }
     }
 }
@@ -88,6 +93,7 @@ pub fn decode_body(payload: Payload, body: &[u8], received: Nanos) -> Result<Dec
     let decoded = match payload {
         Payload::Metrics => decoder.metrics(request),
         Payload::Logs => decoder.logs(request),
+        Payload::Traces => decoder.traces(request),
     };
     decoded.map_err(|reason| Malformed { payload, reason })
 }
@@ -99,7 +105,7 @@ struct Decoder<'a> {
     rejections: Rejections,
 }
 
-/// The lists of the point or record that is being read.
+/// The lists of the point, record or span that is being read.
 struct Sheet<'a> {
     attributes: Attributes<'a>,
     classes: Classes<'a>,

@@ -3,6 +3,7 @@
 use fleet_proto::{attribute, metric};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
@@ -11,6 +12,9 @@ use opentelemetry_proto::tonic::metrics::v1::{
     ResourceMetrics, ScopeMetrics, metric::Data, number_data_point,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 
 use crate::units::Nanos;
 
@@ -166,6 +170,41 @@ pub(super) fn records(
                 ..ScopeLogs::default()
             }],
             ..ResourceLogs::default()
+        }],
+    }
+}
+
+/// A span of two seconds that failed.
+pub(super) fn span() -> Span {
+    Span {
+        trace_id: (1..=16).collect(),
+        span_id: vec![0xaa, 0, 0, 0, 0, 0, 0, 1],
+        name: "load batch".to_owned(),
+        kind: SpanKind::Client as i32,
+        start_time_unix_nano: START,
+        end_time_unix_nano: END,
+        attributes: vec![text("file", "shard-7")],
+        status: Some(Status {
+            message: "no such file".to_owned(),
+            code: StatusCode::Error as i32,
+        }),
+        ..Span::default()
+    }
+}
+
+/// A request of spans with one resource.
+pub(super) fn spans(resource: Vec<KeyValue>, spans: Vec<Span>) -> ExportTraceServiceRequest {
+    ExportTraceServiceRequest {
+        resource_spans: vec![ResourceSpans {
+            resource: Some(Resource {
+                attributes: resource,
+                ..Resource::default()
+            }),
+            scope_spans: vec![ScopeSpans {
+                spans,
+                ..ScopeSpans::default()
+            }],
+            ..ResourceSpans::default()
         }],
     }
 }

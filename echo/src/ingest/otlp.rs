@@ -1,4 +1,4 @@
-//! The OTLP services: metrics and log records, on gRPC and (`http`) on plain HTTP.
+//! The OTLP services: metrics, log records and spans, on gRPC and (`http`) on plain HTTP.
 //!
 //! Bodies are taken as bytes and decoded by `decode`, not by the transport: so a body that is no OTLP request, or
 //! too large, gets a status that tells the sender not to repeat it. (The transport would answer `INTERNAL` and
@@ -15,6 +15,7 @@ use bytes::{Buf, BufMut, Bytes};
 use fleet_proto::metadata;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server;
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -23,6 +24,7 @@ use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 
 use self::arrival::Arrival;
+use self::unpack::Compression;
 use super::accept::{Ingest, IngestError};
 use super::batch_key::numbered;
 use super::decode::Payload;
@@ -33,10 +35,12 @@ mod arrival;
 pub mod http;
 #[cfg(test)]
 mod tests;
+mod unpack;
 
 /// Paths of the methods.
 const EXPORT_METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 const EXPORT_LOGS: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
+const EXPORT_TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 /// Header that says how messages are compressed.
 const ENCODING: &str = "grpc-encoding";
@@ -71,6 +75,21 @@ impl LogsService {
     }
 }
 
+/// Serves `TraceService/Export`. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct TracesService(Exporter);
+
+impl TracesService {
+    /// The service in front of an ingest path.
+    pub const fn new(ingest: Ingest) -> Self {
+        Self(Exporter {
+            ingest,
+            payload: Payload::Traces,
+            path: EXPORT_TRACES,
+        })
+    }
+}
+
 /// A service with the one method `Export`.
 #[derive(Debug, Clone)]
 struct Exporter {
@@ -93,13 +112,15 @@ impl Exporter {
     )]
     async fn export(self, request: http_types::Request<Body>) -> http_types::Response<Body> {
         let number = self.ingest.stats().saw_request();
-        let unpacking = if is_compressed(request.headers()) {
-            match self.ingest.unpacking().await {
-                Ok(memory) => Some(memory),
-                Err(error) => return failed(&self.ingest, &error.into(), number).into_http(),
+        let unpacking = match compression(request.headers()) {
+            Some(compression) => {
+                let memory = compression.memory(self.ingest.max_message_bytes());
+                match self.ingest.unpacking(memory).await {
+                    Ok(memory) => Some(memory),
+                    Err(error) => return failed(&self.ingest, &error.into(), number).into_http(),
+                }
             }
-        } else {
-            None
+            None => None,
         };
         let request = request.map(|body| Arrival::of(body, &self.ingest, number));
         let reached = Arc::new(AtomicBool::new(false));
@@ -112,6 +133,7 @@ impl Exporter {
         };
         let response = Grpc::new(BytesCodec)
             .accept_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Zstd)
             .max_decoding_message_size(self.ingest.max_message_bytes())
             .unary(method, request)
             .await;
@@ -137,10 +159,11 @@ impl Exporter {
     }
 }
 
-/// Whether the messages may be compressed, by whatever method.
-fn is_compressed(headers: &http_types::HeaderMap) -> bool {
-    let encoding = headers.get(ENCODING);
-    encoding.is_some_and(|encoding| encoding != "identity")
+/// How the messages may be compressed; the transport refuses what is neither.
+fn compression(headers: &http_types::HeaderMap) -> Option<Compression> {
+    let declared = headers.get(ENCODING)?;
+    let all = [Compression::Gzip, Compression::Zstd];
+    all.into_iter().find(|one| declared == one.name())
 }
 
 /// Counts the error, logs it if it is the collector's, and says it to the sender.
@@ -188,6 +211,7 @@ macro_rules! service {
 
 service!(MetricsService, metrics_service_server::SERVICE_NAME);
 service!(LogsService, logs_service_server::SERVICE_NAME);
+service!(TracesService, trace_service_server::SERVICE_NAME);
 
 /// One call of the method.
 struct Export {

@@ -10,7 +10,11 @@ use opentelemetry_proto::tonic::collector::logs::v1::{
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
 };
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceResponse,
+};
 use prost::Message;
+use serde_json::json;
 use tonic::metadata::{AsciiMetadataValue, BinaryMetadataValue, MetadataMap};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -51,8 +55,33 @@ pub fn body(payload: Payload, rejections: &Rejections) -> Bytes {
             }),
         }
         .encode_to_vec(),
+        Payload::Traces => ExportTraceServiceResponse {
+            partial_success: (rejected > 0).then(|| ExportTracePartialSuccess {
+                rejected_spans: rejected,
+                error_message: error_message(),
+            }),
+        }
+        .encode_to_vec(),
     };
     Bytes::from(encoded)
+}
+
+/// The same body in JSON, where 64-bit numbers are texts.
+pub fn json(payload: Payload, rejections: &Rejections) -> Bytes {
+    let rejected = match payload {
+        Payload::Metrics => "rejectedDataPoints",
+        Payload::Logs => "rejectedLogRecords",
+        Payload::Traces => "rejectedSpans",
+    };
+    let body = if rejections.total() == 0 {
+        json!({})
+    } else {
+        json!({"partialSuccess": {
+            rejected: rejections.total().to_string(),
+            "errorMessage": rejections.to_string(),
+        }})
+    };
+    Bytes::from(body.to_string())
 }
 
 /// The two scalars that Ingero agents read: the threshold, if there is one, and whether there is quorum.

@@ -14,7 +14,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-use crate::ingest::otlp::{LogsService, MetricsService};
+use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
 
 /// Most requests that one connection may have open.
 const MAX_CONCURRENT_STREAMS: u32 = 128;
@@ -36,7 +36,7 @@ pub struct GrpcServeError(#[from] tonic::transport::Error);
 /// Serves until `shutdown` completes, then lets open requests finish.
 pub async fn serve(
     listener: TcpListener,
-    (metrics, logs): (MetricsService, LogsService),
+    (metrics, logs, traces): (MetricsService, LogsService, TracesService),
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), GrpcServeError> {
     let incoming = TcpIncoming::from(listener)
@@ -44,6 +44,7 @@ pub async fn serve(
         .with_keepalive(Some(KEEPALIVE));
     let router = Routes::new(metrics)
         .add_service(logs)
+        .add_service(traces)
         .into_axum_router()
         .layer(from_fn(only_grpc));
     Server::builder()

@@ -42,6 +42,7 @@ reasons! {
     EmptyMetricName, "empty_metric_name", "the metric has no name";
     UnsupportedKind, "unsupported_kind", "the metric is no gauge, sum, histogram, exponential histogram or summary";
     UnsupportedRecord, "unsupported_record", "the event name of the log record is not fleet.straggler";
+    ReservedName, "reserved_name", "the name of the span begins with fleet., ingero. or nccl.collective., as those of metrics do";
     MissingLag, "missing_lag", "the log record carries no number fleet.lag_ms";
     NoValue, "no_value", "the point or one of its exemplars carries no value";
     NotFinite, "not_finite", "a value is NaN or infinite";

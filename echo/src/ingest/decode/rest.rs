@@ -96,12 +96,45 @@ impl<'r, 'a> Rest<'r, 'a> {
         text
     }
 
+    /// The text for a span, with what it tells beside its attributes. It has an identity, so that no text serves twice.
+    pub(super) fn text_of_span(
+        &self,
+        span: &Columns<'_, 'a>,
+        taken: Taken,
+        told: &[(&'static str, Value<'a>)],
+        names: &mut Names<'a>,
+    ) -> Result<Arc<str>, RejectReason> {
+        let mut object = self.common(taken.resource)?;
+        for attribute in span.rest(taken.point) {
+            object.insert(attribute.key, attribute.value)?;
+        }
+        // Last, so that no attribute takes the place of an identity.
+        for (name, value) in told {
+            object.insert(name, Some(*value))?;
+        }
+        let text = object.text();
+        names.spend_attrs(text.as_ref().map_or(MAX_ATTRS_BYTES, |text| text.len()))?;
+        text
+    }
+
     fn write(
         &self,
         point: &[Attribute<'a>],
         taken: ColumnSet,
         temporality: Temporality,
     ) -> Result<Arc<str>, RejectReason> {
+        let mut object = self.common(taken)?;
+        if temporality == Temporality::Cumulative {
+            object.insert(TEMPORALITY, Some(Value::Text("cumulative")))?;
+        }
+        for attribute in point {
+            object.insert(attribute.key, attribute.value)?;
+        }
+        object.text()
+    }
+
+    /// What all points of the scope have in common.
+    fn common(&self, taken: ColumnSet) -> Result<Object<'a>, RejectReason> {
         let mut object = Object::default();
         for attribute in self.resource.rest(taken) {
             object.insert(attribute.key, attribute.value)?;
@@ -112,13 +145,7 @@ impl<'r, 'a> Rest<'r, 'a> {
         if !self.scope.name.is_empty() {
             object.insert(SCOPE_NAME, Some(Value::Text(self.scope.name)))?;
         }
-        if temporality == Temporality::Cumulative {
-            object.insert(TEMPORALITY, Some(Value::Text("cumulative")))?;
-        }
-        for attribute in point {
-            object.insert(attribute.key, attribute.value)?;
-        }
-        object.text()
+        Ok(object)
     }
 }
 

@@ -16,7 +16,7 @@ pub fn unfolded_bytes(payload: Payload, body: &[u8]) -> usize {
     let contents = Fields::of(body).all(1).flat_map(scopes).flat_map(contents);
     let events: usize = match payload {
         Payload::Metrics => contents.map(n_points).sum(),
-        Payload::Logs => contents.count(),
+        Payload::Logs | Payload::Traces => contents.count(),
     };
     body.len() + 2 * events * size_of::<Event>()
 }
@@ -28,7 +28,7 @@ mod tests {
     use prost::Message;
 
     use super::{Payload, unfolded_bytes};
-    use crate::ingest::fixture::{rank_2, records, request, straggler, wait, waits};
+    use crate::ingest::fixture::{rank_2, records, request, span, spans, straggler, wait, waits};
     use crate::model::event::Event;
 
     #[test]
@@ -52,7 +52,12 @@ mod tests {
     fn an_ordinary_request_unfolds_to_several_times_its_size() {
         let metrics = request(rank_2(), vec![waits(vec![wait(); 1_000])]).encode_to_vec();
         let logs = records(rank_2(), vec![straggler(); 1_000]).encode_to_vec();
-        for (payload, body) in [(Payload::Metrics, metrics), (Payload::Logs, logs)] {
+        let traces = spans(rank_2(), vec![span(); 1_000]).encode_to_vec();
+        for (payload, body) in [
+            (Payload::Metrics, metrics),
+            (Payload::Logs, logs),
+            (Payload::Traces, traces),
+        ] {
             let times = unfolded_bytes(payload, &body) / body.len();
             assert!((2..10).contains(&times), "{times}");
         }

@@ -14,6 +14,7 @@ pub(super) mod attributes;
 pub(super) mod logs;
 pub(super) mod metrics;
 pub(super) mod point;
+pub(super) mod spans;
 pub(super) mod value;
 
 /// Deepest nesting of messages and groups, as `prost` has it.

@@ -1,30 +1,27 @@
-//! OTLP over plain HTTP, with bodies in protobuf.
+//! OTLP over plain HTTP, with bodies in protobuf or JSON.
 //!
 //! | path | body |
 //! |---|---|
 //! | `POST /v1/metrics` | `ExportMetricsServiceRequest` |
 //! | `POST /v1/logs` | `ExportLogsServiceRequest` |
+//! | `POST /v1/traces` | `ExportTraceServiceRequest` |
 //!
 //! The way from the bytes to the acknowledgement is that of gRPC: the same limits, the same numbering of batches (the
-//! metadata are headers), the same answers. Errors carry a `google.rpc.Status`, as the protocol asks.
-
-use std::io::Read;
+//! metadata are headers), the same answers. A body in JSON is translated into protobuf first. Errors carry a
+//! `google.rpc.Status`, as the protocol asks, in the language of the request.
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use bytes::{Bytes, BytesMut};
-use flate2::read::MultiGzDecoder;
+use bytes::Bytes;
 use fleet_proto::metadata;
 use prost::Message;
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
-use tokio_stream::StreamExt;
+use serde_json::json;
 
+use self::body::{Form, Media, compression};
 use super::note;
 use crate::error::{Code, Coded};
 use crate::ingest::accept::{Accepted, Ingest, IngestError};
@@ -32,24 +29,16 @@ use crate::ingest::batch_key::numbered;
 use crate::ingest::decode::Payload;
 use crate::ingest::respond;
 
+mod body;
 #[cfg(test)]
 mod tests;
-
-/// The type of protobuf bodies, of requests and of answers.
-const PROTOBUF: &str = "application/x-protobuf";
-
-/// How the body is compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Encoding {
-    Identity,
-    Gzip,
-}
 
 /// The routes in front of an ingest path.
 pub fn router(ingest: Ingest) -> Router {
     Router::new()
         .route("/v1/metrics", post(metrics))
         .route("/v1/logs", post(logs))
+        .route("/v1/traces", post(traces))
         .with_state(ingest)
 }
 
@@ -61,108 +50,52 @@ async fn logs(State(ingest): State<Ingest>, request: Request) -> Response {
     export(&ingest, Payload::Logs, request).await
 }
 
+async fn traces(State(ingest): State<Ingest>, request: Request) -> Response {
+    export(&ingest, Payload::Traces, request).await
+}
+
 async fn export(ingest: &Ingest, payload: Payload, request: Request) -> Response {
     let number = ingest.stats().saw_request();
-    match handle(ingest, payload, request).await {
-        Ok(accepted) => success(payload, &accepted),
-        Err(error) => {
-            note(ingest, &error, number);
-            failure(&error, number)
-        }
+    let refused = |media, error: &IngestError| {
+        note(ingest, error, number);
+        failure(media, error, number)
+    };
+    let media = match Media::of(request.headers()) {
+        Ok(media) => media,
+        Err(unknown) => return refused(Media::Protobuf, &unknown),
+    };
+    match handle(ingest, (payload, media), request).await {
+        Ok(accepted) => success((payload, media), &accepted),
+        Err(error) => refused(media, &error),
     }
 }
 
 async fn handle(
     ingest: &Ingest,
-    payload: Payload,
+    (payload, media): (Payload, Media),
     request: Request,
 ) -> Result<Accepted, IngestError> {
     let (parts, body) = request.into_parts();
-    let encoding = encoding(&parts.headers)?;
+    let form = Form {
+        payload,
+        media,
+        compression: compression(&parts.headers)?,
+    };
     let header = |name| parts.headers.get(name).map(HeaderValue::as_bytes);
     let key = numbered(
         header(metadata::AGENT_INSTANCE),
         header(metadata::BATCH_NUMBER),
     )?;
-    match encoding {
-        Encoding::Identity => {
-            let body = arrived(ingest, body).await?;
-            ingest.accept((payload, body), key, None).await
-        }
-        Encoding::Gzip => {
-            // Before the body is looked at: what it unpacks to is known only when it is in memory.
-            let unpacking = ingest.unpacking().await?;
-            let packed = arrived(ingest, body).await?;
-            let limit = ingest.max_message_bytes();
-            let unpacked = spawn_blocking(move || unpack(&packed, limit));
-            let body = unpacked.await.map_err(|_panicked| IngestError::Aborted)??;
-            ingest.accept((payload, body), key, Some(unpacking)).await
-        }
-    }
+    let (body, unpacking) = form.read(ingest, body).await?;
+    ingest.accept((payload, body), key, unpacking).await
 }
 
-/// How the body is compressed, if it is one that this listener reads.
-fn encoding(headers: &HeaderMap) -> Result<Encoding, IngestError> {
-    let text = |name| {
-        let value = headers.get(name).map(HeaderValue::as_bytes);
-        String::from_utf8_lossy(value.unwrap_or_default()).to_ascii_lowercase()
+fn success((payload, media): (Payload, Media), accepted: &Accepted) -> Response {
+    let body = match media {
+        Media::Protobuf => respond::body(payload, &accepted.rejections),
+        Media::Json => respond::json(payload, &accepted.rejections),
     };
-    let declared = text(CONTENT_TYPE);
-    let kind = declared.split(';').next().unwrap_or_default().trim();
-    if kind != PROTOBUF {
-        return Err(IngestError::Unsupported(format!(
-            "bodies of type {kind:?} are not read: send protobuf with Content-Type: {PROTOBUF} \
-             (OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf)"
-        )));
-    }
-    match text(CONTENT_ENCODING).trim() {
-        "" | "identity" => Ok(Encoding::Identity),
-        "gzip" => Ok(Encoding::Gzip),
-        other => Err(IngestError::Unsupported(format!(
-            "bodies compressed with {other:?} are not read: send them with gzip or as they are"
-        ))),
-    }
-}
-
-/// The body once it has arrived as a whole, cut off when there is no room for more of it or when it takes too long.
-async fn arrived(ingest: &Ingest, body: Body) -> Result<Bytes, IngestError> {
-    let limit = ingest.max_message_bytes();
-    let mut room = ingest.arriving();
-    let mut pieces = body.into_data_stream();
-    let collect = async {
-        let mut whole = BytesMut::new();
-        while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|error| IngestError::Unreadable(error.to_string()))?;
-            if whole.len() + piece.len() > limit {
-                return Err(IngestError::TooLarge { limit });
-            }
-            room.add(piece.len())?;
-            whole.extend_from_slice(&piece);
-        }
-        Ok(whole.freeze())
-    };
-    let after = ingest.arrival_deadline();
-    timeout(after, collect)
-        .await
-        .map_err(|_elapsed| IngestError::Slow { after })?
-}
-
-/// What a body of gzip holds, unless that is more than `limit` bytes.
-fn unpack(packed: &[u8], limit: usize) -> Result<Bytes, IngestError> {
-    let mut unpacked = Vec::new();
-    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-    MultiGzDecoder::new(packed)
-        .take(most)
-        .read_to_end(&mut unpacked)
-        .map_err(|error| IngestError::Unreadable(format!("the gzip stream is broken: {error}")))?;
-    if unpacked.len() > limit {
-        return Err(IngestError::TooLarge { limit });
-    }
-    Ok(Bytes::from(unpacked))
-}
-
-fn success(payload: Payload, accepted: &Accepted) -> Response {
-    let mut response = protobuf(StatusCode::OK, respond::body(payload, &accepted.rejections));
+    let mut response = answer(media, StatusCode::OK, body);
     if let Some(policy) = &accepted.policy {
         let (threshold, quorum_met) = respond::scalars(policy);
         let headers = response.headers_mut();
@@ -176,20 +109,28 @@ fn success(payload: Payload, accepted: &Accepted) -> Response {
     response
 }
 
-fn failure(error: &IngestError, number: u64) -> Response {
+fn failure(media: Media, error: &IngestError, number: u64) -> Response {
     let code = error.code();
     let message = respond::message(error, number);
     if matches!(error, IngestError::Unsupported(_)) {
-        // In plain text: whoever sends the wrong type will not read protobuf.
+        // In plain text: whoever sends the wrong type will not read ours.
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, message + "\n").into_response();
     }
     let status = StatusCode::from_u16(code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let body = tonic_types::Status {
-        code: code.grpc(),
-        message,
-        details: Vec::new(),
+    let body = match media {
+        Media::Protobuf => {
+            let status = tonic_types::Status {
+                code: code.grpc(),
+                message,
+                details: Vec::new(),
+            };
+            status.encode_to_vec()
+        }
+        Media::Json => json!({"code": code.grpc(), "message": message})
+            .to_string()
+            .into_bytes(),
     };
-    let mut response = protobuf(status, Bytes::from(body.encode_to_vec()));
+    let mut response = answer(media, status, Bytes::from(body));
     if matches!(code, Code::Busy) {
         let seconds = HeaderValue::from(respond::RETRY_AFTER.as_secs());
         response.headers_mut().insert(RETRY_AFTER, seconds);
@@ -197,7 +138,7 @@ fn failure(error: &IngestError, number: u64) -> Response {
     response
 }
 
-fn protobuf(status: StatusCode, body: Bytes) -> Response {
-    let kind = HeaderValue::from_static(PROTOBUF);
+fn answer(media: Media, status: StatusCode, body: Bytes) -> Response {
+    let kind = HeaderValue::from_static(media.name());
     (status, [(CONTENT_TYPE, kind)], body).into_response()
 }

@@ -25,6 +25,7 @@ use crate::ingest::fixture::{gauge, gauges, rank_2, request, text, wait, waits};
 
 pub(super) mod collector;
 mod records;
+mod spans;
 mod unpacking;
 
 fn block() -> ExportMetricsServiceRequest {
@@ -53,10 +54,18 @@ async fn a_success_means_that_the_points_are_stored() {
 #[tokio::test]
 async fn compressed_requests_are_understood() {
     let collector = Collector::with_defaults().await;
-    let client = collector.client().await;
-    let mut client = client.send_compressed(CompressionEncoding::Gzip);
-    client.export(block()).await.unwrap();
-    assert_eq!(collector.store.events(), 1);
+    for (encoding, n_points) in [
+        (CompressionEncoding::Gzip, 1),
+        (CompressionEncoding::Zstd, 2),
+    ] {
+        let mut client = collector.client().await.send_compressed(encoding);
+        let points = vec![wait(); n_points];
+        client
+            .export(request(rank_2(), vec![waits(points)]))
+            .await
+            .unwrap();
+    }
+    assert_eq!(collector.store.events(), 3);
 }
 
 #[tokio::test]
@@ -198,12 +207,13 @@ async fn a_message_that_unpacks_to_too_much_is_refused() {
         ..IngestConfig::default()
     };
     let collector = Collector::start(config, RecordingStore::default()).await;
-    let client = collector.client().await;
-    let mut client = client.send_compressed(CompressionEncoding::Gzip);
-    let bomb = request(rank_2(), vec![waits(vec![wait(); 1_000])]);
-    let status = client.export(bomb).await.unwrap_err();
-    assert_eq!(status.code(), Code::ResourceExhausted);
-    assert!(status.message().contains("10000"), "{status:?}");
+    for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Zstd] {
+        let mut client = collector.client().await.send_compressed(encoding);
+        let bomb = request(rank_2(), vec![waits(vec![wait(); 1_000])]);
+        let status = client.export(bomb).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert!(status.message().contains("10000"), "{status:?}");
+    }
 }
 
 #[tokio::test]
@@ -300,7 +310,7 @@ async fn a_broken_store_asks_for_the_batch_again_without_details() {
 async fn other_services_are_unknown() {
     let collector = Collector::with_defaults().await;
     for path in [
-        "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+        "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
         "/opentelemetry.proto.collector.metrics.v1.MetricsService/Import",
     ] {
         let status = collector.send_raw(path, Bytes::new()).await.unwrap_err();

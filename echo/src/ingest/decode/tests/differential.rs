@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use proptest::prelude::*;
 use prost::Message;
 use rand::Rng;
@@ -16,7 +17,7 @@ use rand_chacha::rand_core::SeedableRng;
 use crate::ingest::decode::{Payload, decode_body};
 use crate::ingest::fixture::RECEIVED;
 
-mod made;
+pub(in crate::ingest::decode) mod made;
 mod mutate;
 mod pieces;
 mod read;
@@ -24,7 +25,7 @@ mod stripped;
 
 /// Compares both on these bytes; says whether they are a request.
 #[track_caller]
-fn decode_differential(payload: Payload, body: &[u8]) -> bool {
+pub(in crate::ingest::decode) fn decode_differential(payload: Payload, body: &[u8]) -> bool {
     let decoded = decode_body(payload, body, RECEIVED);
     let (reference, walked) = match payload {
         Payload::Metrics => {
@@ -47,17 +48,28 @@ fn decode_differential(payload: Payload, body: &[u8]) -> bool {
             });
             (reference, walked)
         }
+        Payload::Traces => {
+            let reference = ExportTraceServiceRequest::decode(body).ok();
+            let walked = read::traces(body).map(|request| request.encode_to_vec());
+            let reference = reference.map(|request| {
+                let canonical = decode_body(payload, &request.encode_to_vec(), RECEIVED);
+                assert_eq!(decoded, canonical, "{body:02x?}");
+                stripped::traces(request).encode_to_vec()
+            });
+            (reference, walked)
+        }
     };
     assert_eq!(decoded.is_ok(), reference.is_some(), "{body:02x?}");
     assert!(walked.ok() == reference, "{body:02x?}");
     reference.is_some()
 }
 
-/// A request of either kind, mutated that often.
+/// A request of any kind, mutated that often.
 fn body(rng: &mut ChaCha8Rng, mutations: u32) -> (Payload, Vec<u8>) {
-    let (payload, mut body) = match rng.random_range(0..3) {
+    let (payload, mut body) = match rng.random_range(0..4) {
         0 => (Payload::Metrics, made::metrics(rng).encode_to_vec()),
         1 => (Payload::Logs, made::logs(rng).encode_to_vec()),
+        2 => (Payload::Traces, made::traces(rng).encode_to_vec()),
         _ => pieces::broken_up(rng),
     };
     for _ in 0..mutations {
@@ -87,6 +99,7 @@ proptest! {
     ) {
         decode_differential(Payload::Metrics, &bytes);
         decode_differential(Payload::Logs, &bytes);
+        decode_differential(Payload::Traces, &bytes);
     }
 }
 

@@ -1,12 +1,9 @@
 use std::convert::Infallible;
-use std::io::Write;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response};
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use fleet_proto::metadata;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
@@ -15,24 +12,23 @@ use prost::Message;
 use tokio_stream::StreamExt;
 use tower::ServiceExt;
 
-use super::{PROTOBUF, router};
+use super::router;
 use crate::error::Code;
 use crate::ingest::accept::IngestConfig;
 use crate::ingest::admit::AdmissionConfig;
 use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::fixture::{gauge, gauges, rank_2, records, request, straggler, wait, waits};
 use crate::ingest::otlp::tests::collector::Collector;
+use crate::ingest::otlp::unpack::Compression;
+use crate::ingest::otlp::unpack::tests::{ALL, pack};
 
+mod in_json;
+
+const PROTOBUF: &str = "application/x-protobuf";
 const METRICS: &str = "/v1/metrics";
 
 fn block() -> Vec<u8> {
     request(rank_2(), vec![waits(vec![wait()])]).encode_to_vec()
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(bytes).unwrap();
-    packed.finish().unwrap()
 }
 
 /// Sends a body with further headers; the answer's body comes decoded by the caller.
@@ -64,14 +60,14 @@ fn status(body: Bytes) -> tonic_types::Status {
 #[tokio::test]
 async fn a_success_means_stored_and_carries_the_two_scalars() {
     let collector = Collector::with_defaults().await;
-    for (headers, body) in [
-        (&[][..], block()),
-        (
-            &[("content-encoding", "gzip"), ("fleet-x", "other bytes")][..],
-            { gzip(&request(rank_2(), vec![waits(vec![wait(); 2])]).encode_to_vec()) },
-        ),
-    ] {
-        let (answer, body) = post(&collector, METRICS, headers, body).await;
+    let plain = (vec![], block());
+    let packed = ALL.into_iter().zip(2..).map(|(compression, n_points)| {
+        let other = request(rank_2(), vec![waits(vec![wait(); n_points])]);
+        let packed = pack(compression, &other.encode_to_vec());
+        (vec![("content-encoding", compression.name())], packed)
+    });
+    for (headers, body) in [plain].into_iter().chain(packed) {
+        let (answer, body) = post(&collector, METRICS, &headers, body).await;
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["content-type"], PROTOBUF);
         assert_eq!(answer.headers()["x-ingero-threshold"], "0.75");
@@ -79,8 +75,8 @@ async fn a_success_means_stored_and_carries_the_two_scalars() {
         let answer = ExportMetricsServiceResponse::decode(body).unwrap();
         assert_eq!(answer.partial_success, None);
     }
-    assert_eq!(collector.store.events(), 3);
-    assert_eq!(collector.ingest.stats().requests(), 2);
+    assert_eq!(collector.store.events(), 1 + 2 + 3);
+    assert_eq!(collector.ingest.stats().requests(), 3);
 }
 
 #[tokio::test]
@@ -119,12 +115,12 @@ async fn numbered_batches_are_stored_once() {
 }
 
 #[tokio::test]
-async fn json_and_unknown_compression_are_told_what_to_do() {
+async fn unknown_types_and_compressions_are_told_what_to_do() {
     let collector = Collector::with_defaults().await;
     for (headers, told) in [
-        (("content-type", "application/json"), "http/protobuf"),
-        (("content-type", ""), PROTOBUF),
-        (("content-encoding", "br"), "gzip"),
+        (("content-type", "text/plain"), "http/protobuf"),
+        (("content-type", ""), "application/json"),
+        (("content-encoding", "br"), "gzip, zstd"),
     ] {
         let (answer, body) = post(&collector, METRICS, &[headers], block()).await;
         assert_eq!(answer.status(), 415, "{headers:?}");
@@ -142,10 +138,12 @@ async fn garbage_is_refused_for_good() {
     let (answer, body) = post(&collector, METRICS, &[], garbage.clone()).await;
     assert_eq!(answer.status(), 400);
     assert!(status(body).message.contains("ExportMetricsServiceRequest"));
-    let packed = [("content-encoding", "gzip")];
-    let (answer, body) = post(&collector, METRICS, &packed, garbage).await;
-    assert_eq!(answer.status(), 400);
-    assert!(status(body).message.contains("gzip"));
+    for name in ALL.map(Compression::name) {
+        let packed = [("content-encoding", name)];
+        let (answer, body) = post(&collector, METRICS, &packed, garbage.clone()).await;
+        assert_eq!(answer.status(), 400);
+        assert!(status(body).message.contains(name));
+    }
 }
 
 #[tokio::test]
@@ -156,13 +154,16 @@ async fn too_much_is_refused_packed_or_not() {
     };
     let collector = Collector::start(config, RecordingStore::default()).await;
     let large = request(rank_2(), vec![waits(vec![wait(); 1_000])]).encode_to_vec();
-    let packed = gzip(&large);
+    for compression in ALL {
+        let packed = pack(compression, &large);
+        let headers = [("content-encoding", compression.name())];
+        let (answer, _) = post(&collector, METRICS, &headers, packed).await;
+        assert_eq!(answer.status(), 413);
+    }
     let (answer, body) = post(&collector, METRICS, &[], large).await;
     assert_eq!(answer.status(), 413);
     assert!(status(body).message.contains("10000"));
-    let (answer, _) = post(&collector, METRICS, &[("content-encoding", "gzip")], packed).await;
-    assert_eq!(answer.status(), 413);
-    assert_eq!(collector.ingest.stats().failed(Code::TooLarge), 2);
+    assert_eq!(collector.ingest.stats().failed(Code::TooLarge), 3);
 }
 
 #[tokio::test]
@@ -202,7 +203,7 @@ async fn a_body_that_does_not_end_is_cut_off_and_gives_its_room_back() {
 #[tokio::test]
 async fn other_paths_and_methods_are_unknown() {
     let collector = Collector::with_defaults().await;
-    let (answer, _) = post(&collector, "/v1/traces", &[], block()).await;
+    let (answer, _) = post(&collector, "/v1development/profiles", &[], block()).await;
     assert_eq!(answer.status(), 404);
     let get = Request::get(METRICS).body(Body::empty()).unwrap();
     let answer = router(collector.ingest.clone()).oneshot(get).await.unwrap();

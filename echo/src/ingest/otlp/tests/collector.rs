@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -25,7 +26,7 @@ use crate::feedback::table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use crate::ingest::accept::{Ingest, IngestConfig};
 use crate::ingest::fixture::RECEIVED;
 use crate::ingest::fixture::store::RecordingStore;
-use crate::ingest::otlp::{BytesCodec, LogsService, MetricsService};
+use crate::ingest::otlp::{BytesCodec, LogsService, MetricsService, TracesService};
 use crate::serve::grpc::serve;
 use crate::store::EventStore;
 
@@ -55,11 +56,14 @@ impl Collector {
         let (stop, mut stopped) = watch::channel(false);
         let metrics = MetricsService::new(ingest.clone());
         let logs = LogsService::new(ingest.clone());
+        let traces = TracesService::new(ingest.clone());
         let server = tokio::spawn(async move {
             let stopped = async move {
                 stopped.wait_for(|stop| *stop).await.unwrap();
             };
-            serve(listener, (metrics, logs), stopped).await.unwrap();
+            serve(listener, (metrics, logs, traces), stopped)
+                .await
+                .unwrap();
         });
         Self {
             store,
@@ -86,6 +90,10 @@ impl Collector {
 
     pub(in crate::ingest::otlp) async fn logs_client(&self) -> LogsServiceClient<Channel> {
         LogsServiceClient::new(self.channel().await)
+    }
+
+    pub(in crate::ingest::otlp) async fn traces_client(&self) -> TraceServiceClient<Channel> {
+        TraceServiceClient::new(self.channel().await)
     }
 
     /// Calls a method with bytes for a message.

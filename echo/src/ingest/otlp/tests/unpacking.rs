@@ -2,13 +2,10 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io::Write;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use prost::Message;
 use tokio_stream::StreamExt;
 use tonic::body::Body;
@@ -22,6 +19,8 @@ use crate::error;
 use crate::ingest::accept::IngestConfig;
 use crate::ingest::admit::AdmissionConfig;
 use crate::ingest::fixture::store::RecordingStore;
+use crate::ingest::otlp::unpack::Compression;
+use crate::ingest::otlp::unpack::tests::pack;
 use crate::ingest::otlp::{EXPORT_METRICS, MetricsService};
 
 type Call = <MetricsService as Service<http::Request<Body>>>::Future;
@@ -40,9 +39,11 @@ fn room_for(requests: u32, unpacking_wait: Duration) -> IngestConfig {
 
 /// A call with a whole compressed message whose stream ends, or does not.
 fn compressed(collector: &Collector, ends: bool) -> Call {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(&block().encode_to_vec()).unwrap();
-    let packed = packed.finish().unwrap();
+    compressed_with(Compression::Gzip, collector, ends)
+}
+
+fn compressed_with(compression: Compression, collector: &Collector, ends: bool) -> Call {
+    let packed = pack(compression, &block().encode_to_vec());
     let mut frame = vec![1];
     frame.extend(u32::try_from(packed.len()).unwrap().to_be_bytes());
     frame.extend(packed);
@@ -54,7 +55,7 @@ fn compressed(collector: &Collector, ends: bool) -> Call {
     };
     let request = http::Request::post(EXPORT_METRICS)
         .header("content-type", "application/grpc")
-        .header("grpc-encoding", "gzip")
+        .header("grpc-encoding", compression.name())
         .body(Body::new(body));
     MetricsService::new(collector.ingest.clone()).call(request.unwrap())
 }
@@ -92,6 +93,20 @@ async fn stalled_requests_hold_no_more_than_the_budget() {
 }
 
 #[tokio::test]
+async fn zstd_takes_up_memory_for_what_it_may_refer_to_as_well() {
+    let config = room_for(3, Duration::ZERO);
+    let collector = Collector::start(config, RecordingStore::default()).await;
+    let mut stalled = compressed_with(Compression::Zstd, &collector, false);
+    assert!(is_stalled(&mut stalled).await);
+    let second = compressed_with(Compression::Zstd, &collector, true);
+    assert_eq!(refusal(second).await.unwrap().code(), Code::Unavailable);
+    assert!(refusal(compressed(&collector, true)).await.is_none());
+    drop(stalled);
+    let alone = compressed_with(Compression::Zstd, &collector, true);
+    assert!(refusal(alone).await.is_none());
+}
+
+#[tokio::test]
 async fn a_request_waits_for_the_memory_of_another() {
     let config = room_for(1, Duration::from_hours(1));
     let collector = Collector::start(config, RecordingStore::default()).await;
@@ -110,7 +125,7 @@ async fn a_message_that_was_admitted_leaves_its_place_to_the_next() {
     let collector = Collector::start(room_for(1, Duration::ZERO), store).await;
     let next = async {
         gate.entered().await;
-        let free = collector.ingest.unpacking().await.is_ok();
+        let free = collector.ingest.unpacking(1_000_000).await.is_ok();
         gate.open();
         free
     };
@@ -127,6 +142,6 @@ async fn a_body_that_does_not_end_is_cut_off() {
     let status = refusal(compressed(&collector, false)).await.unwrap();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert_eq!(collector.ingest.stats().failed(error::Code::Timeout), 1);
-    assert!(collector.ingest.unpacking().await.is_ok());
+    assert!(collector.ingest.unpacking(1_000_000).await.is_ok());
     assert_eq!(collector.store.events(), 0);
 }

@@ -20,7 +20,11 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
+pub(super) use self::spans::span;
+pub(in crate::ingest::decode) use self::spans::traces;
 use crate::ingest::fixture::{END, START, int, rank_2, straggler, wait};
+
+mod spans;
 
 const KEYS: [&str; 14] = [
     "fleet.cluster.id",
@@ -245,7 +249,7 @@ pub(super) fn metric(rng: &mut ChaCha8Rng) -> Metric {
     }
 }
 
-pub(super) fn metrics(rng: &mut ChaCha8Rng) -> ExportMetricsServiceRequest {
+pub(in crate::ingest::decode) fn metrics(rng: &mut ChaCha8Rng) -> ExportMetricsServiceRequest {
     let scopes = |rng: &mut ChaCha8Rng| ScopeMetrics {
         scope: perhaps(rng, scope),
         metrics: several(rng, metric),
@@ -283,7 +287,7 @@ fn usual_name() -> String {
     straggler().event_name
 }
 
-pub(super) fn logs(rng: &mut ChaCha8Rng) -> ExportLogsServiceRequest {
+pub(in crate::ingest::decode) fn logs(rng: &mut ChaCha8Rng) -> ExportLogsServiceRequest {
     let scopes = |rng: &mut ChaCha8Rng| ScopeLogs {
         scope: perhaps(rng, scope),
         log_records: several(rng, record),

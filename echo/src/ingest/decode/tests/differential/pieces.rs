@@ -7,7 +7,7 @@ use prost::encoding::{WireType, encode_key};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use super::made::{gauge_point, key_value, metric, record, resource, scope, several, value};
+use super::made::{gauge_point, key_value, metric, record, resource, scope, several, span, value};
 use super::mutate::delimited;
 use crate::ingest::decode::Payload;
 use crate::ingest::fixture::{gauge, gauges, rank_2, request, text};
@@ -47,10 +47,10 @@ fn attribute(rng: &mut ChaCha8Rng) -> Vec<u8> {
 
 /// A request of which nothing is whole.
 pub(super) fn broken_up(rng: &mut ChaCha8Rng) -> (Payload, Vec<u8>) {
-    let payload = if rng.random() {
-        Payload::Metrics
-    } else {
-        Payload::Logs
+    let payload = match rng.random_range(0..3) {
+        0 => Payload::Metrics,
+        1 => Payload::Logs,
+        _ => Payload::Traces,
     };
     let content = match payload {
         Payload::Metrics => {
@@ -66,6 +66,11 @@ pub(super) fn broken_up(rng: &mut ChaCha8Rng) -> (Payload, Vec<u8>) {
         Payload::Logs => {
             let mut content = joined(rng, record);
             content.extend(delimited(6, &attribute(rng)));
+            content
+        }
+        Payload::Traces => {
+            let mut content = joined(rng, span);
+            content.extend(delimited(9, &attribute(rng)));
             content
         }
     };

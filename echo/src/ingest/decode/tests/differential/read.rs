@@ -2,6 +2,7 @@
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{
     AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList,
@@ -14,6 +15,8 @@ use opentelemetry_proto::tonic::metrics::v1::{
     SummaryDataPoint, exemplar, number_data_point,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans};
 
 use crate::ingest::decode::attributes::list;
 use crate::ingest::decode::wire::attributes::Attributes;
@@ -22,6 +25,7 @@ use crate::ingest::decode::wire::metrics::{
     Metric, Scope, attributes, contents, resources, scopes,
 };
 use crate::ingest::decode::wire::point::{self, Kind, Lists, Number, Point};
+use crate::ingest::decode::wire::spans::Span;
 use crate::ingest::decode::wire::value::{Member, Value};
 use crate::ingest::decode::wire::{Broken, Fields};
 
@@ -80,6 +84,45 @@ pub(super) fn logs(body: &[u8]) -> Result<ExportLogsServiceRequest, Broken> {
             resource.scope_logs.push(scope);
         }
         request.resource_logs.push(resource);
+        Ok(())
+    })?;
+    Ok(request)
+}
+
+pub(super) fn traces(body: &[u8]) -> Result<ExportTraceServiceRequest, Broken> {
+    let mut request = ExportTraceServiceRequest::default();
+    let (mut of_resource, mut of_span) = (list(), list());
+    resources(Fields::of(body), |fields| {
+        let mut resource = ResourceSpans {
+            resource: Some(resource(fields, &mut of_resource)?),
+            ..ResourceSpans::default()
+        };
+        for fields in scopes(fields) {
+            let mut scope = ScopeSpans {
+                scope: Some(scope(fields)?),
+                ..ScopeSpans::default()
+            };
+            for fields in contents(fields) {
+                let span = Span::read(fields, &mut of_span)?;
+                scope.spans.push(trace::v1::Span {
+                    trace_id: span.trace_id.to_owned(),
+                    span_id: span.span_id.to_owned(),
+                    parent_span_id: span.parent_span_id.to_owned(),
+                    name: span.name.to_owned(),
+                    kind: span.kind,
+                    start_time_unix_nano: span.start,
+                    end_time_unix_nano: span.end,
+                    attributes: key_values(&of_span),
+                    status: Some(trace::v1::Status {
+                        message: span.status.message.to_owned(),
+                        code: span.status.code,
+                    }),
+                    ..trace::v1::Span::default()
+                });
+            }
+            resource.scope_spans.push(scope);
+        }
+        request.resource_spans.push(resource);
         Ok(())
     })?;
     Ok(request)

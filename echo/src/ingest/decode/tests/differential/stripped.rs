@@ -3,6 +3,7 @@
 use fleet_proto::attribute;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
@@ -12,6 +13,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
     SummaryDataPoint,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::Span;
 
 pub(super) fn metrics(mut request: ExportMetricsServiceRequest) -> ExportMetricsServiceRequest {
     for sent in &mut request.resource_metrics {
@@ -40,6 +42,32 @@ pub(super) fn logs(mut request: ExportLogsServiceRequest) -> ExportLogsServiceRe
                     event_name: record.event_name.clone(),
                     attributes: attributes(&record.attributes),
                     ..LogRecord::default()
+                };
+            }
+        }
+    }
+    request
+}
+
+pub(super) fn traces(mut request: ExportTraceServiceRequest) -> ExportTraceServiceRequest {
+    for sent in &mut request.resource_spans {
+        sent.schema_url.clear();
+        sent.resource = Some(resource(sent.resource.take()));
+        for sent in &mut sent.scope_spans {
+            sent.schema_url.clear();
+            sent.scope = Some(scope(sent.scope.take()));
+            for span in &mut sent.spans {
+                *span = Span {
+                    trace_id: span.trace_id.clone(),
+                    span_id: span.span_id.clone(),
+                    parent_span_id: span.parent_span_id.clone(),
+                    name: span.name.clone(),
+                    kind: span.kind,
+                    start_time_unix_nano: span.start_time_unix_nano,
+                    end_time_unix_nano: span.end_time_unix_nano,
+                    attributes: attributes(&span.attributes),
+                    status: Some(span.status.take().unwrap_or_default()),
+                    ..Span::default()
                 };
             }
         }

@@ -1,0 +1,122 @@
+//! Spans. Their resources and scopes are read as those of metrics: they differ in what they hold only.
+
+use super::attributes::Attributes;
+use super::value::attribute;
+use super::{Broken, Fields};
+
+/// A span without its attributes, as it was sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(in super::super) struct Span<'a> {
+    pub(in super::super) trace_id: &'a [u8],
+    pub(in super::super) span_id: &'a [u8],
+    /// Empty when there is none.
+    pub(in super::super) parent_span_id: &'a [u8],
+    pub(in super::super) name: &'a str,
+    /// The number that OTLP gives the kind.
+    pub(in super::super) kind: i32,
+    /// Unix nanoseconds; 0 when there is none.
+    pub(in super::super) start: u64,
+    /// Unix nanoseconds; 0 when there is none.
+    pub(in super::super) end: u64,
+    pub(in super::super) status: Status<'a>,
+}
+
+/// How a span ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(in super::super) struct Status<'a> {
+    /// The number that OTLP gives the status.
+    pub(in super::super) code: i32,
+    pub(in super::super) message: &'a str,
+}
+
+impl<'a> Span<'a> {
+    /// Reads a span; its attributes replace those of the span before. Its events and links are only checked.
+    pub(in super::super) fn read(
+        span: Fields<'a>,
+        attributes: &mut Attributes<'a>,
+    ) -> Result<Self, Broken> {
+        attributes.restart();
+        let mut read = Self::default();
+        let mut fields = span;
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => read.trace_id = field.bytes()?,
+                2 => read.span_id = field.bytes()?,
+                3 => {
+                    field.text()?;
+                }
+                4 => read.parent_span_id = field.bytes()?,
+                5 => read.name = field.text()?,
+                6 => read.kind = field.uint32()?.cast_signed(),
+                7 => read.start = field.fixed64()?,
+                8 => read.end = field.fixed64()?,
+                9 => attributes.read(fields.enter(field)?)?,
+                10 | 12 | 14 => {
+                    field.varint()?;
+                }
+                11 => event(fields.enter(field)?)?,
+                13 => link(fields.enter(field)?)?,
+                15 => read.status.piece(fields.enter(field)?)?,
+                16 => field.fixed32()?,
+                _ => fields.unknown()?,
+            }
+        }
+        Ok(read)
+    }
+}
+
+impl<'a> Status<'a> {
+    fn piece(&mut self, mut fields: Fields<'a>) -> Result<(), Broken> {
+        while let Some(field) = fields.next()? {
+            match field.number {
+                2 => self.message = field.text()?,
+                3 => self.code = field.uint32()?.cast_signed(),
+                _ => fields.unknown()?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn event(mut fields: Fields<'_>) -> Result<(), Broken> {
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => {
+                field.fixed64()?;
+            }
+            2 => {
+                field.text()?;
+            }
+            3 => {
+                attribute(fields.enter(field)?)?;
+            }
+            4 => {
+                field.varint()?;
+            }
+            _ => fields.unknown()?,
+        }
+    }
+    Ok(())
+}
+
+fn link(mut fields: Fields<'_>) -> Result<(), Broken> {
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 | 2 => {
+                field.bytes()?;
+            }
+            3 => {
+                field.text()?;
+            }
+            4 => {
+                attribute(fields.enter(field)?)?;
+            }
+            5 => {
+                field.varint()?;
+            }
+            6 => field.fixed32()?,
+            _ => fields.unknown()?,
+        }
+    }
+    Ok(())
+}
