@@ -22,7 +22,7 @@ pub struct LimitArgs {
     pub retention_size: Bound<Amount>,
 
     /// Room that has to stay free on the volume; below it events are refused, and asked for again, until there is room
-    /// [default: 256MiB or 2 %, whichever is more]
+    /// [default: 2 % of the volume, but at least 256MiB and at most 4GiB]
     #[arg(long, value_name = "SIZE", env = "FLEET_ECHO_MIN_FREE")]
     pub min_free: Option<Amount>,
 

@@ -44,14 +44,17 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Floor unless the operator says otherwise: the larger of the two.
-    pub const FLOOR: (u64, f64) = (256 * MIB, 0.02);
+    /// Floor unless the operator says otherwise: this share of the volume, but no less and no more than that.
+    pub const FLOOR: (f64, u64, u64) = (0.02, 256 * MIB, 4 * 1024 * MIB);
 
     /// Bytes that have to stay free on a volume of `total` bytes.
     pub fn floor_bytes(&self, total: u64) -> u64 {
         match self.floor {
             Some(floor) => floor.of(total),
-            None => Self::FLOOR.0.max(Amount::Share(Self::FLOOR.1).of(total)),
+            None => {
+                let (share, least, most) = Self::FLOOR;
+                Amount::Share(share).of(total).clamp(least, most)
+            }
         }
     }
 

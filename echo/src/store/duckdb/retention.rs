@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::store::StoreError;
 use crate::store::duckdb::rows::slices::{self, Blocks, Cut, Events};
 use crate::store::duckdb::upkeep::Signal;
-use crate::store::duckdb::volume::Volume;
+use crate::store::duckdb::volume::{Volume, is_cured_by_deleting};
 use crate::store::duckdb::writer::Chores;
 use crate::store::duckdb::{EngineResult, engine};
 use crate::store::limits::Limits;
@@ -91,6 +91,8 @@ impl Retention {
         (signal, after): (&Signal, Duration),
         checkpoint: impl Fn(),
     ) {
+        let ends = || slices::ends(connection).ok().flatten();
+        self.time.begin(|| ends().map(|(_, newest)| newest));
         let now = self.time.advance(self.clock.now(), after);
         let kept = self
             .tidy(now)
@@ -181,7 +183,9 @@ impl Retention {
             return Some(Reason::Size { used, begin });
         }
         let (available, floor) = self.volume.shortage()?;
-        Some(Reason::Floor { available, floor })
+        // What others take of the volume does not come back by deleting here.
+        is_cured_by_deleting((available, used.saturating_add(free)), floor)
+            .then_some(Reason::Floor { available, floor })
     }
 
     fn begin_bytes(&self, file: u64) -> Option<u64> {

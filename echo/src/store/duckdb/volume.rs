@@ -141,6 +141,11 @@ const fn is_enough(available: u64, reusable: u64, floor: u64) -> bool {
     available.saturating_add(reusable) >= floor && available >= floor / LOG_PART
 }
 
+/// Whether deleting rows could make it enough, when all blocks of a file of that size were free.
+pub(super) const fn is_cured_by_deleting((available, file): (u64, u64), floor: u64) -> bool {
+    is_enough(available, file, floor)
+}
+
 fn make(path: &Path, bytes: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).open(path)?;
     file.allocate(bytes)?;
@@ -149,7 +154,7 @@ fn make(path: &Path, bytes: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Volume, is_enough};
+    use super::{Volume, is_cured_by_deleting, is_enough};
     use crate::store::duckdb::rows::slices::Blocks;
     use crate::store::limits::{Amount, Limits};
 
@@ -161,6 +166,19 @@ mod tests {
         assert!(!is_enough(99, 0, 100));
         assert!(is_enough(25, 75, 100));
         assert!(!is_enough(24, 1_000, 100), "the log needs room of its own");
+    }
+
+    #[test]
+    fn a_volume_that_others_fill_is_not_cured_by_deleting() {
+        assert!(is_cured_by_deleting((30, 70), 100));
+        assert!(
+            !is_cured_by_deleting((30, 69), 100),
+            "the file is too small"
+        );
+        assert!(
+            !is_cured_by_deleting((24, 1_000), 100),
+            "no room for the log"
+        );
     }
 
     #[test]

@@ -54,6 +54,14 @@ impl Slice {
 }
 
 impl TrustedTime {
+    /// Begins with the instant at which the newest event was received, unless it has begun: a machine that starts with a
+    /// wrong clock is not believed either. After a long rest retention by age lags behind for as long again.
+    pub(super) fn begin(&mut self, newest: impl FnOnce() -> Option<Nanos>) {
+        if self.at.is_none() {
+            self.at = newest();
+        }
+    }
+
     /// The time to go by when the clock shows `now`, `after` the last reading.
     pub(super) fn advance(&mut self, now: Nanos, after: Duration) -> Nanos {
         let step = i64::try_from(after.as_nanos()).unwrap_or(i64::MAX);
@@ -103,6 +111,18 @@ mod tests {
         assert_eq!(at(6 * HOUR), Some(slice(5 * HOUR, 6 * HOUR)));
         assert_eq!(at(6 * HOUR - 1), Some(slice(5 * HOUR, 5 * HOUR + MINUTE)));
         assert_eq!(at(5 * HOUR + MINUTE - 1), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_wrong_from_the_start_is_followed_slowly_from_the_newest_event() {
+        let mut time = TrustedTime::default();
+        time.begin(|| Some(Nanos::new(100 * HOUR)));
+        let wrong = Nanos::new(9_000 * HOUR);
+        let believed = time.advance(wrong, Duration::from_secs(5));
+        assert_eq!(believed.value(), 100 * HOUR + 10_000_000_000);
+        time.begin(|| Some(wrong));
+        let right = Nanos::new(99 * HOUR);
+        assert_eq!(time.advance(right, Duration::from_secs(5)), right);
     }
 
     #[test]

@@ -196,12 +196,26 @@ pub(in crate::store::duckdb) fn contents(connection: &Connection) -> EngineResul
 
 /// The highest event number that was ever given.
 pub(in crate::store::duckdb) fn last_event(connection: &Connection) -> EngineResult<u64> {
-    connection.query_row(
+    let kept: u64 = connection.query_row(
         "SELECT greatest(
             (SELECT coalesce(max(event_id), 0) FROM event_rows),
-            (SELECT coalesce(max(last_event_id), 0) FROM ingested_batches),
-            (SELECT coalesce(max(last_event_id), 0) FROM dropped_rows))",
+            (SELECT coalesce(max(last_event_id), 0) FROM ingested_batches))",
         [],
         |row| row.get(0),
-    )
+    )?;
+    // A database that was not brought up to date yet has dropped nothing.
+    let has_dropped: bool = connection.query_row(
+        "SELECT count(*) > 0 FROM duckdb_tables() WHERE table_name = 'dropped_rows'",
+        [],
+        |row| row.get(0),
+    )?;
+    if !has_dropped {
+        return Ok(kept);
+    }
+    let dropped: u64 = connection.query_row(
+        "SELECT coalesce(max(last_event_id), 0)::UBIGINT FROM dropped_rows",
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(kept.max(dropped))
 }

@@ -107,6 +107,19 @@ fn a_database_that_was_migrated_equals_a_fresh_one() {
     assert!(schema(&first).len() > 100);
 }
 
+#[test]
+fn the_backup_before_an_upgrade_can_be_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = config(&folder).path;
+    let mut connection = connect(&path);
+    migrate::apply(&mut connection, &path, &MIGRATIONS[..3], &*clock()).unwrap();
+    drop(connection);
+    let target = folder.path().join("before.duckdb");
+    let backup = crate::store::duckdb::offline::backup::backup(&path, &target, &*clock()).unwrap();
+    assert_eq!((backup.schema_version, backup.contents.events), (3, 0));
+    assert_eq!(schema_version(&target).unwrap(), 3);
+}
+
 #[tokio::test]
 async fn rows_from_before_a_migration_read_as_its_defaults() {
     let folder = tempfile::tempdir().unwrap();
