@@ -49,13 +49,11 @@ impl Limits {
 
     /// Bytes that have to stay free on a volume of `total` bytes.
     pub fn floor_bytes(&self, total: u64) -> u64 {
-        match self.floor {
-            Some(floor) => floor.of(total),
-            None => {
-                let (share, least, most) = Self::FLOOR;
-                Amount::Share(share).of(total).clamp(least, most)
-            }
-        }
+        let usual = || {
+            let (share, least, most) = Self::FLOOR;
+            Amount::Share(share).of(total).clamp(least, most)
+        };
+        self.floor.map_or_else(usual, |floor| floor.of(total))
     }
 
     /// Bytes in use from which on retention deletes. `room` is what the database has and could still get on a volume of
