@@ -25,7 +25,8 @@ pub mod place;
 
 use place::Place;
 
-/// Operations of an iteration that see the same lateness again, at most.
+/// Operations of an iteration that are taken to see the same lateness again, at most: those of a job with more of them do not
+/// all overlap, and a larger share would never let a rank be named that was late from the first iteration on.
 const MOST_REPEATS: f64 = 4.0;
 
 /// Lag of one rank over a window.
@@ -73,8 +74,8 @@ impl Lag {
         }
     }
 
-    /// What the iteration has certainly lost by that, milliseconds: operations that overlap with computation may all see the
-    /// same lateness again, some of them at least.
+    /// The part of [`Self::doing_ms`] that an iteration has lost at least, milliseconds per iteration, where its period without the
+    /// fault is not known: operations that overlap with computation may see the same lateness again and again.
     pub fn certain_ms(&self) -> f64 {
         self.doing_ms() / self.operations.clamp(1.0, MOST_REPEATS)
     }

@@ -91,9 +91,9 @@ pub fn decode_body(payload: Payload, body: &[u8], received: Nanos) -> Result<Dec
     let decoder = Decoder::new(received);
     let request = Fields::of(body);
     let decoded = match payload {
-        Payload::Metrics => decoder.metrics(request),
-        Payload::Logs => decoder.logs(request),
-        Payload::Traces => decoder.traces(request),
+        Payload::Metrics => decoder.decode(request, Decoder::scope),
+        Payload::Logs => decoder.decode(request, Decoder::records),
+        Payload::Traces => decoder.decode(request, Decoder::spans),
     };
     decoded.map_err(|reason| Malformed { payload, reason })
 }
@@ -192,14 +192,19 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    fn metrics(mut self, request: Fields<'a>) -> Result<Decoded, Broken> {
+    /// Goes through the scopes of all resources; `each` turns what lies in one into events.
+    fn decode(
+        mut self,
+        request: Fields<'a>,
+        each: impl Fn(&mut Self, Fields<'a>, &mut Sender<'_, 'a>, &mut Sheet<'a>) -> Result<(), Broken>,
+    ) -> Result<Decoded, Broken> {
         let (mut attributes, mut classes) = (list(), Classes::default());
         let mut sheet = Sheet::new();
         resources(request, |resource| {
             metrics::attributes(resource, &mut attributes)?;
             let columns = Columns::of(attributes.present(), &mut classes);
             let mut sender = Sender::new(&columns);
-            scopes(resource).try_for_each(|scope| self.scope(scope, &mut sender, &mut sheet))
+            scopes(resource).try_for_each(|scope| each(&mut self, scope, &mut sender, &mut sheet))
         })?;
         Ok(self.finish())
     }

@@ -9,7 +9,8 @@ use crate::ids::Rank;
 use crate::model::conclusion::Signal;
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
-fn lags(means: &[f64]) -> Lags {
+/// Lags by host gaps, the same in each of four blocks.
+pub(super) fn lags(means: &[f64]) -> Lags {
     let events = Job::of(1).events(1, |_, _| Measured::HEALTHY);
     let origin = &events[0].event.origin;
     let ranks = means.iter().zip(0..).map(|(mean_ms, rank)| Lag {

@@ -5,35 +5,23 @@
 
 use fleet_proto::metric;
 
-use super::attributes::{Classes, Column, Columns, EVENT_NAME, Picked, list, number, text};
+use super::attributes::{Column, Columns, EVENT_NAME, Picked, list, number, text};
 use super::point::instant;
 use super::reject::RejectReason;
 use super::rest::{Rest, Temporality};
 use super::wire::attributes::Attribute;
 use super::wire::logs::Record;
-use super::wire::metrics::{self, Scope, contents, resources, scopes};
+use super::wire::metrics::{Scope, contents};
 use super::wire::{Broken, Fields};
-use super::{Decoded, Decoder, Sender, Sheet, block};
+use super::{Decoder, Sender, Sheet, block};
 use crate::model::event::{Event, Reading};
 
 /// Unit of the lag.
 const UNIT: &str = "ms";
 
 impl<'a> Decoder<'a> {
-    /// Turns a request of log records into events.
-    pub(super) fn logs(mut self, request: Fields<'a>) -> Result<Decoded, Broken> {
-        let (mut attributes, mut classes) = (list(), Classes::default());
-        let mut sheet = Sheet::new();
-        resources(request, |resource| {
-            metrics::attributes(resource, &mut attributes)?;
-            let columns = Columns::of(attributes.present(), &mut classes);
-            let mut sender = Sender::new(&columns);
-            scopes(resource).try_for_each(|scope| self.records(scope, &mut sender, &mut sheet))
-        })?;
-        Ok(self.finish())
-    }
-
-    fn records(
+    /// Turns the log records of a scope into events.
+    pub(super) fn records(
         &mut self,
         scope_logs: Fields<'a>,
         sender: &mut Sender<'_, 'a>,

@@ -6,15 +6,15 @@
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
-use super::attributes::{Classes, Columns, list};
+use super::attributes::{Columns, list};
 use super::point::instant;
 use super::reject::RejectReason;
 use super::rest::Rest;
-use super::wire::metrics::{self, Scope, contents, resources, scopes};
+use super::wire::metrics::{Scope, contents};
 use super::wire::spans::Span;
 use super::wire::value::Value;
 use super::wire::{Broken, Fields};
-use super::{Decoded, Decoder, Sender, Sheet};
+use super::{Decoder, Sender, Sheet};
 use crate::model::event::{Event, Reading};
 use crate::units::Nanos;
 
@@ -27,20 +27,8 @@ const RESERVED: [&str; 3] = ["fleet.", "ingero.", "nccl.collective."];
 const NANOS_PER_MS: f64 = 1e6;
 
 impl<'a> Decoder<'a> {
-    /// Turns a request of spans into events.
-    pub(super) fn traces(mut self, request: Fields<'a>) -> Result<Decoded, Broken> {
-        let (mut attributes, mut classes) = (list(), Classes::default());
-        let mut sheet = Sheet::new();
-        resources(request, |resource| {
-            metrics::attributes(resource, &mut attributes)?;
-            let columns = Columns::of(attributes.present(), &mut classes);
-            let mut sender = Sender::new(&columns);
-            scopes(resource).try_for_each(|scope| self.spans(scope, &mut sender, &mut sheet))
-        })?;
-        Ok(self.finish())
-    }
-
-    fn spans(
+    /// Turns the spans of a scope into events.
+    pub(super) fn spans(
         &mut self,
         scope_spans: Fields<'a>,
         sender: &mut Sender<'_, 'a>,

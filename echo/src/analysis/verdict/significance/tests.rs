@@ -1,36 +1,17 @@
-use std::sync::Arc;
-
 use super::{Scale, confidence};
 use crate::analysis::baseline::Scatter;
 use crate::analysis::lag::place::Place;
 use crate::analysis::lag::{Lag, Lags};
 use crate::analysis::settings::Settings;
-use crate::analysis::simulated::{Job, Measured};
-use crate::analysis::verdict::{Evidence, Span};
-use crate::ids::Rank;
-use crate::model::conclusion::{Baseline, Signal};
+use crate::analysis::verdict::{Evidence, Span, tests};
+use crate::model::conclusion::Baseline;
 
 fn lags(means: &[f64]) -> Lags {
-    let events = Job::of(1).events(1, |_, _| Measured::HEALTHY);
-    let origin = &events[0].event.origin;
-    let ranks = means.iter().zip(0..).map(|(mean_ms, rank)| Lag {
-        rank: Rank::new(rank),
-        origin: Arc::clone(origin),
-        signal: Signal::HostGap,
-        mean_ms: *mean_ms,
-        steady_ms: *mean_ms,
-        operations: 1.0,
-        error_ms: None,
-        own_ms: None,
-        waits_for_ms: None,
-        place: None,
-        series: vec![*mean_ms; 4],
-    });
-    Lags {
-        signal: Signal::HostGap,
-        ranks: ranks.collect(),
-        center_ms: 4.0,
+    let mut lags = tests::lags(means);
+    for lag in &mut lags.ranks {
+        lag.error_ms = None;
     }
+    lags
 }
 
 fn evidence(lags: &Lags, n_usual: Option<usize>) -> Evidence<'_> {
