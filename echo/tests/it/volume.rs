@@ -106,8 +106,9 @@ fn below_the_floor_events_are_refused_with_a_time_to_come_back_while_questions_a
     };
     assert_eq!(put(1), Sent::Acknowledged);
     let ballast = volume.path().join("fleet.duckdb.ballast");
-    wait_for("the ballast to be made", || ballast.exists());
-    assert_eq!(ballast.metadata().unwrap().len(), 16 * MIB);
+    // It grows while it is made, so that being there is not enough.
+    let is_made = || ballast.metadata().is_ok_and(|file| file.len() == 16 * MIB);
+    wait_for("the ballast to be made", is_made);
 
     let filler = volume.fill_up(20 * MIB);
     assert_eq!(put(2), Sent::Refused(503, Some(1)));
@@ -117,7 +118,7 @@ fn below_the_floor_events_are_refused_with_a_time_to_come_back_while_questions_a
 
     std::fs::remove_file(filler).unwrap();
     assert_eq!(put(2), Sent::Acknowledged, "the same batch, again");
-    wait_for("the ballast to be made again", || ballast.exists());
+    wait_for("the ballast to be made again", is_made);
     assert_eq!(echo.terminate(), 0);
     let stored = stored(&volume.db());
     assert_eq!(
