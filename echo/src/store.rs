@@ -6,6 +6,7 @@
 pub mod duckdb;
 pub mod limits;
 pub mod memory;
+pub mod resume;
 
 #[cfg(test)]
 mod contract;
@@ -24,6 +25,7 @@ use crate::error::{Code, Coded};
 use crate::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
+use crate::store::resume::{Resume, WarmUp};
 use crate::units::{Nanos, Window};
 
 /// A database of events and conclusions. Shared as `Arc<dyn EventStore>`.
@@ -49,6 +51,10 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
 
     /// Stores conclusions durably, all or none.
     async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError>;
+
+    /// Where a detector goes on after a restart, and what it needs for that: events of `warm_up` before what has been judged,
+    /// and the last policy of each cluster, in the order of their names.
+    async fn resume(&self, warm_up: WarmUp) -> Result<Resume, StoreError>;
 
     /// Incidents of the cluster (of all clusters when none is given) that were open at any time in the window,
     /// oldest first, in their latest state. One that is still open counts as open after it was last seen, too, and

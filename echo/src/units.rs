@@ -1,6 +1,7 @@
 //! Times and windows.
 
 use std::fmt;
+use std::time::Duration;
 
 /// An instant in Unix nanoseconds. Event times are checked by [`Nanos::plausible`] when they come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -48,6 +49,13 @@ impl Nanos {
     #[must_use]
     pub const fn offset(self, nanos: i64) -> Self {
         Self(self.0.saturating_add(nanos))
+    }
+
+    /// The instant that lies `span` before, held at the beginning of the range.
+    #[must_use]
+    pub fn before(self, span: Duration) -> Self {
+        let nanos = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_sub(nanos))
     }
 }
 

@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::ids::{ClusterId, CommId, JobId, Op, Rank, RoleId};
+use crate::model::conclusion::Incident;
 use crate::model::event::{OpSample, Origin, SeqRange, Source, StoredEvent, Summary};
 use crate::units::{Nanos, Window};
 
@@ -32,6 +33,19 @@ pub struct CohortKey {
     pub job: Option<JobId>,
     /// Role of the ranks.
     pub role: RoleId,
+}
+
+impl CohortKey {
+    /// The cohort whose ranks an incident compares; nothing when it is not about a cohort.
+    pub fn of(incident: &Incident) -> Option<Self> {
+        let (_, role) = incident.cohort.rsplit_once('/')?;
+        let key = Self {
+            cluster: incident.cluster.clone(),
+            job: incident.job.clone(),
+            role: role.parse().ok()?,
+        };
+        (*key.to_string() == *incident.cohort).then_some(key)
+    }
 }
 
 impl fmt::Display for CohortKey {
@@ -200,6 +214,11 @@ impl Assembly {
     /// Jobs with the progress of their ranks, for finding operations that never end.
     pub fn progress(&self) -> impl Iterator<Item = (&(ClusterId, Option<JobId>), &Progress)> {
         self.jobs.iter().map(|(key, job)| (key, &job.progress))
+    }
+
+    /// Whether anything is known of the job.
+    pub fn has_job(&self, job: &(ClusterId, Option<JobId>)) -> bool {
+        self.jobs.contains_key(job)
     }
 
     /// Whether any rank has changed its role since this was last asked.

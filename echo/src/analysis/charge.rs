@@ -33,6 +33,25 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// What an incident is about; nothing when it was concluded by rules that are no longer known.
+    pub fn of(finding: &Finding) -> Option<Self> {
+        let condition = match finding {
+            Finding::Culprit(culprit) => return Some(Self::Rank(culprit.rank)),
+            Finding::Condition(condition) => condition,
+        };
+        Some(match condition.kind {
+            ConditionKind::UniformSlowdown => Self::Uniform,
+            ConditionKind::Network => Self::Network,
+            ConditionKind::StageImbalance => Self::Stage,
+            ConditionKind::DataImbalance => Self::Data,
+            ConditionKind::Hang => Self::Hang,
+            ConditionKind::Inconclusive => {
+                let mut doubts = Doubt::ALL.into_iter();
+                Self::Unclear(doubts.find(|doubt| doubt.reason() == condition.detail)?)
+            }
+        })
+    }
+
     /// Whether it only says that the cohort is slow.
     pub const fn is_riddle(self) -> bool {
         matches!(self, Self::Uniform | Self::Unclear(_))

@@ -4,14 +4,14 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::analysis::assembly::{CohortBlock, CohortKey, PeriodReading};
 use crate::analysis::baseline::History;
-use crate::analysis::charge::Charge;
+use crate::analysis::charge::{Charge, Subject};
 use crate::analysis::docket::{Docket, Scene};
 use crate::analysis::lag::{Lags, lags, place, suited_signal};
 use crate::analysis::settings::Settings;
 use crate::analysis::verdict::sigma_ms;
 use crate::analysis::window::Stretch;
 use crate::ids::Rank;
-use crate::model::conclusion::{Conclusions, Signal};
+use crate::model::conclusion::{Conclusions, Incident, Signal};
 use crate::units::Nanos;
 
 mod accuse;
@@ -242,6 +242,29 @@ impl Cohort {
             before: latest,
             latest,
         });
+    }
+
+    /// Goes on with incidents as they were concluded before; gives back those that it cannot go on with.
+    pub fn adopt(&mut self, known: Vec<Incident>) -> Vec<Incident> {
+        let Some(now) = self.blocks.back() else {
+            return known;
+        };
+        let (mut faults, mut structure, mut strange) = (Vec::new(), Vec::new(), Vec::new());
+        for incident in known {
+            match Subject::of(&incident.finding) {
+                Some(subject) if subject.is_structural() => structure.push((subject, incident)),
+                Some(subject) => faults.push((subject, incident)),
+                None => strange.push(incident),
+            }
+        }
+        self.faults.adopt(faults, now);
+        self.structure.adopt(structure, now);
+        self.standing.explains = self.faults.explains();
+        self.standing.is_disturbed = !self.faults.is_empty();
+        if let Some(outlook) = &mut self.outlook {
+            outlook.outliers = self.faults.named_ranks();
+        }
+        strange
     }
 
     /// Clears what is open, because the job does not report any more.

@@ -7,11 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::assembly::{Assembly, CohortKey};
+use crate::analysis::charge::Subject;
 use crate::analysis::cohort::{Cohort, JobView, Outlook, Standing};
 use crate::analysis::imbalance::stage_excess;
+use crate::analysis::incident::abandoned;
 use crate::analysis::settings::Settings;
-use crate::ids::{ClusterId, JobId, RoleId};
-use crate::model::conclusion::Conclusions;
+use crate::ids::{ClusterId, CommId, JobId, RoleId};
+use crate::model::conclusion::{Conclusions, Incident, IncidentState};
 use crate::model::event::StoredEvent;
 use crate::units::Nanos;
 
@@ -71,6 +73,39 @@ impl Detector {
             }
         }
         conclusions
+    }
+
+    /// Goes on with incidents as they were concluded before, after their events have been taken again, in place of
+    /// whatever was found meanwhile. What nothing is left of, a job that has gone, is ended.
+    pub fn adopt(&mut self, known: Vec<Incident>) -> Conclusions {
+        let mut of_cohorts: BTreeMap<CohortKey, Vec<Incident>> = BTreeMap::new();
+        let (mut hangs, mut rest) = (BTreeMap::new(), Vec::new());
+        for incident in known {
+            match CohortKey::of(&incident) {
+                Some(key) if Subject::of(&incident.finding) == Some(Subject::Hang) => {
+                    let job = (key.cluster, key.job);
+                    if !self.assembly.has_job(&job) {
+                        rest.push(incident);
+                    } else if incident.state == IncidentState::Open {
+                        // Its place among the cohorts is taken by its communicator.
+                        hangs.insert((job, CommId::new(key.role.value())), incident);
+                    }
+                }
+                Some(key) => of_cohorts.entry(key).or_default().push(incident),
+                None => rest.push(incident),
+            }
+        }
+        self.stuck.adopt(hangs);
+        for (key, cohort) in &mut self.cohorts {
+            rest.extend(cohort.adopt(of_cohorts.remove(key).unwrap_or_default()));
+        }
+        rest.extend(of_cohorts.into_values().flatten());
+        let open = rest.into_iter();
+        let open = open.filter(|incident| incident.state == IncidentState::Open);
+        Conclusions {
+            incidents: open.map(abandoned).collect(),
+            ..Conclusions::default()
+        }
     }
 
     /// Ends and forgets the cohorts of roles that no rank has any more: a job that changes its way of working is another

@@ -9,7 +9,7 @@ use crate::analysis::settings::Settings;
 use crate::analysis::verdict::Span;
 use crate::analysis::window::{Affected, Stretch};
 use crate::ids::Rank;
-use crate::model::conclusion::{Baseline, Conclusions, Finding, Incident, Signal};
+use crate::model::conclusion::{Baseline, Conclusions, Finding, Incident, IncidentState, Signal};
 
 /// Unaffected blocks in a row that end the search for the beginning: intermittent faults pause.
 const ONSET_PAUSE: usize = 3;
@@ -78,6 +78,23 @@ impl Docket {
             _ => None,
         });
         ranks.collect()
+    }
+
+    /// Goes on with incidents as they were concluded before, in place of whatever was found in reading their blocks again.
+    pub fn adopt(&mut self, known: Vec<(Subject, Incident)>, now: &CohortBlock) {
+        let found = std::mem::take(&mut self.open);
+        self.cleared.clear();
+        for (subject, incident) in known {
+            if incident.state == IncidentState::Open {
+                let mut open = OpenIncident::resume(incident, now);
+                if let Some(found) = found.get(&subject) {
+                    (open.calm, open.span) = (found.calm, found.span);
+                }
+                self.open.insert(subject, open);
+            } else {
+                self.cleared.insert(subject, incident);
+            }
+        }
     }
 
     /// Carries open incidents on with the latest block, and clears those that ended; true when one did.

@@ -98,6 +98,21 @@ impl OpenIncident {
         Self::opened(incident, charge.span)
     }
 
+    /// Goes on with an open incident as it was concluded before, at the end of `now`: its means count as much as the
+    /// iterations that it has lasted.
+    pub fn resume(incident: Incident, now: &CohortBlock) -> Self {
+        let lasted = (now.end_iteration() - incident.first_iteration).max(now.iterations);
+        let mut resumed = Self::opened(incident, Span::Short);
+        let incident = &resumed.incident;
+        resumed.period.add(incident.period_ms, lasted);
+        if let Finding::Culprit(culprit) = &incident.finding {
+            resumed.lag.add(culprit.lag_ms, lasted);
+        }
+        resumed.n_blocks = count(lasted / now.iterations);
+        resumed.n_affected = count(incident.stability * f64::from(resumed.n_blocks));
+        resumed
+    }
+
     fn opened(incident: Incident, span: Span) -> Self {
         Self {
             incident,
@@ -208,6 +223,17 @@ impl OpenIncident {
     }
 }
 
+/// The nearest whole number, as far as a count holds it.
+fn count(number: f64) -> u32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a cast from a float saturates, and a count of more blocks than that changes nothing"
+    )]
+    let count = number.round() as u32;
+    count
+}
+
 /// How grave damage is, by its share of the healthy period.
 fn severity(effect_ratio: f64) -> Severity {
     if effect_ratio >= CRITICAL {
@@ -223,6 +249,13 @@ fn severity(effect_ratio: f64) -> Severity {
 pub fn incident_id(cohort: &CohortKey, subject: Subject, first_seq: u64) -> IncidentId {
     let text = format!("{}|{cohort}|{subject:?}|{first_seq}", cohort.cluster);
     IncidentId::new(xxh64(text.as_bytes(), 0))
+}
+
+/// The incident, ended where it was last seen, because nothing is left that could go on with it.
+pub fn abandoned(mut incident: Incident) -> Incident {
+    incident.state = IncidentState::Cleared;
+    incident.cleared_at = Some(incident.last_seen.offset(1));
+    incident
 }
 
 /// GPU time that the cohort lost in one reading, a row per node and GPU model.

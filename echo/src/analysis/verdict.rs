@@ -133,6 +133,15 @@ pub enum Doubt {
 }
 
 impl Doubt {
+    /// Every doubt.
+    pub const ALL: [Self; 5] = [
+        Self::Coverage,
+        Self::NoSignal,
+        Self::NoPeers,
+        Self::NotSignificant,
+        Self::NoRoot,
+    ];
+
     /// The reason in words.
     pub const fn reason(self) -> &'static str {
         match self {

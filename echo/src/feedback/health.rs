@@ -15,10 +15,12 @@ use std::collections::BTreeMap;
 
 use fleet_proto::metric;
 
+use self::case::cohort;
 use self::cluster::Cluster;
+use crate::analysis::incident::abandoned;
 use crate::feedback::table::HealthThreshold;
 use crate::ids::ClusterId;
-use crate::model::conclusion::Conclusions;
+use crate::model::conclusion::{Conclusions, Incident, IncidentState};
 use crate::model::event::{Reading, StoredEvent};
 use crate::units::Nanos;
 
@@ -67,6 +69,11 @@ impl Health {
         }
     }
 
+    /// What the operator has tuned.
+    pub const fn config(&self) -> HealthConfig {
+        self.config
+    }
+
     /// Takes health scores in the order of their numbers and says what follows from them. Other events, and scores that
     /// are none, are left out; the latter are counted, although ingest already rejects them.
     pub fn observe(&mut self, events: &[StoredEvent]) -> Conclusions {
@@ -89,6 +96,27 @@ impl Health {
             }
         }
         conclusions
+    }
+
+    /// Goes on with incidents as they were concluded before, after their scores have been taken again; those whose sender
+    /// has gone are ended.
+    pub fn adopt(&mut self, mut known: Vec<Incident>) -> Conclusions {
+        for (name, cluster) in &mut self.clusters {
+            let is_its = |incident: &mut Incident| incident.cluster == *name;
+            let mut its = known.extract_if(.., is_its).collect();
+            cluster.adopt(&mut its);
+            known.append(&mut its);
+        }
+        known.retain(|incident| incident.state == IncidentState::Open);
+        Conclusions {
+            incidents: known.into_iter().map(abandoned).collect(),
+            ..Conclusions::default()
+        }
+    }
+
+    /// Whether an incident is about health scores.
+    pub fn is_about(incident: &Incident) -> bool {
+        incident.cohort == cohort(&incident.cluster)
     }
 
     /// Clears what is open on nodes that could not be judged for five minutes at `now` (arrival time), and forgets those

@@ -1,6 +1,7 @@
 //! The loop that follows the store: new events in, conclusions stored, policies published.
 //!
-//! It reads what was committed and nothing else, so what it concludes can be reproduced from the database.
+//! It reads what was committed and nothing else, so what it concludes can be reproduced from the database. After a restart
+//! it goes on where it was ([`resume`]), however much is stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +19,23 @@ use crate::feedback::policy::Policies;
 use crate::feedback::table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use crate::ids::{ClusterId, IdError, MetricName};
 use crate::model::conclusion::{Conclusions, Finding, Incident, IncidentState};
+use crate::model::event::StoredEvent;
 use crate::store::{EventStore, StoreError};
+use crate::units::Nanos;
+
+mod resume;
 
 /// Events taken from the store at a time.
 const CHUNK: usize = 20_000;
 
 /// Longest pause between two looks at jobs that may have stopped reporting.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// Events without a conclusion after which it is noted that they have been judged.
+const NOTE_AFTER: u64 = 100_000;
+
+/// How long agents may take to come back after Echo was away, milliseconds.
+const COME_BACK_MS: f64 = 120_000.0;
 
 /// Pause after the store failed, before it is asked again.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
@@ -41,14 +52,16 @@ pub struct Refresh {
     table: watch::Sender<Arc<PolicyTable>>,
     progress: watch::Sender<u64>,
     open: Vec<Incident>,
-    /// Number of the last event that the detector has taken.
-    taken: u64,
+    /// Number of the last event that the detector has taken; nothing before it knows where to go on.
+    taken: Option<u64>,
+    /// Number of the last event that is known to the store as judged.
+    noted: u64,
+    /// When agents could report again, the time of the start.
+    listening_since: Nanos,
     /// Concluded and not yet stored.
     pending: Conclusions,
     /// Policies that the table does not hold yet, the latest of each cluster.
     unpublished: BTreeMap<ClusterId, ClusterPolicy>,
-    /// Whether what was stored before the start has still to be judged again.
-    is_rebuilding: bool,
 }
 
 impl Refresh {
@@ -76,6 +89,7 @@ impl Refresh {
             .map(|name| name.parse())
             .collect::<Result<_, _>>()?;
         Ok(Self {
+            listening_since: clock.now(),
             store,
             clock,
             metrics,
@@ -85,10 +99,10 @@ impl Refresh {
             table,
             progress,
             open: Vec::new(),
-            taken: 0,
+            taken: None,
+            noted: 0,
             pending: Conclusions::default(),
             unpublished: BTreeMap::new(),
-            is_rebuilding: true,
         })
     }
 
@@ -116,22 +130,23 @@ impl Refresh {
         }
     }
 
-    /// Judges everything that is committed by now. Judging history again is given up when Echo is to stop.
+    /// Judges everything that is committed by now. Learning again what is usual is given up when Echo is to stop.
     async fn catch_up(&mut self, stop: &watch::Receiver<bool>) -> Result<(), StoreError> {
+        let mut taken = match self.taken {
+            Some(taken) => taken,
+            None => match self.resume(stop).await? {
+                Some(judged) => judged,
+                None => return Ok(()),
+            },
+        };
         loop {
-            if self.is_rebuilding && self.taken > 0 && *stop.borrow() {
-                return Ok(());
-            }
-            let tail = self.store.tail(self.taken, &self.metrics, CHUNK).await?;
-            let nothing_new = tail.until <= self.taken;
-            let (scores, signals): (Vec<_>, Vec<_>) = tail.events.into_iter().partition(is_score);
-            let mut conclusions = self.detector.observe(&signals);
-            conclusions.append(self.health.observe(&scores));
-            self.taken = tail.until.max(self.taken);
+            let tail = self.store.tail(taken, &self.metrics, CHUNK).await?;
+            let nothing_new = tail.until <= taken;
+            let mut conclusions = self.observe(tail.events);
+            taken = tail.until.max(taken);
+            self.taken = Some(taken);
             if nothing_new {
-                let now = self.clock.now();
-                conclusions.append(self.detector.end_silent_jobs(now));
-                conclusions.append(self.health.end_silent_nodes(now));
+                conclusions.append(self.end_silent());
             }
             let changed = self
                 .policies
@@ -145,21 +160,39 @@ impl Refresh {
                     .into_iter()
                     .map(|(record, policy)| (record.cluster, policy)),
             );
-            // While history is judged again, its intermediate states must neither replace what is stored nor reach
-            // the agents.
-            if self.is_rebuilding {
-                self.pending.keep_latest();
-                self.is_rebuilding = !nothing_new;
-            }
-            if !self.is_rebuilding {
-                self.publish();
-                self.store_pending().await?;
-                self.progress.send_replace(self.taken);
-            }
+            self.publish();
+            self.store_pending(taken).await?;
+            self.progress.send_replace(taken);
             if nothing_new {
                 return Ok(());
             }
         }
+    }
+
+    /// Forgets whatever was taken.
+    fn forget(&mut self) {
+        self.detector = Detector::new(self.detector.settings().clone());
+        self.health = Health::new(self.health.config());
+        self.policies = Policies::default();
+    }
+
+    fn observe(&mut self, events: Vec<StoredEvent>) -> Conclusions {
+        let (scores, signals): (Vec<_>, Vec<_>) = events.into_iter().partition(is_score);
+        let mut conclusions = self.detector.observe(&signals);
+        conclusions.append(self.health.observe(&scores));
+        conclusions
+    }
+
+    /// Ends what nobody reports of any more. Who could not report because Echo was away has not fallen silent, so nobody is
+    /// asked about until agents had the time to come back.
+    fn end_silent(&mut self) -> Conclusions {
+        let now = self.clock.now();
+        if now.millis_since(self.listening_since) < COME_BACK_MS {
+            return Conclusions::default();
+        }
+        let mut conclusions = self.detector.end_silent_jobs(now);
+        conclusions.append(self.health.end_silent_nodes(now));
+        conclusions
     }
 
     /// Replaces the table, once, if anything in it changes.
@@ -187,11 +220,13 @@ impl Refresh {
         self.table.send_replace(Arc::new(changed));
     }
 
-    /// Stores what is pending. It is kept until it is stored, because the detector will not conclude it again.
-    async fn store_pending(&mut self) -> Result<(), StoreError> {
-        if self.pending.is_empty() {
+    /// Stores what is pending, which rests on the events up to `taken`. It is kept until it is stored, because the detector
+    /// will not conclude it again.
+    async fn store_pending(&mut self, taken: u64) -> Result<(), StoreError> {
+        if self.pending.is_empty() && taken.saturating_sub(self.noted) < NOTE_AFTER {
             return Ok(());
         }
+        self.pending.judged = Some(taken);
         match self.store.conclude(self.pending.clone()).await {
             // It will never be accepted; to go on without it is better than to stop judging.
             Err(error) if error.code() == Code::Invalid => {
@@ -202,6 +237,7 @@ impl Refresh {
             }
             stored => stored?,
         }
+        self.noted = taken;
         self.pending = Conclusions::default();
         Ok(())
     }
@@ -212,35 +248,32 @@ impl Refresh {
             let known = self.open.iter().position(|open| open.id == incident.id);
             match (incident.state, known) {
                 (IncidentState::Open, None) => {
-                    self.announce_one(incident, "raised");
+                    announce(incident, "raised");
                     self.open.push(incident.clone());
                 }
                 (IncidentState::Cleared, Some(index)) => {
-                    self.announce_one(incident, "cleared");
+                    announce(incident, "cleared");
                     self.open.swap_remove(index);
                 }
                 (IncidentState::Open, Some(_)) | (IncidentState::Cleared, None) => {}
             }
         }
     }
+}
 
-    fn announce_one(&self, incident: &Incident, what: &str) {
-        if self.is_rebuilding {
-            return;
-        }
-        let rank = match &incident.finding {
-            Finding::Culprit(culprit) => Some(culprit.rank.value()),
-            Finding::Condition(_) => None,
-        };
-        info!(
-            cluster.id = %incident.cluster,
-            incident.id = %incident.id,
-            rank,
-            effect_ratio = incident.effect_ratio,
-            "incident {what}: {}",
-            incident.reason,
-        );
-    }
+fn announce(incident: &Incident, what: &str) {
+    let rank = match &incident.finding {
+        Finding::Culprit(culprit) => Some(culprit.rank.value()),
+        Finding::Condition(_) => None,
+    };
+    info!(
+        cluster.id = %incident.cluster,
+        incident.id = %incident.id,
+        rank,
+        effect_ratio = incident.effect_ratio,
+        "incident {what}: {}",
+        incident.reason,
+    );
 }
 
 #[cfg(test)]

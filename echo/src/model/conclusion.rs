@@ -1,7 +1,6 @@
 //! What Echo itself concluded from the events: incidents, the GPU time they cost, and the policies sent.
 //! All of it is stored, so that history can be audited.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::{ClusterId, IncidentId, JobId, NodeId, Rank};
@@ -351,6 +350,8 @@ pub struct Conclusions {
     pub lost: Vec<LostTime>,
     /// Policies published.
     pub policies: Vec<PolicyRecord>,
+    /// Number of the last event that all of it rests on; a detector goes on behind it after a restart.
+    pub judged: Option<u64>,
 }
 
 impl Conclusions {
@@ -359,24 +360,14 @@ impl Conclusions {
         self.incidents.append(&mut later.incidents);
         self.lost.append(&mut later.lost);
         self.policies.append(&mut later.policies);
-    }
-
-    /// Forgets every state of an incident but its last, and every policy of a cluster but its last.
-    pub fn keep_latest(&mut self) {
-        let states = self
-            .incidents
-            .drain(..)
-            .map(|incident| (incident.id, incident));
-        self.incidents = states.collect::<BTreeMap<_, _>>().into_values().collect();
-        let policies = self
-            .policies
-            .drain(..)
-            .map(|policy| (policy.cluster.clone(), policy));
-        self.policies = policies.collect::<BTreeMap<_, _>>().into_values().collect();
+        self.judged = self.judged.max(later.judged);
     }
 
     /// Whether there is nothing to store.
     pub fn is_empty(&self) -> bool {
-        self.incidents.is_empty() && self.lost.is_empty() && self.policies.is_empty()
+        self.incidents.is_empty()
+            && self.lost.is_empty()
+            && self.policies.is_empty()
+            && self.judged.is_none()
     }
 }

@@ -1,12 +1,13 @@
 //! What every engine must do: functions over any [`EventStore`], which each engine's tests run.
 
 mod concluding;
+mod following;
 mod of_a_job;
 pub(crate) mod sample;
 
 use std::sync::Arc;
 
-use crate::ids::{ClusterId, MetricName, Rank};
+use crate::ids::{ClusterId, Rank};
 use crate::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
 use crate::store::contract::sample::{
     at, bare_origin, batch, device_wait, gauge, incident, incidents, inputs, origin, query,
@@ -36,6 +37,9 @@ macro_rules! keeps_the_contract {
             the_extent_is_that_of_the_cluster,
             host_evidence_is_added_up_over_whole_blocks,
             the_events_of_a_job_are_its_latest_in_their_order,
+            where_nothing_was_judged_a_detector_begins_at_the_beginning,
+            a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it,
+            the_last_policy_of_each_cluster_is_remembered,
             nan_never_enters
         );
     };
@@ -53,6 +57,13 @@ pub(crate) use concluding::{
     an_incident_comes_back_as_it_went_in, incidents_are_listed_while_they_were_open,
     lost_time_belongs_to_the_window_it_begins_in, the_latest_conclusion_counts,
 };
+pub(crate) use following::{
+    a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it,
+    a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them,
+    a_tail_is_in_order_and_says_how_far_it_looked, every_commit_is_announced,
+    the_last_policy_of_each_cluster_is_remembered,
+    where_nothing_was_judged_a_detector_begins_at_the_beginning,
+};
 pub(crate) use keeps_the_contract;
 pub(crate) use of_a_job::{
     host_evidence_is_added_up_over_whole_blocks, the_events_of_a_job_are_its_latest_in_their_order,
@@ -61,10 +72,6 @@ pub(crate) use of_a_job::{
 /// All events of a page, by number.
 pub(crate) fn numbers(page: &Page) -> Vec<u64> {
     page.events.iter().map(|stored| stored.id).collect()
-}
-
-fn metrics(names: &[&str]) -> Vec<MetricName> {
-    names.iter().map(|name| name.parse().unwrap()).collect()
 }
 
 fn cluster(name: &str) -> ClusterId {
@@ -221,80 +228,6 @@ pub(crate) async fn every_filter_filters(store: &impl EventStore) {
         let page = store.events(query.clone()).await.unwrap();
         assert_eq!(numbers(&page), expected, "{query:?}");
     }
-}
-
-pub(crate) async fn a_tail_is_in_order_and_says_how_far_it_looked(store: &impl EventStore) {
-    let rank = origin("prod", "node-1", 0);
-    let events = vec![
-        device_wait(&rank, 30),
-        reading(&rank, 20),
-        device_wait(&rank, 10),
-        device_wait(&rank, 5),
-        reading(&rank, 1),
-    ];
-    store.append(batch(1, events)).await.unwrap();
-    let waits = metrics(&["nccl.collective.wait_ms"]);
-
-    let tail = store.tail(0, &waits, 2).await.unwrap();
-    let found: Vec<_> = tail.events.iter().map(|stored| stored.id).collect();
-    assert_eq!((found, tail.until), (vec![1, 3], 3));
-    let expected = Event {
-        attrs: Arc::from("{}"),
-        ..device_wait(&rank, 30)
-    };
-    assert_eq!(tail.events[0].event, expected);
-
-    let rest = store.tail(tail.until, &waits, 2).await.unwrap();
-    let found: Vec<_> = rest.events.iter().map(|stored| stored.id).collect();
-    assert_eq!((found, rest.until), (vec![4], 5));
-    assert_eq!(store.tail(5, &waits, 2).await.unwrap().until, 5);
-
-    let both = metrics(&["fleet.rank.period_ms", "nccl.collective.wait_ms"]);
-    assert_eq!(store.tail(0, &both, 9).await.unwrap().events.len(), 5);
-    let none = store.tail(1, &[], 9).await.unwrap();
-    assert_eq!((none.events.len(), none.until), (0, 5));
-    assert_eq!(store.tail(1, &both, 0).await.unwrap().until, 1);
-}
-
-pub(crate) async fn a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them(
-    store: &impl EventStore,
-) {
-    let rank = origin("prod", "node-1", 0);
-    let mut device_gap = device_wait(&rank, 20);
-    device_gap.metric = "fleet.rank.blocked_ms".parse().unwrap();
-    let events = vec![
-        wait(&rank, 10),
-        device_gap,
-        device_wait(&rank, 30),
-        wait(&rank, 40),
-        device_wait(&rank, 50),
-    ];
-    store.append(batch(1, events.clone())).await.unwrap();
-    let judged = metrics(&["fleet.rank.blocked_ms", "nccl.collective.wait_ms"]);
-    let tail = store.tail(0, &judged, 9).await.unwrap();
-    let samples: Vec<_> = tail
-        .events
-        .iter()
-        .map(|stored| stored.event.samples.clone())
-        .collect();
-    let taken = device_wait(&rank, 30).samples;
-    let later = device_wait(&rank, 50).samples;
-    assert_eq!(samples, [vec![], taken, later]);
-    assert_eq!(
-        tail.events[1].event.block, events[2].block,
-        "with its source"
-    );
-}
-
-pub(crate) async fn every_commit_is_announced(store: &impl EventStore) {
-    let mut committed = store.committed();
-    assert_eq!(*committed.borrow_and_update(), 0);
-    let node = bare_origin("prod", "node-1");
-    let events = vec![reading(&node, 1), reading(&node, 2)];
-    store.append(batch(1, events)).await.unwrap();
-    assert!(committed.has_changed().unwrap());
-    assert_eq!(*committed.borrow_and_update(), 2);
-    assert_eq!(*store.committed().borrow(), 2);
 }
 
 pub(crate) async fn coverage_has_one_row_per_rank(store: &impl EventStore) {

@@ -47,6 +47,7 @@ use crate::store::duckdb::upkeep::Upkeep;
 use crate::store::duckdb::writer::Writer;
 use crate::store::limits::Limits;
 use crate::store::reporting::{Reporting, merged};
+use crate::store::resume::{Resume, WarmUp};
 use crate::store::timings::Timings;
 use crate::store::{
     Appended, Coverage, Cursor, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
@@ -194,6 +195,12 @@ impl EventStore for DuckDbStore {
             events.last().map_or(after, |last| last.id)
         };
         Ok(Tail { events, until })
+    }
+
+    async fn resume(&self, warm_up: WarmUp) -> Result<Resume, StoreError> {
+        let question = move |reader: &Reader| conclusions::resume(&reader.connection, warm_up);
+        let doing = "looking where the detector goes on";
+        self.follower.ask(doing, question).await
     }
 
     async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError> {

@@ -12,6 +12,7 @@ use crate::ids::{ClusterId, IncidentId, JobId, MetricName, NodeId, RankOf};
 use crate::model::conclusion::{Conclusions, Incident, IncidentState, LostTime, PolicyRecord};
 use crate::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, StoredEvent};
 use crate::store::reporting::{Count, Reporting, merged};
+use crate::store::resume::{Resume, WarmUp};
 use crate::store::{
     Appended, Coverage, Cursor, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
     StoreError, Tail, finite, is_idle_wait, judges_samples,
@@ -31,8 +32,9 @@ struct State {
     events: Vec<StoredEvent>,
     incidents: BTreeMap<IncidentId, Incident>,
     lost: BTreeMap<LostKey, LostTime>,
-    policies: Vec<PolicyRecord>,
+    policies: BTreeMap<ClusterId, PolicyRecord>,
     dropped_until: Option<Nanos>,
+    judged: u64,
 }
 
 type LostKey = (Nanos, Nanos, IncidentId, NodeId, Option<Arc<str>>);
@@ -50,11 +52,6 @@ impl MemoryStore {
             state: Mutex::default(),
             committed: watch::Sender::new(0),
         }
-    }
-
-    /// The policies stored so far, in the order in which they came.
-    pub fn policies(&self) -> Vec<PolicyRecord> {
-        self.with(|state| state.policies.clone())
     }
 
     /// Deletes what was received before `until`, as retention does.
@@ -99,6 +96,10 @@ impl EventStore for MemoryStore {
         finite::check_conclusions(&conclusions)?;
         self.with(|state| state.conclude(conclusions));
         Ok(())
+    }
+
+    async fn resume(&self, warm_up: WarmUp) -> Result<Resume, StoreError> {
+        Ok(self.with(|state| state.resume(warm_up)))
     }
 
     async fn incidents(
@@ -222,7 +223,25 @@ impl State {
         for lost in conclusions.lost {
             self.lost.insert(lost_key(&lost), lost);
         }
-        self.policies.extend(conclusions.policies);
+        let policies = conclusions.policies.into_iter();
+        self.policies
+            .extend(policies.map(|policy| (policy.cluster.clone(), policy)));
+        self.judged = self.judged.max(conclusions.judged.unwrap_or(0));
+    }
+
+    fn resume(&self, warm_up: WarmUp) -> Resume {
+        let judged = self.judged;
+        let known = || self.events.iter().filter(|stored| stored.id <= judged);
+        let newest = known().map(|stored| stored.received).max();
+        let is_old = |stored: &&StoredEvent| {
+            newest.is_some_and(|newest| stored.received < newest.before(warm_up.span))
+        };
+        let old = known().filter(is_old).map(|stored| stored.id).max();
+        Resume {
+            after: old.unwrap_or(0).max(judged.saturating_sub(warm_up.events)),
+            judged,
+            policies: self.policies.values().cloned().collect(),
+        }
     }
 
     fn incidents(&self, cluster: Option<&ClusterId>, window: Window) -> Vec<Incident> {
@@ -364,22 +383,6 @@ fn was_open_in(incident: &Incident, window: Window) -> bool {
 #[cfg(test)]
 mod tests {
     use super::MemoryStore;
-    use crate::model::conclusion::Conclusions;
-    use crate::store::EventStore;
-    use crate::store::contract::sample::policy;
 
     crate::store::contract::keeps_the_contract!((MemoryStore::new(), ()));
-
-    #[tokio::test]
-    async fn policies_are_kept_in_their_order() {
-        let store = MemoryStore::new();
-        for version in [2, 1] {
-            let conclusions = Conclusions {
-                policies: vec![policy(version)],
-                ..Conclusions::default()
-            };
-            store.conclude(conclusions).await.unwrap();
-        }
-        assert_eq!(store.policies(), [policy(2), policy(1)]);
-    }
 }

@@ -207,7 +207,7 @@ pub(crate) fn conclusions() -> Conclusions {
     Conclusions {
         lost: by_late.chain(by_slow).collect(),
         incidents: vec![late.clone(), slow.clone()],
-        policies: Vec::new(),
+        ..Conclusions::default()
     }
 }
 

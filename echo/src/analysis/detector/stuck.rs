@@ -8,7 +8,7 @@ use crate::analysis::assembly::CohortKey;
 use crate::analysis::assembly::progress::Progress;
 use crate::analysis::charge::Subject;
 use crate::analysis::hang::{Hang, hangs};
-use crate::analysis::incident::incident_id;
+use crate::analysis::incident::{abandoned, incident_id};
 use crate::ids::{CommId, Rank, RoleId};
 use crate::model::conclusion::{
     Baseline, Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState, Severity,
@@ -28,6 +28,11 @@ pub(super) struct Stuck {
 }
 
 impl Stuck {
+    /// Goes on with hangs as they were concluded before, in place of those found in reading their events again.
+    pub(super) fn adopt(&mut self, known: BTreeMap<(JobKey, CommId), Incident>) {
+        self.open = known;
+    }
+
     /// Looks at a job's progress at an instant of arrival time.
     pub(super) fn look(
         &mut self,
@@ -53,7 +58,7 @@ impl Stuck {
             .extract_if(.., |(of, comm), _| of == job && !hangs_on(*comm));
         conclusions
             .incidents
-            .extend(over.map(|(_, incident)| cleared(incident)));
+            .extend(over.map(|(_, incident)| abandoned(incident)));
         conclusions
     }
 
@@ -63,15 +68,9 @@ impl Stuck {
         let over = self.open.extract_if(.., |(of, _), _| of == job);
         conclusions
             .incidents
-            .extend(over.map(|(_, incident)| cleared(incident)));
+            .extend(over.map(|(_, incident)| abandoned(incident)));
         conclusions
     }
-}
-
-fn cleared(mut incident: Incident) -> Incident {
-    incident.state = IncidentState::Cleared;
-    incident.cleared_at = Some(incident.last_seen.offset(1));
-    incident
 }
 
 fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {

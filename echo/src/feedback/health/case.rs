@@ -80,6 +80,12 @@ impl Case {
         Some(incident)
     }
 
+    /// Goes on with an incident of this sender as it was concluded before, in place of what was found in judging its
+    /// scores again.
+    pub(super) fn adopt(&mut self, known: Option<Incident>) {
+        self.incident = known;
+    }
+
     fn good(&mut self, at: Nanos) -> Option<Incident> {
         (self.n_low, self.first_low) = (0, None);
         self.n_good = self.n_good.saturating_add(1);
@@ -147,17 +153,27 @@ fn told(sender: &Sender, score: f64, threshold: f64) -> String {
     )
 }
 
+/// Identity of the incident of a sender that began with the low score of that event time.
+pub(super) fn identity(cluster: &ClusterId, sender: &Sender, first: Nanos) -> IncidentId {
+    let text = format!("health|{cluster}|{sender:?}|{}", first.value());
+    IncidentId::new(xxh64(text.as_bytes(), 0))
+}
+
+/// The cohort that incidents of health scores name.
+pub(super) fn cohort(cluster: &ClusterId) -> Arc<str> {
+    Arc::from(format!("health/{cluster}"))
+}
+
 /// A new incident. Scores know no iterations and no periods: those numbers are zero.
 fn raise(cluster: &ClusterId, sender: &Sender, (first, now): (Nanos, Nanos)) -> Incident {
-    let text = format!("health|{cluster}|{sender:?}|{}", first.value());
     Incident {
-        id: IncidentId::new(xxh64(text.as_bytes(), 0)),
+        id: identity(cluster, sender, first),
         cluster: cluster.clone(),
         job: sender.job.clone(),
-        cohort: Arc::from(format!("health/{cluster}")),
+        cohort: cohort(cluster),
         finding: Finding::Condition(Condition::of(ConditionKind::Inconclusive)),
         state: IncidentState::Open,
-        first_seen: first.min(now),
+        first_seen: first,
         last_seen: now,
         raised_at: now,
         first_iteration: 0.0,

@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::HealthConfig;
-use super::case::{Case, Line};
+use super::case::{Case, Line, identity};
 use super::threshold::{fresh, smoothed};
 use crate::feedback::table::HealthThreshold;
 use crate::ids::{ClusterId, JobId, NodeId, Rank, RankOf};
-use crate::model::conclusion::Incident;
+use crate::model::conclusion::{Incident, IncidentState};
 use crate::model::event::{Origin, StoredEvent};
 use crate::units::Nanos;
 
@@ -123,6 +123,23 @@ impl Cluster {
             latest.judged = Some(received);
             let told = (&self.name, &sender, stored.event.timestamp);
             changed.extend(latest.case.judge(told, score, line));
+        }
+    }
+
+    /// Goes on with incidents of its senders as they were concluded before, and removes them from `known`.
+    pub(super) fn adopt(&mut self, known: &mut Vec<Incident>) {
+        for (sender, latest) in &mut self.senders {
+            let is_its = |incident: &mut Incident| {
+                incident.id == identity(&self.name, sender, incident.first_seen)
+            };
+            // The latest of several that are still remembered.
+            let its = known
+                .extract_if(.., is_its)
+                .max_by_key(|incident| (incident.state == IncidentState::Open, incident.last_seen));
+            if its.is_some() {
+                latest.judged.get_or_insert(latest.received);
+            }
+            latest.case.adopt(its);
         }
     }
 

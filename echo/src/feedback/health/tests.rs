@@ -305,3 +305,51 @@ fn a_healthy_cluster_is_left_alone_where_two_deviations_accuse_its_nodes() {
     let accused = false_incidents(2.0);
     assert!(accused > 20, "{accused}");
 }
+
+#[test]
+fn after_a_restart_the_incident_of_a_node_goes_on_and_ends_as_if_nothing_had_been() {
+    let rounds = [GOOD, GOOD, BAD_0, BAD_0, BAD_0, GOOD, GOOD, GOOD];
+    let unbroken = incidents(&rounds);
+    let feed = |health: &mut Health, rounds: &[([f64; 6], i64)]| -> Vec<Incident> {
+        let rounds = rounds.iter();
+        rounds
+            .flat_map(|(scores, n)| health.observe(&round(5 * n, scores)).incidents)
+            .collect()
+    };
+    let numbered: Vec<_> = rounds.into_iter().zip(0..).collect();
+    for restart in 4..rounds.len() {
+        let (before, after) = numbered.split_at(restart);
+        let known = feed(&mut health(), before);
+        let mut again = health();
+        // What is read again begins in the middle of the incident.
+        feed(&mut again, &before[2..]);
+        let ended = again.adopt(known.last().cloned().into_iter().collect());
+        assert!(ended.is_empty(), "{restart}: {ended:?}");
+        let rest = feed(&mut again, after);
+        // The average behind the threshold in the text begins anew.
+        let told = |incidents: &[Incident]| -> Vec<_> {
+            let told = incidents.iter();
+            told.map(|incident| {
+                (
+                    incident.id,
+                    incident.state,
+                    incident.last_seen,
+                    incident.occurrences,
+                )
+            })
+            .collect()
+        };
+        assert_eq!(told(&rest), told(&unbroken[known.len()..]), "{restart}");
+    }
+}
+
+#[test]
+fn an_incident_of_a_node_that_has_gone_is_ended_after_a_restart() {
+    let open = incidents(&[GOOD, GOOD, BAD_0, BAD_0]);
+    let ended = health().adopt(open.clone()).incidents;
+    assert_eq!(ended.len(), 1);
+    assert_eq!(
+        (ended[0].id, ended[0].state),
+        (open[0].id, IncidentState::Cleared)
+    );
+}

@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::Arc;
 
 use fleet_proto::policy::PolicySet;
@@ -8,17 +9,23 @@ use crate::analysis::settings::Settings;
 use crate::analysis::simulated::{Job, Measured};
 use crate::clock::ManualClock;
 use crate::feedback::health::HealthConfig;
-use crate::feedback::refresh::Refresh;
+use crate::feedback::refresh::{LOOK_EVERY, Refresh};
 use crate::feedback::table::PolicyTable;
 use crate::ids::ClusterId;
-use crate::model::conclusion::{Incident, IncidentState};
+use crate::model::conclusion::{Incident, IncidentState, LostTime};
 use crate::model::event::{BatchKey, EventBatch};
 use crate::store::EventStore;
 use crate::store::memory::MemoryStore;
 use crate::units::{Nanos, Window};
 
-/// A store with what the agents of a job with a sleeping rank 2 reported.
-async fn store_with(n_blocks: u64) -> Arc<dyn EventStore> {
+/// When the agents of the job report block `number`: each block takes them 200 ms.
+fn reported(number: u64) -> Nanos {
+    let nanos = i64::try_from(number * 200_000_000).unwrap();
+    Nanos::EARLIEST.offset(nanos)
+}
+
+/// What the agents of a job with a sleeping rank 2 reported of the blocks.
+fn batches(blocks: Range<u64>) -> impl Iterator<Item = EventBatch> {
     let sleeping = |block, rank| Measured {
         gap_ms: if (10..20).contains(&block) && rank == 2 {
             12.0
@@ -32,29 +39,51 @@ async fn store_with(n_blocks: u64) -> Arc<dyn EventStore> {
         },
         ..Measured::HEALTHY
     };
-    let events = Job::of(4).events(n_blocks, sleeping);
-    let store: Arc<dyn EventStore> = Arc::new(MemoryStore::new());
-    let batch = EventBatch {
-        key: BatchKey::Content(1),
-        received: Nanos::EARLIEST,
-        events: events.into_iter().map(|stored| stored.event).collect(),
+    let events = Job::of(4).events(blocks.end, sleeping);
+    let per_block = events.len() / usize::try_from(blocks.end).unwrap();
+    let of_block = move |number: u64| EventBatch {
+        key: BatchKey::Content(u128::from(number)),
+        received: reported(number),
+        events: events
+            .iter()
+            .skip(usize::try_from(number).unwrap() * per_block)
+            .take(per_block)
+            .map(|stored| stored.event.clone())
+            .collect(),
     };
-    store.append(batch).await.unwrap();
+    blocks.map(of_block)
+}
+
+async fn report(store: &Arc<dyn EventStore>, blocks: Range<u64>) {
+    for batch in batches(blocks) {
+        store.append(batch).await.unwrap();
+    }
+}
+
+/// A store with what they reported of the first blocks.
+async fn store_with(n_blocks: u64) -> Arc<dyn EventStore> {
+    let store: Arc<dyn EventStore> = Arc::new(MemoryStore::new());
+    report(&store, 0..n_blocks).await;
     store
 }
 
 /// Judges all that is stored and returns the policy table.
 async fn refresh(store: &Arc<dyn EventStore>) -> Arc<PolicyTable> {
-    refresh_at(store, Nanos::EARLIEST).await
+    let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
+    refresh_until(store, clock, async {}).await
 }
 
-/// The same when the clock shows `now`.
-async fn refresh_at(store: &Arc<dyn EventStore>, now: Nanos) -> Arc<PolicyTable> {
+/// The same, and goes on until `over`.
+async fn refresh_until(
+    store: &Arc<dyn EventStore>,
+    clock: Arc<ManualClock>,
+    over: impl Future<Output = ()>,
+) -> Arc<PolicyTable> {
     let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
     let (progress, mut judged) = watch::channel(0);
     let (stop, stopped) = watch::channel(false);
     let refresh = Refresh::new(
-        (Arc::clone(store), Arc::new(ManualClock::at(now))),
+        (Arc::clone(store), clock),
         (Settings::default(), HealthConfig::default()),
         table,
         progress,
@@ -63,6 +92,7 @@ async fn refresh_at(store: &Arc<dyn EventStore>, now: Nanos) -> Arc<PolicyTable>
     let committed = *store.committed().borrow();
     let stop_when_judged = async {
         judged.wait_for(|id| *id >= committed).await.unwrap();
+        over.await;
         stop.send_replace(true);
     };
     tokio::join!(refresh.run(stopped), stop_when_judged);
@@ -92,21 +122,104 @@ async fn while_a_rank_holds_the_others_back_the_policy_names_it() {
     assert!(set.cohorts[0].quorum_met);
 }
 
-#[tokio::test]
-async fn judging_history_again_after_a_restart_changes_nothing() {
-    let store = store_with(40).await;
-    refresh(&store).await;
-    let before = incidents(&store).await;
-    let policies = refresh(&store).await;
-    assert_eq!(incidents(&store).await, before);
-    assert_eq!(refresh(&store).await, policies);
+async fn lost_time(store: &Arc<dyn EventStore>) -> Vec<LostTime> {
+    let ever = Window::new(Nanos::EARLIEST, Nanos::LATEST).unwrap();
+    store.lost_time(None, ever).await.unwrap()
 }
 
 #[tokio::test]
+async fn a_restart_changes_nothing_of_what_was_concluded() {
+    let store = store_with(40).await;
+    let policies = refresh(&store).await;
+    let before = (incidents(&store).await, lost_time(&store).await);
+    assert_eq!(refresh(&store).await, policies);
+    assert_eq!((incidents(&store).await, lost_time(&store).await), before);
+}
+
+#[tokio::test]
+async fn wherever_echo_was_restarted_the_incident_is_one_and_costs_the_same() {
+    let unbroken = store_with(40).await;
+    refresh(&unbroken).await;
+    let [expected] = incidents(&unbroken).await.try_into().unwrap();
+    let lost = lost_time(&unbroken).await;
+    for restart in 1..40 {
+        let store = store_with(restart).await;
+        refresh(&store).await;
+        report(&store, restart..40).await;
+        refresh(&store).await;
+        let [incident] = incidents(&store).await.try_into().unwrap();
+        assert_eq!(incident.id, expected.id, "restart before block {restart}");
+        let told = |incident: &Incident| {
+            let spans = (incident.first_seen, incident.last_seen, incident.raised_at);
+            (spans, incident.state, incident.occurrences)
+        };
+        assert_eq!(told(&incident), told(&expected), "before block {restart}");
+        let off = (incident.effect_ratio / expected.effect_ratio - 1.0).abs();
+        assert!(off < 0.02, "before block {restart}: {off}");
+        assert!(lost_time(&store).await == lost, "before block {restart}");
+    }
+}
+
+#[tokio::test]
+async fn an_incident_whose_beginning_was_deleted_goes_on_and_ends() {
+    let memory = Arc::new(MemoryStore::new());
+    let store: Arc<dyn EventStore> = Arc::<MemoryStore>::clone(&memory);
+    report(&store, 0..18).await;
+    refresh(&store).await;
+    let [open] = incidents(&store).await.try_into().unwrap();
+    memory.drop_before(reported(14));
+    report(&store, 18..40).await;
+    refresh(&store).await;
+    let [ended] = incidents(&store).await.try_into().unwrap();
+    assert_eq!((ended.id, ended.first_seen), (open.id, open.first_seen));
+    assert_eq!(ended.state, IncidentState::Cleared);
+}
+
+#[tokio::test]
+async fn an_incident_of_which_nothing_is_left_is_ended() {
+    let memory = Arc::new(MemoryStore::new());
+    let store: Arc<dyn EventStore> = Arc::<MemoryStore>::clone(&memory);
+    report(&store, 0..18).await;
+    refresh(&store).await;
+    memory.drop_before(reported(18));
+    refresh(&store).await;
+    let [ended] = incidents(&store).await.try_into().unwrap();
+    assert_eq!(ended.state, IncidentState::Cleared);
+    assert_eq!(ended.cleared_at, Some(ended.last_seen.offset(1)));
+}
+
+#[tokio::test]
+async fn versions_of_policies_only_grow() {
+    let version = |table: &PolicyTable| {
+        let cluster: ClusterId = "test".parse().unwrap();
+        table.of(&cluster).unwrap().version
+    };
+    let store = store_with(18).await;
+    let before = version(&*refresh(&store).await);
+    report(&store, 18..40).await;
+    let after = version(&*refresh(&store).await);
+    assert!(after > before, "{after} after {before}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_incident_of_a_job_that_stopped_reporting_is_cleared() {
     let store = store_with(18).await;
-    refresh(&store).await;
-    assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
-    refresh_at(&store, Nanos::EARLIEST.offset(601_000_000_000)).await;
+    let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
+    let look_again = async {
+        assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
+        clock.set(Nanos::EARLIEST.offset(700_000_000_000));
+        tokio::time::sleep(LOOK_EVERY * 2).await;
+    };
+    refresh_until(&store, Arc::clone(&clock), look_again).await;
     assert_eq!(incidents(&store).await[0].state, IncidentState::Cleared);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_could_not_report_because_echo_was_away_has_not_stopped() {
+    let store = store_with(18).await;
+    refresh(&store).await;
+    let clock = Arc::new(ManualClock::at(Nanos::EARLIEST.offset(3_600_000_000_000)));
+    let look_again = async { tokio::time::sleep(LOOK_EVERY * 2).await };
+    refresh_until(&store, clock, look_again).await;
+    assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
 }

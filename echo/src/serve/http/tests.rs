@@ -16,6 +16,7 @@ use crate::feedback::table::{HealthThreshold, PolicyTable};
 use crate::ids::{ClusterId, MetricName};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{EventBatch, StoredEvent};
+use crate::store::resume::{Resume, WarmUp};
 use crate::store::{
     Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
     StoreError, Tail,
@@ -298,6 +299,10 @@ impl EventStore for Broken {
     }
 
     async fn conclude(&self, _conclusions: Conclusions) -> Result<(), StoreError> {
+        self.fail().await
+    }
+
+    async fn resume(&self, _warm_up: WarmUp) -> Result<Resume, StoreError> {
         self.fail().await
     }
 

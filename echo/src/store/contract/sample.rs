@@ -246,10 +246,10 @@ pub(crate) fn lost(incident: u64, cluster: &str, node: &str, (from, to): (i64, i
     }
 }
 
-/// A policy of the cluster `prod`.
-pub(crate) fn policy(version: u64) -> PolicyRecord {
+/// A policy of the cluster.
+pub(crate) fn policy(cluster: &str, version: u64) -> PolicyRecord {
     PolicyRecord {
-        cluster: "prod".parse().unwrap(),
+        cluster: cluster.parse().unwrap(),
         version,
         computed_at: at(0),
         encoded: vec![0, 159, 146, 150],

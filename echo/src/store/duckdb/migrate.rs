@@ -42,6 +42,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(2, "conclusions", "0002_conclusions.sql"),
     migration!(3, "inputs", "0003_inputs.sql"),
     migration!(4, "retention", "0004_retention.sql"),
+    migration!(5, "judged", "0005_judged.sql"),
 ];
 
 impl Migration {

@@ -147,7 +147,7 @@ async fn every_state_of_an_incident_can_be_audited() {
         store.conclude(incidents([open])).await.unwrap();
     }
     let policies = Conclusions {
-        policies: vec![policy(1)],
+        policies: vec![policy("prod", 1)],
         ..Conclusions::default()
     };
     store.conclude(policies).await.unwrap();
@@ -160,7 +160,7 @@ async fn every_state_of_an_incident_can_be_audited() {
         "SELECT encoded FROM policies WHERE cluster_id = 'prod' AND version = 1 AND computed_ns > 1",
     )
     .await;
-    assert_eq!(policies, [policy(1).encoded]);
+    assert_eq!(policies, [policy("prod", 1).encoded]);
 }
 
 #[tokio::test]

@@ -154,7 +154,7 @@ async fn time_booked_after_the_last_affected_iteration_still_has_its_incident() 
     let tail = Conclusions {
         lost: vec![lost(&ended, "node-0", Some("NVIDIA H200"), 420)],
         incidents: vec![ended],
-        policies: Vec::new(),
+        ..Conclusions::default()
     };
     store.conclude(tail).await.unwrap();
     let answer = asked(&over(Arc::new(store)), "now-190s", "now").await;

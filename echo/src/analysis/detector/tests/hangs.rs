@@ -195,3 +195,30 @@ fn a_long_list_of_missing_ranks_is_counted_not_spelt_out() {
         incident.reason
     );
 }
+
+#[test]
+fn a_hang_goes_on_after_a_restart_and_one_that_ended_meanwhile_is_cleared() {
+    let raised = last(&mut detector(), &stuck(0, 40)).unwrap();
+    let known = || vec![raised.clone()];
+
+    let mut again = detector();
+    again.observe(&stuck(5, 40));
+    assert!(again.adopt(known()).is_empty());
+    let later = last(&mut again, &stuck(40, 90)).unwrap();
+    assert_eq!((later.id, later.raised_at), (raised.id, raised.raised_at));
+
+    let mut moved = detector();
+    moved.observe(&stuck(5, 40));
+    moved.adopt(known());
+    let cleared = last(&mut moved, &reports(40, 42, |_| 110)).unwrap();
+    assert_eq!(
+        (cleared.id, cleared.state),
+        (raised.id, IncidentState::Cleared)
+    );
+
+    let gone = detector().adopt(known()).incidents;
+    assert_eq!(
+        (gone[0].id, gone[0].state),
+        (raised.id, IncidentState::Cleared)
+    );
+}

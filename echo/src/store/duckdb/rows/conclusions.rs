@@ -6,12 +6,13 @@ use arrow::record_batch::RecordBatch;
 use duckdb::{Connection, params};
 
 use crate::ids::{ClusterId, IncidentId};
-use crate::model::conclusion::{Conclusions, LostTime};
+use crate::model::conclusion::{Conclusions, LostTime, PolicyRecord};
 use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::rows::column::{self, Unexpected, malformed};
 use crate::store::duckdb::rows::filter::Query;
 use crate::store::duckdb::rows::row::Row;
 use crate::store::duckdb::rows::verdicts;
+use crate::store::resume::{Resume, WarmUp};
 use crate::units::{Nanos, Window};
 
 /// Appends conclusions; their rows are numbered from `revision` on. Returns the number after the last.
@@ -46,6 +47,12 @@ pub(in crate::store::duckdb) fn append(
             .i64("computed_ns", |(_, policy)| policy.computed_at.value())
             .bytes("encoded", |(_, policy)| &policy.encoded)
     })?;
+    column::append(
+        connection,
+        "judged_rows",
+        conclusions.judged.as_slice(),
+        |columns| columns.u64("event_id", |judged| *judged),
+    )?;
     Ok(revision + conclusions.policies.len() as u64)
 }
 
@@ -85,7 +92,51 @@ pub(in crate::store::duckdb) fn compact(
             GROUP BY incident, node, gpu_model, from_ns, to_ns)",
         [],
     )?;
+    connection.execute(
+        "DELETE FROM judged_rows WHERE event_id < (SELECT max(event_id) FROM judged_rows)",
+        [],
+    )?;
     Ok(())
+}
+
+/// Where a detector goes on, and the last policies.
+pub(in crate::store::duckdb) fn resume(
+    connection: &Connection,
+    warm_up: WarmUp,
+) -> EngineResult<Resume> {
+    let (judged, newest): (u64, Option<i64>) = connection.query_row(
+        "SELECT judged.event_id, max(received_ns) FROM (SELECT max(event_id) AS event_id FROM judged_rows) AS judged
+            LEFT JOIN event_rows ON event_rows.event_id <= judged.event_id
+         GROUP BY judged.event_id",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    let begin = newest.map_or(0, |newest| Nanos::new(newest).before(warm_up.span).value());
+    let old: u64 = connection.query_row(
+        "SELECT coalesce(max(event_id), 0) FROM event_rows WHERE event_id <= ? AND received_ns < ?",
+        params![judged, begin],
+        |row| row.get(0),
+    )?;
+    let mut policies = connection.prepare(
+        "SELECT cluster, version, computed_ns, encoded FROM policy_rows
+         WHERE revision IN (SELECT max(revision) FROM policy_rows GROUP BY cluster) ORDER BY cluster",
+    )?;
+    let policies = policies.query_map([], |row| {
+        let cluster: String = row.get(0)?;
+        Ok(PolicyRecord {
+            cluster: cluster
+                .parse()
+                .map_err(|_unprintable| malformed(Unexpected("cluster")))?,
+            version: row.get(1)?,
+            computed_at: Nanos::new(row.get(2)?),
+            encoded: row.get(3)?,
+        })
+    })?;
+    Ok(Resume {
+        after: old.max(judged.saturating_sub(warm_up.events)),
+        judged,
+        policies: policies.collect::<EngineResult<_>>()?,
+    })
 }
 
 /// The latest account of each interval of lost time that begins in the window.

@@ -152,6 +152,8 @@ async fn rows_from_before_a_migration_read_as_its_defaults() {
     assert_eq!(shown, ["17 info 1.0 false host []", "info 1.0 false []"]);
     let sources: Vec<String> = ask(&store, "SELECT source FROM events").await;
     assert_eq!(sources, ["host"]);
+    let judged: Vec<i64> = ask(&store, "SELECT event_id::BIGINT FROM judged").await;
+    assert_eq!(judged, [1], "an earlier version judged what it stored");
 }
 
 #[test]
@@ -184,7 +186,7 @@ fn a_newer_database_is_refused_and_left_byte_for_byte() {
         else {
             panic!("{error:?}");
         };
-        assert_eq!(known, 4);
+        assert_eq!(known, 5);
         assert!(bytes(&folder) == before, "the database was touched");
     }
 }
@@ -250,7 +252,7 @@ fn a_database_without_anything_is_taken() {
     drop(empty);
     assert_eq!(schema_version(&config(&folder).path).unwrap(), 0);
     drop(open(&config(&folder)));
-    assert_eq!(schema_version(&config(&folder).path).unwrap(), 4);
+    assert_eq!(schema_version(&config(&folder).path).unwrap(), 5);
 }
 
 #[test]

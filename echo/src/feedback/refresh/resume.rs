@@ -1,0 +1,87 @@
+//! Going on after a restart.
+//!
+//! What was judged stays judged. Only the last stretch of it is read again, so that the detector knows what is usual and
+//! which blocks are still incomplete; what it finds in that stretch is forgotten in favour of what was concluded when it was
+//! new. So the time that it takes does not grow with what is stored, and an incident keeps its identity, its beginning and
+//! its cost.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing::info;
+
+use super::{CHUNK, Refresh};
+use crate::feedback::health::Health;
+use crate::model::conclusion::IncidentState;
+use crate::store::StoreError;
+use crate::store::resume::WarmUp;
+use crate::units::{Nanos, Window};
+
+/// What is read again: an hour, which holds all that the detector remembers of a job with blocks of some seconds, and no more
+/// events than it takes in about ten seconds.
+pub(super) const WARM_UP: WarmUp = WarmUp {
+    span: Duration::from_hours(1),
+    events: 5_000_000,
+};
+
+/// Incidents that ended so long before may come back, which makes them the same.
+const MAY_COME_BACK: Duration = Duration::from_mins(10);
+
+impl Refresh {
+    /// Gets the detector to where it was when Echo stopped. Returns the number of the last event judged, nothing when Echo is
+    /// to stop before.
+    pub(super) async fn resume(
+        &mut self,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<Option<u64>, StoreError> {
+        // It may have failed half way before.
+        self.forget();
+        let resume = self.store.resume(WARM_UP).await?;
+        self.unpublished
+            .extend(self.policies.resume(&resume.policies));
+        self.publish();
+        let (mut taken, mut latest) = (resume.after, Nanos::EARLIEST);
+        while taken < resume.judged {
+            if *stop.borrow() {
+                return Ok(None);
+            }
+            let mut tail = self.store.tail(taken, &self.metrics, CHUNK).await?;
+            if tail.until <= taken {
+                break;
+            }
+            tail.events.retain(|stored| stored.id <= resume.judged);
+            let times = tail.events.iter().map(|stored| stored.event.timestamp);
+            latest = times.fold(latest, Nanos::max);
+            self.observe(tail.events);
+            taken = tail.until.min(resume.judged);
+        }
+        self.adopt(latest.before(MAY_COME_BACK)).await?;
+        if resume.judged > 0 {
+            info!(
+                events = resume.judged - resume.after,
+                incidents = self.open.len(),
+                "the detector goes on behind event {}",
+                resume.judged
+            );
+        }
+        self.noted = resume.judged;
+        Ok(Some(resume.judged))
+    }
+
+    /// Takes over the incidents that are open, and those that ended after `since` and may come back.
+    async fn adopt(&mut self, since: Nanos) -> Result<(), StoreError> {
+        let Some(window) = Window::new(since, Nanos::LATEST) else {
+            return Ok(());
+        };
+        let incidents = self.store.incidents(None, window).await?;
+        let open = incidents.iter();
+        let open = open.filter(|incident| incident.state == IncidentState::Open);
+        self.open = open.cloned().collect();
+        let (scores, signals): (Vec<_>, Vec<_>) = incidents.into_iter().partition(Health::is_about);
+        let mut ended = self.detector.adopt(signals);
+        ended.append(self.health.adopt(scores));
+        self.announce(&ended);
+        self.pending.append(ended);
+        Ok(())
+    }
+}
