@@ -11,7 +11,7 @@ with_duckdb = $(call need,cargo,install Rust from https://rustup.rs); \
 	export DUCKDB_LIB_DIR="$$dir" DUCKDB_INCLUDE_DIR="$$dir" DUCKDB_STATIC=1;
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test crash-test lint docs bench load soak duckdb
+.PHONY: help demo test crash-test lint docs bench load soak fuzz duckdb
 
 help: ## list the targets
 	@echo 'Echo finds the GPU that holds back a cluster. Start with `make demo`.'
@@ -80,6 +80,14 @@ soak: MINUTES = 30
 soak: ## Echo for MINUTES=30 while it deletes all the time
 	@$(with_duckdb) \
 	cargo bench --package fleet-echo --bench load -- --soak --minutes $(MINUTES) $(BENCH_FLAGS)
+
+SECONDS ?= 900
+
+fuzz: ## all five fuzzers, each for SECONDS=900, as many at once as there are cores; needs no DuckDB
+	@$(call need,cargo,install Rust from https://rustup.rs); \
+	export FLEET_FUZZ_SECONDS=$(SECONDS); \
+	cargo test --package fleet-agent --test fuzz -- --ignored --nocapture && \
+	cargo test --package fleet-echo --no-default-features --lib -- --ignored --nocapture fuzz_
 
 duckdb: ## only the library that Echo links
 	@echo/build-duckdb
