@@ -91,7 +91,7 @@ async fn main() -> anyhow::Result<()> {
     progress.enable_steady_tick(Duration::from_millis(200));
     let tables = args.tables(&progress).await?;
     progress.finish_and_clear();
-    let text = format!("{}{tables}", preface());
+    let text = format!("{}{tables}", args.preface());
     println!("{text}");
     if let Some(file) = &args.markdown {
         std::fs::write(file, text)?;
@@ -132,12 +132,17 @@ impl Args {
         };
         Timing { warm_up, measured }
     }
-}
 
-fn preface() -> String {
-    format!(
-        "# Performance of the ingest path\n\n`make bench` writes this file. Measured on {}; the load generator ran on the \
-         same machine, so points/s are a lower limit and CPU per point is the figure to compare.\n\n",
-        machine::describe()
-    )
+    fn preface(&self) -> String {
+        let title = if self.load || self.soak {
+            "# Echo under load\n\n"
+        } else {
+            "# Performance of the ingest path\n\nWritten by `make bench`. "
+        };
+        let machine = machine::describe();
+        format!(
+            "{title}Measured on {machine}; the load came from the same machine, so points/s are a lower limit, and CPU per \
+             point is the figure to compare.\n\n"
+        )
+    }
 }

@@ -14,7 +14,7 @@ use crate::table::{Table, megabytes, millis, whole};
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Points per second: with what is kept below, a slice is deleted each minute.
+/// Points per second, a request each second from each node: with what is kept below, a slice is deleted each minute.
 const RATE: f64 = 51_200.0;
 
 /// What Echo may keep: by age, and by size if that is less.
@@ -31,7 +31,7 @@ pub(crate) async fn table(
         nodes: 128,
         connections: 64,
         rate: Some(RATE),
-        ..Load::closed(Shape::Blocks, 40)
+        ..Load::closed(Shape::Blocks, 400)
     };
     let generator = Generator::start(load, &echo.otlp).await?;
     let (begin, every) = (Instant::now(), LOOK_EVERY.min(duration / 10));
