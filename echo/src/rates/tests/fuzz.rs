@@ -210,11 +210,16 @@ fn fuzz_the_rates_file() {
     let seconds = asked.and_then(|text| text.parse().ok()).unwrap_or(10);
     let (corpus, mut rng) = (corpus(), ChaCha8Rng::from_os_rng());
     let (start, mut files, mut accepted) = (Instant::now(), 0_u64, 0_u64);
+    let mut slowest = (Duration::ZERO, String::new());
     while start.elapsed() < Duration::from_secs(seconds) {
         let (_, sound) = corpus.choose(&mut rng).unwrap();
         let mut text = sound.clone();
         for _ in 0..20 {
+            let begin = Instant::now();
             let is_accepted = check(&text);
+            if begin.elapsed() > slowest.0 {
+                slowest = (begin.elapsed(), text.clone());
+            }
             accepted += u64::from(is_accepted);
             files += 1;
             // Most changes break a file for good, so that one begins again.
@@ -225,7 +230,9 @@ fn fuzz_the_rates_file() {
         }
     }
     assert!(peak_kb() < MOST_KB, "{} kB", peak_kb());
-    println!("{files} files in {seconds} s, {accepted} of them accepted");
+    println!(
+        "{files} files in {seconds} s, {accepted} of them accepted, the slowest in {slowest:?}"
+    );
 }
 
 /// The most memory that this process ever took; 0 where the system does not tell.
