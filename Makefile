@@ -11,7 +11,7 @@ with_duckdb = $(call need,cargo,install Rust from https://rustup.rs); \
 	export DUCKDB_LIB_DIR="$$dir" DUCKDB_INCLUDE_DIR="$$dir" DUCKDB_STATIC=1;
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test crash-test lint docs bench duckdb
+.PHONY: help demo test crash-test lint docs bench load soak fuzz duckdb
 
 help: ## list the targets
 	@echo 'Echo finds the GPU that holds back a cluster. Start with `make demo`.'
@@ -51,9 +51,43 @@ docs: ## the documentation of the code; warnings are errors
 	@$(with_duckdb) \
 	RUSTDOCFLAGS="-D warnings" cargo docs
 
-bench: ## the benchmarks
+# Rotel, the receiver that Echo is compared with, in a folder of its own. Its rows are left out where pip cannot fetch it.
+rotel_dir = $(CARGO_TARGET_DIR)/rotel
+rotel_version = 0.0.1a15
+with_rotel = rotel=$$(find "$(rotel_dir)" -name rotel-agent -type f 2>/dev/null | head -n 1); \
+	if [ -z "$$rotel" ] && python3 -m venv "$(rotel_dir)" >/dev/null 2>&1 && \
+		"$(rotel_dir)/bin/pip" install --quiet --retries 1 --timeout 20 rotel==$(rotel_version) >/dev/null 2>&1; \
+	then rotel=$$(find "$(rotel_dir)" -name rotel-agent -type f | head -n 1); fi; \
+	[ -n "$$rotel" ] || echo "no Rotel: python3 -m venv and pip could not install rotel==$(rotel_version), so its rows are left out" >&2;
+
+# Flags of the load benchmark, such as BENCH_FLAGS='--quick'.
+BENCH_FLAGS ?=
+
+bench: ## the benchmarks: criterion's, then the ingest path as a process, into echo/docs/performance.md
+	@$(with_duckdb) $(with_rotel) \
+	cargo bench --package fleet-echo --bench append --bench decode --bench detector && \
+	cargo bench --package fleet-echo --bench load -- $${rotel:+--rotel "$$rotel"} \
+		--markdown "$(CURDIR)/echo/docs/performance.md" $(BENCH_FLAGS)
+
+MINUTES ?= 10
+
+load: ## a simulated fleet of 10,240 ranks on one Echo for MINUTES=10
 	@$(with_duckdb) \
-	cargo bench --package fleet-echo --benches
+	cargo build --release --package fleet-agent && \
+	cargo bench --package fleet-echo --bench load -- --load --minutes $(MINUTES) $(BENCH_FLAGS)
+
+soak: MINUTES = 30
+soak: ## Echo for MINUTES=30 while it deletes all the time
+	@$(with_duckdb) \
+	cargo bench --package fleet-echo --bench load -- --soak --minutes $(MINUTES) $(BENCH_FLAGS)
+
+SECONDS ?= 900
+
+fuzz: ## all five fuzzers, each for SECONDS=900, as many at once as there are cores; needs no DuckDB
+	@$(call need,cargo,install Rust from https://rustup.rs); \
+	export FLEET_FUZZ_SECONDS=$(SECONDS); \
+	cargo test --package fleet-agent --test fuzz -- --ignored --nocapture && \
+	cargo test --package fleet-echo --no-default-features --lib -- --ignored --nocapture fuzz_
 
 duckdb: ## only the library that Echo links
 	@echo/build-duckdb

@@ -185,6 +185,10 @@ impl ModelName {
             .collect();
         Self(words.join(" "))
     }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl fmt::Display for ModelName {

@@ -1,6 +1,7 @@
 //! What a block is compared with, and how long a policy may be used for it.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use fleet_proto::attribute;
 use fleet_proto::policy::CohortPolicy;
@@ -17,6 +18,11 @@ const MAX_OFFSETS: usize = 16;
 /// exactly alike must not make a verdict out of nothing.
 const FLOOR_MS: f64 = 0.05;
 const FLOOR_SHARE: f64 = 0.0025;
+/// Periods that a policy may tell, milliseconds: a microsecond to eleven days. What lies outside is damaged, and dividing by
+/// it would end in infinity.
+const PERIODS_MS: RangeInclusive<f64> = 1e-3..=1e9;
+/// Centres and standard deviations that a policy may tell lie within this, milliseconds.
+const MOST_MS: f64 = 1e9;
 
 /// How a block reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,8 +178,9 @@ impl Adopted {
             ..
         } = self.policy;
         let gates = self.gates()?;
-        let is_usable = self.policy.quorum_met && center_ms.is_finite() && sigma_ms.is_finite();
-        let period_ms = Some(period_ms).filter(|ms| ms.is_finite() && *ms > 0.0);
+        let is_plausible = |value: f64| value.abs() <= MOST_MS;
+        let is_usable = self.policy.quorum_met && is_plausible(center_ms) && is_plausible(sigma_ms);
+        let period_ms = Some(period_ms).filter(|ms| PERIODS_MS.contains(ms));
         is_usable.then_some(Standard {
             center_ms,
             sigma_ms,

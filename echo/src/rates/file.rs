@@ -16,6 +16,9 @@ use crate::units::Nanos;
 /// Highest price of a GPU-hour, in any currency; above it a mistake is more likely, and sums could overflow.
 const MAX_PER_GPU_HOUR: u32 = 1_000_000;
 
+/// What is wrong with a model's name of which nothing is left in the spelling that is compared.
+const NAMELESS: &str = "is a name without a letter or a digit";
+
 /// Reads the file.
 pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
     // The parser's own message names line and column.
@@ -31,6 +34,7 @@ pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
     top.refuse_the_rest();
     let rates = read_rates(listed, &mut mistakes);
     let aliases = read_aliases(aliases, &mut mistakes);
+    refuse_chains(&aliases, &mut mistakes);
     refuse_ambiguous(&rates, &aliases, &mut mistakes);
     if mistakes.is_empty() {
         let rates = rates.into_iter().map(|(_, rate)| rate);
@@ -73,7 +77,7 @@ fn read_rate(index: usize, entry: Value, mistakes: &mut Vec<String>) -> Option<R
     let mut fields = Fields::of(&format!("rates[{index}]"), entry, mistakes)?;
     let node = fields.parsed("node");
     let cluster = fields.parsed("cluster");
-    let gpu_model = fields.text("gpu_model").map(|model| ModelName::new(&model));
+    let gpu_model = fields.model("gpu_model");
     let class = fields.parsed("rate_class");
     let per_gpu_hour = fields.price("rate");
     let currency = fields.parsed("currency");
@@ -132,12 +136,25 @@ fn read_aliases(
             mistakes.push("aliases: both sides must be names".to_owned());
             continue;
         };
-        let name = ModelName::new(alias);
-        if aliases.insert(name, ModelName::new(model)).is_some() {
+        let (name, model) = (ModelName::new(alias), ModelName::new(model));
+        if name.is_empty() || model.is_empty() {
+            mistakes.push(format!("aliases.{alias}: {NAMELESS}"));
+        } else if aliases.insert(name, model).is_some() {
             mistakes.push(format!("aliases.{alias}: the same name is there twice"));
         }
     }
     aliases
+}
+
+/// A name is looked up once, so the GPUs of an alias of an alias would have no price.
+fn refuse_chains(aliases: &BTreeMap<ModelName, ModelName>, mistakes: &mut Vec<String>) {
+    for (alias, model) in aliases {
+        if let Some(further) = aliases.get(model).filter(|further| *further != model) {
+            mistakes.push(format!(
+                "aliases.{alias}: stands for {model}, which is an alias itself; write what that stands for, {further}"
+            ));
+        }
+    }
 }
 
 /// Two rates for the same GPUs at the same time: nobody could say which one decides.
@@ -218,6 +235,15 @@ impl<'a> Fields<'a> {
                 None
             }
         }
+    }
+
+    fn model(&mut self, field: &str) -> Option<ModelName> {
+        let model = ModelName::new(&self.text(field)?);
+        if model.is_empty() {
+            self.mistake(field, NAMELESS);
+            return None;
+        }
+        Some(model)
     }
 
     fn parsed<T: FromStr<Err: std::fmt::Display>>(&mut self, field: &str) -> Option<T> {

@@ -6,6 +6,8 @@ use super::{Gpu, Rate, RateClass, Rates};
 use crate::ids::{ClusterId, NodeId};
 use crate::units::{GpuTime, Nanos, Window};
 
+mod fuzz;
+
 const DAY: i64 = 86_400_000_000_000;
 
 fn midnight(date: &str) -> Nanos {

@@ -24,6 +24,7 @@ use crate::ingest::fixture::{
 use crate::model::event::{Anchor, Event, OpSample, Reading, SeqRange, Source};
 use crate::units::Nanos;
 
+pub(super) mod corpus;
 pub(super) mod differential;
 mod properties;
 mod rejections;

@@ -11,9 +11,11 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use proptest::prelude::*;
 use prost::Message;
 use rand::Rng;
+use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
+use crate::ingest::decode::tests::corpus::corpus;
 use crate::ingest::decode::{Payload, decode_body};
 use crate::ingest::fixture::RECEIVED;
 
@@ -137,6 +139,14 @@ fn nesting_ends_where_prost_ends_it() {
     assert_eq!(verdicts.len(), 2);
 }
 
+#[test]
+fn the_corpus_of_requests_is_taken_or_refused_as_its_names_say() {
+    for (name, payload, body) in corpus("walker") {
+        let taken = decode_differential(payload, &body);
+        assert_eq!(taken, name.contains("sound"), "{name}");
+    }
+}
+
 /// Runs for `FLEET_FUZZ_SECONDS` (10 unless said): `cargo test --lib -- --ignored fuzz_the_walker`.
 #[test]
 #[ignore = "runs for as long as it is told to"]
@@ -148,9 +158,14 @@ fn fuzz_the_walker_against_prost() {
     let asked = env::var("FLEET_FUZZ_SECONDS").ok();
     let seconds = asked.and_then(|text| text.parse().ok()).unwrap_or(10);
     let (start, mut bodies, mut taken) = (Instant::now(), 0_u64, 0_u64);
-    let mut rng = ChaCha8Rng::from_os_rng();
+    let (corpus, mut rng) = (corpus("walker"), ChaCha8Rng::from_os_rng());
     while start.elapsed() < Duration::from_secs(seconds) {
-        let (payload, mut body) = body(&mut rng, 0);
+        let (payload, mut body) = if rng.random_bool(0.25) {
+            let (_, payload, body) = corpus.choose(&mut rng).unwrap().clone();
+            (payload, body)
+        } else {
+            body(&mut rng, 0)
+        };
         for _ in 0..40 {
             taken += u64::from(decode_differential(payload, &body));
             bodies += 1;

@@ -13,6 +13,7 @@ use rand_chacha::rand_core::SeedableRng;
 use super::LIMIT;
 use crate::ingest::decode::Payload;
 use crate::ingest::decode::json::{MOST_GROWTH, to_protobuf};
+use crate::ingest::decode::tests::corpus::corpus;
 use crate::ingest::decode::tests::differential::{decode_differential, made};
 
 /// What to put into a text: what JSON and its mapping are sensitive to.
@@ -121,6 +122,13 @@ proptest! {
     }
 }
 
+#[test]
+fn the_corpus_of_json_requests_is_taken_or_refused_as_its_names_say() {
+    for (name, payload, json) in corpus("json") {
+        assert_eq!(check(payload, &json), name.contains("sound"), "{name}");
+    }
+}
+
 /// Runs for `FLEET_FUZZ_SECONDS` (10 unless said): `cargo test --lib -- --ignored fuzz_json`.
 #[test]
 #[ignore = "runs for as long as it is told to"]
@@ -132,9 +140,14 @@ fn fuzz_json_against_the_walker_and_prost() {
     let asked = env::var("FLEET_FUZZ_SECONDS").ok();
     let seconds = asked.and_then(|text| text.parse().ok()).unwrap_or(10);
     let (start, mut bodies, mut taken) = (Instant::now(), 0_u64, 0_u64);
-    let mut rng = ChaCha8Rng::from_os_rng();
+    let (corpus, mut rng) = (corpus("json"), ChaCha8Rng::from_os_rng());
     while start.elapsed() < Duration::from_secs(seconds) {
-        let (payload, sound) = made(&mut rng);
+        let (payload, sound) = if rng.random_bool(0.25) {
+            let (_, payload, json) = corpus.choose(&mut rng).unwrap().clone();
+            (payload, json)
+        } else {
+            made(&mut rng)
+        };
         let mut json = sound.clone();
         for _ in 0..40 {
             let is_request = check(payload, &json);

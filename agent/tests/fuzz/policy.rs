@@ -1,0 +1,141 @@
+//! Policies: whatever the bytes, nothing that would spoil blocks, samples or verdicts.
+
+use fleet_agent::classify::Classifier;
+use fleet_agent::event::Op;
+use fleet_agent::policy::{PolicyNews, Settings, decode, own_cohort};
+use fleet_agent::signal::{Block, CommId, Role, Summary};
+use fleet_proto::metadata::POLICY_MAX_BYTES;
+use fleet_proto::policy::{CohortPolicy, PolicySet};
+use prost::Message;
+
+use super::mutate::{corpus, fuzz};
+
+/// Fields of both messages with values at the ends of their ranges.
+const PIECES: [&[u8]; 16] = [
+    b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+    b"\x20\x00",
+    b"\x1a\x00",
+    b"\x1a\x02\x48\x00",
+    b"\x1a\x02\x48\x01",
+    b"\x21\x00\x00\x00\x00\x00\x00\xf8\x7f",
+    b"\x29\x00\x00\x00\x00\x00\x00\xf0\x7f",
+    b"\x29\x00\x00\x00\x00\x00\x00\xf0\xff",
+    b"\x31\x00\x00\x00\x00\x00\x00\x00\x80",
+    b"\x39\xff\xff\xff\xff\xff\xff\xef\x7f",
+    b"\x41\x01\x00\x00\x00\x00\x00\x00\x00",
+    b"\x68\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01",
+    b"\x68\x40",
+    b"\x58\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+    b"\x62\x05\xff\xff\xff\xff\x0f",
+    b"\x1a\x0ahost_gap\x21",
+];
+
+/// The role in the corpus.
+fn role() -> Role {
+    Role::new(0x9c5e_1d0b_7a3f_2468)
+}
+
+/// Nanoseconds of the host's wall clock.
+const NOW_NS: u64 = 1_800_000_000_000_000_000;
+
+/// Checks a policy; says whether it can be decoded.
+fn check(bytes: &[u8]) -> bool {
+    let Ok(set) = decode(bytes) else {
+        return false;
+    };
+    // Bytes and not messages are compared, since NaN differs from itself.
+    let encoded = set.encode_to_vec();
+    let again = decode(&encoded).unwrap();
+    assert_eq!(encoded, again.encode_to_vec(), "{bytes:02x?}");
+    check_settings(&set);
+    check_news(&set);
+    for cohort in &set.cohorts {
+        check_verdicts(&set, cohort);
+    }
+    true
+}
+
+fn check_settings(set: &PolicySet) {
+    for (role, job) in [
+        (None, None),
+        (Some(role()), None),
+        (Some(role()), Some("train-7b-0042")),
+    ] {
+        let settings = Settings::of(set, role, job);
+        assert!(settings.sample_mod > 0, "{set:?}");
+        if let Some(exponent) = settings.block_exponent {
+            let is_asked =
+                |cohort: &CohortPolicy| 1_u64.checked_shl(exponent) == Some(cohort.block_ops);
+            assert!(set.cohorts.iter().any(is_asked), "{set:?}");
+        }
+    }
+}
+
+fn check_news(set: &PolicySet) {
+    let mut news = PolicyNews::default();
+    assert!(news.of(set).len() <= set.cohorts.len(), "{set:?}");
+    assert!(news.of(set).is_empty(), "{set:?}");
+    assert_eq!(news.version(), Some(set.version));
+    assert!(
+        set.cohorts
+            .iter()
+            .all(|cohort| own_cohort(set, &cohort.cohort).is_some())
+    );
+}
+
+/// A process that is asked to compare itself with nonsense says nothing that is not a number.
+fn check_verdicts(set: &PolicySet, cohort: &CohortPolicy) {
+    let mut classifier = Classifier::default();
+    classifier.period(45.5);
+    for number in 0..8_u32 {
+        let now_ns = NOW_NS + u64::from(number) * 1_000_000_000;
+        classifier.learn(set.version, set.computed_unix_nano, cohort, now_ns);
+        let gap_ms = if number % 4 < 2 { 2.0 } else { 2e3 };
+        let gaps = Summary {
+            count: 32,
+            sum_ms: 32.0 * gap_ms,
+            min_ms: gap_ms,
+            max_ms: gap_ms,
+        };
+        let Some(verdict) = classifier.judge(&block(number), &gaps, now_ns) else {
+            continue;
+        };
+        if let Some(measure) = verdict.measure {
+            let figures = [measure.lag_ms, measure.z, measure.effect_ratio];
+            assert!(
+                figures.iter().all(|figure| figure.is_finite()),
+                "{verdict:?} by {cohort:?}"
+            );
+        }
+    }
+}
+
+fn block(number: u32) -> Block {
+    let first = u64::from(number) * 32;
+    Block {
+        comm: CommId::new(7),
+        comm_rank: 3,
+        comm_nranks: 8,
+        op: Op::AllReduce,
+        seq_first: first,
+        seq_last: first + 31,
+        iterations: Some(32.0),
+        role: Some(role()),
+    }
+}
+
+#[test]
+fn the_corpus_of_policies_is_decoded_as_its_names_say() {
+    for (path, bytes) in corpus("policy") {
+        assert!(bytes.len() <= POLICY_MAX_BYTES, "{}", path.display());
+        let is_sound = path.display().to_string().contains("sound");
+        assert_eq!(check(&bytes), is_sound, "{}", path.display());
+    }
+}
+
+/// Runs for `FLEET_FUZZ_SECONDS`.
+#[test]
+#[ignore = "runs for as long as it is told to"]
+fn fuzz_the_policy_decoder() {
+    fuzz("policy", &PIECES, check);
+}

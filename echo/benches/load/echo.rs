@@ -1,0 +1,119 @@
+//! A `fleet-echo serve` with a database of its own, and what it says of itself.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use crate::process::Process;
+
+/// How long the detector may take to read what was stored.
+const CATCH_UP: Duration = Duration::from_mins(10);
+
+/// A running Echo.
+#[derive(Debug)]
+pub(crate) struct Echo {
+    /// The process.
+    pub(crate) process: Process,
+    /// Address for OTLP over gRPC.
+    pub(crate) otlp: String,
+    http: String,
+    folder: TempDir,
+}
+
+impl Echo {
+    /// Starts it on an empty database, with further flags.
+    pub(crate) fn start(program: &Path, flags: &[&str]) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let mut command = Command::new(program);
+        command
+            .args(["serve", "--insecure-no-tls", "--log", "warn", "--db"])
+            .arg(database(&folder));
+        for listener in ["--otlp-listen", "--otlp-http-listen", "--http-listen"] {
+            command.args([listener, "127.0.0.1:0"]);
+        }
+        let (process, ready) = Process::start_ready(command.args(flags).stderr(Stdio::inherit()))?;
+        let word = |name: &str| {
+            let value = ready
+                .split_whitespace()
+                .find_map(|word| word.strip_prefix(name));
+            let value = value.with_context(|| format!("no {name} in {ready:?}"));
+            value.map(str::to_owned)
+        };
+        Ok(Self {
+            otlp: word("otlp=")?,
+            http: word("http=")?,
+            process,
+            folder,
+        })
+    }
+
+    /// Waits until the detector has read everything that was stored.
+    pub(crate) async fn settle(&self) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < CATCH_UP {
+            let health: Value = serde_json::from_str(&self.get("api/v1/health")?)?;
+            if health.get("events_judged") == health.get("events_committed") {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        bail!("the detector has not caught up in {CATCH_UP:?}");
+    }
+
+    /// Asks for the outliers of a cluster; how long the answer took.
+    pub(crate) fn find_outliers(&self, cluster: &str) -> anyhow::Result<Duration> {
+        let url = format!(
+            "http://{}/api/v1/tools/fleet.cluster.find_outlier_nodes",
+            self.http
+        );
+        let begin = Instant::now();
+        let mut response = ureq::post(&url).send_json(json!({ "cluster": cluster }))?;
+        let _answer: Value = response.body_mut().read_json()?;
+        Ok(begin.elapsed())
+    }
+
+    /// Sum of a metric over its labels.
+    pub(crate) fn metric(&self, name: &str) -> anyhow::Result<f64> {
+        let text = self.get("metrics")?;
+        let values = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            let is_whole_name = rest.starts_with([' ', '{']);
+            let (_, value) = is_whole_name.then(|| rest.rsplit_once(' '))??;
+            value.parse::<f64>().ok()
+        });
+        let values: Vec<f64> = values.collect();
+        if values.is_empty() {
+            bail!("Echo has no metric {name}");
+        }
+        Ok(values.iter().sum())
+    }
+
+    /// Size of the database and its log, MB.
+    pub(crate) fn file_mb(&self) -> f64 {
+        let wal = database(&self.folder).with_extension("duckdb.wal");
+        let sizes = [database(&self.folder), wal].map(|path| {
+            // Its log is there only between two checkpoints.
+            path.metadata().map_or(0, |metadata| metadata.len())
+        });
+        mega(sizes.iter().sum())
+    }
+
+    fn get(&self, path: &str) -> anyhow::Result<String> {
+        let url = format!("http://{}/{path}", self.http);
+        Ok(ureq::get(&url).call()?.body_mut().read_to_string()?)
+    }
+}
+
+fn database(folder: &TempDir) -> PathBuf {
+    folder.path().join("echo.duckdb")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a size to read by eye")]
+fn mega(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}

@@ -1,0 +1,227 @@
+//! Drives a receiver with many senders, each with one request under way as an agent has.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use hdrhistogram::Histogram;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until};
+use tonic::codec::CompressionEncoding;
+
+use crate::message::{Sender, Shape};
+use crate::table::times;
+use crate::template::Template;
+use crate::wire::{Client, connect};
+
+/// Before a request that failed is sent again.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// What is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    /// Shape of the points.
+    pub(crate) shape: Shape,
+    /// Points of a request.
+    pub(crate) points: u32,
+    /// Senders, each with one request under way.
+    pub(crate) nodes: u32,
+    /// Connections, which the senders share evenly.
+    pub(crate) connections: u32,
+    /// Points per second of all senders together; none sends each request when the one before was acknowledged.
+    pub(crate) rate: Option<f64>,
+    /// Compression of the requests.
+    pub(crate) compression: Option<CompressionEncoding>,
+    /// Number of the first round, so that a later load on the same receiver goes on where an earlier one ended.
+    pub(crate) first_round: u64,
+}
+
+impl Load {
+    /// Four connections with two requests under way on each, as fast as they are acknowledged.
+    pub(crate) const fn closed(shape: Shape, points: u32) -> Self {
+        Self {
+            shape,
+            points,
+            nodes: 8,
+            connections: 4,
+            rate: None,
+            compression: None,
+            first_round: 0,
+        }
+    }
+
+    /// Points of a request, which may be fewer than was asked for.
+    pub(crate) fn real_points(&self) -> u32 {
+        self.sender(0).real_points()
+    }
+
+    const fn sender(&self, node: u32) -> Sender {
+        Sender {
+            shape: self.shape,
+            points: self.points,
+            node,
+            nodes: self.nodes,
+        }
+    }
+
+    /// Time from one request of a sender to its next.
+    fn period(&self) -> Option<Duration> {
+        let points_per_round = f64::from(self.nodes) * f64::from(self.real_points());
+        self.rate
+            .map(|rate| Duration::from_secs_f64(points_per_round / rate))
+    }
+}
+
+/// What was acknowledged.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// Points acknowledged.
+    pub(crate) points: u64,
+    /// Points that were refused one by one, of those acknowledged.
+    pub(crate) rejected: u64,
+    /// Bytes of the requests before compression.
+    pub(crate) bytes: u64,
+    /// Attempts that failed, by code.
+    pub(crate) failures: BTreeMap<String, u64>,
+    /// From the moment at which a request was due to its acknowledgement, microseconds.
+    pub(crate) acks: Histogram<u64>,
+}
+
+impl Tally {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            points: 0,
+            rejected: 0,
+            bytes: 0,
+            failures: BTreeMap::new(),
+            acks: times()?,
+        })
+    }
+}
+
+/// Senders at work.
+#[derive(Debug)]
+pub(crate) struct Generator {
+    shared: Arc<Shared>,
+    senders: JoinSet<anyhow::Result<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    load: Load,
+    begin: Instant,
+    stopped: AtomicBool,
+    next_round: AtomicU64,
+    tally: Mutex<Tally>,
+}
+
+impl Generator {
+    /// Opens the connections and begins to send.
+    pub(crate) async fn start(load: Load, address: &str) -> anyhow::Result<Self> {
+        let mut channels = Vec::new();
+        for _ in 0..load.connections {
+            channels.push(connect(address).await?);
+        }
+        let templates = (0..load.nodes).map(|node| Template::new(load.sender(node)));
+        let templates = templates.collect::<anyhow::Result<Vec<_>>>()?;
+        let shared = Arc::new(Shared {
+            load,
+            begin: Instant::now(),
+            stopped: AtomicBool::new(false),
+            next_round: AtomicU64::new(load.first_round),
+            tally: Mutex::new(Tally::new()?),
+        });
+        let mut senders = JoinSet::new();
+        let start = unix_ns();
+        for ((template, channel), node) in
+            templates.into_iter().zip(channels.iter().cycle()).zip(0..)
+        {
+            let instance = format!("load/{node}/{start:x}");
+            let client = Client::new(channel.clone(), &instance, load.compression)?;
+            senders.spawn(Arc::clone(&shared).send(node, client, template));
+        }
+        Ok(Self { shared, senders })
+    }
+
+    /// What was acknowledged since the last time.
+    pub(crate) fn take(&self) -> anyhow::Result<Tally> {
+        let mut tally = self.shared.tally();
+        Ok(std::mem::replace(&mut tally, Tally::new()?))
+    }
+
+    /// Points acknowledged since the tally was last taken.
+    pub(crate) fn points(&self) -> u64 {
+        self.shared.tally().points
+    }
+
+    /// Lets requests under way end. What was acknowledged since the last time, and the round to go on with.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<(Tally, u64)> {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        while let Some(sender) = self.senders.join_next().await {
+            sender.context("a sender broke off")??;
+        }
+        let next_round = self.shared.next_round.load(Ordering::Relaxed);
+        Ok((self.take()?, next_round))
+    }
+}
+
+impl Shared {
+    fn tally(&self) -> std::sync::MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn send(
+        self: Arc<Self>,
+        node: u32,
+        mut client: Client,
+        template: Template,
+    ) -> anyhow::Result<()> {
+        let mut round = self.load.first_round;
+        while let Some(due) = self.wait(node, round).await {
+            let body = template.request(round, unix_ns());
+            while !self.stopped.load(Ordering::Relaxed) {
+                match client.send(round, body.clone()).await {
+                    Ok(rejected) => {
+                        self.acknowledged(&template, rejected, due.elapsed());
+                        break;
+                    }
+                    Err(status) => {
+                        let code = format!("{:?}", status.code());
+                        *self.tally().failures.entry(code).or_default() += 1;
+                        sleep(RETRY_AFTER).await;
+                    }
+                }
+            }
+            round += 1;
+            self.next_round.fetch_max(round, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// When the request was due, once it is; none when there is to be none.
+    async fn wait(&self, node: u32, round: u64) -> Option<Instant> {
+        let due = self.load.period().map_or_else(Instant::now, |period| {
+            let share = f64::from(node) / f64::from(self.load.nodes);
+            let rounds = u32::try_from(round - self.load.first_round).unwrap_or(u32::MAX);
+            self.begin + period.mul_f64(f64::from(rounds) + share)
+        });
+        sleep_until(due.into()).await;
+        (!self.stopped.load(Ordering::Relaxed)).then_some(due)
+    }
+
+    fn acknowledged(&self, template: &Template, rejected: u64, took: Duration) {
+        let mut tally = self.tally();
+        tally.points += template.points();
+        tally.rejected += rejected;
+        tally.bytes += template.bytes() as u64;
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        tally.acks.saturating_record(micros);
+    }
+}
+
+fn unix_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+}

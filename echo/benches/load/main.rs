@@ -1,0 +1,148 @@
+//! What Echo costs as a process, from the socket to the disk, beside other receivers of OTLP.
+//!
+//! `cargo bench -p fleet-echo --bench load -- --quick` is a smoke test of a minute; without `--quick` it takes some ten
+//! minutes. `--load` and `--soak` measure one Echo for longer, under a simulated fleet and while it deletes all the time.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a load generator measures real time, and answers a codec's errors itself"
+)]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use indicatif::ProgressBar;
+
+mod echo;
+mod fleet;
+mod generator;
+mod growth;
+mod ingest;
+mod machine;
+mod measure;
+mod message;
+mod process;
+mod programs;
+mod prost_server;
+mod receiver;
+mod samples;
+mod soak;
+mod table;
+mod template;
+mod wire;
+
+use fleet::Fleet;
+use measure::Timing;
+use programs::Programs;
+
+/// Measures Echo's ingest path as a process, beside other receivers of OTLP.
+#[derive(Debug, Parser)]
+#[command(name = "load")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
+struct Args {
+    #[command(flatten)]
+    programs: Programs,
+    /// Short measurements and a small database: shows that everything works, the figures mean little
+    #[arg(long)]
+    quick: bool,
+    /// Only what is named so: ingest, growth or connections
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// How long each measurement takes, seconds
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    seconds: u64,
+    /// Rows that are stored before costs are measured, ascending
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_values_t = [1_000_000, 10_000_000])]
+    rows: Vec<u64>,
+    /// Instead of all that: a simulated fleet on one Echo
+    #[arg(long)]
+    load: bool,
+    /// Instead of all that: one Echo that deletes all the time
+    #[arg(long)]
+    soak: bool,
+    /// How long --load or --soak run
+    #[arg(long, value_name = "MINUTES", default_value_t = 10.0)]
+    minutes: f64,
+    #[command(flatten)]
+    fleet: Fleet,
+    /// Writes the tables to this file as well
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Is the receiver that decodes with prost and discards
+    #[arg(long, hide = true)]
+    serve_prost: bool,
+    /// What cargo says to every benchmark
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[expect(
+    clippy::print_stdout,
+    reason = "the tables are what the benchmark is for"
+)]
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    if args.serve_prost {
+        return prost_server::serve().await;
+    }
+    let progress = ProgressBar::new_spinner();
+    progress.enable_steady_tick(Duration::from_millis(200));
+    let tables = args.tables(&progress).await?;
+    progress.finish_and_clear();
+    let text = format!("{}{tables}", args.preface());
+    println!("{text}");
+    if let Some(file) = &args.markdown {
+        std::fs::write(file, text)?;
+    }
+    Ok(())
+}
+
+impl Args {
+    async fn tables(&self, progress: &ProgressBar) -> anyhow::Result<String> {
+        let (programs, timing) = (&self.programs, self.timing());
+        let duration = Duration::from_secs_f64(self.minutes * 60.0);
+        if self.load {
+            return self.fleet.table(programs, duration, progress).await;
+        }
+        if self.soak {
+            return soak::table(programs, duration, progress).await;
+        }
+        let is_wanted = |name: &str| self.only.as_deref().is_none_or(|only| only == name);
+        let mut text = String::new();
+        if is_wanted("ingest") {
+            text += &ingest::tables(programs, timing, progress).await?;
+        }
+        if is_wanted("growth") {
+            let rows: &[u64] = if self.quick { &[20_000] } else { &self.rows };
+            text += &growth::by_rows(programs, rows, timing, progress).await?;
+        }
+        if is_wanted("connections") {
+            text += &growth::by_connections(programs, timing, progress).await?;
+        }
+        Ok(text)
+    }
+
+    const fn timing(&self) -> Timing {
+        let (warm_up, measured) = if self.quick {
+            (Duration::from_millis(300), Duration::from_secs(1))
+        } else {
+            (Duration::from_secs(2), Duration::from_secs(self.seconds))
+        };
+        Timing { warm_up, measured }
+    }
+
+    fn preface(&self) -> String {
+        let title = if self.load || self.soak {
+            "# Echo under load\n\n"
+        } else {
+            "# Performance of the ingest path\n\nWritten by `make bench`. "
+        };
+        let machine = machine::describe();
+        format!(
+            "{title}Measured on {machine}; the load came from the same machine, so points/s are a lower limit, and CPU per \
+             point is the figure to compare.\n\n"
+        )
+    }
+}

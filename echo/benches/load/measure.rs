@@ -1,0 +1,91 @@
+//! One load on one receiver: what it costs and how long its senders wait.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use crate::generator::{Generator, Load, Tally};
+use crate::process::Memory;
+use crate::receiver::Receiver;
+
+/// How long a load runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timing {
+    /// Before anything is measured.
+    pub(crate) warm_up: Duration,
+    /// While it is measured.
+    pub(crate) measured: Duration,
+}
+
+/// What was measured.
+#[derive(Debug)]
+pub(crate) struct Cost {
+    /// CPU of the receiver's process per acknowledged point, nanoseconds.
+    pub(crate) cpu_ns_per_point: f64,
+    /// CPU of the receiver while it was measured, as a share of one core.
+    pub(crate) cores: f64,
+    /// Points acknowledged per second.
+    pub(crate) points_per_s: f64,
+    /// Bytes of a point on the wire, before compression.
+    pub(crate) bytes_per_point: f64,
+    /// What was acknowledged in the measured time.
+    pub(crate) tally: Tally,
+    /// Memory at the end.
+    pub(crate) memory: Memory,
+    /// The round with which a next load goes on.
+    pub(crate) next_round: u64,
+}
+
+impl Cost {
+    /// What went wrong, for a table.
+    pub(crate) fn problems(&self) -> String {
+        let mut text = String::new();
+        if self.tally.rejected > 0 {
+            // Writing to a string cannot fail.
+            let _written = write!(text, "{} points refused ", self.tally.rejected);
+        }
+        for (code, attempts) in &self.tally.failures {
+            let _written = write!(text, "{attempts} times {code} ");
+        }
+        if text.is_empty() {
+            "none".to_owned()
+        } else {
+            text.trim_end().to_owned()
+        }
+    }
+}
+
+/// Puts the load on the receiver. Its CPU time is counted until it has done all that came with the points, also what it does
+/// after the acknowledgement.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts of points are far below 2^53"
+)]
+pub(crate) async fn measure(
+    receiver: &Receiver,
+    load: Load,
+    timing: Timing,
+) -> anyhow::Result<Cost> {
+    let process = receiver.process();
+    let generator = Generator::start(load, receiver.otlp()).await?;
+    sleep(timing.warm_up).await;
+    let (_warm_up, cpu_before, begin) = (generator.take()?, process.cpu_seconds()?, Instant::now());
+    sleep(timing.measured).await;
+    let (tally, cpu_meanwhile) = (generator.take()?, process.cpu_seconds()? - cpu_before);
+    let seconds = begin.elapsed().as_secs_f64();
+    // Requests under way cost, too, and so does what their receiver has put off.
+    let (rest, next_round) = generator.stop().await?;
+    receiver.settle().await?;
+    let cpu = process.cpu_seconds()? - cpu_before;
+    let points = tally.points as f64;
+    Ok(Cost {
+        cpu_ns_per_point: cpu * 1e9 / (points + rest.points as f64),
+        cores: cpu_meanwhile / seconds,
+        points_per_s: points / seconds,
+        bytes_per_point: tally.bytes as f64 / points,
+        tally,
+        memory: process.memory()?,
+        next_round,
+    })
+}

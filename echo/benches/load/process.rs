@@ -1,0 +1,101 @@
+//! Processes and what they cost, read from `/proc`.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, bail};
+
+/// Ticks of a second in `/proc/PID/stat`: 100 on every Linux that runs on a server.
+const TICKS: f64 = 100.0;
+
+/// A child process, killed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    name: String,
+}
+
+/// Memory of a process, MB.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory {
+    /// Resident now.
+    pub(crate) resident: f64,
+    /// The most that was ever resident.
+    pub(crate) peak: f64,
+}
+
+impl Process {
+    /// Starts it.
+    pub(crate) fn start(command: &mut Command) -> anyhow::Result<Self> {
+        let name = command.get_program().display().to_string();
+        let child = command.stdin(Stdio::null()).spawn();
+        Ok(Self {
+            child: child.with_context(|| format!("cannot start {name}"))?,
+            name,
+        })
+    }
+
+    /// Starts it and waits for the line that says that it is ready.
+    pub(crate) fn start_ready(command: &mut Command) -> anyhow::Result<(Self, String)> {
+        let mut process = Self::start(command.stdout(Stdio::piped()))?;
+        let mut ready = String::new();
+        if let Some(stdout) = process.child.stdout.as_mut() {
+            BufReader::new(stdout).read_line(&mut ready)?;
+        }
+        if ready.is_empty() {
+            bail!("{} ended before it was ready", process.name);
+        }
+        Ok((process, ready))
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// CPU seconds that it has spent so far, in user space and in the kernel for it.
+    pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        let stat = self.read("stat")?;
+        // The name in brackets may hold anything, so count from behind it: the state is the third field.
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let field = |number: usize| {
+            fields
+                .split_whitespace()
+                .nth(number - 3)?
+                .parse::<f64>()
+                .ok()
+        };
+        let ticks = field(14).zip(field(15)).map(|(user, system)| user + system);
+        ticks
+            .map(|ticks| ticks / TICKS)
+            .with_context(|| format!("no times in the stat of {}: {stat}", self.name))
+    }
+
+    /// Memory of the process.
+    pub(crate) fn memory(&self) -> anyhow::Result<Memory> {
+        let status = self.read("status")?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
+            kib.map(|kib| kib * 1024.0 / 1e6)
+                .with_context(|| format!("no {name} in the status of {}", self.name))
+        };
+        Ok(Memory {
+            resident: field("VmRSS:")?,
+            peak: field("VmHWM:")?,
+        })
+    }
+
+    fn read(&self, file: &str) -> anyhow::Result<String> {
+        let path = format!("/proc/{}/{file}", self.child.id());
+        std::fs::read_to_string(&path).with_context(|| format!("{} ended", self.name))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Already gone when it broke off.
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
