@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::store::StoreError;
 use crate::store::duckdb::rows::slices::{self, Blocks, Cut, Events};
 use crate::store::duckdb::upkeep::Signal;
-use crate::store::duckdb::volume::{Volume, is_cured_by_deleting};
+use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::Chores;
 use crate::store::duckdb::{EngineResult, engine};
 use crate::store::limits::Limits;
@@ -184,7 +184,8 @@ impl Retention {
         }
         let (available, floor) = self.volume.shortage()?;
         // What others take of the volume does not come back by deleting here.
-        is_cured_by_deleting((available, used.saturating_add(free)), floor)
+        self.volume
+            .is_cured_by_deleting(used.saturating_add(free))
             .then_some(Reason::Floor { available, floor })
     }
 
