@@ -299,6 +299,16 @@ pub enum StoreError {
         /// What the engine said.
         reason: String,
     },
+    /// What the log beside the file holds is damaged.
+    #[error(
+        "cannot open {path}: {reason}; its log is damaged: `fleet-echo repair --drop-wal --db {path}` sets the log aside"
+    )]
+    DamagedLog {
+        /// Database file.
+        path: String,
+        /// What the engine said.
+        reason: String,
+    },
     /// The store is stopping or its writer has ended.
     #[error("the store is closed")]
     Closed,
@@ -369,7 +379,8 @@ impl Coded for StoreError {
             | Self::Changed { .. }
             | Self::Unsuitable { .. }
             | Self::Unwritable { .. }
-            | Self::Unreadable { .. } => Code::Refused,
+            | Self::Unreadable { .. }
+            | Self::DamagedLog { .. } => Code::Refused,
             Self::Engine { .. } | Self::Fatal { .. } => Code::Internal,
         }
     }
