@@ -71,11 +71,26 @@ impl Metrics {
         for (name, help, histogram) in times {
             registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
         }
-        registry.register(
-            "store_failed_checkpoints",
-            "Checkpoints that failed",
-            sources.timings.failed_checkpoints.clone(),
-        );
+        let counts = [
+            (
+                "store_failed_checkpoints",
+                "Checkpoints that failed",
+                &sources.timings.failed_checkpoints,
+            ),
+            (
+                "store_refused_events",
+                "Events that were refused because the volume was nearly full, as often as they were sent",
+                &sources.timings.refused_events,
+            ),
+            (
+                "store_deleted_events",
+                "Events that were deleted to keep the limits of age and size",
+                &sources.timings.deleted_events,
+            ),
+        ];
+        for (name, help, counter) in counts {
+            registry.register(name, help, counter.clone());
+        }
         registry.register_collector(Box::new(sources));
         Self(Arc::new(registry))
     }

@@ -21,7 +21,7 @@ use crate::store::duckdb::rows::{conclusions, events, identity, schema};
 use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::{Append, Chore, Group};
 use crate::store::duckdb::{EngineResult, engine};
-use crate::store::timings::Timings;
+use crate::store::timings::{Timings, timed};
 use crate::store::{Appended, StoreError};
 use crate::units::Nanos;
 
@@ -94,11 +94,6 @@ impl Session {
         Ok(session)
     }
 
-    /// Where the time that commits take is added.
-    pub(super) fn timings(&self) -> Timings {
-        self.shared.timings.clone()
-    }
-
     /// Commits the group and answers everybody in it.
     pub(super) fn commit(&mut self, group: Group) {
         let (known, new) = self.sort_out(group.appends);
@@ -135,6 +130,8 @@ impl Session {
             return new;
         };
         for (append, _) in new {
+            let events = append.batch.events.len() as u64;
+            self.shared.timings.refused_events.inc_by(events);
             drop(
                 append
                     .answer
@@ -171,6 +168,7 @@ impl Session {
         let deleted = slices::delete(&transaction, cut, now)?;
         transaction.commit()?;
         self.shared.dirty.store(true, Ordering::Release);
+        self.shared.timings.deleted_events.inc_by(deleted);
         Ok(deleted)
     }
 
@@ -219,7 +217,9 @@ impl Session {
             return Ok(());
         }
         self.shared.dictionary.extend(&staged.entries);
-        let next_revision = self.write(&staged)?;
+        // Groups that need no transaction are not measured.
+        let times = self.shared.timings.commits.clone();
+        let next_revision = timed(&times, || self.write(&staged))?;
         let Staged {
             entries, ledger, ..
         } = staged;

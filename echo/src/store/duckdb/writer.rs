@@ -12,7 +12,6 @@ use crate::model::event::EventBatch;
 use crate::store::duckdb::commit::Session;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::rows::slices::Cut;
-use crate::store::timings::timed;
 use crate::store::{Appended, StoreError};
 use crate::units::Nanos;
 
@@ -246,11 +245,10 @@ impl Drop for Joined {
 }
 
 fn write(mut session: Session, lock: Arc<Lock>, mut queued: mpsc::Receiver<Request>) {
-    let timings = session.timings();
     let mut closing = Vec::new();
     while let Some(mut group) = Group::gather(&mut queued, &mut closing) {
         let chores = std::mem::take(&mut group.chores);
-        timed(&timings.commits, || session.commit(group));
+        session.commit(group);
         for chore in chores {
             session.look_after(chore);
         }
