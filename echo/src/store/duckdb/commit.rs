@@ -257,9 +257,7 @@ impl Session {
     /// Forgets old batches, and writes what is remembered in as few rows as it takes.
     fn compact(&mut self, now: Nanos) -> EngineResult<()> {
         self.since_compaction = 0;
-        // A clock that leapt ahead must not make Echo forget what came just before.
-        let now = self.ledger.newest().map_or(now, |newest| newest.min(now));
-        let cutoff = now.offset(-REMEMBER_NANOS);
+        let cutoff = self.ledger.cutoff(now, REMEMBER_NANOS);
         self.ledger.forget_before(cutoff);
         let ranges: Vec<_> = self
             .ledger
@@ -273,7 +271,9 @@ impl Session {
         let oldest = self.ledger.oldest().unwrap_or(cutoff);
         let transaction = self.connection.transaction()?;
         identity::compact_ledger(&transaction, &ranges, oldest)?;
-        conclusions::compact(&transaction, cutoff)?;
+        // States are thinned out, not lost, so a day is a day here.
+        let newest = self.ledger.newest().map_or(now, |newest| newest.min(now));
+        conclusions::compact(&transaction, newest.offset(-REMEMBER_NANOS))?;
         transaction.commit()
     }
 }
