@@ -12,7 +12,7 @@ use duckdb::Connection;
 
 use crate::clock::Clock;
 use crate::store::StoreError;
-use crate::store::duckdb::rows::slices::{self, Blocks, Cut, Events};
+use crate::store::duckdb::rows::slices::{self, Blocks, Cut};
 use crate::store::duckdb::upkeep::Signal;
 use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::Chores;
@@ -21,11 +21,10 @@ use crate::store::limits::Limits;
 use crate::units::Nanos;
 
 mod slice;
+mod steps;
 
 use slice::{Slice, TrustedTime};
-
-/// Numbers of events that one step looks at: what the writer deletes in some ten milliseconds.
-const STEP_EVENTS: u64 = 100_000;
+use steps::Steps;
 
 /// Time between two looks at the age of events.
 const LOOK_EVERY: i64 = 60 * 1_000_000_000;
@@ -91,20 +90,27 @@ impl Retention {
         (signal, after): (&Signal, Duration),
         checkpoint: impl Fn(),
     ) {
-        let ends = || slices::ends(connection).ok().flatten();
-        self.time.begin(|| ends().map(|(_, newest)| newest));
-        let now = self.time.advance(self.clock.now(), after);
-        let kept = self
-            .tidy(now)
-            .and_then(|()| self.keep_age(connection, (now, signal)))
-            .and_then(|()| self.keep_size(connection, (now, signal), checkpoint));
-        match kept {
+        match self.keep(connection, (signal, after), &checkpoint) {
             Ok(()) | Err(StoreError::Closed) => {}
             Err(error) => tracing::warn!(
                 error = crate::error::chain(&error),
                 "the limits of the database could not be looked after"
             ),
         }
+    }
+
+    fn keep(
+        &mut self,
+        connection: &Connection,
+        (signal, after): (&Signal, Duration),
+        checkpoint: &dyn Fn(),
+    ) -> Result<(), StoreError> {
+        // Without it the clock would be believed, so nothing is done if it fails.
+        self.time.begin(|| ask(slices::minutes(connection)))?;
+        let now = self.time.advance(self.clock.now(), after);
+        self.tidy(now)?;
+        self.keep_age(connection, (now, signal), checkpoint)?;
+        self.keep_size(connection, (now, signal), checkpoint)
     }
 
     fn tidy(&mut self, now: Nanos) -> Result<(), StoreError> {
@@ -121,6 +127,7 @@ impl Retention {
         &mut self,
         connection: &Connection,
         (now, signal): (Nanos, &Signal),
+        checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         let Some(age) = self.limits.age else {
             return Ok(());
@@ -134,7 +141,13 @@ impl Retention {
             if slice.until > cutoff {
                 break;
             }
-            if !self.drop_slice(connection, (slice, now, signal), Reason::Age(age))? {
+            let gone = self.drop_slice(
+                connection,
+                (slice, now, signal),
+                Reason::Age(age),
+                checkpoint,
+            )?;
+            if !gone {
                 return Ok(());
             }
         }
@@ -146,7 +159,7 @@ impl Retention {
         &mut self,
         connection: &Connection,
         (now, signal): (Nanos, &Signal),
-        checkpoint: impl Fn(),
+        checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         loop {
             let blocks = ask(slices::blocks(connection))?;
@@ -169,7 +182,7 @@ impl Retention {
                 return Ok(());
             };
             self.waiting = Some((used, 0));
-            if !self.drop_slice(connection, (slice, now, signal), reason)? {
+            if !self.drop_slice(connection, (slice, now, signal), reason, checkpoint)? {
                 return Ok(());
             }
             checkpoint();
@@ -203,34 +216,40 @@ impl Retention {
         connection: &Connection,
         (slice, now, signal): (Slice, Nanos, &Signal),
         reason: Reason,
+        checkpoint: &dyn Fn(),
     ) -> Result<bool, StoreError> {
         let running = ask(slices::running_jobs(
             connection,
             slice.until,
             now.offset(-LATELY),
         ))?;
+        let rest = |from| ask(slices::events_before(connection, slice.until, from));
         let mut gone = 0;
-        while let Some(Events { first, last }) =
-            ask(slices::events_before(connection, slice.until))?
-        {
-            let is_followed = last <= self.followed.load(Ordering::Acquire);
+        let mut steps = Steps::of(rest(0)?);
+        while let Some(events) = steps.next() {
+            let is_followed = steps.last <= self.followed.load(Ordering::Acquire);
             if signal.stopped() || (!is_followed && matches!(reason, Reason::Age(_))) {
                 return Ok(false);
             }
             let cut = Cut {
                 from: slice.from,
                 until: slice.until,
-                events: Events {
-                    first,
-                    last: last.min(first.saturating_add(STEP_EVENTS - 1)),
-                },
+                events,
                 reason: reason.name(),
             };
-            gone += self.chores.delete(cut, now)?;
+            let deleted = self.chores.delete(cut, now)?;
+            gone += deleted;
             if !is_followed {
                 tracing::warn!(
                     "the database is full: events were deleted that the detector had not judged yet"
                 );
+            }
+            if deleted == 0 {
+                // Numbers of other slices lie between.
+                steps.go_to(rest(events.last.saturating_add(1))?);
+            }
+            if steps.is_checkpoint_due() {
+                checkpoint();
             }
         }
         tracing::info!(
