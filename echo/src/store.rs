@@ -12,6 +12,7 @@ mod contract;
 mod finite;
 mod reporting;
 pub mod timings;
+mod vitals;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::error::{Code, Coded};
 use crate::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
+pub use crate::store::vitals::{Unnameable, Vitals};
 use crate::units::{Nanos, Window};
 
 /// A database of events and conclusions. Shared as `Arc<dyn EventStore>`.
@@ -32,6 +34,12 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     /// Stores the batch durably, or reports that a batch with the same key was stored before. The events of a batch
     /// get consecutive numbers in their order, and all of them are numbered above every event committed earlier.
     async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError>;
+
+    /// Events that must not be appended because there is no room for what is new in their names or origins, by their
+    /// places; never an event in which nothing is new. Requests that are on their way together share the room.
+    fn unnameable(&self, _events: &[Event]) -> Vec<(usize, Unnameable)> {
+        Vec::new()
+    }
 
     /// One page of events, newest first.
     async fn events(&self, query: EventQuery) -> Result<Page, StoreError>;
@@ -100,19 +108,6 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
 
     /// Number of the last committed event; changes wake whoever follows with [`Self::tail`].
     fn committed(&self) -> watch::Receiver<u64>;
-}
-
-/// How much a store holds, and how much waits for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Vitals {
-    /// Events that wait to be committed.
-    pub queued_events: u64,
-    /// Events that may wait; more are refused.
-    pub queue_limit: u64,
-    /// Size of the database file, bytes.
-    pub database_bytes: u64,
-    /// Size of the log beside it, bytes.
-    pub log_bytes: u64,
 }
 
 /// What became of a batch.

@@ -62,6 +62,7 @@ fn open(volume: &Mounted, size: Option<Amount>) -> DuckDbStore {
             size,
             floor: Some(Amount::Bytes(46 * MIB)),
             ballast_bytes: 2 * MIB,
+            ..Limits::default()
         },
         ..DuckDbConfig::new(volume.db())
     };

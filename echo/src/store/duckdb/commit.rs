@@ -17,6 +17,7 @@ use crate::store::duckdb::ledger::{Entry, Ledger};
 use crate::store::duckdb::rows::events::EventRow;
 use crate::store::duckdb::rows::identity::LedgerRow;
 use crate::store::duckdb::rows::slices::{self, Cut};
+use crate::store::duckdb::rows::unused::{self, Unused};
 use crate::store::duckdb::rows::{conclusions, events, identity, schema};
 use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::{Append, Chore, Group};
@@ -159,6 +160,14 @@ impl Session {
                 if let Err(error) = tidied {
                     tracing::warn!(%error, "old batches and states could not be forgotten");
                 }
+                self.shared.dictionary.settle(&self.stored);
+            }
+            Chore::Forget { unused, answer } => {
+                let forgotten = self.forget(&unused);
+                if let Err(error) = &forgotten {
+                    self.shared.fatal.note(&error.to_string());
+                }
+                drop(answer.send(forgotten.map_err(engine("forgetting names"))));
             }
         }
     }
@@ -170,6 +179,22 @@ impl Session {
         self.shared.dirty.store(true, Ordering::Release);
         self.shared.timings.deleted_events.inc_by(deleted);
         Ok(deleted)
+    }
+
+    /// Forgets names and origins that no event refers to; between commits, so that no batch in the making refers to one.
+    fn forget(&mut self, unused: &Unused) -> EngineResult<u64> {
+        let transaction = self.connection.transaction()?;
+        let (kind, gone) = unused::delete(&transaction, unused)?;
+        transaction.commit()?;
+        if gone.is_empty() {
+            return Ok(0);
+        }
+        self.shared.dirty.store(true, Ordering::Release);
+        self.stored.forget(kind, &gone);
+        // Questions that still see the deleted events need the names, and so keep them for a while.
+        self.shared.dictionary.retire();
+        self.shared.dictionary.settle(&self.stored);
+        Ok(gone.len() as u64)
     }
 
     /// Writes everything to the database file and closes it.

@@ -4,6 +4,7 @@
 //! that nobody waits for more than one step. The room comes back with the next checkpoint, for rows to come: the file
 //! itself does not shrink.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use duckdb::Connection;
 use crate::clock::Clock;
 use crate::store::StoreError;
 use crate::store::duckdb::rows::slices::{self, Blocks, Cut};
+use crate::store::duckdb::rows::unused;
 use crate::store::duckdb::upkeep::Signal;
 use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::Chores;
@@ -50,6 +52,8 @@ pub(super) struct Retention {
     time: TrustedTime,
     looked: Option<Nanos>,
     tidied: Option<Nanos>,
+    /// Whether events may have been deleted since names were looked through; before the start, that is not known.
+    has_deleted: Cell<bool>,
     /// Blocks in use when a slice was deleted for its size, and rounds since.
     waiting: Option<(u64, u32)>,
 }
@@ -79,6 +83,7 @@ impl Retention {
             time: TrustedTime::default(),
             looked: None,
             tidied: None,
+            has_deleted: Cell::new(true),
             waiting: None,
         }
     }
@@ -108,17 +113,41 @@ impl Retention {
         // Without it the clock would be believed, so nothing is done if it fails.
         self.time.begin(|| ask(slices::minutes(connection)))?;
         let now = self.time.advance(self.clock.now(), after);
-        self.tidy(now)?;
+        self.tidy(connection, (now, signal))?;
         self.keep_age(connection, (now, signal), checkpoint)?;
         self.keep_size(connection, (now, signal), checkpoint)
     }
 
-    fn tidy(&mut self, now: Nanos) -> Result<(), StoreError> {
-        let due = passed(self.tidied, now, TIDY_EVERY);
-        if due {
-            self.tidied = Some(now);
-            let policies = self.limits.age.map(|age| now.offset(-nanos(age)));
-            self.chores.tidy(now, policies)?;
+    fn tidy(
+        &mut self,
+        connection: &Connection,
+        (now, signal): (Nanos, &Signal),
+    ) -> Result<(), StoreError> {
+        if !passed(self.tidied, now, TIDY_EVERY) {
+            return Ok(());
+        }
+        self.tidied = Some(now);
+        let policies = self.limits.age.map(|age| now.offset(-nanos(age)));
+        self.chores.tidy(now, policies)?;
+        if self.has_deleted.get() {
+            self.forget_unused(connection, signal)?;
+        }
+        Ok(())
+    }
+
+    /// Has names and origins forgotten that no event refers to any more. What is unused is looked for here, where nobody
+    /// waits for it; the writer looks again only at events that came meanwhile.
+    fn forget_unused(&self, connection: &Connection, signal: &Signal) -> Result<(), StoreError> {
+        let mut gone = 0;
+        for step in ask(unused::find(connection))? {
+            if signal.stopped() {
+                return Ok(());
+            }
+            gone += self.chores.forget(step)?;
+        }
+        self.has_deleted.set(false);
+        if gone > 0 {
+            tracing::info!("forgot {gone} names and origins that no event refers to any more");
         }
         Ok(())
     }
@@ -239,6 +268,7 @@ impl Retention {
             };
             let deleted = self.chores.delete(cut, now)?;
             gone += deleted;
+            self.has_deleted.set(self.has_deleted.get() || deleted > 0);
             if !is_followed {
                 tracing::warn!(
                     "the database is full: events were deleted that the detector had not judged yet"

@@ -6,6 +6,7 @@
 mod durability;
 mod growth;
 mod held;
+mod names;
 mod retention;
 mod schema;
 

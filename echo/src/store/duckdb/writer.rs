@@ -12,6 +12,7 @@ use crate::model::event::EventBatch;
 use crate::store::duckdb::commit::Session;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::rows::slices::Cut;
+use crate::store::duckdb::rows::unused::Unused;
 use crate::store::{Appended, StoreError};
 use crate::units::Nanos;
 
@@ -81,6 +82,13 @@ pub(super) enum Chore {
         now: Nanos,
         /// Policies computed before are forgotten.
         policies: Option<Nanos>,
+    },
+    /// Forget names or origins that nothing refers to.
+    Forget {
+        /// Which, unless something refers to them again.
+        unused: Unused,
+        /// Where the number of forgotten ones is awaited.
+        answer: oneshot::Sender<Result<u64, StoreError>>,
     },
 }
 
@@ -186,6 +194,13 @@ impl Chores {
     /// Has old batches, states and (before `policies`) policies forgotten, some time soon.
     pub(super) fn tidy(&self, now: Nanos, policies: Option<Nanos>) -> Result<(), StoreError> {
         self.send(Chore::Tidy { now, policies })
+    }
+
+    /// Forgets names or origins and waits until that is committed; never called on the runtime. Returns how many went.
+    pub(super) fn forget(&self, unused: Unused) -> Result<u64, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Chore::Forget { unused, answer })?;
+        answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
     }
 
     fn send(&self, chore: Chore) -> Result<(), StoreError> {

@@ -19,7 +19,7 @@ const HOUR: i64 = 3_600_000;
 
 const DAY: i64 = 24 * HOUR;
 
-fn limited(folder: &TempDir, limits: Limits) -> DuckDbConfig {
+pub(super) fn limited(folder: &TempDir, limits: Limits) -> DuckDbConfig {
     DuckDbConfig {
         checkpoint_every: Duration::from_millis(2),
         limits,
@@ -27,11 +27,11 @@ fn limited(folder: &TempDir, limits: Limits) -> DuckDbConfig {
     }
 }
 
-fn open(config: &DuckDbConfig, clock: &ManualClock) -> DuckDbStore {
+pub(super) fn open(config: &DuckDbConfig, clock: &ManualClock) -> DuckDbStore {
     DuckDbStore::open(config, Arc::new(clock.clone())).unwrap()
 }
 
-fn by_age(days: u64) -> Limits {
+pub(super) fn by_age(days: u64) -> Limits {
     Limits {
         age: Some(Duration::from_hours(days * 24)),
         size: None,
@@ -51,13 +51,13 @@ fn received(millis: i64, number: u64, n_events: usize) -> EventBatch {
 }
 
 /// The detector has read everything.
-async fn follow(store: &DuckDbStore) {
+pub(super) async fn follow(store: &DuckDbStore) {
     let committed = *store.committed().borrow();
     store.tail(committed, &[], 1).await.unwrap();
 }
 
 /// Keeps the store busy for longer than a few rounds take.
-async fn some_rounds(store: &DuckDbStore) {
+pub(super) async fn some_rounds(store: &DuckDbStore) {
     for _ in 0..20 {
         store.append(received(0, 1, 0)).await.unwrap();
         store.extent(None).await.unwrap();
@@ -72,7 +72,7 @@ async fn until_used(store: &DuckDbStore, bytes: i64) {
     }
 }
 
-async fn until_dropped(store: &DuckDbStore, until: Nanos) {
+pub(super) async fn until_dropped(store: &DuckDbStore, until: Nanos) {
     while store.dropped_until().await.unwrap() != Some(until) {
         tokio::task::yield_now().await;
     }
