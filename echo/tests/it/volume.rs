@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 use crate::load::{Sent, request, send, sender, stored};
-use crate::testbed::{Echo, serve_command, wait_for};
+use crate::testbed::{ECHO, Echo, serve_command, wait_for};
 
 /// A file system of its own, unmounted when it is dropped.
 pub(crate) struct Mounted {
@@ -171,6 +171,16 @@ fn a_disk_that_fills_up_in_the_middle_of_a_commit_ends_echo_with_74_and_loses_no
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(74), "{said}");
     assert!(said.contains("No space left"), "{said}");
+    assert!(!said.contains("--drop-wal"), "the log is sound: {said}");
+    let log = volume.path().join("fleet.duckdb.wal");
+    let before = log.metadata().unwrap().len();
+    let repaired = Command::new(ECHO)
+        .args(["repair", "--drop-wal", "--db"])
+        .arg(volume.db())
+        .output()
+        .unwrap();
+    assert!(repaired.status.success(), "{repaired:?}");
+    assert_eq!(log.metadata().unwrap().len(), before, "it was left alone");
 
     std::fs::remove_file(volume.path().join("of-somebody-else")).unwrap();
     let echo = serve(&volume.db());

@@ -106,8 +106,9 @@ impl Volume {
     /// takes room as well. What a process left behind that was killed while it made one is removed.
     pub(super) fn prepare(&self) {
         let _absent = fs::remove_file(&self.part);
-        let is_smaller = |file: fs::Metadata| file.len() < self.limits.ballast_bytes;
-        if fs::metadata(&self.ballast).is_ok_and(is_smaller) {
+        // An earlier version left half a ballast under its name, and the operator may have chosen another size.
+        let is_another = |file: fs::Metadata| file.len() != self.limits.ballast_bytes;
+        if fs::metadata(&self.ballast).is_ok_and(is_another) {
             self.give_up_ballast();
         }
         if let Some((available, floor)) = self.shortage()
