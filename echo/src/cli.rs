@@ -133,7 +133,10 @@ impl CliError {
 pub const fn store_exit_code(error: &StoreError) -> u8 {
     match error {
         StoreError::Unsuitable { .. } => 64,
-        StoreError::Newer { .. } | StoreError::Changed { .. } | StoreError::Unreadable { .. } => 65,
+        StoreError::Newer { .. }
+        | StoreError::Changed { .. }
+        | StoreError::Unreadable { .. }
+        | StoreError::DamagedLog { .. } => 65,
         StoreError::Fatal { .. } | StoreError::Unwritable { .. } => 74,
         StoreError::Locked { .. } => 75,
         _ => 70,

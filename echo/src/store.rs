@@ -13,6 +13,7 @@ mod contract;
 mod finite;
 mod reporting;
 pub mod timings;
+mod vitals;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId}
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
 use crate::store::resume::{Resume, WarmUp};
+pub use crate::store::vitals::{Unnameable, Vitals};
 use crate::units::{Nanos, Window};
 
 /// A database of events and conclusions. Shared as `Arc<dyn EventStore>`.
@@ -34,6 +36,12 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     /// Stores the batch durably, or reports that a batch with the same key was stored before. The events of a batch
     /// get consecutive numbers in their order, and all of them are numbered above every event committed earlier.
     async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError>;
+
+    /// Events that must not be appended because there is no room for what is new in their names or origins, by their
+    /// places; never an event in which nothing is new. Requests that are on their way together share the room.
+    fn unnameable(&self, _events: &[Event]) -> Vec<(usize, Unnameable)> {
+        Vec::new()
+    }
 
     /// One page of events, newest first.
     async fn events(&self, query: EventQuery) -> Result<Page, StoreError>;
@@ -106,19 +114,6 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
 
     /// Number of the last committed event; changes wake whoever follows with [`Self::tail`].
     fn committed(&self) -> watch::Receiver<u64>;
-}
-
-/// How much a store holds, and how much waits for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Vitals {
-    /// Events that wait to be committed.
-    pub queued_events: u64,
-    /// Events that may wait; more are refused.
-    pub queue_limit: u64,
-    /// Size of the database file, bytes.
-    pub database_bytes: u64,
-    /// Size of the log beside it, bytes.
-    pub log_bytes: u64,
 }
 
 /// What became of a batch.
@@ -305,6 +300,16 @@ pub enum StoreError {
         /// What the engine said.
         reason: String,
     },
+    /// What the log beside the file holds is damaged.
+    #[error(
+        "cannot open {path}: {reason}; its log is damaged: `fleet-echo repair --drop-wal --db {path}` sets the log aside"
+    )]
+    DamagedLog {
+        /// Database file.
+        path: String,
+        /// What the engine said.
+        reason: String,
+    },
     /// The store is stopping or its writer has ended.
     #[error("the store is closed")]
     Closed,
@@ -375,7 +380,8 @@ impl Coded for StoreError {
             | Self::Changed { .. }
             | Self::Unsuitable { .. }
             | Self::Unwritable { .. }
-            | Self::Unreadable { .. } => Code::Refused,
+            | Self::Unreadable { .. }
+            | Self::DamagedLog { .. } => Code::Refused,
             Self::Engine { .. } | Self::Fatal { .. } => Code::Internal,
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::store::limits::{Amount, Limits};
+use crate::store::limits::{Amount, EntryLimits, Limits};
 use crate::tools::time::WindowArg;
 
 /// How much is kept.
@@ -30,6 +30,16 @@ pub struct LimitArgs {
     /// none
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes, env = "FLEET_ECHO_BALLAST")]
     pub ballast: Bound<u64>,
+
+    /// Most different names (of metrics, units, operations and spans) that are kept. Points that bring more are rejected
+    /// (`too_many_names`) until retention has deleted the last event with one of the others
+    #[arg(long, value_name = "COUNT", default_value_t = EntryLimits::default().names, env = "FLEET_ECHO_MAX_NAMES")]
+    pub max_names: usize,
+
+    /// Most different senders (ranks and nodes, each with what it says of itself) that are kept. Points of others are
+    /// rejected (`too_many_senders`)
+    #[arg(long, value_name = "COUNT", default_value_t = EntryLimits::default().origins, env = "FLEET_ECHO_MAX_SENDERS")]
+    pub max_senders: usize,
 }
 
 /// A bound that can be switched off.
@@ -64,6 +74,8 @@ impl Default for LimitArgs {
             retention_size: usual.size.into(),
             min_free: usual.floor,
             ballast: Bound::At(usual.ballast_bytes),
+            max_names: usual.entries.names,
+            max_senders: usual.entries.origins,
         }
     }
 }
@@ -76,6 +88,10 @@ impl LimitArgs {
             size: self.retention_size.at(),
             floor: self.min_free,
             ballast_bytes: self.ballast.at().unwrap_or(0),
+            entries: EntryLimits {
+                names: self.max_names,
+                origins: self.max_senders,
+            },
         }
     }
 }

@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use super::admit::{Admission, AdmissionConfig, AdmitError, Arriving, InFlight};
 use super::batch_key::{BatchKeyError, of_content};
 use super::counters::IngestStats;
-use super::decode::reject::Rejections;
+use super::decode::reject::{RejectReason, Rejections};
 use super::decode::unfold::unfolded_bytes;
 use super::decode::{Decoded, Malformed, Payload, decode_body};
 use crate::clock::Clock;
@@ -18,7 +18,7 @@ use crate::error::{Code, Coded};
 use crate::feedback::table::{ClusterPolicy, PolicyTable};
 use crate::model::event::{BatchKey, EventBatch};
 use crate::store::timings::Stopwatch;
-use crate::store::{Appended, EventStore};
+use crate::store::{Appended, EventStore, Unnameable};
 use crate::units::Nanos;
 
 /// Longest body that is translated or decoded on the spot, in bytes: longer ones would hold up the other requests of the thread.
@@ -188,7 +188,8 @@ impl Ingest {
         drop(unpacking);
         let received = self.0.clock.now();
         let arrived = Stopwatch::start();
-        let (decoded, key) = self.read((payload, body), key, received).await?;
+        let (mut decoded, key) = self.read((payload, body), key, received).await?;
+        self.refuse_unnameable(&mut decoded);
         let _points = admission.points(decoded.weight())?;
         let policy = self.policy(&decoded);
         if !decoded.events.is_empty() {
@@ -230,6 +231,18 @@ impl Ingest {
             Ok(read(body)?)
         });
         aside.await.map_err(|_panicked| IngestError::Aborted)?
+    }
+
+    /// Turns away what brings more names and senders than are kept.
+    fn refuse_unnameable(&self, decoded: &mut Decoded) {
+        let unnameable = self.0.store.unnameable(&decoded.events);
+        decoded.refuse(unnameable.into_iter().map(|(place, why)| {
+            let reason = match why {
+                Unnameable::Name => RejectReason::TooManyNames,
+                Unnameable::Origin => RejectReason::TooManySenders,
+            };
+            (place, reason)
+        }));
     }
 
     fn policy(&self, decoded: &Decoded) -> Option<ClusterPolicy> {

@@ -54,6 +54,21 @@ impl Decoded {
         let samples: usize = self.events.iter().map(|event| event.samples.len()).sum();
         self.events.len() + samples
     }
+
+    /// Turns away after all the events at these places, which are in order.
+    pub fn refuse(&mut self, places: impl IntoIterator<Item = (usize, RejectReason)>) {
+        let mut places = places.into_iter().peekable();
+        let mut place = 0..;
+        let rejections = &mut self.rejections;
+        self.events.retain(|_| {
+            let here = place.next();
+            let refused = places.next_if(|(place, _)| Some(*place) == here);
+            if let Some((_, reason)) = refused {
+                rejections.reject(reason);
+            }
+            refused.is_none()
+        });
+    }
 }
 
 /// What a request carries.

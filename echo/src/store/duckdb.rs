@@ -35,7 +35,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::ids::{ClusterId, MetricName};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
-use crate::model::event::{EventBatch, StoredEvent};
+use crate::model::event::{Event, EventBatch, StoredEvent};
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::migrate::MIGRATIONS;
@@ -51,7 +51,7 @@ use crate::store::resume::{Resume, WarmUp};
 use crate::store::timings::Timings;
 use crate::store::{
     Appended, Coverage, Cursor, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
-    StoreError, Tail, Vitals, finite, judges_samples,
+    StoreError, Tail, Unnameable, Vitals, finite, judges_samples,
 };
 use crate::units::{Nanos, Window};
 
@@ -148,17 +148,26 @@ impl EventStore for DuckDbStore {
         let (queued_events, queue_limit) = self.writer.queued_events();
         let mut log = self.path.clone().into_os_string();
         log.push(".wal");
+        let (held, limits) = self.dictionary.fullness();
         Vitals {
             queued_events,
             queue_limit,
             database_bytes: bytes_of(&self.path),
             log_bytes: bytes_of(Path::new(&log)),
+            names: held.names as u64,
+            names_limit: limits.names as u64,
+            origins: held.origins as u64,
+            origins_limit: limits.origins as u64,
         }
     }
 
     async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError> {
         finite::check_batch(&batch)?;
         self.writer.append(batch).await
+    }
+
+    fn unnameable(&self, events: &[Event]) -> Vec<(usize, Unnameable)> {
+        self.dictionary.unnameable(events)
     }
 
     async fn events(&self, query: EventQuery) -> Result<Page, StoreError> {

@@ -21,6 +21,26 @@ pub struct Limits {
     pub floor: Option<Amount>,
     /// Size of the file that is given up when the floor is reached, bytes; 0 for none.
     pub ballast_bytes: u64,
+    /// Names and origins that are kept at most.
+    pub entries: EntryLimits,
+}
+
+/// How many names and origins are kept at most. They are in memory all the time: some 100 bytes a name, 500 an origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryLimits {
+    /// Names of metrics, units, operations and spans.
+    pub names: usize,
+    /// Senders: what is known of a rank, or of a node.
+    pub origins: usize,
+}
+
+impl Default for EntryLimits {
+    fn default() -> Self {
+        Self {
+            names: 1_000_000,
+            origins: 1_000_000,
+        }
+    }
 }
 
 /// An amount of storage.
@@ -39,6 +59,7 @@ impl Default for Limits {
             size: Some(Amount::Share(1.0)),
             floor: None,
             ballast_bytes: 64 * MIB,
+            entries: EntryLimits::default(),
         }
     }
 }

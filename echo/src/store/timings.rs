@@ -1,4 +1,4 @@
-//! How long the store takes.
+//! How long the store takes, and what it turned away and deleted.
 
 use std::time::Instant;
 
@@ -19,6 +19,10 @@ pub struct Timings {
     pub checkpoints: Histogram,
     /// Checkpoints that failed.
     pub failed_checkpoints: Counter,
+    /// Events refused because the volume was nearly full, as often as they were sent.
+    pub refused_events: Counter,
+    /// Events deleted to keep the limits.
+    pub deleted_events: Counter,
 }
 
 impl Default for Timings {
@@ -27,6 +31,8 @@ impl Default for Timings {
             commits: seconds(),
             checkpoints: seconds(),
             failed_checkpoints: Counter::default(),
+            refused_events: Counter::default(),
+            deleted_events: Counter::default(),
         }
     }
 }

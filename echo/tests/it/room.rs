@@ -13,7 +13,7 @@ use fleet_echo::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
 use fleet_echo::store::duckdb::{DuckDbConfig, DuckDbStore};
 use fleet_echo::store::limits::{Amount, Limits};
 use fleet_echo::store::{Appended, EventStore, StoreError};
-use fleet_echo::units::Nanos;
+use fleet_echo::units::{Nanos, Window};
 
 use crate::load::mixed;
 use crate::volume::Mounted;
@@ -62,6 +62,7 @@ fn open(volume: &Mounted, size: Option<Amount>) -> DuckDbStore {
             size,
             floor: Some(Amount::Bytes(46 * MIB)),
             ballast_bytes: 2 * MIB,
+            ..Limits::default()
         },
         ..DuckDbConfig::new(volume.db())
     };
@@ -119,6 +120,12 @@ async fn at_the_floor_the_oldest_minutes_go_and_new_events_are_taken_again() {
     assert!(Some(first) >= dropped, "{first} {dropped:?}");
     assert_eq!(last, Nanos::new(START + 60 * MINUTE));
     assert!(refused > 0, "the floor was never reached");
+    let counted = store.timings();
+    assert_eq!(counted.refused_events.get(), refused * 2_000);
+    let kept = 120_000 - counted.deleted_events.get();
+    let window = Window::new(first, last.offset(1)).unwrap();
+    let page = store.coverage(None, window).await.unwrap();
+    assert_eq!(page[0].events.values().sum::<u64>(), kept);
     store.close().await.unwrap();
 }
 

@@ -71,11 +71,26 @@ impl Metrics {
         for (name, help, histogram) in times {
             registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
         }
-        registry.register(
-            "store_failed_checkpoints",
-            "Checkpoints that failed",
-            sources.timings.failed_checkpoints.clone(),
-        );
+        let counts = [
+            (
+                "store_failed_checkpoints",
+                "Checkpoints that failed",
+                &sources.timings.failed_checkpoints,
+            ),
+            (
+                "store_refused_events",
+                "Events that were refused because the volume was nearly full, as often as they were sent",
+                &sources.timings.refused_events,
+            ),
+            (
+                "store_deleted_events",
+                "Events that were deleted to keep the limits of age and size",
+                &sources.timings.deleted_events,
+            ),
+        ];
+        for (name, help, counter) in counts {
+            registry.register(name, help, counter.clone());
+        }
         registry.register_collector(Box::new(sources));
         Self(Arc::new(registry))
     }
@@ -105,7 +120,8 @@ impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.counters(&mut encoder)?;
         self.by_reason(&mut encoder)?;
-        self.gauges(&mut encoder)
+        self.of_requests(&mut encoder)?;
+        self.of_the_store(&mut encoder)
     }
 }
 
@@ -176,10 +192,10 @@ impl Sources {
         clippy::cast_precision_loss,
         reason = "a gauge is read by eye and by thresholds"
     )]
-    fn gauges(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (flight, vitals) = (self.ingest.in_flight(), self.store.vitals());
+    fn of_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let flight = self.ingest.in_flight();
         let age_s = self.ingest.stats().event_age_nanos() as f64 / 1e9;
-        let gauges = [
+        let measured = [
             (
                 "ingest_in_flight_points",
                 "Points between arrival and acknowledgement",
@@ -205,6 +221,17 @@ impl Sources {
                 "How old the newest event of the last batch was when it arrived, by the clocks of its sender and of Echo",
                 age_s,
             ),
+        ];
+        gauges(encoder, &measured)
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a gauge is read by eye and by thresholds"
+    )]
+    fn of_the_store(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let vitals = self.store.vitals();
+        let measured = [
             (
                 "store_queued_events",
                 "Events that wait to be committed",
@@ -225,12 +252,40 @@ impl Sources {
                 "Size of the log beside the database file",
                 vitals.log_bytes as f64,
             ),
+            (
+                "store_names",
+                "Different names of metrics, units, operations and spans that are kept",
+                vitals.names as f64,
+            ),
+            (
+                "store_names_limit",
+                "Most names; points that bring more are rejected",
+                vitals.names_limit as f64,
+            ),
+            (
+                "store_senders",
+                "Different senders that are kept",
+                vitals.origins as f64,
+            ),
+            (
+                "store_senders_limit",
+                "Most senders; points of more are rejected",
+                vitals.origins_limit as f64,
+            ),
         ];
-        for (name, help, value) in gauges {
-            let gauge = ConstGauge::new(value);
-            let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
-            gauge.encode(metric)?;
-        }
-        Ok(())
+        gauges(encoder, &measured)
     }
+}
+
+/// Name, help and value of each.
+fn gauges(
+    encoder: &mut DescriptorEncoder<'_>,
+    measured: &[(&str, &str, f64)],
+) -> Result<(), fmt::Error> {
+    for (name, help, value) in measured {
+        let gauge = ConstGauge::new(*value);
+        let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+        gauge.encode(metric)?;
+    }
+    Ok(())
 }

@@ -17,11 +17,12 @@ use crate::store::duckdb::ledger::{Entry, Ledger};
 use crate::store::duckdb::rows::events::EventRow;
 use crate::store::duckdb::rows::identity::LedgerRow;
 use crate::store::duckdb::rows::slices::{self, Cut};
+use crate::store::duckdb::rows::unused::{self, Unused};
 use crate::store::duckdb::rows::{conclusions, events, identity, schema};
 use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::{Append, Chore, Group};
 use crate::store::duckdb::{EngineResult, engine};
-use crate::store::timings::Timings;
+use crate::store::timings::{Timings, timed};
 use crate::store::{Appended, StoreError};
 use crate::units::Nanos;
 
@@ -94,11 +95,6 @@ impl Session {
         Ok(session)
     }
 
-    /// Where the time that commits take is added.
-    pub(super) fn timings(&self) -> Timings {
-        self.shared.timings.clone()
-    }
-
     /// Commits the group and answers everybody in it.
     pub(super) fn commit(&mut self, group: Group) {
         let (known, new) = self.sort_out(group.appends);
@@ -135,6 +131,8 @@ impl Session {
             return new;
         };
         for (append, _) in new {
+            let events = append.batch.events.len() as u64;
+            self.shared.timings.refused_events.inc_by(events);
             drop(
                 append
                     .answer
@@ -162,6 +160,14 @@ impl Session {
                 if let Err(error) = tidied {
                     tracing::warn!(%error, "old batches and states could not be forgotten");
                 }
+                self.shared.dictionary.settle(&self.stored);
+            }
+            Chore::Forget { unused, answer } => {
+                let forgotten = self.forget(&unused);
+                if let Err(error) = &forgotten {
+                    self.shared.fatal.note(&error.to_string());
+                }
+                drop(answer.send(forgotten.map_err(engine("forgetting names"))));
             }
         }
     }
@@ -171,7 +177,24 @@ impl Session {
         let deleted = slices::delete(&transaction, cut, now)?;
         transaction.commit()?;
         self.shared.dirty.store(true, Ordering::Release);
+        self.shared.timings.deleted_events.inc_by(deleted);
         Ok(deleted)
+    }
+
+    /// Forgets names and origins that no event refers to; between commits, so that no batch in the making refers to one.
+    fn forget(&mut self, unused: &Unused) -> EngineResult<u64> {
+        let transaction = self.connection.transaction()?;
+        let (kind, gone) = unused::delete(&transaction, unused)?;
+        transaction.commit()?;
+        if gone.is_empty() {
+            return Ok(0);
+        }
+        self.shared.dirty.store(true, Ordering::Release);
+        self.stored.forget(kind, &gone);
+        // Questions that still see the deleted events need the names, and so keep them for a while.
+        self.shared.dictionary.retire();
+        self.shared.dictionary.settle(&self.stored);
+        Ok(gone.len() as u64)
     }
 
     /// Writes everything to the database file and closes it.
@@ -219,7 +242,9 @@ impl Session {
             return Ok(());
         }
         self.shared.dictionary.extend(&staged.entries);
-        let next_revision = self.write(&staged)?;
+        // Groups that need no transaction are not measured.
+        let times = self.shared.timings.commits.clone();
+        let next_revision = timed(&times, || self.write(&staged))?;
         let Staged {
             entries, ledger, ..
         } = staged;
@@ -257,9 +282,7 @@ impl Session {
     /// Forgets old batches, and writes what is remembered in as few rows as it takes.
     fn compact(&mut self, now: Nanos) -> EngineResult<()> {
         self.since_compaction = 0;
-        // A clock that leapt ahead must not make Echo forget what came just before.
-        let now = self.ledger.newest().map_or(now, |newest| newest.min(now));
-        let cutoff = now.offset(-REMEMBER_NANOS);
+        let cutoff = self.ledger.cutoff(now, REMEMBER_NANOS);
         self.ledger.forget_before(cutoff);
         let ranges: Vec<_> = self
             .ledger
@@ -273,7 +296,9 @@ impl Session {
         let oldest = self.ledger.oldest().unwrap_or(cutoff);
         let transaction = self.connection.transaction()?;
         identity::compact_ledger(&transaction, &ranges, oldest)?;
-        conclusions::compact(&transaction, cutoff)?;
+        // States are thinned out, not lost, so a day is a day here.
+        let newest = self.ledger.newest().map_or(now, |newest| newest.min(now));
+        conclusions::compact(&transaction, newest.offset(-REMEMBER_NANOS))?;
         transaction.commit()
     }
 }

@@ -11,8 +11,15 @@ use crate::units::Nanos;
 /// Hashes kept at most; the oldest goes first. About 50 MB.
 const MAX_CONTENTS: usize = 1_000_000;
 
+/// Agent processes kept at most; those not heard of for longest go first. About 50 MB, and twenty starts of each of ten
+/// thousand agents within a day.
+const MAX_AGENTS: usize = 200_000;
+
 /// Ranges kept at most of one agent; the lowest goes first. Only an agent that leaves gaps has more than one.
 const MAX_RANGES: usize = 1_000;
+
+/// Time without batches that counts, nanoseconds.
+const SILENCE: i64 = 3_600 * 1_000_000_000;
 
 /// Batches stored lately.
 #[derive(Debug, Default)]
@@ -76,6 +83,9 @@ impl Ledger {
     pub(super) fn insert(&mut self, entry: Entry, received: Nanos) {
         match entry {
             Entry::Numbers { agent, first, last } => {
+                if self.agents.len() >= MAX_AGENTS && !self.agents.contains_key(&agent) {
+                    self.forget_quiet_agents();
+                }
                 let numbers = self.agents.entry(agent).or_insert_with(|| Numbers {
                     ranges: BTreeMap::new(),
                     received,
@@ -97,20 +107,52 @@ impl Ledger {
     /// Forgets agents that sent nothing since `cutoff`, and contents received before it.
     pub(super) fn forget_before(&mut self, cutoff: Nanos) {
         self.agents.retain(|_, numbers| numbers.received >= cutoff);
-        while self.oldest().is_some_and(|received| received < cutoff) {
-            self.forget_oldest();
-        }
+        let contents = &mut self.contents;
+        self.oldest_first.retain(|(received, hash)| {
+            let is_kept = *received >= cutoff;
+            if !is_kept {
+                contents.remove(hash);
+            }
+            is_kept
+        });
     }
 
-    /// When the oldest content that is kept was received.
+    /// When the oldest content that is kept was received. A clock that goes back makes a later one older.
     pub(super) fn oldest(&self) -> Option<Nanos> {
-        self.oldest_first.front().map(|(received, _)| *received)
+        self.oldest_first
+            .iter()
+            .map(|(received, _)| *received)
+            .min()
     }
 
     /// When the last batch that is kept was received.
     pub(super) fn newest(&self) -> Option<Nanos> {
-        let numbered = self.agents.values().map(|numbers| numbers.received).max();
-        numbered.max(self.oldest_first.back().map(|(received, _)| *received))
+        let numbered = self.agents.values().map(|numbers| numbers.received);
+        let contents = self.oldest_first.iter().map(|(received, _)| *received);
+        numbered.chain(contents).max()
+    }
+
+    /// The instant before which nothing is remembered when the clock shows `now`: `remembered` nanoseconds back from the last
+    /// batch before `now`. Of a time without batches an hour counts, so that a clock that leapt ahead, by however much, makes
+    /// nothing old that came just before.
+    pub(super) fn cutoff(&self, now: Nanos, remembered: i64) -> Nanos {
+        let numbered = self.agents.values().map(|numbers| numbers.received);
+        let contents = self.oldest_first.iter().map(|(received, _)| *received);
+        let mut times: Vec<_> = numbered
+            .chain(contents)
+            .filter(|time| *time <= now)
+            .collect();
+        times.sort_unstable();
+        let (mut reached, mut left) = (times.last().copied().unwrap_or(now), remembered);
+        for time in times.into_iter().rev() {
+            let passed = reached.value().saturating_sub(time.value()).min(SILENCE);
+            if passed >= left {
+                break;
+            }
+            left -= passed;
+            reached = time;
+        }
+        reached.offset(-left)
     }
 
     /// All ranges of numbers, each with the time at which its agent was last heard of.
@@ -123,6 +165,18 @@ impl Ledger {
                 (Entry::Numbers { agent, first, last }, numbers.received)
             })
         })
+    }
+
+    /// Forgets a tenth of the agents, so that it need not be done for each new one.
+    fn forget_quiet_agents(&mut self) {
+        let mut times: Vec<_> = self.agents.values().map(|agent| agent.received).collect();
+        let mut surplus = times.len() / 10 + 1;
+        let (_, last, _) = times.select_nth_unstable(surplus - 1);
+        self.agents.retain(|_, numbers| {
+            let goes = surplus > 0 && numbers.received <= *last;
+            surplus -= usize::from(goes);
+            !goes
+        });
     }
 
     fn forget_oldest(&mut self) {
@@ -158,7 +212,7 @@ mod tests {
     use proptest::prelude::{Strategy, proptest};
     use proptest::{collection, prop_assert_eq};
 
-    use super::{Entry, Ledger};
+    use super::{Entry, Ledger, MAX_AGENTS};
     use crate::model::event::BatchKey;
     use crate::units::Nanos;
 
@@ -192,6 +246,23 @@ mod tests {
     }
 
     #[test]
+    fn of_too_many_agents_those_not_heard_of_for_longest_go() {
+        let mut ledger = Ledger::default();
+        let key = |n: usize| BatchKey::Numbered {
+            agent: format!("agent-{n}").parse().unwrap(),
+            number: 1,
+        };
+        for n in 0..=MAX_AGENTS {
+            let received = Nanos::new(i64::try_from(n).unwrap());
+            ledger.insert(Entry::of(&key(n)), received);
+        }
+        assert!(ledger.agents.len() <= MAX_AGENTS);
+        assert!(!ledger.contains(&key(0)));
+        assert!(ledger.contains(&key(MAX_AGENTS / 5)));
+        assert!(ledger.contains(&key(MAX_AGENTS)));
+    }
+
+    #[test]
     fn what_is_old_is_forgotten() {
         let mut ledger = Ledger::default();
         ledger.insert(Entry::of(&numbered(1)), Nanos::new(10));
@@ -202,6 +273,39 @@ mod tests {
         assert!(!ledger.contains(&BatchKey::Content(7)));
         assert!(ledger.contains(&BatchKey::Content(8)));
         assert_eq!(ledger.oldest(), Some(Nanos::new(20)));
+    }
+
+    #[test]
+    fn a_clock_that_leaps_ahead_makes_nothing_old_that_came_just_before() {
+        const HOUR: i64 = 3_600 * 1_000_000_000;
+        let cutoff = |hours: &[i64], now: i64| {
+            let mut ledger = Ledger::default();
+            for hour in hours {
+                let content = Entry::Content(u128::from(hour.unsigned_abs()));
+                ledger.insert(content, Nanos::new(hour * HOUR));
+            }
+            ledger.cutoff(Nanos::new(now * HOUR), 3 * HOUR).value() / HOUR
+        };
+        assert_eq!(cutoff(&[], 10), 7);
+        assert_eq!(cutoff(&[1, 2, 3, 4, 5, 6], 6), 3);
+        assert_eq!(cutoff(&[1, 2, 3, 4, 5, 6], 9_000), 3, "nothing came since");
+        assert_eq!(cutoff(&[1, 2, 3, 4, 5, 6, 9_000], 9_000), 4);
+        assert_eq!(
+            cutoff(&[1, 2, 3, 9_000, 9_001], 5),
+            0,
+            "the clock is right again"
+        );
+    }
+
+    #[test]
+    fn the_oldest_content_is_found_behind_one_that_a_wrong_clock_dated() {
+        let mut ledger = Ledger::default();
+        ledger.insert(Entry::Content(7), Nanos::new(9_000));
+        ledger.insert(Entry::Content(8), Nanos::new(20));
+        assert_eq!(ledger.oldest(), Some(Nanos::new(20)));
+        ledger.forget_before(Nanos::new(30));
+        assert!(!ledger.contains(&BatchKey::Content(8)));
+        assert!(ledger.contains(&BatchKey::Content(7)));
     }
 
     proptest! {

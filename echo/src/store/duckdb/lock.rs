@@ -42,9 +42,14 @@ impl Lock {
                 holder: holder(&mut file),
             });
         }
-        file.set_len(0).map_err(failed)?;
         let pid = process::id();
-        writeln!(file, "pid {pid} on {} since {now}", node_name()).map_err(failed)?;
+        let written = file
+            .set_len(0)
+            .and_then(|()| writeln!(file, "pid {pid} on {} since {now}", node_name()));
+        if let Err(error) = written {
+            // It is held all the same: a full disk must not keep anybody from opening the database and making room.
+            tracing::warn!(%error, "the lock file of {} cannot say who holds it", path.display());
+        }
         Ok(Self(file))
     }
 }

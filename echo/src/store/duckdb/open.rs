@@ -10,6 +10,7 @@ use duckdb::{AccessMode, Config, Connection};
 use crate::clock::Clock;
 use crate::store::StoreError;
 use crate::store::duckdb::DuckDbConfig;
+use crate::store::duckdb::fatal::{Blame, first_line};
 use crate::store::duckdb::lock::beside;
 use crate::store::duckdb::migrate::{self, Migration};
 use crate::store::duckdb::rows::schema;
@@ -19,9 +20,6 @@ const CHECKPOINT_THRESHOLD: &str = "256MB";
 
 /// What the engine says of a file that another process has open.
 const HELD: &str = "Could not set lock on file";
-
-/// What the engine says when it cannot read a log.
-const LOG_REFUSED: &str = "WAL file";
 
 /// Opens the database for reading and writing and brings its schema up to date. The caller holds the lock.
 pub(super) fn open(
@@ -98,15 +96,16 @@ fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
                 holder: format!("another program ({})", reason.trim()),
             };
         }
-        if reason.contains(LOG_REFUSED) {
-            let cause = reason.lines().next().unwrap_or_default();
-            let path_said = path.display();
-            let hint = format!(
-                "{cause}; its log is damaged: `fleet-echo repair --drop-wal --db {path_said}` sets the log aside"
-            );
-            return unreadable(path, hint);
+        match Blame::of(&reason) {
+            Blame::Room => StoreError::Fatal {
+                reason: first_line(&reason),
+            },
+            Blame::Log => StoreError::DamagedLog {
+                path: path.display().to_string(),
+                reason: first_line(&reason),
+            },
+            Blame::Else => unreadable(path, reason),
         }
-        unreadable(path, reason)
     })
 }
 

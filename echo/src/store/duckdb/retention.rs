@@ -4,6 +4,7 @@
 //! that nobody waits for more than one step. The room comes back with the next checkpoint, for rows to come: the file
 //! itself does not shrink.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,20 +13,20 @@ use duckdb::Connection;
 
 use crate::clock::Clock;
 use crate::store::StoreError;
-use crate::store::duckdb::rows::slices::{self, Blocks, Cut, Events};
+use crate::store::duckdb::rows::slices::{self, Blocks, Cut};
+use crate::store::duckdb::rows::unused;
 use crate::store::duckdb::upkeep::Signal;
-use crate::store::duckdb::volume::{Volume, is_cured_by_deleting};
+use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::Chores;
 use crate::store::duckdb::{EngineResult, engine};
 use crate::store::limits::Limits;
 use crate::units::Nanos;
 
 mod slice;
+mod steps;
 
 use slice::{Slice, TrustedTime};
-
-/// Numbers of events that one step looks at: what the writer deletes in some ten milliseconds.
-const STEP_EVENTS: u64 = 100_000;
+use steps::Steps;
 
 /// Time between two looks at the age of events.
 const LOOK_EVERY: i64 = 60 * 1_000_000_000;
@@ -51,6 +52,8 @@ pub(super) struct Retention {
     time: TrustedTime,
     looked: Option<Nanos>,
     tidied: Option<Nanos>,
+    /// Whether events may have been deleted since names were looked through; before the start, that is not known.
+    has_deleted: Cell<bool>,
     /// Blocks in use when a slice was deleted for its size, and rounds since.
     waiting: Option<(u64, u32)>,
 }
@@ -80,6 +83,7 @@ impl Retention {
             time: TrustedTime::default(),
             looked: None,
             tidied: None,
+            has_deleted: Cell::new(true),
             waiting: None,
         }
     }
@@ -91,14 +95,7 @@ impl Retention {
         (signal, after): (&Signal, Duration),
         checkpoint: impl Fn(),
     ) {
-        let ends = || slices::ends(connection).ok().flatten();
-        self.time.begin(|| ends().map(|(_, newest)| newest));
-        let now = self.time.advance(self.clock.now(), after);
-        let kept = self
-            .tidy(now)
-            .and_then(|()| self.keep_age(connection, (now, signal)))
-            .and_then(|()| self.keep_size(connection, (now, signal), checkpoint));
-        match kept {
+        match self.keep(connection, (signal, after), &checkpoint) {
             Ok(()) | Err(StoreError::Closed) => {}
             Err(error) => tracing::warn!(
                 error = crate::error::chain(&error),
@@ -107,12 +104,50 @@ impl Retention {
         }
     }
 
-    fn tidy(&mut self, now: Nanos) -> Result<(), StoreError> {
-        let due = passed(self.tidied, now, TIDY_EVERY);
-        if due {
-            self.tidied = Some(now);
-            let policies = self.limits.age.map(|age| now.offset(-nanos(age)));
-            self.chores.tidy(now, policies)?;
+    fn keep(
+        &mut self,
+        connection: &Connection,
+        (signal, after): (&Signal, Duration),
+        checkpoint: &dyn Fn(),
+    ) -> Result<(), StoreError> {
+        // Without it the clock would be believed, so nothing is done if it fails.
+        self.time.begin(|| ask(slices::minutes(connection)))?;
+        let now = self.time.advance(self.clock.now(), after);
+        self.tidy(connection, (now, signal))?;
+        self.keep_age(connection, (now, signal), checkpoint)?;
+        self.keep_size(connection, (now, signal), checkpoint)
+    }
+
+    fn tidy(
+        &mut self,
+        connection: &Connection,
+        (now, signal): (Nanos, &Signal),
+    ) -> Result<(), StoreError> {
+        if !passed(self.tidied, now, TIDY_EVERY) {
+            return Ok(());
+        }
+        self.tidied = Some(now);
+        let policies = self.limits.age.map(|age| now.offset(-nanos(age)));
+        self.chores.tidy(now, policies)?;
+        if self.has_deleted.get() {
+            self.forget_unused(connection, signal)?;
+        }
+        Ok(())
+    }
+
+    /// Has names and origins forgotten that no event refers to any more. What is unused is looked for here, where nobody
+    /// waits for it; the writer looks again only at events that came meanwhile.
+    fn forget_unused(&self, connection: &Connection, signal: &Signal) -> Result<(), StoreError> {
+        let mut gone = 0;
+        for step in ask(unused::find(connection))? {
+            if signal.stopped() {
+                return Ok(());
+            }
+            gone += self.chores.forget(step)?;
+        }
+        self.has_deleted.set(false);
+        if gone > 0 {
+            tracing::info!("forgot {gone} names and origins that no event refers to any more");
         }
         Ok(())
     }
@@ -121,6 +156,7 @@ impl Retention {
         &mut self,
         connection: &Connection,
         (now, signal): (Nanos, &Signal),
+        checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         let Some(age) = self.limits.age else {
             return Ok(());
@@ -134,7 +170,13 @@ impl Retention {
             if slice.until > cutoff {
                 break;
             }
-            if !self.drop_slice(connection, (slice, now, signal), Reason::Age(age))? {
+            let gone = self.drop_slice(
+                connection,
+                (slice, now, signal),
+                Reason::Age(age),
+                checkpoint,
+            )?;
+            if !gone {
                 return Ok(());
             }
         }
@@ -146,7 +188,7 @@ impl Retention {
         &mut self,
         connection: &Connection,
         (now, signal): (Nanos, &Signal),
-        checkpoint: impl Fn(),
+        checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         loop {
             let blocks = ask(slices::blocks(connection))?;
@@ -169,7 +211,7 @@ impl Retention {
                 return Ok(());
             };
             self.waiting = Some((used, 0));
-            if !self.drop_slice(connection, (slice, now, signal), reason)? {
+            if !self.drop_slice(connection, (slice, now, signal), reason, checkpoint)? {
                 return Ok(());
             }
             checkpoint();
@@ -184,7 +226,8 @@ impl Retention {
         }
         let (available, floor) = self.volume.shortage()?;
         // What others take of the volume does not come back by deleting here.
-        is_cured_by_deleting((available, used.saturating_add(free)), floor)
+        self.volume
+            .is_cured_by_deleting(used.saturating_add(free))
             .then_some(Reason::Floor { available, floor })
     }
 
@@ -202,34 +245,41 @@ impl Retention {
         connection: &Connection,
         (slice, now, signal): (Slice, Nanos, &Signal),
         reason: Reason,
+        checkpoint: &dyn Fn(),
     ) -> Result<bool, StoreError> {
         let running = ask(slices::running_jobs(
             connection,
             slice.until,
             now.offset(-LATELY),
         ))?;
+        let rest = |from| ask(slices::events_before(connection, slice.until, from));
         let mut gone = 0;
-        while let Some(Events { first, last }) =
-            ask(slices::events_before(connection, slice.until))?
-        {
-            let is_followed = last <= self.followed.load(Ordering::Acquire);
+        let mut steps = Steps::of(rest(0)?);
+        while let Some(events) = steps.next() {
+            let is_followed = steps.last <= self.followed.load(Ordering::Acquire);
             if signal.stopped() || (!is_followed && matches!(reason, Reason::Age(_))) {
                 return Ok(false);
             }
             let cut = Cut {
                 from: slice.from,
                 until: slice.until,
-                events: Events {
-                    first,
-                    last: last.min(first.saturating_add(STEP_EVENTS - 1)),
-                },
+                events,
                 reason: reason.name(),
             };
-            gone += self.chores.delete(cut, now)?;
+            let deleted = self.chores.delete(cut, now)?;
+            gone += deleted;
+            self.has_deleted.set(self.has_deleted.get() || deleted > 0);
             if !is_followed {
                 tracing::warn!(
                     "the database is full: events were deleted that the detector had not judged yet"
                 );
+            }
+            if deleted == 0 {
+                // Numbers of other slices lie between.
+                steps.go_to(rest(events.last.saturating_add(1))?);
+            }
+            if steps.is_checkpoint_due() {
+                checkpoint();
             }
         }
         tracing::info!(

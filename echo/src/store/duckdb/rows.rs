@@ -14,4 +14,5 @@ pub(super) mod questions;
 mod row;
 pub(super) mod schema;
 pub(super) mod slices;
+pub(super) mod unused;
 pub(super) mod verdicts;

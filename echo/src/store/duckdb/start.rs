@@ -52,7 +52,7 @@ fn start(
     let readers = readers(config.readers.max(1)).map_err(&starting)?;
     let looking_after = connection.try_clone().map_err(&starting)?;
     let (announce, committed) = watch::channel(0);
-    let dictionary = Arc::new(Dictionary::default());
+    let dictionary = Arc::new(Dictionary::new(config.limits.entries));
     let timings = Timings::default();
     let shared = Shared {
         dictionary: Arc::clone(&dictionary),

@@ -6,6 +6,7 @@
 mod durability;
 mod growth;
 mod held;
+mod names;
 mod retention;
 mod schema;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use duckdb::Connection;
 use duckdb::types::FromSql;
+use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -161,6 +163,23 @@ async fn every_state_of_an_incident_can_be_audited() {
     )
     .await;
     assert_eq!(policies, [policy("prod", 1).encoded]);
+}
+
+#[tokio::test]
+async fn only_transactions_are_measured_as_commits() {
+    let (store, _folder) = store();
+    let measured = || {
+        let mut registry = Registry::default();
+        registry.register("commits", "-", store.timings().commits);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text.contains("commits_count 1\n")
+    };
+    let events = vec![wait(&origin("prod", "node-1", 0), 10)];
+    for _ in 0..3 {
+        store.append(batch(1, events.clone())).await.unwrap();
+        assert!(measured(), "of three groups one needed a transaction");
+    }
 }
 
 #[tokio::test]

@@ -2,9 +2,10 @@
 //!
 //! A full disk is a dead end: the engine fails for good, and deleting needs room, too. So nothing is taken any more once
 //! the room falls below a floor. Beside the database lies a file without use, the ballast; it is given up at that moment,
-//! so that there is room for deleting. Blocks that the database has and does not use count as room.
+//! so that there is room for deleting. The room that it gave back is for deleting alone: as long as there is no ballast, as
+//! much as it would take does not count as free. Blocks that the database has and does not use count as room.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +24,8 @@ const LOG_PART: u64 = 4;
 pub(super) struct Volume {
     folder: PathBuf,
     ballast: PathBuf,
+    /// The ballast while it is made.
+    part: PathBuf,
     limits: Limits,
     /// Bytes that the database has and does not use.
     reusable: AtomicU64,
@@ -39,6 +42,15 @@ pub(super) struct Room {
     pub(super) available: u64,
 }
 
+/// What has to be free, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Needed {
+    /// On the volume and in the file together, a part of it on the volume.
+    floor: u64,
+    /// On the volume beyond that: the room of a ballast that is not there.
+    reserved: u64,
+}
+
 impl Volume {
     /// The volume of the database at `path`.
     pub(super) fn of(path: &Path, limits: Limits) -> Self {
@@ -46,6 +58,7 @@ impl Volume {
         Self {
             folder: folder.to_owned(),
             ballast: beside(path, ".ballast"),
+            part: beside(path, ".ballast.part"),
             limits,
             reusable: AtomicU64::new(0),
             is_low: AtomicBool::new(false),
@@ -90,8 +103,14 @@ impl Volume {
     }
 
     /// Before the database is opened: where there is too little room, the ballast is given up, since reading the log back
-    /// takes room as well.
+    /// takes room as well. What a process left behind that was killed while it made one is removed.
     pub(super) fn prepare(&self) {
+        let _absent = fs::remove_file(&self.part);
+        // An earlier version left half a ballast under its name, and the operator may have chosen another size.
+        let is_another = |file: fs::Metadata| file.len() != self.limits.ballast_bytes;
+        if fs::metadata(&self.ballast).is_ok_and(is_another) {
+            self.give_up_ballast();
+        }
         if let Some((available, floor)) = self.shortage()
             && self.give_up_ballast()
         {
@@ -105,9 +124,28 @@ impl Volume {
     /// What is free and what has to be, in bytes, when that is too little.
     pub(super) fn shortage(&self) -> Option<(u64, u64)> {
         let room = self.room().ok()?;
-        let floor = self.limits.floor_bytes(room.total);
+        let needed = self.needed(room.total);
         let reusable = self.reusable.load(Ordering::Acquire);
-        (!is_enough(room.available, reusable, floor)).then_some((room.available, floor))
+        (!needed.is_met_by(room.available, reusable))
+            .then_some((room.available, needed.floor.saturating_add(needed.reserved)))
+    }
+
+    /// Whether deleting rows could make the room enough, when all blocks of a file of that size were free.
+    pub(super) fn is_cured_by_deleting(&self, file: u64) -> bool {
+        let room = self.room();
+        room.is_ok_and(|room| self.needed(room.total).is_met_by(room.available, file))
+    }
+
+    fn needed(&self, total: u64) -> Needed {
+        let reserved = if self.ballast.exists() {
+            0
+        } else {
+            self.limits.ballast_bytes
+        };
+        Needed {
+            floor: self.limits.floor_bytes(total),
+            reserved,
+        }
     }
 
     /// Notes how the file is used, and makes the ballast where there is room for it.
@@ -122,11 +160,11 @@ impl Volume {
         if size > 0
             && room.available >= needed
             && !self.ballast.exists()
-            && let Err(error) = make(&self.ballast, size)
+            && let Err(error) = make(&self.part, &self.ballast, size)
         {
             tracing::warn!(%error, "the ballast {} could not be made", self.ballast.display());
             // Half a ballast only takes up room.
-            let _absent = fs::remove_file(&self.ballast);
+            let _absent = fs::remove_file(&self.part);
         }
     }
 
@@ -136,25 +174,27 @@ impl Volume {
     }
 }
 
-/// Whether a volume with so much room takes more rows.
-const fn is_enough(available: u64, reusable: u64, floor: u64) -> bool {
-    available.saturating_add(reusable) >= floor && available >= floor / LOG_PART
+impl Needed {
+    /// Whether a volume with so much room takes more rows.
+    const fn is_met_by(self, available: u64, reusable: u64) -> bool {
+        let available = available.saturating_sub(self.reserved);
+        available.saturating_add(reusable) >= self.floor && available >= self.floor / LOG_PART
+    }
 }
 
-/// Whether deleting rows could make it enough, when all blocks of a file of that size were free.
-pub(super) const fn is_cured_by_deleting((available, file): (u64, u64), floor: u64) -> bool {
-    is_enough(available, file, floor)
-}
-
-fn make(path: &Path, bytes: u64) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+/// Makes the file under another name first, so that a ballast is a whole one whenever its maker is killed.
+fn make(part: &Path, ballast: &Path, bytes: u64) -> io::Result<()> {
+    let file = File::create(part)?;
     file.allocate(bytes)?;
-    file.sync_all()
+    file.sync_all()?;
+    fs::rename(part, ballast)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Volume, is_cured_by_deleting, is_enough};
+    use std::fs::{self, File};
+
+    use super::{Needed, Volume};
     use crate::store::duckdb::rows::slices::Blocks;
     use crate::store::limits::{Amount, Limits};
 
@@ -162,23 +202,72 @@ mod tests {
 
     #[test]
     fn free_blocks_of_the_file_count_as_long_as_there_is_room_for_the_log() {
-        assert!(is_enough(100, 0, 100));
-        assert!(!is_enough(99, 0, 100));
-        assert!(is_enough(25, 75, 100));
-        assert!(!is_enough(24, 1_000, 100), "the log needs room of its own");
+        let needed = Needed {
+            floor: 100,
+            reserved: 0,
+        };
+        assert!(needed.is_met_by(100, 0));
+        assert!(!needed.is_met_by(99, 0));
+        assert!(needed.is_met_by(25, 75));
+        assert!(
+            !needed.is_met_by(24, 1_000),
+            "the log needs room of its own"
+        );
     }
 
     #[test]
-    fn a_volume_that_others_fill_is_not_cured_by_deleting() {
-        assert!(is_cured_by_deleting((30, 70), 100));
-        assert!(
-            !is_cured_by_deleting((30, 69), 100),
-            "the file is too small"
+    fn the_room_that_the_ballast_gave_back_is_not_for_events() {
+        let needed = Needed {
+            floor: 100,
+            reserved: 50,
+        };
+        assert!(!needed.is_met_by(149, 0));
+        assert!(needed.is_met_by(149, 1), "something was deleted");
+        assert!(!needed.is_met_by(74, 1_000), "nor is it for the log");
+        assert!(needed.is_met_by(150, 0));
+    }
+
+    #[test]
+    fn without_its_ballast_a_volume_needs_as_much_room_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("echo.db");
+        let available = fs2::available_space(folder.path()).unwrap();
+        let volume = Volume::of(
+            &path,
+            Limits {
+                floor: Some(Amount::Bytes(available / 2)),
+                ballast_bytes: available,
+                ..Limits::default()
+            },
         );
-        assert!(
-            !is_cured_by_deleting((24, 1_000), 100),
-            "no room for the log"
-        );
+        assert!(volume.admit().is_err(), "the ballast was given up");
+        File::create(folder.path().join("echo.db.ballast")).unwrap();
+        volume.admit().unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_process_made_of_its_ballast_is_no_ballast() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("echo.db");
+        let ballast = folder.path().join("echo.db.ballast");
+        let part = folder.path().join("echo.db.ballast.part");
+        let limits = Limits {
+            floor: Some(Amount::Bytes(MIB)),
+            ballast_bytes: MIB,
+            ..Limits::default()
+        };
+        fs::write(&part, "half").unwrap();
+        // An earlier version grew it under its final name.
+        fs::write(&ballast, "half").unwrap();
+        let volume = Volume::of(&path, limits);
+        volume.prepare();
+        assert!(!part.exists() && !ballast.exists());
+        fs::write(&part, "half").unwrap();
+        volume.look(Blocks::default());
+        assert_eq!(ballast.metadata().unwrap().len(), MIB);
+        assert!(!part.exists());
+        volume.prepare();
+        assert!(ballast.exists(), "a whole one stays");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::model::event::EventBatch;
 use crate::store::duckdb::commit::Session;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::rows::slices::Cut;
-use crate::store::timings::timed;
+use crate::store::duckdb::rows::unused::Unused;
 use crate::store::{Appended, StoreError};
 use crate::units::Nanos;
 
@@ -82,6 +82,13 @@ pub(super) enum Chore {
         now: Nanos,
         /// Policies computed before are forgotten.
         policies: Option<Nanos>,
+    },
+    /// Forget names or origins that nothing refers to.
+    Forget {
+        /// Which, unless something refers to them again.
+        unused: Unused,
+        /// Where the number of forgotten ones is awaited.
+        answer: oneshot::Sender<Result<u64, StoreError>>,
     },
 }
 
@@ -189,6 +196,13 @@ impl Chores {
         self.send(Chore::Tidy { now, policies })
     }
 
+    /// Forgets names or origins and waits until that is committed; never called on the runtime. Returns how many went.
+    pub(super) fn forget(&self, unused: Unused) -> Result<u64, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Chore::Forget { unused, answer })?;
+        answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
+    }
+
     fn send(&self, chore: Chore) -> Result<(), StoreError> {
         let sent = match self.0.upgrade() {
             Some(requests) => requests.blocking_send(Request::Chore(chore)).ok(),
@@ -246,11 +260,10 @@ impl Drop for Joined {
 }
 
 fn write(mut session: Session, lock: Arc<Lock>, mut queued: mpsc::Receiver<Request>) {
-    let timings = session.timings();
     let mut closing = Vec::new();
     while let Some(mut group) = Group::gather(&mut queued, &mut closing) {
         let chores = std::mem::take(&mut group.chores);
-        timed(&timings.commits, || session.commit(group));
+        session.commit(group);
         for chore in chores {
             session.look_after(chore);
         }

@@ -11,6 +11,9 @@ const HOUR: i64 = 60 * MINUTE;
 /// Age from which on slices are whole hours.
 const HOURS_FROM: Duration = Duration::from_hours(24);
 
+/// Time without events that can have passed. A longer one may as well be a clock that leapt ahead.
+const BELIEVED: i64 = 24 * HOUR;
+
 /// Lead of the machine's clock that is worth a line in the log.
 const LEAD: i64 = HOUR;
 
@@ -54,12 +57,25 @@ impl Slice {
 }
 
 impl TrustedTime {
-    /// Begins with the instant at which the newest event was received, unless it has begun: a machine that starts with a
-    /// wrong clock is not believed either. After a long rest retention by age lags behind for as long again.
-    pub(super) fn begin(&mut self, newest: impl FnOnce() -> Option<Nanos>) {
+    /// Begins, unless it has begun, with what it would show if it had run all along: it is taken through the `minutes` in
+    /// which events were received. A machine that starts with a wrong clock is not believed, nor is what such a clock wrote on
+    /// events before. After a long rest retention by age lags behind for as long again.
+    pub(super) fn begin<E>(
+        &mut self,
+        minutes: impl FnOnce() -> Result<Vec<Nanos>, E>,
+    ) -> Result<(), E> {
         if self.at.is_none() {
-            self.at = newest();
+            let mut minutes = minutes()?.into_iter();
+            self.at = minutes.next().map(|first| {
+                let through = |(at, before): (Nanos, Nanos), minute: Nanos| {
+                    let passed = minute.value().saturating_sub(before.value());
+                    let believed = if passed > BELIEVED { MINUTE } else { passed };
+                    (minute.min(at.offset(2 * believed)), minute)
+                };
+                minutes.fold((first, first), through).0
+            });
         }
+        Ok(())
     }
 
     /// The time to go by when the clock shows `now`, `after` the last reading.
@@ -83,6 +99,7 @@ impl TrustedTime {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::time::Duration;
 
     use super::{HOUR, MINUTE, Slice, TrustedTime};
@@ -93,6 +110,12 @@ mod tests {
             from: Nanos::new(from),
             until: Nanos::new(until),
         }
+    }
+
+    fn begin(time: &mut TrustedTime, hours: &[i64]) {
+        let minutes =
+            || Ok::<_, Infallible>(hours.iter().map(|hour| Nanos::new(hour * HOUR)).collect());
+        time.begin(minutes).unwrap();
     }
 
     #[test]
@@ -116,13 +139,28 @@ mod tests {
     #[test]
     fn a_clock_that_is_wrong_from_the_start_is_followed_slowly_from_the_newest_event() {
         let mut time = TrustedTime::default();
-        time.begin(|| Some(Nanos::new(100 * HOUR)));
+        begin(&mut time, &[99, 100]);
         let wrong = Nanos::new(9_000 * HOUR);
         let believed = time.advance(wrong, Duration::from_secs(5));
         assert_eq!(believed.value(), 100 * HOUR + 10_000_000_000);
-        time.begin(|| Some(wrong));
+        begin(&mut time, &[9_000]);
         let right = Nanos::new(99 * HOUR);
         assert_eq!(time.advance(right, Duration::from_secs(5)), right);
+    }
+
+    #[test]
+    fn what_a_wrong_clock_wrote_on_events_is_not_believed_after_a_restart() {
+        let begun = |hours: &[i64]| {
+            let mut time = TrustedTime::default();
+            begin(&mut time, hours);
+            time.at.map(Nanos::value)
+        };
+        assert_eq!(begun(&[]), None);
+        assert_eq!(begun(&[0, 1, 25, 49]), Some(49 * HOUR));
+        let leapt = begun(&[0, 1, 9_000]);
+        assert_eq!(leapt, Some(HOUR + 2 * MINUTE));
+        let caught_up = begun(&[0, 1, 51, 60, 80, 101]);
+        assert_eq!(caught_up, Some(101 * HOUR), "as long again after a rest");
     }
 
     #[test]

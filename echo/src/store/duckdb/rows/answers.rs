@@ -13,7 +13,7 @@ use crate::model::event::{
 };
 use crate::store::EvidenceSum;
 use crate::store::duckdb::EngineResult;
-use crate::store::duckdb::dictionary::Dictionary;
+use crate::store::duckdb::dictionary::{Dictionary, Lease};
 use crate::store::duckdb::rows::column::{Unexpected, column, malformed, maybe};
 use crate::store::duckdb::rows::row::Row;
 use crate::store::reporting::Count;
@@ -23,6 +23,7 @@ use crate::units::Nanos;
 #[derive(Debug)]
 pub(in crate::store::duckdb) struct EventReader<'d> {
     dictionary: &'d Dictionary,
+    _lease: Lease,
     origins: HashMap<u64, Arc<Origin>>,
     metrics: HashMap<u64, MetricName>,
     units: HashMap<u64, Arc<str>>,
@@ -31,10 +32,11 @@ pub(in crate::store::duckdb) struct EventReader<'d> {
 }
 
 impl<'d> EventReader<'d> {
-    /// A reader that has looked up nothing yet.
+    /// A reader that has looked up nothing yet. Made before the rows are asked for, so that all that they refer to is kept.
     pub(in crate::store::duckdb) fn new(dictionary: &'d Dictionary) -> Self {
         Self {
             dictionary,
+            _lease: dictionary.lease(),
             origins: HashMap::new(),
             metrics: HashMap::new(),
             units: HashMap::new(),

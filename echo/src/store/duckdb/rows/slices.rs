@@ -48,14 +48,25 @@ pub(in crate::store::duckdb) fn ends(
     Ok(first.map(Nanos::new).zip(last.map(Nanos::new)))
 }
 
-/// The events that were received before `until`, if there are any.
+/// The minutes in which the events that are kept were received, in order: their beginnings.
+pub(in crate::store::duckdb) fn minutes(connection: &Connection) -> EngineResult<Vec<Nanos>> {
+    let mut statement = connection.prepare(
+        "SELECT DISTINCT received_ns - received_ns % 60000000000 AS minute FROM event_rows ORDER BY minute",
+    )?;
+    statement
+        .query_map([], |row| row.get(0).map(Nanos::new))?
+        .collect()
+}
+
+/// The events numbered from `from` on that were received before `until`, if there are any.
 pub(in crate::store::duckdb) fn events_before(
     connection: &Connection,
     until: Nanos,
+    from: u64,
 ) -> EngineResult<Option<Events>> {
     let (first, last): (Option<u64>, Option<u64>) = connection.query_row(
-        "SELECT min(event_id), max(event_id) FROM event_rows WHERE received_ns < ?",
-        params![until.value()],
+        "SELECT min(event_id), max(event_id) FROM event_rows WHERE received_ns < ? AND event_id >= ?",
+        params![until.value(), from],
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
     Ok(first.zip(last).map(|(first, last)| Events { first, last }))

@@ -19,7 +19,7 @@ const HOUR: i64 = 3_600_000;
 
 const DAY: i64 = 24 * HOUR;
 
-fn limited(folder: &TempDir, limits: Limits) -> DuckDbConfig {
+pub(super) fn limited(folder: &TempDir, limits: Limits) -> DuckDbConfig {
     DuckDbConfig {
         checkpoint_every: Duration::from_millis(2),
         limits,
@@ -27,11 +27,11 @@ fn limited(folder: &TempDir, limits: Limits) -> DuckDbConfig {
     }
 }
 
-fn open(config: &DuckDbConfig, clock: &ManualClock) -> DuckDbStore {
+pub(super) fn open(config: &DuckDbConfig, clock: &ManualClock) -> DuckDbStore {
     DuckDbStore::open(config, Arc::new(clock.clone())).unwrap()
 }
 
-fn by_age(days: u64) -> Limits {
+pub(super) fn by_age(days: u64) -> Limits {
     Limits {
         age: Some(Duration::from_hours(days * 24)),
         size: None,
@@ -51,13 +51,13 @@ fn received(millis: i64, number: u64, n_events: usize) -> EventBatch {
 }
 
 /// The detector has read everything.
-async fn follow(store: &DuckDbStore) {
+pub(super) async fn follow(store: &DuckDbStore) {
     let committed = *store.committed().borrow();
     store.tail(committed, &[], 1).await.unwrap();
 }
 
 /// Keeps the store busy for longer than a few rounds take.
-async fn some_rounds(store: &DuckDbStore) {
+pub(super) async fn some_rounds(store: &DuckDbStore) {
     for _ in 0..20 {
         store.append(received(0, 1, 0)).await.unwrap();
         store.extent(None).await.unwrap();
@@ -72,7 +72,7 @@ async fn until_used(store: &DuckDbStore, bytes: i64) {
     }
 }
 
-async fn until_dropped(store: &DuckDbStore, until: Nanos) {
+pub(super) async fn until_dropped(store: &DuckDbStore, until: Nanos) {
     while store.dropped_until().await.unwrap() != Some(until) {
         tokio::task::yield_now().await;
     }
@@ -83,8 +83,8 @@ async fn hours_that_are_too_old_go_with_their_samples_and_are_noted() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(3 * DAY + 2 * HOUR));
     let store = open(&limited(&folder, by_age(3)), &clock);
-    // The newest event says that the clock is right.
-    for (number, hours) in [(1, 0), (2, 1), (3, 2), (4, 74)] {
+    // The events say that the clock is right.
+    for (number, hours) in [(1, 0), (2, 1), (3, 2), (4, 26), (5, 50), (6, 74)] {
         let batch = received(hours * HOUR + 1, number, 5);
         store.append(batch).await.unwrap();
     }
@@ -99,7 +99,7 @@ async fn hours_that_are_too_old_go_with_their_samples_and_are_noted() {
     let page = store.events(query(0, 4 * HOUR)).await.unwrap();
     assert_eq!(page.events.len(), 5);
     let samples: Vec<i64> = ask(&store, "SELECT count(*) FROM sample_rows").await;
-    assert_eq!(samples, [20], "two of each event that is left");
+    assert_eq!(samples, [40], "two of each event that is left");
     let noted: Vec<String> = ask(
         &store,
         "SELECT concat_ws(' ', (until_ns - from_ns) // 1000000000, n_events, reason)
@@ -170,6 +170,7 @@ async fn numbers_are_not_given_twice_after_everything_was_deleted() {
     let clock = ManualClock::at(at(DAY));
     let store = open(&limited(&folder, by_age(1)), &clock);
     store.append(received(DAY + HOUR, 1, 1)).await.unwrap();
+    store.append(received(2 * HOUR, 3, 1)).await.unwrap();
     store.append(received(1, 2, 5)).await.unwrap();
     follow(&store).await;
     clock.set(at(DAY + HOUR));
@@ -181,7 +182,37 @@ async fn numbers_are_not_given_twice_after_everything_was_deleted() {
     super::run(&store, rest).await.unwrap();
     drop(store);
     let store = open(&limited(&folder, by_age(1)), &clock);
-    assert_eq!(*store.committed().borrow(), 6);
+    assert_eq!(*store.committed().borrow(), 7);
+}
+
+#[tokio::test]
+async fn a_wrong_clock_that_outlives_a_restart_deletes_nothing_and_forgets_no_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::at(at(HOUR));
+    let mut store = open(&limited(&folder, by_age(1)), &clock);
+    store.append(received(HOUR, 1, 5)).await.unwrap();
+    let content = EventBatch {
+        key: BatchKey::Content(7),
+        ..received(HOUR, 0, 5)
+    };
+    store.append(content.clone()).await.unwrap();
+    clock.set(at(365 * DAY));
+    let late = EventBatch {
+        key: BatchKey::Content(8),
+        ..received(365 * DAY, 0, 1)
+    };
+    store.append(late).await.unwrap();
+    for _ in 0..2 {
+        drop(store);
+        store = open(&limited(&folder, by_age(1)), &clock);
+        follow(&store).await;
+        some_rounds(&store).await;
+    }
+    let page = store.events(query(0, 366 * DAY)).await.unwrap();
+    assert_eq!(page.events.len(), 11);
+    for batch in [received(HOUR, 1, 5), content] {
+        assert_eq!(store.append(batch).await.unwrap(), Appended::Duplicate);
+    }
 }
 
 #[tokio::test]

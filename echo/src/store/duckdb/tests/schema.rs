@@ -287,7 +287,7 @@ fn a_damaged_log_is_refused_and_left() {
     fs::write(&log, damaged).unwrap();
     let before = bytes(&folder);
     let error = refused(&folder);
-    assert!(matches!(error, StoreError::Unreadable { .. }), "{error:?}");
+    assert!(matches!(error, StoreError::DamagedLog { .. }), "{error:?}");
     assert!(bytes(&folder) == before);
 }
 

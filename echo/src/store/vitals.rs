@@ -1,0 +1,31 @@
+//! How much a store holds, and what it has no room for.
+
+/// How much a store holds, and how much waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Vitals {
+    /// Events that wait to be committed.
+    pub queued_events: u64,
+    /// Events that may wait; more are refused.
+    pub queue_limit: u64,
+    /// Size of the database file, bytes.
+    pub database_bytes: u64,
+    /// Size of the log beside it, bytes.
+    pub log_bytes: u64,
+    /// Different names of metrics, units, operations and spans.
+    pub names: u64,
+    /// Most names; events that bring more are refused.
+    pub names_limit: u64,
+    /// Different senders.
+    pub origins: u64,
+    /// Most senders; events of more are refused.
+    pub origins_limit: u64,
+}
+
+/// What of an event there is no room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unnameable {
+    /// Its metric, unit, operation or span would be one name too many.
+    Name,
+    /// Its sender would be one too many.
+    Origin,
+}
