@@ -1,6 +1,8 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::event::Op;
 use crate::export::{Resource, ResourcePoints, ResourceVerdicts};
