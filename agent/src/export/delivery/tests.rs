@@ -1,7 +1,5 @@
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
-
-use std::collections::BTreeMap;
 
 use super::*;
 use crate::event::Op;
