@@ -6,6 +6,7 @@
 pub mod duckdb;
 pub mod limits;
 pub mod memory;
+pub mod obstacle;
 
 #[cfg(test)]
 mod contract;
@@ -15,6 +16,7 @@ pub mod timings;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use fleet_proto::metric;
@@ -24,6 +26,7 @@ use crate::error::{Code, Coded};
 use crate::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
+use crate::store::obstacle::Obstacle;
 use crate::units::{Nanos, Window};
 
 /// A database of events and conclusions. Shared as `Arc<dyn EventStore>`.
@@ -93,6 +96,11 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
         Vitals::default()
     }
 
+    /// What keeps the store from taking events, gravest first; nothing when it takes them.
+    fn obstacles(&self) -> Vec<Obstacle> {
+        Vec::new()
+    }
+
     /// Up to when what was received has been deleted by retention; nothing when nothing was.
     async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
         Ok(None)
@@ -113,6 +121,8 @@ pub struct Vitals {
     pub database_bytes: u64,
     /// Size of the log beside it, bytes.
     pub log_bytes: u64,
+    /// How long what waits longest for the writer has waited; nothing when nothing waits.
+    pub oldest_wait: Option<Duration>,
 }
 
 /// What became of a batch.

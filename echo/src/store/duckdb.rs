@@ -44,8 +44,10 @@ use crate::store::duckdb::rows::answers::{EventReader, add_samples, read_extent}
 use crate::store::duckdb::rows::filter::Query;
 use crate::store::duckdb::rows::{conclusions, questions, slices, verdicts};
 use crate::store::duckdb::upkeep::Upkeep;
+use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::Writer;
 use crate::store::limits::Limits;
+use crate::store::obstacle::Obstacle;
 use crate::store::reporting::{Reporting, merged};
 use crate::store::timings::Timings;
 use crate::store::{
@@ -106,6 +108,7 @@ pub struct DuckDbStore {
     followed: Arc<AtomicU64>,
     fatal: Fatal,
     path: PathBuf,
+    volume: Arc<Volume>,
     timings: Timings,
 }
 
@@ -148,11 +151,20 @@ impl EventStore for DuckDbStore {
         let mut log = self.path.clone().into_os_string();
         log.push(".wal");
         Vitals {
+            oldest_wait: self.writer.oldest_wait(),
             queued_events,
             queue_limit,
             database_bytes: bytes_of(&self.path),
             log_bytes: bytes_of(Path::new(&log)),
         }
+    }
+
+    fn obstacles(&self) -> Vec<Obstacle> {
+        let failed = self.fatal.met().map(|reason| Obstacle::Failed { reason });
+        let closed = self.writer.is_closed().then_some(Obstacle::Closed);
+        let shortage = self.volume.shortage();
+        let full = shortage.map(|(available, floor)| Obstacle::Full { available, floor });
+        failed.into_iter().chain(closed).chain(full).collect()
     }
 
     async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError> {

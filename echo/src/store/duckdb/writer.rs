@@ -2,8 +2,9 @@
 //! engine, and it commits in groups: what waited while the last group was written is the next group.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, oneshot};
 
@@ -12,7 +13,7 @@ use crate::model::event::EventBatch;
 use crate::store::duckdb::commit::Session;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::rows::slices::Cut;
-use crate::store::timings::timed;
+use crate::store::timings::{Stopwatch, timed};
 use crate::store::{Appended, StoreError};
 use crate::units::Nanos;
 
@@ -29,8 +30,14 @@ pub(super) struct Writer {
     requests: mpsc::Sender<Request>,
     queue: Arc<Semaphore>,
     queue_events: u32,
+    at_work: AtWork,
     _thread: Joined,
 }
+
+/// Since when what the thread works on has waited; nothing while it has nothing to do. What is queued behind has waited
+/// no longer.
+#[derive(Debug, Clone, Default)]
+struct AtWork(Arc<Mutex<Option<Stopwatch>>>);
 
 /// A batch that waits for its commit.
 #[derive(Debug)]
@@ -39,6 +46,8 @@ pub(super) struct Append {
     pub(super) batch: EventBatch,
     /// Where the outcome is awaited.
     pub(super) answer: oneshot::Sender<Result<Appended, StoreError>>,
+    /// Since when it waits.
+    queued: Stopwatch,
     /// Its place in the queue.
     pub(super) _place: OwnedSemaphorePermit,
 }
@@ -107,11 +116,15 @@ impl Writer {
     /// Starts the thread. It lets go of `lock` as the last thing that it does.
     pub(super) fn start(session: Session, lock: Arc<Lock>, queue_events: u32) -> io::Result<Self> {
         let (requests, queued) = mpsc::channel(QUEUED_REQUESTS);
-        let thread = Joined::start("store-writer", move || write(session, lock, queued))?;
+        let at_work = AtWork::default();
+        let seen = at_work.clone();
+        let work = move || write(session, lock, (queued, seen));
+        let thread = Joined::start("store-writer", work)?;
         Ok(Self {
             requests,
             queue: Arc::new(Semaphore::new(queue_events as usize)),
             queue_events,
+            at_work,
             _thread: thread,
         })
     }
@@ -128,6 +141,17 @@ impl Writer {
         (u64::from(waiting), u64::from(self.queue_events))
     }
 
+    /// How long what waits longest has waited.
+    pub(super) fn oldest_wait(&self) -> Option<Duration> {
+        let since = *self.at_work.lock();
+        since.map(Stopwatch::elapsed)
+    }
+
+    /// Whether nothing is taken any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.requests.is_closed()
+    }
+
     /// Queues a batch and waits until it is committed.
     pub(super) async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError> {
         // A batch without events takes a place, too; one that is larger than the queue waits for it to be empty.
@@ -142,6 +166,7 @@ impl Writer {
         self.request(Request::Append(Append {
             batch,
             answer,
+            queued: Stopwatch::start(),
             _place: place,
         }))?;
         answered.await.unwrap_or(Err(StoreError::Closed))
@@ -173,6 +198,17 @@ impl Writer {
                 mpsc::error::TrySendError::Full(_) => StoreError::Busy,
                 mpsc::error::TrySendError::Closed(_) => StoreError::Closed,
             })
+    }
+}
+
+impl AtWork {
+    fn set(&self, since: Option<Stopwatch>) {
+        *self.lock() = since;
+    }
+
+    // Nothing that holds it can panic.
+    fn lock(&self) -> MutexGuard<'_, Option<Stopwatch>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -245,15 +281,23 @@ impl Drop for Joined {
     }
 }
 
-fn write(mut session: Session, lock: Arc<Lock>, mut queued: mpsc::Receiver<Request>) {
+fn write(
+    mut session: Session,
+    lock: Arc<Lock>,
+    (mut queued, at_work): (mpsc::Receiver<Request>, AtWork),
+) {
     let timings = session.timings();
     let mut closing = Vec::new();
     while let Some(mut group) = Group::gather(&mut queued, &mut closing) {
         let chores = std::mem::take(&mut group.chores);
+        let first = group.appends.first().map(|append| append.queued);
+        at_work.set(Some(first.unwrap_or_else(Stopwatch::start)));
         timed(&timings.commits, || session.commit(group));
         for chore in chores {
+            at_work.set(Some(Stopwatch::start()));
             session.look_after(chore);
         }
+        at_work.set(None);
         if !closing.is_empty() {
             queued.close();
         }
@@ -273,7 +317,7 @@ mod tests {
 
     use tokio::sync::{Semaphore, mpsc};
 
-    use super::{Joined, Request, Writer};
+    use super::{AtWork, Joined, Request, Writer};
     use crate::model::event::EventBatch;
     use crate::store::contract::sample::{batch, origin, wait};
     use crate::store::{Appended, StoreError};
@@ -285,6 +329,7 @@ mod tests {
             requests,
             queue: Arc::new(Semaphore::new(queue_events as usize)),
             queue_events,
+            at_work: AtWork::default(),
             _thread: Joined(None),
         };
         (writer, queued)
