@@ -123,6 +123,7 @@ impl Registry {
             });
         }
         make_whole(&mut input);
+        let _place = context.places.take().await?;
         let deadline = context.limits.deadline;
         tokio::time::timeout(deadline, (tool.run)(context.clone(), input))
             .await
