@@ -3,17 +3,19 @@
 //! Only this module spawns tasks and waits for signals.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
+use crate::app::asking::Asking;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{ConfigError, ServeArgs};
 use crate::feedback::refresh::Refresh;
@@ -23,27 +25,38 @@ use crate::ingest::accept::{Ingest, IngestConfig};
 use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
 use crate::rates::{Rates, RatesError};
 use crate::serve::grpc::{self, GrpcServeError};
+use crate::serve::http::health::Readiness;
 use crate::serve::http::metrics::{Metrics, Sources};
-use crate::serve::http::{self, HttpServeError};
-use crate::serve::otlp_http::{self, OtlpHttpServeError};
+use crate::serve::http::{self, Feeds};
+use crate::serve::listener::{Connections, Listener};
+use crate::serve::{files, otlp_http};
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::{EventStore, StoreError};
-use crate::tools::ToolContext;
+use crate::tools::places::Places;
 use crate::tools::registry::Registry;
+use crate::tools::{self, ToolContext};
+
+mod asking;
 
 /// How long open requests may take to finish once Echo is told to stop.
 const DRAIN_FOR: Duration = Duration::from_secs(10);
+
+/// How long open questions may take after that.
+const ANSWER_FOR: Duration = Duration::from_secs(5);
+
+/// How long opening the database may take before probes are told that Echo is starting.
+const OPENS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A running Echo.
 #[derive(Debug)]
 pub struct App {
     otlp_address: SocketAddr,
     otlp_http_address: SocketAddr,
-    http_address: SocketAddr,
+    asking: Asking,
     policies: watch::Receiver<Arc<PolicyTable>>,
     judged: watch::Receiver<u64>,
     store: Arc<DuckDbStore>,
-    stop_listening: watch::Sender<bool>,
+    stopping: watch::Sender<bool>,
     stop_judging: watch::Sender<bool>,
     listeners: JoinSet<Result<(), AppError>>,
     detector: JoinSet<()>,
@@ -86,12 +99,6 @@ pub enum AppError {
     /// The gRPC listener ended.
     #[error(transparent)]
     Grpc(#[from] GrpcServeError),
-    /// The listener for OTLP over HTTP ended.
-    #[error(transparent)]
-    OtlpHttp(#[from] OtlpHttpServeError),
-    /// The HTTP listener ended.
-    #[error(transparent)]
-    Http(#[from] HttpServeError),
     /// A name that Echo itself uses is not a name.
     #[error(transparent)]
     Name(#[from] IdError),
@@ -115,16 +122,15 @@ impl App {
         let terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
         let rates = read_rates(args)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        // The database before the ports: of two processes with the same flags, the second is told who holds the file.
-        let store = Arc::new(open_store(args, &clock).await?);
+        files::allow(3 * u64::from(args.bounds.max_connections.get()));
+        let (store, asking) = open(args, &clock).await?;
         let otlp = bind("--otlp-listen", args.otlp_listen).await?;
         let otlp_http = bind("--otlp-http-listen", args.otlp_http_listen).await?;
-        let http = bind("--http-listen", args.http_listen).await?;
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
 
         let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
         let (progress, judged) = watch::channel(0);
-        let (stop_listening, listening) = watch::channel(false);
+        let (stopping, listening) = watch::channel(false);
         let (stop_judging, judging) = watch::channel(false);
 
         let refresh = Refresh::new(
@@ -139,31 +145,45 @@ impl App {
             Arc::clone(&clock),
             policies.clone(),
         );
-        let tools = ToolContext::new(Arc::clone(&shared), rates, Arc::clone(&clock));
-        let router = http::router(
-            Registry::standard(),
-            tools,
-            judged.clone(),
-            policies.clone(),
-            Metrics::of(Sources {
-                ingest: ingest.clone(),
-                store: shared,
-                timings: store.timings(),
-                judged: judged.clone(),
-            }),
-        );
-        let addresses = (address(&otlp)?, address(&otlp_http)?, address(&http)?);
-        let listeners = listen((otlp, otlp_http, http), ingest, router, listening);
+        let seen = [Connections::default(), Connections::default()];
+        let tools = tool_context(args, (&shared, &clock), rates);
+        let metrics = Metrics::of(Sources {
+            ingest: ingest.clone(),
+            store: shared,
+            timings: store.timings(),
+            judged: judged.clone(),
+            listeners: [
+                ("otlp", seen[0].clone()),
+                ("otlp_http", seen[1].clone()),
+                ("http", asking.connections.clone()),
+            ],
+            places: tools.places.clone(),
+        });
+        let feeds = Feeds {
+            judged: judged.clone(),
+            policies: policies.clone(),
+            readiness: Readiness {
+                stopping: listening.clone(),
+                append_deadline: IngestConfig::default().admission.append_deadline,
+            },
+        };
+        let addresses = (address(&otlp)?, address(&otlp_http)?);
+        let config = args.bounds.listen();
+        let [otlp_seen, otlp_http_seen] = seen;
+        let otlp = Listener::new(otlp, config, otlp_seen);
+        let otlp_http = Listener::new(otlp_http, config, otlp_http_seen);
+        let listeners = listen((otlp, otlp_http), ingest, listening);
+        asking.answer(http::router(Registry::standard(), tools, feeds, metrics));
         let mut detector = JoinSet::new();
         detector.spawn(refresh.run(judging));
         Ok(Self {
             otlp_address: addresses.0,
             otlp_http_address: addresses.1,
-            http_address: addresses.2,
+            asking,
             policies,
             judged,
             store,
-            stop_listening,
+            stopping,
             stop_judging,
             listeners,
             detector,
@@ -184,7 +204,7 @@ impl App {
 
     /// Address of the HTTP listener.
     pub const fn http_address(&self) -> SocketAddr {
-        self.http_address
+        self.asking.address
     }
 
     /// The policies as they are pushed to agents.
@@ -206,6 +226,7 @@ impl App {
             _ = self.interrupt.recv() => None,
             _ = self.terminate.recv() => None,
             ended = self.listeners.join_next() => ended,
+            ended = self.asking.tasks.join_next() => ended.map(|ended| ended.map(Ok)),
             // Without its detector Echo would go on storing and never judge again.
             ended = self.detector.join_next() => ended.map(|ended| ended.map(Ok)),
             error = self.store.failed() => Some(Ok(Err(AppError::Store(error)))),
@@ -218,11 +239,12 @@ impl App {
         }
     }
 
-    /// Stops listening, lets open requests finish for a while, judges what is committed, and closes the database.
+    /// Says to probes that it is no longer ready, stops listening, lets open requests finish for a while, judges what is
+    /// committed, and closes the database.
     pub async fn stop(mut self) -> Result<(), AppError> {
-        self.stop_listening.send_replace(true);
+        self.stopping.send_replace(true);
         let drained = tokio::select! {
-            drained = tokio::time::timeout(DRAIN_FOR, finish(&mut self.listeners)) => drained,
+            drained = timeout(DRAIN_FOR, finish(&mut self.listeners)) => drained,
             _ = self.interrupt.recv() => Ok(Ok(())),
             _ = self.terminate.recv() => Ok(Ok(())),
         };
@@ -233,6 +255,12 @@ impl App {
             );
         }
         self.listeners.abort_all();
+        // Probes have been answered until here.
+        let answered = timeout(ANSWER_FOR, self.asking.finish()).await;
+        if answered.is_err() {
+            warn!("some questions were not answered in time and are cut off");
+        }
+        self.asking.tasks.abort_all();
         self.stop_judging.send_replace(true);
         let judged = self.detector.join_next().await.transpose();
         self.store.close().await?;
@@ -241,11 +269,10 @@ impl App {
     }
 }
 
-/// Serves on the three listeners (OTLP over gRPC, OTLP over HTTP, questions) until `listening` says to stop.
+/// Serves on the two listeners for OTLP, over gRPC and over HTTP, until `listening` says to stop.
 fn listen(
-    (otlp, otlp_http, http): (TcpListener, TcpListener, TcpListener),
+    (otlp, otlp_http): (Listener, Listener),
     ingest: Ingest,
-    router: Router,
     listening: watch::Receiver<bool>,
 ) -> JoinSet<Result<(), AppError>> {
     let mut listeners = JoinSet::new();
@@ -256,10 +283,11 @@ fn listen(
     );
     let until = stopped(listening.clone());
     listeners.spawn(async move { Ok(grpc::serve(otlp, services, until).await?) });
-    let until = stopped(listening.clone());
-    listeners.spawn(async move { Ok(otlp_http::serve(otlp_http, ingest, until).await?) });
     let until = stopped(listening);
-    listeners.spawn(async move { Ok(http::serve(http, router, until).await?) });
+    listeners.spawn(async move {
+        otlp_http::serve(otlp_http, ingest, until).await;
+        Ok(())
+    });
     listeners
 }
 
@@ -291,16 +319,51 @@ fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {
     Ok(Rates::parse(&text)?)
 }
 
-/// Opening may take seconds, when a log has to be replayed or a schema brought up to date.
-async fn open_store(args: &ServeArgs, clock: &Arc<dyn Clock>) -> Result<DuckDbStore, AppError> {
+/// Cores of this machine, or what of them this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+fn tool_context(
+    args: &ServeArgs,
+    (store, clock): (&Arc<dyn EventStore>, &Arc<dyn Clock>),
+    rates: Rates,
+) -> ToolContext {
+    let usual = ToolContext::new(Arc::clone(store), rates, Arc::clone(clock));
+    ToolContext {
+        limits: tools::Limits {
+            deadline: args.bounds.query_deadline,
+            ..usual.limits
+        },
+        places: Places::new(args.bounds.queries(cores())),
+        ..usual
+    }
+}
+
+/// Opens the database, which may take minutes when a log has to be read back or a schema brought up to date, and the
+/// listener for probes and questions.
+///
+/// The database first, unless it takes long: of two processes with the same flags, the second is told who holds the file.
+async fn open(
+    args: &ServeArgs,
+    clock: &Arc<dyn Clock>,
+) -> Result<(Arc<DuckDbStore>, Asking), AppError> {
     let config = DuckDbConfig {
         memory_limit: args.memory_limit.clone(),
+        // Every question has one at a time.
+        readers: args.bounds.queries(cores()),
         limits: args.limits.limits(),
         ..DuckDbConfig::new(&args.db)
     };
     let clock = Arc::clone(clock);
-    let opened = tokio::task::spawn_blocking(move || DuckDbStore::open(&config, clock)).await?;
-    Ok(opened?)
+    let mut opening = tokio::task::spawn_blocking(move || DuckDbStore::open(&config, clock));
+    if let Ok(opened) = timeout(OPENS_WITHIN, &mut opening).await {
+        let store = opened??;
+        return Ok((Arc::new(store), Asking::start(args).await?));
+    }
+    info!("opening the database takes a while: probes are told that Echo is starting");
+    let asking = Asking::start(args).await?;
+    Ok((Arc::new(opening.await??), asking))
 }
 
 async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, AppError> {

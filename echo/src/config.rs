@@ -8,8 +8,10 @@ use clap::{Args, ValueEnum};
 use crate::analysis::settings::Settings;
 use crate::feedback::health::HealthConfig;
 
+pub mod bounds;
 pub mod limits;
 
+use bounds::BoundArgs;
 use limits::LimitArgs;
 
 /// Form of a log line.
@@ -114,10 +116,14 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NODES", default_value_t = HealthConfig::default().quorum, env = "FLEET_ECHO_INGERO_QUORUM")]
     pub ingero_quorum: usize,
 
-    // Last, because its heading stays for what follows.
+    // Last, because their headings stay for what follows.
     /// How much is kept
     #[command(flatten)]
     pub limits: LimitArgs,
+
+    /// How much is done at the same time
+    #[command(flatten)]
+    pub bounds: BoundArgs,
 }
 
 const SERVE_HELP: &str = "\

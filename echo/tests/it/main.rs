@@ -24,6 +24,8 @@ mod metrics;
 #[cfg(test)]
 mod offline;
 #[cfg(test)]
+mod readiness;
+#[cfg(test)]
 mod readme;
 #[cfg(test)]
 mod recordings;

@@ -18,9 +18,11 @@ use crate::error::Code;
 use crate::ingest::accept::Ingest;
 use crate::ingest::decode::reject::RejectReason;
 use crate::serve::http::{HttpState, failure};
+use crate::serve::listener::Connections;
 use crate::store::EventStore;
 use crate::store::timings::Timings;
 use crate::tools::error_body;
+use crate::tools::places::Places;
 
 /// Of the text below.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -43,6 +45,10 @@ pub struct Sources {
     pub timings: Timings,
     /// Number of the last event that the detector has taken in.
     pub judged: watch::Receiver<u64>,
+    /// What each listener has seen, by its name.
+    pub listeners: [(&'static str, Connections); 3],
+    /// Places for questions.
+    pub places: Places,
 }
 
 impl Metrics {
@@ -105,6 +111,7 @@ impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.counters(&mut encoder)?;
         self.by_reason(&mut encoder)?;
+        self.by_listener(&mut encoder)?;
         self.gauges(&mut encoder)
     }
 }
@@ -132,6 +139,11 @@ impl Sources {
                 "ingest_repeated_batches",
                 "Batches that had been stored before",
                 stats.duplicates(),
+            ),
+            (
+                "query_refused",
+                "Questions that were told to come back because others were being answered",
+                self.places.refused(),
             ),
             (
                 "store_events",
@@ -174,6 +186,47 @@ impl Sources {
 
     #[expect(
         clippy::cast_precision_loss,
+        reason = "a count of connections is small"
+    )]
+    fn by_listener(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let kind = ConstGauge::new(0.0).metric_type();
+        let help = "Connections that are open";
+        let mut open = encoder.encode_descriptor("connections_open", help, None, kind)?;
+        for (listener, seen) in &self.listeners {
+            let label = [("listener", *listener)];
+            ConstGauge::new(seen.open() as f64).encode(open.encode_family(&label)?)?;
+        }
+        type Count = fn(&Connections) -> u64;
+        let counts: [(&str, &str, Count); 3] = [
+            (
+                "connections_accepted",
+                "Connections that were let in",
+                Connections::accepted,
+            ),
+            (
+                "connections_refused",
+                "Connections that were closed at once because too many were open",
+                Connections::refused,
+            ),
+            (
+                "connections_idle",
+                "Connections that were closed because nothing came or went on them",
+                Connections::idle,
+            ),
+        ];
+        let kind = ConstCounter::new(0_u64).metric_type();
+        for (name, help, count) in counts {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (listener, seen) in &self.listeners {
+                let label = [("listener", *listener)];
+                ConstCounter::new(count(seen)).encode(family.encode_family(&label)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
         reason = "a gauge is read by eye and by thresholds"
     )]
     fn gauges(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -204,6 +257,21 @@ impl Sources {
                 "ingest_event_age_seconds",
                 "How old the newest event of the last batch was when it arrived, by the clocks of its sender and of Echo",
                 age_s,
+            ),
+            (
+                "query_in_flight",
+                "Questions that are being answered",
+                f64::from(self.places.taken()),
+            ),
+            (
+                "query_in_flight_limit",
+                "Most questions that are answered at the same time",
+                f64::from(self.places.most()),
+            ),
+            (
+                "store_oldest_wait_seconds",
+                "How long what waits longest for the writer has waited",
+                vitals.oldest_wait.unwrap_or_default().as_secs_f64(),
             ),
             (
                 "store_queued_events",
