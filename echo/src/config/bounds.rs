@@ -65,20 +65,21 @@ impl BoundArgs {
     /// Most questions at the same time on a machine with so many cores: a core is left to ingest, but on a small machine
     /// one slow question must not keep all others waiting.
     pub fn queries(&self, cores: usize) -> u32 {
-        let usual = u32::try_from(cores.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.max_queries.map_or(usual.clamp(2, 8), NonZeroU32::get)
+        let most = u32::try_from(cores.saturating_sub(1)).unwrap_or(u32::MAX);
+        let usual = most.clamp(2, 8);
+        self.max_queries.map_or(usual, NonZeroU32::get)
     }
 }
 
 fn length(text: &str) -> Result<Duration, String> {
-    match text.parse()? {
-        WindowArg::Last(nanos)
-            if nanos > 0 && nanos.unsigned_abs() <= LONGEST.as_nanos() as u64 =>
-        {
-            Ok(Duration::from_nanos(nanos.unsigned_abs()))
-        }
-        _ => Err("give a length above 0 and up to 1h, such as 10s".to_owned()),
+    let length = match text.parse()? {
+        WindowArg::Last(nanos) => Duration::from_nanos(nanos.unsigned_abs()),
+        WindowArg::All => Duration::ZERO,
+    };
+    if length.is_zero() || length > LONGEST {
+        return Err("give a length above 0 and up to 1h, such as 10s".to_owned());
     }
+    Ok(length)
 }
 
 #[cfg(test)]

@@ -216,7 +216,7 @@ impl Admission {
     pub fn unfolded(&self, bytes: usize) -> Result<SemaphorePermit<'_>, AdmitError> {
         let (what, limit) = ("bytes once decoded", self.config.max_unfolded_bytes);
         let permits = u32::try_from(bytes).ok().filter(|bytes| *bytes <= limit);
-        let permits = permits.ok_or(AdmitError::TooLarge {
+        let permits = permits.ok_or_else(|| AdmitError::TooLarge {
             what,
             amount: bytes,
             limit: limit.into(),
@@ -352,8 +352,8 @@ mod tests {
         });
         let (greedy, modest) = (agent("greedy"), agent("modest"));
         let held = admission.unpacking(&greedy, 50).await.unwrap();
-        let more = admission.unpacking(&greedy, 1).await;
-        assert!(matches!(more, Err(AdmitError::Share { .. })), "{more:?}");
+        let more = admission.unpacking(&greedy, 1).await.unwrap_err();
+        assert!(matches!(more, AdmitError::Share { .. }), "{more:?}");
         assert!(admission.unpacking(&modest, 50).await.is_ok());
         drop(held);
         assert!(admission.unpacking(&greedy, 1_000).await.is_ok(), "alone");

@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use axum::Router;
+use axum::http::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -39,6 +40,10 @@ pub(super) async fn serve(
 }
 
 /// One connection, until it ends or has been told to.
+#[expect(
+    clippy::significant_drop_tightening,
+    reason = "the connection is what the function is about, to its end"
+)]
 async fn one(
     connection: Connection,
     router: Router,
@@ -46,27 +51,22 @@ async fn one(
     mut stopped: watch::Receiver<bool>,
 ) {
     let peer = connection.peer();
-    let service = router.map_request(move |mut request: axum::http::Request<_>| {
+    let service = router.map_request(move |mut request: Request<_>| {
         request.extensions_mut().insert(peer);
         request
     });
+    let service = TowerToHyperService::new(service);
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(config.headers);
-    let served =
-        builder.serve_connection(TokioIo::new(connection), TowerToHyperService::new(service));
-    let mut served = pin!(served);
-    let mut is_stopping = false;
-    loop {
-        tokio::select! {
-            // What goes wrong on a connection is its sender's to know.
-            _ended = served.as_mut() => break,
-            _stop = stopped.wait_for(|stop| *stop), if !is_stopping => {
-                is_stopping = true;
-                served.as_mut().graceful_shutdown();
-            }
-        }
+    let mut served = pin!(builder.serve_connection(TokioIo::new(connection), service));
+    tokio::select! {
+        // What goes wrong on a connection is its sender's to know.
+        _ended = served.as_mut() => return,
+        _stop = stopped.wait_for(|stop| *stop) => {}
     }
+    served.as_mut().graceful_shutdown();
+    let _ended = served.await;
 }

@@ -112,7 +112,8 @@ impl Collector for Sources {
         self.counters(&mut encoder)?;
         self.by_reason(&mut encoder)?;
         self.by_listener(&mut encoder)?;
-        self.gauges(&mut encoder)
+        self.gauges(&mut encoder)?;
+        self.store_gauges(&mut encoder)
     }
 }
 
@@ -230,7 +231,7 @@ impl Sources {
         reason = "a gauge is read by eye and by thresholds"
     )]
     fn gauges(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (flight, vitals) = (self.ingest.in_flight(), self.store.vitals());
+        let flight = self.ingest.in_flight();
         let age_s = self.ingest.stats().event_age_nanos() as f64 / 1e9;
         let gauges = [
             (
@@ -268,6 +269,17 @@ impl Sources {
                 "Most questions that are answered at the same time",
                 f64::from(self.places.most()),
             ),
+        ];
+        each(encoder, &gauges)
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a gauge is read by eye and by thresholds"
+    )]
+    fn store_gauges(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let vitals = self.store.vitals();
+        let gauges = [
             (
                 "store_oldest_wait_seconds",
                 "How long what waits longest for the writer has waited",
@@ -294,11 +306,18 @@ impl Sources {
                 vitals.log_bytes as f64,
             ),
         ];
-        for (name, help, value) in gauges {
-            let gauge = ConstGauge::new(value);
-            let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
-            gauge.encode(metric)?;
-        }
-        Ok(())
+        each(encoder, &gauges)
     }
+}
+
+fn each(
+    encoder: &mut DescriptorEncoder<'_>,
+    gauges: &[(&str, &str, f64)],
+) -> Result<(), fmt::Error> {
+    for (name, help, value) in gauges {
+        let gauge = ConstGauge::new(*value);
+        let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+        gauge.encode(metric)?;
+    }
+    Ok(())
 }

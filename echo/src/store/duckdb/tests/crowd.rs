@@ -65,9 +65,10 @@ fn read(reader: &Reader, begun: &mpsc::Sender<()>, enough: &AtomicBool) -> Engin
         if let Some(begun) = begun.take() {
             begun.blocking_send(()).unwrap();
         }
-        match enough.load(Ordering::Relaxed) {
-            true => Err(duckdb::Error::InvalidQuery),
-            false => Ok(()),
+        if enough.load(Ordering::Relaxed) {
+            Err(duckdb::Error::InvalidQuery)
+        } else {
+            Ok(())
         }
     })
 }
