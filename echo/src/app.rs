@@ -3,7 +3,6 @@
 //! Only this module spawns tasks and waits for signals.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,27 +15,26 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::app::asking::Asking;
+use crate::app::doors::Doors;
+use crate::app::routes::{cores, routes};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{ConfigError, ServeArgs};
 use crate::feedback::refresh::Refresh;
 use crate::feedback::table::PolicyTable;
 use crate::ids::IdError;
 use crate::ingest::accept::{Ingest, IngestConfig};
-use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
 use crate::rates::{Rates, RatesError};
-use crate::serve::grpc::{self, GrpcServeError};
+use crate::serve::files;
+use crate::serve::grpc::GrpcServeError;
+use crate::serve::http::Feeds;
 use crate::serve::http::health::Readiness;
-use crate::serve::http::metrics::{Metrics, Sources};
-use crate::serve::http::{self, Feeds};
-use crate::serve::listener::{Connections, Listener};
-use crate::serve::{files, otlp_http};
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::{EventStore, StoreError};
-use crate::tools::places::Places;
-use crate::tools::registry::Registry;
-use crate::tools::{self, ToolContext};
 
 mod asking;
+mod detour;
+mod doors;
+mod routes;
 
 /// How long open requests may take to finish once Echo is told to stop.
 const DRAIN_FOR: Duration = Duration::from_secs(10);
@@ -124,8 +122,7 @@ impl App {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         files::allow(3 * u64::from(args.bounds.max_connections.get()));
         let (store, asking) = open(args, &clock).await?;
-        let otlp = bind("--otlp-listen", args.otlp_listen).await?;
-        let otlp_http = bind("--otlp-http-listen", args.otlp_http_listen).await?;
+        let doors = Doors::open(args, &asking).await?;
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
 
         let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
@@ -145,40 +142,27 @@ impl App {
             Arc::clone(&clock),
             policies.clone(),
         );
-        let seen = [Connections::default(), Connections::default()];
-        let tools = tool_context(args, (&shared, &clock), rates);
-        let metrics = Metrics::of(Sources {
-            ingest: ingest.clone(),
-            store: shared,
-            timings: store.timings(),
-            judged: judged.clone(),
-            listeners: [
-                ("otlp", seen[0].clone()),
-                ("otlp_http", seen[1].clone()),
-                ("http", asking.connections.clone()),
-            ],
-            places: tools.places.clone(),
-        });
-        let feeds = Feeds {
-            judged: judged.clone(),
-            policies: policies.clone(),
-            readiness: Readiness {
-                stopping: listening.clone(),
-                append_deadline: IngestConfig::default().admission.append_deadline,
+        asking.answer(routes(
+            args,
+            (&store, &ingest),
+            (rates, clock),
+            Feeds {
+                judged: judged.clone(),
+                policies: policies.clone(),
+                readiness: Readiness {
+                    stopping: listening.clone(),
+                    append_deadline: IngestConfig::default().admission.append_deadline,
+                },
             },
-        };
-        let addresses = (address(&otlp)?, address(&otlp_http)?);
-        let config = args.bounds.listen();
-        let [otlp_seen, otlp_http_seen] = seen;
-        let otlp = Listener::new(otlp, config, otlp_seen);
-        let otlp_http = Listener::new(otlp_http, config, otlp_http_seen);
-        let listeners = listen((otlp, otlp_http), ingest, listening);
-        asking.answer(http::router(Registry::standard(), tools, feeds, metrics));
+            doors.seen(&asking),
+        ));
+        let (otlp_address, otlp_http_address) = (doors.otlp_address, doors.otlp_http_address);
+        let listeners = doors.listen(ingest, listening);
         let mut detector = JoinSet::new();
         detector.spawn(refresh.run(judging));
         Ok(Self {
-            otlp_address: addresses.0,
-            otlp_http_address: addresses.1,
+            otlp_address,
+            otlp_http_address,
             asking,
             policies,
             judged,
@@ -269,28 +253,6 @@ impl App {
     }
 }
 
-/// Serves on the two listeners for OTLP, over gRPC and over HTTP, until `listening` says to stop.
-fn listen(
-    (otlp, otlp_http): (Listener, Listener),
-    ingest: Ingest,
-    listening: watch::Receiver<bool>,
-) -> JoinSet<Result<(), AppError>> {
-    let mut listeners = JoinSet::new();
-    let services = (
-        MetricsService::new(ingest.clone()),
-        LogsService::new(ingest.clone()),
-        TracesService::new(ingest.clone()),
-    );
-    let until = stopped(listening.clone());
-    listeners.spawn(async move { Ok(grpc::serve(otlp, services, until).await?) });
-    let until = stopped(listening);
-    listeners.spawn(async move {
-        otlp_http::serve(otlp_http, ingest, until).await;
-        Ok(())
-    });
-    listeners
-}
-
 async fn finish(listeners: &mut JoinSet<Result<(), AppError>>) -> Result<(), AppError> {
     while let Some(ended) = listeners.join_next().await {
         ended??;
@@ -317,27 +279,6 @@ fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {
         source,
     })?;
     Ok(Rates::parse(&text)?)
-}
-
-/// Cores of this machine, or what of them this process may use.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
-}
-
-fn tool_context(
-    args: &ServeArgs,
-    (store, clock): (&Arc<dyn EventStore>, &Arc<dyn Clock>),
-    rates: Rates,
-) -> ToolContext {
-    let usual = ToolContext::new(Arc::clone(store), rates, Arc::clone(clock));
-    ToolContext {
-        limits: tools::Limits {
-            deadline: args.bounds.query_deadline,
-            ..usual.limits
-        },
-        places: Places::new(args.bounds.queries(cores())),
-        ..usual
-    }
 }
 
 /// Opens the database, which may take minutes when a log has to be read back or a schema brought up to date, and the

@@ -10,9 +10,11 @@ use crate::feedback::health::HealthConfig;
 
 pub mod bounds;
 pub mod limits;
+pub mod trace;
 
 use bounds::BoundArgs;
 use limits::LimitArgs;
+use trace::TraceArgs;
 
 /// Form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -124,6 +126,10 @@ pub struct ServeArgs {
     /// How much is done at the same time
     #[command(flatten)]
     pub bounds: BoundArgs,
+
+    /// Where Echo's own spans go
+    #[command(flatten)]
+    pub trace: TraceArgs,
 }
 
 const SERVE_HELP: &str = "\
@@ -164,6 +170,13 @@ pub struct DemoArgs {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct ConfigError(Vec<String>);
+
+impl ConfigError {
+    /// One mistake that shows only when Echo runs.
+    pub fn of(wrong: String) -> Self {
+        Self(vec![wrong])
+    }
+}
 
 impl ServeArgs {
     /// Checks what the parser cannot, and reports every mistake at once.

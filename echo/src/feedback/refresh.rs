@@ -18,6 +18,7 @@ use crate::feedback::policy::Policies;
 use crate::feedback::table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use crate::ids::{ClusterId, IdError, MetricName};
 use crate::model::conclusion::{Conclusions, Finding, Incident, IncidentState};
+use crate::spans;
 use crate::store::{EventStore, StoreError};
 
 /// Events taken from the store at a time.
@@ -125,7 +126,9 @@ impl Refresh {
             let tail = self.store.tail(self.taken, &self.metrics, CHUNK).await?;
             let nothing_new = tail.until <= self.taken;
             let (scores, signals): (Vec<_>, Vec<_>) = tail.events.into_iter().partition(is_score);
-            let mut conclusions = self.detector.observe(&signals);
+            let events = signals.len();
+            let span = tracing::trace_span!(target: spans::TARGET, spans::DETECT, events);
+            let mut conclusions = span.in_scope(|| self.detector.observe(&signals));
             conclusions.append(self.health.observe(&scores));
             self.taken = tail.until.max(self.taken);
             if nothing_new {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
+use tracing::{Instrument, Span, trace_span};
 
 use super::admit::{Admission, AdmissionConfig, AdmitError, Arriving, InFlight, Unpacking};
 use super::batch_key::{BatchKeyError, of_content};
@@ -18,6 +19,7 @@ use crate::clock::Clock;
 use crate::error::{Code, Coded};
 use crate::feedback::table::{ClusterPolicy, PolicyTable};
 use crate::model::event::{BatchKey, EventBatch};
+use crate::spans;
 use crate::store::timings::Stopwatch;
 use crate::store::{Appended, EventStore};
 use crate::units::Nanos;
@@ -181,6 +183,22 @@ impl Ingest {
         (sender, key): (&Sender, Option<BatchKey>),
         unpacking: Option<Unpacking>,
     ) -> Result<Accepted, IngestError> {
+        let span = match payload {
+            Payload::Traces => Span::none(),
+            Payload::Metrics | Payload::Logs => {
+                trace_span!(target: spans::TARGET, spans::INGEST, bytes = body.len())
+            }
+        };
+        let accepted = self.accept_one((payload, body), (sender, key), unpacking);
+        accepted.instrument(span).await
+    }
+
+    async fn accept_one(
+        &self,
+        (payload, body): (Payload, Bytes),
+        (sender, key): (&Sender, Option<BatchKey>),
+        unpacking: Option<Unpacking>,
+    ) -> Result<Accepted, IngestError> {
         let Parts {
             admission, stats, ..
         } = &*self.0;
@@ -189,8 +207,11 @@ impl Ingest {
         drop(unpacking);
         let received = self.0.clock.now();
         let arrived = Stopwatch::start();
-        let (decoded, key) = self.read((payload, body), key, received).await?;
-        let _points = admission.points(sender, decoded.weight())?;
+        let decoding = trace_span!(target: spans::TARGET, spans::DECODE);
+        let read = self.read((payload, body), key, received);
+        let (decoded, key) = read.instrument(decoding).await?;
+        let _points = trace_span!(target: spans::TARGET, spans::ADMIT)
+            .in_scope(|| admission.points(sender, decoded.weight()))?;
         let policy = self.policy(&decoded);
         if !decoded.events.is_empty() {
             stats.saw_events(&decoded.events, received);
@@ -199,7 +220,10 @@ impl Ingest {
                 received,
                 events: decoded.events,
             };
-            match admission.append(&*self.0.store, batch).await? {
+            let events = batch.events.len();
+            let waiting = trace_span!(target: spans::TARGET, spans::APPEND, events);
+            let appended = admission.append(&*self.0.store, batch);
+            match appended.instrument(waiting).await? {
                 Appended::Stored { events } => stats.saw_stored(events),
                 Appended::Duplicate => stats.saw_duplicate(),
             }

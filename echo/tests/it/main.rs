@@ -34,6 +34,8 @@ mod room;
 #[cfg(test)]
 mod sdk;
 #[cfg(test)]
+mod spans;
+#[cfg(test)]
 mod testbed;
 #[cfg(test)]
 mod verdicts;

@@ -7,9 +7,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, oneshot};
+use tracing::{Span, trace_span};
 
 use crate::model::conclusion::Conclusions;
 use crate::model::event::EventBatch;
+use crate::spans;
 use crate::store::duckdb::commit::Session;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::rows::slices::Cut;
@@ -292,10 +294,17 @@ fn write(
         let chores = std::mem::take(&mut group.chores);
         let first = group.appends.first().map(|append| append.queued);
         at_work.set(Some(first.unwrap_or_else(Stopwatch::start)));
-        timed(&timings.commits, || session.commit(group));
+        let batches = group.appends.len();
+        let span =
+            trace_span!(target: spans::TARGET, spans::COMMIT, batches, events = group.events);
+        span.in_scope(|| timed(&timings.commits, || session.commit(group)));
         for chore in chores {
             at_work.set(Some(Stopwatch::start()));
-            session.look_after(chore);
+            let span = match chore {
+                Chore::Delete { .. } => trace_span!(target: spans::TARGET, spans::RETENTION),
+                Chore::Tidy { .. } => Span::none(),
+            };
+            span.in_scope(|| session.look_after(chore));
         }
         at_work.set(None);
         if !closing.is_empty() {
