@@ -20,7 +20,8 @@ use tokio::time::interval;
 
 use crate::config::{SimulateArgs, Speed, StartAt};
 use crate::export::Export;
-use crate::export::delivery::{Delivery, Report, Unreachable, WhenFull};
+use crate::export::delivery::report::Report;
+use crate::export::delivery::{Delivery, Unreachable, WhenFull};
 use crate::host::{Host, Identity, WallClock};
 use crate::job::calls::{Caller, ORIGIN_NS};
 use crate::job::layout::Layout;
@@ -38,13 +39,15 @@ const SHOW_EVERY: Duration = Duration::from_millis(500);
 /// Why not every point is safe with the receiver.
 #[derive(Debug, Error)]
 pub enum SimulateError {
-    /// Points were lost on the way or refused.
-    #[error("{endpoint}: {points} points are not safe there ({reason})")]
+    /// Points or verdicts were lost on the way or refused.
+    #[error("{endpoint}: {} are not safe there ({reason})", amount(*points, *verdicts))]
     Lost {
         /// The endpoint.
         endpoint: String,
         /// Points that were dropped, refused, or never acknowledged.
         points: u64,
+        /// The same of verdicts.
+        verdicts: u64,
         /// Why, for the first of them.
         reason: String,
     },
@@ -108,21 +111,34 @@ fn lost(
     summary: &Summary,
     gave_up: Option<&Unreachable>,
 ) -> Result<(), SimulateError> {
-    let points = summary.points_lost();
-    if points == 0 {
+    let (points, verdicts) = (summary.points_lost(), summary.verdicts_lost());
+    if summary.is_all_safe() {
         return Ok(());
     }
     let delivery = &summary.delivery;
     let refused = || delivery.reasons.keys().next().cloned();
+    let untold = || delivery.verdicts.refusal.clone();
     let reason = match gave_up {
         Some(gave_up) => gave_up.to_string(),
-        None => refused().unwrap_or_else(|| "queues of agents were full".to_owned()),
+        None => refused()
+            .or_else(untold)
+            .unwrap_or_else(|| "queues of agents were full".to_owned()),
     };
     Err(SimulateError::Lost {
         endpoint: args.endpoint.clone(),
         points,
+        verdicts,
         reason,
     })
+}
+
+/// Points and verdicts in words, without those of which there are none.
+fn amount(points: u64, verdicts: u64) -> String {
+    match (points, verdicts) {
+        (points, 0) => format!("{points} points"),
+        (0, verdicts) => format!("{verdicts} verdicts"),
+        (points, verdicts) => format!("{points} points and {verdicts} verdicts"),
+    }
 }
 
 type Delivered = (Report, Option<Unreachable>);
@@ -250,6 +266,7 @@ impl<'a> Fleet<'a> {
         summary.behind = totals.behind;
         summary.blocks = totals.blocks;
         summary.delivery.points_dropped += totals.points_dropped;
+        summary.delivery.batches_dropped += totals.batches_dropped;
         summary.delivery.verdicts.dropped += totals.verdicts_dropped;
         broken.map_or(Ok(gave_up), Err)
     }

@@ -7,43 +7,54 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
+use crate::app::asking::Asking;
+use crate::app::doors::Doors;
+use crate::app::routes::{cores, routes};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{ConfigError, ServeArgs};
 use crate::feedback::refresh::Refresh;
 use crate::feedback::table::PolicyTable;
 use crate::ids::IdError;
 use crate::ingest::accept::{Ingest, IngestConfig};
-use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
 use crate::rates::{Rates, RatesError};
-use crate::serve::grpc::{self, GrpcServeError};
-use crate::serve::http::metrics::{Metrics, Sources};
-use crate::serve::http::{self, HttpServeError};
-use crate::serve::otlp_http::{self, OtlpHttpServeError};
+use crate::serve::files;
+use crate::serve::grpc::GrpcServeError;
+use crate::serve::http::Feeds;
+use crate::serve::http::health::Readiness;
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::{EventStore, StoreError};
-use crate::tools::ToolContext;
-use crate::tools::registry::Registry;
+
+mod asking;
+mod detour;
+mod doors;
+mod routes;
 
 /// How long open requests may take to finish once Echo is told to stop.
 const DRAIN_FOR: Duration = Duration::from_secs(10);
+
+/// How long open questions may take after that.
+const ANSWER_FOR: Duration = Duration::from_secs(5);
+
+/// How long opening the database may take before probes are told that Echo is starting.
+const OPENS_WITHIN: Duration = Duration::from_secs(1);
 
 /// A running Echo.
 #[derive(Debug)]
 pub struct App {
     otlp_address: SocketAddr,
     otlp_http_address: SocketAddr,
-    http_address: SocketAddr,
+    asking: Asking,
     policies: watch::Receiver<Arc<PolicyTable>>,
     judged: watch::Receiver<u64>,
     store: Arc<DuckDbStore>,
-    stop_listening: watch::Sender<bool>,
+    stopping: watch::Sender<bool>,
     stop_judging: watch::Sender<bool>,
     listeners: JoinSet<Result<(), AppError>>,
     detector: JoinSet<()>,
@@ -86,12 +97,6 @@ pub enum AppError {
     /// The gRPC listener ended.
     #[error(transparent)]
     Grpc(#[from] GrpcServeError),
-    /// The listener for OTLP over HTTP ended.
-    #[error(transparent)]
-    OtlpHttp(#[from] OtlpHttpServeError),
-    /// The HTTP listener ended.
-    #[error(transparent)]
-    Http(#[from] HttpServeError),
     /// A name that Echo itself uses is not a name.
     #[error(transparent)]
     Name(#[from] IdError),
@@ -115,16 +120,14 @@ impl App {
         let terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
         let rates = read_rates(args)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        // The database before the ports: of two processes with the same flags, the second is told who holds the file.
-        let store = Arc::new(open_store(args, &clock).await?);
-        let otlp = bind("--otlp-listen", args.otlp_listen).await?;
-        let otlp_http = bind("--otlp-http-listen", args.otlp_http_listen).await?;
-        let http = bind("--http-listen", args.http_listen).await?;
+        files::allow(3 * u64::from(args.bounds.max_connections.get()));
+        let (store, asking) = open(args, &clock).await?;
+        let doors = Doors::open(args, &asking).await?;
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
 
         let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
         let (progress, judged) = watch::channel(0);
-        let (stop_listening, listening) = watch::channel(false);
+        let (stopping, listening) = watch::channel(false);
         let (stop_judging, judging) = watch::channel(false);
 
         let refresh = Refresh::new(
@@ -139,31 +142,32 @@ impl App {
             Arc::clone(&clock),
             policies.clone(),
         );
-        let tools = ToolContext::new(Arc::clone(&shared), rates, Arc::clone(&clock));
-        let router = http::router(
-            Registry::standard(),
-            tools,
-            judged.clone(),
-            policies.clone(),
-            Metrics::of(Sources {
-                ingest: ingest.clone(),
-                store: shared,
-                timings: store.timings(),
+        asking.answer(routes(
+            args,
+            (&store, &ingest),
+            (rates, clock),
+            Feeds {
                 judged: judged.clone(),
-            }),
-        );
-        let addresses = (address(&otlp)?, address(&otlp_http)?, address(&http)?);
-        let listeners = listen((otlp, otlp_http, http), ingest, router, listening);
+                policies: policies.clone(),
+                readiness: Readiness {
+                    stopping: listening.clone(),
+                    append_deadline: IngestConfig::default().admission.append_deadline,
+                },
+            },
+            doors.seen(&asking),
+        ));
+        let (otlp_address, otlp_http_address) = (doors.otlp_address, doors.otlp_http_address);
+        let listeners = doors.listen(ingest, listening);
         let mut detector = JoinSet::new();
         detector.spawn(refresh.run(judging));
         Ok(Self {
-            otlp_address: addresses.0,
-            otlp_http_address: addresses.1,
-            http_address: addresses.2,
+            otlp_address,
+            otlp_http_address,
+            asking,
             policies,
             judged,
             store,
-            stop_listening,
+            stopping,
             stop_judging,
             listeners,
             detector,
@@ -184,7 +188,7 @@ impl App {
 
     /// Address of the HTTP listener.
     pub const fn http_address(&self) -> SocketAddr {
-        self.http_address
+        self.asking.address
     }
 
     /// The policies as they are pushed to agents.
@@ -206,6 +210,7 @@ impl App {
             _ = self.interrupt.recv() => None,
             _ = self.terminate.recv() => None,
             ended = self.listeners.join_next() => ended,
+            ended = self.asking.tasks.join_next() => ended.map(|ended| ended.map(Ok)),
             // Without its detector Echo would go on storing and never judge again.
             ended = self.detector.join_next() => ended.map(|ended| ended.map(Ok)),
             error = self.store.failed() => Some(Ok(Err(AppError::Store(error)))),
@@ -218,11 +223,12 @@ impl App {
         }
     }
 
-    /// Stops listening, lets open requests finish for a while, judges what is committed, and closes the database.
+    /// Says to probes that it is no longer ready, stops listening, lets open requests finish for a while, judges what is
+    /// committed, and closes the database.
     pub async fn stop(mut self) -> Result<(), AppError> {
-        self.stop_listening.send_replace(true);
+        self.stopping.send_replace(true);
         let drained = tokio::select! {
-            drained = tokio::time::timeout(DRAIN_FOR, finish(&mut self.listeners)) => drained,
+            drained = timeout(DRAIN_FOR, finish(&mut self.listeners)) => drained,
             _ = self.interrupt.recv() => Ok(Ok(())),
             _ = self.terminate.recv() => Ok(Ok(())),
         };
@@ -233,34 +239,18 @@ impl App {
             );
         }
         self.listeners.abort_all();
+        // Probes have been answered until here.
+        let answered = timeout(ANSWER_FOR, self.asking.finish()).await;
+        if answered.is_err() {
+            warn!("some questions were not answered in time and are cut off");
+        }
+        self.asking.tasks.abort_all();
         self.stop_judging.send_replace(true);
         let judged = self.detector.join_next().await.transpose();
         self.store.close().await?;
         judged?;
         drained.unwrap_or(Ok(()))
     }
-}
-
-/// Serves on the three listeners (OTLP over gRPC, OTLP over HTTP, questions) until `listening` says to stop.
-fn listen(
-    (otlp, otlp_http, http): (TcpListener, TcpListener, TcpListener),
-    ingest: Ingest,
-    router: Router,
-    listening: watch::Receiver<bool>,
-) -> JoinSet<Result<(), AppError>> {
-    let mut listeners = JoinSet::new();
-    let services = (
-        MetricsService::new(ingest.clone()),
-        LogsService::new(ingest.clone()),
-        TracesService::new(ingest.clone()),
-    );
-    let until = stopped(listening.clone());
-    listeners.spawn(async move { Ok(grpc::serve(otlp, services, until).await?) });
-    let until = stopped(listening.clone());
-    listeners.spawn(async move { Ok(otlp_http::serve(otlp_http, ingest, until).await?) });
-    let until = stopped(listening);
-    listeners.spawn(async move { Ok(http::serve(http, router, until).await?) });
-    listeners
 }
 
 async fn finish(listeners: &mut JoinSet<Result<(), AppError>>) -> Result<(), AppError> {
@@ -291,16 +281,30 @@ fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {
     Ok(Rates::parse(&text)?)
 }
 
-/// Opening may take seconds, when a log has to be replayed or a schema brought up to date.
-async fn open_store(args: &ServeArgs, clock: &Arc<dyn Clock>) -> Result<DuckDbStore, AppError> {
+/// Opens the database, which may take minutes when a log has to be read back or a schema brought up to date, and the
+/// listener for probes and questions.
+///
+/// The database first, unless it takes long: of two processes with the same flags, the second is told who holds the file.
+async fn open(
+    args: &ServeArgs,
+    clock: &Arc<dyn Clock>,
+) -> Result<(Arc<DuckDbStore>, Asking), AppError> {
     let config = DuckDbConfig {
         memory_limit: args.memory_limit.clone(),
+        // Every question has one at a time.
+        readers: args.bounds.queries(cores()),
         limits: args.limits.limits(),
         ..DuckDbConfig::new(&args.db)
     };
     let clock = Arc::clone(clock);
-    let opened = tokio::task::spawn_blocking(move || DuckDbStore::open(&config, clock)).await?;
-    Ok(opened?)
+    let mut opening = tokio::task::spawn_blocking(move || DuckDbStore::open(&config, clock));
+    if let Ok(opened) = timeout(OPENS_WITHIN, &mut opening).await {
+        let store = opened??;
+        return Ok((Arc::new(store), Asking::start(args).await?));
+    }
+    info!("opening the database takes a while: probes are told that Echo is starting");
+    let asking = Asking::start(args).await?;
+    Ok((Arc::new(opening.await??), asking))
 }
 
 async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, AppError> {

@@ -8,9 +8,13 @@ use clap::{Args, ValueEnum};
 use crate::analysis::settings::Settings;
 use crate::feedback::health::HealthConfig;
 
+pub mod bounds;
 pub mod limits;
+pub mod trace;
 
+use bounds::BoundArgs;
 use limits::LimitArgs;
+use trace::TraceArgs;
 
 /// Form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -114,10 +118,18 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NODES", default_value_t = HealthConfig::default().quorum, env = "FLEET_ECHO_INGERO_QUORUM")]
     pub ingero_quorum: usize,
 
-    // Last, because its heading stays for what follows.
+    // Last, because their headings stay for what follows.
     /// How much is kept
     #[command(flatten)]
     pub limits: LimitArgs,
+
+    /// How much is done at the same time
+    #[command(flatten)]
+    pub bounds: BoundArgs,
+
+    /// Where Echo's own spans go
+    #[command(flatten)]
+    pub trace: TraceArgs,
 }
 
 const SERVE_HELP: &str = "\
@@ -158,6 +170,13 @@ pub struct DemoArgs {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct ConfigError(Vec<String>);
+
+impl ConfigError {
+    /// One mistake that shows only when Echo runs.
+    pub fn of(wrong: String) -> Self {
+        Self(vec![wrong])
+    }
+}
 
 impl ServeArgs {
     /// Checks what the parser cannot, and reports every mistake at once.

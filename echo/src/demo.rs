@@ -176,6 +176,8 @@ fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
         insecure_no_tls: true,
         rates: Some(args.rates.clone()),
         limits: crate::config::limits::LimitArgs::default(),
+        bounds: crate::config::bounds::BoundArgs::default(),
+        trace: crate::config::trace::TraceArgs::default(),
         memory_limit: "1GB".to_owned(),
         effect_gate: Settings::default().effect_gate,
         ingero_k: health.k,

@@ -6,7 +6,8 @@
 //! the policy of the sender's cluster, which is borrowed and never waited for.
 //!
 //! Invariant: one sender's bad or huge request costs the others nothing. A bad point is counted and left out, a bad
-//! request gets a status that OTLP clients do not repeat, a full collector one that they do.
+//! request gets a status that OTLP clients do not repeat, a full collector one that they do. Nobody can take all of the
+//! room (`room`): a sender may hold at most as much as it leaves free.
 
 pub mod accept;
 pub mod admit;
@@ -17,3 +18,5 @@ pub mod decode;
 mod fixture;
 pub mod otlp;
 pub mod respond;
+pub mod room;
+pub mod sender;

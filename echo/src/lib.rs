@@ -12,6 +12,7 @@
 pub mod clock;
 pub mod error;
 pub mod ids;
+pub mod spans;
 pub mod stats;
 pub mod units;
 

@@ -16,6 +16,7 @@ use fleet_echo::cli::{self, CliError, store_exit_code};
 use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
 use fleet_echo::demo::{self, DemoError};
 use fleet_echo::error::chain;
+use fleet_echo::telemetry::export::{ExportConfig, ExportError, Exporting};
 use fleet_echo::telemetry::{self, LogError};
 
 /// Finds the GPU that holds back a whole cluster, says why, and puts a price on it.
@@ -64,6 +65,8 @@ enum Command {
 enum Failure {
     #[error(transparent)]
     Log(#[from] LogError),
+    #[error(transparent)]
+    Export(#[from] ExportError),
     #[error("cannot start the runtime")]
     Runtime(#[source] io::Error),
     #[error(transparent)]
@@ -86,7 +89,7 @@ const INPUT_OUTPUT: u8 = 74;
 impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Log(_) | Self::Demo(DemoError::NoAgent(_)) => USAGE,
+            Self::Export(_) | Self::Log(_) | Self::Demo(DemoError::NoAgent(_)) => USAGE,
             Self::Print(_) | Self::Demo(DemoError::Io(_)) => INPUT_OUTPUT,
             Self::Cli(error) => error.exit_code(),
             Self::App(error) | Self::Demo(DemoError::App(error)) => app_exit_code(error),
@@ -128,6 +131,11 @@ fn main() -> ExitCode {
 }
 
 fn run(line: CommandLine) -> Result<(), Failure> {
+    if let Command::Serve(args) = &line.command
+        && let Some(endpoint) = &args.trace.trace_endpoint
+    {
+        return serve_and_export(args, endpoint, &line.log);
+    }
     let usual = if matches!(line.command, Command::Serve(_)) {
         "info"
     } else {
@@ -150,6 +158,27 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Export(args) => Ok(cli::offline::export::run(&args, &mut out)?),
         Command::Repair(args) => Ok(cli::offline::repair::run(&args, &mut out)?),
     }
+}
+
+/// Serves, and sends Echo's own spans to a collector until the end.
+fn serve_and_export(args: &ServeArgs, endpoint: &str, log: &LogArgs) -> Result<(), Failure> {
+    let runtime = runtime()?;
+    let exporting = {
+        let _entered = runtime.enter();
+        Exporting::start(&ExportConfig {
+            endpoint: endpoint.to_owned(),
+            sample: args.trace.trace_sample,
+            cluster: args.trace.trace_cluster.clone(),
+        })?
+    };
+    let filter = log.filter.as_deref().unwrap_or("info");
+    match log.format {
+        LogFormat::Text => exporting.log_text(filter)?,
+        LogFormat::Json => exporting.log_json(filter)?,
+    }
+    let served = runtime.block_on(serve(args, &mut io::stdout()));
+    exporting.finish();
+    served
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

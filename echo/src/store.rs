@@ -6,6 +6,7 @@
 pub mod duckdb;
 pub mod limits;
 pub mod memory;
+pub mod obstacle;
 pub mod resume;
 
 #[cfg(test)]
@@ -26,6 +27,7 @@ use crate::error::{Code, Coded};
 use crate::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
+use crate::store::obstacle::Obstacle;
 use crate::store::resume::{Resume, WarmUp};
 pub use crate::store::vitals::{Unnameable, Vitals};
 use crate::units::{Nanos, Window};
@@ -105,6 +107,11 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     /// How much the store holds and how much waits for it; nothing where that is not bounded.
     fn vitals(&self) -> Vitals {
         Vitals::default()
+    }
+
+    /// What keeps the store from taking events, gravest first; nothing when it takes them.
+    fn obstacles(&self) -> Vec<Obstacle> {
+        Vec::new()
     }
 
     /// Up to when what was received has been deleted by retention; nothing when nothing was.

@@ -4,6 +4,8 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
+pub mod export;
+
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("--log {filter:?} is not a filter such as info or fleet_echo=debug: {reason}")]

@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::error::{Code, Coded};
 use crate::rates::Rates;
 use crate::store::{EventStore, StoreError};
+use crate::tools::places::Places;
 
 pub mod event_history;
 pub mod explain_rank;
@@ -22,6 +23,7 @@ pub mod find_outlier_nodes;
 pub mod get_cost;
 pub mod host_evidence;
 pub mod outlier;
+pub mod places;
 pub mod quality;
 pub mod registry;
 pub mod time;
@@ -40,7 +42,12 @@ pub struct ToolContext {
     pub clock: Arc<dyn Clock>,
     /// What the operator set.
     pub limits: Limits,
+    /// Places for questions that are being answered.
+    pub places: Places,
 }
+
+/// Questions that are answered at the same time, where nobody says otherwise.
+const PLACES: u32 = 4;
 
 impl ToolContext {
     /// The usual limits.
@@ -50,6 +57,7 @@ impl ToolContext {
             rates: Arc::new(rates),
             clock,
             limits: Limits::default(),
+            places: Places::new(PLACES),
         }
     }
 }
@@ -113,6 +121,12 @@ pub enum ToolError {
         /// Who did.
         known: String,
     },
+    /// Others are being answered.
+    #[error("{most} questions are being answered, which is as many as at a time; ask again later")]
+    Crowded {
+        /// Most questions at a time.
+        most: u32,
+    },
     /// The answer took too long.
     #[error("no answer within {} s; ask for a shorter window", deadline.as_secs_f64())]
     Timeout {
@@ -163,6 +177,7 @@ impl Coded for ToolError {
                 Code::NotFound
             }
             Self::Invalid { .. } => Code::Invalid,
+            Self::Crowded { .. } => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => match error.code() {
                 // A question cannot be at fault for the state of the file.

@@ -1,9 +1,9 @@
 //! Delivery of one agent instance: a bounded queue, one batch in flight, retries in order; and beside it a lane
 //! for the verdicts of the processes, which holds nothing up.
 
+pub mod report;
 pub mod verdicts;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::export::delivery::verdicts::{VerdictLane, VerdictReport};
+use crate::export::delivery::report::Report;
+use crate::export::delivery::verdicts::VerdictLane;
 use crate::export::{Ack, Batch, Export, ExportError, VerdictBatch};
 use crate::policy::PolicyNews;
 
@@ -21,60 +22,6 @@ const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
 /// Longest delay that a receiver may ask for.
 const LONGEST_ASKED: Duration = Duration::from_mins(1);
-/// Different texts of rejection that are kept; further ones are counted together.
-const MAX_REASONS: usize = 16;
-
-/// What became of the batches.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Report {
-    /// Batches that were acknowledged.
-    pub batches_acked: u64,
-    /// Points in them.
-    pub points_sent: u64,
-    /// Points of them that the receiver refused.
-    pub points_rejected: u64,
-    /// Points that were given up.
-    pub points_dropped: u64,
-    /// Attempts after the first.
-    pub retries: u64,
-    /// Reasons of the receiver, with the number of points each.
-    pub reasons: BTreeMap<String, u64>,
-    /// Why a batch was refused whole, for the first of them.
-    pub refusal: Option<String>,
-    /// Version of the last policy set.
-    pub policy_version: Option<u64>,
-    /// What became of the verdicts of the processes.
-    pub verdicts: VerdictReport,
-}
-
-impl Report {
-    /// Adds another instance's report.
-    pub fn add(&mut self, other: &Self) {
-        self.batches_acked += other.batches_acked;
-        self.points_sent += other.points_sent;
-        self.points_rejected += other.points_rejected;
-        self.points_dropped += other.points_dropped;
-        self.retries += other.retries;
-        for (reason, points) in &other.reasons {
-            *self.reasons.entry(reason.clone()).or_default() += points;
-        }
-        if self.refusal.is_none() {
-            self.refusal.clone_from(&other.refusal);
-        }
-        self.policy_version = self.policy_version.max(other.policy_version);
-        self.verdicts.add(&other.verdicts);
-    }
-
-    fn refuse(&mut self, reason: &str, points: u64) {
-        let reason = match reason {
-            "" => "no reason given",
-            known if self.reasons.contains_key(known) => known,
-            _ if self.reasons.len() >= MAX_REASONS => "other reasons",
-            new => new,
-        };
-        *self.reasons.entry(reason.to_owned()).or_default() += points;
-    }
-}
 
 /// The receiver was not reached for as long as it was worth trying.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -104,6 +51,7 @@ pub struct Outbox {
     capacity: usize,
     when_full: WhenFull,
     dropped: u64,
+    batches_dropped: u64,
     verdicts_dropped: u64,
     policy: watch::Receiver<Option<Arc<PolicySet>>>,
 }
@@ -119,6 +67,7 @@ impl Outbox {
             return true;
         }
         self.dropped += points as u64;
+        self.batches_dropped += 1;
         !self.sender.is_closed()
     }
 
@@ -155,6 +104,11 @@ impl Outbox {
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
+
+    /// The batches that they were in.
+    pub fn batches_dropped(&self) -> u64 {
+        self.batches_dropped
+    }
 }
 
 /// The receiving side: takes batches from the queues and brings them to the exporter.
@@ -186,6 +140,7 @@ impl<E: Export> Delivery<E> {
             capacity,
             when_full,
             dropped: 0,
+            batches_dropped: 0,
             verdicts_dropped: 0,
             policy,
         };
@@ -248,7 +203,7 @@ impl PointLane {
         let mut unreachable = None;
         while let Some((batch, _room)) = self.queue.recv().await {
             if unreachable.is_some() {
-                self.report.points_dropped += batch.n_points() as u64;
+                self.report.gave_up(batch.n_points() as u64);
                 continue;
             }
             unreachable = self.deliver(exporter, &batch).await;
@@ -271,13 +226,13 @@ impl PointLane {
             }
             Err(ExportError::Refused { reason }) => {
                 tracing::error!(batch.number, points, "batch was refused: {reason}");
-                self.report.points_dropped += points;
+                self.report.gave_up(points);
                 self.report.refuse(&reason, points);
                 self.report.refusal.get_or_insert(reason);
                 None
             }
             Err(ExportError::Later { reason, .. }) => {
-                self.report.points_dropped += points;
+                self.report.gave_up(points);
                 Some(Unreachable { retries, reason })
             }
         }
@@ -288,6 +243,7 @@ impl PointLane {
         self.report.points_sent += points;
         self.report.points_rejected += ack.rejected;
         if ack.rejected > 0 {
+            self.report.batches_rejected += 1;
             self.report.refuse(&ack.reason, ack.rejected);
         }
         if let Some(policy) = ack.policy {

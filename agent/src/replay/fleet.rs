@@ -7,7 +7,8 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::config::{ReplayArgs, Speed};
 use crate::event::{Event, Process};
-use crate::export::delivery::{Delivery, Outbox, Report, Unreachable, WhenFull};
+use crate::export::delivery::report::Report;
+use crate::export::delivery::{Delivery, Outbox, Unreachable, WhenFull};
 use crate::export::{Batch, Export, VerdictBatch};
 use crate::host::{Host, Identity, WallClock};
 use crate::pipeline::{BlockRule, Ending};

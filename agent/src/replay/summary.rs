@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use crate::event::Event;
-use crate::export::delivery::Report;
+use crate::export::delivery::report::Report;
 use crate::verdict::{Mode, Tally};
 
 /// Events by what they are.

@@ -143,6 +143,7 @@ impl Agent {
         }
         totals.blocks += self.host.blocks();
         totals.points_dropped += self.outbox.dropped();
+        totals.batches_dropped += self.outbox.batches_dropped();
         totals.verdicts_dropped += self.outbox.verdicts_dropped();
     }
 

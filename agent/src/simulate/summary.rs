@@ -7,7 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use crate::export::delivery::Report;
+use crate::export::delivery::report::Report;
 
 /// From the closing of a batch to its acknowledgement, with its time in the agent's queue and all attempts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -79,6 +79,17 @@ impl Summary {
         self.points_made.saturating_sub(safe)
     }
 
+    /// Verdicts that are not safe with the receiver: given up, or refused.
+    pub fn verdicts_lost(&self) -> u64 {
+        let verdicts = &self.delivery.verdicts;
+        verdicts.rejected.saturating_add(verdicts.dropped)
+    }
+
+    /// Whether every point and every verdict is safe with the receiver.
+    pub fn is_all_safe(&self) -> bool {
+        self.points_lost() == 0 && self.verdicts_lost() == 0
+    }
+
     /// The summary as JSON, with the error that it ended with.
     pub fn to_json(&self, error: Option<&str>) -> Value {
         let delivery = &self.delivery;
@@ -95,9 +106,11 @@ impl Summary {
             "points_rejected": delivery.points_rejected,
             "points_dropped": delivery.points_dropped,
             "points_lost": self.points_lost(),
-            "all_acknowledged": self.points_lost() == 0,
+            "all_acknowledged": self.is_all_safe(),
             "reasons": delivery.reasons,
             "batches_acknowledged": delivery.batches_acked,
+            "batches_rejected_in_part": delivery.batches_rejected,
+            "batches_dropped": delivery.batches_dropped,
             "retries": delivery.retries,
             "failures": self.failures,
             "reconnects": self.reconnects,
@@ -107,7 +120,9 @@ impl Summary {
             "ack_max_ms": self.acks.map(|acks| acks.max_ms),
             "policy_version": delivery.policy_version,
             "verdicts_sent": delivery.verdicts.sent,
+            "verdicts_rejected": delivery.verdicts.rejected,
             "verdicts_dropped": delivery.verdicts.dropped,
+            "verdicts_lost": self.verdicts_lost(),
             "error": error,
         })
     }
@@ -136,6 +151,16 @@ impl fmt::Display for Summary {
             delivery.points_dropped,
             self.points_lost()
         )?;
+        let verdicts = &delivery.verdicts;
+        writeln!(
+            f,
+            "batches: {} rejected in part, {} dropped; verdicts: {} acknowledged, {} rejected, {} dropped",
+            delivery.batches_rejected,
+            delivery.batches_dropped,
+            verdicts.sent,
+            verdicts.rejected,
+            verdicts.dropped,
+        )?;
         if let Some(acks) = self.acks {
             writeln!(
                 f,
@@ -154,9 +179,10 @@ impl fmt::Display for Summary {
         for (reason, points) in &delivery.reasons {
             write!(f, "; {points} points: {reason}")?;
         }
-        match self.points_lost() {
-            0 => write!(f, "\nevery point was acknowledged"),
-            lost => write!(f, "\n{lost} points were lost"),
+        match (self.points_lost(), self.verdicts_lost()) {
+            (0, 0) => write!(f, "\nevery point was acknowledged"),
+            (lost, 0) => write!(f, "\n{lost} points were lost"),
+            (lost, verdicts) => write!(f, "\n{lost} points and {verdicts} verdicts were lost"),
         }
     }
 }
@@ -182,6 +208,22 @@ mod tests {
         assert_eq!(summary.points_lost(), 3);
         assert!(summary.to_string().ends_with("3 points were lost"));
         assert_eq!(summary.to_json(None)["all_acknowledged"], false);
+    }
+
+    #[test]
+    fn a_verdict_that_was_rejected_or_given_up_is_lost_too() {
+        let mut summary = Summary::default();
+        let verdicts = &mut summary.delivery.verdicts;
+        (verdicts.sent, verdicts.rejected, verdicts.dropped) = (5, 2, 1);
+        assert_eq!((summary.points_lost(), summary.verdicts_lost()), (0, 3));
+        assert!(
+            summary
+                .to_string()
+                .ends_with("0 points and 3 verdicts were lost")
+        );
+        let json = summary.to_json(None);
+        assert_eq!(json["all_acknowledged"], false);
+        assert_eq!(json["verdicts_rejected"], 2);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub(super) struct Totals {
     pub(super) blocks: u64,
     /// Points that found no room in their agent's queue.
     pub(super) points_dropped: u64,
+    /// The batches that they were in.
+    pub(super) batches_dropped: u64,
     /// The same of verdicts.
     pub(super) verdicts_dropped: u64,
     /// How far the job came.
@@ -31,6 +33,7 @@ impl Totals {
     pub(super) fn add(&mut self, other: &Self) {
         self.blocks += other.blocks;
         self.points_dropped += other.points_dropped;
+        self.batches_dropped += other.batches_dropped;
         self.verdicts_dropped += other.verdicts_dropped;
         self.simulated = self.simulated.max(other.simulated);
         self.behind = self.behind.max(other.behind);

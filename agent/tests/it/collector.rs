@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{
     LogsService, LogsServiceServer,
 };
 use opentelemetry_proto::tonic::collector::logs::v1::{
-    ExportLogsServiceRequest, ExportLogsServiceResponse,
+    ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse,
 };
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
@@ -57,6 +57,8 @@ pub(crate) enum Logs {
     RefusesAtFirst,
     /// It is never ready.
     RefusesAlways,
+    /// It turns away one record of every batch.
+    Rejects,
     /// It does not know the service.
     Unknown,
 }
@@ -90,7 +92,12 @@ impl LogsService for Collector {
             .lock()
             .unwrap()
             .insert(key, request.into_inner());
-        Ok(Response::new(ExportLogsServiceResponse::default()))
+        let rejects = self.logs == Logs::Rejects;
+        let partial_success = rejects.then(|| ExportLogsPartialSuccess {
+            rejected_log_records: 1,
+            error_message: "not ours".to_owned(),
+        });
+        Ok(Response::new(ExportLogsServiceResponse { partial_success }))
     }
 }
 

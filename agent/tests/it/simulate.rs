@@ -17,7 +17,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 
-use crate::collector::{Collector, Key, serve};
+use crate::collector::{Collector, Key, Logs, serve};
 
 /// 64 nodes, each with one rank, which send as fast as they can.
 const NODES: &str = "--nodes 64 --ranks-per-node 1 --step 500ms --duration 40s";
@@ -301,7 +301,45 @@ fn points_that_are_rejected_are_lost_and_the_error_says_how_many_and_why() {
     let (summary, result) = run(&collector, "--nodes 2 --duration 40s");
     let rejected = summary.delivery.points_rejected;
     assert!(rejected > 0 && summary.points_lost() == rejected);
+    let delivery = &summary.delivery;
+    assert_eq!(delivery.batches_rejected, delivery.batches_acked);
     let message = result.unwrap_err().to_string();
     let expected = format!("{rejected} points are not safe there (point without a node)");
     assert!(message.contains(&expected), "{message}");
+}
+
+/// A rank so late that it tells on itself before the collector ever told it what is late.
+const TELLING: &str = "--nodes 2 --ranks-per-node 2 --step 500ms --duration 120s --noise 0.1% \
+                       --fault host:rank=1,after=60s,severity=60%";
+
+#[test]
+fn verdicts_that_are_rejected_are_counted_and_say_so_in_the_error() {
+    let collector = Collector {
+        logs: Logs::Rejects,
+        ..Collector::default()
+    };
+    let (summary, result) = run(&collector, TELLING);
+    let verdicts = &summary.delivery.verdicts;
+    assert!(verdicts.rejected > 0, "{verdicts:?}");
+    assert_eq!(summary.points_lost(), 0);
+    assert_eq!(summary.verdicts_lost(), verdicts.rejected);
+    let message = result.unwrap_err().to_string();
+    let expected = format!(
+        "{} verdicts are not safe there (not ours)",
+        verdicts.rejected
+    );
+    assert!(message.contains(&expected), "{message}");
+}
+
+#[test]
+fn verdicts_that_the_collector_does_not_take_at_all_are_lost() {
+    let collector = Collector {
+        logs: Logs::Unknown,
+        ..Collector::default()
+    };
+    let (summary, result) = run(&collector, TELLING);
+    let dropped = summary.delivery.verdicts.dropped;
+    assert!(dropped > 0 && summary.verdicts_lost() == dropped);
+    let message = result.unwrap_err().to_string();
+    assert!(message.contains("Unimplemented"), "{message}");
 }

@@ -1,5 +1,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use tokio::net::TcpListener;
@@ -10,8 +11,10 @@ use super::explain::ExplainArgs;
 use super::history::HistoryArgs;
 use super::outliers::OutliersArgs;
 use super::{CliError, Input, ask, cost, explain, history, outliers};
+use crate::serve::http::health::Readiness;
 use crate::serve::http::metrics::Metrics;
-use crate::serve::http::{router, serve};
+use crate::serve::http::{Feeds, router, serve};
+use crate::serve::listener::{Connections, ListenConfig, Listener};
 use crate::tools::fixture;
 use crate::tools::registry::Registry;
 
@@ -53,14 +56,22 @@ impl Server {
                 let router = router(
                     Registry::standard(),
                     context,
-                    judged,
-                    policies,
+                    Feeds {
+                        judged,
+                        policies,
+                        readiness: Readiness {
+                            stopping: watch::channel(false).1,
+                            append_deadline: Duration::from_secs(10),
+                        },
+                    },
                     Metrics::default(),
                 );
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
                 bound.send(listener.local_addr().unwrap()).unwrap();
+                let listener =
+                    Listener::new(listener, ListenConfig::default(), Connections::default());
                 let shutdown = async { stopped.await.unwrap_or(()) };
-                serve(listener, router, shutdown).await.unwrap();
+                serve(listener, router, shutdown).await;
             });
         });
         Self {

@@ -20,6 +20,7 @@ use crate::feedback::table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use crate::ids::{ClusterId, IdError, MetricName};
 use crate::model::conclusion::{Conclusions, Finding, Incident, IncidentState};
 use crate::model::event::StoredEvent;
+use crate::spans;
 use crate::store::{EventStore, StoreError};
 use crate::units::Nanos;
 
@@ -178,7 +179,9 @@ impl Refresh {
 
     fn observe(&mut self, events: Vec<StoredEvent>) -> Conclusions {
         let (scores, signals): (Vec<_>, Vec<_>) = events.into_iter().partition(is_score);
-        let mut conclusions = self.detector.observe(&signals);
+        let events = signals.len();
+        let span = tracing::trace_span!(target: spans::TARGET, spans::DETECT, events);
+        let mut conclusions = span.in_scope(|| self.detector.observe(&signals));
         conclusions.append(self.health.observe(&scores));
         conclusions
     }

@@ -4,19 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
+use tracing::{Instrument, Span, trace_span};
 
-use super::admit::{Admission, AdmissionConfig, AdmitError, Arriving, InFlight};
+use super::admit::{Admission, AdmissionConfig, AdmitError, Arriving, InFlight, Unpacking};
 use super::batch_key::{BatchKeyError, of_content};
 use super::counters::IngestStats;
 use super::decode::reject::{RejectReason, Rejections};
 use super::decode::unfold::unfolded_bytes;
 use super::decode::{Decoded, Malformed, Payload, decode_body};
+use super::sender::Sender;
 use crate::clock::Clock;
 use crate::error::{Code, Coded};
 use crate::feedback::table::{ClusterPolicy, PolicyTable};
 use crate::model::event::{BatchKey, EventBatch};
+use crate::spans;
 use crate::store::timings::Stopwatch;
 use crate::store::{Appended, EventStore, Unnameable};
 use crate::units::Nanos;
@@ -157,8 +160,8 @@ impl Ingest {
     }
 
     /// Follows a body that arrives piece by piece.
-    pub fn arriving(&self) -> Arriving {
-        self.0.admission.arriving()
+    pub fn arriving(&self, sender: &Sender) -> Arriving {
+        self.0.admission.arriving(sender)
     }
 
     /// Longest time for a body to arrive as a whole.
@@ -166,10 +169,10 @@ impl Ingest {
         self.0.admission.arrival_deadline()
     }
 
-    /// Takes up memory, in bytes, until the permit is dropped: what a request may need that has to be unpacked or
+    /// Takes up memory, in bytes, until this is dropped: what a request may need that has to be unpacked or
     /// translated before its size is known.
-    pub async fn unpacking(&self, bytes: usize) -> Result<OwnedSemaphorePermit, AdmitError> {
-        self.0.admission.unpacking(bytes).await
+    pub async fn unpacking(&self, sender: &Sender, bytes: usize) -> Result<Unpacking, AdmitError> {
+        self.0.admission.unpacking(sender, bytes).await
     }
 
     /// Stores the points or records of a request and returns once they are durable. Without a key the batch is known
@@ -177,20 +180,39 @@ impl Ingest {
     pub async fn accept(
         &self,
         (payload, body): (Payload, Bytes),
-        key: Option<BatchKey>,
-        unpacking: Option<OwnedSemaphorePermit>,
+        (sender, key): (&Sender, Option<BatchKey>),
+        unpacking: Option<Unpacking>,
+    ) -> Result<Accepted, IngestError> {
+        let span = match payload {
+            Payload::Traces => Span::none(),
+            Payload::Metrics | Payload::Logs => {
+                trace_span!(target: spans::TARGET, spans::INGEST, bytes = body.len())
+            }
+        };
+        let accepted = self.accept_one((payload, body), (sender, key), unpacking);
+        accepted.instrument(span).await
+    }
+
+    async fn accept_one(
+        &self,
+        (payload, body): (Payload, Bytes),
+        (sender, key): (&Sender, Option<BatchKey>),
+        unpacking: Option<Unpacking>,
     ) -> Result<Accepted, IngestError> {
         let Parts {
             admission, stats, ..
         } = &*self.0;
         stats.saw_bytes(body.len());
-        let _bytes = admission.bytes(body.len())?;
+        let _bytes = admission.bytes(sender, body.len())?;
         drop(unpacking);
         let received = self.0.clock.now();
         let arrived = Stopwatch::start();
-        let (mut decoded, key) = self.read((payload, body), key, received).await?;
+        let decoding = trace_span!(target: spans::TARGET, spans::DECODE);
+        let read = self.read((payload, body), key, received);
+        let (mut decoded, key) = read.instrument(decoding).await?;
         self.refuse_unnameable(&mut decoded);
-        let _points = admission.points(decoded.weight())?;
+        let _points = trace_span!(target: spans::TARGET, spans::ADMIT)
+            .in_scope(|| admission.points(sender, decoded.weight()))?;
         let policy = self.policy(&decoded);
         if !decoded.events.is_empty() {
             stats.saw_events(&decoded.events, received);
@@ -199,7 +221,10 @@ impl Ingest {
                 received,
                 events: decoded.events,
             };
-            match admission.append(&*self.0.store, batch).await? {
+            let events = batch.events.len();
+            let waiting = trace_span!(target: spans::TARGET, spans::APPEND, events);
+            let appended = admission.append(&*self.0.store, batch);
+            match appended.instrument(waiting).await? {
                 Appended::Stored { events } => stats.saw_stored(events),
                 Appended::Duplicate => stats.saw_duplicate(),
             }

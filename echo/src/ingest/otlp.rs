@@ -16,7 +16,6 @@ use fleet_proto::metadata;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server;
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::{BoxFuture, CompressionEncoding, Context, Poll, Service, http as http_types};
@@ -26,15 +25,18 @@ use tonic::{Request, Response, Status};
 use self::arrival::Arrival;
 use self::unpack::Compression;
 use super::accept::{Ingest, IngestError};
-use super::batch_key::numbered;
+use super::admit::Unpacking;
+use super::batch_key::{BatchKeyError, numbered};
 use super::decode::Payload;
 use super::respond;
+use super::sender::{Peer, Sender};
 use crate::error::{Code, Coded, chain};
+use crate::model::event::BatchKey;
 
 mod arrival;
 pub mod http;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod unpack;
 
 /// Paths of the methods.
@@ -112,22 +114,28 @@ impl Exporter {
     )]
     async fn export(self, request: http_types::Request<Body>) -> http_types::Response<Body> {
         let number = self.ingest.stats().saw_request();
+        let (sender, key) = match sender(request.headers(), request.extensions()) {
+            Ok(known) => known,
+            Err(error) => return failed(&self.ingest, &error.into(), number).into_http(),
+        };
         let unpacking = match compression(request.headers()) {
             Some(compression) => {
                 let memory = compression.memory(self.ingest.max_message_bytes());
-                match self.ingest.unpacking(memory).await {
+                match self.ingest.unpacking(&sender, memory).await {
                     Ok(memory) => Some(memory),
                     Err(error) => return failed(&self.ingest, &error.into(), number).into_http(),
                 }
             }
             None => None,
         };
-        let request = request.map(|body| Arrival::of(body, &self.ingest, number));
+        let room = self.ingest.arriving(&sender);
+        let request = request.map(|body| Arrival::of(body, (&self.ingest, room), number));
         let reached = Arc::new(AtomicBool::new(false));
         let method = Export {
             ingest: self.ingest.clone(),
             payload: self.payload,
             number,
+            from: Some((sender, key)),
             unpacking,
             reached: Arc::clone(&reached),
         };
@@ -157,6 +165,20 @@ impl Exporter {
         };
         Some(failed(&self.ingest, &error, number).into_http())
     }
+}
+
+/// Who sends, and the key of the batch if it is numbered.
+fn sender(
+    headers: &http_types::HeaderMap,
+    extensions: &http_types::Extensions,
+) -> Result<(Sender, Option<BatchKey>), BatchKeyError> {
+    let header = |name| headers.get(name).map(http_types::HeaderValue::as_bytes);
+    let key = numbered(
+        header(metadata::AGENT_INSTANCE),
+        header(metadata::BATCH_NUMBER),
+    )?;
+    let sender = Sender::of(key.as_ref(), extensions.get::<Peer>());
+    Ok((sender, key))
 }
 
 /// How the messages may be compressed; the transport refuses what is neither.
@@ -218,8 +240,10 @@ struct Export {
     ingest: Ingest,
     payload: Payload,
     number: u64,
+    /// Who sends, and the key of a numbered batch; taken by the one call.
+    from: Option<(Sender, Option<BatchKey>)>,
     /// What was set aside for a compressed message.
-    unpacking: Option<OwnedSemaphorePermit>,
+    unpacking: Option<Unpacking>,
     /// Set once the transport has read the message: errors before that are the transport's.
     reached: Arc<AtomicBool>,
 }
@@ -233,32 +257,16 @@ impl UnaryService<Bytes> for Export {
         let ingest = self.ingest.clone();
         let (payload, number) = (self.payload, self.number);
         let unpacking = self.unpacking.take();
+        let (sender, key) = self.from.take().unwrap_or_default();
+        let body = request.into_inner();
         Box::pin(async move {
-            match handle(&ingest, payload, request, unpacking).await {
-                Ok(response) => Ok(response),
+            let accepted = ingest.accept((payload, body), (&sender, key), unpacking);
+            match accepted.await {
+                Ok(accepted) => Ok(respond::grpc(payload, &accepted)),
                 Err(error) => Err(failed(&ingest, &error, number)),
             }
         })
     }
-}
-
-async fn handle(
-    ingest: &Ingest,
-    payload: Payload,
-    request: Request<Bytes>,
-    unpacking: Option<OwnedSemaphorePermit>,
-) -> Result<Response<Bytes>, IngestError> {
-    let header = |name| {
-        let value = request.metadata().get(name);
-        value.map(tonic::metadata::MetadataValue::as_encoded_bytes)
-    };
-    let key = numbered(
-        header(metadata::AGENT_INSTANCE),
-        header(metadata::BATCH_NUMBER),
-    )?;
-    let body = request.into_inner();
-    let accepted = ingest.accept((payload, body), key, unpacking).await?;
-    Ok(respond::grpc(payload, &accepted))
 }
 
 /// Passes messages on as they are.

@@ -131,7 +131,7 @@ pub fn status(error: &IngestError, request: u64) -> tonic::Status {
     let code = error.code();
     let grpc = tonic::Code::from_i32(code.grpc());
     let message = message(error, request);
-    if code == Code::Busy {
+    if matches!(code, Code::Busy | Code::TooMany) {
         let details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
         return tonic::Status::with_error_details(grpc, message, details);
     }
@@ -230,6 +230,10 @@ mod tests {
         let busy = IngestError::Admit(AdmitError::Busy { what: "points" });
         let retry = status(&busy, 1).get_details_retry_info().unwrap();
         assert_eq!(retry.retry_delay.unwrap().as_secs(), 1);
+        let share = IngestError::Admit(AdmitError::Share { what: "points" });
+        let share = status(&share, 1);
+        assert_eq!(share.code(), tonic::Code::ResourceExhausted);
+        assert!(share.get_details_retry_info().is_some());
         let too_large = status(&IngestError::TooLarge { limit: 5 }, 1);
         assert_eq!(too_large.code(), tonic::Code::ResourceExhausted);
         assert!(too_large.get_details_retry_info().is_none());

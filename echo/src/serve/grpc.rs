@@ -9,15 +9,11 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Version};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use tokio::net::TcpListener;
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
-
-/// Most requests that one connection may have open.
-const MAX_CONCURRENT_STREAMS: u32 = 128;
+use crate::serve::listener::Listener;
 
 /// How long a connection may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -35,13 +31,11 @@ pub struct GrpcServeError(#[from] tonic::transport::Error);
 
 /// Serves until `shutdown` completes, then lets open requests finish.
 pub async fn serve(
-    listener: TcpListener,
+    listener: Listener,
     (metrics, logs, traces): (MetricsService, LogsService, TracesService),
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), GrpcServeError> {
-    let incoming = TcpIncoming::from(listener)
-        .with_nodelay(Some(true))
-        .with_keepalive(Some(KEEPALIVE));
+    let config = listener.config();
     let router = Routes::new(metrics)
         .add_service(logs)
         .add_service(traces)
@@ -49,12 +43,12 @@ pub async fn serve(
         .layer(from_fn(only_grpc));
     Server::builder()
         .accept_http1(true)
-        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+        .max_concurrent_streams(config.max_streams)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .timeout(REQUEST_TIMEOUT)
         .add_routes(Routes::from(router))
-        .serve_with_incoming_shutdown(incoming, shutdown)
+        .serve_with_incoming_shutdown(listener, shutdown)
         .await?;
     Ok(())
 }

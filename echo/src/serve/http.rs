@@ -8,7 +8,7 @@
 //! | `/api/v1/health` | GET | that Echo runs, how much it has stored, and how much of that the detector has taken in |
 //! | `/api/versions` | GET | which versions of the API there are |
 //! | `/metrics` | GET | what Echo says of itself, for Prometheus |
-//! | `/healthz`, `/readyz` | GET | that the process lives, and that its store answers |
+//! | `/healthz`, `/readyz` | GET | that the process lives; whether events are taken, and if not, why |
 //!
 //! Every error is `{"error":{"code","message"}}`, with `field` when a field of the input is wrong; the status comes from
 //! the one table in [`crate::error`]. There is neither encryption nor a question who is asking, so the listener belongs
@@ -16,7 +16,6 @@
 //! own.
 
 use std::future::Future;
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -29,15 +28,18 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::Value;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use self::health::Readiness;
 use self::metrics::Metrics;
 use crate::error::Code;
 use crate::feedback::table::PolicyTable;
+use crate::serve::http1;
+use crate::serve::listener::Listener;
 use crate::tools::registry::Registry;
 use crate::tools::{ToolContext, error_body};
 
+pub mod front;
 pub mod health;
 pub mod metrics;
 pub mod threshold;
@@ -50,34 +52,32 @@ const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Seconds after which a caller may try again.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
-/// The listener failed.
-#[derive(Debug, thiserror::Error)]
-#[error("the HTTP listener failed")]
-pub struct HttpServeError(#[from] io::Error);
-
 /// What the handlers share.
 #[derive(Debug, Clone)]
 struct HttpState {
     registry: Arc<Registry>,
     context: ToolContext,
-    judged: watch::Receiver<u64>,
-    policies: watch::Receiver<Arc<PolicyTable>>,
+    feeds: Feeds,
     metrics: Metrics,
 }
 
-/// The routes. `judged` holds the number of the last event that the detector has taken in, `policies` what agents get.
-pub fn router(
-    registry: Registry,
-    context: ToolContext,
-    judged: watch::Receiver<u64>,
-    policies: watch::Receiver<Arc<PolicyTable>>,
-    metrics: Metrics,
-) -> Router {
+/// What changes while Echo runs.
+#[derive(Debug, Clone)]
+pub struct Feeds {
+    /// Number of the last event that the detector has taken in.
+    pub judged: watch::Receiver<u64>,
+    /// What agents get.
+    pub policies: watch::Receiver<Arc<PolicyTable>>,
+    /// What decides whether Echo is ready.
+    pub readiness: Readiness,
+}
+
+/// The routes.
+pub fn router(registry: Registry, context: ToolContext, feeds: Feeds, metrics: Metrics) -> Router {
     let state = HttpState {
         registry: Arc::new(registry),
         context,
-        judged,
-        policies,
+        feeds,
         metrics,
     };
     Router::new()
@@ -97,15 +97,8 @@ pub fn router(
 }
 
 /// Serves `router` until `shutdown` ends, then lets requests in flight finish.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), HttpServeError> {
-    axum::serve(listener, router)
-        .with_graceful_shutdown(shutdown)
-        .await?;
-    Ok(())
+pub async fn serve(listener: Listener, router: Router, shutdown: impl Future<Output = ()> + Send) {
+    http1::serve(listener, router, shutdown).await;
 }
 
 /// A page on the web can point a name of its own at this machine and have a browser ask here. Such a request carries

@@ -44,8 +44,10 @@ use crate::store::duckdb::rows::answers::{EventReader, add_samples, read_extent}
 use crate::store::duckdb::rows::filter::Query;
 use crate::store::duckdb::rows::{conclusions, questions, slices, verdicts};
 use crate::store::duckdb::upkeep::Upkeep;
+use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::Writer;
 use crate::store::limits::Limits;
+use crate::store::obstacle::Obstacle;
 use crate::store::reporting::{Reporting, merged};
 use crate::store::resume::{Resume, WarmUp};
 use crate::store::timings::Timings;
@@ -107,6 +109,7 @@ pub struct DuckDbStore {
     followed: Arc<AtomicU64>,
     fatal: Fatal,
     path: PathBuf,
+    volume: Arc<Volume>,
     timings: Timings,
 }
 
@@ -150,6 +153,7 @@ impl EventStore for DuckDbStore {
         log.push(".wal");
         let (held, limits) = self.dictionary.fullness();
         Vitals {
+            oldest_wait: self.writer.oldest_wait(),
             queued_events,
             queue_limit,
             database_bytes: bytes_of(&self.path),
@@ -159,6 +163,14 @@ impl EventStore for DuckDbStore {
             origins: held.origins as u64,
             origins_limit: limits.origins as u64,
         }
+    }
+
+    fn obstacles(&self) -> Vec<Obstacle> {
+        let failed = self.fatal.met().map(|reason| Obstacle::Failed { reason });
+        let closed = self.writer.is_closed().then_some(Obstacle::Closed);
+        let shortage = self.volume.shortage();
+        let full = shortage.map(|(available, floor)| Obstacle::Full { available, floor });
+        failed.into_iter().chain(closed).chain(full).collect()
     }
 
     async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError> {

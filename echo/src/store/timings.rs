@@ -1,6 +1,6 @@
 //! How long the store takes, and what it turned away and deleted.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
@@ -51,7 +51,7 @@ pub fn timed<T>(times: &Histogram, work: impl FnOnce() -> T) -> T {
 }
 
 /// Measures how long something takes that is not one call.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
@@ -62,6 +62,11 @@ impl Stopwatch {
     )]
     pub fn start() -> Self {
         Self(Instant::now())
+    }
+
+    /// The time since the start.
+    pub fn elapsed(self) -> Duration {
+        self.0.elapsed()
     }
 
     /// Adds the time since the start, seconds.

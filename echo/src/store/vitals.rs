@@ -1,5 +1,7 @@
 //! How much a store holds, and what it has no room for.
 
+use std::time::Duration;
+
 /// How much a store holds, and how much waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vitals {
@@ -19,6 +21,8 @@ pub struct Vitals {
     pub origins: u64,
     /// Most senders; events of more are refused.
     pub origins_limit: u64,
+    /// How long what waits longest for the writer has waited; nothing when nothing waits.
+    pub oldest_wait: Option<Duration>,
 }
 
 /// What of an event there is no room for.

@@ -11,7 +11,9 @@ use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Number, Value};
+use tracing::{Instrument, trace_span};
 
+use crate::spans;
 use crate::tools::event_history::EventHistory;
 use crate::tools::explain_rank::ExplainRank;
 use crate::tools::find_outlier_nodes::FindOutlierNodes;
@@ -123,8 +125,11 @@ impl Registry {
             });
         }
         make_whole(&mut input);
+        let _place = context.places.take().await?;
         let deadline = context.limits.deadline;
-        tokio::time::timeout(deadline, (tool.run)(context.clone(), input))
+        let span = trace_span!(target: spans::TARGET, spans::QUERY, tool.name = tool.name);
+        let answer = (tool.run)(context.clone(), input).instrument(span);
+        tokio::time::timeout(deadline, answer)
             .await
             .unwrap_or(Err(ToolError::Timeout { deadline }))
     }

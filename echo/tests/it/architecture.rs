@@ -21,6 +21,7 @@ use source::{Source, read_folder};
 const ECHO: Architecture = Architecture {
     layers: &[
         ("error", 0),
+        ("spans", 0),
         ("stats", 0),
         ("units", 0),
         ("clock", 1),
@@ -70,7 +71,10 @@ const ECHO: Architecture = Architecture {
         ("fs2", &["store::duckdb"]),
         ("indicatif", &["cli", "demo", "main"]),
         ("libduckdb_sys", &["store::duckdb"]),
+        ("opentelemetry", &["telemetry"]),
+        ("opentelemetry_otlp", &["telemetry"]),
         ("opentelemetry_proto", &["ingest", "serve", "demo"]),
+        ("opentelemetry_sdk", &["telemetry"]),
         ("prost", &["ingest", "feedback", "serve", "demo"]),
         ("rmcp", &["serve"]),
         (
@@ -98,6 +102,7 @@ const ECHO: Architecture = Architecture {
                 "demo",
             ],
         ),
+        ("tracing_opentelemetry", &["telemetry"]),
         ("ureq", &["cli", "demo"]),
     ],
 };

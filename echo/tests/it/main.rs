@@ -24,6 +24,8 @@ mod metrics;
 #[cfg(test)]
 mod offline;
 #[cfg(test)]
+mod readiness;
+#[cfg(test)]
 mod readme;
 #[cfg(test)]
 mod recordings;
@@ -31,6 +33,8 @@ mod recordings;
 mod room;
 #[cfg(test)]
 mod sdk;
+#[cfg(test)]
+mod spans;
 #[cfg(test)]
 mod testbed;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::load::{Sent, request, send, sender};
 use crate::testbed::{Echo, recording, replay_all, wait_for};
 
 /// The samples of a scrape by name and labels.
-fn scraped(echo: &Echo) -> BTreeMap<String, f64> {
+pub(crate) fn scraped(echo: &Echo) -> BTreeMap<String, f64> {
     let mut answer = ureq::get(format!("http://{}/metrics", echo.http))
         .call()
         .unwrap();

@@ -96,10 +96,15 @@ impl Echo {
         self.child.wait().unwrap().code()
     }
 
-    /// SIGTERM, and the exit code after it has drained.
-    pub(crate) fn terminate(mut self) -> i32 {
+    /// SIGTERM.
+    pub(crate) fn ask_to_stop(&self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").arg(pid).status().unwrap().success());
+    }
+
+    /// SIGTERM, and the exit code after it has drained.
+    pub(crate) fn terminate(mut self) -> i32 {
+        self.ask_to_stop();
         self.child.wait().unwrap().code().unwrap()
     }
 

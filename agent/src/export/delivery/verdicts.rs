@@ -11,7 +11,7 @@ use crate::export::{Export, ExportError, VerdictBatch};
 pub(super) const MAX_WAITING: usize = 64;
 
 /// What became of the verdicts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VerdictReport {
     /// Verdicts that were acknowledged.
     pub sent: u64,
@@ -21,6 +21,8 @@ pub struct VerdictReport {
     pub dropped: u64,
     /// Attempts after the first.
     pub retries: u64,
+    /// Why one was refused or given up, for the first of them.
+    pub refusal: Option<String>,
 }
 
 impl VerdictReport {
@@ -30,6 +32,9 @@ impl VerdictReport {
         self.rejected += other.rejected;
         self.dropped += other.dropped;
         self.retries += other.retries;
+        if self.refusal.is_none() {
+            self.refusal.clone_from(&other.refusal);
+        }
     }
 }
 
@@ -86,6 +91,9 @@ impl VerdictLane {
                 self.patience = self.give_up_after;
                 self.report.sent += n_verdicts;
                 self.report.rejected += ack.rejected;
+                if ack.rejected > 0 {
+                    self.report.refusal.get_or_insert(ack.reason);
+                }
             }
             // The log of this agent still has the verdicts, and so has the collector those that it came to itself.
             Err(ExportError::Refused { reason }) => {
@@ -95,6 +103,7 @@ impl VerdictLane {
                         "the collector does not take this agent's own verdicts: {reason}"
                     );
                 }
+                self.report.refusal.get_or_insert(reason);
             }
             // One attempt for each of the next ones, until the collector is back.
             Err(ExportError::Later { reason, .. }) => {
@@ -105,6 +114,7 @@ impl VerdictLane {
                     n_verdicts,
                     "own verdicts were given up: {reason}"
                 );
+                self.report.refusal.get_or_insert(reason);
             }
         }
     }

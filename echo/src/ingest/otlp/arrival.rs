@@ -24,10 +24,14 @@ pub(super) struct Arrival {
 
 impl Arrival {
     /// The body of the request with this number, followed from now on.
-    pub(super) fn of(body: tonic::body::Body, ingest: &Ingest, number: u64) -> tonic::body::Body {
+    pub(super) fn of(
+        body: tonic::body::Body,
+        (ingest, room): (&Ingest, Arriving),
+        number: u64,
+    ) -> tonic::body::Body {
         let arrival = Self {
             pieces: Body::new(body).into_data_stream(),
-            room: ingest.arriving(),
+            room,
             deadline: Box::pin(sleep(ingest.arrival_deadline())),
             ingest: ingest.clone(),
             number,

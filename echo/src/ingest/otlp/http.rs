@@ -22,10 +22,9 @@ use prost::Message;
 use serde_json::json;
 
 use self::body::{Form, Media, compression};
-use super::note;
+use super::{note, sender};
 use crate::error::{Code, Coded};
 use crate::ingest::accept::{Accepted, Ingest, IngestError};
-use crate::ingest::batch_key::numbered;
 use crate::ingest::decode::Payload;
 use crate::ingest::respond;
 
@@ -81,13 +80,10 @@ async fn handle(
         media,
         compression: compression(&parts.headers)?,
     };
-    let header = |name| parts.headers.get(name).map(HeaderValue::as_bytes);
-    let key = numbered(
-        header(metadata::AGENT_INSTANCE),
-        header(metadata::BATCH_NUMBER),
-    )?;
-    let (body, unpacking) = form.read(ingest, body).await?;
-    ingest.accept((payload, body), key, unpacking).await
+    let (sender, key) = sender(&parts.headers, &parts.extensions)?;
+    let (body, unpacking) = form.read((ingest, &sender), body).await?;
+    let body = (payload, body);
+    ingest.accept(body, (&sender, key), unpacking).await
 }
 
 fn success((payload, media): (Payload, Media), accepted: &Accepted) -> Response {
@@ -131,7 +127,7 @@ fn failure(media: Media, error: &IngestError, number: u64) -> Response {
             .into_bytes(),
     };
     let mut response = answer(media, status, Bytes::from(body));
-    if matches!(code, Code::Busy) {
+    if matches!(code, Code::Busy | Code::TooMany) {
         let seconds = HeaderValue::from(respond::RETRY_AFTER.as_secs());
         response.headers_mut().insert(RETRY_AFTER, seconds);
     }

@@ -18,10 +18,11 @@ use tonic_types::StatusExt;
 use self::collector::Collector;
 use super::EXPORT_METRICS;
 use crate::error;
-use crate::ingest::accept::IngestConfig;
-use crate::ingest::admit::AdmissionConfig;
+use crate::ingest::accept::{Ingest, IngestConfig};
+use crate::ingest::admit::{AdmissionConfig, Arriving};
 use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::fixture::{gauge, gauges, rank_2, request, text, wait, waits};
+use crate::ingest::sender::Sender;
 
 pub(super) mod collector;
 mod records;
@@ -30,6 +31,21 @@ mod unpacking;
 
 fn block() -> ExportMetricsServiceRequest {
     request(rank_2(), vec![waits(vec![wait()])])
+}
+
+/// Somebody who is not the sender of the test.
+pub(super) fn others() -> Sender {
+    Sender::Agent("others".parse().unwrap())
+}
+
+/// Others whose bodies take up all but an eighth of 2,000 bytes.
+pub(super) fn crowd(ingest: &Ingest) -> Vec<Arriving> {
+    let taken = [("x", 1_000), ("y", 500), ("z", 250)].map(|(name, bytes)| {
+        let mut taken = ingest.arriving(&Sender::Agent(name.parse().unwrap()));
+        taken.add(bytes).unwrap();
+        taken
+    });
+    taken.into()
 }
 
 fn numbered(agent: &'static str, number: &'static str) -> Request<ExportMetricsServiceRequest> {
@@ -221,7 +237,7 @@ async fn a_full_collector_says_when_to_come_back() {
     let (store, gate) = RecordingStore::gated();
     let config = IngestConfig {
         admission: AdmissionConfig {
-            max_points: 1,
+            max_points: 2,
             ..AdmissionConfig::default()
         },
         ..IngestConfig::default()
@@ -231,29 +247,58 @@ async fn a_full_collector_says_when_to_come_back() {
     let mut other = client.clone();
     let first = tokio::spawn(async move { client.export(numbered("a", "1")).await });
     gate.entered().await;
-    let status = other.export(numbered("a", "2")).await.unwrap_err();
+    let status = other.export(numbered("b", "1")).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     let retry = status.get_details_retry_info().unwrap();
     assert_eq!(retry.retry_delay, Some(Duration::from_secs(1)));
     gate.open();
     first.await.unwrap().unwrap();
-    other.export(numbered("a", "2")).await.unwrap();
+    other.export(numbered("b", "1")).await.unwrap();
     assert_eq!(collector.store.events(), 2);
     assert_eq!(collector.ingest.stats().failed(error::Code::Busy), 1);
+}
+
+#[tokio::test]
+async fn a_sender_with_its_share_in_flight_says_so_and_another_one_gets_in() {
+    let (store, gate) = RecordingStore::gated();
+    let config = IngestConfig {
+        admission: AdmissionConfig {
+            max_points: 4,
+            ..AdmissionConfig::default()
+        },
+        ..IngestConfig::default()
+    };
+    let collector = Collector::start(config, store).await;
+    let mut client = collector.client().await;
+    let (mut greedy, mut modest) = (client.clone(), client.clone());
+    let mut two = numbered("greedy", "1");
+    *two.get_mut() = request(rank_2(), vec![waits(vec![wait(); 2])]);
+    let held = tokio::spawn(async move { client.export(two).await });
+    gate.entered().await;
+    let status = greedy.export(numbered("greedy", "2")).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert!(status.get_details_retry_info().is_some());
+    assert_eq!(collector.ingest.stats().failed(error::Code::TooMany), 1);
+    let modest = tokio::spawn(async move { modest.export(numbered("modest", "1")).await });
+    gate.open();
+    modest.await.unwrap().unwrap();
+    held.await.unwrap().unwrap();
+    greedy.export(numbered("greedy", "2")).await.unwrap();
+    let in_flight = collector.ingest.in_flight();
+    assert_eq!((in_flight.points, in_flight.bytes), (0, 0));
 }
 
 #[tokio::test]
 async fn bodies_take_up_room_while_they_arrive() {
     let config = IngestConfig {
         admission: AdmissionConfig {
-            max_bytes: 1_000,
+            max_bytes: 2_000,
             ..AdmissionConfig::default()
         },
         ..IngestConfig::default()
     };
     let collector = Collector::start(config, RecordingStore::default()).await;
-    let mut taken = collector.ingest.arriving();
-    taken.add(900).unwrap();
+    let taken = crowd(&collector.ingest);
     let mut client = collector.client().await;
     let status = client.export(block()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");

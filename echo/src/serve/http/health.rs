@@ -1,19 +1,29 @@
 //! What probes ask.
 
-use axum::extract::State;
-use axum::response::Response;
-use serde_json::json;
-use tokio::time::timeout;
+use std::time::Duration;
 
-use crate::error::{Code, Coded, chain};
-use crate::serve::http::{HttpState, failure, success};
-use crate::tools::{ToolError, error_body};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::serve::http::{HttpState, success};
+
+/// What decides, beside the store, whether Echo is ready.
+#[derive(Debug, Clone)]
+pub struct Readiness {
+    /// Set once Echo has been told to stop.
+    pub stopping: watch::Receiver<bool>,
+    /// How long a batch may wait for the writer; one that has waited longer will not be acknowledged.
+    pub append_deadline: Duration,
+}
 
 /// That Echo runs, how much it has stored, and how much of that the detector has taken in: the numbers of the last
 /// events, equal when the detector has caught up.
 pub(super) async fn health(State(state): State<HttpState>) -> Response {
     let events_committed = *state.context.store.committed().borrow();
-    let events_judged = *state.judged.borrow();
+    let events_judged = *state.feeds.judged.borrow();
     let answer = json!({
         "status": "ok",
         "events_committed": events_committed,
@@ -28,21 +38,41 @@ pub(super) async fn alive() -> Response {
     success(json!({ "status": "ok" }).to_string())
 }
 
-/// That the store answers.
+/// Whether events are taken, and if not, why. No question is put to the database: a crowd of questions is no reason to
+/// send the agents elsewhere.
 pub(super) async fn ready(State(state): State<HttpState>) -> Response {
-    let deadline = state.context.limits.deadline;
-    let answered = timeout(deadline, state.context.store.extent(None)).await;
-    let problem = match answered {
-        Ok(Ok(_extent)) => return alive().await,
-        Ok(Err(error)) => ToolError::Store(error),
-        Err(_elapsed) => ToolError::Timeout { deadline },
-    };
-    if problem.code() == Code::Internal {
-        tracing::error!(error = chain(&problem), "the store gives no answer");
+    let readiness = &state.feeds.readiness;
+    let mut reasons = Vec::new();
+    if *readiness.stopping.borrow() {
+        let message = "Echo has been told to stop and finishes what is open";
+        reasons.push(("shutting_down", message.to_owned()));
     }
-    // To a probe every reason is the same: send nobody here for now.
-    failure(
-        Code::Busy,
-        error_body(Code::Busy, "the store gives no answer"),
-    )
+    let store = &state.context.store;
+    let obstacles = store.obstacles();
+    reasons.extend(obstacles.iter().map(|one| (one.name(), one.to_string())));
+    let waited = store.vitals().oldest_wait;
+    if let Some(waited) = waited.filter(|waited| *waited > readiness.append_deadline) {
+        let waited_s = waited.as_secs();
+        let message = format!("the writer has not answered for {waited_s} s");
+        reasons.push(("writer_silent", message));
+    }
+    if reasons.is_empty() {
+        success(readiness_body(&reasons).to_string())
+    } else {
+        not_ready(&reasons)
+    }
+}
+
+/// The answer to a probe that Echo takes no events, and why.
+pub(super) fn not_ready(reasons: &[(&str, String)]) -> Response {
+    let mut response = success(readiness_body(reasons).to_string());
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response
+}
+
+fn readiness_body(reasons: &[(&str, String)]) -> Value {
+    let listed = reasons
+        .iter()
+        .map(|(reason, message)| json!({ "reason": reason, "message": message }));
+    json!({ "ready": reasons.is_empty(), "reasons": listed.collect::<Vec<_>>() })
 }

@@ -18,9 +18,11 @@ use crate::error::Code;
 use crate::ingest::accept::Ingest;
 use crate::ingest::decode::reject::RejectReason;
 use crate::serve::http::{HttpState, failure};
+use crate::serve::listener::Connections;
 use crate::store::EventStore;
 use crate::store::timings::Timings;
 use crate::tools::error_body;
+use crate::tools::places::Places;
 
 /// Of the text below.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -43,6 +45,10 @@ pub struct Sources {
     pub timings: Timings,
     /// Number of the last event that the detector has taken in.
     pub judged: watch::Receiver<u64>,
+    /// What each listener has seen, by its name.
+    pub listeners: [(&'static str, Connections); 3],
+    /// Places for questions.
+    pub places: Places,
 }
 
 impl Metrics {
@@ -121,6 +127,8 @@ impl Collector for Sources {
         self.counters(&mut encoder)?;
         self.by_reason(&mut encoder)?;
         self.of_requests(&mut encoder)?;
+        self.by_listener(&mut encoder)?;
+        self.of_questions(&mut encoder)?;
         self.of_the_store(&mut encoder)
     }
 }
@@ -148,6 +156,11 @@ impl Sources {
                 "ingest_repeated_batches",
                 "Batches that had been stored before",
                 stats.duplicates(),
+            ),
+            (
+                "query_refused",
+                "Questions that were told to come back because others were being answered",
+                self.places.refused(),
             ),
             (
                 "store_events",
@@ -190,6 +203,47 @@ impl Sources {
 
     #[expect(
         clippy::cast_precision_loss,
+        reason = "a count of connections is small"
+    )]
+    fn by_listener(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let kind = ConstGauge::new(0.0).metric_type();
+        let help = "Connections that are open";
+        let mut open = encoder.encode_descriptor("connections_open", help, None, kind)?;
+        for (listener, seen) in &self.listeners {
+            let label = [("listener", *listener)];
+            ConstGauge::new(seen.open() as f64).encode(open.encode_family(&label)?)?;
+        }
+        type Count = fn(&Connections) -> u64;
+        let counts: [(&str, &str, Count); 3] = [
+            (
+                "connections_accepted",
+                "Connections that were let in",
+                Connections::accepted,
+            ),
+            (
+                "connections_refused",
+                "Connections that were closed at once because too many were open",
+                Connections::refused,
+            ),
+            (
+                "connections_idle",
+                "Connections that were closed because nothing came or went on them",
+                Connections::idle,
+            ),
+        ];
+        let kind = ConstCounter::new(0_u64).metric_type();
+        for (name, help, count) in counts {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (listener, seen) in &self.listeners {
+                let label = [("listener", *listener)];
+                ConstCounter::new(count(seen)).encode(family.encode_family(&label)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
         reason = "a gauge is read by eye and by thresholds"
     )]
     fn of_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -225,6 +279,22 @@ impl Sources {
         gauges(encoder, &measured)
     }
 
+    fn of_questions(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let measured = [
+            (
+                "query_in_flight",
+                "Questions that are being answered",
+                f64::from(self.places.taken()),
+            ),
+            (
+                "query_in_flight_limit",
+                "Most questions that are answered at the same time",
+                f64::from(self.places.most()),
+            ),
+        ];
+        gauges(encoder, &measured)
+    }
+
     #[expect(
         clippy::cast_precision_loss,
         reason = "a gauge is read by eye and by thresholds"
@@ -232,6 +302,11 @@ impl Sources {
     fn of_the_store(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let vitals = self.store.vitals();
         let measured = [
+            (
+                "store_oldest_wait_seconds",
+                "How long what waits longest for the writer has waited",
+                vitals.oldest_wait.unwrap_or_default().as_secs_f64(),
+            ),
             (
                 "store_queued_events",
                 "Events that wait to be committed",

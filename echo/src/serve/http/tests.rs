@@ -10,16 +10,18 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::ServiceExt;
 
+use super::health::Readiness;
 use super::metrics::Metrics;
-use super::{MAX_BODY_BYTES, router};
+use super::{Feeds, MAX_BODY_BYTES, router};
 use crate::feedback::table::{HealthThreshold, PolicyTable};
 use crate::ids::{ClusterId, MetricName};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{EventBatch, StoredEvent};
+use crate::store::obstacle::Obstacle;
 use crate::store::resume::{Resume, WarmUp};
 use crate::store::{
     Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
-    StoreError, Tail,
+    StoreError, Tail, Vitals,
 };
 use crate::tools::ToolContext;
 use crate::tools::fixture;
@@ -28,7 +30,14 @@ use crate::units::{Nanos, Window};
 
 const JSON: &str = "application/json";
 
+mod crowd;
+mod readiness;
+
 fn service(context: ToolContext) -> Router {
+    service_that_stops(context, watch::channel(false).1)
+}
+
+fn service_that_stops(context: ToolContext, stopping: watch::Receiver<bool>) -> Router {
     let mut table = PolicyTable::default();
     table.set_health("prod".parse().unwrap(), HealthThreshold::example(0.75));
     let policies = watch::channel(Arc::new(table)).1;
@@ -36,8 +45,14 @@ fn service(context: ToolContext) -> Router {
     router(
         Registry::standard(),
         context,
-        judged,
-        policies,
+        Feeds {
+            judged,
+            policies,
+            readiness: Readiness {
+                stopping,
+                append_deadline: Duration::from_secs(10),
+            },
+        },
         Metrics::default(),
     )
 }
@@ -156,7 +171,7 @@ async fn the_list_and_the_versions_come_from_the_registry() {
 
 #[tokio::test]
 async fn probes_are_answered() {
-    for path in ["/healthz", "/readyz", "/api/v1/health"] {
+    for path in ["/healthz", "/api/v1/health"] {
         let (status, body) = got(path).await;
         assert_eq!((status, &body["status"]), (200, &json!("ok")), "{path}");
     }
@@ -343,6 +358,24 @@ impl EventStore for Broken {
         _cluster: Option<&ClusterId>,
     ) -> Result<Option<(Nanos, Nanos)>, StoreError> {
         self.fail().await
+    }
+
+    fn vitals(&self) -> Vitals {
+        let waits = matches!(self, Self::Silent).then_some(Duration::from_secs(11));
+        Vitals {
+            oldest_wait: waits,
+            ..Vitals::default()
+        }
+    }
+
+    fn obstacles(&self) -> Vec<Obstacle> {
+        match self {
+            Self::Silent => Vec::new(),
+            Self::Closed => vec![Obstacle::Closed],
+            Self::Defect => vec![Obstacle::Failed {
+                reason: "a bad sector".to_owned(),
+            }],
+        }
     }
 
     fn committed(&self) -> watch::Receiver<u64> {

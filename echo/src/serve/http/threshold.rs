@@ -28,7 +28,7 @@ pub(super) async fn threshold(
         let message = "name the cluster: /api/v1/threshold?cluster_id=NAME";
         return failure(Code::Invalid, error_body(Code::Invalid, message));
     };
-    let policy = state.policies.borrow().of(&cluster).cloned();
+    let policy = state.feeds.policies.borrow().of(&cluster).cloned();
     let Some(policy) = policy else {
         let message = format!("no node of cluster {cluster} has reported yet");
         return failure(Code::NotFound, error_body(Code::NotFound, &message));

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use duckdb::Connection;
 
+use crate::spans;
 use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::rows::schema;
 use crate::store::timings::{Timings, timed};
@@ -19,7 +20,8 @@ pub(super) fn checkpoint(
         return;
     }
     let write = || connection.execute_batch(schema::CHECKPOINT);
-    if let Err(error) = timed(&timings.checkpoints, write) {
+    let span = tracing::trace_span!(target: spans::TARGET, spans::CHECKPOINT);
+    if let Err(error) = span.in_scope(|| timed(&timings.checkpoints, write)) {
         // The log is kept, and there is still something to write in the next round.
         dirty.store(true, Ordering::Release);
         fatal.note(&error.to_string());

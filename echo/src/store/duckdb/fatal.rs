@@ -78,6 +78,11 @@ impl Fatal {
         }
     }
 
+    /// The first fatal error, if there was one.
+    pub(super) fn met(&self) -> Option<String> {
+        self.0.borrow().clone()
+    }
+
     /// Waits for the first fatal error.
     pub(super) async fn wait(&self) -> StoreError {
         let mut met = self.0.subscribe();

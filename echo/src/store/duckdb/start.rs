@@ -72,7 +72,7 @@ fn start(
         connection: looking_after,
         dirty,
         fatal: fatal.clone(),
-        retention: Retention::new(config.limits, volume, clock, chores),
+        retention: Retention::new(config.limits, Arc::clone(&volume), clock, chores),
         timings: timings.clone(),
     };
     let upkeep = Upkeep::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
@@ -86,6 +86,7 @@ fn start(
         followed,
         fatal,
         path: config.path.clone(),
+        volume,
         timings,
     })
 }

@@ -2,17 +2,21 @@
 //! engine, and it commits in groups: what waited while the last group was written is the next group.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, oneshot};
+use tracing::{Span, trace_span};
 
 use crate::model::conclusion::Conclusions;
 use crate::model::event::EventBatch;
+use crate::spans;
 use crate::store::duckdb::commit::Session;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::rows::slices::Cut;
 use crate::store::duckdb::rows::unused::Unused;
+use crate::store::timings::Stopwatch;
 use crate::store::{Appended, StoreError};
 use crate::units::Nanos;
 
@@ -29,8 +33,14 @@ pub(super) struct Writer {
     requests: mpsc::Sender<Request>,
     queue: Arc<Semaphore>,
     queue_events: u32,
+    at_work: AtWork,
     _thread: Joined,
 }
+
+/// Since when what the thread works on has waited; nothing while it has nothing to do. What is queued behind has waited
+/// no longer.
+#[derive(Debug, Clone, Default)]
+struct AtWork(Arc<Mutex<Option<Stopwatch>>>);
 
 /// A batch that waits for its commit.
 #[derive(Debug)]
@@ -39,6 +49,8 @@ pub(super) struct Append {
     pub(super) batch: EventBatch,
     /// Where the outcome is awaited.
     pub(super) answer: oneshot::Sender<Result<Appended, StoreError>>,
+    /// Since when it waits.
+    queued: Stopwatch,
     /// Its place in the queue.
     pub(super) _place: OwnedSemaphorePermit,
 }
@@ -114,11 +126,15 @@ impl Writer {
     /// Starts the thread. It lets go of `lock` as the last thing that it does.
     pub(super) fn start(session: Session, lock: Arc<Lock>, queue_events: u32) -> io::Result<Self> {
         let (requests, queued) = mpsc::channel(QUEUED_REQUESTS);
-        let thread = Joined::start("store-writer", move || write(session, lock, queued))?;
+        let at_work = AtWork::default();
+        let seen = at_work.clone();
+        let work = move || write(session, lock, (queued, seen));
+        let thread = Joined::start("store-writer", work)?;
         Ok(Self {
             requests,
             queue: Arc::new(Semaphore::new(queue_events as usize)),
             queue_events,
+            at_work,
             _thread: thread,
         })
     }
@@ -135,6 +151,17 @@ impl Writer {
         (u64::from(waiting), u64::from(self.queue_events))
     }
 
+    /// How long what waits longest has waited.
+    pub(super) fn oldest_wait(&self) -> Option<Duration> {
+        let since = *self.at_work.lock();
+        since.map(Stopwatch::elapsed)
+    }
+
+    /// Whether nothing is taken any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.requests.is_closed()
+    }
+
     /// Queues a batch and waits until it is committed.
     pub(super) async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError> {
         // A batch without events takes a place, too; one that is larger than the queue waits for it to be empty.
@@ -149,6 +176,7 @@ impl Writer {
         self.request(Request::Append(Append {
             batch,
             answer,
+            queued: Stopwatch::start(),
             _place: place,
         }))?;
         answered.await.unwrap_or(Err(StoreError::Closed))
@@ -180,6 +208,17 @@ impl Writer {
                 mpsc::error::TrySendError::Full(_) => StoreError::Busy,
                 mpsc::error::TrySendError::Closed(_) => StoreError::Closed,
             })
+    }
+}
+
+impl AtWork {
+    fn set(&self, since: Option<Stopwatch>) {
+        *self.lock() = since;
+    }
+
+    // Nothing that holds it can panic.
+    fn lock(&self) -> MutexGuard<'_, Option<Stopwatch>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -259,14 +298,29 @@ impl Drop for Joined {
     }
 }
 
-fn write(mut session: Session, lock: Arc<Lock>, mut queued: mpsc::Receiver<Request>) {
+fn write(
+    mut session: Session,
+    lock: Arc<Lock>,
+    (mut queued, at_work): (mpsc::Receiver<Request>, AtWork),
+) {
     let mut closing = Vec::new();
     while let Some(mut group) = Group::gather(&mut queued, &mut closing) {
         let chores = std::mem::take(&mut group.chores);
-        session.commit(group);
+        let first = group.appends.first().map(|append| append.queued);
+        at_work.set(Some(first.unwrap_or_else(Stopwatch::start)));
+        let batches = group.appends.len();
+        let span =
+            trace_span!(target: spans::TARGET, spans::COMMIT, batches, events = group.events);
+        span.in_scope(|| session.commit(group));
         for chore in chores {
-            session.look_after(chore);
+            at_work.set(Some(Stopwatch::start()));
+            let span = match chore {
+                Chore::Delete { .. } => trace_span!(target: spans::TARGET, spans::RETENTION),
+                Chore::Tidy { .. } | Chore::Forget { .. } => Span::none(),
+            };
+            span.in_scope(|| session.look_after(chore));
         }
+        at_work.set(None);
         if !closing.is_empty() {
             queued.close();
         }
@@ -286,7 +340,7 @@ mod tests {
 
     use tokio::sync::{Semaphore, mpsc};
 
-    use super::{Joined, Request, Writer};
+    use super::{AtWork, Joined, Request, Writer};
     use crate::model::event::EventBatch;
     use crate::store::contract::sample::{batch, origin, wait};
     use crate::store::{Appended, StoreError};
@@ -298,6 +352,7 @@ mod tests {
             requests,
             queue: Arc::new(Semaphore::new(queue_events as usize)),
             queue_events,
+            at_work: AtWork::default(),
             _thread: Joined(None),
         };
         (writer, queued)

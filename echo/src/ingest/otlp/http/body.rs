@@ -4,16 +4,16 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use axum::http::{HeaderMap, HeaderValue};
 use bytes::{Bytes, BytesMut};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
 use crate::ingest::accept::{Ingest, IngestError, MAX_INLINE_BYTES};
-use crate::ingest::admit::Arriving;
+use crate::ingest::admit::{Arriving, Unpacking};
 use crate::ingest::decode::Payload;
 use crate::ingest::decode::json::{MOST_GROWTH, Untranslatable, to_protobuf};
 use crate::ingest::otlp::unpack::Compression;
+use crate::ingest::sender::Sender;
 
 /// The language of a body, and of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,9 +85,9 @@ impl Form {
     /// The request in protobuf, with the memory that was set aside while its size was not known.
     pub(super) async fn read(
         self,
-        ingest: &Ingest,
+        (ingest, sender): (&Ingest, &Sender),
         body: Body,
-    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), IngestError> {
+    ) -> Result<(Bytes, Option<Unpacking>), IngestError> {
         let limit = ingest.max_message_bytes();
         if let Some(compression) = self.compression {
             // Before the body is looked at: what it unpacks to is known only when it is in memory.
@@ -96,17 +96,17 @@ impl Form {
                 Media::Json => limit,
             };
             let most = compression.memory(limit).saturating_add(translated);
-            let memory = ingest.unpacking(most).await?;
-            let (packed, _room) = arrived(ingest, body).await?;
+            let memory = ingest.unpacking(sender, most).await?;
+            let (packed, _room) = arrived((ingest, sender), body).await?;
             let body = aside(move || self.plain(packed, limit)).await?;
             return Ok((body, Some(memory)));
         }
-        let (body, room) = arrived(ingest, body).await?;
+        let (body, room) = arrived((ingest, sender), body).await?;
         if self.media == Media::Protobuf {
             return Ok((body, None));
         }
         let most = body.len().saturating_mul(MOST_GROWTH).min(limit);
-        let memory = ingest.unpacking(most).await?;
+        let memory = ingest.unpacking(sender, most).await?;
         let body = if body.len() <= MAX_INLINE_BYTES {
             self.plain(body, limit)?
         } else {
@@ -139,9 +139,12 @@ async fn aside(
 
 /// The body once it has arrived as a whole, with the room that it takes up; cut off when there is no room for more
 /// of it or when it takes too long.
-async fn arrived(ingest: &Ingest, body: Body) -> Result<(Bytes, Arriving), IngestError> {
+async fn arrived(
+    (ingest, sender): (&Ingest, &Sender),
+    body: Body,
+) -> Result<(Bytes, Arriving), IngestError> {
     let limit = ingest.max_message_bytes();
-    let mut room = ingest.arriving();
+    let mut room = ingest.arriving(sender);
     let mut pieces = body.into_data_stream();
     let collect = async {
         let mut whole = BytesMut::new();

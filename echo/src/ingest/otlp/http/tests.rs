@@ -19,6 +19,7 @@ use crate::ingest::admit::AdmissionConfig;
 use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::fixture::{gauge, gauges, rank_2, records, request, straggler, wait, waits};
 use crate::ingest::otlp::tests::collector::Collector;
+use crate::ingest::otlp::tests::{crowd, others};
 use crate::ingest::otlp::unpack::Compression;
 use crate::ingest::otlp::unpack::tests::{ALL, pack};
 
@@ -169,10 +170,9 @@ async fn too_much_is_refused_packed_or_not() {
 #[tokio::test]
 async fn a_full_collector_says_when_to_come_back() {
     let mut config = IngestConfig::default();
-    config.admission.max_bytes = 1_000;
+    config.admission.max_bytes = 2_000;
     let collector = Collector::start(config, RecordingStore::default()).await;
-    let mut taken = collector.ingest.arriving();
-    taken.add(900).unwrap();
+    let taken = crowd(&collector.ingest);
     let (answer, body) = post(&collector, METRICS, &[], block()).await;
     assert_eq!(answer.status(), 503);
     assert_eq!(answer.headers()["retry-after"], "1");
@@ -186,7 +186,7 @@ async fn a_full_collector_says_when_to_come_back() {
 async fn a_body_that_does_not_end_is_cut_off_and_gives_its_room_back() {
     let config = IngestConfig {
         admission: AdmissionConfig {
-            max_bytes: 1_000,
+            max_bytes: 2_000,
             arrival_deadline: Duration::from_millis(1),
             ..AdmissionConfig::default()
         },
@@ -197,7 +197,7 @@ async fn a_body_that_does_not_end_is_cut_off_and_gives_its_room_back() {
     let endless = Body::from_stream(first.chain(tokio_stream::pending()));
     let (answer, _) = post(&collector, METRICS, &[], endless).await;
     assert_eq!(answer.status(), 504);
-    assert!(collector.ingest.arriving().add(1_000).is_ok());
+    assert!(collector.ingest.arriving(&others()).add(1_000).is_ok());
 }
 
 #[tokio::test]

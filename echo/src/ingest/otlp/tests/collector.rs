@@ -28,6 +28,7 @@ use crate::ingest::fixture::RECEIVED;
 use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::otlp::{BytesCodec, LogsService, MetricsService, TracesService};
 use crate::serve::grpc::serve;
+use crate::serve::listener::{Connections, ListenConfig, Listener};
 use crate::store::EventStore;
 
 /// A collector on a free port.
@@ -53,6 +54,7 @@ impl Collector {
         let ingest = Ingest::new(config, events, clock, table);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
+        let listener = Listener::new(listener, ListenConfig::default(), Connections::default());
         let (stop, mut stopped) = watch::channel(false);
         let metrics = MetricsService::new(ingest.clone());
         let logs = LogsService::new(ingest.clone());

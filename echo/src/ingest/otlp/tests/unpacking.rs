@@ -2,10 +2,12 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fleet_proto::metadata;
 use prost::Message;
 use tokio_stream::StreamExt;
 use tonic::body::Body;
@@ -13,8 +15,8 @@ use tonic::codegen::{Service, http};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use super::block;
 use super::collector::Collector;
+use super::{block, others};
 use crate::error;
 use crate::ingest::accept::IngestConfig;
 use crate::ingest::admit::AdmissionConfig;
@@ -22,6 +24,9 @@ use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::otlp::unpack::Compression;
 use crate::ingest::otlp::unpack::tests::pack;
 use crate::ingest::otlp::{EXPORT_METRICS, MetricsService};
+
+/// Of the senders of compressed requests.
+static NAMES: AtomicU64 = AtomicU64::new(0);
 
 type Call = <MetricsService as Service<http::Request<Body>>>::Future;
 
@@ -56,6 +61,12 @@ fn compressed_with(compression: Compression, collector: &Collector, ends: bool) 
     let request = http::Request::post(EXPORT_METRICS)
         .header("content-type", "application/grpc")
         .header("grpc-encoding", compression.name())
+        // Everybody may wait for the memory of one request, so each of these is somebody else.
+        .header(
+            metadata::AGENT_INSTANCE,
+            NAMES.fetch_add(1, Ordering::Relaxed),
+        )
+        .header(metadata::BATCH_NUMBER, 1)
         .body(Body::new(body));
     MetricsService::new(collector.ingest.clone()).call(request.unwrap())
 }
@@ -125,7 +136,11 @@ async fn a_message_that_was_admitted_leaves_its_place_to_the_next() {
     let collector = Collector::start(room_for(1, Duration::ZERO), store).await;
     let next = async {
         gate.entered().await;
-        let free = collector.ingest.unpacking(1_000_000).await.is_ok();
+        let free = collector
+            .ingest
+            .unpacking(&others(), 1_000_000)
+            .await
+            .is_ok();
         gate.open();
         free
     };
@@ -142,6 +157,12 @@ async fn a_body_that_does_not_end_is_cut_off() {
     let status = refusal(compressed(&collector, false)).await.unwrap();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert_eq!(collector.ingest.stats().failed(error::Code::Timeout), 1);
-    assert!(collector.ingest.unpacking(1_000_000).await.is_ok());
+    assert!(
+        collector
+            .ingest
+            .unpacking(&others(), 1_000_000)
+            .await
+            .is_ok()
+    );
     assert_eq!(collector.store.events(), 0);
 }

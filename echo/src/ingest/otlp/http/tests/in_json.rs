@@ -11,6 +11,7 @@ use crate::ingest::fixture::{
     gauge, gauges, rank_2, records, request, span, spans, straggler, wait, waits,
 };
 use crate::ingest::otlp::tests::collector::Collector;
+use crate::ingest::otlp::tests::others;
 use crate::ingest::otlp::unpack::tests::{ALL, pack};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -139,7 +140,7 @@ async fn a_collector_without_memory_to_translate_says_when_to_come_back() {
     config.admission.unpacking_wait = std::time::Duration::ZERO;
     let all = usize::try_from(config.admission.max_unpacking_bytes).unwrap();
     let collector = Collector::start(config, RecordingStore::default()).await;
-    let taken = collector.ingest.unpacking(all).await.unwrap();
+    let taken = collector.ingest.unpacking(&others(), all).await.unwrap();
     let (answer, body) = post(&collector, METRICS, &[JSON], block(1)).await;
     assert_eq!(answer.status(), 503);
     assert_eq!(answer.headers()["retry-after"], "1");

@@ -1,0 +1,80 @@
+//! The two listeners for OTLP: over gRPC and over HTTP.
+
+use std::net::SocketAddr;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::app::asking::Asking;
+use crate::app::{AppError, address, bind, detour, stopped};
+use crate::config::ServeArgs;
+use crate::ingest::accept::Ingest;
+use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
+use crate::serve::listener::{Connections, Listener};
+use crate::serve::{grpc, otlp_http};
+
+/// Bound, and nothing taken yet.
+#[derive(Debug)]
+pub(super) struct Doors {
+    /// Where OTLP over gRPC is taken.
+    pub(super) otlp_address: SocketAddr,
+    /// Where OTLP over HTTP is taken.
+    pub(super) otlp_http_address: SocketAddr,
+    otlp: Listener,
+    otlp_http: Listener,
+    otlp_seen: Connections,
+    otlp_http_seen: Connections,
+}
+
+impl Doors {
+    /// Binds.
+    pub(super) async fn open(args: &ServeArgs, asking: &Asking) -> Result<Self, AppError> {
+        let otlp = bind("--otlp-listen", args.otlp_listen).await?;
+        let otlp_http = bind("--otlp-http-listen", args.otlp_http_listen).await?;
+        let (otlp_address, otlp_http_address) = (address(&otlp)?, address(&otlp_http)?);
+        let own = [otlp_address, otlp_http_address, asking.address];
+        detour::refuse_own(&args.trace, &own).await?;
+        let config = args.bounds.listen();
+        let (otlp_seen, otlp_http_seen) = (Connections::default(), Connections::default());
+        Ok(Self {
+            otlp_address,
+            otlp_http_address,
+            otlp: Listener::new(otlp, config, otlp_seen.clone()),
+            otlp_http: Listener::new(otlp_http, config, otlp_http_seen.clone()),
+            otlp_seen,
+            otlp_http_seen,
+        })
+    }
+
+    /// What each listener sees, by its name.
+    pub(super) fn seen(&self, asking: &Asking) -> [(&'static str, Connections); 3] {
+        [
+            ("otlp", self.otlp_seen.clone()),
+            ("otlp_http", self.otlp_http_seen.clone()),
+            ("http", asking.connections.clone()),
+        ]
+    }
+
+    /// Serves until `listening` says to stop.
+    pub(super) fn listen(
+        self,
+        ingest: Ingest,
+        listening: watch::Receiver<bool>,
+    ) -> JoinSet<Result<(), AppError>> {
+        let (otlp, otlp_http) = (self.otlp, self.otlp_http);
+        let mut listeners = JoinSet::new();
+        let services = (
+            MetricsService::new(ingest.clone()),
+            LogsService::new(ingest.clone()),
+            TracesService::new(ingest.clone()),
+        );
+        let until = stopped(listening.clone());
+        listeners.spawn(async move { Ok(grpc::serve(otlp, services, until).await?) });
+        let until = stopped(listening);
+        listeners.spawn(async move {
+            otlp_http::serve(otlp_http, ingest, until).await;
+            Ok(())
+        });
+        listeners
+    }
+}

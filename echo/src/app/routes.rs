@@ -1,0 +1,53 @@
+//! What the HTTP listener answers once the database is open.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use axum::Router;
+
+use crate::clock::Clock;
+use crate::config::ServeArgs;
+use crate::ingest::accept::Ingest;
+use crate::rates::Rates;
+use crate::serve::http::metrics::{Metrics, Sources};
+use crate::serve::http::{Feeds, router};
+use crate::serve::listener::Connections;
+use crate::store::EventStore;
+use crate::store::duckdb::DuckDbStore;
+use crate::tools::places::Places;
+use crate::tools::registry::Registry;
+use crate::tools::{Limits, ToolContext};
+
+/// Cores of this machine, or what of them this process may use.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// The routes of a running Echo.
+pub(super) fn routes(
+    args: &ServeArgs,
+    (store, ingest): (&Arc<DuckDbStore>, &Ingest),
+    (rates, clock): (Rates, Arc<dyn Clock>),
+    feeds: Feeds,
+    listeners: [(&'static str, Connections); 3],
+) -> Router {
+    let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(store);
+    let usual = ToolContext::new(Arc::clone(&shared), rates, clock);
+    let tools = ToolContext {
+        limits: Limits {
+            deadline: args.bounds.query_deadline,
+            ..usual.limits
+        },
+        places: Places::new(args.bounds.queries(cores())),
+        ..usual
+    };
+    let metrics = Metrics::of(Sources {
+        ingest: ingest.clone(),
+        store: shared,
+        timings: store.timings(),
+        judged: feeds.judged.clone(),
+        listeners,
+        places: tools.places.clone(),
+    });
+    router(Registry::standard(), tools, feeds, metrics)
+}

@@ -1,0 +1,68 @@
+//! More questions than are answered at the same time.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use tower::ServiceExt;
+
+use super::{Broken, service};
+use crate::tools::fixture;
+use crate::tools::places::Places;
+
+type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+fn asked(service: &Router) -> Answer {
+    let request = Request::post("/api/v1/tools/fleet.cluster.event_history");
+    let request = request.body(Body::empty()).unwrap();
+    let answer = service.clone().oneshot(request);
+    Box::pin(async move { answer.await.unwrap() })
+}
+
+/// Goes as far as it can without waiting.
+async fn is_pending(answer: &mut Answer) -> bool {
+    poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx).is_pending())).await
+}
+
+#[tokio::test]
+async fn a_question_that_finds_no_place_is_told_when_to_come_back() {
+    let mut context = fixture::over(Arc::new(Broken::Silent));
+    context.limits.deadline = Duration::from_hours(1);
+    context.places = Places::with_wait(2, Duration::ZERO);
+    let places = context.places.clone();
+    let service = service(context);
+    let (mut first, mut second) = (asked(&service), asked(&service));
+    assert!(is_pending(&mut first).await && is_pending(&mut second).await);
+    assert_eq!(places.taken(), 2);
+
+    let refused = asked(&service).await;
+    assert_eq!(refused.status(), 503);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(places.refused(), 1);
+
+    // Whoever hangs up leaves a place.
+    drop(first);
+    let mut third = asked(&service);
+    assert!(is_pending(&mut third).await);
+    assert_eq!((places.taken(), places.refused()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_question_waits_a_moment_for_a_place() {
+    let mut context = fixture::over(Arc::new(Broken::Silent));
+    context.limits.deadline = Duration::from_hours(1);
+    context.places = Places::with_wait(1, Duration::from_hours(1));
+    let places = context.places.clone();
+    let service = service(context);
+    let (mut first, mut second) = (asked(&service), asked(&service));
+    assert!(is_pending(&mut first).await && is_pending(&mut second).await);
+    drop(first);
+    assert_eq!(places.taken(), 1, "it is the turn of the second");
+    assert!(is_pending(&mut second).await);
+    assert_eq!(places.refused(), 0);
+}

@@ -1,0 +1,49 @@
+//! Why a store takes no events at the moment.
+
+use std::fmt;
+
+/// What is in the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The engine has failed for good; only a new process can go on.
+    Failed {
+        /// What the engine said.
+        reason: String,
+    },
+    /// The store is stopping.
+    Closed,
+    /// There is too little room on the volume.
+    Full {
+        /// Bytes that are free.
+        available: u64,
+        /// Bytes that have to stay free.
+        floor: u64,
+    },
+}
+
+impl Obstacle {
+    /// The word for it that programs go by.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Failed { .. } => "store_failed",
+            Self::Closed => "store_closed",
+            Self::Full { .. } => "volume_full",
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed { reason } => write!(
+                f,
+                "the database failed for good and has to be opened again: {reason}"
+            ),
+            Self::Closed => f.write_str("the store is closed"),
+            Self::Full { available, floor } => write!(
+                f,
+                "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}"
+            ),
+        }
+    }
+}

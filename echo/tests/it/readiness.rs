@@ -1,0 +1,87 @@
+//! When a running Echo says that it is not ready, and how many connections it takes.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use crate::metrics::scraped;
+use crate::testbed::{Echo, wait_for};
+
+fn probed(echo: &Echo, path: &str) -> (u16, Value) {
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .build();
+    let mut answer = ureq::Agent::new_with_config(config)
+        .get(format!("http://{}{path}", echo.http))
+        .call()
+        .unwrap();
+    let body = answer.body_mut().read_json().unwrap();
+    (answer.status().as_u16(), body)
+}
+
+fn first_reason(echo: &Echo) -> Value {
+    let (status, body) = probed(echo, "/readyz");
+    assert_eq!(status == 200, body["ready"] == json!(true), "{body}");
+    body["reasons"][0]["reason"].clone()
+}
+
+#[test]
+fn an_echo_on_a_full_volume_lives_and_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("fleet.duckdb");
+    // No volume has as much room as this.
+    let echo = Echo::serve_with(&db, &["--min-free", "1000000TB", "--ballast", "off"]);
+    assert_eq!(first_reason(&echo), "volume_full");
+    assert_eq!(probed(&echo, "/healthz"), (200, json!({ "status": "ok" })));
+    assert_eq!(echo.terminate(), 0);
+    let echo = Echo::serve(&db);
+    assert_eq!(first_reason(&echo), Value::Null);
+}
+
+#[test]
+fn an_echo_that_stops_says_so_while_it_finishes_what_is_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    let mut open = TcpStream::connect(&echo.otlp_http).unwrap();
+    write!(
+        open,
+        "POST /v1/metrics HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+         content-length: 2\r\nconnection: close\r\n\r\n{{"
+    )
+    .unwrap();
+    wait_for("the request to begin", || {
+        scraped(&echo)["echo_ingest_requests_total"] > 0.0
+    });
+    echo.ask_to_stop();
+    wait_for("Echo to say that it stops", || {
+        first_reason(&echo) == "shutting_down"
+    });
+    assert_eq!(probed(&echo, "/healthz").0, 200);
+    open.write_all(b"}").unwrap();
+    let mut answer = String::new();
+    open.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(echo.wait(), Some(0));
+}
+
+#[test]
+#[expect(clippy::float_cmp, reason = "a count of one")]
+fn a_connection_too_many_is_closed_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("fleet.duckdb");
+    let echo = Echo::serve_with(&db, &["--max-connections", "3"]);
+    for (listener, address) in [("otlp", &echo.otlp), ("otlp_http", &echo.otlp_http)] {
+        let open = [(); 3].map(|()| TcpStream::connect(address).unwrap());
+        let name = |what: &str| format!("echo_connections_{what}{{listener=\"{listener}\"}}");
+        wait_for("the connections to be taken", || {
+            scraped(&echo)[&name("open")] == 3.0
+        });
+        let mut fourth = TcpStream::connect(address).unwrap();
+        // Hung up on, which a reset says as well as an end.
+        let heard = fourth.read(&mut [0]).unwrap_or(0);
+        assert_eq!(heard, 0);
+        assert_eq!(scraped(&echo)[&name("refused_total")], 1.0);
+        drop(open);
+    }
+}
