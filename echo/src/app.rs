@@ -294,6 +294,7 @@ async fn open(
         // Every question has one at a time.
         readers: args.bounds.queries(cores()),
         limits: args.limits.limits(),
+        commit_every: args.bounds.commit_every,
         ..DuckDbConfig::new(&args.db)
     };
     let clock = Arc::clone(clock);

@@ -32,6 +32,11 @@ pub struct BoundArgs {
     #[arg(long, value_name = "COUNT", env = "FLEET_ECHO_MAX_QUERIES")]
     pub max_queries: Option<NonZeroU32>,
 
+    /// Time between the beginnings of two commits: a commit costs as much as a thousand points, so batches that come meanwhile
+    /// share the next one, and are acknowledged with it. 0s commits at once
+    #[arg(long, value_name = "LENGTH", default_value = "50ms", value_parser = pace, env = "FLEET_ECHO_COMMIT_EVERY")]
+    pub commit_every: Duration,
+
     /// Longest time for the answer to a question; what runs longer is interrupted
     #[arg(long, value_name = "LENGTH", default_value = "10s", value_parser = length, env = "FLEET_ECHO_QUERY_DEADLINE")]
     pub query_deadline: Duration,
@@ -46,6 +51,7 @@ impl Default for BoundArgs {
             max_streams: count(usual.max_streams),
             idle_timeout: usual.idle,
             max_queries: None,
+            commit_every: Duration::from_millis(50),
             query_deadline: Duration::from_secs(10),
         }
     }
@@ -71,6 +77,16 @@ impl BoundArgs {
     }
 }
 
+fn pace(text: &str) -> Result<Duration, String> {
+    /// Batches are given up by those who sent them after ten seconds.
+    const LONGEST: Duration = Duration::from_secs(2);
+    let every = text.parse::<jiff::SignedDuration>().ok();
+    let every = every.and_then(|every| Duration::try_from(every).ok());
+    every
+        .filter(|every| *every <= LONGEST)
+        .ok_or_else(|| "give a length from 0s to 2s, such as 50ms".to_owned())
+}
+
 fn length(text: &str) -> Result<Duration, String> {
     let length = match text.parse()? {
         WindowArg::Last(nanos) => Duration::from_nanos(nanos.unsigned_abs()),
@@ -84,9 +100,11 @@ fn length(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
 
-    use super::BoundArgs;
+    use super::{BoundArgs, pace};
 
     #[derive(Debug, Parser)]
     struct Serve {
@@ -123,6 +141,15 @@ mod tests {
             "--query-deadline 2h",
         ] {
             assert!(bounds(flags).is_err(), "{flags}");
+        }
+    }
+
+    #[test]
+    fn commits_are_paced_by_short_lengths_or_not_at_all() {
+        assert_eq!(pace("50ms"), Ok(Duration::from_millis(50)));
+        assert_eq!(pace("0s"), Ok(Duration::ZERO));
+        for wrong in ["", "50", "-1s", "3s", "soon"] {
+            assert!(pace(wrong).unwrap_err().contains("50ms"), "{wrong}");
         }
     }
 }

@@ -29,6 +29,9 @@ mod resume;
 /// Events taken from the store at a time.
 const CHUNK: usize = 20_000;
 
+/// Pause after a look at the store: a look costs milliseconds, however little is new.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// Longest pause between two looks at jobs that may have stopped reporting.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
 
@@ -37,6 +40,9 @@ const NOTE_AFTER: u64 = 100_000;
 
 /// How long agents may take to come back after Echo was away, milliseconds.
 const COME_BACK_MS: f64 = 120_000.0;
+
+/// Shortest time between two looks for jobs that stopped reporting, milliseconds.
+const LOOK_AGAIN_MS: f64 = 1_000.0;
 
 /// Pause after the store failed, before it is asked again.
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
@@ -59,6 +65,8 @@ pub struct Refresh {
     noted: u64,
     /// When agents could report again, the time of the start.
     listening_since: Nanos,
+    /// When it was last looked who has fallen silent.
+    looked_at: Nanos,
     /// Concluded and not yet stored.
     pending: Conclusions,
     /// Policies that the table does not hold yet, the latest of each cluster.
@@ -102,6 +110,7 @@ impl Refresh {
             open: Vec::new(),
             taken: None,
             noted: 0,
+            looked_at: Nanos::EARLIEST,
             pending: Conclusions::default(),
             unpublished: BTreeMap::new(),
         })
@@ -123,6 +132,7 @@ impl Refresh {
                 tokio::time::sleep(RETRY_AFTER).await;
                 continue;
             }
+            tokio::time::sleep(PAUSE).await;
             tokio::select! {
                 changed = committed.changed() => if changed.is_err() { return },
                 changed = stop.changed() => if changed.is_err() { return },
@@ -142,11 +152,11 @@ impl Refresh {
         };
         loop {
             let tail = self.store.tail(taken, &self.metrics, CHUNK).await?;
-            let nothing_new = tail.until <= taken;
+            let is_last = tail.events.len() < CHUNK;
             let mut conclusions = self.observe(tail.events);
             taken = tail.until.max(taken);
             self.taken = Some(taken);
-            if nothing_new {
+            if is_last {
                 conclusions.append(self.end_silent());
             }
             let changed = self
@@ -164,7 +174,7 @@ impl Refresh {
             self.publish();
             self.store_pending(taken).await?;
             self.progress.send_replace(taken);
-            if nothing_new {
+            if is_last {
                 return Ok(());
             }
         }
@@ -190,9 +200,11 @@ impl Refresh {
     /// asked about until agents had the time to come back.
     fn end_silent(&mut self) -> Conclusions {
         let now = self.clock.now();
-        if now.millis_since(self.listening_since) < COME_BACK_MS {
+        let is_early = now.millis_since(self.listening_since) < COME_BACK_MS;
+        if is_early || now.millis_since(self.looked_at) < LOOK_AGAIN_MS {
             return Conclusions::default();
         }
+        self.looked_at = now;
         let mut conclusions = self.detector.end_silent_jobs(now);
         conclusions.append(self.health.end_silent_nodes(now));
         conclusions

@@ -8,6 +8,7 @@ mod commit;
 mod dictionary;
 mod fatal;
 mod filesystem;
+mod group;
 mod ledger;
 mod lock;
 mod migrate;
@@ -72,6 +73,8 @@ pub struct DuckDbConfig {
     pub readers: u32,
     /// Events that may wait to be written; more are refused as [`StoreError::Busy`].
     pub queue_events: u32,
+    /// Time between the beginnings of two commits: what comes meanwhile shares the next one.
+    pub commit_every: Duration,
     /// Time between two checkpoints, and two looks at the limits.
     pub checkpoint_every: Duration,
     /// How long and how much is kept.
@@ -87,6 +90,7 @@ impl DuckDbConfig {
             threads: None,
             readers: 4,
             queue_events: 200_000,
+            commit_every: Duration::ZERO,
             checkpoint_every: Duration::from_secs(5),
             limits: Limits::default(),
         }

@@ -175,6 +175,8 @@ pub(crate) fn serve_command(db: &Path) -> Command {
         .arg("--rates")
         .arg(repository("testdata/rates.yaml"))
         .args(["--log", "warn"])
+        // Most tests send one batch after the other.
+        .args(["--commit-every", "1ms"])
         .stdin(Stdio::null());
     command
 }

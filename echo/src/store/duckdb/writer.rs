@@ -1,27 +1,25 @@
 //! The one thread that writes. It owns the connection that reads and writes, so nothing ever waits for a lock inside the
-//! engine, and it commits in groups: what waited while the last group was written is the next group.
+//! engine, and it commits in groups: what came since the last commit began is the next group.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, oneshot};
+use tokio::sync::{Semaphore, TryAcquireError, mpsc, oneshot};
 use tracing::{Span, trace_span};
 
 use crate::model::conclusion::Conclusions;
 use crate::model::event::EventBatch;
 use crate::spans;
 use crate::store::duckdb::commit::Session;
+use crate::store::duckdb::group::{Append, Chore, Conclude, Group, Pace, Request};
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::rows::slices::Cut;
 use crate::store::duckdb::rows::unused::Unused;
 use crate::store::timings::Stopwatch;
 use crate::store::{Appended, StoreError};
 use crate::units::Nanos;
-
-/// Events in one transaction, roughly: a group ends with the batch that reaches it.
-const GROUP_EVENTS: usize = 50_000;
 
 /// Requests in the queue at most. Events are what is counted; this bounds requests that bring next to none.
 const QUEUED_REQUESTS: usize = 16_384;
@@ -42,81 +40,9 @@ pub(super) struct Writer {
 #[derive(Debug, Clone, Default)]
 struct AtWork(Arc<Mutex<Option<Stopwatch>>>);
 
-/// A batch that waits for its commit.
-#[derive(Debug)]
-pub(super) struct Append {
-    /// The batch.
-    pub(super) batch: EventBatch,
-    /// Where the outcome is awaited.
-    pub(super) answer: oneshot::Sender<Result<Appended, StoreError>>,
-    /// Since when it waits.
-    queued: Stopwatch,
-    /// Its place in the queue.
-    pub(super) _place: OwnedSemaphorePermit,
-}
-
-/// Conclusions that wait for their commit.
-#[derive(Debug)]
-pub(super) struct Conclude {
-    /// The conclusions.
-    pub(super) conclusions: Conclusions,
-    /// Where the outcome is awaited.
-    pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
-}
-
-/// What is committed together.
-#[derive(Debug, Default)]
-pub(super) struct Group {
-    /// Batches, in the order in which they came.
-    pub(super) appends: Vec<Append>,
-    /// Conclusions, in the order in which they came.
-    pub(super) concludes: Vec<Conclude>,
-    /// What is done after the commit.
-    chores: Vec<Chore>,
-    events: usize,
-}
-
-/// Upkeep that only the writer may do.
-#[derive(Debug)]
-pub(super) enum Chore {
-    /// Delete events.
-    Delete {
-        /// Which.
-        cut: Cut,
-        /// The time to note.
-        now: Nanos,
-        /// Where the number of deleted events is awaited.
-        answer: oneshot::Sender<Result<u64, StoreError>>,
-    },
-    /// Make small what grows on the side.
-    Tidy {
-        /// The time to go by.
-        now: Nanos,
-        /// Policies computed before are forgotten.
-        policies: Option<Nanos>,
-    },
-    /// Forget names or origins that nothing refers to.
-    Forget {
-        /// Which, unless something refers to them again.
-        unused: Unused,
-        /// Where the number of forgotten ones is awaited.
-        answer: oneshot::Sender<Result<u64, StoreError>>,
-    },
-}
-
 /// The way of upkeep to the writer. It does not keep the writer alive.
 #[derive(Debug)]
 pub(super) struct Chores(mpsc::WeakSender<Request>);
-
-type Closing = oneshot::Sender<Result<(), StoreError>>;
-
-#[derive(Debug)]
-enum Request {
-    Append(Append),
-    Conclude(Conclude),
-    Chore(Chore),
-    Close(Closing),
-}
 
 /// A thread that is waited for when this is dropped.
 #[derive(Debug)]
@@ -124,11 +50,16 @@ pub(super) struct Joined(Option<JoinHandle<()>>);
 
 impl Writer {
     /// Starts the thread. It lets go of `lock` as the last thing that it does.
-    pub(super) fn start(session: Session, lock: Arc<Lock>, queue_events: u32) -> io::Result<Self> {
+    pub(super) fn start(
+        session: Session,
+        lock: Arc<Lock>,
+        (queue_events, commit_every): (u32, Duration),
+    ) -> io::Result<Self> {
         let (requests, queued) = mpsc::channel(QUEUED_REQUESTS);
         let at_work = AtWork::default();
         let seen = at_work.clone();
-        let work = move || write(session, lock, (queued, seen));
+        let pace = Pace::new(commit_every);
+        let work = move || write(session, lock, (queued, pace, seen));
         let thread = Joined::start("store-writer", work)?;
         Ok(Self {
             requests,
@@ -251,33 +182,6 @@ impl Chores {
     }
 }
 
-impl Group {
-    /// Waits for a request and takes those that are queued behind it; nothing when the queue is closed and empty.
-    /// Whoever asks to close the store is added to `closing`.
-    fn gather(queued: &mut mpsc::Receiver<Request>, closing: &mut Vec<Closing>) -> Option<Self> {
-        let mut group = Self::default();
-        let mut next = queued.blocking_recv()?;
-        loop {
-            match next {
-                Request::Append(append) => {
-                    group.events += append.batch.events.len();
-                    group.appends.push(append);
-                }
-                Request::Conclude(conclude) => group.concludes.push(conclude),
-                Request::Chore(chore) => group.chores.push(chore),
-                Request::Close(answer) => closing.push(answer),
-            }
-            if group.events >= GROUP_EVENTS {
-                return Some(group);
-            }
-            let Ok(queued) = queued.try_recv() else {
-                return Some(group);
-            };
-            next = queued;
-        }
-    }
-}
-
 impl Joined {
     /// Starts a thread.
     pub(super) fn start(
@@ -301,10 +205,10 @@ impl Drop for Joined {
 fn write(
     mut session: Session,
     lock: Arc<Lock>,
-    (mut queued, at_work): (mpsc::Receiver<Request>, AtWork),
+    (mut queued, mut pace, at_work): (mpsc::Receiver<Request>, Pace, AtWork),
 ) {
     let mut closing = Vec::new();
-    while let Some(mut group) = Group::gather(&mut queued, &mut closing) {
+    while let Some(mut group) = Group::gather(&mut queued, &mut pace, &mut closing) {
         let chores = std::mem::take(&mut group.chores);
         let first = group.appends.first().map(|append| append.queued);
         at_work.set(Some(first.unwrap_or_else(Stopwatch::start)));
