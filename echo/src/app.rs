@@ -3,6 +3,7 @@
 //! Only this module spawns tasks and waits for signals.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,9 @@ const ANSWER_FOR: Duration = Duration::from_secs(5);
 
 /// How long opening the database may take before probes are told that Echo is starting.
 const OPENS_WITHIN: Duration = Duration::from_secs(1);
+
+/// Listeners: OTLP over gRPC, over HTTP, and questions.
+const LISTENERS: u64 = 3;
 
 /// A running Echo.
 #[derive(Debug)]
@@ -115,12 +119,12 @@ impl App {
     /// Builds, binds and starts. Port 0 takes a free port.
     pub async fn start(args: &ServeArgs) -> Result<Self, AppError> {
         let settings = args.check()?;
+        let args = &within_limits(args);
         // Caught from the first moment on: whoever sees Echo ready may tell it to stop.
         let interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
         let terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
         let rates = read_rates(args)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        files::allow(3 * u64::from(args.bounds.max_connections.get()));
         let (store, asking) = open(args, &clock).await?;
         let doors = Doors::open(args, &asking).await?;
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
@@ -279,6 +283,22 @@ fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {
         source,
     })?;
     Ok(Rates::parse(&text)?)
+}
+
+/// The arguments with as many connections as the process may have files for.
+fn within_limits(args: &ServeArgs) -> ServeArgs {
+    let mut args = args.clone();
+    let asked = args.bounds.max_connections;
+    let each = files::make_room(LISTENERS * u64::from(asked.get())) / LISTENERS;
+    let each = u32::try_from(each).ok().and_then(NonZeroU32::new);
+    args.bounds.max_connections = each.unwrap_or(NonZeroU32::MIN);
+    if args.bounds.max_connections < asked {
+        info!(
+            "a listener takes {} connections, not {asked}: the process may not open more files (ulimit -n, LimitNOFILE)",
+            args.bounds.max_connections
+        );
+    }
+    args
 }
 
 /// Opens the database, which may take minutes when a log has to be read back or a schema brought up to date, and the

@@ -1,13 +1,22 @@
 //! Writes the log to the database file, so that no commit has to do it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use duckdb::Connection;
 
 use crate::spans;
+use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::rows::schema;
 use crate::store::timings::{Timings, timed};
+
+/// What the engine says when it refuses a checkpoint in the middle of a commit.
+const MID_COMMIT: &str = "other write transactions active";
+
+/// Time until it is asked again, and how often: a second in all, many times what a commit takes.
+const ASK_AGAIN: Duration = Duration::from_millis(2);
+const MOST_REFUSALS: u32 = 500;
 
 /// Writes the log to the file, if `dirty` says that there is something in it.
 pub(super) fn checkpoint(
@@ -19,7 +28,7 @@ pub(super) fn checkpoint(
     if !dirty.swap(false, Ordering::AcqRel) {
         return;
     }
-    let write = || connection.execute_batch(schema::CHECKPOINT);
+    let write = || between_commits(|| connection.execute_batch(schema::CHECKPOINT));
     let span = tracing::trace_span!(target: spans::TARGET, spans::CHECKPOINT);
     if let Err(error) = span.in_scope(|| timed(&timings.checkpoints, write)) {
         // The log is kept, and there is still something to write in the next round.
@@ -27,6 +36,24 @@ pub(super) fn checkpoint(
         fatal.note(&error.to_string());
         timings.failed_checkpoints.inc();
         tracing::warn!(%error, "a checkpoint failed");
+    }
+}
+
+/// Asks again while the engine refuses because a commit is going on: it begins a checkpoint only between two.
+fn between_commits(checkpoint: impl Fn() -> EngineResult<()>) -> EngineResult<()> {
+    let mut refused = 0;
+    loop {
+        match checkpoint() {
+            Err(error) if refused < MOST_REFUSALS && error.to_string().contains(MID_COMMIT) => {
+                refused += 1;
+            }
+            outcome => return outcome,
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a thread of its own, and nothing tells when a commit has ended"
+        )]
+        std::thread::sleep(ASK_AGAIN);
     }
 }
 

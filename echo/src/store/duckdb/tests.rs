@@ -8,6 +8,7 @@ mod durability;
 mod growth;
 mod held;
 mod names;
+mod pace;
 mod retention;
 mod schema;
 
