@@ -206,6 +206,12 @@ impl ServeArgs {
             ));
         }
         self.check_health(&mut wrong);
+        if self.bounds.idle_timeout < self.bounds.query_deadline {
+            wrong.push(
+                "--idle-timeout is shorter than --query-deadline: a connection would be closed while its question is answered"
+                    .to_owned(),
+            );
+        }
         if !wrong.is_empty() {
             return Err(ConfigError(wrong));
         }
@@ -261,6 +267,13 @@ mod tests {
         let error = serve("").check().unwrap_err().to_string();
         assert!(error.contains("--insecure-no-tls"), "{error}");
         assert!(serve("--insecure-no-tls").check().is_ok());
+    }
+
+    #[test]
+    fn a_connection_outlives_its_questions() {
+        let error = serve("--insecure-no-tls --idle-timeout 30s --query-deadline 1m");
+        let error = error.check().unwrap_err().to_string();
+        assert!(error.contains("--query-deadline"), "{error}");
     }
 
     #[test]

@@ -78,6 +78,16 @@ impl History {
         self.period = self.usual_period();
     }
 
+    /// Remembers a healthy period that was known before, milliseconds, unless there is one.
+    pub fn remember_known_period(&mut self, period_ms: f64) {
+        if self.period.is_none() {
+            self.periods.clear();
+            let readings = [(period_ms, ENOUGH_ITERATIONS); ENOUGH_READINGS];
+            self.periods.extend(readings);
+            self.period = self.usual_period();
+        }
+    }
+
     /// Remembers the lags of one healthy window, milliseconds; windows must not overlap. Lags of another signal than
     /// before are of another size: what was known is forgotten.
     pub fn remember_lags(&mut self, signal: Signal, lags: Vec<f64>) {

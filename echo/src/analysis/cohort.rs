@@ -11,7 +11,7 @@ use crate::analysis::settings::Settings;
 use crate::analysis::verdict::sigma_ms;
 use crate::analysis::window::Stretch;
 use crate::ids::Rank;
-use crate::model::conclusion::{Conclusions, Incident, Signal};
+use crate::model::conclusion::{Baseline, Conclusions, Incident, Signal};
 use crate::units::Nanos;
 
 mod accuse;
@@ -28,6 +28,8 @@ pub struct Cohort {
     history: History,
     started: bool,
     last_periods: Option<LastPeriods>,
+    /// From when on something is known to be wrong with the job, although no incident is open here yet.
+    known_bad_since: Option<Nanos>,
     /// What has gone wrong.
     faults: Docket,
     /// What is the job's own way.
@@ -108,11 +110,20 @@ impl Cohort {
             history: History::default(),
             started: false,
             last_periods: None,
+            known_bad_since: None,
             faults: Docket::default(),
             structure: Docket::default(),
             iterations_since_lags: 0.0,
             standing: Standing::default(),
             outlook: None,
+        }
+    }
+
+    /// A cohort of a job with an incident that began then and is yet to be adopted: nothing since passes for healthy.
+    pub fn known_bad(key: CohortKey, since: Nanos) -> Self {
+        Self {
+            known_bad_since: Some(since),
+            ..Self::new(key)
         }
     }
 
@@ -124,6 +135,11 @@ impl Cohort {
     /// What the other cohorts of the job have to know.
     pub const fn standing(&self) -> &Standing {
         &self.standing
+    }
+
+    /// Whether it has seen what can be judged.
+    pub fn has_begun(&self) -> bool {
+        !self.blocks.is_empty()
     }
 
     /// Healthy duration of an iteration, milliseconds, when known.
@@ -246,9 +262,17 @@ impl Cohort {
 
     /// Goes on with incidents as they were concluded before; gives back those that it cannot go on with.
     pub fn adopt(&mut self, known: Vec<Incident>) -> Vec<Incident> {
+        self.known_bad_since = None;
         let Some(now) = self.blocks.back() else {
             return known;
         };
+        let healthy = known.iter().find_map(|incident| match incident.baseline {
+            Baseline::History { period_ms } => Some(period_ms),
+            Baseline::None { .. } => None,
+        });
+        if let Some(period_ms) = healthy {
+            self.history.remember_known_period(period_ms);
+        }
         let (mut faults, mut structure, mut strange) = (Vec::new(), Vec::new(), Vec::new());
         for incident in known {
             match Subject::of(&incident.finding) {
@@ -277,7 +301,9 @@ impl Cohort {
     /// Lets what is healthy by all signs become history. A block counts only once it has left the window, so that
     /// a fault that is not yet raised does not pass for healthy.
     fn remember(&mut self, n_window: usize, lags: Option<&Lags>, settings: &Settings) {
-        if !self.faults.is_clean() {
+        let latest = self.blocks.back().map(|block| block.time.to());
+        let is_known_bad = self.known_bad_since.is_some() && latest >= self.known_bad_since;
+        if is_known_bad || !self.faults.is_clean() {
             self.iterations_since_lags = 0.0;
             return;
         }

@@ -7,18 +7,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::assembly::{Assembly, CohortKey};
-use crate::analysis::charge::Subject;
 use crate::analysis::cohort::{Cohort, JobView, Outlook, Standing};
 use crate::analysis::imbalance::stage_excess;
-use crate::analysis::incident::abandoned;
 use crate::analysis::settings::Settings;
-use crate::ids::{ClusterId, CommId, JobId, RoleId};
-use crate::model::conclusion::{Conclusions, Incident, IncidentState};
+use crate::ids::{ClusterId, JobId, RoleId};
+use crate::model::conclusion::Conclusions;
 use crate::model::event::StoredEvent;
 use crate::units::Nanos;
 
+mod handover;
 mod stuck;
 
+use handover::{Handover, ended};
 use stuck::Stuck;
 
 /// Shortest arrival time between two looks for operations that do not end, milliseconds.
@@ -34,6 +34,7 @@ pub struct Detector {
     assembly: Assembly,
     cohorts: BTreeMap<CohortKey, Cohort>,
     stuck: Stuck,
+    handover: Handover,
     /// When operations that do not end were last looked for, arrival time.
     looked_at: Nanos,
 }
@@ -46,6 +47,7 @@ impl Detector {
             assembly: Assembly::default(),
             cohorts: BTreeMap::new(),
             stuck: Stuck::default(),
+            handover: Handover::default(),
             looked_at: Nanos::EARLIEST,
         }
     }
@@ -61,9 +63,10 @@ impl Detector {
             conclusions.append(self.end_dead_roles());
             for (key, block) in self.assembly.closed(self.settings.silence_ms) {
                 let view = self.view_of(&key);
-                let new = || Cohort::new(key.clone());
+                let new = || self.handover.cohort(&key);
                 let cohort = self.cohorts.entry(key.clone()).or_insert_with(new);
                 conclusions.append(cohort.observe(block, &view, &self.settings));
+                conclusions.append(ended(self.handover.give(&key, cohort)));
             }
             if let Some(last) = arrived.last()
                 && last.received.millis_since(self.looked_at) >= LOOK_EVERY_MS
@@ -73,39 +76,6 @@ impl Detector {
             }
         }
         conclusions
-    }
-
-    /// Goes on with incidents as they were concluded before, after their events have been taken again, in place of
-    /// whatever was found meanwhile. What nothing is left of, a job that has gone, is ended.
-    pub fn adopt(&mut self, known: Vec<Incident>) -> Conclusions {
-        let mut of_cohorts: BTreeMap<CohortKey, Vec<Incident>> = BTreeMap::new();
-        let (mut hangs, mut rest) = (BTreeMap::new(), Vec::new());
-        for incident in known {
-            match CohortKey::of(&incident) {
-                Some(key) if Subject::of(&incident.finding) == Some(Subject::Hang) => {
-                    let job = (key.cluster, key.job);
-                    if !self.assembly.has_job(&job) {
-                        rest.push(incident);
-                    } else if incident.state == IncidentState::Open {
-                        // Its place among the cohorts is taken by its communicator.
-                        hangs.insert((job, CommId::new(key.role.value())), incident);
-                    }
-                }
-                Some(key) => of_cohorts.entry(key).or_default().push(incident),
-                None => rest.push(incident),
-            }
-        }
-        self.stuck.adopt(hangs);
-        for (key, cohort) in &mut self.cohorts {
-            rest.extend(cohort.adopt(of_cohorts.remove(key).unwrap_or_default()));
-        }
-        rest.extend(of_cohorts.into_values().flatten());
-        let open = rest.into_iter();
-        let open = open.filter(|incident| incident.state == IncidentState::Open);
-        Conclusions {
-            incidents: open.map(abandoned).collect(),
-            ..Conclusions::default()
-        }
     }
 
     /// Ends and forgets the cohorts of roles that no rank has any more: a job that changes its way of working is another
@@ -204,7 +174,8 @@ impl Detector {
 
     /// Ends what is open in jobs that have stopped reporting by `now` (arrival time), and forgets them.
     pub fn end_silent_jobs(&mut self, now: Nanos) -> Conclusions {
-        let mut conclusions = self.find_stuck(now);
+        let mut conclusions = self.end_waiting();
+        conclusions.append(self.find_stuck(now));
         let ended = self.assembly.take_ended(now, self.settings.end_after_ms);
         self.cohorts.retain(|key, cohort| {
             let has_ended = ended.contains(&(key.cluster.clone(), key.job.clone()));

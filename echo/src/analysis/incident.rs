@@ -127,7 +127,7 @@ impl OpenIncident {
 
     /// Takes in a block after its beginning that shows nothing of it.
     pub fn pass(&mut self) {
-        self.n_blocks += 1;
+        self.n_blocks = self.n_blocks.saturating_add(1);
         self.incident.stability = f64::from(self.n_affected) / f64::from(self.n_blocks);
     }
 
@@ -139,7 +139,7 @@ impl OpenIncident {
         if let Some(lag_ms) = lag_ms {
             self.lag.add(lag_ms, block.iterations);
         }
-        self.n_affected += 1;
+        self.n_affected = self.n_affected.saturating_add(1);
         self.pass();
         let incident = &mut self.incident;
         incident.last_seen = incident.last_seen.max(block.time.to());
@@ -223,14 +223,14 @@ impl OpenIncident {
     }
 }
 
-/// The nearest whole number, as far as a count holds it.
+/// The nearest whole number, up to as many blocks as one more changes nothing.
 fn count(number: f64) -> u32 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a cast from a float saturates, and a count of more blocks than that changes nothing"
+        reason = "within the range, and what is no number becomes 0"
     )]
-    let count = number.round() as u32;
+    let count = number.round().clamp(0.0, 1e6) as u32;
     count
 }
 

@@ -99,12 +99,12 @@ impl Health {
     }
 
     /// Goes on with incidents as they were concluded before, after their scores have been taken again; those whose sender
-    /// has gone are ended.
-    pub fn adopt(&mut self, mut known: Vec<Incident>) -> Conclusions {
+    /// has gone are ended. Silence counts from `since` on, arrival time: before, nobody could report.
+    pub fn adopt(&mut self, mut known: Vec<Incident>, since: Nanos) -> Conclusions {
         for (name, cluster) in &mut self.clusters {
             let is_its = |incident: &mut Incident| incident.cluster == *name;
             let mut its = known.extract_if(.., is_its).collect();
-            cluster.adopt(&mut its);
+            cluster.adopt(&mut its, since);
             known.append(&mut its);
         }
         known.retain(|incident| incident.state == IncidentState::Open);

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fleet_proto::metric;
 use tokio::sync::watch;
@@ -30,22 +31,22 @@ mod resume;
 const CHUNK: usize = 20_000;
 
 /// Pause after a look at the store: a look costs milliseconds, however little is new.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Longest pause between two looks at jobs that may have stopped reporting.
-const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Events without a conclusion after which it is noted that they have been judged.
 const NOTE_AFTER: u64 = 100_000;
 
-/// How long agents may take to come back after Echo was away, milliseconds.
-const COME_BACK_MS: f64 = 120_000.0;
+/// How long agents may take to come back after Echo was away.
+const COME_BACK: Duration = Duration::from_mins(2);
 
 /// Shortest time between two looks for jobs that stopped reporting, milliseconds.
 const LOOK_AGAIN_MS: f64 = 1_000.0;
 
 /// Pause after the store failed, before it is asked again.
-const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Follows the store and feeds conclusions back.
 #[derive(Debug)]
@@ -200,7 +201,7 @@ impl Refresh {
     /// asked about until agents had the time to come back.
     fn end_silent(&mut self) -> Conclusions {
         let now = self.clock.now();
-        let is_early = now.millis_since(self.listening_since) < COME_BACK_MS;
+        let is_early = now < self.listening_since.after(COME_BACK);
         if is_early || now.millis_since(self.looked_at) < LOOK_AGAIN_MS {
             return Conclusions::default();
         }

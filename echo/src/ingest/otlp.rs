@@ -129,15 +129,16 @@ impl Exporter {
             None => None,
         };
         let room = self.ingest.arriving(&sender);
-        let request = request.map(|body| Arrival::of(body, (&self.ingest, room), number));
-        let reached = Arc::new(AtomicBool::new(false));
+        let answered = Arc::new(AtomicBool::new(false));
+        let request =
+            request.map(|body| Arrival::of(body, (&self.ingest, room), (number, &answered)));
         let method = Export {
             ingest: self.ingest.clone(),
             payload: self.payload,
             number,
             from: Some((sender, key)),
             unpacking,
-            reached: Arc::clone(&reached),
+            answered: Arc::clone(&answered),
         };
         let response = Grpc::new(BytesCodec)
             .accept_compressed(CompressionEncoding::Gzip)
@@ -145,7 +146,7 @@ impl Exporter {
             .max_decoding_message_size(self.ingest.max_message_bytes())
             .unary(method, request)
             .await;
-        if reached.load(Ordering::Relaxed) {
+        if answered.load(Ordering::Relaxed) {
             return response;
         }
         match Status::from_header_map(response.headers()) {
@@ -244,8 +245,8 @@ struct Export {
     from: Option<(Sender, Option<BatchKey>)>,
     /// What was set aside for a compressed message.
     unpacking: Option<Unpacking>,
-    /// Set once the transport has read the message: errors before that are the transport's.
-    reached: Arc<AtomicBool>,
+    /// Set once the answer is Echo's own: errors before that are the transport's.
+    answered: Arc<AtomicBool>,
 }
 
 impl UnaryService<Bytes> for Export {
@@ -253,7 +254,7 @@ impl UnaryService<Bytes> for Export {
     type Future = BoxFuture<Response<Bytes>, Status>;
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        self.reached.store(true, Ordering::Relaxed);
+        self.answered.store(true, Ordering::Relaxed);
         let ingest = self.ingest.clone();
         let (payload, number) = (self.payload, self.number);
         let unpacking = self.unpacking.take();

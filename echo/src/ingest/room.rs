@@ -66,7 +66,7 @@ impl Room {
 
     /// Takes up room for the sender.
     pub(super) fn take(&self, sender: &Sender, amount: u64) -> Result<Part, NoRoom> {
-        self.charge(sender, amount)?;
+        self.charge(sender, (0, amount))?;
         Ok(Part {
             room: self.clone(),
             sender: sender.clone(),
@@ -101,7 +101,8 @@ impl Room {
         }
     }
 
-    fn charge(&self, sender: &Sender, amount: u64) -> Result<(), NoRoom> {
+    /// Takes up `amount` for something of the sender that has `before` already.
+    fn charge(&self, sender: &Sender, (before, amount): (u64, u64)) -> Result<(), NoRoom> {
         let most = self.most();
         if amount > most {
             return Err(NoRoom::Never { most });
@@ -113,8 +114,8 @@ impl Room {
         let held = taken.by.get(sender).copied().unwrap_or(0);
         let left = (self.size - taken.all).saturating_sub(amount);
         if held + amount > left {
-            // With nothing of its own in flight, it is the others that are in the way.
-            return Err(if held == 0 {
+            // With nothing else of its own in flight, it is the others that are in the way.
+            return Err(if held == before {
                 NoRoom::Full
             } else {
                 NoRoom::Share
@@ -151,7 +152,7 @@ impl Part {
         if self.amount.saturating_add(amount) > most {
             return Err(NoRoom::Never { most });
         }
-        self.room.charge(&self.sender, amount)?;
+        self.room.charge(&self.sender, (self.amount, amount))?;
         self.amount += amount;
         Ok(())
     }
@@ -199,6 +200,16 @@ mod tests {
         assert_eq!(part.grow(1), Err(NoRoom::Never { most: 50 }));
         drop(part);
         assert_eq!(room.taken(), 0);
+    }
+
+    #[test]
+    fn a_sender_whose_only_body_does_not_fit_is_not_blamed_for_its_own_beginning() {
+        let room = Room::new(100);
+        let _others = room.take(&agent(1), 50).unwrap();
+        let mut body = room.take(&agent(0), 20).unwrap();
+        assert_eq!(body.grow(20), Err(NoRoom::Full));
+        let _more = room.take(&agent(0), 2).unwrap();
+        assert_eq!(body.grow(20), Err(NoRoom::Share));
     }
 
     #[test]

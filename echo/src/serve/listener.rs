@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -154,7 +154,7 @@ impl Listener {
         counts.open.fetch_add(1, Relaxed);
         Some(Connection {
             stream,
-            peer: Peer(canonical(address.ip())),
+            peer: Peer(address),
             idle: self.config.idle,
             silence: Box::pin(sleep(self.config.idle)),
             open: Open(self.connections.clone()),
@@ -169,11 +169,6 @@ impl Stream for Listener {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.poll_accept(cx).map(|connection| Some(Ok(connection)))
     }
-}
-
-/// The same host is the same sender whether it came by IPv4 or by IPv4 inside IPv6.
-fn canonical(address: IpAddr) -> IpAddr {
-    address.to_canonical()
 }
 
 /// A connection that ends when nothing happens on it.

@@ -39,6 +39,7 @@ macro_rules! keeps_the_contract {
             the_events_of_a_job_are_its_latest_in_their_order,
             where_nothing_was_judged_a_detector_begins_at_the_beginning,
             a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it,
+            a_clock_that_was_wrong_does_not_cut_the_warm_up_short,
             the_last_policy_of_each_cluster_is_remembered,
             nan_never_enters
         );
@@ -58,6 +59,7 @@ pub(crate) use concluding::{
     lost_time_belongs_to_the_window_it_begins_in, the_latest_conclusion_counts,
 };
 pub(crate) use following::{
+    a_clock_that_was_wrong_does_not_cut_the_warm_up_short,
     a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it,
     a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them,
     a_tail_is_in_order_and_says_how_far_it_looked, every_commit_is_announced,

@@ -232,9 +232,9 @@ impl State {
     fn resume(&self, warm_up: WarmUp) -> Resume {
         let judged = self.judged;
         let known = || self.events.iter().filter(|stored| stored.id <= judged);
-        let newest = known().map(|stored| stored.received).max();
+        let last = known().next_back().map(|stored| stored.received);
         let is_old = |stored: &&StoredEvent| {
-            newest.is_some_and(|newest| stored.received < newest.before(warm_up.span))
+            last.is_some_and(|last| warm_up.begins_behind(stored.received, last))
         };
         let old = known().filter(is_old).map(|stored| stored.id).max();
         Resume {

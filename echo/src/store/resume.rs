@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::model::conclusion::PolicyRecord;
+use crate::units::Nanos;
 
 /// How much of what has been judged a detector reads again, so that it knows what is usual. Both limits hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +12,17 @@ pub struct WarmUp {
     pub span: Duration,
     /// Numbers of events.
     pub events: u64,
+}
+
+impl WarmUp {
+    /// How long before its beginning events end the stretch: a clock that was wrong for a while wrote other times.
+    pub const EDGE: Duration = Duration::from_hours(24);
+
+    /// Whether what was received then lies just before the stretch that ends with an event received at `last`.
+    pub fn begins_behind(self, received: Nanos, last: Nanos) -> bool {
+        let begin = last.before(self.span);
+        received < begin && received >= begin.before(Self::EDGE)
+    }
 }
 
 /// Where a detector goes on.

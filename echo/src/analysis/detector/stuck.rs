@@ -33,6 +33,12 @@ impl Stuck {
         self.open = known;
     }
 
+    /// Hangs of jobs that nothing is known of.
+    pub(super) fn give_up(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
+        let gone = self.open.extract_if(.., |(job, _), _| !has_job(job));
+        gone.map(|(_, incident)| incident).collect()
+    }
+
     /// Looks at a job's progress at an instant of arrival time.
     pub(super) fn look(
         &mut self,

@@ -126,8 +126,9 @@ impl Cluster {
         }
     }
 
-    /// Goes on with incidents of its senders as they were concluded before, and removes them from `known`.
-    pub(super) fn adopt(&mut self, known: &mut Vec<Incident>) {
+    /// Goes on with incidents of its senders as they were concluded before, and removes them from `known`. Silence counts from
+    /// `since` on.
+    pub(super) fn adopt(&mut self, known: &mut Vec<Incident>, since: Nanos) {
         for (sender, latest) in &mut self.senders {
             let is_its = |incident: &mut Incident| {
                 incident.id == identity(&self.name, sender, incident.first_seen)
@@ -137,7 +138,7 @@ impl Cluster {
                 .extract_if(.., is_its)
                 .max_by_key(|incident| (incident.state == IncidentState::Open, incident.last_seen));
             if its.is_some() {
-                latest.judged.get_or_insert(latest.received);
+                latest.judged = latest.judged.max(Some(since.max(latest.received)));
             }
             latest.case.adopt(its);
         }
@@ -211,7 +212,10 @@ impl Cluster {
     ) {
         self.senders.retain(|_, latest| {
             changed.extend(latest.end_unjudged(now, config.quorum));
-            now.millis_since(latest.received) <= FORGET_MS
+            let heard = latest
+                .received
+                .max(latest.judged.unwrap_or(latest.received));
+            now.millis_since(heard) <= FORGET_MS
         });
         if self.senders.is_empty() {
             (self.average, self.line) = (None, None);

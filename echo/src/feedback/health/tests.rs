@@ -323,7 +323,7 @@ fn after_a_restart_the_incident_of_a_node_goes_on_and_ends_as_if_nothing_had_bee
         let mut again = health();
         // What is read again begins in the middle of the incident.
         feed(&mut again, &before[2..]);
-        let ended = again.adopt(known.last().cloned().into_iter().collect());
+        let ended = again.adopt(known.last().cloned().into_iter().collect(), at(0));
         assert!(ended.is_empty(), "{restart}: {ended:?}");
         let rest = feed(&mut again, after);
         // The average behind the threshold in the text begins anew.
@@ -346,7 +346,7 @@ fn after_a_restart_the_incident_of_a_node_goes_on_and_ends_as_if_nothing_had_bee
 #[test]
 fn an_incident_of_a_node_that_has_gone_is_ended_after_a_restart() {
     let open = incidents(&[GOOD, GOOD, BAD_0, BAD_0]);
-    let ended = health().adopt(open.clone()).incidents;
+    let ended = health().adopt(open.clone(), at(0)).incidents;
     assert_eq!(ended.len(), 1);
     assert_eq!(
         (ended[0].id, ended[0].state),

@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::info;
 
-use super::{CHUNK, Refresh};
+use super::{CHUNK, COME_BACK, Refresh};
 use crate::feedback::health::Health;
-use crate::model::conclusion::IncidentState;
+use crate::model::conclusion::{Incident, IncidentState};
 use crate::store::StoreError;
 use crate::store::resume::WarmUp;
 use crate::units::{Nanos, Window};
@@ -40,7 +40,9 @@ impl Refresh {
         self.unpublished
             .extend(self.policies.resume(&resume.policies));
         self.publish();
-        let (mut taken, mut latest) = (resume.after, Nanos::EARLIEST);
+        let open = self.incidents_since(Nanos::LATEST.offset(-1)).await?;
+        self.detector.expect(&open);
+        let (mut taken, mut latest) = (resume.after, None);
         while taken < resume.judged {
             if *stop.borrow() {
                 return Ok(None);
@@ -51,11 +53,15 @@ impl Refresh {
             }
             tail.events.retain(|stored| stored.id <= resume.judged);
             let times = tail.events.iter().map(|stored| stored.event.timestamp);
-            latest = times.fold(latest, Nanos::max);
+            latest = latest.max(times.max());
             self.observe(tail.events);
             taken = tail.until.min(resume.judged);
         }
-        self.adopt(latest.before(MAY_COME_BACK)).await?;
+        let known = match latest {
+            Some(latest) => self.incidents_since(latest.before(MAY_COME_BACK)).await?,
+            None => open,
+        };
+        self.adopt(known);
         if resume.judged > 0 {
             info!(
                 events = resume.judged - resume.after,
@@ -68,20 +74,23 @@ impl Refresh {
         Ok(Some(resume.judged))
     }
 
-    /// Takes over the incidents that are open, and those that ended after `since` and may come back.
-    async fn adopt(&mut self, since: Nanos) -> Result<(), StoreError> {
-        let Some(window) = Window::new(since, Nanos::LATEST) else {
-            return Ok(());
-        };
-        let incidents = self.store.incidents(None, window).await?;
-        let open = incidents.iter();
+    /// Incidents that are open, and those that ended later than that.
+    async fn incidents_since(&self, since: Nanos) -> Result<Vec<Incident>, StoreError> {
+        match Window::new(since, Nanos::LATEST) {
+            Some(window) => self.store.incidents(None, window).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn adopt(&mut self, known: Vec<Incident>) {
+        let open = known.iter();
         let open = open.filter(|incident| incident.state == IncidentState::Open);
         self.open = open.cloned().collect();
-        let (scores, signals): (Vec<_>, Vec<_>) = incidents.into_iter().partition(Health::is_about);
-        let mut ended = self.detector.adopt(signals);
-        ended.append(self.health.adopt(scores));
+        let (scores, signals): (Vec<_>, Vec<_>) = known.into_iter().partition(Health::is_about);
+        let back = self.listening_since.after(COME_BACK);
+        let mut ended = self.detector.adopt(signals, back);
+        ended.append(self.health.adopt(scores, self.listening_since));
         self.announce(&ended);
         self.pending.append(ended);
-        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use crate::analysis::settings::Settings;
 use crate::analysis::simulated::{Job, Measured};
 use crate::clock::ManualClock;
 use crate::feedback::health::HealthConfig;
-use crate::feedback::refresh::{LOOK_EVERY, Refresh};
+use crate::feedback::refresh::{COME_BACK, LOOK_EVERY, Refresh};
 use crate::feedback::table::PolicyTable;
 use crate::ids::ClusterId;
 use crate::model::conclusion::{Incident, IncidentState, LostTime};
@@ -175,17 +175,38 @@ async fn an_incident_whose_beginning_was_deleted_goes_on_and_ends() {
     assert_eq!(ended.state, IncidentState::Cleared);
 }
 
-#[tokio::test]
-async fn an_incident_of_which_nothing_is_left_is_ended() {
+#[tokio::test(start_paused = true)]
+async fn an_incident_of_which_nothing_is_left_is_ended_when_nobody_comes_back() {
     let memory = Arc::new(MemoryStore::new());
     let store: Arc<dyn EventStore> = Arc::<MemoryStore>::clone(&memory);
     report(&store, 0..18).await;
     refresh(&store).await;
     memory.drop_before(reported(18));
-    refresh(&store).await;
+    let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
+    let look_again = async {
+        assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
+        clock.set(Nanos::EARLIEST.after(COME_BACK));
+        tokio::time::sleep(LOOK_EVERY * 2).await;
+    };
+    refresh_until(&store, Arc::clone(&clock), look_again).await;
     let [ended] = incidents(&store).await.try_into().unwrap();
     assert_eq!(ended.state, IncidentState::Cleared);
     assert_eq!(ended.cleared_at, Some(ended.last_seen.offset(1)));
+}
+
+#[tokio::test]
+async fn an_incident_whose_job_was_not_heard_lately_waits_for_it() {
+    let memory = Arc::new(MemoryStore::new());
+    let store: Arc<dyn EventStore> = Arc::<MemoryStore>::clone(&memory);
+    report(&store, 0..18).await;
+    refresh(&store).await;
+    let [open] = incidents(&store).await.try_into().unwrap();
+    memory.drop_before(reported(18));
+    report(&store, 18..40).await;
+    refresh(&store).await;
+    let [ended] = incidents(&store).await.try_into().unwrap();
+    assert_eq!((ended.id, ended.occurrences), (open.id, 1));
+    assert_eq!(ended.state, IncidentState::Cleared);
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! A body while it arrives: it takes up memory before it is a message.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, BodyDataStream};
@@ -20,14 +22,15 @@ pub(super) struct Arrival {
     deadline: Pin<Box<Sleep>>,
     ingest: Ingest,
     number: u64,
+    answered: Arc<AtomicBool>,
 }
 
 impl Arrival {
-    /// The body of the request with this number, followed from now on.
+    /// The body of the request with this number, followed from now on. `answered` is set when it is cut off.
     pub(super) fn of(
         body: tonic::body::Body,
         (ingest, room): (&Ingest, Arriving),
-        number: u64,
+        (number, answered): (u64, &Arc<AtomicBool>),
     ) -> tonic::body::Body {
         let arrival = Self {
             pieces: Body::new(body).into_data_stream(),
@@ -35,8 +38,15 @@ impl Arrival {
             deadline: Box::pin(sleep(ingest.arrival_deadline())),
             ingest: ingest.clone(),
             number,
+            answered: Arc::clone(answered),
         };
         tonic::body::Body::new(Body::from_stream(arrival))
+    }
+
+    /// The end of a body that is not read on.
+    fn cut_off(&self, why: &IngestError) -> Status {
+        self.answered.store(true, Ordering::Relaxed);
+        failed(&self.ingest, why, self.number)
     }
 }
 
@@ -47,8 +57,7 @@ impl Stream for Arrival {
         // First, so that a steady trickle does not keep the deadline from being looked at.
         if self.deadline.as_mut().poll(cx).is_ready() {
             let after = self.ingest.arrival_deadline();
-            let slow = failed(&self.ingest, &IngestError::Slow { after }, self.number);
-            return Poll::Ready(Some(Err(slow)));
+            return Poll::Ready(Some(Err(self.cut_off(&IngestError::Slow { after }))));
         }
         let Some(piece) = ready!(Pin::new(&mut self.pieces).poll_next(cx)) else {
             return Poll::Ready(None);
@@ -56,7 +65,7 @@ impl Stream for Arrival {
         let counted = match piece {
             Ok(piece) => match self.room.add(piece.len()) {
                 Ok(()) => Ok(piece),
-                Err(full) => Err(failed(&self.ingest, &full.into(), self.number)),
+                Err(full) => Err(self.cut_off(&full.into())),
             },
             Err(error) => Err(Status::from_error(error.into_inner())),
         };

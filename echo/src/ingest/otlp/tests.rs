@@ -25,6 +25,7 @@ use crate::ingest::fixture::{gauge, gauges, rank_2, request, text, wait, waits};
 use crate::ingest::sender::Sender;
 
 pub(super) mod collector;
+mod crowded;
 mod records;
 mod spans;
 mod unpacking;
@@ -256,56 +257,6 @@ async fn a_full_collector_says_when_to_come_back() {
     other.export(numbered("b", "1")).await.unwrap();
     assert_eq!(collector.store.events(), 2);
     assert_eq!(collector.ingest.stats().failed(error::Code::Busy), 1);
-}
-
-#[tokio::test]
-async fn a_sender_with_its_share_in_flight_says_so_and_another_one_gets_in() {
-    let (store, gate) = RecordingStore::gated();
-    let config = IngestConfig {
-        admission: AdmissionConfig {
-            max_points: 4,
-            ..AdmissionConfig::default()
-        },
-        ..IngestConfig::default()
-    };
-    let collector = Collector::start(config, store).await;
-    let mut client = collector.client().await;
-    let (mut greedy, mut modest) = (client.clone(), client.clone());
-    let mut two = numbered("greedy", "1");
-    *two.get_mut() = request(rank_2(), vec![waits(vec![wait(); 2])]);
-    let held = tokio::spawn(async move { client.export(two).await });
-    gate.entered().await;
-    let status = greedy.export(numbered("greedy", "2")).await.unwrap_err();
-    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-    assert!(status.get_details_retry_info().is_some());
-    assert_eq!(collector.ingest.stats().failed(error::Code::TooMany), 1);
-    let modest = tokio::spawn(async move { modest.export(numbered("modest", "1")).await });
-    gate.open();
-    modest.await.unwrap().unwrap();
-    held.await.unwrap().unwrap();
-    greedy.export(numbered("greedy", "2")).await.unwrap();
-    let in_flight = collector.ingest.in_flight();
-    assert_eq!((in_flight.points, in_flight.bytes), (0, 0));
-}
-
-#[tokio::test]
-async fn bodies_take_up_room_while_they_arrive() {
-    let config = IngestConfig {
-        admission: AdmissionConfig {
-            max_bytes: 2_000,
-            ..AdmissionConfig::default()
-        },
-        ..IngestConfig::default()
-    };
-    let collector = Collector::start(config, RecordingStore::default()).await;
-    let taken = crowd(&collector.ingest);
-    let mut client = collector.client().await;
-    let status = client.export(block()).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
-    assert!(status.get_details_retry_info().is_some());
-    assert_eq!(collector.ingest.stats().failed(error::Code::Busy), 1);
-    drop(taken);
-    client.export(block()).await.unwrap();
 }
 
 #[tokio::test]

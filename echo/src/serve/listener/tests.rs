@@ -34,7 +34,7 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let seen = Connections::default();
         let listener = Listener::new(listener, config, seen.clone());
-        let who = |Extension(Peer(peer)): Extension<Peer>| async move { peer.to_string() };
+        let who = |Extension(Peer(peer)): Extension<Peer>| async move { peer.ip().to_string() };
         let router = Router::new().route("/", get(who));
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(http::serve(listener, router, async {

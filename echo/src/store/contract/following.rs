@@ -158,3 +158,18 @@ pub(crate) async fn the_last_policy_of_each_cluster_is_remembered(store: &impl E
     let resume = store.resume(WIDE).await.unwrap();
     assert_eq!(resume.policies, [policy("dev", 2), policy("prod", 8)]);
 }
+
+pub(crate) async fn a_clock_that_was_wrong_does_not_cut_the_warm_up_short(store: &impl EventStore) {
+    let hour = 3_600_000;
+    let year = 365 * 24 * hour;
+    for (number, millis) in (0_u64..).zip([0, 1_000, year, 2_000, -year, 3_000, 4_000]) {
+        let events = vec![wait(&origin("prod", "node-1", 0), 10)];
+        let batch = EventBatch {
+            received: at(millis),
+            ..batch(number, events)
+        };
+        store.append(batch).await.unwrap();
+    }
+    judged(store, 7).await;
+    assert_eq!(store.resume(WIDE).await.unwrap().after, 0);
+}

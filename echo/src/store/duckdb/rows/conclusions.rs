@@ -104,17 +104,23 @@ pub(in crate::store::duckdb) fn resume(
     connection: &Connection,
     warm_up: WarmUp,
 ) -> EngineResult<Resume> {
-    let (judged, newest): (u64, Option<i64>) = connection.query_row(
-        "SELECT judged.event_id, max(received_ns) FROM (SELECT max(event_id) AS event_id FROM judged_rows) AS judged
-            LEFT JOIN event_rows ON event_rows.event_id <= judged.event_id
-         GROUP BY judged.event_id",
-        [],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+    let judged: u64 = connection.query_row("SELECT max(event_id) FROM judged_rows", [], |row| {
+        row.get(0)
+    })?;
+    // By the last one alone: a clock that once ran ahead must not make all others look old.
+    let last: Option<i64> = connection.query_row(
+        "SELECT arg_max(received_ns, event_id) FROM event_rows WHERE event_id <= ?",
+        params![judged],
+        |row| row.get(0),
     )?;
-    let begin = newest.map_or(0, |newest| Nanos::new(newest).before(warm_up.span).value());
+    let begin = last.map_or(Nanos::EARLIEST, |last| {
+        Nanos::new(last).before(warm_up.span)
+    });
+    // Nor does one that once stood still in the past end the stretch: only what came just before its beginning does.
     let old: u64 = connection.query_row(
-        "SELECT coalesce(max(event_id), 0) FROM event_rows WHERE event_id <= ? AND received_ns < ?",
-        params![judged, begin],
+        "SELECT coalesce(max(event_id), 0) FROM event_rows
+         WHERE event_id <= ? AND received_ns < ? AND received_ns >= ?",
+        params![judged, begin.value(), begin.before(WarmUp::EDGE).value()],
         |row| row.get(0),
     )?;
     let mut policies = connection.prepare(

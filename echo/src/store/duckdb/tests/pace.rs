@@ -10,7 +10,7 @@ use crate::store::{Appended, EventStore};
 /// A store whose commits begin so far apart that a test sends whatever it sends in between.
 fn slow(folder: &tempfile::TempDir) -> DuckDbStore {
     open(&DuckDbConfig {
-        commit_every: Duration::from_secs(1),
+        commit_every: Duration::from_secs(3),
         ..config(folder)
     })
 }
