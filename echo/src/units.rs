@@ -54,18 +54,9 @@ impl Nanos {
     /// The instant that lies `span` before, held at the beginning of the range.
     #[must_use]
     pub fn before(self, span: Duration) -> Self {
-        Self(self.0.saturating_sub(nanos(span)))
+        let nanos = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_sub(nanos))
     }
-
-    /// The instant that lies `span` behind, held at the end of the range.
-    #[must_use]
-    pub fn after(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(nanos(span)))
-    }
-}
-
-fn nanos(span: Duration) -> i64 {
-    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }
 
 impl fmt::Display for Nanos {

@@ -37,6 +37,8 @@ pub struct Detector {
     handover: Handover,
     /// When operations that do not end were last looked for, arrival time.
     looked_at: Nanos,
+    /// How long it is until the next look, milliseconds.
+    look_after_ms: f64,
 }
 
 impl Detector {
@@ -49,6 +51,7 @@ impl Detector {
             stuck: Stuck::default(),
             handover: Handover::default(),
             looked_at: Nanos::EARLIEST,
+            look_after_ms: LOOK_EVERY_MS,
         }
     }
 
@@ -68,10 +71,13 @@ impl Detector {
                 conclusions.append(cohort.observe(block, &view, &self.settings));
                 conclusions.append(ended(self.handover.give(&key, cohort)));
             }
-            if let Some(last) = arrived.last()
-                && last.received.millis_since(self.looked_at) >= LOOK_EVERY_MS
-            {
-                self.looked_at = last.received;
+            // Also when the clock was set back: what it said before is no time that has passed.
+            let is_early = |last: &StoredEvent| {
+                let since = last.received.millis_since(self.looked_at);
+                (0.0..self.look_after_ms).contains(&since)
+            };
+            if let Some(last) = arrived.last().filter(|last| !is_early(last)) {
+                (self.looked_at, self.look_after_ms) = (last.received, LOOK_EVERY_MS);
                 conclusions.append(self.find_stuck(last.received));
             }
         }

@@ -39,8 +39,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Events without a conclusion after which it is noted that they have been judged.
 const NOTE_AFTER: u64 = 100_000;
 
-/// How long agents may take to come back after Echo was away.
-const COME_BACK: Duration = Duration::from_mins(2);
+/// How long agents may take to come back after Echo was away, milliseconds.
+const COME_BACK_MS: f64 = 120_000.0;
 
 /// Shortest time between two looks for jobs that stopped reporting, milliseconds.
 const LOOK_AGAIN_MS: f64 = 1_000.0;
@@ -66,6 +66,8 @@ pub struct Refresh {
     noted: u64,
     /// When agents could report again, the time of the start.
     listening_since: Nanos,
+    /// How long agents may take from then on to come back, milliseconds; nothing to a new database.
+    come_back_ms: f64,
     /// When it was last looked who has fallen silent.
     looked_at: Nanos,
     /// Concluded and not yet stored.
@@ -111,6 +113,7 @@ impl Refresh {
             open: Vec::new(),
             taken: None,
             noted: 0,
+            come_back_ms: 0.0,
             looked_at: Nanos::EARLIEST,
             pending: Conclusions::default(),
             unpublished: BTreeMap::new(),
@@ -201,8 +204,11 @@ impl Refresh {
     /// asked about until agents had the time to come back.
     fn end_silent(&mut self) -> Conclusions {
         let now = self.clock.now();
-        let is_early = now < self.listening_since.after(COME_BACK);
-        if is_early || now.millis_since(self.looked_at) < LOOK_AGAIN_MS {
+        // A clock that was set back says nothing about how long ago something was.
+        let is_within = |ms: f64, since: Nanos| (0.0..ms).contains(&now.millis_since(since));
+        if is_within(self.come_back_ms, self.listening_since)
+            || is_within(LOOK_AGAIN_MS, self.looked_at)
+        {
             return Conclusions::default();
         }
         self.looked_at = now;

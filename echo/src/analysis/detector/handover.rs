@@ -63,9 +63,14 @@ impl Detector {
     }
 
     /// Goes on with incidents as they were concluded before, after their events have been taken again, in place of whatever
-    /// was found meanwhile. Until `back`, arrival time, nobody is taken for silent or stuck.
-    pub fn adopt(&mut self, known: Vec<Incident>, back: Nanos) -> Conclusions {
-        self.looked_at = back;
+    /// was found meanwhile. For so long after `listening`, arrival time, nobody is taken for stuck: it takes that long until
+    /// everybody has reported again.
+    pub fn adopt(
+        &mut self,
+        known: Vec<Incident>,
+        (listening, come_back_ms): (Nanos, f64),
+    ) -> Conclusions {
+        (self.looked_at, self.look_after_ms) = (listening, come_back_ms);
         self.handover = Handover::default();
         let (mut hangs, mut strange) = (BTreeMap::new(), Vec::new());
         for incident in known {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::info;
 
-use super::{CHUNK, COME_BACK, Refresh};
+use super::{CHUNK, COME_BACK_MS, Refresh};
 use crate::feedback::health::Health;
 use crate::model::conclusion::{Incident, IncidentState};
 use crate::store::StoreError;
@@ -61,6 +61,9 @@ impl Refresh {
             Some(latest) => self.incidents_since(latest.before(MAY_COME_BACK)).await?,
             None => open,
         };
+        if resume.judged > 0 {
+            self.come_back_ms = COME_BACK_MS;
+        }
         self.adopt(known);
         if resume.judged > 0 {
             info!(
@@ -87,8 +90,9 @@ impl Refresh {
         let open = open.filter(|incident| incident.state == IncidentState::Open);
         self.open = open.cloned().collect();
         let (scores, signals): (Vec<_>, Vec<_>) = known.into_iter().partition(Health::is_about);
-        let back = self.listening_since.after(COME_BACK);
-        let mut ended = self.detector.adopt(signals, back);
+        let mut ended = self
+            .detector
+            .adopt(signals, (self.listening_since, self.come_back_ms));
         ended.append(self.health.adopt(scores, self.listening_since));
         self.announce(&ended);
         self.pending.append(ended);

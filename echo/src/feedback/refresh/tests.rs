@@ -9,7 +9,7 @@ use crate::analysis::settings::Settings;
 use crate::analysis::simulated::{Job, Measured};
 use crate::clock::ManualClock;
 use crate::feedback::health::HealthConfig;
-use crate::feedback::refresh::{COME_BACK, LOOK_EVERY, Refresh};
+use crate::feedback::refresh::{LOOK_EVERY, Refresh};
 use crate::feedback::table::PolicyTable;
 use crate::ids::ClusterId;
 use crate::model::conclusion::{Incident, IncidentState, LostTime};
@@ -185,7 +185,7 @@ async fn an_incident_of_which_nothing_is_left_is_ended_when_nobody_comes_back() 
     let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
     let look_again = async {
         assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
-        clock.set(Nanos::EARLIEST.after(COME_BACK));
+        clock.set(Nanos::EARLIEST.offset(180_000_000_000));
         tokio::time::sleep(LOOK_EVERY * 2).await;
     };
     refresh_until(&store, Arc::clone(&clock), look_again).await;

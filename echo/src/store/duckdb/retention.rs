@@ -113,9 +113,10 @@ impl Retention {
         // Without it the clock would be believed, so nothing is done if it fails.
         self.time.begin(|| ask(slices::minutes(connection)))?;
         let now = self.time.advance(self.clock.now(), after);
-        self.tidy(connection, (now, signal))?;
+        // First what the database needs to go on; looking for unused names reads all events.
         self.keep_age(connection, (now, signal), checkpoint)?;
-        self.keep_size(connection, (now, signal), checkpoint)
+        self.keep_size(connection, (now, signal), checkpoint)?;
+        self.tidy(connection, (now, signal))
     }
 
     fn tidy(

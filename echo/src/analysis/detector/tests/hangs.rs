@@ -203,13 +203,17 @@ fn a_hang_goes_on_after_a_restart_and_one_that_ended_meanwhile_is_cleared() {
 
     let mut again = detector();
     again.observe(&stuck(5, 40));
-    assert!(again.adopt(known(), instant(0.0)).is_empty());
+    assert!(
+        again
+            .adopt(known(), (instant(40_000.0), 1_000.0))
+            .is_empty()
+    );
     let later = last(&mut again, &stuck(40, 90)).unwrap();
     assert_eq!((later.id, later.raised_at), (raised.id, raised.raised_at));
 
     let mut moved = detector();
     moved.observe(&stuck(5, 40));
-    moved.adopt(known(), instant(0.0));
+    moved.adopt(known(), (instant(40_000.0), 1_000.0));
     let cleared = last(&mut moved, &reports(40, 42, |_| 110)).unwrap();
     assert_eq!(
         (cleared.id, cleared.state),
@@ -222,8 +226,7 @@ fn a_hang_is_not_ended_by_the_first_report_after_a_long_absence_of_echo() {
     let raised = last(&mut detector(), &stuck(0, 40)).unwrap();
     let mut again = detector();
     again.observe(&stuck(5, 40));
-    let back = instant(720_000.0);
-    again.adopt(vec![raised.clone()], back);
+    again.adopt(vec![raised.clone()], (instant(600_000.0), 120_000.0));
     let first = again.observe(&stuck(600, 601));
     assert!(first.is_empty(), "{first:?}");
     let later = last(&mut again, &stuck(601, 760)).unwrap();
@@ -235,7 +238,11 @@ fn a_hang_is_not_ended_by_the_first_report_after_a_long_absence_of_echo() {
 fn a_hang_of_a_job_that_has_gone_is_ended() {
     let raised = last(&mut detector(), &stuck(0, 40)).unwrap();
     let mut empty = detector();
-    assert!(empty.adopt(vec![raised.clone()], instant(0.0)).is_empty());
+    assert!(
+        empty
+            .adopt(vec![raised.clone()], (instant(0.0), 0.0))
+            .is_empty()
+    );
     let gone = empty.end_silent_jobs(instant(120_000.0)).incidents;
     assert_eq!(
         (gone[0].id, gone[0].state),
