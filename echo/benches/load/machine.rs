@@ -20,11 +20,13 @@ pub(crate) fn describe() -> String {
         .split_whitespace()
         .next()
         .and_then(|kib| kib.parse::<f64>().ok());
+    let release = read("/proc/sys/kernel/osrelease");
+    // Behind the number stands who built it.
+    let release = release.trim().split('-').next().unwrap_or_default();
     format!(
-        "{cores} cores ({}), {:.0} GiB of memory, Linux {}, Echo {}",
+        "{cores} cores ({}), {:.0} GiB of memory, Linux {release}, Echo {}",
         field(&cpu_info, "model name"),
         kib.unwrap_or(f64::NAN) / 1024.0 / 1024.0,
-        read("/proc/sys/kernel/osrelease").trim(),
         env!("CARGO_PKG_VERSION"),
     )
 }
