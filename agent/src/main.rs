@@ -1,5 +1,6 @@
 //! The command line of the agent.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use fleet_agent::job::layout::Layout;
 use fleet_agent::replay::{self, ReplayError};
 use fleet_agent::simulate::{self, SimulateError};
 use indicatif::ProgressBar;
+use serde_json::Value;
 use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
@@ -51,19 +53,11 @@ fn run_replay(args: &ReplayArgs) -> ExitCode {
     };
     let ran = runtime.block_on(replay_to(args, &progress));
     progress.finish_and_clear();
-    match ran {
-        Ok((summary, result)) => {
-            let error = result.err();
-            let message = error.as_ref().map(ToString::to_string);
-            let text = if args.json {
-                summary.to_json(message.as_deref()).to_string()
-            } else {
-                summary.to_string()
-            };
-            conclude(&text, error.as_ref().map(replay_code), message)
-        }
-        Err(error) => fail(USAGE, &error.to_string()),
-    }
+    report(
+        ran,
+        args.json.then_some(replay::summary::Summary::to_json),
+        replay_code,
+    )
 }
 
 fn run_simulate(args: &SimulateArgs) -> ExitCode {
@@ -79,19 +73,11 @@ fn run_simulate(args: &SimulateArgs) -> ExitCode {
     };
     let ran = runtime.block_on(simulate_to(args, layout, &progress));
     progress.finish_and_clear();
-    match ran {
-        Ok((summary, result)) => {
-            let error = result.err();
-            let message = error.as_ref().map(ToString::to_string);
-            let text = if args.json {
-                summary.to_json(message.as_deref()).to_string()
-            } else {
-                summary.to_string()
-            };
-            conclude(&text, error.as_ref().map(simulate_code), message)
-        }
-        Err(error) => fail(USAGE, &error.to_string()),
-    }
+    report(
+        ran,
+        args.json.then_some(simulate::summary::Summary::to_json),
+        simulate_code,
+    )
 }
 
 /// Starts the log, with a progress bar beside it where somebody looks on.
@@ -175,13 +161,27 @@ fn instance(boot: i128, node: &str) -> u64 {
     xxhash_rust::xxh64::xxh64(&key, 0)
 }
 
-/// Prints the summary, and says what went wrong, if anything did.
-fn conclude(summary: &str, code: Option<u8>, error: Option<String>) -> ExitCode {
-    if writeln!(stdout(), "{summary}").is_err() {
+/// Prints the summary, as JSON where that is asked for, and says what went wrong, if anything did.
+fn report<S: Display, E: Display>(
+    ran: Result<(S, Result<(), E>), EndpointError>,
+    json: Option<fn(&S, Option<&str>) -> Value>,
+    code: fn(&E) -> u8,
+) -> ExitCode {
+    let (summary, result) = match ran {
+        Ok(ended) => ended,
+        Err(error) => return fail(USAGE, &error.to_string()),
+    };
+    let error = result.as_ref().err();
+    let message = error.map(ToString::to_string);
+    let text = match json {
+        Some(json) => json(&summary, message.as_deref()).to_string(),
+        None => summary.to_string(),
+    };
+    if writeln!(stdout(), "{text}").is_err() {
         return fail(DEFECT, "the summary cannot be written to standard output");
     }
-    match (code, error) {
-        (Some(code), Some(error)) => fail(code, &error),
+    match (error.map(code), message) {
+        (Some(code), Some(message)) => fail(code, &message),
         _ => ExitCode::SUCCESS,
     }
 }

@@ -32,7 +32,7 @@ pub struct BoundArgs {
     #[arg(long, value_name = "COUNT", env = "FLEET_ECHO_MAX_QUERIES")]
     pub max_queries: Option<NonZeroU32>,
 
-    /// Time between the beginnings of two commits: a commit costs as much as a thousand points, so batches that come meanwhile
+    /// Time between the beginnings of two commits: a commit costs as much as a few thousand points, so batches that come meanwhile
     /// share the next one, and are acknowledged with it. 0s commits at once
     #[arg(long, value_name = "LENGTH", default_value = "50ms", value_parser = pace, env = "FLEET_ECHO_COMMIT_EVERY")]
     pub commit_every: Duration,

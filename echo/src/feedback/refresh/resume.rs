@@ -17,8 +17,8 @@ use crate::store::StoreError;
 use crate::store::resume::WarmUp;
 use crate::units::{Nanos, Window};
 
-/// What is read again: an hour, which holds all that the detector remembers of a job with blocks of some seconds, and no more
-/// events than it takes in about ten seconds.
+/// What is read again: an hour, which holds what the detector remembers of a healthy job with blocks of some seconds, and no
+/// more events than it takes in about ten seconds. Of a job that has been ill for longer, the healthy period comes from its incident.
 pub(super) const WARM_UP: WarmUp = WarmUp {
     span: Duration::from_hours(1),
     events: 5_000_000,

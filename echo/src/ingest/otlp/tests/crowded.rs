@@ -12,6 +12,18 @@ use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::fixture::{rank_2, request, wait, waits};
 use crate::ingest::sender::Sender;
 
+/// A collector with room for 2,000 bytes of bodies.
+async fn tight() -> Collector {
+    let config = IngestConfig {
+        admission: AdmissionConfig {
+            max_bytes: 2_000,
+            ..AdmissionConfig::default()
+        },
+        ..IngestConfig::default()
+    };
+    Collector::start(config, RecordingStore::default()).await
+}
+
 #[tokio::test]
 async fn a_sender_with_its_share_in_flight_says_so_and_another_one_gets_in() {
     let (store, gate) = RecordingStore::gated();
@@ -44,14 +56,7 @@ async fn a_sender_with_its_share_in_flight_says_so_and_another_one_gets_in() {
 
 #[tokio::test]
 async fn bodies_take_up_room_while_they_arrive() {
-    let config = IngestConfig {
-        admission: AdmissionConfig {
-            max_bytes: 2_000,
-            ..AdmissionConfig::default()
-        },
-        ..IngestConfig::default()
-    };
-    let collector = Collector::start(config, RecordingStore::default()).await;
+    let collector = tight().await;
     let taken = crowd(&collector.ingest);
     let mut client = collector.client().await;
     let status = client.export(block()).await.unwrap_err();
@@ -64,14 +69,7 @@ async fn bodies_take_up_room_while_they_arrive() {
 
 #[tokio::test]
 async fn a_body_that_is_over_the_share_while_it_arrives_is_to_be_sent_again() {
-    let config = IngestConfig {
-        admission: AdmissionConfig {
-            max_bytes: 2_000,
-            ..AdmissionConfig::default()
-        },
-        ..IngestConfig::default()
-    };
-    let collector = Collector::start(config, RecordingStore::default()).await;
+    let collector = tight().await;
     let mut own = collector
         .ingest
         .arriving(&Sender::Agent("greedy".parse().unwrap()));
