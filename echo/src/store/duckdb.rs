@@ -15,6 +15,8 @@ mod migrate;
 pub mod offline;
 mod open;
 mod reader;
+mod reading;
+mod recent;
 mod retention;
 mod rows;
 mod start;
@@ -24,7 +26,6 @@ mod upkeep;
 mod volume;
 mod writer;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,8 +42,8 @@ use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::migrate::MIGRATIONS;
 use crate::store::duckdb::reader::{Reader, Readers};
-use crate::store::duckdb::rows::answers::{EventReader, add_samples, read_extent};
-use crate::store::duckdb::rows::filter::Query;
+use crate::store::duckdb::recent::Recent;
+use crate::store::duckdb::rows::answers::{EventReader, read_extent};
 use crate::store::duckdb::rows::{conclusions, questions, slices, verdicts};
 use crate::store::duckdb::upkeep::Upkeep;
 use crate::store::duckdb::volume::Volume;
@@ -53,8 +54,8 @@ use crate::store::reporting::{Reporting, merged};
 use crate::store::resume::{Resume, WarmUp};
 use crate::store::timings::Timings;
 use crate::store::{
-    Appended, Coverage, Cursor, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
-    StoreError, Tail, Unnameable, Vitals, finite, judges_samples,
+    Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
+    StoreError, Tail, Unnameable, Vitals, finite,
 };
 use crate::units::{Nanos, Window};
 
@@ -108,6 +109,7 @@ pub struct DuckDbStore {
     follower: Readers,
     writer: Writer,
     dictionary: Arc<Dictionary>,
+    recent: Arc<Recent>,
     committed: watch::Receiver<u64>,
     /// Number up to which the detector has read.
     followed: Arc<AtomicU64>,
@@ -190,7 +192,7 @@ impl EventStore for DuckDbStore {
         let dictionary = Arc::clone(&self.dictionary);
         self.readers
             .ask("reading events", move |reader| {
-                page(reader, &dictionary, &query)
+                reading::page(reader, &dictionary, &query)
             })
             .await
     }
@@ -202,17 +204,14 @@ impl EventStore for DuckDbStore {
         limit: usize,
     ) -> Result<Tail, StoreError> {
         self.followed.fetch_max(after, Ordering::AcqRel);
+        if let Some(tail) = self.recent.take(after, metrics, limit) {
+            return Ok(tail);
+        }
         let dictionary = Arc::clone(&self.dictionary);
         // What is committed later is left to the next tail, so that `until` is true.
         let committed = *self.committed.borrow();
         let query = questions::tail((after, committed), metrics, limit);
-        let question = move |reader: &Reader| {
-            let mut events = Vec::new();
-            let mut rows = EventReader::new(&dictionary);
-            reader.each_batch(&query, |batch| rows.events(batch, &mut events))?;
-            add_judged_samples(reader, &mut events)?;
-            Ok(events)
-        };
+        let question = move |reader: &Reader| reading::judged(reader, &dictionary, &query);
         let events = self.follower.ask("reading new events", question).await?;
         let until = if events.len() < limit {
             committed.max(after)
@@ -307,11 +306,8 @@ impl EventStore for DuckDbStore {
         let dictionary = Arc::clone(&self.dictionary);
         let query = questions::job_events(&query);
         let question = move |reader: &Reader| {
-            let mut events = Vec::new();
-            let mut rows = EventReader::new(&dictionary);
-            reader.each_batch(&query, |batch| rows.events(batch, &mut events))?;
+            let mut events = reading::judged(reader, &dictionary, &query)?;
             events.reverse();
-            add_judged_samples(reader, &mut events)?;
             Ok(events)
         };
         self.readers.ask("reading events of a job", question).await
@@ -343,44 +339,6 @@ impl EventStore for DuckDbStore {
     fn committed(&self) -> watch::Receiver<u64> {
         self.committed.clone()
     }
-}
-
-fn page(reader: &Reader, dictionary: &Dictionary, query: &EventQuery) -> EngineResult<Page> {
-    let mut events = Vec::new();
-    let mut rows = EventReader::new(dictionary);
-    reader.each_batch(&questions::page(query), |batch| {
-        rows.events(batch, &mut events)
-    })?;
-    let more = events.len() > query.limit;
-    events.truncate(query.limit);
-    let ids: Vec<_> = events.iter().map(|stored| stored.id).collect();
-    if !ids.is_empty() {
-        read_samples(reader, &questions::samples(&ids), &mut events)?;
-    }
-    let next = events.last().filter(|_| more).map(|last| Cursor {
-        timestamp: last.event.timestamp,
-        id: last.id,
-    });
-    Ok(Page { events, next })
-}
-
-/// Adds the samples that the detector reads, if there are any.
-fn add_judged_samples(reader: &Reader, events: &mut [StoredEvent]) -> EngineResult<()> {
-    let judged = || events.iter().filter(|stored| judges_samples(&stored.event));
-    let first = judged().next().map(|stored| stored.id);
-    let last = judged().next_back().map(|stored| stored.id);
-    let Some(ids) = first.zip(last) else {
-        return Ok(());
-    };
-    read_samples(reader, &questions::device_samples(ids), events)
-}
-
-fn read_samples(reader: &Reader, query: &Query, events: &mut [StoredEvent]) -> EngineResult<()> {
-    let by_id = events
-        .iter_mut()
-        .map(|stored| (stored.id, &mut stored.event));
-    let mut by_id: HashMap<_, _> = by_id.collect();
-    reader.each_batch(query, |batch| add_samples(batch, &mut by_id))
 }
 
 /// Makes an error of the engine one of the store.

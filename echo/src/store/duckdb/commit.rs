@@ -15,6 +15,7 @@ use crate::store::duckdb::dictionary::{Dictionary, Entries, name_id, origin_id};
 use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::group::{Append, Chore, Group};
 use crate::store::duckdb::ledger::{Entry, Ledger};
+use crate::store::duckdb::recent::Recent;
 use crate::store::duckdb::rows::events::EventRow;
 use crate::store::duckdb::rows::identity::LedgerRow;
 use crate::store::duckdb::rows::slices::{self, Cut};
@@ -51,6 +52,8 @@ pub(super) struct Shared {
     pub(super) dictionary: Arc<Dictionary>,
     /// Number of the last event committed.
     pub(super) committed: watch::Sender<u64>,
+    /// Where committed events go.
+    pub(super) recent: Arc<Recent>,
     /// Whether something was committed since the last checkpoint.
     pub(super) dirty: Arc<AtomicBool>,
     /// The clock of Echo.
@@ -81,6 +84,7 @@ impl Session {
         shared.dictionary.extend(&stored);
         let last_event = identity::last_event(&connection)?;
         shared.committed.send_replace(last_event);
+        shared.recent.begin_behind(last_event);
         let mut session = Self {
             ledger: identity::ledger(&connection)?,
             next_revision: conclusions::next_revision(&connection)?,
@@ -113,13 +117,28 @@ impl Session {
         if let Err(failure) = &outcome {
             self.shared.fatal.note(&failure.reason);
         }
-        for (append, appended) in new {
-            let answer = outcome.clone().map(|()| appended);
-            drop(append.answer.send(answer.map_err(StoreError::from)));
+        let answers = new.into_iter().map(|(append, appended)| {
+            if outcome.is_ok() && matches!(appended, Appended::Stored { .. }) {
+                self.shared.recent.add(append.batch);
+            }
+            (append.answer, appended)
+        });
+        let answers: Vec<_> = answers.collect();
+        self.announce();
+        for (answer, appended) in answers {
+            let appended = outcome.clone().map(|()| appended);
+            drop(answer.send(appended.map_err(StoreError::from)));
         }
         for answer in concluding {
             drop(answer.send(outcome.clone().map_err(StoreError::from)));
         }
+    }
+
+    /// Wakes whoever follows, if something was committed.
+    fn announce(&self) {
+        let last = self.last_event;
+        let committed = &self.shared.committed;
+        committed.send_if_modified(|committed| std::mem::replace(committed, last) != last);
     }
 
     /// Refuses what there is no room for. Conclusions are few, and are stored as long as the engine can.
@@ -256,9 +275,6 @@ impl Session {
         self.next_revision = next_revision;
         self.last_event = last_event;
         self.shared.dirty.store(true, Ordering::Release);
-        self.shared
-            .committed
-            .send_if_modified(|committed| std::mem::replace(committed, last_event) != last_event);
         if self.since_compaction >= COMPACT_AFTER
             && let Err(error) = self.compact(self.shared.clock.now())
         {

@@ -14,6 +14,7 @@ use crate::store::duckdb::fatal::{Fatal, or_fatal};
 use crate::store::duckdb::lock::{Lock, canonical};
 use crate::store::duckdb::migrate::Migration;
 use crate::store::duckdb::reader::Readers;
+use crate::store::duckdb::recent::Recent;
 use crate::store::duckdb::retention::Retention;
 use crate::store::duckdb::upkeep::{Rounds, Upkeep};
 use crate::store::duckdb::volume::Volume;
@@ -53,10 +54,12 @@ fn start(
     let looking_after = connection.try_clone().map_err(&starting)?;
     let (announce, committed) = watch::channel(0);
     let dictionary = Arc::new(Dictionary::new(config.limits.entries));
+    let recent = Arc::new(Recent::new(Arc::clone(&dictionary)));
     let timings = Timings::default();
     let shared = Shared {
         dictionary: Arc::clone(&dictionary),
         committed: announce,
+        recent: Arc::clone(&recent),
         dirty: Arc::clone(&dirty),
         clock: Arc::clone(&clock),
         volume: Arc::clone(&volume),
@@ -82,6 +85,7 @@ fn start(
         follower,
         writer,
         dictionary,
+        recent,
         committed,
         followed,
         fatal,

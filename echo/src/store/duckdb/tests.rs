@@ -5,6 +5,7 @@
 
 mod crowd;
 mod durability;
+mod followed;
 mod growth;
 mod held;
 mod names;

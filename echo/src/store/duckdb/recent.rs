@@ -1,0 +1,245 @@
+//! What was committed last, kept for the detector.
+//!
+//! To read it back would cost the engine a plan for each look, and per event as much time as storing it did. So the events
+//! of a commit are handed on as they are. They are in the database as well: whoever has fallen behind what is kept, or asks
+//! again, reads them there.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec;
+
+use crate::ids::MetricName;
+use crate::model::event::{Event, EventBatch, Origin, StoredEvent};
+use crate::store::duckdb::dictionary::{Dictionary, origin_id};
+use crate::store::{Tail, is_idle_wait, judges_samples};
+use crate::units::Nanos;
+
+/// Events that are kept at most, some hundred bytes each: two seconds of the largest fleet that Echo is made for.
+const KEPT: u64 = 200_000;
+
+/// Events that were committed and not yet asked for, in the order of their numbers, which have no gaps.
+#[derive(Debug)]
+pub(super) struct Recent {
+    dictionary: Arc<Dictionary>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// Number of the event before the first that is kept.
+    before: u64,
+    batches: VecDeque<Batch>,
+    /// Events of all batches.
+    events: u64,
+}
+
+#[derive(Debug)]
+struct Batch {
+    received: Nanos,
+    events: vec::IntoIter<Event>,
+}
+
+impl Recent {
+    /// Keeps nothing yet.
+    pub(super) const fn new(dictionary: Arc<Dictionary>) -> Self {
+        let kept = Kept {
+            before: 0,
+            batches: VecDeque::new(),
+            events: 0,
+        };
+        Self {
+            dictionary,
+            kept: Mutex::new(kept),
+        }
+    }
+
+    /// Keeps what comes behind the event with this number, the last that was committed before.
+    pub(super) fn begin_behind(&self, last_event: u64) {
+        self.kept().before = last_event;
+    }
+
+    /// Keeps the events of a batch that was committed behind all that came before.
+    pub(super) fn add(&self, batch: EventBatch) {
+        let mut kept = self.kept();
+        kept.events += batch.events.len() as u64;
+        kept.batches.push_back(Batch {
+            received: batch.received,
+            events: batch.events.into_iter(),
+        });
+        while kept.events > KEPT && kept.let_go_of_first() {}
+    }
+
+    /// The tail behind `after`, which is not kept any longer; nothing when it begins before what is kept.
+    pub(super) fn take(&self, after: u64, metrics: &[MetricName], limit: usize) -> Option<Tail> {
+        let mut kept = self.kept();
+        if after < kept.before {
+            return None;
+        }
+        while kept.before < after {
+            kept.next()?;
+        }
+        let mut origins = Origins::new(&self.dictionary);
+        let no_attrs: Arc<str> = Arc::from("{}");
+        let mut events = Vec::new();
+        while events.len() < limit
+            && let Some(mut stored) = kept.next()
+        {
+            let event = &mut stored.event;
+            if !metrics.contains(&event.metric) || is_idle_wait(event) {
+                continue;
+            }
+            if !judges_samples(event) {
+                event.samples = Vec::new();
+            }
+            event.attrs = Arc::clone(&no_attrs);
+            event.origin = origins.shared(&event.origin);
+            events.push(stored);
+        }
+        let until = kept.before;
+        Some(Tail { events, until })
+    }
+
+    // Nothing that holds it can panic.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn next(&mut self) -> Option<StoredEvent> {
+        loop {
+            let batch = self.batches.front_mut()?;
+            if let Some(event) = batch.events.next() {
+                let received = batch.received;
+                self.before += 1;
+                self.events -= 1;
+                return Some(StoredEvent {
+                    id: self.before,
+                    received,
+                    event,
+                });
+            }
+            self.batches.pop_front();
+        }
+    }
+
+    /// False when there is none.
+    fn let_go_of_first(&mut self) -> bool {
+        let Some(first) = self.batches.pop_front() else {
+            return false;
+        };
+        let events = first.events.len() as u64;
+        self.before += events;
+        self.events -= events;
+        true
+    }
+}
+
+/// The origins that all readers share, so that what the detector remembers does not keep one for each request.
+struct Origins<'d> {
+    dictionary: &'d Dictionary,
+    /// The last that was asked for, and what stands for it: neighbours mostly have the same.
+    last: Option<(Arc<Origin>, Arc<Origin>)>,
+}
+
+impl<'d> Origins<'d> {
+    const fn new(dictionary: &'d Dictionary) -> Self {
+        Self {
+            dictionary,
+            last: None,
+        }
+    }
+
+    fn shared(&mut self, origin: &Arc<Origin>) -> Arc<Origin> {
+        if let Some((last, shared)) = &self.last
+            && Arc::ptr_eq(last, origin)
+        {
+            return Arc::clone(shared);
+        }
+        let shared = self.dictionary.origin(origin_id(origin));
+        let shared = shared.unwrap_or_else(|| Arc::clone(origin));
+        self.last = Some((Arc::clone(origin), Arc::clone(&shared)));
+        shared
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{KEPT, Recent};
+    use crate::ids::MetricName;
+    use crate::model::event::EventBatch;
+    use crate::store::contract::sample::{batch, device_wait, origin};
+    use crate::store::duckdb::dictionary::{Dictionary, Entries, origin_id};
+
+    fn recent(last_event: u64) -> Recent {
+        let recent = Recent::new(Arc::default());
+        recent.begin_behind(last_event);
+        recent
+    }
+
+    fn of_events(number: u64, count: usize) -> EventBatch {
+        batch(
+            number,
+            vec![device_wait(&origin("prod", "node-1", 0), 1); count],
+        )
+    }
+
+    /// The numbers of the events in the tail, and how far it reaches; nothing when it is not kept.
+    fn take(recent: &Recent, after: u64, limit: usize) -> Option<(Vec<u64>, u64)> {
+        let metric: MetricName = device_wait(&origin("prod", "node-1", 0), 1).metric;
+        let tail = recent.take(after, &[metric], limit)?;
+        let ids = tail.events.iter().map(|stored| stored.id).collect();
+        Some((ids, tail.until))
+    }
+
+    #[test]
+    fn events_are_numbered_on_across_batches_and_given_once() {
+        let recent = recent(10);
+        recent.add(of_events(1, 2));
+        recent.add(of_events(2, 3));
+        assert_eq!(take(&recent, 10, 3), Some((vec![11, 12, 13], 13)));
+        assert_eq!(take(&recent, 10, 3), None, "it is in the database");
+        assert_eq!(take(&recent, 14, 3), Some((vec![15], 15)), "14 is skipped");
+        assert_eq!(take(&recent, 15, 3), Some((vec![], 15)));
+    }
+
+    #[test]
+    fn what_was_committed_before_is_not_kept() {
+        assert_eq!(take(&recent(10), 9, 3), None);
+        assert_eq!(take(&recent(10), 10, 3), Some((vec![], 10)));
+        assert_eq!(take(&recent(10), 11, 3), None, "nobody has seen it");
+    }
+
+    #[test]
+    fn of_more_than_is_kept_the_first_batches_go() {
+        let recent = recent(0);
+        let most = usize::try_from(KEPT).unwrap();
+        recent.add(of_events(1, 2));
+        recent.add(of_events(2, most));
+        assert_eq!(take(&recent, 1, 1), None);
+        assert_eq!(take(&recent, 2, 1), Some((vec![3], 3)));
+        recent.add(of_events(3, most + 1));
+        assert_eq!(take(&recent, KEPT + 2, 1), None, "one that is too large");
+    }
+
+    #[test]
+    fn origins_are_those_that_all_readers_share() {
+        let dictionary = Dictionary::default();
+        let (shared, mut entries) = (origin("prod", "node-1", 0), Entries::default());
+        entries
+            .origins
+            .insert(origin_id(&shared), Arc::clone(&shared));
+        dictionary.extend(&entries);
+        let recent = Recent::new(Arc::new(dictionary));
+        recent.add(of_events(1, 2));
+        let metric = device_wait(&shared, 1).metric;
+        let tail = recent.take(0, &[metric], 9).unwrap();
+        assert!(
+            tail.events
+                .iter()
+                .all(|stored| Arc::ptr_eq(&stored.event.origin, &shared))
+        );
+    }
+}
