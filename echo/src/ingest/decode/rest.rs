@@ -44,11 +44,12 @@ pub(super) enum Temporality {
 }
 
 /// Writes the attributes of the points of one scope. Neighbours mostly differ only in what became columns, so the
-/// text of the point before is used again when it fits.
+/// text of the point before is used again when it fits, and what they have in common is written once.
 #[derive(Debug)]
 pub(super) struct Rest<'r, 'a> {
     resource: &'r Columns<'r, 'a>,
     scope: &'r Scope<'a>,
+    common: Option<(ColumnSet, Result<Members<'a>, RejectReason>)>,
     last: Option<Last<'a>>,
 }
 
@@ -65,6 +66,7 @@ impl<'r, 'a> Rest<'r, 'a> {
         Self {
             resource,
             scope,
+            common: None,
             last: None,
         }
     }
@@ -85,8 +87,10 @@ impl<'r, 'a> Rest<'r, 'a> {
             return last.text.clone();
         }
         let point: Vec<_> = point.rest(taken.point).collect();
-        let text = self.write(&point, taken.resource, temporality);
-        names.spend_attrs(text.as_ref().map_or(MAX_ATTRS_BYTES, |text| text.len()))?;
+        let cumulative = (temporality == Temporality::Cumulative)
+            .then_some((TEMPORALITY, Some(Value::Text("cumulative"))));
+        let own = point.iter().map(|own| (own.key, own.value));
+        let text = self.write(taken.resource, cumulative.into_iter().chain(own), names);
         self.last = Some(Last {
             taken_of_resource: taken.resource,
             temporality,
@@ -98,79 +102,141 @@ impl<'r, 'a> Rest<'r, 'a> {
 
     /// The text for a span, with what it tells beside its attributes. It has an identity, so that no text serves twice.
     pub(super) fn text_of_span(
-        &self,
+        &mut self,
         span: &Columns<'_, 'a>,
         taken: Taken,
         told: &[(&'static str, Value<'a>)],
         names: &mut Names<'a>,
     ) -> Result<Arc<str>, RejectReason> {
-        let mut object = self.common(taken.resource)?;
-        for attribute in span.rest(taken.point) {
-            object.insert(attribute.key, attribute.value)?;
-        }
+        let own = span.rest(taken.point).map(|own| (own.key, own.value));
         // Last, so that no attribute takes the place of an identity.
-        for (name, value) in told {
-            object.insert(name, Some(*value))?;
-        }
-        let text = object.text();
-        names.spend_attrs(text.as_ref().map_or(MAX_ATTRS_BYTES, |text| text.len()))?;
-        text
+        let told = told.iter().map(|(name, value)| (*name, Some(*value)));
+        self.write(taken.resource, own.chain(told), names)
     }
 
     fn write(
-        &self,
-        point: &[Attribute<'a>],
+        &mut self,
         taken: ColumnSet,
-        temporality: Temporality,
+        own: impl Iterator<Item = (&'a str, Option<Value<'a>>)>,
+        names: &mut Names<'a>,
     ) -> Result<Arc<str>, RejectReason> {
-        let mut object = self.common(taken)?;
-        if temporality == Temporality::Cumulative {
-            object.insert(TEMPORALITY, Some(Value::Text("cumulative")))?;
-        }
-        for attribute in point {
-            object.insert(attribute.key, attribute.value)?;
-        }
-        object.text()
-    }
-
-    /// What all points of the scope have in common.
-    fn common(&self, taken: ColumnSet) -> Result<Object<'a>, RejectReason> {
-        let mut object = Object::default();
-        for attribute in self.resource.rest(taken) {
-            object.insert(attribute.key, attribute.value)?;
-        }
-        for attribute in self.scope.attributes.present() {
-            object.insert(attribute.key, attribute.value)?;
-        }
-        if !self.scope.name.is_empty() {
-            object.insert(SCOPE_NAME, Some(Value::Text(self.scope.name)))?;
-        }
-        Ok(object)
+        let common = match &mut self.common {
+            Some((of, common)) if *of == taken => common,
+            other => {
+                let common = common(self.resource, self.scope, taken);
+                &mut other.insert((taken, common)).1
+            }
+        };
+        let text = match common {
+            Ok(common) => Members::of(own).and_then(|own| common.hidden_by(&own)),
+            Err(reason) => Err(*reason),
+        };
+        names.spend_attrs(text.as_ref().map_or(MAX_ATTRS_BYTES, |text| text.len()))?;
+        text
     }
 }
 
-/// A JSON object that stays small.
-#[derive(Debug, Default)]
-struct Object<'a> {
-    members: BTreeMap<&'a str, Json<'a>>,
+/// What all points of a scope have in common.
+fn common<'a>(
+    resource: &Columns<'_, 'a>,
+    scope: &Scope<'a>,
+    taken: ColumnSet,
+) -> Result<Members<'a>, RejectReason> {
+    let resource = resource.rest(taken);
+    let attributes = resource.chain(scope.attributes.present().iter().copied());
+    let name = (!scope.name.is_empty()).then_some((SCOPE_NAME, Some(Value::Text(scope.name))));
+    Members::of(
+        attributes
+            .map(|attribute| (attribute.key, attribute.value))
+            .chain(name),
+    )
+}
+
+/// Members of a JSON object in the order of their keys, written already.
+#[derive(Debug)]
+struct Members<'a> {
+    /// One after the other, without anything between.
+    text: Vec<u8>,
+    /// The keys, and where the text of each member ends.
+    ends: Vec<(&'a str, usize)>,
+    /// Least length of all that was given, with what was hidden.
     at_least: usize,
 }
 
-impl<'a> Object<'a> {
-    fn insert(&mut self, key: &'a str, value: Option<Value<'a>>) -> Result<(), RejectReason> {
-        self.at_least += key.len() + LEAST_ATTRIBUTE_BYTES;
-        if self.at_least > MAX_ATTRS_BYTES {
-            return Err(RejectReason::AttributesTooLarge);
+impl<'a> Members<'a> {
+    /// Of two members with one key the later hides the earlier.
+    fn of(
+        members: impl Iterator<Item = (&'a str, Option<Value<'a>>)>,
+    ) -> Result<Self, RejectReason> {
+        let mut at_least = 0;
+        let mut sorted = Vec::new();
+        for member in members {
+            at_least += member.0.len() + LEAST_ATTRIBUTE_BYTES;
+            if at_least > MAX_ATTRS_BYTES {
+                return Err(RejectReason::AttributesTooLarge);
+            }
+            sorted.push(member);
         }
-        self.members.insert(key, Json(value));
-        Ok(())
+        sorted.sort_by_key(|(key, _)| *key);
+        sorted.dedup_by(|later, earlier| {
+            let hides = later.0 == earlier.0;
+            if hides {
+                *earlier = *later;
+            }
+            hides
+        });
+        let mut text = Capped(Vec::with_capacity(USUAL_ATTRS_BYTES));
+        let mut ends = Vec::with_capacity(sorted.len());
+        for (key, value) in sorted {
+            text.member(key, value)
+                .map_err(|_full| RejectReason::AttributesTooLarge)?;
+            ends.push((key, text.0.len()));
+        }
+        Ok(Self {
+            text: text.0,
+            ends,
+            at_least,
+        })
     }
 
-    fn text(&self) -> Result<Arc<str>, RejectReason> {
-        let mut text = Capped(Vec::with_capacity(USUAL_ATTRS_BYTES));
-        serde_json::to_writer(&mut text, &self.members)
-            .map_err(|_full| RejectReason::AttributesTooLarge)?;
-        String::from_utf8(text.0)
+    /// The members and their texts.
+    fn iter(&self) -> impl Iterator<Item = (&'a str, &[u8])> {
+        let mut begin = 0;
+        self.ends.iter().map(move |(key, end)| {
+            let text = self.text.get(begin..*end).unwrap_or_default();
+            begin = *end;
+            (*key, text)
+        })
+    }
+
+    /// The object of both; what has a key of `own` is hidden.
+    fn hidden_by(&self, own: &Self) -> Result<Arc<str>, RejectReason> {
+        if self.at_least + own.at_least > MAX_ATTRS_BYTES {
+            return Err(RejectReason::AttributesTooLarge);
+        }
+        let most = self.text.len() + self.ends.len() + own.text.len() + own.ends.len() + 2;
+        let mut object = Vec::with_capacity(most);
+        let mut common = self.iter().peekable();
+        let mut add = |text: &[u8]| {
+            object.push(if object.is_empty() { b'{' } else { b',' });
+            object.extend_from_slice(text);
+        };
+        for (key, text) in own.iter() {
+            while let Some((_, before)) = common.next_if(|(other, _)| *other < key) {
+                add(before);
+            }
+            common.next_if(|(other, _)| *other == key);
+            add(text);
+        }
+        common.for_each(|(_, text)| add(text));
+        if object.is_empty() {
+            object.push(b'{');
+        }
+        object.push(b'}');
+        if object.len() > MAX_ATTRS_BYTES {
+            return Err(RejectReason::AttributesTooLarge);
+        }
+        String::from_utf8(object)
             .map(Arc::from)
             .map_err(|_not_utf8| RejectReason::AttributesTooLarge)
     }
@@ -179,6 +245,14 @@ impl<'a> Object<'a> {
 /// Takes [`MAX_ATTRS_BYTES`] and no more, so that an attribute of megabytes costs nothing.
 #[derive(Debug)]
 struct Capped(Vec<u8>);
+
+impl Capped {
+    fn member(&mut self, key: &str, value: Option<Value<'_>>) -> serde_json::Result<()> {
+        serde_json::to_writer(&mut *self, key)?;
+        self.0.push(b':');
+        serde_json::to_writer(self, &Json(value))
+    }
+}
 
 impl io::Write for Capped {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {

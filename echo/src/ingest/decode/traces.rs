@@ -35,11 +35,11 @@ impl<'a> Decoder<'a> {
         sheet: &mut Sheet<'a>,
     ) -> Result<(), Broken> {
         let scope = Scope::read(scope_spans, list())?;
-        let rest = Rest::new(sender.columns, &scope);
+        let mut rest = Rest::new(sender.columns, &scope);
         for span in contents(scope_spans) {
             let span = Span::read(span, &mut sheet.attributes)?;
             self.rejections.saw_point();
-            match self.span(&span, sheet, sender, &rest) {
+            match self.span(&span, sheet, sender, &mut rest) {
                 Ok(event) => self.events.push(event),
                 Err(reason) => self.rejections.reject(reason),
             }
@@ -52,7 +52,7 @@ impl<'a> Decoder<'a> {
         span: &Span<'a>,
         sheet: &mut Sheet<'a>,
         sender: &mut Sender<'_, 'a>,
-        rest: &Rest<'_, 'a>,
+        rest: &mut Rest<'_, 'a>,
     ) -> Result<Event, RejectReason> {
         if RESERVED
             .iter()
