@@ -10,8 +10,16 @@ use crate::programs::Programs;
 use crate::receiver::{Kind, Receiver};
 use crate::table::{Table, megabytes, millis, whole};
 
-/// Points of a request.
-const SIZES: [u32; 4] = [10, 40, 100, 1_000];
+/// Which rows the tables have.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Rows {
+    /// Receivers that ingest is measured with
+    #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',', value_enum, default_values_t = [Kind::Echo, Kind::Rotel, Kind::Prost])]
+    receivers: Vec<Kind>,
+    /// Points of the requests that ingest is measured with
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_values_t = [10, 40, 100, 1_000])]
+    points: Vec<u32>,
+}
 
 const COLUMNS: [&str; 10] = [
     "receiver",
@@ -28,15 +36,18 @@ const COLUMNS: [&str; 10] = [
 
 /// Tables for both shapes, and one for compressed requests.
 pub(crate) async fn tables(
-    programs: &Programs,
-    timing: Timing,
+    rows: &Rows,
+    (programs, timing): (&Programs, Timing),
     progress: &ProgressBar,
 ) -> anyhow::Result<String> {
-    let plain = |shape| SIZES.map(|points| Load::closed(shape, points)).to_vec();
+    let plain = |shape| -> Vec<_> {
+        let points = rows.points.iter();
+        points.map(|points| Load::closed(shape, *points)).collect()
+    };
     let mut text = String::new();
     for shape in [Shape::Operations, Shape::Blocks] {
         let title = format!("Cost of a point: {}", shape.name());
-        text += &table(&title, &plain(shape), (programs, timing, progress)).await?;
+        text += &table(&title, (rows, &plain(shape)), (programs, timing, progress)).await?;
     }
     let compressed = [CompressionEncoding::Gzip, CompressionEncoding::Zstd].map(|encoding| Load {
         compression: Some(encoding),
@@ -44,7 +55,7 @@ pub(crate) async fn tables(
     });
     text += &table(
         "Cost of a point: blocks of an agent, compressed",
-        &compressed,
+        (rows, &compressed),
         (programs, timing, progress),
     )
     .await?;
@@ -53,7 +64,7 @@ pub(crate) async fn tables(
 
 async fn table(
     title: &str,
-    loads: &[Load],
+    (rows, loads): (&Rows, &[Load]),
     (programs, timing, progress): (&Programs, Timing, &ProgressBar),
 ) -> anyhow::Result<String> {
     let what = "Requests encoded beforehand, over gRPC on loopback from another process, four connections with two requests \
@@ -62,7 +73,7 @@ async fn table(
         Echo acknowledges when the points are on disk. A new receiver for each row.";
     let mut table = Table::new(title, what, &COLUMNS);
     let mut size = String::new();
-    for kind in [Kind::Echo, Kind::Rotel, Kind::Prost] {
+    for &kind in &rows.receivers {
         if kind == Kind::Rotel && programs.rotel.is_none() {
             continue;
         }
@@ -82,7 +93,7 @@ async fn table(
             );
         }
     }
-    if programs.rotel.is_none() {
+    if rows.receivers.contains(&Kind::Rotel) && programs.rotel.is_none() {
         size += " Rotel was left out: no program was given (`--rotel PATH`).";
     }
     Ok(table.end(&size))

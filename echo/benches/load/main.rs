@@ -52,6 +52,8 @@ struct Args {
     /// How long each measurement takes, seconds
     #[arg(long, value_name = "N", default_value_t = 10)]
     seconds: u64,
+    #[command(flatten)]
+    ingest: ingest::Rows,
     /// Rows that are stored before costs are measured, ascending
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_values_t = [1_000_000, 10_000_000])]
     rows: Vec<u64>,
@@ -112,7 +114,7 @@ impl Args {
         let is_wanted = |name: &str| self.only.as_deref().is_none_or(|only| only == name);
         let mut text = String::new();
         if is_wanted("ingest") {
-            text += &ingest::tables(programs, timing, progress).await?;
+            text += &ingest::tables(&self.ingest, (programs, timing), progress).await?;
         }
         if is_wanted("growth") {
             let rows: &[u64] = if self.quick { &[20_000] } else { &self.rows };

@@ -17,7 +17,7 @@ use crate::programs::Programs;
 const START: Duration = Duration::from_secs(20);
 
 /// What kind of receiver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     /// `fleet-echo serve`: checks, stores durably, and judges.
     Echo,

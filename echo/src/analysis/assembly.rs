@@ -195,16 +195,16 @@ impl Assembly {
     pub fn closed(&mut self, silence_ms: f64) -> Vec<(CohortKey, CohortBlock)> {
         let mut closed = Vec::new();
         for ((cluster, job_id), job) in &mut self.jobs {
-            let Some(talking) = job.waited_for(silence_ms) else {
+            if !job.is_assembled(silence_ms) {
                 continue;
-            };
-            job.close(&talking);
+            }
+            job.close(silence_ms);
             let key = |role: RoleId| CohortKey {
                 cluster: cluster.clone(),
                 job: job_id.clone(),
                 role,
             };
-            while let Some((role, block)) = job.release(&talking) {
+            while let Some((role, block)) = job.release(silence_ms) {
                 closed.push((key(role), block));
             }
         }
@@ -231,7 +231,7 @@ impl Assembly {
     /// Whether a rank of the job has the role.
     pub fn has_role(&self, cluster: &ClusterId, job: Option<&JobId>, role: RoleId) -> bool {
         let job = self.jobs.get(&(cluster.clone(), job.cloned()));
-        job.is_some_and(|job| job.roles.values().any(|known| *known == role))
+        job.is_some_and(|job| job.members.contains_key(&role))
     }
 
     /// Ranks that a job is known to have.

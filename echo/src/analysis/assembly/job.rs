@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fleet_proto::metric;
 
-use crate::ids::{Rank, RoleId};
+use crate::ids::{Rank, RankOf, RoleId};
 use crate::model::event::{Block, Event, Source, StoredEvent};
 use crate::units::Nanos;
 
@@ -27,8 +27,10 @@ pub(super) struct Job {
     pub(super) world_size: usize,
     first_received: Option<Nanos>,
     pub(super) last_received: Nanos,
+    /// The role of each rank that has spoken of its blocks.
     pub(super) roles: BTreeMap<Rank, RoleId>,
-    pub(super) heard: BTreeMap<Rank, Nanos>,
+    /// The ranks of each role; no role without ranks.
+    pub(super) members: BTreeMap<RoleId, BTreeSet<Rank>>,
     /// Whether a rank has changed its role lately.
     pub(super) roles_changed: bool,
     /// Ranks whose operations have no sequence numbers, because their agent came after the communicator: they count
@@ -107,9 +109,7 @@ impl Job {
             let n_ranks = self.roles.len();
             return self.transfers.add(event, block, rank, n_ranks);
         }
-        let before = self.roles.insert(rank, role);
-        self.roles_changed |= before.is_some_and(|before| before != role);
-        self.hear(stored, rank);
+        self.enrol(stored, rank, role);
         if block.seqs.is_none() {
             self.unnumbered.insert(rank);
             return true;
@@ -121,25 +121,24 @@ impl Job {
             .add(event, block, rank)
     }
 
-    /// Closes what every rank of a role has passed.
-    pub(super) fn close(&mut self, talking: &BTreeSet<Rank>) {
-        let n_roles = self.roles.values().collect::<BTreeSet<_>>().len();
-        for (role, cohort) in &mut self.cohorts {
-            let of_role = |rank: &&Rank| self.roles.get(rank) == Some(role);
-            let numbered = |rank: &&Rank| !self.unnumbered.contains(rank);
-            let members: BTreeSet<Rank> = talking
-                .iter()
-                .filter(of_role)
-                .filter(numbered)
-                .copied()
-                .collect();
-            let known = self.roles.values().filter(|known| *known == role).count();
+    /// Closes what every rank of a role has passed that is waited for.
+    pub(super) fn close(&mut self, silence_ms: f64) {
+        let n_roles = self.members.len();
+        let nobody = BTreeSet::new();
+        let mut cohorts = std::mem::take(&mut self.cohorts);
+        for (role, cohort) in &mut cohorts {
+            let members = self.members.get(role).unwrap_or(&nobody);
             let n_expected = if n_roles == 1 {
-                self.world_size.max(known)
+                self.world_size.max(members.len())
             } else {
-                known
+                members.len()
             };
-            while let Some((mut block, begins)) = cohort.close_next(&members, n_expected) {
+            let is_awaited = |rank: Rank| self.is_awaited(rank, silence_ms);
+            let mut closed = Vec::new();
+            while let Some(block) = cohort.close_next((members, &is_awaited), n_expected) {
+                closed.push(block);
+            }
+            for (mut block, begins) in closed {
                 let host = Host {
                     seqs: block.seqs,
                     ranks: &begins,
@@ -150,24 +149,31 @@ impl Job {
                 self.ready.entry(*role).or_default().push_back(block);
             }
         }
+        self.cohorts = cohorts;
     }
 
     /// Notes that a rank has spoken of its blocks. That it lives is not enough: which ranks make up a cohort must not
     /// depend on whose heartbeat was first.
-    fn hear(&mut self, stored: &StoredEvent, rank: Rank) {
-        self.heard.insert(rank, stored.received);
-        let size = stored
-            .event
-            .origin
-            .rank
-            .and_then(crate::ids::RankOf::world_size);
+    fn enrol(&mut self, stored: &StoredEvent, rank: Rank, role: RoleId) {
+        let before = self.roles.insert(rank, role);
+        if before != Some(role) {
+            self.members.entry(role).or_default().insert(rank);
+        }
+        if let Some(left) = before.filter(|before| *before != role) {
+            self.roles_changed = true;
+            if let Some(members) = self.members.get_mut(&left) {
+                members.remove(&rank);
+            }
+            self.members.retain(|_, members| !members.is_empty());
+        }
+        let size = stored.event.origin.rank.and_then(RankOf::world_size);
         self.world_size = self
             .world_size
             .max(size.and_then(|n| usize::try_from(n).ok()).unwrap_or(0));
     }
 
     /// Takes out the block that ends first, once every role that still talks has come as far.
-    pub(super) fn release(&mut self, talking: &BTreeSet<Rank>) -> Option<(RoleId, CohortBlock)> {
+    pub(super) fn release(&mut self, silence_ms: f64) -> Option<(RoleId, CohortBlock)> {
         let ends = self.ready.iter().filter_map(|(role, blocks)| {
             let end = blocks.front()?.end_iteration();
             Some((*role, end))
@@ -177,11 +183,9 @@ impl Job {
             let reached = self.reached.get(other);
             reached.is_some_and(|reached| *reached + HALF_ITERATION < end)
         };
-        let is_waited_for = talking
-            .iter()
-            .filter(|rank| !self.unnumbered.contains(rank))
-            .filter_map(|rank| self.roles.get(rank))
-            .any(lags_behind);
+        let behind = self.members.iter().filter(|(other, _)| lags_behind(other));
+        let mut behind = behind.flat_map(|(_, members)| members);
+        let is_waited_for = behind.any(|rank| self.is_awaited(*rank, silence_ms));
         let n_held: usize = self.ready.values().map(VecDeque::len).sum();
         if is_waited_for && n_held <= MAX_HELD {
             return None;
@@ -192,20 +196,30 @@ impl Job {
 
     /// Forgets roles that no rank has any more.
     fn forget_idle_roles(&mut self) {
-        let used: BTreeSet<RoleId> = self.roles.values().copied().collect();
-        self.cohorts.retain(|role, _| used.contains(role));
-        self.ready.retain(|role, _| used.contains(role));
-        self.reached.retain(|role, _| used.contains(role));
+        let used = &self.members;
+        self.cohorts.retain(|role, _| used.contains_key(role));
+        self.ready.retain(|role, _| used.contains_key(role));
+        self.reached.retain(|role, _| used.contains_key(role));
     }
 
-    /// Ranks that blocks wait for. Nothing until every rank of the world has spoken, or has had its time to: which
-    /// ranks make up a cohort must not depend on who spoke first.
-    pub(super) fn waited_for(&self, silence_ms: f64) -> Option<BTreeSet<Rank>> {
-        let is_silent = |instant: Nanos| self.last_received.millis_since(instant) > silence_ms;
-        let everybody_spoke = self.heard.len() >= self.world_size;
-        let had_time = self.first_received.is_some_and(is_silent);
-        let is_alive = |rank: &Rank| self.progress.alive(*rank).is_some_and(|at| !is_silent(at));
-        let talking = self.heard.iter().filter(|(rank, _)| is_alive(rank));
-        (everybody_spoke || had_time).then(|| talking.map(|(rank, _)| *rank).collect())
+    /// Whether every rank of the world has spoken, or has had its time to. Before, nothing is closed: which ranks make up a
+    /// cohort must not depend on who spoke first.
+    pub(super) fn is_assembled(&self, silence_ms: f64) -> bool {
+        let had_time = || {
+            let first = self.first_received;
+            first.is_some_and(|first| self.is_past(first, silence_ms))
+        };
+        self.roles.len() >= self.world_size || had_time()
+    }
+
+    /// Whether blocks wait for the rank: it lives, and its operations are numbered.
+    fn is_awaited(&self, rank: Rank, silence_ms: f64) -> bool {
+        let heard = self.progress.alive(rank);
+        heard.is_some_and(|heard| !self.is_past(heard, silence_ms))
+            && !self.unnumbered.contains(&rank)
+    }
+
+    fn is_past(&self, instant: Nanos, silence_ms: f64) -> bool {
+        self.last_received.millis_since(instant) > silence_ms
     }
 }

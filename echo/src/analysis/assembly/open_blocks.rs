@@ -21,6 +21,9 @@ const MAX_PERIODS: usize = 1_024;
 /// Communicator of each rank's block and its first entry, on the rank's own clock.
 pub(super) type Begins = BTreeMap<Rank, (CommId, Nanos)>;
 
+/// The ranks of a role, and which of them blocks wait for.
+pub(super) type Awaited<'a> = (&'a BTreeSet<Rank>, &'a dyn Fn(Rank) -> bool);
+
 #[derive(Debug, Default)]
 pub(super) struct OpenBlocks {
     /// Communicator whose blocks each rank reports.
@@ -28,6 +31,8 @@ pub(super) struct OpenBlocks {
     open: BTreeMap<SeqRange, BTreeMap<Rank, Report>>,
     periods: BTreeMap<Rank, BTreeMap<u64, PeriodReading>>,
     reached: BTreeMap<Rank, u64>,
+    /// A rank that had not passed the oldest block when last asked. While it has not, nobody else need be asked.
+    held_up_by: Option<Rank>,
     closed_through: Option<u64>,
 }
 
@@ -142,21 +147,16 @@ impl OpenBlocks {
         }
     }
 
-    /// Takes out the oldest block if every one of `members` has reported it or a later one, together with each rank's
-    /// communicator and its first entry on the rank's own clock. Blocks that cover no iteration are passed over.
+    /// Takes out the oldest block if every one of the members that is awaited has reported it or a later one, together with
+    /// each rank's communicator and its first entry on the rank's own clock. Blocks that cover no iteration are passed over.
     pub(super) fn close_next(
         &mut self,
-        members: &BTreeSet<Rank>,
+        members: Awaited<'_>,
         n_expected: usize,
     ) -> Option<(CohortBlock, Begins)> {
         loop {
             let seqs = *self.open.keys().next()?;
-            let has_passed = |rank: &Rank| {
-                let reached = self.reached.get(rank);
-                reached.is_some_and(|next| *next > seqs.last())
-            };
-            let is_due = !members.is_empty() && members.iter().all(has_passed);
-            if !is_due && self.open.len() <= MAX_OPEN_BLOCKS {
+            if !self.is_due(seqs, members) && self.open.len() <= MAX_OPEN_BLOCKS {
                 return None;
             }
             let reports = self.open.remove(&seqs)?;
@@ -170,6 +170,21 @@ impl OpenBlocks {
                 return Some((block, begins));
             }
         }
+    }
+
+    /// Whether somebody is awaited, and all who are have passed the block.
+    fn is_due(&mut self, seqs: SeqRange, (members, is_awaited): Awaited<'_>) -> bool {
+        let reached = &self.reached;
+        let has_passed = |rank: Rank| reached.get(&rank).is_some_and(|next| *next > seqs.last());
+        let holds_up = |rank: Rank| is_awaited(rank) && !has_passed(rank);
+        if self
+            .held_up_by
+            .is_some_and(|rank| members.contains(&rank) && holds_up(rank))
+        {
+            return false;
+        }
+        self.held_up_by = members.iter().copied().find(|rank| holds_up(*rank));
+        self.held_up_by.is_none() && members.iter().any(|rank| is_awaited(*rank))
     }
 
     /// Median of the ranks' readings whose completion fell into the block.
