@@ -16,7 +16,7 @@ mod reporting;
 pub mod timings;
 mod vitals;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -97,6 +97,9 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     /// Events of a job about blocks, in the order of their numbers, without attributes, with samples as in [`Self::tail`]. Of more
     /// than the limit the latest are given.
     async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError>;
+
+    /// Clusters with events. One whose events were all deleted may be among them for an hour.
+    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError>;
 
     /// Event times of the first and last event, nothing when there are none.
     async fn extent(
@@ -192,8 +195,8 @@ pub struct Coverage {
     pub first: Nanos,
     /// Last event time.
     pub last: Nanos,
-    /// Events by metric.
-    pub events: BTreeMap<MetricName, u64>,
+    /// Whether it told what its host went through (metrics named `fleet.host.*`).
+    pub has_host_evidence: bool,
 }
 
 /// Which evidence is meant by [`EventStore::host_evidence`].

@@ -6,6 +6,7 @@
 mod checkpoint;
 mod commit;
 mod dictionary;
+mod failure;
 mod fatal;
 mod filesystem;
 mod group;
@@ -14,6 +15,7 @@ mod lock;
 mod migrate;
 pub mod offline;
 mod open;
+mod presence;
 mod reader;
 mod reading;
 mod recent;
@@ -26,6 +28,7 @@ mod upkeep;
 mod volume;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +44,7 @@ use crate::model::event::{Event, EventBatch, StoredEvent};
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::migrate::MIGRATIONS;
+use crate::store::duckdb::presence::Presence;
 use crate::store::duckdb::reader::{Reader, Readers};
 use crate::store::duckdb::recent::Recent;
 use crate::store::duckdb::rows::answers::{EventReader, read_extent};
@@ -50,7 +54,7 @@ use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::Writer;
 use crate::store::limits::Limits;
 use crate::store::obstacle::Obstacle;
-use crate::store::reporting::{Reporting, merged};
+use crate::store::reporting::merged;
 use crate::store::resume::{Resume, WarmUp};
 use crate::store::timings::Timings;
 use crate::store::{
@@ -110,6 +114,7 @@ pub struct DuckDbStore {
     writer: Writer,
     dictionary: Arc<Dictionary>,
     recent: Arc<Recent>,
+    presence: Arc<Presence>,
     committed: watch::Receiver<u64>,
     /// Number up to which the detector has read.
     followed: Arc<AtomicU64>,
@@ -272,19 +277,13 @@ impl EventStore for DuckDbStore {
         window: Window,
     ) -> Result<Vec<Coverage>, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
-        let query = questions::counts(cluster, window);
+        let presence = Arc::clone(&self.presence);
+        let cluster = cluster.cloned();
         let question = move |reader: &Reader| {
-            let mut reporting = Reporting::default();
-            let mut rows = EventReader::new(&dictionary);
-            reader.each_batch(&query, |batch| {
-                rows.counts(batch)?
-                    .into_iter()
-                    .for_each(|count| reporting.add(count));
-                Ok(())
-            })?;
-            Ok(reporting.into_rows())
+            let kept = (&*dictionary, &*presence);
+            presence::coverage(reader, kept, (cluster.as_ref(), window))
         };
-        self.readers.ask("counting events", question).await
+        self.readers.ask("counting who reported", question).await
     }
 
     async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError> {
@@ -311,6 +310,13 @@ impl EventStore for DuckDbStore {
             Ok(events)
         };
         self.readers.ask("reading events of a job", question).await
+    }
+
+    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError> {
+        if self.writer.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        Ok(self.dictionary.clusters())
     }
 
     async fn extent(

@@ -1,7 +1,7 @@
 //! The store as plain collections: what every engine must do, and the store of tests that need no database.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -149,6 +149,13 @@ impl EventStore for MemoryStore {
         }))
     }
 
+    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError> {
+        Ok(self.with(|state| {
+            let events = state.of_cluster(None);
+            events.map(|event| event.origin.cluster.clone()).collect()
+        }))
+    }
+
     async fn extent(
         &self,
         cluster: Option<&ClusterId>,
@@ -261,10 +268,9 @@ impl State {
         for event in events.filter(|event| window.contains(event.timestamp)) {
             reporting.add(Count {
                 origin: Arc::clone(&event.origin),
-                metric: event.metric.clone(),
                 first: event.timestamp,
                 last: event.timestamp,
-                events: 1,
+                has_host_evidence: event.metric.as_str().starts_with(metric::HOST_EVIDENCE),
             });
         }
         reporting.into_rows()

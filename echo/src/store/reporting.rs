@@ -1,4 +1,4 @@
-//! Folds counts of events, and sums of evidence, into one row per rank. Both engines count in their own way and fold here.
+//! Folds who reported, and sums of evidence, into one row per rank. Both engines count in their own way and fold here.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,23 +16,21 @@ type Reporter = (ClusterId, Option<JobId>, NodeId, Option<Rank>);
 #[derive(Debug, Default)]
 pub(super) struct Reporting(BTreeMap<Reporter, Coverage>);
 
-/// Events of one origin and metric.
+/// When one origin reported.
 #[derive(Debug, Clone)]
 pub(super) struct Count {
-    /// Who sent them.
+    /// Who.
     pub(super) origin: Arc<Origin>,
-    /// Their metric.
-    pub(super) metric: MetricName,
     /// First event time.
     pub(super) first: Nanos,
     /// Last event time.
     pub(super) last: Nanos,
-    /// How many.
-    pub(super) events: u64,
+    /// Whether it told what its host went through.
+    pub(super) has_host_evidence: bool,
 }
 
 impl Reporting {
-    /// Adds events of one origin and metric.
+    /// Adds an origin.
     pub(super) fn add(&mut self, count: Count) {
         let origin = &count.origin;
         let reporter = (
@@ -46,7 +44,7 @@ impl Reporting {
                 origin: Arc::clone(origin),
                 first: count.first,
                 last: count.last,
-                events: BTreeMap::new(),
+                has_host_evidence: false,
             }),
             Entry::Occupied(occupied) => occupied.into_mut(),
         };
@@ -57,7 +55,7 @@ impl Reporting {
         }
         row.first = row.first.min(count.first);
         row.last = row.last.max(count.last);
-        *row.events.entry(count.metric).or_default() += count.events;
+        row.has_host_evidence |= count.has_host_evidence;
     }
 
     /// The rows, in order.

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fleet_proto::metric;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -65,10 +64,7 @@ impl Presence {
             let Some(rank) = row.origin.rank else {
                 continue;
             };
-            presence.has_host_evidence |= row
-                .events
-                .keys()
-                .any(|name| name.as_str().starts_with(metric::HOST_EVIDENCE));
+            presence.has_host_evidence |= row.has_host_evidence;
             let job = (row.origin.cluster.clone(), row.origin.job.clone());
             let latest = (row.last, Arc::clone(&row.origin));
             let known = presence.origins.entry((job.clone(), rank.rank()));
@@ -187,18 +183,11 @@ pub async fn known_cluster(
     let cluster: ClusterId = name
         .parse()
         .map_err(|error| ToolError::invalid("cluster", format!("{error}")))?;
-    if context.store.extent(Some(&cluster)).await?.is_some() {
+    let known = context.store.clusters().await?;
+    if known.contains(&cluster) {
         return Ok(Some(cluster));
     }
-    let known = match Window::new(Nanos::EARLIEST, Nanos::LATEST) {
-        Some(ever) => context.store.coverage(None, ever).await?,
-        None => Vec::new(),
-    };
-    let names: BTreeSet<&str> = known
-        .iter()
-        .map(|row| row.origin.cluster.as_str())
-        .collect();
-    let names: Vec<&str> = names.into_iter().collect();
+    let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
     Err(ToolError::UnknownCluster {
         name: name.to_owned(),
         known: if names.is_empty() {

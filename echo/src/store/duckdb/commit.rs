@@ -12,9 +12,11 @@ use crate::clock::Clock;
 use crate::model::conclusion::Conclusions;
 use crate::model::event::{BatchKey, EventBatch, Origin};
 use crate::store::duckdb::dictionary::{Dictionary, Entries, name_id, origin_id};
+use crate::store::duckdb::failure::{Failure, failed};
 use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::group::{Append, Chore, Group};
 use crate::store::duckdb::ledger::{Entry, Ledger};
+use crate::store::duckdb::presence::Presence;
 use crate::store::duckdb::recent::Recent;
 use crate::store::duckdb::rows::events::EventRow;
 use crate::store::duckdb::rows::identity::LedgerRow;
@@ -54,6 +56,8 @@ pub(super) struct Shared {
     pub(super) committed: watch::Sender<u64>,
     /// Where committed events go.
     pub(super) recent: Arc<Recent>,
+    /// What is kept of who reported when.
+    pub(super) presence: Arc<Presence>,
     /// Whether something was committed since the last checkpoint.
     pub(super) dirty: Arc<AtomicBool>,
     /// The clock of Echo.
@@ -119,6 +123,8 @@ impl Session {
         }
         let answers = new.into_iter().map(|(append, appended)| {
             if outcome.is_ok() && matches!(appended, Appended::Stored { .. }) {
+                let times = append.batch.events.iter().map(|event| event.timestamp);
+                self.shared.presence.touch(times);
                 self.shared.recent.add(append.batch);
             }
             (append.answer, appended)
@@ -193,8 +199,10 @@ impl Session {
 
     fn delete(&mut self, cut: &Cut, now: Nanos) -> EngineResult<u64> {
         let transaction = self.connection.transaction()?;
+        let times = slices::times(&transaction, cut)?;
         let deleted = slices::delete(&transaction, cut, now)?;
         transaction.commit()?;
+        self.shared.presence.touch(times.into_iter());
         self.shared.dirty.store(true, Ordering::Release);
         self.shared.timings.deleted_events.inc_by(deleted);
         Ok(deleted)
@@ -367,28 +375,5 @@ impl<'g> Staged<'g> {
         }
         self.origin_ids.insert(address, id);
         id
-    }
-}
-
-/// An engine error that everybody in a group gets.
-#[derive(Debug, Clone)]
-struct Failure {
-    doing: &'static str,
-    reason: String,
-}
-
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
-        Self::Engine {
-            doing: failure.doing,
-            reason: failure.reason,
-        }
-    }
-}
-
-fn failed(doing: &'static str) -> impl Fn(duckdb::Error) -> Failure {
-    move |error| Failure {
-        doing,
-        reason: error.to_string(),
     }
 }

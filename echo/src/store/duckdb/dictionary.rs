@@ -1,13 +1,13 @@
 //! Names and origins by the hashes that stand for them in the rows.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
-use crate::ids::{JobId, Op, RankOf};
+use crate::ids::{ClusterId, JobId, Op, RankOf};
 use crate::model::event::{Event, Origin};
 use crate::store::Unnameable;
 use crate::store::duckdb::rows::unused::Kind;
@@ -119,6 +119,17 @@ impl Dictionary {
     /// The origin with this id; all callers share one.
     pub(super) fn origin(&self, id: u64) -> Option<Arc<Origin>> {
         read(&self.origins).get(&id).cloned()
+    }
+
+    /// The clusters that origins belong to.
+    pub(super) fn clusters(&self) -> BTreeSet<ClusterId> {
+        let mut clusters = BTreeSet::new();
+        for origin in read(&self.origins).values() {
+            if !clusters.contains(&origin.cluster) {
+                clusters.insert(origin.cluster.clone());
+            }
+        }
+        clusters
     }
 
     /// Adds entries.

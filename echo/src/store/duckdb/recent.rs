@@ -96,6 +96,7 @@ impl Recent {
             events.push(stored);
         }
         let until = kept.before;
+        drop(kept);
         Some(Tail { events, until })
     }
 

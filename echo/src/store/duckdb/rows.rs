@@ -10,6 +10,7 @@ pub(super) mod filter;
 pub(super) mod identity;
 mod inputs;
 pub(super) mod parquet;
+pub(super) mod presence;
 pub(super) mod questions;
 mod row;
 pub(super) mod schema;

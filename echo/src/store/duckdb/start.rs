@@ -13,6 +13,7 @@ use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::fatal::{Fatal, or_fatal};
 use crate::store::duckdb::lock::{Lock, canonical};
 use crate::store::duckdb::migrate::Migration;
+use crate::store::duckdb::presence::Presence;
 use crate::store::duckdb::reader::Readers;
 use crate::store::duckdb::recent::Recent;
 use crate::store::duckdb::retention::Retention;
@@ -54,12 +55,14 @@ fn start(
     let looking_after = connection.try_clone().map_err(&starting)?;
     let (announce, committed) = watch::channel(0);
     let dictionary = Arc::new(Dictionary::new(config.limits.entries));
+    let presence = Arc::new(Presence::default());
     let recent = Arc::new(Recent::new(Arc::clone(&dictionary)));
     let timings = Timings::default();
     let shared = Shared {
         dictionary: Arc::clone(&dictionary),
         committed: announce,
         recent: Arc::clone(&recent),
+        presence: Arc::clone(&presence),
         dirty: Arc::clone(&dirty),
         clock: Arc::clone(&clock),
         volume: Arc::clone(&volume),
@@ -86,6 +89,7 @@ fn start(
         writer,
         dictionary,
         recent,
+        presence,
         committed,
         followed,
         fatal,

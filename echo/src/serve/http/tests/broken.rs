@@ -1,5 +1,6 @@
 //! A store that answers nothing.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -93,6 +94,10 @@ impl EventStore for Broken {
     }
 
     async fn job_events(&self, _query: JobQuery) -> Result<Vec<StoredEvent>, StoreError> {
+        self.fail().await
+    }
+
+    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError> {
         self.fail().await
     }
 

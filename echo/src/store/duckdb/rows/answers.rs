@@ -1,4 +1,4 @@
-//! Events and counts, made of rows.
+//! Events and sums, made of rows.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -16,7 +16,6 @@ use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::dictionary::{Dictionary, Lease};
 use crate::store::duckdb::rows::column::{Unexpected, column, malformed, maybe};
 use crate::store::duckdb::rows::row::Row;
-use crate::store::reporting::Count;
 use crate::units::Nanos;
 
 /// Makes events of rows. Names and origins are looked up once per reader, which is as long as one answer.
@@ -78,28 +77,6 @@ impl<'d> EventReader<'d> {
             received: Nanos::new(columns.received.value(row)),
             event,
         })
-    }
-
-    /// The counts of a batch of rows.
-    pub(in crate::store::duckdb) fn counts(
-        &mut self,
-        batch: &RecordBatch,
-    ) -> EngineResult<Vec<Count>> {
-        let (origin, metric): (&UInt64Array, &UInt64Array) =
-            (column(batch, "origin")?, column(batch, "metric")?);
-        let (first, last): (&Int64Array, &Int64Array) =
-            (column(batch, "first")?, column(batch, "last")?);
-        let events: &Int64Array = column(batch, "events")?;
-        let count = |row| {
-            Ok(Count {
-                origin: self.origin(origin.value(row))?,
-                metric: self.metric(metric.value(row))?,
-                first: Nanos::new(first.value(row)),
-                last: Nanos::new(last.value(row)),
-                events: events.value(row).unsigned_abs(),
-            })
-        };
-        (0..batch.num_rows()).map(count).collect()
     }
 
     /// The sums of host evidence in a batch of rows.

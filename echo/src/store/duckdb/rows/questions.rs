@@ -152,15 +152,6 @@ fn of_job(query: Query, (cluster, job, rank): (&ClusterId, Option<&JobId>, Optio
     query.maybe("AND rank = ?", rank.map(Rank::value)).then(")")
 }
 
-/// Number of events by origin and metric.
-pub(in crate::store::duckdb) fn counts(cluster: Option<&ClusterId>, window: Window) -> Query {
-    let counts = Query::new(
-        "SELECT origin, metric, min(timestamp_ns) AS first, max(timestamp_ns) AS last, count(*) AS events
-         FROM event_rows WHERE TRUE",
-    );
-    of_cluster(in_window(counts, window), cluster).then("GROUP BY origin, metric")
-}
-
 /// First and last event time.
 pub(in crate::store::duckdb) fn extent(cluster: Option<&ClusterId>) -> Query {
     let ends =
@@ -168,7 +159,7 @@ pub(in crate::store::duckdb) fn extent(cluster: Option<&ClusterId>) -> Query {
     of_cluster(Query::new(ends), cluster)
 }
 
-fn in_window(query: Query, window: Window) -> Query {
+pub(super) fn in_window(query: Query, window: Window) -> Query {
     query
         .bind("AND timestamp_ns >= ?", window.from().value())
         .bind("AND timestamp_ns < ?", window.to().value())

@@ -103,6 +103,21 @@ pub(in crate::store::duckdb) fn blocks(connection: &Connection) -> EngineResult<
     )
 }
 
+/// Event times in the part of a slice, to ten seconds.
+pub(in crate::store::duckdb) fn times(
+    connection: &Connection,
+    cut: &Cut,
+) -> EngineResult<Vec<Nanos>> {
+    let mut statement = connection.prepare(
+        "SELECT DISTINCT timestamp_ns - timestamp_ns % 10000000000 FROM event_rows
+         WHERE event_id BETWEEN ? AND ? AND received_ns < ?",
+    )?;
+    let Events { first, last } = cut.events;
+    let which = params![first, last, cut.until.value()];
+    let times = statement.query_map(which, |row| row.get(0).map(Nanos::new))?;
+    times.collect()
+}
+
 /// Deletes a part of a slice and notes it. Returns the number of events that went.
 pub(in crate::store::duckdb) fn delete(
     connection: &Connection,

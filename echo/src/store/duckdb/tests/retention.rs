@@ -9,7 +9,7 @@ use super::{ask, config};
 use crate::clock::ManualClock;
 use crate::model::conclusion::Severity;
 use crate::model::event::{BatchKey, EventBatch};
-use crate::store::contract::sample::{START, at, incident, incidents, origin, query, wait};
+use crate::store::contract::sample::{START, at, incident, incidents, origin, query, wait, window};
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::limits::{Amount, Limits};
 use crate::store::{Appended, EventStore};
@@ -93,8 +93,14 @@ async fn hours_that_are_too_old_go_with_their_samples_and_are_noted() {
     // The detector has not read them yet, so they stay however old they are.
     some_rounds(&store).await;
     assert_eq!(store.dropped_until().await.unwrap(), None);
+    let reporting = async || {
+        let window = window(0, 2 * HOUR);
+        store.coverage(None, window).await.unwrap().len()
+    };
+    assert_eq!(reporting().await, 1);
     follow(&store).await;
     until_dropped(&store, at(2 * HOUR)).await;
+    assert_eq!(reporting().await, 0, "who reported then goes as well");
 
     let page = store.events(query(0, 4 * HOUR)).await.unwrap();
     assert_eq!(page.events.len(), 5);

@@ -1,0 +1,151 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tokio::runtime::Runtime;
+
+use super::slot::{Slot, tiles};
+use super::{MAX_ROWS, Presence};
+use crate::model::event::{Event, Reading};
+use crate::store::EventStore;
+use crate::store::contract::sample::{at, batch, gauge, origin, window};
+use crate::store::duckdb::rows::presence::Seen;
+use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
+use crate::store::memory::MemoryStore;
+use crate::units::{Nanos, Window};
+
+fn seen(millis: i64) -> Seen {
+    Seen {
+        first: at(millis),
+        last: at(millis),
+        has_host_evidence: false,
+    }
+}
+
+/// Counts the slots that are missing, as one origin that was seen at the beginning of each. Returns how many those were.
+fn count(presence: &Presence, window: Window, meanwhile: impl FnOnce()) -> usize {
+    let asked = presence.ask(&tiles(window).0);
+    let missing = asked.missing.clone();
+    meanwhile();
+    let sheets: BTreeMap<Slot, _> = missing
+        .iter()
+        .map(|slot| (*slot, vec![(1, seen(0))]))
+        .collect();
+    presence.keep(asked, sheets);
+    missing.len()
+}
+
+#[test]
+fn what_was_counted_is_not_counted_again_until_something_changes_there() {
+    let presence = Presence::default();
+    // Five finest slots, and nothing at the ends.
+    let whole = window(0, 50_000);
+    assert_eq!(count(&presence, whole, || {}), 5);
+    assert_eq!(count(&presence, whole, || {}), 0);
+    presence.touch([at(10_000), at(19_999), at(49_000)].into_iter());
+    assert_eq!(count(&presence, whole, || {}), 2);
+    assert_eq!(count(&presence, whole, || {}), 0);
+}
+
+#[test]
+fn what_changes_while_it_is_counted_is_counted_again() {
+    let presence = Presence::default();
+    let whole = window(0, 50_000);
+    let change = || presence.touch([at(10_000)].into_iter());
+    assert_eq!(count(&presence, whole, change), 5);
+    assert_eq!(count(&presence, whole, || {}), 1);
+}
+
+#[test]
+fn minutes_become_an_hour_and_a_change_takes_one_minute_from_it() {
+    let presence = Presence::default();
+    let hour = 3_600_000;
+    // The zero of the tests is the beginning of an hour.
+    for minute in 0..60 {
+        count(
+            &presence,
+            window(minute * 60_000, (minute + 1) * 60_000),
+            || {},
+        );
+    }
+    assert_eq!(count(&presence, window(0, hour), || {}), 0);
+    presence.touch([at(61_000)].into_iter());
+    assert_eq!(count(&presence, window(0, hour), || {}), 1, "that minute");
+    assert_eq!(count(&presence, window(0, hour), || {}), 0);
+}
+
+#[test]
+fn a_question_that_is_given_up_leaves_nothing_behind() {
+    let presence = Presence::default();
+    for _ in 0..100 {
+        drop(presence.ask(&tiles(window(0, 50_000)).0));
+    }
+    assert_eq!(super::lock(&presence.0).changed.len(), 1);
+}
+
+#[test]
+fn there_is_room_for_what_was_used_last() {
+    let presence = Presence::default();
+    let rows = MAX_ROWS / 4;
+    for slot in 0..9 {
+        let asked = presence.ask(&tiles(window(slot * 10_000, (slot + 1) * 10_000)).0);
+        let sheet = vec![(1, seen(0)); rows];
+        let sheets = asked.missing.iter().map(|slot| (*slot, sheet.clone()));
+        let sheets: BTreeMap<Slot, _> = sheets.collect();
+        presence.keep(asked, sheets);
+        assert!(super::lock(&presence.0).rows <= MAX_ROWS);
+    }
+    assert_eq!(
+        count(&presence, window(80_000, 90_000), || {}),
+        0,
+        "the last"
+    );
+    assert_eq!(count(&presence, window(0, 10_000), || {}), 1, "the first");
+}
+
+/// Events of a few ranks within two hours.
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = (0_i64..4, 0_i64..7_200_000, any::<bool>()).prop_map(|(rank, millis, of_host)| {
+        let metric = if of_host {
+            "fleet.host.off_cpu_ms"
+        } else {
+            "fleet.rank.period_ms"
+        };
+        gauge(
+            &origin("prod", "node-1", rank),
+            metric,
+            millis,
+            Reading::Int(1),
+        )
+    });
+    prop::collection::vec(event, 1..8)
+}
+
+fn windows() -> impl Strategy<Value = Window> {
+    let ends = (0_i64..7_300_000, 1_i64..7_300_000);
+    let anywhere = ends.prop_map(|(from, length)| window(from, from + length));
+    let ever = Window::new(Nanos::EARLIEST, Nanos::LATEST).unwrap();
+    prop_oneof![9 => anywhere, 1 => Just(ever)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn answers_are_those_of_a_store_that_counts_anew(steps in prop::collection::vec((events(), prop::collection::vec(windows(), 1..4)), 1..8)) {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = std::sync::Arc::new(crate::clock::ManualClock::at(at(60_000)));
+        let store = DuckDbStore::open(&DuckDbConfig::new(folder.path().join("echo.db")), clock).unwrap();
+        let plain = MemoryStore::default();
+        let runtime = Runtime::new().unwrap();
+        runtime.block_on(async {
+            for (number, (events, windows)) in (0_u64..).zip(steps) {
+                store.append(batch(number, events.clone())).await.unwrap();
+                plain.append(batch(number, events)).await.unwrap();
+                for window in windows {
+                    let answers = store.coverage(None, window).await.unwrap();
+                    prop_assert_eq!(answers, plain.coverage(None, window).await.unwrap());
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
