@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -163,7 +164,9 @@ impl App {
         let (otlp_address, otlp_http_address) = (doors.otlp_address, doors.otlp_http_address);
         let listeners = doors.listen(ingest, listening);
         let mut detector = JoinSet::new();
-        detector.spawn(refresh.run(judging));
+        // A thread of its own: a block of ten thousand ranks takes a while to judge, and no request should wait for that.
+        let runtime = Handle::current();
+        detector.spawn_blocking(move || runtime.block_on(refresh.run(judging)));
         Ok(Self {
             otlp_address,
             otlp_http_address,

@@ -1,6 +1,11 @@
 //! Writes the log to the database file, so that no commit has to do it.
+//!
+//! A commit that adds to a table waits while the table is written, so little is written at a time. The engine also uses a
+//! checkpoint to merge what was written in small pieces and to give free what was deleted, and lets nobody write
+//! meanwhile: that is left to checkpoints of which there is little to do.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use duckdb::Connection;
@@ -18,24 +23,86 @@ const MID_COMMIT: &str = "other write transactions active";
 const ASK_AGAIN: Duration = Duration::from_millis(2);
 const MOST_REFUSALS: u32 = 500;
 
-/// Writes the log to the file, if `dirty` says that there is something in it.
-pub(super) fn checkpoint(
-    connection: &Connection,
-    (dirty, fatal): (&AtomicBool, &Fatal),
-    timings: &Timings,
-) {
-    // The mark goes first, so that what is committed meanwhile sets it again.
-    if !dirty.swap(false, Ordering::AcqRel) {
-        return;
+/// Events that are worth a checkpoint before its time: to write them takes some fifty milliseconds.
+const MANY: u64 = 50_000;
+
+/// Events from which on a checkpoint merges nothing: pieces of that size need not be merged.
+const SOME: u64 = 20_000;
+
+/// What was committed since the last checkpoint began.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    dirty: AtomicBool,
+    events: AtomicU64,
+}
+
+/// Writes the log to the file.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    /// A connection that writes nothing but checkpoints.
+    pub(super) connection: Connection,
+    /// Another, which writes nothing and keeps the engine from merging while it seems to.
+    pub(super) holder: Connection,
+    /// What there is to write.
+    pub(super) backlog: Arc<Backlog>,
+    /// Where errors go that the engine does not survive.
+    pub(super) fatal: Fatal,
+    /// Where the time that checkpoints take is added.
+    pub(super) timings: Timings,
+}
+
+impl Backlog {
+    /// Notes a commit of so many events.
+    pub(super) fn add(&self, events: u64) {
+        self.events.fetch_add(events, Ordering::AcqRel);
+        self.dirty.store(true, Ordering::Release);
     }
-    let write = || between_commits(|| connection.execute_batch(schema::CHECKPOINT));
-    let span = tracing::trace_span!(target: spans::TARGET, spans::CHECKPOINT);
-    if let Err(error) = span.in_scope(|| timed(&timings.checkpoints, write)) {
-        // The log is kept, and there is still something to write in the next round.
-        dirty.store(true, Ordering::Release);
-        fatal.note(&error.to_string());
-        timings.failed_checkpoints.inc();
-        tracing::warn!(%error, "a checkpoint failed");
+
+    /// Whether a checkpoint should not wait for its time.
+    pub(super) fn is_large(&self) -> bool {
+        self.events.load(Ordering::Acquire) >= MANY
+    }
+}
+
+impl Checkpoints {
+    /// Writes what there is to write, and merges while that is little and Echo is not busy.
+    pub(super) fn make(&self, is_busy: bool) {
+        let events = self.backlog.events.load(Ordering::Acquire);
+        if is_busy || events >= SOME {
+            self.write_if_dirty(|| self.without_merging());
+        } else {
+            self.make_whole();
+        }
+    }
+
+    /// Writes what there is to write, merges, and gives free what was deleted.
+    pub(super) fn make_whole(&self) {
+        self.write_if_dirty(|| self.connection.execute_batch(schema::CHECKPOINT));
+    }
+
+    /// The engine merges only while no transaction writes.
+    fn without_merging(&self) -> EngineResult<()> {
+        self.holder.execute_batch(schema::SEEM_TO_WRITE)?;
+        let written = self.connection.execute_batch(schema::CHECKPOINT);
+        self.holder.execute_batch("ROLLBACK")?;
+        written
+    }
+
+    fn write_if_dirty(&self, write: impl Fn() -> EngineResult<()>) {
+        // The marks go first, so that what is committed meanwhile sets them again.
+        let events = self.backlog.events.swap(0, Ordering::AcqRel);
+        if !self.backlog.dirty.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let span = tracing::trace_span!(target: spans::TARGET, spans::CHECKPOINT);
+        let written = || between_commits(write);
+        if let Err(error) = span.in_scope(|| timed(&self.timings.checkpoints, written)) {
+            // The log is kept, and there is still something to write in the next round.
+            self.backlog.add(events);
+            self.fatal.note(&error.to_string());
+            self.timings.failed_checkpoints.inc();
+            tracing::warn!(%error, "a checkpoint failed");
+        }
     }
 }
 
@@ -59,30 +126,75 @@ fn between_commits(checkpoint: impl Fn() -> EngineResult<()>) -> EngineResult<()
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
     use duckdb::Connection;
+    use tempfile::TempDir;
 
-    use super::checkpoint;
+    use super::{Backlog, Checkpoints, MANY, SOME};
     use crate::store::duckdb::fatal::Fatal;
     use crate::store::timings::Timings;
 
-    #[test]
     #[expect(clippy::disallowed_methods, reason = "a database of the test's own")]
-    fn a_checkpoint_that_failed_is_tried_again() {
+    fn database() -> (Connection, Checkpoints, TempDir) {
         let folder = tempfile::tempdir().unwrap();
-        let connection = Connection::open(folder.path().join("echo.db")).unwrap();
-        let dirty = AtomicBool::new(true);
-        // The engine refuses a checkpoint in the middle of a transaction that writes.
-        connection
-            .execute_batch("CREATE TABLE t (n BIGINT); BEGIN; INSERT INTO t VALUES (1)")
+        let writer = Connection::open(folder.path().join("echo.db")).unwrap();
+        writer
+            .execute_batch(
+                "CREATE TABLE t (n BIGINT); CREATE TABLE judged_rows (n BIGINT); CHECKPOINT",
+            )
             .unwrap();
-        let timings = Timings::default();
-        checkpoint(&connection, (&dirty, &Fatal::default()), &timings);
-        assert!(dirty.load(Ordering::Acquire));
-        assert_eq!(timings.failed_checkpoints.get(), 1);
-        connection.execute_batch("COMMIT").unwrap();
-        checkpoint(&connection, (&dirty, &Fatal::default()), &timings);
-        assert!(!dirty.load(Ordering::Acquire));
+        let checkpoints = Checkpoints {
+            connection: writer.try_clone().unwrap(),
+            holder: writer.try_clone().unwrap(),
+            backlog: Arc::new(Backlog::default()),
+            fatal: Fatal::default(),
+            timings: Timings::default(),
+        };
+        (writer, checkpoints, folder)
+    }
+
+    fn row_groups(connection: &Connection) -> i64 {
+        let groups = "SELECT count(DISTINCT row_group_id) FROM pragma_storage_info('t')";
+        connection.query_row(groups, [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn a_checkpoint_that_failed_is_tried_again() {
+        let (writer, checkpoints, _folder) = database();
+        // The engine refuses a checkpoint while a transaction changes what a table is.
+        writer
+            .execute_batch("BEGIN; ALTER TABLE t ADD COLUMN m BIGINT")
+            .unwrap();
+        checkpoints.backlog.add(MANY);
+        let ways: [fn(&Checkpoints); 2] = [|some| some.make(true), Checkpoints::make_whole];
+        for (failed, make) in (1..).zip(ways) {
+            make(&checkpoints);
+            assert!(checkpoints.backlog.dirty.load(Ordering::Acquire));
+            assert!(checkpoints.backlog.is_large());
+            assert_eq!(checkpoints.timings.failed_checkpoints.get(), failed);
+        }
+        writer.execute_batch("COMMIT").unwrap();
+        checkpoints.make(false);
+        assert!(!checkpoints.backlog.dirty.load(Ordering::Acquire));
+        assert!(!checkpoints.backlog.is_large());
+    }
+
+    #[test]
+    fn small_pieces_are_merged_and_large_ones_are_written_without_waiting_for_that() {
+        let (writer, checkpoints, _folder) = database();
+        let add = |events: u64, is_busy: bool| {
+            let rows = "INSERT INTO t SELECT range FROM range(30000)";
+            writer.execute_batch(rows).unwrap();
+            checkpoints.backlog.add(events);
+            checkpoints.make(is_busy);
+            row_groups(&writer)
+        };
+        assert_eq!(
+            [add(SOME, false), add(SOME, false), add(1, true)],
+            [1, 2, 3]
+        );
+        assert!(add(1, false) < 4, "little is merged with the others");
     }
 }

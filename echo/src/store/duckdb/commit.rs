@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use duckdb::Connection;
 use tokio::sync::watch;
@@ -11,6 +10,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::model::conclusion::Conclusions;
 use crate::model::event::{BatchKey, EventBatch, Origin};
+use crate::store::duckdb::checkpoint::Backlog;
 use crate::store::duckdb::dictionary::{Dictionary, Entries, name_id, origin_id};
 use crate::store::duckdb::failure::{Failure, failed};
 use crate::store::duckdb::fatal::Fatal;
@@ -58,8 +58,8 @@ pub(super) struct Shared {
     pub(super) recent: Arc<Recent>,
     /// What is kept of who reported when.
     pub(super) presence: Arc<Presence>,
-    /// Whether something was committed since the last checkpoint.
-    pub(super) dirty: Arc<AtomicBool>,
+    /// What the next checkpoint has to write.
+    pub(super) backlog: Arc<Backlog>,
     /// The clock of Echo.
     pub(super) clock: Arc<dyn Clock>,
     /// The volume that the database lies on.
@@ -203,7 +203,7 @@ impl Session {
         let deleted = slices::delete(&transaction, cut, now)?;
         transaction.commit()?;
         self.shared.presence.touch(times.into_iter());
-        self.shared.dirty.store(true, Ordering::Release);
+        self.shared.backlog.add(0);
         self.shared.timings.deleted_events.inc_by(deleted);
         Ok(deleted)
     }
@@ -216,7 +216,7 @@ impl Session {
         if gone.is_empty() {
             return Ok(0);
         }
-        self.shared.dirty.store(true, Ordering::Release);
+        self.shared.backlog.add(0);
         self.stored.forget(kind, &gone);
         // Questions that still see the deleted events need the names, and so keep them for a while.
         self.shared.dictionary.retire();
@@ -281,8 +281,8 @@ impl Session {
             self.ledger.insert(row.entry, row.received);
         }
         self.next_revision = next_revision;
+        self.shared.backlog.add(last_event - self.last_event);
         self.last_event = last_event;
-        self.shared.dirty.store(true, Ordering::Release);
         if self.since_compaction >= COMPACT_AFTER
             && let Err(error) = self.compact(self.shared.clock.now())
         {

@@ -18,6 +18,9 @@ use crate::store::duckdb::rows::schema;
 /// WAL bytes at which a commit checkpoints by itself; the timer is expected to be there long before.
 const CHECKPOINT_THRESHOLD: &str = "256MB";
 
+/// Pieces that a checkpoint merges into one, at most: nobody can write meanwhile.
+const MERGES: &str = "1";
+
 /// What the engine says of a file that another process has open.
 const HELD: &str = "Could not set lock on file";
 
@@ -119,7 +122,8 @@ fn settings(config: &DuckDbConfig) -> duckdb::Result<Config> {
         .access_mode(AccessMode::ReadWrite)?
         .max_memory(&config.memory_limit)?
         .with("threads", threads.to_string())?
-        .with("checkpoint_threshold", CHECKPOINT_THRESHOLD)
+        .with("checkpoint_threshold", CHECKPOINT_THRESHOLD)?
+        .with("max_vacuum_tasks", MERGES)
 }
 
 /// Nothing is ever fetched: the extensions that Echo needs are linked in.

@@ -1,13 +1,14 @@
 //! Puts the parts of the store together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 use duckdb::Connection;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::store::StoreError;
+use crate::store::duckdb::checkpoint::{Backlog, Checkpoints};
 use crate::store::duckdb::commit::{Session, Shared};
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::fatal::{Fatal, or_fatal};
@@ -48,11 +49,12 @@ fn start(
 ) -> Result<DuckDbStore, StoreError> {
     let starting = engine("starting");
     let fatal = Fatal::default();
-    let dirty = Arc::new(AtomicBool::new(false));
+    let backlog = Arc::new(Backlog::default());
     let readers = |count| Readers::new(&connection, &lock, (count, &fatal));
     let follower = readers(1).map_err(&starting)?;
     let readers = readers(config.readers.max(1)).map_err(&starting)?;
     let looking_after = connection.try_clone().map_err(&starting)?;
+    let holder = connection.try_clone().map_err(&starting)?;
     let (announce, committed) = watch::channel(0);
     let dictionary = Arc::new(Dictionary::new(config.limits.entries));
     let presence = Arc::new(Presence::default());
@@ -63,7 +65,7 @@ fn start(
         committed: announce,
         recent: Arc::clone(&recent),
         presence: Arc::clone(&presence),
-        dirty: Arc::clone(&dirty),
+        backlog: Arc::clone(&backlog),
         clock: Arc::clone(&clock),
         volume: Arc::clone(&volume),
         fatal: fatal.clone(),
@@ -75,11 +77,14 @@ fn start(
     let followed = Arc::new(AtomicU64::new(0));
     let chores = (writer.chores(), Arc::clone(&followed));
     let rounds = Rounds {
-        connection: looking_after,
-        dirty,
-        fatal: fatal.clone(),
+        checkpoints: Checkpoints {
+            connection: looking_after,
+            holder,
+            backlog,
+            fatal: fatal.clone(),
+            timings: timings.clone(),
+        },
         retention: Retention::new(config.limits, Arc::clone(&volume), clock, chores),
-        timings: timings.clone(),
     };
     let upkeep = Upkeep::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
     Ok(DuckDbStore {

@@ -2,19 +2,19 @@
 //! limits are kept.
 
 use std::io;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use duckdb::Connection;
 use tokio::sync::watch;
 
-use crate::store::duckdb::checkpoint::checkpoint;
-use crate::store::duckdb::fatal::Fatal;
+use crate::store::duckdb::checkpoint::Checkpoints;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::retention::Retention;
 use crate::store::duckdb::writer::Joined;
-use crate::store::timings::Timings;
+use crate::store::timings::Stopwatch;
+
+/// Time between two looks at how much there is to write.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs until it is dropped.
 #[derive(Debug)]
@@ -29,16 +29,10 @@ pub(super) struct Upkeep {
 /// What the thread owns.
 #[derive(Debug)]
 pub(super) struct Rounds {
-    /// Its connection, which writes nothing but checkpoints.
-    pub(super) connection: Connection,
-    /// Whether something was committed since the last checkpoint.
-    pub(super) dirty: Arc<AtomicBool>,
-    /// Where errors go that the engine does not survive.
-    pub(super) fatal: Fatal,
+    /// Writes the log to the file.
+    pub(super) checkpoints: Checkpoints,
     /// The limits.
     pub(super) retention: Retention,
-    /// Where the time that checkpoints take is added.
-    pub(super) timings: Timings,
 }
 
 #[derive(Debug)]
@@ -58,8 +52,16 @@ impl Upkeep {
         let stop = Stop(Arc::clone(&signal));
         let (running, ended) = watch::channel(());
         let thread = Joined::start("store-upkeep", move || {
-            while !signal.stopped_within(every) {
-                rounds.one(&signal, every);
+            let mut rested = Stopwatch::start();
+            let mut is_busy = false;
+            while !signal.stopped_within(every.min(LOOK_EVERY)) {
+                if rested.elapsed() >= every {
+                    rounds.one((&signal, every), std::mem::take(&mut is_busy));
+                    rested = Stopwatch::start();
+                } else if rounds.checkpoints.backlog.is_large() {
+                    rounds.checkpoints.make(true);
+                    is_busy = true;
+                }
             }
             drop(rounds);
             drop(lock);
@@ -81,19 +83,15 @@ impl Upkeep {
 }
 
 impl Rounds {
-    /// One round, `after` the last one.
-    pub(super) fn one(&mut self, signal: &Signal, after: Duration) {
+    /// One round, `after` the last one, in which there was a lot to write or not.
+    pub(super) fn one(&mut self, (signal, after): (&Signal, Duration), is_busy: bool) {
         let Self {
-            connection,
-            dirty,
-            fatal,
+            checkpoints,
             retention,
-            timings,
         } = self;
-        checkpoint(connection, (dirty, fatal), timings);
-        retention.round(connection, (signal, after), || {
-            checkpoint(connection, (dirty, fatal), timings);
-        });
+        checkpoints.make(is_busy);
+        let connection = &checkpoints.connection;
+        retention.round(connection, (signal, after), || checkpoints.make_whole());
     }
 }
 
