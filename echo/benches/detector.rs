@@ -120,5 +120,40 @@ fn detector_step(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, detector_step);
+/// The same block as it comes from the nodes of one large job: a request for each node of 8 ranks, received one after the
+/// other. What a request costs must not grow with the job.
+fn requests_of_nodes(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("requests_of_nodes");
+    group.sample_size(10);
+    for n_ranks in [1_024_u32, 10_240] {
+        let origins = origins(n_ranks);
+        let arriving = |number: u64| {
+            let mut events = block(&origins, number);
+            let per_node = 8 * 4;
+            for (index, event) in (0..).zip(&mut events) {
+                event.received = event.received.offset(index / per_node * 100_000);
+            }
+            events
+        };
+        group.throughput(Throughput::Elements(u64::from(n_ranks) * 4));
+        group.bench_function(BenchmarkId::from_parameter(n_ranks), |bencher| {
+            let mut detector = Detector::new(Settings::default());
+            for number in 0..WARM_BLOCKS {
+                detector.observe(&arriving(number));
+            }
+            let mut number = WARM_BLOCKS;
+            bencher.iter_batched(
+                || {
+                    number += 1;
+                    arriving(number)
+                },
+                |events| black_box(detector.observe(&events)),
+                BatchSize::LargeInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, detector_step, requests_of_nodes);
 criterion_main!(benches);

@@ -98,7 +98,7 @@ pub trait EventStore: Send + Sync + std::fmt::Debug {
     /// than the limit the latest are given.
     async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError>;
 
-    /// Clusters with events. One whose events were all deleted may be among them for an hour.
+    /// Clusters that have sent events, also where all of them were deleted within the last hours.
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError>;
 
     /// Event times of the first and last event, nothing when there are none.

@@ -134,6 +134,9 @@ impl Refresh {
                 let error = chain(&error);
                 warn!(error, "the detector cannot follow the store; trying again");
                 tokio::time::sleep(RETRY_AFTER).await;
+                if stop.has_changed().is_err() {
+                    return;
+                }
                 continue;
             }
             tokio::time::sleep(PAUSE).await;

@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod commit;
+mod coverage;
 mod dictionary;
 mod failure;
 mod fatal;
@@ -15,7 +16,6 @@ mod lock;
 mod migrate;
 pub mod offline;
 mod open;
-mod presence;
 mod reader;
 mod reading;
 mod recent;
@@ -41,10 +41,10 @@ use crate::clock::Clock;
 use crate::ids::{ClusterId, MetricName};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{Event, EventBatch, StoredEvent};
+use crate::store::duckdb::coverage::CoverageCache;
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::migrate::MIGRATIONS;
-use crate::store::duckdb::presence::Presence;
 use crate::store::duckdb::reader::{Reader, Readers};
 use crate::store::duckdb::recent::Recent;
 use crate::store::duckdb::rows::answers::{EventReader, read_extent};
@@ -114,7 +114,7 @@ pub struct DuckDbStore {
     writer: Writer,
     dictionary: Arc<Dictionary>,
     recent: Arc<Recent>,
-    presence: Arc<Presence>,
+    coverage: Arc<CoverageCache>,
     committed: watch::Receiver<u64>,
     /// Number up to which the detector has read.
     followed: Arc<AtomicU64>,
@@ -277,11 +277,11 @@ impl EventStore for DuckDbStore {
         window: Window,
     ) -> Result<Vec<Coverage>, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
-        let presence = Arc::clone(&self.presence);
+        let cache = Arc::clone(&self.coverage);
         let cluster = cluster.cloned();
         let question = move |reader: &Reader| {
-            let kept = (&*dictionary, &*presence);
-            presence::coverage(reader, kept, (cluster.as_ref(), window))
+            let known = (&*dictionary, &*cache);
+            coverage::coverage(reader, known, (cluster.as_ref(), window))
         };
         self.readers.ask("counting who reported", question).await
     }

@@ -19,6 +19,9 @@ use super::wire::value::{Member, Nested, Value};
 /// Longest text of attributes of one point, in bytes.
 pub(super) const MAX_ATTRS_BYTES: usize = 16 * 1024;
 
+/// Most text that is written before it is known what of it is hidden, in bytes.
+const MAX_WRITTEN_BYTES: usize = 4 * MAX_ATTRS_BYTES;
+
 /// Longest text that most points have, in bytes.
 const USUAL_ATTRS_BYTES: usize = 256;
 
@@ -157,8 +160,8 @@ fn common<'a>(
 struct Members<'a> {
     /// One after the other, without anything between.
     text: Vec<u8>,
-    /// The keys, and where the text of each member ends.
-    ends: Vec<(&'a str, usize)>,
+    /// The keys, and where the text of each member ends; nothing for one that is too long, which matters only if it is not hidden.
+    ends: Vec<(&'a str, Option<usize>)>,
     /// Least length of all that was given, with what was hidden.
     at_least: usize,
 }
@@ -185,26 +188,25 @@ impl<'a> Members<'a> {
             }
             hides
         });
-        let mut text = Capped(Vec::with_capacity(USUAL_ATTRS_BYTES));
-        let mut ends = Vec::with_capacity(sorted.len());
-        for (key, value) in sorted {
-            text.member(key, value)
-                .map_err(|_full| RejectReason::AttributesTooLarge)?;
-            ends.push((key, text.0.len()));
-        }
+        let mut text = Capped::default();
+        text.written.reserve(USUAL_ATTRS_BYTES);
+        let ends = sorted
+            .into_iter()
+            .map(|(key, value)| (key, text.member(key, value)))
+            .collect();
         Ok(Self {
-            text: text.0,
+            text: text.written,
             ends,
             at_least,
         })
     }
 
-    /// The members and their texts.
-    fn iter(&self) -> impl Iterator<Item = (&'a str, &[u8])> {
+    /// The members and their texts; nothing for a text that is too long.
+    fn iter(&self) -> impl Iterator<Item = (&'a str, Option<&[u8]>)> {
         let mut begin = 0;
         self.ends.iter().map(move |(key, end)| {
-            let text = self.text.get(begin..*end).unwrap_or_default();
-            begin = *end;
+            let text = end.and_then(|end| self.text.get(begin..end));
+            begin = end.unwrap_or(begin);
             (*key, text)
         })
     }
@@ -217,18 +219,19 @@ impl<'a> Members<'a> {
         let most = self.text.len() + self.ends.len() + own.text.len() + own.ends.len() + 2;
         let mut object = Vec::with_capacity(most);
         let mut common = self.iter().peekable();
-        let mut add = |text: &[u8]| {
+        let mut add = |text: Option<&[u8]>| {
             object.push(if object.is_empty() { b'{' } else { b',' });
-            object.extend_from_slice(text);
+            object.extend_from_slice(text.ok_or(RejectReason::AttributesTooLarge)?);
+            Ok(())
         };
         for (key, text) in own.iter() {
             while let Some((_, before)) = common.next_if(|(other, _)| *other < key) {
-                add(before);
+                add(before)?;
             }
             common.next_if(|(other, _)| *other == key);
-            add(text);
+            add(text)?;
         }
-        common.for_each(|(_, text)| add(text));
+        common.try_for_each(|(_, text)| add(text))?;
         if object.is_empty() {
             object.push(b'{');
         }
@@ -242,24 +245,38 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Takes [`MAX_ATTRS_BYTES`] and no more, so that an attribute of megabytes costs nothing.
-#[derive(Debug)]
-struct Capped(Vec<u8>);
+/// Takes [`MAX_ATTRS_BYTES`] a member and a few times as much in all, so that an attribute of megabytes costs nothing.
+#[derive(Debug, Default)]
+struct Capped {
+    written: Vec<u8>,
+    most: usize,
+}
 
 impl Capped {
-    fn member(&mut self, key: &str, value: Option<Value<'_>>) -> serde_json::Result<()> {
+    /// Writes a member. Returns where it ends, nothing when it is too long.
+    fn member(&mut self, key: &str, value: Option<Value<'_>>) -> Option<usize> {
+        let begin = self.written.len();
+        self.most = (begin + MAX_ATTRS_BYTES).min(MAX_WRITTEN_BYTES);
+        if self.write_member(key, value).is_err() {
+            self.written.truncate(begin);
+            return None;
+        }
+        Some(self.written.len())
+    }
+
+    fn write_member(&mut self, key: &str, value: Option<Value<'_>>) -> serde_json::Result<()> {
         serde_json::to_writer(&mut *self, key)?;
-        self.0.push(b':');
+        self.written.push(b':');
         serde_json::to_writer(self, &Json(value))
     }
 }
 
 impl io::Write for Capped {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        if self.0.len() + buf.len() > MAX_ATTRS_BYTES {
+        if self.written.len() + buf.len() > self.most {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        self.0.extend_from_slice(buf);
+        self.written.extend_from_slice(buf);
         Ok(buf.len())
     }
 

@@ -15,6 +15,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use prost::Message;
 
+use super::reject::RejectReason;
 use super::{Decoded, Payload, decode_body};
 use crate::ids::Rank;
 use crate::ingest::fixture::{
@@ -201,6 +202,30 @@ fn neighbours_with_other_attributes_keep_their_own() {
         .map(|e| e.attrs.contains(r#""note":"a""#))
         .collect();
     assert_eq!(notes, [true, false, true]);
+}
+
+#[test]
+fn an_attribute_of_the_point_hides_that_of_the_resource_however_large_it_is() {
+    let mut resource = rank_2();
+    for (key, value) in [("a", "1"), ("m", "1"), ("z", "1")] {
+        resource.push(text(key, value));
+    }
+    resource.push(text("note", &"x".repeat(17_000)));
+    let hides = |key| wait_with(vec![text("note", "2"), text(key, "2")]);
+    let plain = wait_with(vec![text("m", "2")]);
+    let metrics = vec![waits(vec![hides("a"), hides("n"), plain, hides("z")])];
+    let decoded = decode(request(resource, metrics), RECEIVED);
+    let attrs: Vec<&str> = decoded.events.iter().map(|event| &*event.attrs).collect();
+    assert_eq!(
+        attrs,
+        [
+            r#"{"a":"2","m":"1","note":"2","service.name":"trainer","z":"1"}"#,
+            r#"{"a":"1","m":"1","n":"2","note":"2","service.name":"trainer","z":"1"}"#,
+            r#"{"a":"1","m":"1","note":"2","service.name":"trainer","z":"2"}"#,
+        ]
+    );
+    let too_large = decoded.rejections.count(RejectReason::AttributesTooLarge);
+    assert_eq!(too_large, 1, "where it is not hidden");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! meanwhile: that is left to checkpoints of which there is little to do.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use duckdb::Connection;
@@ -13,7 +13,7 @@ use duckdb::Connection;
 use crate::spans;
 use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::fatal::Fatal;
-use crate::store::duckdb::rows::schema;
+use crate::store::duckdb::rows::{schema, slices};
 use crate::store::timings::{Timings, timed};
 
 /// What the engine says when it refuses a checkpoint in the middle of a commit.
@@ -29,11 +29,16 @@ const MANY: u64 = 50_000;
 /// Events from which on a checkpoint merges nothing: pieces of that size need not be merged.
 const SOME: u64 = 20_000;
 
+/// Checkpoints that try to give free what was deleted. Those cannot that begin while a question reads what was there before.
+const TRIES: u32 = 24;
+
 /// What was committed since the last checkpoint began.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     dirty: AtomicBool,
     events: AtomicU64,
+    /// Checkpoints that may yet be needed to give free what was deleted.
+    owed: AtomicU32,
 }
 
 /// Writes the log to the file.
@@ -58,6 +63,16 @@ impl Backlog {
         self.dirty.store(true, Ordering::Release);
     }
 
+    /// Notes that events were deleted whose room should come back.
+    pub(super) fn owe_room(&self) {
+        self.owed.store(TRIES, Ordering::Release);
+        self.add(0);
+    }
+
+    fn owes_room(&self) -> bool {
+        self.owed.load(Ordering::Acquire) > 0
+    }
+
     /// Whether a checkpoint should not wait for its time.
     pub(super) fn is_large(&self) -> bool {
         self.events.load(Ordering::Acquire) >= MANY
@@ -65,34 +80,55 @@ impl Backlog {
 }
 
 impl Checkpoints {
-    /// Writes what there is to write, and merges while that is little and Echo is not busy.
-    pub(super) fn make(&self, is_busy: bool) {
+    /// Writes what there is to write. Merges and gives room free while that is little and Echo is not busy, or where room is
+    /// owed. False when it failed.
+    pub(super) fn make(&self, is_busy: bool) -> bool {
         let events = self.backlog.events.load(Ordering::Acquire);
-        if is_busy || events >= SOME {
-            self.write_if_dirty(|| self.without_merging());
+        if (is_busy || events >= SOME) && !self.backlog.owes_room() {
+            self.write_if_dirty(|| self.without_merging())
         } else {
-            self.make_whole();
+            self.make_whole()
         }
     }
 
-    /// Writes what there is to write, merges, and gives free what was deleted.
-    pub(super) fn make_whole(&self) {
-        self.write_if_dirty(|| self.connection.execute_batch(schema::CHECKPOINT));
+    /// Writes what there is to write, merges, and gives free what was deleted. False when it failed.
+    pub(super) fn make_whole(&self) -> bool {
+        let used = || slices::blocks(&self.connection).map_or(0, |blocks| blocks.used);
+        let before = used();
+        let written = self.write_if_dirty(|| self.connection.execute_batch(schema::CHECKPOINT));
+        if self.backlog.owes_room() {
+            let is_settled = used() < before;
+            let left = |tries: u32| {
+                Some(if is_settled {
+                    0
+                } else {
+                    tries.saturating_sub(1)
+                })
+            };
+            // Never an error, because there always is a new value.
+            let _before = self
+                .backlog
+                .owed
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, left);
+            // To ask again, even if nothing is committed meanwhile.
+            self.backlog.add(0);
+        }
+        written
     }
 
     /// The engine merges only while no transaction writes.
     fn without_merging(&self) -> EngineResult<()> {
-        self.holder.execute_batch(schema::SEEM_TO_WRITE)?;
-        let written = self.connection.execute_batch(schema::CHECKPOINT);
-        self.holder.execute_batch("ROLLBACK")?;
-        written
+        // Rolled back when it is dropped.
+        let seeming = self.holder.unchecked_transaction()?;
+        seeming.execute_batch(schema::SEEM_TO_WRITE)?;
+        self.connection.execute_batch(schema::CHECKPOINT)
     }
 
-    fn write_if_dirty(&self, write: impl Fn() -> EngineResult<()>) {
+    fn write_if_dirty(&self, write: impl Fn() -> EngineResult<()>) -> bool {
         // The marks go first, so that what is committed meanwhile sets them again.
         let events = self.backlog.events.swap(0, Ordering::AcqRel);
         if !self.backlog.dirty.swap(false, Ordering::AcqRel) {
-            return;
+            return true;
         }
         let span = tracing::trace_span!(target: spans::TARGET, spans::CHECKPOINT);
         let written = || between_commits(write);
@@ -102,7 +138,9 @@ impl Checkpoints {
             self.fatal.note(&error.to_string());
             self.timings.failed_checkpoints.inc();
             tracing::warn!(%error, "a checkpoint failed");
+            return false;
         }
+        true
     }
 }
 
@@ -132,7 +170,7 @@ mod tests {
     use duckdb::Connection;
     use tempfile::TempDir;
 
-    use super::{Backlog, Checkpoints, MANY, SOME};
+    use super::{Backlog, Checkpoints, MANY, SOME, slices};
     use crate::store::duckdb::fatal::Fatal;
     use crate::store::timings::Timings;
 
@@ -168,15 +206,15 @@ mod tests {
             .execute_batch("BEGIN; ALTER TABLE t ADD COLUMN m BIGINT")
             .unwrap();
         checkpoints.backlog.add(MANY);
-        let ways: [fn(&Checkpoints); 2] = [|some| some.make(true), Checkpoints::make_whole];
+        let ways: [fn(&Checkpoints) -> bool; 2] = [|some| some.make(true), Checkpoints::make_whole];
         for (failed, make) in (1..).zip(ways) {
-            make(&checkpoints);
+            assert!(!make(&checkpoints));
             assert!(checkpoints.backlog.dirty.load(Ordering::Acquire));
             assert!(checkpoints.backlog.is_large());
             assert_eq!(checkpoints.timings.failed_checkpoints.get(), failed);
         }
         writer.execute_batch("COMMIT").unwrap();
-        checkpoints.make(false);
+        assert!(checkpoints.make(false));
         assert!(!checkpoints.backlog.dirty.load(Ordering::Acquire));
         assert!(!checkpoints.backlog.is_large());
     }
@@ -188,7 +226,7 @@ mod tests {
             let rows = "INSERT INTO t SELECT range FROM range(30000)";
             writer.execute_batch(rows).unwrap();
             checkpoints.backlog.add(events);
-            checkpoints.make(is_busy);
+            assert!(checkpoints.make(is_busy));
             row_groups(&writer)
         };
         assert_eq!(
@@ -196,5 +234,31 @@ mod tests {
             [1, 2, 3]
         );
         assert!(add(1, false) < 4, "little is merged with the others");
+    }
+    #[test]
+    fn room_that_is_owed_comes_back_although_echo_is_busy() {
+        let (writer, checkpoints, _folder) = database();
+        let used = || slices::blocks(&checkpoints.connection).unwrap().used;
+        let rows = "INSERT INTO t SELECT hash(range) // 2 FROM range(500000)";
+        writer.execute_batch(rows).unwrap();
+        checkpoints.backlog.add(MANY);
+        checkpoints.make(true);
+        let full = used();
+        // Somebody still reads what is deleted.
+        let reading = checkpoints.connection.try_clone().unwrap();
+        reading
+            .execute_batch("BEGIN; SELECT count(*) FROM t")
+            .unwrap();
+        writer.execute_batch("DELETE FROM t").unwrap();
+        checkpoints.backlog.owe_room();
+        checkpoints.make(true);
+        assert!(checkpoints.backlog.owes_room());
+        assert!(used() >= full, "not while it is read");
+        reading.execute_batch("COMMIT").unwrap();
+        writer.execute_batch("INSERT INTO t VALUES (1)").unwrap();
+        checkpoints.backlog.add(1);
+        checkpoints.make(true);
+        assert!(used() < full / 2);
+        assert!(!checkpoints.backlog.owes_room());
     }
 }

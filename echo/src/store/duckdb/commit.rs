@@ -11,12 +11,12 @@ use crate::clock::Clock;
 use crate::model::conclusion::Conclusions;
 use crate::model::event::{BatchKey, EventBatch, Origin};
 use crate::store::duckdb::checkpoint::Backlog;
+use crate::store::duckdb::coverage::CoverageCache;
 use crate::store::duckdb::dictionary::{Dictionary, Entries, name_id, origin_id};
 use crate::store::duckdb::failure::{Failure, failed};
 use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::group::{Append, Chore, Group};
 use crate::store::duckdb::ledger::{Entry, Ledger};
-use crate::store::duckdb::presence::Presence;
 use crate::store::duckdb::recent::Recent;
 use crate::store::duckdb::rows::events::EventRow;
 use crate::store::duckdb::rows::identity::LedgerRow;
@@ -57,7 +57,7 @@ pub(super) struct Shared {
     /// Where committed events go.
     pub(super) recent: Arc<Recent>,
     /// What is kept of who reported when.
-    pub(super) presence: Arc<Presence>,
+    pub(super) coverage: Arc<CoverageCache>,
     /// What the next checkpoint has to write.
     pub(super) backlog: Arc<Backlog>,
     /// The clock of Echo.
@@ -124,7 +124,7 @@ impl Session {
         let answers = new.into_iter().map(|(append, appended)| {
             if outcome.is_ok() && matches!(appended, Appended::Stored { .. }) {
                 let times = append.batch.events.iter().map(|event| event.timestamp);
-                self.shared.presence.touch(times);
+                self.shared.coverage.touch(times);
                 self.shared.recent.add(append.batch);
             }
             (append.answer, appended)
@@ -202,8 +202,8 @@ impl Session {
         let times = slices::times(&transaction, cut)?;
         let deleted = slices::delete(&transaction, cut, now)?;
         transaction.commit()?;
-        self.shared.presence.touch(times.into_iter());
-        self.shared.backlog.add(0);
+        self.shared.coverage.touch(times.into_iter());
+        self.shared.backlog.owe_room();
         self.shared.timings.deleted_events.inc_by(deleted);
         Ok(deleted)
     }

@@ -18,7 +18,7 @@ use crate::store::duckdb::rows::schema;
 /// WAL bytes at which a commit checkpoints by itself; the timer is expected to be there long before.
 const CHECKPOINT_THRESHOLD: &str = "256MB";
 
-/// Pieces that a checkpoint merges into one, at most: nobody can write meanwhile.
+/// Merges of small pieces in one table that a checkpoint undertakes, at most: nobody can write meanwhile.
 const MERGES: &str = "1";
 
 /// What the engine says of a file that another process has open.

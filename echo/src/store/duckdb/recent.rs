@@ -14,7 +14,7 @@ use crate::store::duckdb::dictionary::{Dictionary, origin_id};
 use crate::store::{Tail, is_idle_wait, judges_samples};
 use crate::units::Nanos;
 
-/// Events that are kept at most, some hundred bytes each: two seconds of the largest fleet that Echo is made for.
+/// Events that are kept at most, some hundred bytes each without their attributes: seconds of the largest fleet that Echo is made for.
 const KEPT: u64 = 200_000;
 
 /// Events that were committed and not yet asked for, in the order of their numbers, which have no gaps.
@@ -22,9 +22,10 @@ const KEPT: u64 = 200_000;
 pub(super) struct Recent {
     dictionary: Arc<Dictionary>,
     kept: Mutex<Kept>,
+    no_attrs: Arc<str>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Kept {
     /// Number of the event before the first that is kept.
     before: u64,
@@ -35,21 +36,19 @@ struct Kept {
 
 #[derive(Debug)]
 struct Batch {
+    /// Number of the event before the first of these.
+    before: u64,
     received: Nanos,
     events: vec::IntoIter<Event>,
 }
 
 impl Recent {
     /// Keeps nothing yet.
-    pub(super) const fn new(dictionary: Arc<Dictionary>) -> Self {
-        let kept = Kept {
-            before: 0,
-            batches: VecDeque::new(),
-            events: 0,
-        };
+    pub(super) fn new(dictionary: Arc<Dictionary>) -> Self {
         Self {
             dictionary,
-            kept: Mutex::new(kept),
+            kept: Mutex::default(),
+            no_attrs: Arc::from("{}"),
         }
     }
 
@@ -58,46 +57,81 @@ impl Recent {
         self.kept().before = last_event;
     }
 
-    /// Keeps the events of a batch that was committed behind all that came before.
-    pub(super) fn add(&self, batch: EventBatch) {
+    /// Keeps the events of a batch that was committed behind all that came before, without what nobody judges.
+    pub(super) fn add(&self, mut batch: EventBatch) {
+        for event in &mut batch.events {
+            event.attrs = Arc::clone(&self.no_attrs);
+            if !judges_samples(event) {
+                event.samples = Vec::new();
+            }
+        }
         let mut kept = self.kept();
+        let before = kept.before + kept.events;
         kept.events += batch.events.len() as u64;
         kept.batches.push_back(Batch {
+            before,
             received: batch.received,
             events: batch.events.into_iter(),
         });
-        while kept.events > KEPT && kept.let_go_of_first() {}
+        while kept.events > KEPT && kept.pop().is_some() {}
     }
 
     /// The tail behind `after`, which is not kept any longer; nothing when it begins before what is kept.
     pub(super) fn take(&self, after: u64, metrics: &[MetricName], limit: usize) -> Option<Tail> {
-        let mut kept = self.kept();
-        if after < kept.before {
-            return None;
-        }
-        while kept.before < after {
-            kept.next()?;
-        }
         let mut origins = Origins::new(&self.dictionary);
-        let no_attrs: Arc<str> = Arc::from("{}");
-        let mut events = Vec::new();
-        while events.len() < limit
-            && let Some(mut stored) = kept.next()
-        {
-            let event = &mut stored.event;
-            if !metrics.contains(&event.metric) || is_idle_wait(event) {
-                continue;
+        let (mut events, mut until) = (Vec::new(), None);
+        // What is taken is looked through while the writer can add more.
+        while events.len() < limit {
+            let Some(mut batch) = self.pop_behind(until.unwrap_or(after)) else {
+                break;
+            };
+            let mut number = batch.before;
+            while events.len() < limit
+                && let Some(mut event) = batch.events.next()
+            {
+                number += 1;
+                if number <= after || !metrics.contains(&event.metric) || is_idle_wait(&event) {
+                    continue;
+                }
+                event.origin = origins.shared(&event.origin);
+                events.push(StoredEvent {
+                    id: number,
+                    received: batch.received,
+                    event,
+                });
             }
-            if !judges_samples(event) {
-                event.samples = Vec::new();
-            }
-            event.attrs = Arc::clone(&no_attrs);
-            event.origin = origins.shared(&event.origin);
-            events.push(stored);
+            until = Some(number.max(after));
+            self.put_back(Batch {
+                before: number,
+                ..batch
+            });
         }
-        let until = kept.before;
-        drop(kept);
+        let until = until.or_else(|| self.is_at_end(after).then_some(after))?;
         Some(Tail { events, until })
+    }
+
+    /// The first batch, if nothing is missing between it and that number.
+    fn pop_behind(&self, after: u64) -> Option<Batch> {
+        let mut kept = self.kept();
+        let is_gone = after < kept.before;
+        if is_gone { None } else { kept.pop() }
+    }
+
+    /// Keeps the rest of the batch that was taken last, unless what follows it has gone meanwhile.
+    fn put_back(&self, rest: Batch) {
+        let n_events = rest.events.len() as u64;
+        let mut kept = self.kept();
+        if n_events > 0 && rest.before + n_events == kept.before {
+            kept.before = rest.before;
+            kept.events += n_events;
+            kept.batches.push_front(rest);
+        }
+    }
+
+    /// Whether nothing was committed behind that number.
+    fn is_at_end(&self, number: u64) -> bool {
+        let kept = self.kept();
+        kept.before == number
     }
 
     // Nothing that holds it can panic.
@@ -107,32 +141,13 @@ impl Recent {
 }
 
 impl Kept {
-    fn next(&mut self) -> Option<StoredEvent> {
-        loop {
-            let batch = self.batches.front_mut()?;
-            if let Some(event) = batch.events.next() {
-                let received = batch.received;
-                self.before += 1;
-                self.events -= 1;
-                return Some(StoredEvent {
-                    id: self.before,
-                    received,
-                    event,
-                });
-            }
-            self.batches.pop_front();
-        }
-    }
-
-    /// False when there is none.
-    fn let_go_of_first(&mut self) -> bool {
-        let Some(first) = self.batches.pop_front() else {
-            return false;
-        };
-        let events = first.events.len() as u64;
-        self.before += events;
-        self.events -= events;
-        true
+    /// Takes out the first batch.
+    fn pop(&mut self) -> Option<Batch> {
+        let first = self.batches.pop_front()?;
+        let n_events = first.events.len() as u64;
+        self.before = first.before + n_events;
+        self.events -= n_events;
+        Some(first)
     }
 }
 

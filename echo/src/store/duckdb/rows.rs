@@ -5,12 +5,12 @@
 pub(super) mod answers;
 mod column;
 pub(super) mod conclusions;
+pub(super) mod coverage;
 pub(super) mod events;
 pub(super) mod filter;
 pub(super) mod identity;
 mod inputs;
 pub(super) mod parquet;
-pub(super) mod presence;
 pub(super) mod questions;
 mod row;
 pub(super) mod schema;

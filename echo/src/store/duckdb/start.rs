@@ -10,11 +10,11 @@ use crate::clock::Clock;
 use crate::store::StoreError;
 use crate::store::duckdb::checkpoint::{Backlog, Checkpoints};
 use crate::store::duckdb::commit::{Session, Shared};
+use crate::store::duckdb::coverage::CoverageCache;
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::fatal::{Fatal, or_fatal};
 use crate::store::duckdb::lock::{Lock, canonical};
 use crate::store::duckdb::migrate::Migration;
-use crate::store::duckdb::presence::Presence;
 use crate::store::duckdb::reader::Readers;
 use crate::store::duckdb::recent::Recent;
 use crate::store::duckdb::retention::Retention;
@@ -57,14 +57,14 @@ fn start(
     let holder = connection.try_clone().map_err(&starting)?;
     let (announce, committed) = watch::channel(0);
     let dictionary = Arc::new(Dictionary::new(config.limits.entries));
-    let presence = Arc::new(Presence::default());
+    let coverage = Arc::new(CoverageCache::default());
     let recent = Arc::new(Recent::new(Arc::clone(&dictionary)));
     let timings = Timings::default();
     let shared = Shared {
         dictionary: Arc::clone(&dictionary),
         committed: announce,
         recent: Arc::clone(&recent),
-        presence: Arc::clone(&presence),
+        coverage: Arc::clone(&coverage),
         backlog: Arc::clone(&backlog),
         clock: Arc::clone(&clock),
         volume: Arc::clone(&volume),
@@ -94,7 +94,7 @@ fn start(
         writer,
         dictionary,
         recent,
-        presence,
+        coverage,
         committed,
         followed,
         fatal,

@@ -53,13 +53,15 @@ impl Upkeep {
         let (running, ended) = watch::channel(());
         let thread = Joined::start("store-upkeep", move || {
             let mut rested = Stopwatch::start();
-            let mut is_busy = false;
+            let (mut is_busy, mut can_write) = (false, true);
             while !signal.stopped_within(every.min(LOOK_EVERY)) {
                 if rested.elapsed() >= every {
                     rounds.one((&signal, every), std::mem::take(&mut is_busy));
                     rested = Stopwatch::start();
-                } else if rounds.checkpoints.backlog.is_large() {
-                    rounds.checkpoints.make(true);
+                    can_write = true;
+                } else if can_write && rounds.checkpoints.backlog.is_large() {
+                    // After one that failed it waits for the next round.
+                    can_write = rounds.checkpoints.make(true);
                     is_busy = true;
                 }
             }
@@ -89,9 +91,11 @@ impl Rounds {
             checkpoints,
             retention,
         } = self;
-        checkpoints.make(is_busy);
+        let _written = checkpoints.make(is_busy);
         let connection = &checkpoints.connection;
-        retention.round(connection, (signal, after), || checkpoints.make_whole());
+        retention.round(connection, (signal, after), || {
+            let _written = checkpoints.make_whole();
+        });
     }
 }
 

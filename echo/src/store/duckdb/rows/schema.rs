@@ -17,9 +17,8 @@ pub(in crate::store::duckdb) const MADE: &str = "
         UNION ALL SELECT 'macro', function_name FROM duckdb_functions()
             WHERE NOT internal AND function_type IN ('macro', 'table_macro'))";
 
-/// Begins a transaction that counts as one that writes, and changes nothing.
-pub(in crate::store::duckdb) const SEEM_TO_WRITE: &str =
-    "BEGIN TRANSACTION; DELETE FROM judged_rows WHERE FALSE";
+/// Makes a transaction one that writes, and changes nothing.
+pub(in crate::store::duckdb) const SEEM_TO_WRITE: &str = "DELETE FROM judged_rows WHERE FALSE";
 
 /// Writes what the log holds to the database.
 pub(in crate::store::duckdb) const CHECKPOINT: &str = "CHECKPOINT";

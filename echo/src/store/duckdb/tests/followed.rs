@@ -1,6 +1,6 @@
 //! What the detector is handed right after a commit, and what it reads of it later.
 
-use super::{config, open, store};
+use super::{config, open, run, store};
 use crate::ids::MetricName;
 use crate::model::event::{Event, Reading};
 use crate::store::contract::sample::{batch, device_wait, gauge, origin, wait};
@@ -40,6 +40,14 @@ async fn the_detector_is_handed_what_it_would_read() {
     let handed = follow(&store, 0).await;
     assert_eq!((handed.events.len(), handed.until), (5, 7));
     assert_eq!(follow(&store, 0).await, handed, "asked again, it is read");
+    store.append(batch(2, events())).await.unwrap();
+    run(&store, "DELETE FROM event_rows").await.unwrap();
+    let handed = follow(&store, 7).await;
+    assert_eq!(
+        (handed.events.len(), handed.until),
+        (5, 14),
+        "it is not read"
+    );
 }
 
 #[tokio::test]

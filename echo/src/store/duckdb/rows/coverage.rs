@@ -51,17 +51,17 @@ impl Stretch {
     }
 }
 
-/// Gives the beginning of the slot, the id of the origin and when it was seen, for each origin in each slot.
+/// Gives the beginning of the slot, the id of the origin and when it was seen, for each origin in each slot. Metrics with an id
+/// in `host_evidence` tell what hosts went through.
 pub(in crate::store::duckdb) fn count(
     reader: &Reader,
-    stretch: Stretch,
+    (stretch, host_evidence): (Stretch, &[u64]),
     mut each: impl FnMut(Nanos, u64, Seen),
 ) -> EngineResult<()> {
-    let host_evidence = host_evidence(reader)?;
     let query = Query::new("SELECT origin, timestamp_ns -")
         .bind("timestamp_ns % ? AS slot,", stretch.slot_nanos)
         .then("min(timestamp_ns) AS first, max(timestamp_ns) AS last,")
-        .one_of("bool_or(metric", host_evidence.into_iter())
+        .one_of("bool_or(metric", host_evidence.iter().copied())
         .then(") AS has_host_evidence FROM event_rows WHERE TRUE");
     let query = in_window(query, stretch.window).then("GROUP BY origin, slot");
     reader.each_batch(&query, |batch| {
@@ -83,7 +83,7 @@ pub(in crate::store::duckdb) fn count(
 }
 
 /// Ids of the metrics that tell what hosts went through.
-fn host_evidence(reader: &Reader) -> EngineResult<Vec<u64>> {
+pub(in crate::store::duckdb) fn host_evidence(reader: &Reader) -> EngineResult<Vec<u64>> {
     let named = Query::new("SELECT id FROM names WHERE TRUE")
         .bind("AND starts_with(name, ?)", metric::HOST_EVIDENCE.to_owned());
     let mut ids = Vec::new();

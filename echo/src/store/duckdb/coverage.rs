@@ -12,37 +12,38 @@ use crate::store::Coverage;
 use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::reader::Reader;
-use crate::store::duckdb::rows::presence::{self, Seen};
+use crate::store::duckdb::rows::coverage::{self, Seen, Stretch};
 use crate::store::reporting::{Count, Reporting};
 use crate::units::{Nanos, Window};
 
 mod slot;
 
-use slot::{Slot, stretches, tiles};
+use slot::{Slot, is_tileable, stretches, tiles};
 
-/// Rows of all slots that are kept at most, of some 40 bytes each.
+/// Rows of all slots that are kept at most, of some 40 bytes each, and that one question may count slot by slot.
 const MAX_ROWS: usize = 3_000_000;
 
-/// Slots that one window may consist of: longer windows, some of which are full of wrong clocks, are counted as a whole.
-const MAX_SLOTS: usize = 10_000;
+/// Slots that are kept at most, full or empty.
+const MAX_SLOTS: usize = 20_000;
 
 /// Who reported in one slot: ids of origins, each once.
 type Sheet = Arc<[(u64, Seen)]>;
 
 /// What is kept of who reported when.
 #[derive(Debug, Default)]
-pub(super) struct Presence(Mutex<Kept>);
+pub(super) struct CoverageCache(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
     sheets: HashMap<Slot, (Sheet, Turn)>,
     rows: usize,
-    /// Counts the questions; what was used longest ago goes first.
+    /// Number of the last question. What was used longest ago goes first.
     turn: Turn,
     /// What each question is told that is being answered.
     changed: Vec<Weak<Changed>>,
 }
 
+/// Number of a question.
 type Turn = u64;
 
 /// Finest slots in which something has changed since a question was asked.
@@ -60,35 +61,13 @@ struct Asked {
 /// One row per job, node and rank that reported in the window.
 pub(super) fn coverage(
     reader: &Reader,
-    (dictionary, presence): (&Dictionary, &Presence),
+    (dictionary, cache): (&Dictionary, &CoverageCache),
     (cluster, window): (Option<&ClusterId>, Window),
 ) -> EngineResult<Vec<Coverage>> {
     // Taken before anything is read, so that all that the rows refer to is kept.
     let _lease = dictionary.lease();
-    let mut seen: HashMap<u64, Seen> = HashMap::new();
-    let mut add = |rows: &[(u64, Seen)]| {
-        for (origin, more) in rows {
-            let known = seen.entry(*origin).or_insert(*more);
-            *known = known.with(*more);
-        }
-    };
-    let (slots, ends) = tiles(window);
-    if slots.len() > MAX_SLOTS {
-        let all = presence::Stretch::whole(window);
-        presence::count(reader, all, |_, origin, seen| add(&[(origin, seen)]))?;
-    } else {
-        let asked = presence.ask(&slots);
-        asked.known.iter().for_each(|sheet| add(sheet));
-        let mut counted: BTreeMap<Slot, Vec<(u64, Seen)>> = BTreeMap::new();
-        for stretch in stretches(&asked.missing, &ends) {
-            presence::count(reader, stretch, |begin, origin, seen| {
-                add(&[(origin, seen)]);
-                let slot = Slot::at(begin, stretch.slot_nanos);
-                counted.entry(slot).or_default().push((origin, seen));
-            })?;
-        }
-        presence.keep(asked, counted);
-    }
+    let (origins, _) = dictionary.fullness();
+    let seen = cache.seen(reader, window, origins.origins)?;
     let mut reporting = Reporting::default();
     for (origin, seen) in seen {
         let origin = dictionary.origin(origin);
@@ -105,18 +84,13 @@ pub(super) fn coverage(
     Ok(reporting.into_rows())
 }
 
-impl Presence {
+impl CoverageCache {
     /// Forgets the slots that these instants lie in. Called after the commit that changed something there and before
     /// anybody is told of it.
     pub(super) fn touch(&self, instants: impl Iterator<Item = Nanos>) {
-        let mut touched: Vec<Slot> = Vec::new();
-        for instant in instants {
-            let slot = Slot::finest(instant);
-            // Neighbours mostly lie in one slot.
-            if touched.last() != Some(&slot) {
-                touched.push(slot);
-            }
-        }
+        let mut touched: Vec<Slot> = instants.map(Slot::finest).collect();
+        touched.sort_unstable();
+        touched.dedup();
         let mut kept = lock(&self.0);
         for slot in touched {
             for outer in slot.with_outer() {
@@ -126,6 +100,40 @@ impl Presence {
                 lock(&changed).insert(slot);
             }
         }
+    }
+
+    /// When each origin was seen in the window, by its id. There are about `n_origins`.
+    fn seen(
+        &self,
+        reader: &Reader,
+        window: Window,
+        n_origins: usize,
+    ) -> EngineResult<HashMap<u64, Seen>> {
+        let mut seen = HashMap::new();
+        let host_evidence = coverage::host_evidence(reader)?;
+        let tiled = is_tileable(window).then(|| tiles(window));
+        let asked = tiled.map(|(slots, ends)| (self.ask(&slots), ends));
+        // Too much to be kept is counted as a whole, which takes no more room than the answer.
+        let fits = |asked: &Asked| asked.missing.len().saturating_mul(n_origins) <= MAX_ROWS;
+        let Some((asked, ends)) = asked.filter(|(asked, _)| fits(asked)) else {
+            let whole = Stretch::whole(window);
+            coverage::count(reader, (whole, &host_evidence), |_, origin, more| {
+                add(&mut seen, origin, more);
+            })?;
+            return Ok(seen);
+        };
+        let known = asked.known.iter().flat_map(|sheet| sheet.iter());
+        known.for_each(|(origin, more)| add(&mut seen, *origin, *more));
+        let mut counted: BTreeMap<Slot, Vec<(u64, Seen)>> = BTreeMap::new();
+        for stretch in stretches(&asked.missing, &ends) {
+            coverage::count(reader, (stretch, &host_evidence), |begin, origin, more| {
+                add(&mut seen, origin, more);
+                let slot = Slot::at(begin, stretch.slot_nanos);
+                counted.entry(slot).or_default().push((origin, more));
+            })?;
+        }
+        self.keep(&asked, counted);
+        Ok(seen)
     }
 
     /// What is kept of these slots.
@@ -148,13 +156,14 @@ impl Presence {
     }
 
     /// Keeps what was counted, but for slots in which something has changed meanwhile.
-    fn keep(&self, asked: Asked, mut counted: BTreeMap<Slot, Vec<(u64, Seen)>>) {
+    fn keep(&self, asked: &Asked, mut counted: BTreeMap<Slot, Vec<(u64, Seen)>>) {
+        let sheet = |slot: &Slot| -> Sheet { Arc::from(counted.remove(slot).unwrap_or_default()) };
+        let sheets: Vec<Sheet> = asked.missing.iter().map(sheet).collect();
         let mut kept = lock(&self.0);
         let changed = lock(&asked.changed);
-        for slot in asked.missing {
+        for (slot, sheet) in asked.missing.iter().zip(sheets) {
             if !changed.iter().any(|inner| slot.contains(*inner)) {
-                let rows = counted.remove(&slot).unwrap_or_default();
-                kept.insert(slot, Arc::from(rows), asked.turn);
+                kept.insert(*slot, sheet, asked.turn);
             }
         }
         kept.make_room();
@@ -199,7 +208,7 @@ impl Kept {
 
     /// Lets go of what was used longest ago.
     fn make_room(&mut self) {
-        if self.rows <= MAX_ROWS && self.sheets.len() <= 2 * MAX_SLOTS {
+        if self.rows <= MAX_ROWS && self.sheets.len() <= MAX_SLOTS {
             return;
         }
         let mut by_use: Vec<(Turn, Slot)> = self
@@ -209,7 +218,7 @@ impl Kept {
             .collect();
         by_use.sort_unstable();
         for (_, slot) in by_use {
-            if self.rows <= MAX_ROWS / 2 && self.sheets.len() <= MAX_SLOTS {
+            if self.rows <= MAX_ROWS / 2 && self.sheets.len() <= MAX_SLOTS / 2 {
                 return;
             }
             self.remove(slot);
@@ -223,12 +232,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn merged(parts: &[Sheet]) -> Sheet {
-    let mut whole: HashMap<u64, Seen> = HashMap::new();
+    let mut whole = HashMap::new();
     for (origin, seen) in parts.iter().flat_map(|sheet| sheet.iter()) {
-        let known = whole.entry(*origin).or_insert(*seen);
-        *known = known.with(*seen);
+        add(&mut whole, *origin, *seen);
     }
     whole.into_iter().collect()
+}
+
+fn add(seen: &mut HashMap<u64, Seen>, origin: u64, more: Seen) {
+    let known = seen.entry(origin).or_insert(more);
+    *known = known.with(more);
 }
 
 #[cfg(test)]

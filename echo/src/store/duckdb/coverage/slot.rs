@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use crate::store::duckdb::rows::presence::Stretch;
+use crate::store::duckdb::rows::coverage::Stretch;
 use crate::units::{Nanos, Window};
 
 /// Lengths of slots, nanoseconds; each is a multiple of the next. The finest bound what is counted anew with every question.
-const LENGTHS: [i64; 3] = [3_600_000_000_000, 60_000_000_000, FINEST];
+const LENGTHS: [i64; 4] = [DAY, 3_600_000_000_000, 60_000_000_000, FINEST];
+
+const DAY: i64 = 86_400_000_000_000;
 
 const FINEST: i64 = 10_000_000_000;
+
+/// Longest window that is laid out with slots, days: ten years. Longer ones go from one wrong clock to another.
+const LONGEST_DAYS: i64 = 3_660;
 
 /// A stretch of time of one of some lengths, which begins at a multiple of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +71,12 @@ impl Slot {
     }
 }
 
+/// Whether the window can be laid out with slots.
+pub(super) fn is_tileable(window: Window) -> bool {
+    let plausible = Nanos::EARLIEST <= window.from() && window.to() <= Nanos::LATEST;
+    plausible && (window.to().value() - window.from().value()) / DAY <= LONGEST_DAYS
+}
+
 /// The largest slots that lie inside the window, and what is left of it at its ends.
 pub(super) fn tiles(window: Window) -> (Vec<Slot>, Vec<Window>) {
     let (from, to) = (window.from().value(), window.to().value());
@@ -116,7 +127,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{FINEST, LENGTHS, Slot, stretches, tiles};
+    use super::{DAY, FINEST, LENGTHS, Slot, is_tileable, stretches, tiles};
     use crate::units::{Nanos, Window};
 
     fn window(from_s: i64, to_s: i64) -> Window {
@@ -145,6 +156,18 @@ mod tests {
     }
 
     #[test]
+    fn a_window_from_one_wrong_clock_to_another_is_not_laid_out() {
+        assert!(!is_tileable(
+            Window::new(Nanos::EARLIEST, Nanos::LATEST).unwrap()
+        ));
+        assert!(!is_tileable(
+            Window::new(Nanos::new(i64::MIN), Nanos::EARLIEST).unwrap()
+        ));
+        let now = Nanos::EARLIEST.offset(5 * 365 * DAY);
+        assert!(is_tileable(Window::new(Nanos::EARLIEST, now).unwrap()));
+    }
+
+    #[test]
     fn neighbours_of_one_length_are_counted_together() {
         let (slots, ends) = tiles(window(3_535, 7_275));
         let all: Vec<_> = stretches(&slots.into_iter().collect(), &ends);
@@ -163,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_slot_are_what_it_contains() {
-        let hour = Slot::at(Nanos::new(LENGTHS[0]), LENGTHS[0]);
+        let hour = Slot::at(Nanos::new(LENGTHS[1]), LENGTHS[1]);
         let minutes: Vec<_> = hour.parts().collect();
         assert_eq!(minutes.len(), 60);
         assert!(minutes.iter().all(|minute| hour.contains(*minute)));
@@ -171,7 +194,8 @@ mod tests {
         let finest = minutes[59].parts().last().unwrap();
         assert_eq!(finest.parts().count(), 0);
         let outer: Vec<_> = finest.with_outer().collect();
-        assert_eq!(outer, [hour, minutes[59], finest]);
+        assert_eq!(outer[1..], [hour, minutes[59], finest]);
+        assert_eq!(outer[0].parts().count(), 24);
     }
 
     proptest! {

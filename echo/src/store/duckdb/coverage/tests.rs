@@ -1,14 +1,19 @@
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a store lives to the end of its test"
+)]
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
 use super::slot::{Slot, tiles};
-use super::{MAX_ROWS, Presence};
+use super::{CoverageCache, MAX_ROWS};
 use crate::model::event::{Event, Reading};
 use crate::store::EventStore;
 use crate::store::contract::sample::{at, batch, gauge, origin, window};
-use crate::store::duckdb::rows::presence::Seen;
+use crate::store::duckdb::rows::coverage::Seen;
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::memory::MemoryStore;
 use crate::units::{Nanos, Window};
@@ -22,84 +27,80 @@ fn seen(millis: i64) -> Seen {
 }
 
 /// Counts the slots that are missing, as one origin that was seen at the beginning of each. Returns how many those were.
-fn count(presence: &Presence, window: Window, meanwhile: impl FnOnce()) -> usize {
-    let asked = presence.ask(&tiles(window).0);
+fn count(cache: &CoverageCache, window: Window, meanwhile: impl FnOnce()) -> usize {
+    let asked = cache.ask(&tiles(window).0);
     let missing = asked.missing.clone();
     meanwhile();
     let sheets: BTreeMap<Slot, _> = missing
         .iter()
         .map(|slot| (*slot, vec![(1, seen(0))]))
         .collect();
-    presence.keep(asked, sheets);
+    cache.keep(&asked, sheets);
     missing.len()
 }
 
 #[test]
 fn what_was_counted_is_not_counted_again_until_something_changes_there() {
-    let presence = Presence::default();
+    let cache = CoverageCache::default();
     // Five finest slots, and nothing at the ends.
     let whole = window(0, 50_000);
-    assert_eq!(count(&presence, whole, || {}), 5);
-    assert_eq!(count(&presence, whole, || {}), 0);
-    presence.touch([at(10_000), at(19_999), at(49_000)].into_iter());
-    assert_eq!(count(&presence, whole, || {}), 2);
-    assert_eq!(count(&presence, whole, || {}), 0);
+    assert_eq!(count(&cache, whole, || {}), 5);
+    assert_eq!(count(&cache, whole, || {}), 0);
+    cache.touch([at(10_000), at(19_999), at(49_000)].into_iter());
+    assert_eq!(count(&cache, whole, || {}), 2);
+    assert_eq!(count(&cache, whole, || {}), 0);
 }
 
 #[test]
 fn what_changes_while_it_is_counted_is_counted_again() {
-    let presence = Presence::default();
+    let cache = CoverageCache::default();
     let whole = window(0, 50_000);
-    let change = || presence.touch([at(10_000)].into_iter());
-    assert_eq!(count(&presence, whole, change), 5);
-    assert_eq!(count(&presence, whole, || {}), 1);
+    let change = || cache.touch([at(10_000)].into_iter());
+    assert_eq!(count(&cache, whole, change), 5);
+    assert_eq!(count(&cache, whole, || {}), 1);
 }
 
 #[test]
 fn minutes_become_an_hour_and_a_change_takes_one_minute_from_it() {
-    let presence = Presence::default();
+    let cache = CoverageCache::default();
     let hour = 3_600_000;
     // The zero of the tests is the beginning of an hour.
     for minute in 0..60 {
         count(
-            &presence,
+            &cache,
             window(minute * 60_000, (minute + 1) * 60_000),
             || {},
         );
     }
-    assert_eq!(count(&presence, window(0, hour), || {}), 0);
-    presence.touch([at(61_000)].into_iter());
-    assert_eq!(count(&presence, window(0, hour), || {}), 1, "that minute");
-    assert_eq!(count(&presence, window(0, hour), || {}), 0);
+    assert_eq!(count(&cache, window(0, hour), || {}), 0);
+    cache.touch([at(61_000)].into_iter());
+    assert_eq!(count(&cache, window(0, hour), || {}), 1, "that minute");
+    assert_eq!(count(&cache, window(0, hour), || {}), 0);
 }
 
 #[test]
 fn a_question_that_is_given_up_leaves_nothing_behind() {
-    let presence = Presence::default();
+    let cache = CoverageCache::default();
     for _ in 0..100 {
-        drop(presence.ask(&tiles(window(0, 50_000)).0));
+        drop(cache.ask(&tiles(window(0, 50_000)).0));
     }
-    assert_eq!(super::lock(&presence.0).changed.len(), 1);
+    assert_eq!(super::lock(&cache.0).changed.len(), 1);
 }
 
 #[test]
 fn there_is_room_for_what_was_used_last() {
-    let presence = Presence::default();
+    let cache = CoverageCache::default();
     let rows = MAX_ROWS / 4;
     for slot in 0..9 {
-        let asked = presence.ask(&tiles(window(slot * 10_000, (slot + 1) * 10_000)).0);
+        let asked = cache.ask(&tiles(window(slot * 10_000, (slot + 1) * 10_000)).0);
         let sheet = vec![(1, seen(0)); rows];
         let sheets = asked.missing.iter().map(|slot| (*slot, sheet.clone()));
         let sheets: BTreeMap<Slot, _> = sheets.collect();
-        presence.keep(asked, sheets);
-        assert!(super::lock(&presence.0).rows <= MAX_ROWS);
+        cache.keep(&asked, sheets);
+        assert!(super::lock(&cache.0).rows <= MAX_ROWS);
     }
-    assert_eq!(
-        count(&presence, window(80_000, 90_000), || {}),
-        0,
-        "the last"
-    );
-    assert_eq!(count(&presence, window(0, 10_000), || {}), 1, "the first");
+    assert_eq!(count(&cache, window(80_000, 90_000), || {}), 0, "the last");
+    assert_eq!(count(&cache, window(0, 10_000), || {}), 1, "the first");
 }
 
 /// Events of a few ranks within two hours.
@@ -148,4 +149,50 @@ proptest! {
             Ok(())
         })?;
     }
+}
+
+#[tokio::test]
+async fn what_is_stored_while_questions_are_answered_is_in_the_answers_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = std::sync::Arc::new(crate::clock::ManualClock::at(at(60_000)));
+    let config = DuckDbConfig::new(folder.path().join("echo.db"));
+    let store = DuckDbStore::open(&config, clock).unwrap();
+    let whole = window(0, 100_000);
+    let one = |number: u64| {
+        let (rank, millis) = (
+            i64::try_from(number % 20).unwrap(),
+            i64::try_from(number).unwrap(),
+        );
+        let event = gauge(
+            &origin("prod", "node-1", rank),
+            "m",
+            millis * 400,
+            Reading::Int(1),
+        );
+        batch(number, vec![event])
+    };
+    let storing = async {
+        for number in 0..200 {
+            store.append(one(number)).await.unwrap();
+            let rows = store.coverage(None, whole).await.unwrap();
+            let last = rows.iter().map(|row| row.last).max();
+            assert_eq!(
+                last,
+                Some(one(number).events[0].timestamp),
+                "what is acknowledged is there"
+            );
+        }
+    };
+    let asking = async {
+        for _ in 0..200 {
+            store.coverage(None, whole).await.unwrap();
+        }
+    };
+    tokio::join!(storing, asking);
+    let plain = MemoryStore::default();
+    for number in 0..200 {
+        plain.append(one(number)).await.unwrap();
+    }
+    let answer = store.coverage(None, whole).await.unwrap();
+    assert_eq!(answer, plain.coverage(None, whole).await.unwrap());
 }
