@@ -183,7 +183,10 @@ impl OpenBlocks {
         {
             return false;
         }
-        self.held_up_by = members.iter().copied().find(|rank| holds_up(*rank));
+        // On from there: whoever comes before has mostly passed, in whatever order they report.
+        let last = self.held_up_by.unwrap_or(Rank::new(0));
+        let around = members.range(last..).chain(members.range(..last));
+        self.held_up_by = around.copied().find(|rank| holds_up(*rank));
         self.held_up_by.is_none() && members.iter().any(|rank| is_awaited(*rank))
     }
 
