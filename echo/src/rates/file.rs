@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use rust_decimal::Decimal;
 use serde_norway::{Mapping, Value};
 
@@ -82,7 +81,10 @@ fn read_rate(index: usize, entry: Value, mistakes: &mut Vec<String>) -> Option<R
     let per_gpu_hour = fields.price("rate");
     let currency = fields.parsed("currency");
     let from = fields.midnight("effective_from");
-    let to = fields.midnight("effective_to");
+    // An end that no event can reach is none: 9999-12-31 says the same.
+    let to = fields
+        .midnight("effective_to")
+        .filter(|to| *to < Nanos::LATEST);
     let provider = fields.text("provider");
     let region = fields.text("region");
     let source = fields.text("source");
@@ -97,10 +99,16 @@ fn read_rate(index: usize, entry: Value, mistakes: &mut Vec<String>) -> Option<R
         "gpu_model",
         node.is_none() && cluster.is_none() && gpu_model.is_none(),
     );
-    if let (Some(from), Some(to)) = (from, to)
-        && to <= from
-    {
-        fields.mistake("effective_to", "is not after effective_from");
+    let begin = from.map_or(Nanos::EARLIEST, |from| from.max(Nanos::EARLIEST));
+    if begin >= Nanos::LATEST {
+        fields.mistake("effective_from", "is not before 2100-01-01");
+    } else if to.is_some_and(|to| to <= begin) {
+        let after = if from == Some(begin) {
+            "effective_from"
+        } else {
+            "2020-01-01, when time begins here"
+        };
+        fields.mistake("effective_to", &format!("is not after {after}"));
     }
     fields.refuse_the_rest();
     Some(Rate {
@@ -110,7 +118,7 @@ fn read_rate(index: usize, entry: Value, mistakes: &mut Vec<String>) -> Option<R
         class: class?,
         per_gpu_hour: per_gpu_hour?,
         currency: currency?,
-        from: from.unwrap_or(Nanos::EARLIEST),
+        from: begin,
         to,
         provider,
         region,
@@ -279,15 +287,13 @@ impl<'a> Fields<'a> {
 
     fn midnight(&mut self, field: &str) -> Option<Nanos> {
         let text = self.text(field)?;
-        let midnight = text
-            .parse::<Date>()
-            .and_then(|date| date.to_zoned(TimeZone::UTC))
-            .ok()
-            .and_then(|zoned| i64::try_from(zoned.timestamp().as_nanosecond()).ok());
-        if midnight.is_none() {
+        let midnight = text.parse::<Date>();
+        if midnight.is_err() {
             self.mistake(field, "is not a date such as 2026-01-31");
         }
-        midnight.map(Nanos::new)
+        let since_1970 = midnight.ok()?.duration_since(Date::constant(1970, 1, 1));
+        let nanos = since_1970.as_secs().saturating_mul(1_000_000_000);
+        Some(Nanos::new(nanos))
     }
 
     fn refuse_the_rest(self) {

@@ -149,6 +149,23 @@ prices: {}
 }
 
 #[test]
+fn dates_before_2020_and_from_2100_on_are_as_good_as_none_where_they_make_sense() {
+    let rate = |dates: &str| {
+        let rate = "gpu_model: X, rate_class: spot, rate: 1, currency: USD";
+        Rates::parse(&format!("rates:\n  - {{ {rate}, {dates} }}\n"))
+    };
+    let open = rate("effective_from: 2026-01-01").unwrap();
+    let until_the_end = rate("effective_from: 2026-01-01, effective_to: 9999-12-31");
+    assert_eq!(until_the_end.unwrap(), open);
+    let always = rate("effective_from: 1999-01-01, effective_to: 2200-01-01");
+    assert_eq!(always.unwrap(), rate("effective_from: 2020-01-01").unwrap());
+    let mistakes = |dates| rate(dates).unwrap_err().mistakes.join("; ");
+    insta::assert_snapshot!(mistakes("effective_to: 2016-01-01"), @"rates[0].effective_to: is not after 2020-01-01, when time begins here");
+    insta::assert_snapshot!(mistakes("effective_from: 2015-01-01, effective_to: 2016-01-01"), @"rates[0].effective_to: is not after 2020-01-01, when time begins here");
+    insta::assert_snapshot!(mistakes("effective_from: 2100-01-01"), @"rates[0].effective_from: is not before 2100-01-01");
+}
+
+#[test]
 fn a_file_that_is_no_yaml_is_refused_with_its_line() {
     let error = Rates::parse("rates:\n  - { a: 1\n").unwrap_err();
     assert!(error.to_string().contains("line"), "{error}");
