@@ -30,7 +30,7 @@ mod resume;
 /// Events taken from the store at a time.
 const CHUNK: usize = 20_000;
 
-/// Pause after a look at the store: a look costs milliseconds, however little is new.
+/// Pause after a look at the store, so that what comes in many small batches is judged together.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Longest pause between two looks at jobs that may have stopped reporting.

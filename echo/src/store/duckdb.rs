@@ -80,7 +80,7 @@ pub struct DuckDbConfig {
     pub queue_events: u32,
     /// Time between the beginnings of two commits: what comes meanwhile shares the next one.
     pub commit_every: Duration,
-    /// Time between two checkpoints, and two looks at the limits.
+    /// Longest time between two checkpoints, and the time between two looks at the limits.
     pub checkpoint_every: Duration,
     /// How long and how much is kept.
     pub limits: Limits,
