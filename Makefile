@@ -4,8 +4,11 @@ export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleet-echo/tar
 
 need = command -v $(1) >/dev/null || { echo "no $(1): $(2)" >&2; exit 1; }
 
+# Every recipe that compiles the agent needs what its BPF programs are built with.
+with_bpf = $(call need,cc,apt-get install gcc); agent-bpf/install-tools || exit 1;
+
 # Every recipe that compiles Echo starts with this: it builds DuckDB when the machine has none, and says where it is.
-with_duckdb = $(call need,cargo,install Rust from https://rustup.rs); \
+with_duckdb = $(with_bpf) $(call need,cargo,install Rust from https://rustup.rs); \
 	$(call need,c++,apt-get install g++); \
 	dir=$$(echo/build-duckdb) || exit 1; \
 	export DUCKDB_LIB_DIR="$$dir" DUCKDB_INCLUDE_DIR="$$dir" DUCKDB_STATIC=1;
@@ -84,7 +87,7 @@ soak: ## Echo for MINUTES=30 while it deletes all the time
 SECONDS ?= 900
 
 fuzz: ## all five fuzzers, each for SECONDS=900, as many at once as there are cores; needs no DuckDB
-	@$(call need,cargo,install Rust from https://rustup.rs); \
+	@$(call need,cargo,install Rust from https://rustup.rs); $(with_bpf) \
 	export FLEET_FUZZ_SECONDS=$(SECONDS); \
 	cargo test --package fleet-agent --test fuzz -- --ignored --nocapture && \
 	cargo test --package fleet-echo --no-default-features --lib -- --ignored --nocapture fuzz_

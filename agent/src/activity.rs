@@ -5,32 +5,13 @@
 
 use std::collections::HashMap;
 
-use crate::event::{Call, CallKind, ContextSwitch, Left};
+use crate::event::{
+    Absence, Activity, Call, CallKind, ContextSwitch, CopiedBytes, Direction, KernelWork, Left,
+    MemoryCopy,
+};
 
 /// Most threads of one process that are followed. More of them issue or wait in no framework.
 const MAX_THREADS: usize = 1024;
-
-/// What a process did over some time. Times are sums over its threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Activity {
-    /// What threads did on and off their CPUs; none when the source does not see context switches.
-    pub threads: Option<Absence>,
-    /// Bytes copied between host and device; none when no copy was ever seen.
-    pub memcpy_bytes: Option<u64>,
-    /// Kernel launches; none when no launch was ever seen.
-    pub launches: Option<u64>,
-}
-
-/// Time that threads did not run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Absence {
-    /// Blocked, other than in a synchronisation with the GPU, nanoseconds.
-    pub off_cpu_ns: u64,
-    /// Runnable, but preempted, nanoseconds.
-    pub preempted_ns: u64,
-    /// Number of preemptions.
-    pub preemptions: u64,
-}
 
 impl Activity {
     /// Adds what came later.
@@ -40,15 +21,66 @@ impl Activity {
             sum.off_cpu_ns = sum.off_cpu_ns.saturating_add(later.off_cpu_ns);
             sum.preempted_ns = sum.preempted_ns.saturating_add(later.preempted_ns);
             sum.preemptions += later.preemptions;
+            add(&mut sum.run_queue_ns, later.run_queue_ns);
         }
         if let Some(later) = later.memcpy_bytes {
             let sum = self.memcpy_bytes.get_or_insert_default();
-            *sum = sum.saturating_add(later);
+            sum.to_device = sum.to_device.saturating_add(later.to_device);
+            sum.to_host = sum.to_host.saturating_add(later.to_host);
+            sum.unnamed = sum.unnamed.saturating_add(later.unnamed);
         }
-        if let Some(later) = later.launches {
-            let sum = self.launches.get_or_insert_default();
-            *sum = sum.saturating_add(later);
+        if let Some(later) = later.kernel {
+            let sum = self.kernel.get_or_insert_default();
+            sum.page_allocations = sum.page_allocations.saturating_add(later.page_allocations);
+            sum.block_io_ns = sum.block_io_ns.saturating_add(later.block_io_ns);
         }
+        add(&mut self.launches, later.launches);
+        add(&mut self.graph_launches, later.graph_launches);
+        add(&mut self.tcp_retransmits, later.tcp_retransmits);
+        add(&mut self.throttled_ns, later.throttled_ns);
+        add(&mut self.rdma_errors, later.rdma_errors);
+    }
+
+    /// The same that was seen, as often as not at all.
+    fn zero(&self) -> Self {
+        Self {
+            threads: self.threads.map(|sum| Absence {
+                run_queue_ns: sum.run_queue_ns.map(|_| 0),
+                ..Absence::default()
+            }),
+            memcpy_bytes: self.memcpy_bytes.map(|_| CopiedBytes::default()),
+            launches: self.launches.map(|_| 0),
+            graph_launches: self.graph_launches.map(|_| 0),
+            kernel: self.kernel.map(|_| KernelWork::default()),
+            tcp_retransmits: self.tcp_retransmits.map(|_| 0),
+            throttled_ns: self.throttled_ns.map(|_| 0),
+            rdma_errors: self.rdma_errors.map(|_| 0),
+        }
+    }
+}
+
+fn add(sum: &mut Option<u64>, later: Option<u64>) {
+    if let Some(later) = later {
+        *sum = Some(sum.unwrap_or(0).saturating_add(later));
+    }
+}
+
+impl CopiedBytes {
+    fn copied(&mut self, copy: MemoryCopy) {
+        let sum = match copy.direction {
+            Direction::ToDevice => &mut self.to_device,
+            Direction::ToHost => &mut self.to_host,
+            Direction::Unnamed => &mut self.unnamed,
+            Direction::Within => return,
+        };
+        *sum = sum.saturating_add(copy.bytes);
+    }
+
+    /// In both directions together.
+    pub fn total(&self) -> u64 {
+        self.to_device
+            .saturating_add(self.to_host)
+            .saturating_add(self.unnamed)
     }
 }
 
@@ -85,10 +117,10 @@ impl ActivityTracker {
     /// Takes a call of the process.
     pub fn call(&mut self, call: &Call) {
         if let CallKind::MemoryCopy(copy) = call.kind {
-            let bytes = self.since_taken.memcpy_bytes.get_or_insert_default();
-            if copy.touches_host {
-                *bytes = bytes.saturating_add(copy.bytes);
-            }
+            self.since_taken
+                .memcpy_bytes
+                .get_or_insert_default()
+                .copied(copy);
         }
         if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&call.tid) {
             return;
@@ -112,8 +144,12 @@ impl ActivityTracker {
 
     /// Takes launches of the process.
     pub fn launched(&mut self, n: u64) {
-        let launches = self.since_taken.launches.get_or_insert_default();
-        *launches = launches.saturating_add(n);
+        add(&mut self.since_taken.launches, Some(n));
+    }
+
+    /// Takes what the source itself has summed up.
+    pub fn measured(&mut self, activity: &Activity) {
+        self.since_taken.add(activity);
     }
 
     /// Takes a context switch of the host, of this process or another one.
@@ -132,11 +168,7 @@ impl ActivityTracker {
     /// What was seen once stays reported, as 0 if need be: a peer that was never preempted is an answer, a source
     /// that cannot see preemptions is not.
     pub fn take(&mut self) -> Activity {
-        let zero = Activity {
-            threads: self.since_taken.threads.map(|_| Absence::default()),
-            memcpy_bytes: self.since_taken.memcpy_bytes.map(|_| 0),
-            launches: self.since_taken.launches.map(|_| 0),
-        };
+        let zero = self.since_taken.zero();
         std::mem::replace(&mut self.since_taken, zero)
     }
 

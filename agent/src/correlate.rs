@@ -3,9 +3,8 @@
 
 use std::collections::HashMap;
 
-use crate::activity::Activity;
 use crate::discover::CommIndex;
-use crate::event::{Op, Operation};
+use crate::event::{Activity, Op, Operation};
 
 /// One collective of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +44,8 @@ pub struct Issued {
     pub entry_ns: u64,
     /// Since the return of the last blocking synchronisation, when none was issued in between.
     pub host_gap_ns: Option<u64>,
+    /// Operations of the communicator just before it that nobody told of.
+    pub missed: u64,
 }
 
 /// A blocking synchronisation at its return.
@@ -83,9 +84,10 @@ impl Correlator {
         operation: Operation,
         entry_ns: u64,
     ) -> Observation {
+        let (seq, missed) = self.advance(comm, operation.seq);
         let at = OpRef {
             comm,
-            seq: self.advance(comm),
+            seq,
             op: operation.op,
         };
         self.issued += 1;
@@ -99,7 +101,9 @@ impl Correlator {
             at,
             signature,
             entry_ns,
-            host_gap_ns,
+            // With an operation missing, the one before the gap is not known to be the last.
+            host_gap_ns: host_gap_ns.filter(|_| missed == 0),
+            missed,
         })
     }
 
@@ -132,16 +136,20 @@ impl Correlator {
         })
     }
 
-    fn advance(&mut self, comm: CommIndex) -> u64 {
+    /// The sequence number of the next operation, and how many were left out before it. Numbers only rise: one that a
+    /// source told twice counts as the next.
+    fn advance(&mut self, comm: CommIndex, told: Option<u64>) -> (u64, u64) {
         let position = comm.position();
         if self.next_seq.len() <= position {
             self.next_seq.resize(position + 1, 0);
         }
         let Some(next) = self.next_seq.get_mut(position) else {
-            return 0;
+            return (0, 0);
         };
-        *next += 1;
-        *next - 1
+        let missed = told.unwrap_or(*next).saturating_sub(*next);
+        let seq = *next + missed;
+        *next = seq + 1;
+        (seq, missed)
     }
 }
 

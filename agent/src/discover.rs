@@ -61,7 +61,7 @@ struct Pending {
 }
 
 impl CommTable {
-    /// Notes that a communicator was made; the next new pointer belongs to it.
+    /// Notes that a communicator was made; the next new pointer belongs to it, unless the source knows which.
     ///
     /// Communicators of one rank are matched to their pointer too, so that the next one is not
     /// taken for them, but nothing is reported about them.
@@ -75,7 +75,10 @@ impl CommTable {
             });
             CommIndex(self.comms.len() - 1)
         });
-        self.pending.push(Pending { tid, comm });
+        match init.comm {
+            Some(pointer) => self.point(pointer, comm.map_or(Place::Alone, Place::Known)),
+            None => self.pending.push(Pending { tid, comm }),
+        }
     }
 
     /// Forgets a pointer, which may be used again for another communicator; the one that is gone, if it is known.
@@ -107,10 +110,14 @@ impl CommTable {
             Some(pending) => pending.comm.map_or(Place::Alone, Place::Known),
             None => Place::Unknown,
         };
-        if self.by_pointer.len() < MAX_POINTERS {
+        self.point(pointer, place);
+        place
+    }
+
+    fn point(&mut self, pointer: u64, place: Place) {
+        if self.by_pointer.len() < MAX_POINTERS || self.by_pointer.contains_key(&pointer) {
             self.by_pointer.insert(pointer, place);
         }
-        place
     }
 
     /// The communicators with their index.
@@ -153,6 +160,7 @@ mod tests {
             nranks,
             rank: 0,
             unique_id,
+            comm: None,
         }
     }
 
@@ -205,6 +213,22 @@ mod tests {
         assert_eq!(table.find(1, 0xa), None);
         assert_eq!(id_of(&mut table, 1, 0xb), Some(20));
         assert_eq!(table.unknown(), 2);
+    }
+
+    #[test]
+    fn a_source_that_knows_the_pointer_is_believed() {
+        let mut table = CommTable::default();
+        let known = |unique_id, pointer| CommInit {
+            comm: Some(pointer),
+            ..init(4, unique_id)
+        };
+        table.made(1, known(10, 0xa));
+        table.made(1, known(20, 0xb));
+        assert_eq!(id_of(&mut table, 1, 0xb), Some(20));
+        assert_eq!(id_of(&mut table, 1, 0xa), Some(10));
+        // The pointer was used again, and nobody saw the end of the first communicator.
+        table.made(1, known(30, 0xa));
+        assert_eq!(id_of(&mut table, 1, 0xa), Some(30));
     }
 
     #[test]

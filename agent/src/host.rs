@@ -1,13 +1,15 @@
 //! One host as one agent sees it: its processes, its clock, and batches in order. Pure.
 
+mod clock;
 mod own;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fleet_proto::policy::PolicySet;
 
-use crate::event::{Event, Process};
+use crate::event::{Call, Event, Labels, Measured, Process, Started};
 use crate::export::{Batch, Resource, ResourcePoints, ResourceVerdicts, VerdictBatch};
+pub use crate::host::clock::WallClock;
 use crate::host::own::OwnVerdicts;
 use crate::pipeline::{BlockRule, Ending, Pipeline};
 use crate::policy::Settings;
@@ -30,22 +32,6 @@ pub struct Identity {
     pub gpu_model: Option<String>,
 }
 
-/// Where the monotonic clock of a source lies in wall time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WallClock {
-    /// An instant of the source's clock, nanoseconds.
-    pub origin_ns: u64,
-    /// The same instant on the host's wall clock, Unix nanoseconds.
-    pub unix_ns: i128,
-}
-
-impl WallClock {
-    fn unix_ns(self, ts_ns: u64) -> u64 {
-        let unix_ns = self.unix_ns + i128::from(ts_ns) - i128::from(self.origin_ns);
-        u64::try_from(unix_ns.max(0)).unwrap_or(u64::MAX)
-    }
-}
-
 /// Follows the processes of one host.
 #[derive(Debug)]
 pub struct Host {
@@ -53,14 +39,36 @@ pub struct Host {
     clock: WallClock,
     flush_every_ns: u64,
     flushed_ns: u64,
+    rule: BlockRule,
     pipelines: BTreeMap<u32, Pipeline>,
+    labels: BTreeMap<u32, Labels>,
+    ended: BTreeSet<u32>,
     pending: BTreeMap<u32, Vec<Point>>,
     own: OwnVerdicts,
     tallies: BTreeMap<Mode, Tally>,
     now_ns: u64,
     batches: u64,
-    blocks: u64,
-    unknown_comm_ops: u64,
+    totals: Totals,
+    lost_events: u64,
+}
+
+/// Sums over processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Blocks closed.
+    pub blocks: u64,
+    /// Blocks left out, because something of them was not seen.
+    pub broken_blocks: u64,
+    /// Operations on communicators made before tracing began.
+    pub unknown_comm_ops: u64,
+}
+
+impl Totals {
+    fn add(&mut self, pipeline: &Pipeline) {
+        self.blocks += pipeline.blocks();
+        self.broken_blocks += pipeline.broken_blocks();
+        self.unknown_comm_ops += pipeline.unknown_comm_ops();
+    }
 }
 
 impl Host {
@@ -74,25 +82,35 @@ impl Host {
             },
             flush_every_ns,
             flushed_ns: 0,
+            rule: BlockRule::default(),
             pipelines: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            ended: BTreeSet::new(),
             pending: BTreeMap::new(),
             own: OwnVerdicts::default(),
             tallies: BTreeMap::new(),
             now_ns: 0,
             batches: 0,
-            blocks: 0,
-            unknown_comm_ops: 0,
+            totals: Totals::default(),
+            lost_events: 0,
         }
     }
 
-    /// Starts to follow processes whose events are stamped by `clock`, in place of earlier ones.
+    /// Starts to follow processes whose events are stamped by `clock`, in place of earlier ones. Those that the source tells
+    /// of later are cut by the same rule.
     pub fn trace(&mut self, processes: &[Process], clock: WallClock, rule: BlockRule) {
-        self.clock = clock;
+        (self.clock, self.rule) = (clock, rule);
+        self.labels.clear();
         (self.flushed_ns, self.now_ns) = (clock.origin_ns, clock.origin_ns);
         self.pipelines = processes
             .iter()
             .map(|process| (process.pid, Pipeline::new(*process, rule)))
             .collect();
+    }
+
+    /// Places the source's clock in wall time anew.
+    pub fn set_clock(&mut self, clock: WallClock) {
+        self.clock = clock;
     }
 
     /// Sets the GPU model, unless it is known already.
@@ -106,10 +124,23 @@ impl Host {
     pub fn event(&mut self, event: &Event) -> Option<Batch> {
         self.now_ns = self.now_ns.max(event.ts_ns());
         match event {
-            Event::Call(call) => {
-                self.pipelines.get_mut(&call.pid)?.call(call);
-                self.collect(call.pid);
-                self.batch_if_due(call.ts_ns)
+            Event::Started(started) => self.start(started),
+            Event::Ended(ended) => self.end(ended.pid),
+            Event::Call(call) => self.call(call, Pipeline::call),
+            Event::Returned(call) => self.call(call, Pipeline::returned),
+            Event::Entered(entered) => {
+                self.pipelines.get_mut(&entered.pid)?.entered(entered);
+                self.collect(entered.pid);
+                self.batch_if_due(entered.ts_ns)
+            }
+            Event::Activity(Measured { pid, activity, .. }) => {
+                self.pipelines.get_mut(pid)?.measured(activity);
+                None
+            }
+            Event::Lost(lost) => {
+                self.lost_events = self.lost_events.saturating_add(lost.events);
+                self.pipelines.values_mut().for_each(Pipeline::lost);
+                None
             }
             Event::Launches(launches) => {
                 self.pipelines.get_mut(&launches.pid)?.launched(launches.n);
@@ -140,6 +171,39 @@ impl Host {
         self.batch_if_due(now_ns)
     }
 
+    fn start(&mut self, started: &Started) -> Option<Batch> {
+        let pid = started.process.pid;
+        let last = self.end(pid);
+        self.forget(pid);
+        self.labels.insert(pid, started.labels.clone());
+        let pipeline = Pipeline::new(started.process, self.rule);
+        self.pipelines.insert(pid, pipeline);
+        last
+    }
+
+    /// Ends one process; all that waits, since what belongs to a process cannot be told when it is forgotten.
+    fn end(&mut self, pid: u32) -> Option<Batch> {
+        self.pipelines.get_mut(&pid)?.finish(Ending::Complete);
+        self.collect(pid);
+        self.ended.insert(pid);
+        (!self.pending.is_empty()).then(|| self.batch())
+    }
+
+    fn forget(&mut self, pid: u32) {
+        self.ended.remove(&pid);
+        self.labels.remove(&pid);
+        self.own.forget(pid, &mut self.tallies);
+        if let Some(pipeline) = self.pipelines.remove(&pid) {
+            self.totals.add(&pipeline);
+        }
+    }
+
+    fn call(&mut self, call: &Call, take: fn(&mut Pipeline, &Call)) -> Option<Batch> {
+        take(self.pipelines.get_mut(&call.pid)?, call);
+        self.collect(call.pid);
+        self.batch_if_due(call.ts_ns)
+    }
+
     fn collect(&mut self, pid: u32) {
         let Some(pipeline) = self.pipelines.get_mut(&pid) else {
             return;
@@ -151,7 +215,7 @@ impl Host {
         for point in &mut points {
             to_wall(point, self.clock);
         }
-        let job = job(&self.identity, pipeline);
+        let job = job(&self.identity, self.labels.get(&pid), pipeline);
         self.own.observe(pid, job.as_deref(), &points);
         self.pending.entry(pid).or_default().extend(points);
     }
@@ -171,15 +235,15 @@ impl Host {
         for pid in pids {
             if let Some(pipeline) = self.pipelines.get_mut(&pid) {
                 pipeline.finish(ending);
-                self.blocks += pipeline.blocks();
-                self.unknown_comm_ops += pipeline.unknown_comm_ops();
             }
             self.collect(pid);
         }
         let last = (!self.pending.is_empty()).then(|| self.batch());
         let verdicts = self.take_verdicts();
-        self.own.end(&mut self.tallies);
-        self.pipelines.clear();
+        let pids: Vec<u32> = self.pipelines.keys().copied().collect();
+        for pid in pids {
+            self.forget(pid);
+        }
         (last, verdicts)
     }
 
@@ -193,6 +257,11 @@ impl Host {
                     verdicts,
                 });
             }
+        }
+        let told = |pid: &u32| !self.pending.contains_key(pid);
+        let ended: Vec<u32> = self.ended.iter().filter(|pid| told(pid)).copied().collect();
+        for pid in ended {
+            self.forget(pid);
         }
         if resources.is_empty() {
             return None;
@@ -210,19 +279,29 @@ impl Host {
         self.own.learn(set, self.clock.unix_ns(self.now_ns));
         for pipeline in self.pipelines.values_mut() {
             let role = pipeline.rhythm().profile().map(|profile| profile.role);
-            let job = job(&self.identity, pipeline);
+            let labels = self.labels.get(&pipeline.process().pid);
+            let job = job(&self.identity, labels, pipeline);
             pipeline.apply(Settings::of(set, role, job.as_deref()));
         }
     }
 
-    /// Blocks of the processes that have ended.
-    pub fn blocks(&self) -> u64 {
-        self.blocks
+    /// Sums over all processes, those that have ended and those that have not.
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.totals;
+        self.pipelines
+            .values()
+            .for_each(|pipeline| totals.add(pipeline));
+        totals
     }
 
-    /// Operations of ended processes on communicators made before tracing began.
-    pub fn unknown_comm_ops(&self) -> u64 {
-        self.unknown_comm_ops
+    /// Events that the source lost, as far as it could count.
+    pub fn lost_events(&self) -> u64 {
+        self.lost_events
+    }
+
+    /// Processes that are followed.
+    pub fn n_processes(&self) -> usize {
+        self.pipelines.len()
     }
 
     /// How the ended processes judged themselves, by mode.
@@ -254,12 +333,13 @@ impl Host {
             rank,
             world_size,
         } = pipeline.process();
-        let identity = &self.identity;
+        let (identity, labels) = (&self.identity, self.labels.get(&pid));
+        let gpu_model = labels.and_then(|labels| labels.gpu_model.clone());
         Resource {
             cluster: identity.cluster.clone(),
             node: identity.node.clone(),
-            job: job(identity, pipeline),
-            gpu_model: identity.gpu_model.clone(),
+            job: job(identity, labels, pipeline),
+            gpu_model: gpu_model.or_else(|| identity.gpu_model.clone()),
             rank,
             world_size,
             pid,
@@ -267,9 +347,13 @@ impl Host {
     }
 }
 
-fn job(identity: &Identity, pipeline: &Pipeline) -> Option<String> {
+/// The operator's word, else that of whoever started the process, else the communicator that spans the job.
+fn job(identity: &Identity, labels: Option<&Labels>, pipeline: &Pipeline) -> Option<String> {
     let given = identity.job.clone();
-    given.or_else(|| pipeline.job().map(|comm| comm.to_string()))
+    let told = || labels.and_then(|labels| labels.job.clone());
+    given
+        .or_else(told)
+        .or_else(|| pipeline.job().map(|comm| comm.to_string()))
 }
 
 fn to_wall(point: &mut Point, clock: WallClock) {
@@ -279,29 +363,5 @@ fn to_wall(point: &mut Point, clock: WallClock) {
         for exemplar in exemplars {
             exemplar.time_ns = clock.unix_ns(exemplar.time_ns);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wall_clock_moves_with_the_source_and_never_leaves_its_range() {
-        let clock = WallClock {
-            origin_ns: 100,
-            unix_ns: 5000,
-        };
-        assert_eq!(clock.unix_ns(130), 5030);
-        assert_eq!(clock.unix_ns(90), 4990);
-        assert_eq!(
-            WallClock {
-                origin_ns: 100,
-                unix_ns: -10_000
-            }
-            .unix_ns(130),
-            0
-        );
-        assert_eq!(clock.unix_ns(u64::MAX), u64::MAX);
     }
 }

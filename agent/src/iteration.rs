@@ -46,6 +46,15 @@ impl PatternTracker {
         }
     }
 
+    /// Leaves out `n` operations that were not seen: what came before them does not go on after them.
+    pub fn skip(&mut self, n: u64) {
+        if n > 0 {
+            self.next_seq += n;
+            self.recent.clear();
+            self.follows = false;
+        }
+    }
+
     /// Takes the next operation; true when a pattern was found that was not known before.
     pub fn push(&mut self, signature: u64) -> bool {
         let seq = self.next_seq;
@@ -258,6 +267,17 @@ mod tests {
         feed(&mut tracker, repeat(&[1, 2, 3, 4], 2));
         assert_eq!(tracker.period(), Some(4));
         assert_eq!(tracker.iterations(160, 169), Some(2.0));
+    }
+
+    #[test]
+    fn operations_that_were_not_seen_belong_to_no_pattern() {
+        let mut tracker = PatternTracker::default();
+        feed(&mut tracker, repeat(&[1, 2, 3, 4], 40));
+        tracker.skip(5);
+        assert_eq!(tracker.period(), None);
+        feed(&mut tracker, repeat(&[2, 3, 4, 1], 2));
+        assert_eq!(tracker.period(), Some(4));
+        assert!(tracker.covers(165, 172) && !tracker.covers(160, 172));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Call, CallKind, CommInit, Operation};
+use crate::event::{Call, CallKind, CommInit, Entered, Operation};
 
 /// A synchronisation that took longer than this really waited for the GPU, nanoseconds.
 pub const BLOCKING_NS: u64 = 500_000;
@@ -94,6 +94,43 @@ impl StepQueue {
         }
     }
 
+    /// Takes the entry of a call that has not returned yet, in order of entry.
+    pub fn entered(&mut self, entered: &Entered, steps: &mut Vec<Step>) {
+        let Entered {
+            ts_ns, tid, kind, ..
+        } = *entered;
+        self.release_until(ts_ns, steps);
+        match kind {
+            CallKind::Operation(operation) => steps.push(Step::Issued {
+                tid,
+                entry_ns: ts_ns,
+                operation,
+            }),
+            CallKind::Synchronize => steps.push(Step::WaitBegan { tid }),
+            CallKind::CommDestroy { comm } => steps.push(Step::CommGone { comm }),
+            // It counts from its return.
+            CallKind::CommInit(_) | CallKind::MemoryCopy(_) | CallKind::Other => {}
+        }
+    }
+
+    /// Takes the return of a call whose entry was told, in order of return.
+    pub fn returned(&mut self, call: &Call, steps: &mut Vec<Step>) {
+        let (tid, entry_ns, return_ns) = (call.tid, call.ts_ns, call.return_ns());
+        self.release_until(return_ns, steps);
+        match call.kind {
+            CallKind::Synchronize => steps.push(Step::WaitEnded {
+                tid,
+                entry_ns,
+                return_ns,
+            }),
+            CallKind::CommInit(init) => steps.push(Step::CommReady { tid, init }),
+            CallKind::Operation(_)
+            | CallKind::CommDestroy { .. }
+            | CallKind::MemoryCopy(_)
+            | CallKind::Other => {}
+        }
+    }
+
     /// Appends everything still held back, in order.
     pub fn finish(&mut self, steps: &mut Vec<Step>) {
         self.release_until(u64::MAX, steps);
@@ -135,6 +172,7 @@ mod tests {
             count: 1,
             datatype: 7,
             comm: 1,
+            seq: None,
         })
     }
 
@@ -172,6 +210,25 @@ mod tests {
                 },
             ]
         ));
+    }
+
+    #[test]
+    fn a_call_told_in_two_parts_has_the_steps_of_a_whole_one() {
+        let wait = call(0, 10_000_000, 1, CallKind::Synchronize);
+        let within = call(5_000_000, 20_000, 2, all_reduce());
+        let after = call(10_000_000, 20_000, 2, all_reduce());
+        let (mut queue, mut steps) = (StepQueue::default(), Vec::new());
+        let entered = Entered {
+            ts_ns: 0,
+            pid: 1,
+            tid: 1,
+            kind: wait.kind,
+        };
+        queue.entered(&entered, &mut steps);
+        queue.push(&within, &mut steps);
+        queue.returned(&wait, &mut steps);
+        queue.push(&after, &mut steps);
+        assert_eq!(steps, run(&[wait, within, after]));
     }
 
     #[test]

@@ -3,29 +3,24 @@
 //! Until the rhythm of the process is known, observations are held; then they are rolled up from
 //! the first one on, so that nothing of a job's start is lost.
 
-use std::collections::BTreeMap;
+mod held;
 
-use crate::activity::{Activity, ActivityTracker};
-use crate::block_size::{exponent, iteration_ns};
-use crate::correlate::{Completion, Completions, Correlator, Observation};
-use crate::discover::{CommIndex, CommTable};
-use crate::event::{Call, ContextSwitch, Process};
+use crate::activity::ActivityTracker;
+use crate::correlate::{Correlator, Observation};
+use crate::discover::CommTable;
+use crate::event::{Activity, Call, ContextSwitch, Entered, Process};
 use crate::order::{Step, StepQueue};
+use crate::pipeline::held::Held;
 use crate::policy::Settings;
 use crate::progress::Progress;
 use crate::rhythm::Rhythm;
 use crate::rollup::{Rollup, View};
 use crate::signal::{CommId, Point};
 
-/// Observations after which rolling up begins without knowing what the process repeats.
-const MAX_HELD: usize = 16_384;
-/// The same in time of the events: a slow job must not stay unseen, and with so few operations
-/// its blocks are small whatever is measured.
-const MAX_HELD_NS: u64 = 30_000_000_000;
 const RECONSIDER_EVERY: u64 = 256;
 
 /// How blocks are cut.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BlockRule {
     /// How long a block should last, nanoseconds.
     pub target_ns: f64,
@@ -58,25 +53,14 @@ pub struct Pipeline {
     issued: u64,
     state: State,
     closed_blocks: u64,
+    broken_blocks: u64,
     points: Vec<Point>,
 }
 
 #[derive(Debug)]
 enum State {
-    Learning {
-        held: Vec<Observation>,
-        since_ns: Option<u64>,
-    },
+    Learning(Held),
     Rolling(Rollup),
-}
-
-impl State {
-    fn learning() -> Self {
-        Self::Learning {
-            held: Vec::new(),
-            since_ns: None,
-        }
-    }
 }
 
 impl Pipeline {
@@ -94,21 +78,41 @@ impl Pipeline {
             rhythm: Rhythm::default(),
             job: None,
             issued: 0,
-            state: State::learning(),
+            state: State::Learning(Held::default()),
             closed_blocks: 0,
+            broken_blocks: 0,
             points: Vec::new(),
         }
     }
 
     /// Takes the next call of the process, in order of entry.
     pub fn call(&mut self, call: &Call) {
-        let mut steps = Vec::new();
-        self.queue.push(call, &mut steps);
-        for step in steps {
-            self.step(step);
-        }
+        self.advance(|queue, steps| queue.push(call, steps));
         // After the steps: a call that closes a block is itself part of the next one.
         self.activity.call(call);
+    }
+
+    /// Takes the entry of a call that has not returned yet.
+    pub fn entered(&mut self, entered: &Entered) {
+        self.advance(|queue, steps| queue.entered(entered, steps));
+    }
+
+    /// Takes the return of a call whose entry was told before.
+    pub fn returned(&mut self, call: &Call) {
+        self.advance(|queue, steps| queue.returned(call, steps));
+    }
+
+    /// Takes what the source has summed up of the process.
+    pub fn measured(&mut self, activity: &Activity) {
+        self.activity.measured(activity);
+    }
+
+    /// Gives up what may lack events that were lost.
+    pub fn lost(&mut self) {
+        match &mut self.state {
+            State::Learning(held) => *held = Held::default(),
+            State::Rolling(rollup) => rollup.lost(),
+        }
     }
 
     /// Takes kernel launches of the process.
@@ -143,15 +147,11 @@ impl Pipeline {
 
     /// Ends the process.
     pub fn finish(&mut self, ending: Ending) {
-        let mut steps = Vec::new();
-        self.queue.finish(&mut steps);
-        for step in steps {
-            self.step(step);
-        }
+        self.advance(StepQueue::finish);
         self.active();
         match ending {
             Ending::Complete => self.flush(),
-            Ending::Cut if matches!(self.state, State::Learning { .. }) => self.start(),
+            Ending::Cut if matches!(self.state, State::Learning(_)) => self.start(),
             Ending::Cut => {}
         }
     }
@@ -194,9 +194,26 @@ impl Pipeline {
     pub fn blocks(&self) -> u64 {
         let rolling = match &self.state {
             State::Rolling(rollup) => rollup.blocks(),
-            State::Learning { .. } => 0,
+            State::Learning(_) => 0,
         };
         self.closed_blocks + rolling
+    }
+
+    /// Blocks left out so far, because something of them was not seen.
+    pub fn broken_blocks(&self) -> u64 {
+        let rolling = match &self.state {
+            State::Rolling(rollup) => rollup.broken(),
+            State::Learning(_) => 0,
+        };
+        self.broken_blocks + rolling
+    }
+
+    fn advance(&mut self, push: impl FnOnce(&mut StepQueue, &mut Vec<Step>)) {
+        let mut steps = Vec::new();
+        push(&mut self.queue, &mut steps);
+        for step in steps {
+            self.step(step);
+        }
     }
 
     fn step(&mut self, step: Step) {
@@ -263,32 +280,19 @@ impl Pipeline {
             self.flush();
         }
         match &mut self.state {
-            State::Learning { held, since_ns } => {
-                let now_ns = instant_ns(&observation);
-                if matches!(observation, Observation::Issued(_)) {
-                    *since_ns = since_ns.or(now_ns);
-                }
-                // What a process waits for before its first collective is of no interest.
-                if since_ns.is_some() {
-                    held.push(observation);
-                    self.try_start(now_ns);
-                }
+            State::Learning(held) => {
+                held.take(observation);
+                self.try_start();
             }
             State::Rolling(_) => self.roll(&observation),
         }
     }
 
-    fn try_start(&mut self, now_ns: Option<u64>) {
-        let State::Learning { held, since_ns } = &self.state else {
-            return;
-        };
-        let full = held.len() >= MAX_HELD
-            || now_ns
-                .zip(*since_ns)
-                .is_some_and(|(now, since)| now.saturating_sub(since) > MAX_HELD_NS);
-        // Only a completion adds to what is known of durations.
-        let completed = matches!(held.last(), Some(Observation::Waited(_)));
-        if full || (completed && self.exponents().is_some()) {
+    fn try_start(&mut self) {
+        if let State::Learning(held) = &self.state
+            && (held.is_full()
+                || held.has_completed() && held.exponents(&self.rhythm, self.rule).is_some())
+        {
             self.start();
         }
     }
@@ -297,17 +301,16 @@ impl Pipeline {
         let Some(primary) = self.rhythm.primary() else {
             return;
         };
-        let exponents = self
-            .exponents()
-            .unwrap_or_else(|| self.fallback_exponents(primary));
-        let rollup = Rollup::new(primary, exponents);
-        let State::Learning { held, .. } =
-            std::mem::replace(&mut self.state, State::Rolling(rollup))
-        else {
+        let State::Learning(held) = &mut self.state else {
             return;
         };
+        let held = std::mem::take(held);
+        let exponents = held
+            .exponents(&self.rhythm, self.rule)
+            .unwrap_or_else(|| held.fallback_exponents(primary, self.rule));
+        self.state = State::Rolling(Rollup::new(primary, exponents));
         self.apply(self.settings);
-        for observation in held {
+        for observation in held.into_observations() {
             self.roll(&observation);
         }
     }
@@ -322,51 +325,18 @@ impl Pipeline {
     }
 
     fn flush(&mut self) {
-        if matches!(self.state, State::Learning { .. }) {
+        if matches!(self.state, State::Learning(_)) {
             self.start();
         }
-        if let State::Rolling(mut rollup) = std::mem::replace(&mut self.state, State::learning()) {
+        if let State::Rolling(mut rollup) =
+            std::mem::replace(&mut self.state, State::Learning(Held::default()))
+        {
             let view = view(&self.table, &self.rhythm, self.settings);
             rollup.finish(view);
             self.closed_blocks += rollup.blocks();
+            self.broken_blocks += rollup.broken();
             self.points.append(&mut rollup.take_points());
         }
-    }
-
-    /// Block sizes of all communicators of the iteration, once its duration is known.
-    fn exponents(&self) -> Option<BTreeMap<CommIndex, u32>> {
-        let State::Learning { held, .. } = &self.state else {
-            return None;
-        };
-        let (primary, pattern) = (self.rhythm.primary()?, self.rhythm.pattern());
-        let (period, start) = (pattern.period()?, pattern.pattern_start()?);
-        let mut completions = Completions::new(primary);
-        let seen = held
-            .iter()
-            .filter_map(|observation| completions.observe(observation));
-        let in_pattern: Vec<Completion> = seen.filter(|seen| seen.seq + 1 >= start).collect();
-        let iteration_ns = iteration_ns(&in_pattern, period)?;
-        let ops = &self.rhythm.profile()?.ops;
-        // Echo looks back on iterations: of long ones, a block has to hold a good part.
-        let target_ns = self.rule.target_ns.max(iteration_ns / 2.0);
-        let size =
-            |(comm, ops): (&CommIndex, &f64)| (*comm, exponent(target_ns, iteration_ns / ops));
-        Some(ops.iter().map(size).collect())
-    }
-
-    /// Block size of the busiest communicator from the rate at which its operations were issued.
-    fn fallback_exponents(&self, primary: CommIndex) -> BTreeMap<CommIndex, u32> {
-        let State::Learning { held, .. } = &self.state else {
-            return BTreeMap::new();
-        };
-        let entries = held.iter().filter_map(|observation| match observation {
-            Observation::Issued(issued) if issued.at.comm == primary => Some(issued.entry_ns),
-            _ => None,
-        });
-        let rate = mean_interval_ns(entries);
-        rate.map(|ns| (primary, exponent(self.rule.target_ns, ns)))
-            .into_iter()
-            .collect()
     }
 }
 
@@ -375,24 +345,6 @@ fn view<'a>(table: &'a CommTable, rhythm: &'a Rhythm, settings: Settings) -> Vie
         comms: table.comms(),
         rhythm,
         sample_mod: settings.sample_mod,
-    }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "held operations span less than 2^53 ns"
-)]
-fn mean_interval_ns(entries: impl Iterator<Item = u64>) -> Option<f64> {
-    let entries: Vec<u64> = entries.collect();
-    let (first, last) = (entries.first()?, entries.last()?);
-    (entries.len() > 1).then(|| last.saturating_sub(*first) as f64 / (entries.len() - 1) as f64)
-}
-
-fn instant_ns(observation: &Observation) -> Option<u64> {
-    match observation {
-        Observation::Issued(issued) => Some(issued.entry_ns),
-        Observation::Waited(waited) => Some(waited.return_ns),
-        Observation::WaitBegan { .. } | Observation::Active(_) => None,
     }
 }
 

@@ -246,19 +246,22 @@ where
 fn read(mut recording: Recording, chunks: &mpsc::Sender<Vec<Event>>) -> Result<(), SourceError> {
     let mut chunk = Vec::with_capacity(CHUNK);
     loop {
-        let event = recording.next_event();
-        let is_end = !matches!(event, Ok(Some(_)));
-        if let Ok(Some(event)) = event {
-            chunk.push(event);
-        }
-        if is_end || chunk.len() >= CHUNK {
+        let end = match recording.next_event() {
+            Ok(Some(event)) => {
+                chunk.push(event);
+                None
+            }
+            Ok(None) => Some(Ok(())),
+            Err(error) => Some(Err(error)),
+        };
+        if end.is_some() || chunk.len() >= CHUNK {
             let full = std::mem::replace(&mut chunk, Vec::with_capacity(CHUNK));
             if chunks.blocking_send(full).is_err() {
                 return Ok(());
             }
         }
-        if is_end {
-            return event.map(|_| ());
+        if let Some(end) = end {
+            return end;
         }
     }
 }

@@ -39,7 +39,7 @@ impl Rhythm {
         self.forget();
         if self.primary.is_none() {
             self.follow(issued.at.comm);
-        } else if self.primary == Some(issued.at.comm) && self.tracker.push(issued.signature) {
+        } else if self.primary == Some(issued.at.comm) && self.push(&issued) {
             self.profile = self.count_iterations();
             self.prefer_busiest_of_iteration(comms);
         }
@@ -110,11 +110,19 @@ impl Rhythm {
         }
     }
 
+    fn push(&mut self, issued: &Issued) -> bool {
+        self.tracker.skip(issued.missed);
+        self.tracker.push(issued.signature)
+    }
+
     fn follow(&mut self, comm: CommIndex) {
         let ops = self.history.iter().filter(|issued| issued.at.comm == comm);
         let first = ops.clone().next().map_or(0, |issued| issued.at.seq);
         let mut tracker = PatternTracker::starting_at(first);
         for issued in ops {
+            if issued.at.seq != first {
+                tracker.skip(issued.missed);
+            }
             tracker.push(issued.signature);
         }
         self.tracker = tracker;

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use fleet_proto::metric;
 
-use crate::activity::Activity;
 use crate::block_size::MAX_EXPONENT;
 use crate::correlate::{Completion, Completions, Issued, Observation, Waited};
 use crate::discover::{Comm, CommIndex};
+use crate::event::Activity;
 use crate::exemplar::is_sampled;
 use crate::rhythm::Rhythm;
 use crate::rollup::block::{Open, Whole};
@@ -39,6 +39,7 @@ pub struct Rollup {
     last_completion: Option<Completion>,
     period_from: Option<Completion>,
     blocks: u64,
+    broken: u64,
     points: Vec<Point>,
 }
 
@@ -55,6 +56,7 @@ impl Rollup {
             last_completion: None,
             period_from: None,
             blocks: 0,
+            broken: 0,
             points: Vec::new(),
         }
     }
@@ -102,14 +104,29 @@ impl Rollup {
         self.blocks
     }
 
+    /// Number of blocks left out, because something of them was not seen.
+    pub fn broken(&self) -> u64 {
+        self.broken
+    }
+
+    /// Gives up the open blocks: what was lost may have belonged to any of them.
+    pub fn lost(&mut self) {
+        for open in self.open.values_mut() {
+            open.is_broken = true;
+        }
+        (self.last_completion, self.period_from) = (None, None);
+    }
+
     fn issued(&mut self, issued: &Issued, view: View<'_>) {
         let at = issued.at;
         if self
             .open
             .get(&at.comm)
             .is_some_and(|open| !open.takes(at.seq))
-            && let Some(open) = self.open.remove(&at.comm)
+            && let Some(mut open) = self.open.remove(&at.comm)
         {
+            // What is missing may be its end.
+            open.is_broken |= issued.missed > 0;
             self.close(at.comm, open, view);
         }
         if !self.open.contains_key(&at.comm) {
@@ -155,6 +172,13 @@ impl Rollup {
         let Some(comm) = view.comms.get(index.position()) else {
             return;
         };
+        if open.is_broken {
+            self.broken += 1;
+            if index == self.primary {
+                self.period_from = open.whole.completion;
+            }
+            return;
+        }
         self.blocks += 1;
         let block = Block {
             comm: comm.id,
@@ -278,22 +302,40 @@ impl Rollup {
     reason = "bytes and counts of one block stay below 2^53"
 )]
 fn evidence(activity: &Activity) -> impl Iterator<Item = (&'static str, f64)> {
-    let threads = activity.threads;
+    let (threads, copied, kernel) = (activity.threads, activity.memcpy_bytes, activity.kernel);
+    let count = |n: Option<u64>| n.map(|n| n as f64);
     let amounts = [
         (metric::OFF_CPU, threads.map(|sum| millis(sum.off_cpu_ns))),
+        (
+            metric::RUN_QUEUE,
+            threads.and_then(|sum| sum.run_queue_ns).map(millis),
+        ),
         (
             metric::PREEMPTED,
             threads.map(|sum| millis(sum.preempted_ns)),
         ),
         (
             metric::PREEMPTIONS,
-            threads.map(|sum| sum.preemptions as f64),
+            count(threads.map(|sum| sum.preemptions)),
+        ),
+        (metric::MEMCPY, count(copied.map(|bytes| bytes.total()))),
+        (
+            metric::MEMCPY_TO_HOST,
+            count(copied.map(|bytes| bytes.to_host)),
+        ),
+        (metric::LAUNCHES, count(activity.launches)),
+        (metric::GRAPH_LAUNCHES, count(activity.graph_launches)),
+        (
+            metric::PAGE_ALLOCATIONS,
+            count(kernel.map(|work| work.page_allocations)),
         ),
         (
-            metric::MEMCPY,
-            activity.memcpy_bytes.map(|bytes| bytes as f64),
+            metric::BLOCK_IO,
+            kernel.map(|work| millis(work.block_io_ns)),
         ),
-        (metric::LAUNCHES, activity.launches.map(|n| n as f64)),
+        (metric::TCP_RETRANSMITS, count(activity.tcp_retransmits)),
+        (metric::THROTTLED, activity.throttled_ns.map(millis)),
+        (metric::RDMA_ERRORS, count(activity.rdma_errors)),
     ];
     let seen = |(metric, amount): (&'static str, Option<f64>)| Some((metric, amount?));
     amounts.into_iter().filter_map(seen)

@@ -47,6 +47,10 @@ pub const HOST_EVIDENCE: &str = "fleet.host.";
 /// the GPU (that is a wait). A sum over the threads that call the GPU's libraries, so it may exceed the block's duration.
 pub const OFF_CPU: &str = "fleet.host.off_cpu_ms";
 
+/// Delta sum: milliseconds that threads of the process were runnable after a wake-up and had no CPU yet. A sum over the
+/// threads that call the GPU's libraries.
+pub const RUN_QUEUE: &str = "fleet.host.run_queue_ms";
+
 /// Delta sum: milliseconds that threads of the process were runnable and off the CPU after a preemption. A sum over the
 /// threads that call the GPU's libraries.
 pub const PREEMPTED: &str = "fleet.host.preempted_ms";
@@ -56,6 +60,13 @@ pub const PREEMPTIONS: &str = "fleet.host.preemptions";
 
 /// Delta sum: bytes that the process asked to copy between host and device, in both directions together.
 pub const MEMCPY: &str = "fleet.host.memcpy_bytes";
+
+/// Delta sum: the part of [`MEMCPY`] that the calls name as going from the device to the host. The rest goes to the device, or where
+/// the library finds out by itself.
+pub const MEMCPY_TO_HOST: &str = "fleet.host.memcpy_to_host_bytes";
+
+/// Delta sum: launches of CUDA graphs.
+pub const GRAPH_LAUNCHES: &str = "fleet.host.graph_launches";
 
 /// Delta sum: kernel launches.
 pub const LAUNCHES: &str = "fleet.host.kernel_launches";

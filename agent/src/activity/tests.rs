@@ -1,7 +1,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::MemoryCopy;
 
 const MS: u64 = 1_000_000;
 
@@ -36,6 +35,7 @@ fn absence(off_cpu_ms: u64, preempted_ms: u64, preemptions: u64) -> Absence {
         off_cpu_ns: off_cpu_ms * MS,
         preempted_ns: preempted_ms * MS,
         preemptions,
+        run_queue_ns: None,
     }
 }
 
@@ -116,14 +116,21 @@ fn what_a_source_never_shows_is_unknown_and_what_it_showed_once_is_zero() {
 #[test]
 fn copies_within_the_device_are_not_between_host_and_device() {
     let mut tracker = tracker();
-    for (bytes, touches_host) in [(100, true), (7000, false), (20, true)] {
-        let copy = MemoryCopy {
-            bytes,
-            touches_host,
-        };
+    let copies = [
+        (100, Direction::ToDevice),
+        (7000, Direction::Within),
+        (20, Direction::ToHost),
+        (3, Direction::Unnamed),
+    ];
+    for (bytes, direction) in copies {
+        let copy = MemoryCopy { bytes, direction };
         tracker.call(&call(1, 0, CallKind::MemoryCopy(copy)));
     }
-    assert_eq!(tracker.take().memcpy_bytes, Some(120));
+    let copied = tracker.take().memcpy_bytes.unwrap();
+    assert_eq!(
+        (copied.to_device, copied.to_host, copied.total()),
+        (100, 20, 123)
+    );
 }
 
 proptest! {

@@ -13,6 +13,7 @@ fn comms() -> (CommIndex, CommIndex) {
                 nranks: 4,
                 rank: 0,
                 unique_id,
+                comm: None,
             },
         );
     }
@@ -25,6 +26,7 @@ fn all_reduce() -> Operation {
         count: 8,
         datatype: 7,
         comm: 0,
+        seq: None,
     }
 }
 

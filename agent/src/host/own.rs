@@ -59,12 +59,12 @@ impl OwnVerdicts {
         std::mem::take(&mut self.pending)
     }
 
-    /// Forgets the processes and adds up how they judged themselves.
-    pub(super) fn end(&mut self, tallies: &mut BTreeMap<Mode, Tally>) {
-        for (_, classifier) in std::mem::take(&mut self.classifiers) {
-            for (mode, tally) in classifier.tallies() {
-                tallies.entry(*mode).or_default().add(tally);
-            }
+    /// Forgets a process and adds up how it judged itself.
+    pub(super) fn forget(&mut self, pid: u32, tallies: &mut BTreeMap<Mode, Tally>) {
+        self.pending.remove(&pid);
+        let classifier = self.classifiers.remove(&pid);
+        for (mode, tally) in classifier.iter().flat_map(Classifier::tallies) {
+            tallies.entry(*mode).or_default().add(tally);
         }
     }
 

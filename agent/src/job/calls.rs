@@ -1,6 +1,6 @@
 //! The calls that a rank makes, as a source would yield them.
 
-use crate::event::{Call, CallKind, CommInit, MemoryCopy, Operation, Process};
+use crate::event::{Call, CallKind, CommInit, Direction, MemoryCopy, Operation, Process};
 use crate::job::layout::{Kind, Layout};
 use crate::job::steps::RankStep;
 
@@ -95,7 +95,7 @@ impl Caller {
     pub fn step(&self, step: &RankStep) -> impl Iterator<Item = Call> {
         let copy = MemoryCopy {
             bytes: INPUT_BYTES,
-            touches_host: true,
+            direction: Direction::ToDevice,
         };
         let begin_ns = instant_ns(step.begin_ms) + INIT_NS;
         let copy = self.call(begin_ns, CALL_NS, CallKind::MemoryCopy(copy));
@@ -155,12 +155,14 @@ fn comm(layout: &Layout, (kind, rank): (Kind, u32), job: u64) -> Comm {
             nranks: kind.size(layout.mesh),
             rank: place,
             unique_id: xxhash_rust::xxh64::xxh64(&key, 0),
+            comm: None,
         },
         operation: Operation {
             op: kind.op(),
             count: if kind == Kind::Job { 1 } else { count },
             datatype: DATATYPE,
             comm: 0x7f00_0000_0000 + u64::from(order(kind)) * 0x1000,
+            seq: None,
         },
     }
 }

@@ -38,6 +38,7 @@ fn operation(comm: u64, op: Op) -> CallKind {
         count: 1,
         datatype: 7,
         comm,
+        seq: None,
     })
 }
 
@@ -46,6 +47,7 @@ fn init(unique_id: u64, nranks: u32) -> CallKind {
         nranks,
         rank: 0,
         unique_id,
+        comm: None,
     })
 }
 

@@ -149,12 +149,7 @@ where
 
     /// Passes an event to its host, or to all where it names no process, and their batches on when they are due.
     pub(super) async fn event(&mut self, event: &Event) {
-        let pid = match event {
-            Event::Call(call) => Some(call.pid),
-            Event::Launches(launches) => Some(launches.pid),
-            Event::ContextSwitch(_) => None,
-        };
-        match pid {
+        match event.pid() {
             Some(pid) => {
                 if let Some(node) = self.node_of.get(&pid)
                     && let Some(member) = self.members.get_mut(node)
@@ -197,8 +192,9 @@ where
     /// Waits for all deliveries and adds up what became of the points.
     pub(super) async fn finish(mut self, summary: &mut Summary) -> Result<(), Failure> {
         for (_, member) in std::mem::take(&mut self.members) {
-            summary.blocks += member.host.blocks();
-            summary.unknown_comm_ops += member.host.unknown_comm_ops();
+            let totals = member.host.totals();
+            summary.blocks += totals.blocks;
+            summary.unknown_comm_ops += totals.unknown_comm_ops;
             for (mode, tally) in member.host.tallies() {
                 summary.self_verdicts.entry(*mode).or_default().add(tally);
             }

@@ -31,6 +31,13 @@ impl EventCounts {
             Event::Call(_) => self.calls += 1,
             Event::Launches(_) => self.launches += 1,
             Event::ContextSwitch(_) => self.context_switches += 1,
+            // A recording holds none of them.
+            Event::Started(_)
+            | Event::Entered(_)
+            | Event::Returned(_)
+            | Event::Activity(_)
+            | Event::Lost(_)
+            | Event::Ended(_) => {}
         }
     }
 

@@ -21,6 +21,7 @@ impl Rank {
                     nranks: *nranks,
                     rank: 0,
                     unique_id: at * 1000,
+                    comm: None,
                 },
             );
             table.find(1, at);
@@ -39,6 +40,7 @@ impl Rank {
             count,
             datatype: 7,
             comm,
+            seq: None,
         };
         let index = self.table.find(1, comm).unwrap();
         let nranks = self.table.comms()[index.position()].nranks;

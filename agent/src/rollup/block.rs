@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::activity::Activity;
 use crate::correlate::{Completion, Issued, OpRef, Waited};
-use crate::event::Op;
+use crate::event::{Activity, Op};
 use crate::exemplar::Sampler;
 use crate::signal::{Anchor, Exemplar, Summary, millis};
 
@@ -17,6 +16,8 @@ pub(super) struct Open {
     pub(super) last_entry_ns: u64,
     pub(super) waits: BTreeMap<Op, Wait>,
     pub(super) whole: Whole,
+    /// Something of it was not seen, so it is not to be compared with that of a peer.
+    pub(super) is_broken: bool,
     ops: BTreeMap<Op, u64>,
     exponent: u32,
 }
@@ -53,6 +54,8 @@ impl Open {
                 anchor,
                 ..Whole::default()
             },
+            // Peers have its first operations, too.
+            is_broken: first.missed > 0 && first.at.seq.trailing_zeros() < exponent,
             ops: BTreeMap::new(),
             exponent,
         }
@@ -64,6 +67,7 @@ impl Open {
     }
 
     pub(super) fn issued(&mut self, issued: &Issued) {
+        self.is_broken |= issued.missed > 0 && issued.at.seq != self.seq_first;
         self.seq_last = issued.at.seq;
         self.last_entry_ns = issued.entry_ns;
         *self.ops.entry(issued.at.op).or_default() += 1;

@@ -25,6 +25,7 @@ impl Rank {
                     nranks: 4,
                     rank: 3,
                     unique_id,
+                    comm: None,
                 },
             );
         }
@@ -62,6 +63,7 @@ impl Rank {
             count: 8,
             datatype: 7,
             comm,
+            seq: None,
         };
         let observation = self.correlator.issued(index, 4, operation, at_ms * MS);
         self.feed(observation);

@@ -141,7 +141,7 @@ impl Agent {
         if let Some(batch) = last {
             self.send(batch).await;
         }
-        totals.blocks += self.host.blocks();
+        totals.blocks += self.host.totals().blocks;
         totals.points_dropped += self.outbox.dropped();
         totals.batches_dropped += self.outbox.batches_dropped();
         totals.verdicts_dropped += self.outbox.verdicts_dropped();

@@ -10,8 +10,8 @@ use flate2::bufread::MultiGzDecoder;
 use serde::Deserialize;
 
 use crate::event::{
-    Call, CallKind, CommInit, ContextSwitch, Event, Launches, Left, MemoryCopy, Op, Operation,
-    Process,
+    Call, CallKind, CommInit, ContextSwitch, Direction, Event, Launches, Left, MemoryCopy, Op,
+    Operation, Process,
 };
 use crate::source::{EventSource, SourceError};
 
@@ -20,8 +20,6 @@ const MAX_LINE: u64 = 1 << 20;
 /// Largest step in time between an event and the next, nanoseconds. A larger one is a damaged
 /// number, which must not let a replay wait for it.
 const MAX_STEP_NS: u64 = 3_600_000_000_000;
-/// `cudaMemcpyKind`: both ends on the device.
-const DEVICE_TO_DEVICE: u32 = 3;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Reads one recording.
@@ -283,6 +281,7 @@ fn call_kind(line: &Line<'_>) -> CallKind {
                 count,
                 datatype,
                 comm,
+                seq: None,
             })
         });
     }
@@ -294,6 +293,7 @@ fn call_kind(line: &Line<'_>) -> CallKind {
                     nranks: line.nranks,
                     rank: line.rank,
                     unique_id,
+                    comm: None,
                 })
             })
         }
@@ -303,7 +303,7 @@ fn call_kind(line: &Line<'_>) -> CallKind {
         }
         "cudaMemcpyAsync" => CallKind::MemoryCopy(MemoryCopy {
             bytes: line.bytes,
-            touches_host: line.memcpy_kind != DEVICE_TO_DEVICE,
+            direction: Direction::of_kind(line.memcpy_kind),
         }),
         _ => CallKind::Other,
     }

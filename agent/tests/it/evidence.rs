@@ -7,11 +7,12 @@ use fleet_proto::metric;
 
 use crate::collect::{Replayed, Sent, recording, run};
 
-const EVIDENCE: [&str; 5] = [
+const EVIDENCE: [&str; 6] = [
     metric::OFF_CPU,
     metric::PREEMPTED,
     metric::PREEMPTIONS,
     metric::MEMCPY,
+    metric::MEMCPY_TO_HOST,
     metric::LAUNCHES,
 ];
 

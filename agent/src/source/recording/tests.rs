@@ -50,6 +50,7 @@ fn a_recording_is_read_gzipped_or_plain() {
             count: 3,
             datatype: 7,
             comm: 0xab,
+            seq: None,
         };
         let kind = CallKind::Operation(operation);
         assert_eq!(
@@ -219,8 +220,11 @@ fn what_a_process_does_besides_its_collectives_is_read_too() {
         Event::Call(Call {
             kind: CallKind::MemoryCopy(copy),
             ..
-        }) => (copy.bytes, copy.touches_host),
+        }) => (copy.bytes, copy.direction),
         other => panic!("{other:?}"),
     });
-    assert_eq!(copies.collect::<Vec<_>>(), [(64, true), (32, false)]);
+    assert_eq!(
+        copies.collect::<Vec<_>>(),
+        [(64, Direction::ToHost), (32, Direction::Within)]
+    );
 }

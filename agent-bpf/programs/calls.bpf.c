@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Probes on library functions: one program for every entry, one for every return. What a function is, says its attach cookie,
+ * so a new function is a row of a table in the agent and no new program.
+ *
+ * Nothing in this object needs the kernel's types: it loads where BTF is hidden. A single CO-RE relocation or kernel function
+ * would make the whole object fail there, which is why the scheduler's half is an object of its own.
+ */
+#include "layout.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#define RING_BYTES (1 << 20)
+#define ID_WORDS 16
+/* Results after which a new communicator can be used: ncclSuccess, and ncclInProgress of a non-blocking one. */
+#define NCCL_SUCCESS 0
+#define NCCL_IN_PROGRESS 7
+
+/* Set by the agent before loading. */
+const volatile u64 min_wait_ns = 0;
+const volatile bool follows_threads = false;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, RING_BYTES);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct call_key);
+	__type(value, struct call);
+} in_flight SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct comm_key);
+	__type(value, struct comm);
+} comms SEC(".maps");
+
+/* Processes whose waits are of interest: those that have called NCCL, or that the agent knows to have it mapped. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, u32);
+} traced SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct sum_key);
+	__type(value, struct sum);
+} sums SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LOSSES);
+	__type(key, u32);
+	__type(value, u64);
+} losses SEC(".maps");
+
+static __always_inline void lose(u32 why)
+{
+	u64 *count = bpf_map_lookup_elem(&losses, &why);
+	if (count)
+		*count += 1;
+}
+
+#if defined(__TARGET_ARCH_x86)
+#define STACK(regs) ((regs)->sp + sizeof(u64))
+#define RESULT(regs) ((regs)->ax)
+
+static __always_inline u64 stacked(const struct pt_regs *regs, u32 n)
+{
+	u64 value = 0;
+	if (bpf_probe_read_user(&value, sizeof(value), (void *)(STACK(regs) + n * sizeof(u64))))
+		lose(LOSS_UNREADABLE);
+	return value;
+}
+
+static __always_inline u64 argument(const struct pt_regs *regs, u32 index)
+{
+	switch (index) {
+	case 0: return regs->di;
+	case 1: return regs->si;
+	case 2: return regs->dx;
+	case 3: return regs->cx;
+	case 4: return regs->r8;
+	case 5: return regs->r9;
+	case 6: return stacked(regs, 0);
+	case 7: return stacked(regs, 1);
+	default: return 0;
+	}
+}
+#else
+#define STACK(regs) ((regs)->sp)
+#define RESULT(regs) ((regs)->regs[0])
+
+static __always_inline u64 argument(const struct pt_regs *regs, u32 index)
+{
+	switch (index) {
+	case 0: return regs->regs[0];
+	case 1: return regs->regs[1];
+	case 2: return regs->regs[2];
+	case 3: return regs->regs[3];
+	case 4: return regs->regs[4];
+	case 5: return regs->regs[5];
+	case 6: return regs->regs[6];
+	case 7: return regs->regs[7];
+	default: return 0;
+	}
+}
+#endif
+
+/* The finalizer of splitmix64 (Steele, Lea, Flood 2014). */
+static __always_inline u64 mix(u64 word)
+{
+	word += 0x9e3779b97f4a7c15ULL;
+	word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	word = (word ^ (word >> 27)) * 0x94d049bb133111ebULL;
+	return word ^ (word >> 31);
+}
+
+/* All 128 bytes count: the first eight of two unique ids of one host can be the same. */
+static __always_inline u64 hash_unique_id(u64 address)
+{
+	u64 words[ID_WORDS];
+	u64 hash = 0;
+
+	if (bpf_probe_read_user(words, sizeof(words), (void *)address)) {
+		lose(LOSS_UNREADABLE);
+		return 0;
+	}
+#pragma unroll
+	for (int i = 0; i < ID_WORDS; i++)
+		hash = mix(hash ^ words[i]);
+	return hash;
+}
+
+static __always_inline void sum_up(u32 tgid, u32 op, u64 bytes, u64 duration_ns)
+{
+	struct sum_key key = {.tgid = tgid, .op = op};
+	struct sum *sum = bpf_map_lookup_elem(&sums, &key);
+
+	if (!sum) {
+		struct sum zero = {};
+		/* Two CPUs may both come first, and both are right. */
+		bpf_map_update_elem(&sums, &key, &zero, BPF_NOEXIST);
+		sum = bpf_map_lookup_elem(&sums, &key);
+		if (!sum) {
+			lose(LOSS_SUMS);
+			return;
+		}
+	}
+	sum->calls += 1;
+	sum->bytes += bytes;
+	sum->total_ns += duration_ns;
+	if (duration_ns > sum->longest_ns)
+		sum->longest_ns = duration_ns;
+}
+
+/* Notes that a thread calls the libraries, and whether it waits there. */
+static __always_inline void follow_thread(u64 pid_tgid, bool waits)
+{
+	u32 tid = pid_tgid;
+	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+
+	if (thread) {
+		thread->waits = waits;
+		return;
+	}
+	struct thread first = {.tgid = pid_tgid >> 32, .waits = waits};
+	if (bpf_map_update_elem(&threads, &tid, &first, BPF_ANY))
+		lose(LOSS_THREADS);
+}
+
+static __always_inline u64 child_id(struct comm *parent, struct call *call)
+{
+	u32 nth = __sync_fetch_and_add(&parent->splits, 1);
+
+	call->seq = nth;
+	return mix(mix(parent->id ^ nth) ^ (u32)call->peer);
+}
+
+static __always_inline void identify(struct pt_regs *regs, u32 tgid, u32 flags, struct call *call)
+{
+	struct comm_key key = {.tgid = tgid};
+	struct comm *comm;
+
+	if (flags & FLAG_ID_ON_STACK) {
+		call->comm_id = hash_unique_id(STACK(regs));
+		return;
+	}
+	if (flags & FLAG_ID_BEHIND) {
+		call->comm_id = hash_unique_id(call->handle);
+		return;
+	}
+	key.pointer = flags & FLAG_SPLITS ? call->handle : call->comm;
+	if (!key.pointer)
+		return;
+	comm = bpf_map_lookup_elem(&comms, &key);
+	if (!comm)
+		return;
+	if (flags & FLAG_SPLITS) {
+		call->comm_id = child_id(comm, call);
+		return;
+	}
+	call->comm_id = comm->id;
+	call->rank = comm->rank;
+	call->nranks = comm->nranks;
+	if (flags & FLAG_SEQUENCE)
+		call->seq = __sync_fetch_and_add(&comm->next_seq, 1);
+	if (flags & FLAG_ENDS_COMM)
+		bpf_map_delete_elem(&comms, &key);
+}
+
+static __always_inline int enter(struct pt_regs *regs)
+{
+	u64 cookie = bpf_get_attach_cookie(regs);
+	u64 pid_tgid = bpf_get_current_pid_tgid();
+	u32 flags = COOKIE_FLAGS(cookie);
+	u32 tgid = pid_tgid >> 32;
+	struct call_key key = {.pid_tgid = pid_tgid, .class = COOKIE_CLASS(cookie)};
+	struct call call = {.cookie = cookie, .seq = NO_SEQUENCE};
+	struct call *outer;
+	u32 one = 1;
+
+	if (flags & (FLAG_WAITS | FLAG_COUNTS)) {
+		if (!bpf_map_lookup_elem(&traced, &tgid))
+			return 0;
+	} else if (!bpf_map_lookup_elem(&traced, &tgid)) {
+		bpf_map_update_elem(&traced, &tgid, &one, BPF_ANY);
+	}
+	if (flags & FLAG_COUNTS) {
+		/* Copies are told apart by their direction, the libraries' own number for it. */
+		u32 kind = (u32)argument(regs, COOKIE_PLACE(cookie, PLACE_KIND)) & 0xff;
+		sum_up(tgid, COOKIE_OP(cookie) | kind << 8, argument(regs, COOKIE_PLACE(cookie, PLACE_COUNT)), 0);
+		return 0;
+	}
+	outer = bpf_map_lookup_elem(&in_flight, &key);
+	/* Another function of the class: this call is a part of that one. The same function: a thread that never returned
+	 * left the entry behind. */
+	if (outer && outer->cookie != cookie)
+		return 0;
+	if (follows_threads)
+		follow_thread(pid_tgid, flags & FLAG_WAITS);
+
+	call.entered_ns = bpf_ktime_get_ns();
+	call.comm = argument(regs, COOKIE_PLACE(cookie, PLACE_COMM));
+	call.handle = argument(regs, COOKIE_PLACE(cookie, PLACE_HANDLE));
+	call.count = argument(regs, COOKIE_PLACE(cookie, PLACE_COUNT));
+	call.datatype = argument(regs, COOKIE_PLACE(cookie, PLACE_DATATYPE));
+	call.reduce_op = argument(regs, COOKIE_PLACE(cookie, PLACE_REDUCE));
+	call.peer = argument(regs, COOKIE_PLACE(cookie, PLACE_PEER));
+	call.kind = argument(regs, COOKIE_PLACE(cookie, PLACE_KIND));
+	if (flags & FLAG_MAKES_COMM) {
+		/* Of a split nobody knows the outcome yet; its key is the best guess at the rank. */
+		call.rank = flags & FLAG_SPLITS ? call.datatype : (u32)call.peer;
+		call.nranks = argument(regs, COOKIE_PLACE(cookie, PLACE_NRANKS));
+	}
+	identify(regs, tgid, flags, &call);
+	if (bpf_map_update_elem(&in_flight, &key, &call, BPF_ANY))
+		lose(LOSS_IN_FLIGHT);
+	return 0;
+}
+
+/* The new communicator lies where the caller's pointer points to, once the call has gone well. */
+static __always_inline u64 made(u32 tgid, struct call *call, s32 result)
+{
+	struct comm_key key = {.tgid = tgid};
+	struct comm comm = {.id = call->comm_id, .rank = call->rank, .nranks = call->nranks};
+
+	if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
+		return 0;
+	if (bpf_probe_read_user(&key.pointer, sizeof(key.pointer), (void *)call->comm)) {
+		lose(LOSS_UNREADABLE);
+		return 0;
+	}
+	if (key.pointer && comm.id && bpf_map_update_elem(&comms, &key, &comm, BPF_ANY))
+		lose(LOSS_COMMS);
+	return key.pointer;
+}
+
+static __always_inline void tell(const struct call *call, u64 pid_tgid, u64 comm, s32 result, u64 duration_ns)
+{
+	struct call_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		lose(LOSS_RING);
+		return;
+	}
+	event->entered_ns = call->entered_ns;
+	event->duration_ns = duration_ns;
+	event->cgroup = bpf_get_current_cgroup_id();
+	event->comm = comm;
+	event->comm_id = call->comm_id;
+	event->seq = call->seq;
+	event->handle = call->handle;
+	event->count = call->count;
+	event->tgid = pid_tgid >> 32;
+	event->tid = pid_tgid;
+	event->rank = call->rank;
+	event->nranks = call->nranks;
+	event->datatype = call->datatype;
+	event->reduce_op = call->reduce_op;
+	event->peer = call->peer;
+	event->result = result;
+	event->op = COOKIE_OP(call->cookie);
+	event->kind = call->kind;
+	/* A wake-up per event costs the traced rank up to two microseconds. The agent looks every few dozen milliseconds anyway
+	 * and is woken only when it would come too late. */
+	bpf_ringbuf_submit(event, bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > RING_BYTES / 2 ? BPF_RB_FORCE_WAKEUP
+												  : BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline int leave(struct pt_regs *regs)
+{
+	u64 cookie = bpf_get_attach_cookie(regs);
+	u64 pid_tgid = bpf_get_current_pid_tgid();
+	u32 flags = COOKIE_FLAGS(cookie);
+	struct call_key key = {.pid_tgid = pid_tgid, .class = COOKIE_CLASS(cookie)};
+	struct call *call = bpf_map_lookup_elem(&in_flight, &key);
+	u64 duration_ns, comm;
+
+	if (!call || call->cookie != cookie)
+		return 0;
+	duration_ns = bpf_ktime_get_ns() - call->entered_ns;
+	sum_up(pid_tgid >> 32, COOKIE_OP(cookie), 0, duration_ns);
+	comm = call->comm;
+	if (flags & FLAG_MAKES_COMM)
+		comm = made(pid_tgid >> 32, call, RESULT(regs));
+	if (!(flags & FLAG_QUIET) && !(flags & FLAG_WAITS && duration_ns < min_wait_ns))
+		tell(call, pid_tgid, comm, RESULT(regs), duration_ns);
+	if (follows_threads && flags & FLAG_WAITS)
+		follow_thread(pid_tgid, false);
+	/* Last, so that the agent finds a call here or in the ring at any time. */
+	bpf_map_delete_elem(&in_flight, &key);
+	return 0;
+}
+
+SEC("uprobe.multi")
+int enter_multi(struct pt_regs *regs)
+{
+	return enter(regs);
+}
+
+SEC("uretprobe.multi")
+int leave_multi(struct pt_regs *regs)
+{
+	return leave(regs);
+}
+
+SEC("uprobe")
+int enter_perf(struct pt_regs *regs)
+{
+	return enter(regs);
+}
+
+SEC("uretprobe")
+int leave_perf(struct pt_regs *regs)
+{
+	return leave(regs);
+}

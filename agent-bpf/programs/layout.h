@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the programs and the agent share: every layout here has its twin in src/layout.rs, and a test compares their sizes. */
+#pragma once
+
+#include "types.h"
+
+/* An attach cookie says what a probed function is: op (8 bits), class (8), flags (16), then eight places of four bits each
+ * that name the argument with that meaning. NO_ARGUMENT stands for "it has none". */
+#define NO_ARGUMENT 15
+
+#define FLAG_SEQUENCE (1 << 0)	  /* takes a sequence number of its communicator */
+#define FLAG_MAKES_COMM (1 << 1)  /* writes a new communicator through its argument `comm` */
+#define FLAG_ID_ON_STACK (1 << 2) /* takes the 128 bytes of the unique id by value */
+#define FLAG_ID_BEHIND (1 << 3)	  /* takes a pointer to them as its argument `handle` */
+#define FLAG_SPLITS (1 << 4)	  /* makes the communicator out of the one in `handle` */
+#define FLAG_ENDS_COMM (1 << 5)	  /* the communicator is gone */
+#define FLAG_WAITS (1 << 6)	  /* waits for the GPU: of interest in traced processes and when it lasts */
+#define FLAG_COUNTS (1 << 7)	  /* entry only: one more call, `count` more bytes */
+#define FLAG_QUIET (1 << 8)	  /* summed up, never an event of its own */
+
+enum place { PLACE_COMM, PLACE_HANDLE, PLACE_COUNT, PLACE_DATATYPE, PLACE_REDUCE, PLACE_PEER, PLACE_NRANKS, PLACE_KIND };
+
+#define COOKIE_OP(cookie) ((u32)(cookie) & 0xff)
+#define COOKIE_CLASS(cookie) (((u32)(cookie) >> 8) & 0xff)
+#define COOKIE_FLAGS(cookie) (((u32)(cookie) >> 16) & 0xffff)
+#define COOKIE_PLACE(cookie, place) ((u32)((cookie) >> (32 + 4 * (place))) & 0xf)
+
+#define NO_SEQUENCE (~0ULL)
+
+/* One call, when it has returned. */
+struct call_event {
+	u64 entered_ns;
+	u64 duration_ns;
+	u64 cgroup;
+	u64 comm;
+	u64 comm_id;
+	u64 seq;
+	u64 handle;
+	u64 count;
+	u32 tgid;
+	u32 tid;
+	u32 rank;
+	u32 nranks;
+	u32 datatype;
+	u32 reduce_op;
+	s32 peer;
+	s32 result;
+	u32 op;
+	u32 kind;
+};
+
+/* A thread does one call of a class at a time; what it calls inside that call is part of it. */
+struct call_key {
+	u64 pid_tgid;
+	u64 class;
+};
+
+/* One call while it lasts. */
+struct call {
+	u64 entered_ns;
+	u64 cookie;
+	u64 comm;
+	u64 comm_id;
+	u64 seq;
+	u64 handle;
+	u64 count;
+	u32 datatype;
+	u32 reduce_op;
+	s32 peer;
+	u32 rank;
+	u32 nranks;
+	u32 kind;
+};
+
+struct comm_key {
+	u64 tgid;
+	u64 pointer;
+};
+
+struct comm {
+	u64 id;
+	u64 next_seq;
+	u32 rank;
+	u32 nranks;
+	u32 splits;
+	u32 unused;
+};
+
+struct sum_key {
+	u32 tgid;
+	u32 op;
+};
+
+/* All calls of one function in one process, on one CPU. */
+struct sum {
+	u64 calls;
+	u64 bytes;
+	u64 total_ns;
+	u64 longest_ns;
+};
+
+/* A thread that calls the libraries. */
+struct thread {
+	u32 tgid;
+	u32 waits;
+	u64 away_ns;
+	u64 runnable_ns;
+	u64 preempted;
+};
+
+/* What the kernel did to one process, on one CPU. */
+struct host_sum {
+	u64 off_cpu_ns;
+	u64 run_queue_ns;
+	u64 preempted_ns;
+	u64 preemptions;
+	u64 page_allocations;
+	u64 block_io_ns;
+};
+
+/* Why something was not told. */
+enum loss { LOSS_RING, LOSS_IN_FLIGHT, LOSS_COMMS, LOSS_SUMS, LOSS_THREADS, LOSS_UNREADABLE, LOSSES };

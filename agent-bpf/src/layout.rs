@@ -1,0 +1,382 @@
+//! What programs and agent share: the twins of the structs in `programs/layout.h`, in the byte order of the machine.
+
+/// Number in place of "has no such argument".
+pub const NO_ARGUMENT: u8 = 15;
+
+/// Bits that say what a probed function does.
+pub mod flag {
+    /// Takes a sequence number of its communicator.
+    pub const SEQUENCE: u16 = 1 << 0;
+    /// Writes a new communicator through its argument `comm`.
+    pub const MAKES_COMM: u16 = 1 << 1;
+    /// Takes the 128 bytes of the unique id by value, on the stack.
+    pub const ID_ON_STACK: u16 = 1 << 2;
+    /// Takes a pointer to them as its argument `handle`.
+    pub const ID_BEHIND: u16 = 1 << 3;
+    /// Makes the communicator out of the one in `handle`.
+    pub const SPLITS: u16 = 1 << 4;
+    /// The communicator is gone.
+    pub const ENDS_COMM: u16 = 1 << 5;
+    /// Waits for the GPU: of interest in traced processes, and when it lasts.
+    pub const WAITS: u16 = 1 << 6;
+    /// Entry only: one more call, `count` more bytes.
+    pub const COUNTS: u16 = 1 << 7;
+    /// Summed up, never an event of its own.
+    pub const QUIET: u16 = 1 << 8;
+}
+
+/// Which arguments of a function, from 0, have which meaning; [`NO_ARGUMENT`] where it has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places {
+    /// The communicator, or where a new one is written to.
+    pub comm: u8,
+    /// Stream, event, unique ids or parent communicator.
+    pub handle: u8,
+    /// Elements or bytes.
+    pub count: u8,
+    /// Element type, or the key of a split.
+    pub datatype: u8,
+    /// Reduction.
+    pub reduce: u8,
+    /// Peer, root, the caller's rank, or the color of a split.
+    pub peer: u8,
+    /// Ranks of a new communicator.
+    pub nranks: u8,
+    /// Direction of a copy.
+    pub kind: u8,
+}
+
+impl Places {
+    /// None of them.
+    pub const NONE: Self = Self {
+        comm: NO_ARGUMENT,
+        handle: NO_ARGUMENT,
+        count: NO_ARGUMENT,
+        datatype: NO_ARGUMENT,
+        reduce: NO_ARGUMENT,
+        peer: NO_ARGUMENT,
+        nranks: NO_ARGUMENT,
+        kind: NO_ARGUMENT,
+    };
+}
+
+/// What a program has to know of the function that it stands at: 64 bits that come with every hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cookie(u64);
+
+impl Cookie {
+    /// The cookie of function `op`. Of the functions of one `class` a thread is in one at a time: what it calls inside is a
+    /// part of that one.
+    pub fn new(op: u8, class: u8, flags: u16, places: Places) -> Self {
+        let Places {
+            comm,
+            handle,
+            count,
+            datatype,
+            reduce,
+            peer,
+            nranks,
+            kind,
+        } = places;
+        let in_order = [comm, handle, count, datatype, reduce, peer, nranks, kind];
+        let nibbles = in_order
+            .iter()
+            .rev()
+            .fold(0_u64, |bits, place| bits << 4 | u64::from(place & 0xf));
+        Self(u64::from(op) | u64::from(class) << 8 | u64::from(flags) << 16 | nibbles << 32)
+    }
+
+    /// The bits.
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The function.
+    pub fn op(self) -> u8 {
+        self.0.to_le_bytes()[0]
+    }
+}
+
+/// A call that has returned, or, without duration and result, one that lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallRecord {
+    /// Entry, nanoseconds of `CLOCK_MONOTONIC`.
+    pub entered_ns: u64,
+    /// Until it returned, nanoseconds.
+    pub duration_ns: u64,
+    /// Inode of the cgroup (version 2) of the caller.
+    pub cgroup: u64,
+    /// Communicator: its pointer.
+    pub comm: u64,
+    /// Hash of its unique id; 0 when it was not seen being made.
+    pub comm_id: u64,
+    /// Sequence number on its communicator, or the number of a split.
+    pub seq: Option<u64>,
+    /// Stream, event or parent communicator.
+    pub handle: u64,
+    /// Elements or bytes.
+    pub count: u64,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// The caller's rank in the communicator; the color of a split.
+    pub rank: u32,
+    /// Ranks of the communicator; 0 when unknown.
+    pub nranks: u32,
+    /// Element type, or the key of a split.
+    pub datatype: u32,
+    /// Reduction.
+    pub reduce_op: u32,
+    /// Peer, root or color.
+    pub peer: i32,
+    /// What the function returned.
+    pub result: i32,
+    /// The function, as in its cookie.
+    pub op: u8,
+    /// Direction of a copy.
+    pub kind: u32,
+}
+
+/// A communicator of a traced process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommRecord {
+    /// Process.
+    pub tgid: u32,
+    /// Its pointer there.
+    pub pointer: u64,
+    /// Hash of its unique id.
+    pub id: u64,
+    /// Sequence number of its next operation.
+    pub next_seq: u64,
+    /// The process's rank in it.
+    pub rank: u32,
+    /// Its ranks; 0 when unknown.
+    pub nranks: u32,
+}
+
+/// All calls of one function in one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallSum {
+    /// How many.
+    pub calls: u64,
+    /// Bytes that they were to move.
+    pub bytes: u64,
+    /// How long they took together, nanoseconds.
+    pub total_ns: u64,
+    /// The longest, nanoseconds.
+    pub longest_ns: u64,
+}
+
+/// What the kernel did to one process since it is traced. Times are sums over its threads that call the libraries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HostSum {
+    /// Blocked, other than in a wait for the GPU, nanoseconds.
+    pub off_cpu_ns: u64,
+    /// Runnable after a wake-up, without a CPU, nanoseconds.
+    pub run_queue_ns: u64,
+    /// Runnable after a preemption, nanoseconds.
+    pub preempted_ns: u64,
+    /// Number of preemptions.
+    pub preemptions: u64,
+    /// Pages.
+    pub page_allocations: u64,
+    /// Block requests under way, nanoseconds; several at once count several times.
+    pub block_io_ns: u64,
+}
+
+/// What was not told, and why. Counts since the programs were loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// Events: the ring was full.
+    pub ring: u64,
+    /// Calls: too many lasted at once.
+    pub in_flight: u64,
+    /// Communicators: too many at once.
+    pub comms: u64,
+    /// Sums: too many processes and functions.
+    pub sums: u64,
+    /// Threads: too many at once.
+    pub threads: u64,
+    /// Arguments behind pointers that could not be read.
+    pub unreadable: u64,
+}
+
+impl Losses {
+    /// Everything that an event is missing for.
+    pub fn events(&self) -> u64 {
+        self.ring + self.in_flight
+    }
+}
+
+/// Reads the fields of a struct one after the other.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn u32(&mut self) -> Option<u32> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u32::from_ne_bytes(*field))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_ne_bytes(*field))
+    }
+}
+
+fn sequence(bits: u64) -> Option<u64> {
+    (bits != u64::MAX).then_some(bits)
+}
+
+impl CallRecord {
+    /// `struct call_event`.
+    pub(crate) fn of_event(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        Some(Self {
+            entered_ns: fields.u64()?,
+            duration_ns: fields.u64()?,
+            cgroup: fields.u64()?,
+            comm: fields.u64()?,
+            comm_id: fields.u64()?,
+            seq: sequence(fields.u64()?),
+            handle: fields.u64()?,
+            count: fields.u64()?,
+            tgid: fields.u32()?,
+            tid: fields.u32()?,
+            rank: fields.u32()?,
+            nranks: fields.u32()?,
+            datatype: fields.u32()?,
+            reduce_op: fields.u32()?,
+            peer: fields.u32()?.cast_signed(),
+            result: fields.u32()?.cast_signed(),
+            op: fields.u32()?.to_le_bytes()[0],
+            kind: fields.u32()?,
+        })
+    }
+
+    /// `struct call_key` and `struct call`.
+    pub(crate) fn of_call(key: &[u8], call: &[u8]) -> Option<Self> {
+        let pid_tgid = Fields(key).u64()?;
+        let mut fields = Fields(call);
+        let entered_ns = fields.u64()?;
+        let cookie = Cookie(fields.u64()?);
+        Some(Self {
+            entered_ns,
+            comm: fields.u64()?,
+            comm_id: fields.u64()?,
+            seq: sequence(fields.u64()?),
+            handle: fields.u64()?,
+            count: fields.u64()?,
+            datatype: fields.u32()?,
+            reduce_op: fields.u32()?,
+            peer: fields.u32()?.cast_signed(),
+            rank: fields.u32()?,
+            nranks: fields.u32()?,
+            kind: fields.u32()?,
+            op: cookie.op(),
+            tgid: high(pid_tgid),
+            tid: low(pid_tgid),
+            ..Self::default()
+        })
+    }
+}
+
+impl CommRecord {
+    /// `struct comm_key` and `struct comm`.
+    pub(crate) fn of_entry(key: &[u8], comm: &[u8]) -> Option<Self> {
+        let mut key = Fields(key);
+        let (tgid, pointer) = (low(key.u64()?), key.u64()?);
+        let mut fields = Fields(comm);
+        Some(Self {
+            tgid,
+            pointer,
+            id: fields.u64()?,
+            next_seq: fields.u64()?,
+            rank: fields.u32()?,
+            nranks: fields.u32()?,
+        })
+    }
+}
+
+impl CallSum {
+    /// `struct sum`, of one CPU.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Option<()> {
+        let mut fields = Fields(bytes);
+        self.calls += fields.u64()?;
+        self.bytes += fields.u64()?;
+        self.total_ns += fields.u64()?;
+        self.longest_ns = self.longest_ns.max(fields.u64()?);
+        Some(())
+    }
+}
+
+impl HostSum {
+    /// `struct host_sum`, of one CPU.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Option<()> {
+        let mut fields = Fields(bytes);
+        self.off_cpu_ns += fields.u64()?;
+        self.run_queue_ns += fields.u64()?;
+        self.preempted_ns += fields.u64()?;
+        self.preemptions += fields.u64()?;
+        self.page_allocations += fields.u64()?;
+        self.block_io_ns += fields.u64()?;
+        Some(())
+    }
+}
+
+/// `struct sum_key`: process and function.
+pub(crate) fn sum_key(bytes: &[u8]) -> Option<(u32, u32)> {
+    let mut fields = Fields(bytes);
+    Some((fields.u32()?, fields.u32()?))
+}
+
+/// The process of a `struct thread`.
+pub(crate) fn thread_tgid(bytes: &[u8]) -> Option<u32> {
+    Fields(bytes).u32()
+}
+
+/// A key or value of one number.
+pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
+    Fields(bytes).u64()
+}
+
+fn low(bits: u64) -> u32 {
+    let [a, b, c, d, ..] = bits.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+fn high(bits: u64) -> u32 {
+    low(bits >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_holds_what_the_programs_take_out_of_it() {
+        let places = Places {
+            comm: 5,
+            handle: 6,
+            kind: 3,
+            ..Places::NONE
+        };
+        let bits = Cookie::new(7, 2, flag::WAITS | flag::SEQUENCE, places).to_bits();
+        assert_eq!(bits & 0xff, 7);
+        assert_eq!(bits >> 8 & 0xff, 2);
+        assert_eq!(bits >> 16 & 0xffff, 0x41);
+        let place = |n: u64| bits >> (32 + 4 * n) & 0xf;
+        assert_eq!([0, 1, 2, 7].map(place), [5, 6, 15, 3]);
+    }
+
+    #[test]
+    fn a_record_cut_short_is_none() {
+        let bytes = [0_u8; 104];
+        assert!(CallRecord::of_event(&bytes).is_some());
+        assert!(CallRecord::of_event(&bytes[..103]).is_none());
+        assert!(CallRecord::of_call(&bytes[..16], &bytes[..80]).is_some());
+        assert!(CallRecord::of_call(&bytes[..7], &bytes).is_none());
+    }
+}

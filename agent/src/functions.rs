@@ -1,0 +1,446 @@
+//! The library functions that are probed: one row each. A new one is a new row and no new program.
+//!
+//! Argument numbers are those of the published headers: NCCL 2.18 to 2.32 (RCCL has the same), CUDA 12 and 13, HIP 6. On
+//! x86-64 a `ncclUniqueId` passed by value lies on the stack and takes no register, so the arguments behind it move up.
+
+use fleet_agent_bpf::layout::{Cookie, NO_ARGUMENT, Places, flag};
+
+use crate::event::{CallKind, CommInit, Direction, MemoryCopy, Op, Operation};
+use fleet_agent_bpf::layout::CallRecord;
+
+/// Which kind of library a function belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// NCCL or RCCL, in a library of its own or inside another one.
+    Collectives,
+    /// The CUDA or HIP runtime.
+    Runtime,
+    /// The CUDA driver, for programs that have the runtime built in.
+    Driver,
+}
+
+/// When a function is probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Always.
+    Always,
+    /// When copies are to be counted.
+    Copies,
+    /// When kernel launches are to be counted.
+    Launches,
+}
+
+/// What a function does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Does {
+    /// Puts an operation on a communicator.
+    Operation(Op),
+    /// Makes a communicator.
+    MakesComm,
+    /// Makes a communicator out of another one.
+    SplitsComm,
+    /// Ends a communicator.
+    EndsComm,
+    /// Ends a group of operations.
+    EndsGroup,
+    /// Waits for the GPU.
+    Waits,
+    /// Copies memory.
+    Copies,
+    /// Launches a kernel.
+    Launches,
+    /// Launches a graph of kernels.
+    LaunchesGraph,
+}
+
+/// A function of a library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Function {
+    /// Its symbol.
+    pub name: &'static str,
+    /// Where it is found.
+    pub family: Family,
+    /// When it is probed.
+    pub wanted: Wanted,
+    /// What it does.
+    pub does: Does,
+    flags: u16,
+    places: Places,
+}
+
+impl Function {
+    /// Whether it is called so often that a slow probe would be felt.
+    pub fn is_hot(&self) -> bool {
+        !matches!(
+            self.does,
+            Does::MakesComm | Does::SplitsComm | Does::EndsComm
+        )
+    }
+
+    /// Whether its return is of interest.
+    pub fn returns(&self) -> bool {
+        self.flags & flag::COUNTS == 0
+    }
+
+    /// Its cookie, as function number `op` of [`FUNCTIONS`].
+    pub fn cookie(&self, op: u8) -> Cookie {
+        Cookie::new(op, self.class(), self.flags, self.places)
+    }
+
+    // The newer variants of a function call the older one or the other way round, and a runtime the driver: one class, so
+    // that only the outer call counts.
+    fn class(&self) -> u8 {
+        match self.does {
+            Does::Operation(op) => 16 + op as u8,
+            Does::MakesComm | Does::SplitsComm => 1,
+            Does::EndsComm => 2,
+            Does::EndsGroup => 3,
+            Does::Waits => 4,
+            Does::Copies | Does::Launches | Does::LaunchesGraph => 5,
+        }
+    }
+}
+
+const fn operation(name: &'static str, op: Op, places: Places) -> Function {
+    let flags = if matches!(op, Op::Send | Op::Recv) {
+        0
+    } else {
+        flag::SEQUENCE
+    };
+    Function {
+        name,
+        family: Family::Collectives,
+        wanted: Wanted::Always,
+        does: Does::Operation(op),
+        flags,
+        places,
+    }
+}
+
+const fn comm(name: &'static str, does: Does, flags: u16, places: Places) -> Function {
+    Function {
+        name,
+        family: Family::Collectives,
+        wanted: Wanted::Always,
+        does,
+        flags,
+        places,
+    }
+}
+
+/// A function that waits for the GPU; its first argument is a stream or an event, if it has one.
+const fn wait(name: &'static str, family: Family) -> Function {
+    let places = Places {
+        handle: 0,
+        ..Places::NONE
+    };
+    Function {
+        name,
+        family,
+        wanted: Wanted::Always,
+        does: Does::Waits,
+        flags: flag::WAITS,
+        places,
+    }
+}
+
+const fn count(name: &'static str, wanted: Wanted, does: Does, places: Places) -> Function {
+    Function {
+        name,
+        family: Family::Runtime,
+        wanted,
+        does,
+        flags: flag::COUNTS,
+        places,
+    }
+}
+
+const fn at(comm: u8, handle: u8, count: u8, datatype: u8) -> Places {
+    Places {
+        comm,
+        handle,
+        count,
+        datatype,
+        ..Places::NONE
+    }
+}
+
+/// `(send, recv, count, datatype, comm, stream)`.
+const GATHERING: Places = at(4, 5, 2, 3);
+/// `(send, recv, count, datatype, reduction, comm, stream)`.
+const REDUCING: Places = Places {
+    reduce: 4,
+    ..at(5, 6, 2, 3)
+};
+/// `(send, recv, count, datatype, root, comm, stream)`.
+const ROOTED: Places = Places {
+    peer: 4,
+    ..at(5, 6, 2, 3)
+};
+/// `(buffer, count, datatype, peer, comm, stream)`.
+const PAIRED: Places = Places {
+    peer: 3,
+    ..at(4, 5, 1, 2)
+};
+/// `(send, recv, count, datatype, reduction, root, comm, stream)`.
+const REDUCING_TO_ONE: Places = Places {
+    reduce: 4,
+    peer: 5,
+    ..at(6, 7, 2, 3)
+};
+/// `(comm)`.
+const COMM_ONLY: Places = Places {
+    comm: 0,
+    ..Places::NONE
+};
+/// `(destination, source, bytes, direction)`.
+const COPYING: Places = Places {
+    count: 2,
+    kind: 3,
+    ..Places::NONE
+};
+
+/// `(where to, ranks, unique id by value, rank)`.
+#[cfg(target_arch = "x86_64")]
+const INIT: (u16, Places) = (
+    flag::MAKES_COMM | flag::ID_ON_STACK,
+    Places {
+        comm: 0,
+        nranks: 1,
+        peer: 2,
+        ..Places::NONE
+    },
+);
+/// The same where what is too large for registers is passed as a pointer to a copy.
+#[cfg(not(target_arch = "x86_64"))]
+const INIT: (u16, Places) = (
+    flag::MAKES_COMM | flag::ID_BEHIND,
+    Places {
+        comm: 0,
+        nranks: 1,
+        handle: 2,
+        peer: 3,
+        ..Places::NONE
+    },
+);
+/// `(where to, ranks, rank, number of ids, ids)`. All ranks pass the same ids, so the first one is enough.
+const INIT_SCALABLE: (u16, Places) = (
+    flag::MAKES_COMM | flag::ID_BEHIND,
+    Places {
+        comm: 0,
+        nranks: 1,
+        peer: 2,
+        handle: 4,
+        ..Places::NONE
+    },
+);
+/// `(parent, color, key, where to)`.
+const SPLIT: (u16, Places) = (
+    flag::MAKES_COMM | flag::SPLITS,
+    Places {
+        comm: 3,
+        handle: 0,
+        peer: 1,
+        datatype: 2,
+        ..Places::NONE
+    },
+);
+
+/// All functions. Their places here are their numbers in cookies.
+pub const FUNCTIONS: [Function; 56] = [
+    operation("ncclAllReduce", Op::AllReduce, REDUCING),
+    operation("ncclAllGather", Op::AllGather, GATHERING),
+    operation("ncclReduceScatter", Op::ReduceScatter, REDUCING),
+    operation("ncclBroadcast", Op::Broadcast, ROOTED),
+    operation("ncclBcast", Op::Broadcast, PAIRED),
+    operation("ncclReduce", Op::Reduce, REDUCING_TO_ONE),
+    operation("ncclAlltoAll", Op::AllToAll, GATHERING),
+    operation("ncclAllToAll", Op::AllToAll, GATHERING),
+    operation("ncclGather", Op::Gather, ROOTED),
+    operation("ncclScatter", Op::Scatter, ROOTED),
+    operation("ncclSend", Op::Send, PAIRED),
+    operation("ncclRecv", Op::Recv, PAIRED),
+    operation("ncclAllReduceConfig", Op::AllReduce, REDUCING),
+    operation("ncclAllGatherConfig", Op::AllGather, GATHERING),
+    operation("ncclReduceScatterConfig", Op::ReduceScatter, REDUCING),
+    operation("ncclBroadcastConfig", Op::Broadcast, ROOTED),
+    operation("ncclReduceConfig", Op::Reduce, REDUCING_TO_ONE),
+    operation("ncclAlltoAllConfig", Op::AllToAll, GATHERING),
+    operation("ncclGatherConfig", Op::Gather, ROOTED),
+    operation("ncclScatterConfig", Op::Scatter, ROOTED),
+    operation("ncclSendConfig", Op::Send, PAIRED),
+    operation("ncclRecvConfig", Op::Recv, PAIRED),
+    comm("ncclCommInitRank", Does::MakesComm, INIT.0, INIT.1),
+    comm("ncclCommInitRankConfig", Does::MakesComm, INIT.0, INIT.1),
+    comm(
+        "ncclCommInitRankScalable",
+        Does::MakesComm,
+        INIT_SCALABLE.0,
+        INIT_SCALABLE.1,
+    ),
+    comm("ncclCommSplit", Does::SplitsComm, SPLIT.0, SPLIT.1),
+    comm(
+        "ncclCommDestroy",
+        Does::EndsComm,
+        flag::ENDS_COMM,
+        COMM_ONLY,
+    ),
+    comm("ncclCommAbort", Does::EndsComm, flag::ENDS_COMM, COMM_ONLY),
+    comm("ncclGroupEnd", Does::EndsGroup, flag::QUIET, Places::NONE),
+    wait("cudaStreamSynchronize", Family::Runtime),
+    wait("cudaStreamSynchronize_ptsz", Family::Runtime),
+    wait("cudaEventSynchronize", Family::Runtime),
+    wait("cudaDeviceSynchronize", Family::Runtime),
+    wait("hipStreamSynchronize", Family::Runtime),
+    wait("hipEventSynchronize", Family::Runtime),
+    wait("hipDeviceSynchronize", Family::Runtime),
+    wait("cuStreamSynchronize", Family::Driver),
+    wait("cuStreamSynchronize_ptsz", Family::Driver),
+    wait("cuEventSynchronize", Family::Driver),
+    wait("cuCtxSynchronize", Family::Driver),
+    count("cudaMemcpy", Wanted::Copies, Does::Copies, COPYING),
+    count("cudaMemcpy_ptds", Wanted::Copies, Does::Copies, COPYING),
+    count("cudaMemcpyAsync", Wanted::Copies, Does::Copies, COPYING),
+    count(
+        "cudaMemcpyAsync_ptsz",
+        Wanted::Copies,
+        Does::Copies,
+        COPYING,
+    ),
+    count("hipMemcpy", Wanted::Copies, Does::Copies, COPYING),
+    count("hipMemcpyAsync", Wanted::Copies, Does::Copies, COPYING),
+    count(
+        "cudaLaunchKernel",
+        Wanted::Launches,
+        Does::Launches,
+        Places::NONE,
+    ),
+    count(
+        "cudaLaunchKernel_ptsz",
+        Wanted::Launches,
+        Does::Launches,
+        Places::NONE,
+    ),
+    count(
+        "cudaLaunchKernelExC",
+        Wanted::Launches,
+        Does::Launches,
+        Places::NONE,
+    ),
+    count(
+        "cudaLaunchKernelExC_ptsz",
+        Wanted::Launches,
+        Does::Launches,
+        Places::NONE,
+    ),
+    count(
+        "hipLaunchKernel",
+        Wanted::Launches,
+        Does::Launches,
+        Places::NONE,
+    ),
+    count(
+        "hipModuleLaunchKernel",
+        Wanted::Launches,
+        Does::Launches,
+        Places::NONE,
+    ),
+    count(
+        "hipExtModuleLaunchKernel",
+        Wanted::Launches,
+        Does::Launches,
+        Places::NONE,
+    ),
+    count(
+        "cudaGraphLaunch",
+        Wanted::Always,
+        Does::LaunchesGraph,
+        Places::NONE,
+    ),
+    count(
+        "cudaGraphLaunch_ptsz",
+        Wanted::Always,
+        Does::LaunchesGraph,
+        Places::NONE,
+    ),
+    count(
+        "hipGraphLaunch",
+        Wanted::Always,
+        Does::LaunchesGraph,
+        Places::NONE,
+    ),
+];
+
+/// The function of a record.
+pub fn of(op: u8) -> Option<&'static Function> {
+    FUNCTIONS.get(usize::from(op))
+}
+
+/// What a record says that a process called; none for a function that is only counted, or a call that failed.
+pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
+    Some(match of(record.op)?.does {
+        Does::Operation(op) => CallKind::Operation(Operation {
+            op,
+            count: record.count,
+            datatype: record.datatype,
+            comm: record.comm,
+            seq: record.seq,
+        }),
+        Does::MakesComm | Does::SplitsComm => CallKind::CommInit(CommInit {
+            nranks: record.nranks,
+            rank: record.rank,
+            unique_id: record.comm_id,
+            comm: Some(record.comm).filter(|pointer| *pointer != 0),
+        }),
+        Does::EndsComm => CallKind::CommDestroy {
+            comm: Some(record.comm),
+        },
+        Does::Waits => CallKind::Synchronize,
+        Does::Copies => CallKind::MemoryCopy(MemoryCopy {
+            bytes: record.count,
+            direction: Direction::of_kind(record.kind),
+        }),
+        Does::EndsGroup | Does::Launches | Does::LaunchesGraph => return None,
+    })
+}
+
+const _: () = assert!(FUNCTIONS.len() <= u8::MAX as usize);
+const _: () = assert!(NO_ARGUMENT == Places::NONE.comm);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_function_is_listed_twice() {
+        let names: BTreeSet<&str> = FUNCTIONS.iter().map(|function| function.name).collect();
+        assert_eq!(names.len(), FUNCTIONS.len());
+    }
+
+    #[test]
+    fn what_is_only_counted_never_waits_for_its_return() {
+        for function in FUNCTIONS {
+            let counts = matches!(
+                function.does,
+                Does::Copies | Does::Launches | Does::LaunchesGraph
+            );
+            assert_eq!(counts, !function.returns(), "{}", function.name);
+        }
+    }
+
+    #[test]
+    fn collectives_take_a_sequence_number_and_transfers_do_not() {
+        for function in FUNCTIONS {
+            if let Does::Operation(op) = function.does {
+                assert_eq!(
+                    function.flags & flag::SEQUENCE != 0,
+                    op.is_collective(),
+                    "{}",
+                    function.name
+                );
+            }
+        }
+    }
+}

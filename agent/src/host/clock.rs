@@ -1,0 +1,42 @@
+//! From the clock of a source to wall time.
+
+/// Where the monotonic clock of a source lies in wall time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WallClock {
+    /// An instant of the source's clock, nanoseconds.
+    pub origin_ns: u64,
+    /// The same instant on the host's wall clock, Unix nanoseconds.
+    pub unix_ns: i128,
+}
+
+impl WallClock {
+    /// An instant of the source's clock on the wall clock, Unix nanoseconds, never outside of its range.
+    pub fn unix_ns(self, ts_ns: u64) -> u64 {
+        let unix_ns = self.unix_ns + i128::from(ts_ns) - i128::from(self.origin_ns);
+        u64::try_from(unix_ns.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wall_clock_moves_with_the_source_and_never_leaves_its_range() {
+        let clock = WallClock {
+            origin_ns: 100,
+            unix_ns: 5000,
+        };
+        assert_eq!(clock.unix_ns(130), 5030);
+        assert_eq!(clock.unix_ns(90), 4990);
+        assert_eq!(
+            WallClock {
+                origin_ns: 100,
+                unix_ns: -10_000
+            }
+            .unix_ns(130),
+            0
+        );
+        assert_eq!(clock.unix_ns(u64::MAX), u64::MAX);
+    }
+}

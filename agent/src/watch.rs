@@ -1,0 +1,351 @@
+//! Watches the GPU jobs of this host: which processes have which libraries, and what they call.
+
+mod libraries;
+mod library;
+mod mapping;
+pub mod seccomp;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fleet_agent_bpf::layout::{CallRecord, CallSum, CommRecord, HostSum, Losses};
+use fleet_agent_bpf::lifecycle::{Change, Lifecycle};
+use fleet_agent_bpf::programs::{Abilities, HostMaps, LoadError, Mechanism, Programs, Settings};
+use rustix::fs::{FlockOperation, flock};
+use rustix::time::{ClockId, clock_gettime};
+use thiserror::Error;
+
+use crate::watch::libraries::Libraries;
+pub use crate::watch::library::Wants;
+use crate::watch::seccomp::Guard;
+
+/// Longest pause between two looks.
+const POLL: Duration = Duration::from_millis(50);
+/// Pause between two looks at all processes, for what no event told of, nanoseconds.
+const RESCAN_NS: u64 = 30_000_000_000;
+/// An entry program may be about to note a call that it has stamped already, nanoseconds.
+const SETTLE_NS: u64 = 1_000_000;
+
+/// How to watch.
+#[derive(Debug, Clone)]
+pub struct WatchSettings {
+    /// What is counted besides collectives and waits.
+    pub wants: Wants,
+    /// Waits for the GPU that are shorter are not told, nanoseconds.
+    pub min_wait_ns: u64,
+    /// How to probe; none takes the best that the kernel has.
+    pub mechanism: Option<Mechanism>,
+    /// Leave out what the kernel does to the processes.
+    pub without_host: bool,
+    /// Folder of a BPF file system where probes stay when the agent dies; none lets them go with it.
+    pub pins: Option<PathBuf>,
+}
+
+/// Why nothing can be watched.
+#[derive(Debug, Error)]
+pub enum WatchError {
+    /// The programs cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Another agent watches.
+    #[error(
+        "{path}: another agent of this host uses it; stop that one, or give this one a folder of its own with --pin"
+    )]
+    Taken {
+        /// The folder of its probes.
+        path: String,
+    },
+    /// The folder for the probes cannot be used.
+    #[error(
+        "{path}: probes cannot be kept there ({source}); mount a BPF file system (mount -t bpf bpf /sys/fs/bpf), or give --pin none"
+    )]
+    Pins {
+        /// The folder.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// What one look saw. All calls that were entered by `until_ns` are in it or were in an earlier one.
+#[derive(Debug, Default)]
+pub struct Look {
+    /// When, nanoseconds of `CLOCK_MONOTONIC`.
+    pub until_ns: u64,
+    /// Calls that have returned.
+    pub returned: Vec<CallRecord>,
+    /// Calls that have not.
+    pub in_flight: Vec<CallRecord>,
+    /// Processes that have ended.
+    pub exited: Vec<u32>,
+}
+
+/// What the watch has to say of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// What the kernel at hand allows.
+    pub abilities: Abilities,
+    /// Why processes are found by scans alone; none when the kernel tells of them.
+    pub no_lifecycle: Option<String>,
+    /// Files that are probed.
+    pub probed: Vec<String>,
+    /// Functions left alone because a probe there would be slow, by file.
+    pub refused: BTreeMap<String, Vec<&'static str>>,
+    /// Files that cannot be probed, and why.
+    pub barred: Vec<String>,
+    /// What the programs could not tell.
+    pub losses: Losses,
+}
+
+/// Watches this host.
+#[derive(Debug)]
+pub struct Watch {
+    programs: Programs,
+    lifecycle: Result<Lifecycle, String>,
+    libraries: Libraries,
+    proc: PathBuf,
+    pins: Option<Pins>,
+    rescanned_ns: u64,
+}
+
+/// A folder of pinned maps and probes, held against other agents.
+#[derive(Debug)]
+struct Pins {
+    folder: PathBuf,
+    _lock: fs::File,
+}
+
+impl Watch {
+    /// Begins to watch: every process that is there, and those to come.
+    pub fn start(settings: &WatchSettings) -> Result<Self, WatchError> {
+        let proc = PathBuf::from("/proc");
+        let pins = settings
+            .pins
+            .as_deref()
+            .map(|root| Pins::take(root, settings))
+            .transpose()?;
+        let folder = pins.as_ref().map(|pins| pins.folder.clone());
+        let programs = Programs::load(&Settings {
+            min_wait_ns: settings.min_wait_ns,
+            mechanism: settings.mechanism,
+            without_host: settings.without_host,
+            pins: folder.clone(),
+        })?;
+        // Before the scan: what is mapped meanwhile is seen by either.
+        let lifecycle = cpus(Path::new("/sys"))
+            .and_then(Lifecycle::open)
+            .map_err(|error| error.to_string());
+        let guard = Guard::for_release(&rustix::system::uname().release().to_string_lossy());
+        let libraries = Libraries::new(&proc, folder, settings.wants, guard);
+        let mut watch = Self {
+            programs,
+            lifecycle,
+            libraries,
+            proc,
+            pins,
+            rescanned_ns: 0,
+        };
+        watch.forget_the_dead();
+        watch.scan(now_ns());
+        Ok(watch)
+    }
+
+    /// Waits for something to happen, at most for a twentieth of a second, and says what did.
+    pub fn look(&mut self) -> Look {
+        self.programs.wait(POLL);
+        let now_ns = now_ns();
+        let exited = self.changes(now_ns);
+        // In this order: a call is in flight, in the ring, or in both.
+        let in_flight = self.programs.maps().in_flight();
+        let returned = self.programs.returned();
+        if now_ns.saturating_sub(self.rescanned_ns) >= RESCAN_NS {
+            self.libraries.tidy(now_ns);
+            self.scan(now_ns);
+        }
+        Look {
+            until_ns: now_ns.saturating_sub(SETTLE_NS),
+            returned,
+            in_flight,
+            exited,
+        }
+    }
+
+    /// The communicators that an agent before this one saw being made.
+    pub fn comms(&self) -> Vec<CommRecord> {
+        self.programs.maps().comms()
+    }
+
+    /// What was called, by process and function; of a copy, its direction is in the second byte.
+    pub fn sums(&self) -> Vec<(u32, u32, CallSum)> {
+        self.programs.maps().sums()
+    }
+
+    /// What the kernel did to each process; none where that cannot be seen.
+    pub fn host_sums(&self) -> Option<Vec<(u32, HostSum)>> {
+        self.programs.host_maps().map(HostMaps::sums)
+    }
+
+    /// TCP segments that this host has sent again; none where that cannot be seen.
+    pub fn tcp_retransmits(&self) -> Option<u64> {
+        self.programs.host_maps().map(HostMaps::tcp_retransmits)
+    }
+
+    /// What was not told so far.
+    pub fn losses(&self) -> Losses {
+        self.programs.maps().losses()
+    }
+
+    /// Clears what the programs hold of a process that has ended and been told of.
+    pub fn forget(&self, pid: u32) {
+        self.programs.maps().forget(pid);
+        if let Some(maps) = self.programs.host_maps() {
+            maps.forget(pid);
+        }
+    }
+
+    /// How the watch is doing.
+    pub fn health(&self) -> Health {
+        Health {
+            abilities: self.programs.abilities().clone(),
+            no_lifecycle: self.lifecycle.as_ref().err().cloned(),
+            probed: self.libraries.paths(),
+            refused: self.libraries.refused(),
+            barred: self
+                .libraries
+                .barred()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+            losses: self.losses(),
+        }
+    }
+
+    /// Leaves nothing behind in the kernel.
+    pub fn clear(mut self) {
+        self.libraries.unpin();
+        if let Some(pins) = &self.pins {
+            pins.clear();
+        }
+    }
+
+    fn changes(&mut self, now_ns: u64) -> Vec<u32> {
+        let Ok(lifecycle) = &mut self.lifecycle else {
+            return self.missing();
+        };
+        let mut exited = Vec::new();
+        let mut looked_at = None;
+        for change in lifecycle.changes() {
+            match change {
+                Change::Mapped { pid, path } => {
+                    // A program that starts maps several files in a row, and one look sees them all.
+                    if looked_at != Some(pid) && self.libraries.is_worth_a_look(&path) {
+                        self.libraries.look(pid, &self.programs);
+                        looked_at = Some(pid);
+                    }
+                }
+                Change::Exited { pid } => {
+                    self.libraries.left_by(pid, now_ns);
+                    exited.push(pid);
+                }
+                Change::Lost => self.rescanned_ns = 0,
+            }
+        }
+        exited
+    }
+
+    /// Where the kernel does not tell of ends: traced processes that are no longer there.
+    fn missing(&self) -> Vec<u32> {
+        let is_gone = |pid: &u32| !self.proc.join(pid.to_string()).exists();
+        self.programs
+            .maps()
+            .followed()
+            .into_iter()
+            .filter(is_gone)
+            .collect()
+    }
+
+    fn scan(&mut self, now_ns: u64) {
+        self.rescanned_ns = now_ns;
+        let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        for pid in pids {
+            self.libraries.look(pid, &self.programs);
+        }
+    }
+
+    /// Clears what an agent before this one has left of processes that ended meanwhile.
+    fn forget_the_dead(&self) {
+        for pid in self.missing() {
+            self.forget(pid);
+        }
+    }
+}
+
+impl Pins {
+    /// Takes the folder of these settings below `root`. Probes of other settings or another version go.
+    fn take(root: &Path, settings: &WatchSettings) -> Result<Self, WatchError> {
+        let path = root.display().to_string();
+        let failed = |source| WatchError::Pins {
+            path: path.clone(),
+            source,
+        };
+        fs::create_dir_all(root).map_err(failed)?;
+        let lock = fs::File::open(root).map_err(failed)?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(WatchError::Taken { path });
+        }
+        let key = format!("{}{settings:?}", env!("CARGO_PKG_VERSION"));
+        let name = format!(
+            "{:016x}-{:016x}",
+            fleet_agent_bpf::programs::version(),
+            xxhash_rust::xxh64::xxh64(key.as_bytes(), 0)
+        );
+        for other in fs::read_dir(root).map_err(failed)?.flatten() {
+            if other.file_name() != *name {
+                remove(&other.path());
+            }
+        }
+        let folder = root.join(name);
+        fs::create_dir_all(&folder).map_err(failed)?;
+        Ok(Self {
+            folder,
+            _lock: lock,
+        })
+    }
+
+    fn clear(&self) {
+        remove(&self.folder);
+    }
+}
+
+/// Removes a folder of pins; what is pinned there ends with its last user.
+fn remove(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder) {
+        tracing::warn!(
+            "{}: probes may have been left there: {error}",
+            folder.display()
+        );
+    }
+}
+
+/// The CPUs that are on, from a list such as `0-3,8`.
+fn cpus(sys: &Path) -> io::Result<Vec<usize>> {
+    let list = fs::read_to_string(sys.join("devices/system/cpu/online"))?;
+    let parts = list.trim().split(',').filter_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+    });
+    Ok(parts.flatten().collect())
+}
+
+/// The clock of the programs, nanoseconds.
+pub fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}

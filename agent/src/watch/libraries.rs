@@ -1,0 +1,364 @@
+//! Which files of which processes are probed. Probes stand in files, not in processes: one that is probed already is watched in
+//! every process that maps it, from its first call on.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use fleet_agent_bpf::programs::{AttachError, Probes, Programs};
+
+use crate::watch::library::{Functions, Library, Version, Wants, families, is_of_interest};
+use crate::watch::mapping::{FileId, Mapping, executable};
+use crate::watch::seccomp::Guard;
+
+/// The instruction that a probe puts in the place of the first one.
+const BREAKPOINT: u8 = 0xcc;
+/// How long a file stays probed that no process maps any more, nanoseconds. A probe holds the file system of its file, so that
+/// a container's could not be taken away; and a job that starts anew gets new probes within a tenth of a second.
+const LINGER_NS: u64 = 60_000_000_000;
+/// Programs that have nothing of interest, by path, so that each start of a shell need not be looked at.
+const MAX_BORING: usize = 4096;
+
+/// What is known of a file.
+#[derive(Debug)]
+enum Known {
+    /// It has no function of interest.
+    Nothing,
+    /// It is the same file as another one, seen through another mount.
+    SameAs(FileId),
+    /// It is probed.
+    Probed(Box<Library>),
+    /// It is not probed, and why.
+    Barred(String),
+}
+
+/// All files that were looked at.
+#[derive(Debug)]
+pub(super) struct Libraries {
+    proc: PathBuf,
+    pins: Option<PathBuf>,
+    wants: Wants,
+    guard: Guard,
+    known: HashMap<FileId, Known>,
+    boring: HashSet<OsString>,
+}
+
+/// What a look at a process found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Found {
+    /// It has NCCL or RCCL mapped.
+    pub(super) has_collectives: bool,
+}
+
+impl Libraries {
+    pub(super) fn new(proc: &Path, pins: Option<PathBuf>, wants: Wants, guard: Guard) -> Self {
+        Self {
+            proc: proc.to_owned(),
+            pins,
+            wants,
+            guard,
+            known: HashMap::new(),
+            boring: HashSet::new(),
+        }
+    }
+
+    /// Whether a mapping of this path, as the mapping process sees it, is worth a look at the process.
+    pub(super) fn is_worth_a_look(&self, path: &OsStr) -> bool {
+        let is_library = path.to_string_lossy().contains(".so");
+        is_of_interest(path) || !is_library && !self.boring.contains(path)
+    }
+
+    /// Looks at what a process has mapped and probes what is new. A process that ends meanwhile has nothing.
+    pub(super) fn look(&mut self, pid: u32, programs: &Programs) -> Found {
+        let folder = self.proc.join(pid.to_string());
+        let mut found = Found::default();
+        let Ok(maps) = fs::read(folder.join("maps")) else {
+            return found;
+        };
+        let program = fs::read_link(folder.join("exe")).unwrap_or_default();
+        for mapping in executable(&maps) {
+            let is_program = mapping.path == program;
+            if families(mapping.path, is_program).is_empty() {
+                continue;
+            }
+            self.consider(pid, &mapping, is_program, programs);
+            self.use_by(pid, mapping.file);
+            found.has_collectives |= self
+                .library(mapping.file)
+                .is_some_and(|library| library.functions.has_collectives);
+            if is_program
+                && matches!(self.known.get(&mapping.file), Some(Known::Nothing))
+                && self.boring.len() < MAX_BORING
+            {
+                self.boring.insert(mapping.path.to_owned());
+            }
+        }
+        found
+    }
+
+    /// Forgets that a process maps anything.
+    pub(super) fn left_by(&mut self, pid: u32, now_ns: u64) {
+        for library in self.libraries_mut() {
+            if library.users.remove(&pid) && library.users.is_empty() {
+                library.unused_since_ns = Some(now_ns);
+            }
+        }
+    }
+
+    /// Takes out the probes of files that nobody maps any more, and of those that were changed in place; the next look finds
+    /// what they are now.
+    pub(super) fn tidy(&mut self, now_ns: u64) {
+        self.boring.clear();
+        self.known.retain(|_, known| {
+            let Known::Probed(library) = known else {
+                // What has nothing today may be a new file tomorrow: inodes are used again.
+                return matches!(known, Known::SameAs(_));
+            };
+            let is_changed = Version::of(&library.file).ok() != Some(library.version);
+            let is_unused = library
+                .unused_since_ns
+                .is_some_and(|since_ns| now_ns.saturating_sub(since_ns) > LINGER_NS);
+            if is_changed {
+                tracing::warn!(
+                    path = library.path,
+                    "a library was changed in place; its probes are taken out and set anew"
+                );
+            }
+            if is_changed || is_unused {
+                library.probes.unpin();
+            }
+            !is_changed && !is_unused
+        });
+        let probed: HashSet<FileId> = self.probed().map(|(file, _)| file).collect();
+        self.known
+            .retain(|_, known| !matches!(known, Known::SameAs(other) if !probed.contains(other)));
+    }
+
+    /// Paths of the files that are probed, as one of their processes sees them.
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.probed()
+            .map(|(_, library)| library.path.clone())
+            .collect()
+    }
+
+    /// Functions that are left alone because a probe there would be slow, by file.
+    pub(super) fn refused(&self) -> BTreeMap<String, Vec<&'static str>> {
+        let refused = |library: &Library| (library.path.clone(), library.functions.refused.clone());
+        let all = self.probed().map(|(_, library)| refused(library));
+        all.filter(|(_, names)| !names.is_empty()).collect()
+    }
+
+    /// Files that cannot be probed, and why.
+    pub(super) fn barred(&self) -> Vec<&str> {
+        let reasons = self.known.values().filter_map(|known| match known {
+            Known::Barred(reason) => Some(reason.as_str()),
+            _ => None,
+        });
+        reasons.collect()
+    }
+
+    /// Leaves no probe behind when the agent ends.
+    pub(super) fn unpin(&mut self) {
+        for library in self.libraries_mut() {
+            library.probes.unpin();
+        }
+    }
+
+    fn probed(&self) -> impl Iterator<Item = (FileId, &Library)> {
+        self.known.iter().filter_map(|(file, known)| match known {
+            Known::Probed(library) => Some((*file, library.as_ref())),
+            _ => None,
+        })
+    }
+
+    fn libraries_mut(&mut self) -> impl Iterator<Item = &mut Library> {
+        self.known.values_mut().filter_map(|known| match known {
+            Known::Probed(library) => Some(library.as_mut()),
+            _ => None,
+        })
+    }
+
+    fn library(&mut self, file: FileId) -> Option<&mut Library> {
+        let file = match self.known.get(&file)? {
+            Known::SameAs(other) => *other,
+            _ => file,
+        };
+        match self.known.get_mut(&file)? {
+            Known::Probed(library) => Some(library),
+            _ => None,
+        }
+    }
+
+    fn use_by(&mut self, pid: u32, file: FileId) {
+        let is_barred = self.library(file).is_some() && self.guard.bars(&self.proc, pid);
+        if is_barred {
+            // The probe is the danger to this process: it goes at once, for all.
+            let reason = format!(
+                "process {pid} maps it under a seccomp filter that this kernel's return probes do not survive"
+            );
+            tracing::warn!(pid, "{reason}");
+            self.known.insert(file, Known::Barred(reason));
+        } else if let Some(library) = self.library(file) {
+            library.users.insert(pid);
+            library.unused_since_ns = None;
+        }
+    }
+
+    fn consider(&mut self, pid: u32, mapping: &Mapping<'_>, is_program: bool, programs: &Programs) {
+        if self.known.contains_key(&mapping.file) {
+            return;
+        }
+        let known = match self.open(pid, mapping) {
+            Ok(file) => self.probe(pid, mapping, (file, is_program), programs),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => Known::Barred(format!("{}: {error}", mapping.path.display())),
+        };
+        if let Known::Barred(reason) = &known {
+            tracing::warn!(pid, "a library cannot be watched: {reason}");
+        }
+        self.known.insert(mapping.file, known);
+    }
+
+    /// Opens the very file that is mapped, whatever its path says: in a container, a chroot, or deleted.
+    fn open(&self, pid: u32, mapping: &Mapping<'_>) -> io::Result<File> {
+        let folder = self.proc.join(pid.to_string());
+        let name = format!("{:x}-{:x}", mapping.start, mapping.end);
+        if let Ok(file) = File::open(folder.join("map_files").join(name)) {
+            return Ok(file);
+        }
+        // That takes a right of its own; the path does not, but it may lead elsewhere.
+        let path = mapping.path.strip_prefix_root();
+        let file = File::open(folder.join("root").join(path))?;
+        if file.metadata()?.ino() == mapping.file.inode {
+            Ok(file)
+        } else {
+            Err(io::Error::other(
+                "its path leads to another file, and CAP_CHECKPOINT_RESTORE to open the mapped one is missing",
+            ))
+        }
+    }
+
+    fn probe(
+        &self,
+        pid: u32,
+        mapping: &Mapping<'_>,
+        (file, is_program): (File, bool),
+        programs: &Programs,
+    ) -> Known {
+        let path = mapping.path.to_string_lossy().into_owned();
+        let found = Version::of(&file)
+            .map_err(|error| error.to_string())
+            .and_then(|version| {
+                let functions =
+                    Functions::find(&file, families(mapping.path, is_program), self.wants);
+                functions
+                    .map(|functions| (version, functions))
+                    .map_err(|error| error.to_string())
+            });
+        let (version, functions) = match found {
+            Ok(found) => found,
+            Err(_) if is_program => return Known::Nothing,
+            Err(error) => return Known::Barred(format!("{path}: {error}")),
+        };
+        if !functions.refused.is_empty() {
+            tracing::warn!(
+                path,
+                functions = functions.refused.join(" "),
+                "not watched: their first instruction makes a probe slow"
+            );
+        }
+        if functions.probes.is_empty() {
+            return Known::Nothing;
+        }
+        if let Some(other) = self.probed_elsewhere(pid, mapping, version, &functions) {
+            return Known::SameAs(other);
+        }
+        match self.attach((mapping.file, version), &file, &functions, programs) {
+            Ok(probes) => {
+                tracing::info!(path, functions = functions.probes.len(), "watching");
+                let users = std::iter::once(pid).collect();
+                Known::Probed(Box::new(Library {
+                    path,
+                    file,
+                    version,
+                    functions,
+                    probes,
+                    users,
+                    unused_since_ns: None,
+                }))
+            }
+            Err(error) => Known::Barred(format!("{path}: {error}")),
+        }
+    }
+
+    /// The file that this one is seen through another mount, if the process has the probe in its memory already.
+    fn probed_elsewhere(
+        &self,
+        pid: u32,
+        mapping: &Mapping<'_>,
+        version: Version,
+        functions: &Functions,
+    ) -> Option<FileId> {
+        let alike = self
+            .probed()
+            .find(|(_, library)| library.looks_like(version, functions));
+        let (other, _) = alike?;
+        let first = functions
+            .probes
+            .iter()
+            .find_map(|probe| mapping.address_of(probe.offset))?;
+        let memory = File::open(self.proc.join(pid.to_string()).join("mem")).ok()?;
+        let mut code = [0; 1];
+        memory.read_exact_at(&mut code, first).ok()?;
+        (code == [BREAKPOINT]).then_some(other)
+    }
+
+    fn attach(
+        &self,
+        (id, version): (FileId, Version),
+        file: &File,
+        functions: &Functions,
+        programs: &Programs,
+    ) -> Result<Probes, AttachError> {
+        let pin = |n: usize| {
+            let FileId {
+                major,
+                minor,
+                inode,
+            } = id;
+            let Version { bytes, modified_ns } = version;
+            let name = format!("{major:x}-{minor:x}-{inode:x}-{bytes:x}-{modified_ns:x}-{n}");
+            self.pins.as_ref().map(|pins| pins.join(name))
+        };
+        let left: Vec<PathBuf> = (0..)
+            .map_while(pin)
+            .take_while(|pin| pin.exists())
+            .collect();
+        if !left.is_empty() {
+            return Probes::open(&left);
+        }
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mut probes = programs.attach(Path::new(&path), &functions.probes)?;
+        if self.pins.is_some()
+            && let Err(error) = probes.pin(|n| pin(n).unwrap_or_default())
+        {
+            tracing::warn!("probes do not outlive this agent: {error}");
+        }
+        Ok(probes)
+    }
+}
+
+trait StripRoot {
+    fn strip_prefix_root(&self) -> &Path;
+}
+
+impl StripRoot for OsStr {
+    fn strip_prefix_root(&self) -> &Path {
+        let path = Path::new(self);
+        path.strip_prefix("/").unwrap_or(path)
+    }
+}

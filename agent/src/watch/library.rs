@@ -1,0 +1,216 @@
+//! One file that is probed: which of its functions, and how it is told from another one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+
+use fleet_agent_bpf::programs::{Probe, Probes};
+
+use crate::functions::{FUNCTIONS, Family, Function, Wanted};
+use crate::instruction::probe_point;
+use crate::symbols::{self, Place, SymbolError};
+
+/// Beginnings of the names of libraries that have NCCL or RCCL, in themselves or built in.
+const COLLECTIVES: [&str; 5] = [
+    "libnccl.so",
+    "librccl.so",
+    "libtorch_cuda",
+    "libtorch_hip",
+    "libtensorflow",
+];
+const RUNTIMES: [&str; 2] = ["libcudart.so", "libamdhip64.so"];
+const DRIVERS: [&str; 1] = ["libcuda.so"];
+
+/// What is counted besides collectives and waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wants {
+    /// Copies between host and device.
+    pub copies: bool,
+    /// Kernel launches.
+    pub launches: bool,
+}
+
+impl Wants {
+    fn includes(self, function: &Function) -> bool {
+        match function.wanted {
+            Wanted::Always => true,
+            Wanted::Copies => self.copies,
+            Wanted::Launches => self.launches,
+        }
+    }
+}
+
+/// What a file may have, by its name; the program itself may have everything built in.
+pub(super) fn families(path: &OsStr, is_program: bool) -> &'static [Family] {
+    let name = path
+        .as_bytes()
+        .rsplit(|byte| *byte == b'/')
+        .next()
+        .unwrap_or_default();
+    let begins = |names: &[&str]| names.iter().any(|known| name.starts_with(known.as_bytes()));
+    if begins(&COLLECTIVES) {
+        &[Family::Collectives]
+    } else if begins(&RUNTIMES) {
+        &[Family::Runtime]
+    } else if begins(&DRIVERS) {
+        &[Family::Driver]
+    } else if is_program {
+        &[Family::Collectives, Family::Runtime]
+    } else {
+        &[]
+    }
+}
+
+/// Whether a file's name is that of a library of the GPU stack.
+pub(super) fn is_of_interest(path: &OsStr) -> bool {
+    !families(path, false).is_empty()
+}
+
+/// What tells a file that was changed in place from what it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) bytes: u64,
+    pub(super) modified_ns: i128,
+}
+
+impl Version {
+    pub(super) fn of(file: &File) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        let modified_ns = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
+        Ok(Self {
+            bytes: meta.len(),
+            modified_ns,
+        })
+    }
+}
+
+/// The functions of a file that can be probed, and those that are better left alone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Functions {
+    pub(super) probes: Vec<Probe>,
+    pub(super) refused: Vec<&'static str>,
+    pub(super) has_collectives: bool,
+}
+
+impl Functions {
+    /// Looks for the functions of these families.
+    pub(super) fn find(
+        file: &File,
+        families: &[Family],
+        wants: Wants,
+    ) -> Result<Self, SymbolError> {
+        let of_family =
+            |function: &&Function| families.contains(&function.family) && wants.includes(function);
+        let names: Vec<&'static str> = FUNCTIONS
+            .iter()
+            .filter(of_family)
+            .map(|function| function.name)
+            .collect();
+        Ok(Self::choose(&symbols::find(file, &names)?))
+    }
+
+    fn choose(found: &BTreeMap<&'static str, Place>) -> Self {
+        let mut chosen = Self::default();
+        // Two names may stand for one function, and one probe is enough.
+        let mut taken = BTreeSet::new();
+        for (op, function) in (0_u8..).zip(&FUNCTIONS) {
+            let Some(place) = found.get(function.name) else {
+                continue;
+            };
+            chosen.has_collectives |= function.family == Family::Collectives;
+            let point = if function.is_hot() {
+                probe_point(place)
+            } else {
+                Some(place.offset)
+            };
+            match point {
+                Some(offset) if taken.insert(offset) => chosen.probes.push(Probe {
+                    offset,
+                    cookie: function.cookie(op),
+                    returns: function.returns(),
+                }),
+                Some(_) => {}
+                None => chosen.refused.push(function.name),
+            }
+        }
+        chosen
+    }
+}
+
+/// A file that is probed.
+#[derive(Debug)]
+pub(super) struct Library {
+    pub(super) path: String,
+    /// Kept open, so that it can be seen to change, and to name it without a race.
+    pub(super) file: File,
+    pub(super) version: Version,
+    pub(super) functions: Functions,
+    pub(super) probes: Probes,
+    pub(super) users: BTreeSet<u32>,
+    pub(super) unused_since_ns: Option<u64>,
+}
+
+impl Library {
+    /// Whether another file has the same code in the same places, as the copies of one image layer have.
+    pub(super) fn looks_like(&self, version: Version, functions: &Functions) -> bool {
+        self.version.bytes == version.bytes && self.functions == *functions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(offset: u64, first: u8) -> Place {
+        Place {
+            offset,
+            code: [first, 0, 0, 0, 0, 0, 0, 0],
+        }
+    }
+
+    #[test]
+    fn libraries_are_known_by_their_names_and_programs_may_have_everything() {
+        let of = |path: &str, is_program| families(OsStr::new(path), is_program);
+        assert_eq!(
+            of("/opt/venv/lib/libnccl.so.2", false),
+            [Family::Collectives]
+        );
+        assert_eq!(
+            of("/usr/lib/libcudart.so.13.0.96", false),
+            [Family::Runtime]
+        );
+        assert_eq!(of("/usr/lib/libcuda.so.1", false), [Family::Driver]);
+        assert!(of("/usr/lib/libc.so.6", false).is_empty());
+        assert_eq!(
+            of("/usr/bin/train", true),
+            [Family::Collectives, Family::Runtime]
+        );
+    }
+
+    #[test]
+    fn a_hot_function_that_would_be_single_stepped_is_refused_and_a_rare_one_is_not() {
+        let found = BTreeMap::from([
+            ("ncclAllReduce", place(0x100, 0x55)),
+            ("ncclAllGather", place(0x200, 0x31)),
+            ("ncclCommInitRankConfig", place(0x300, 0x31)),
+        ]);
+        let chosen = Functions::choose(&found);
+        let offsets: Vec<u64> = chosen.probes.iter().map(|probe| probe.offset).collect();
+        assert_eq!(
+            (offsets, chosen.refused),
+            (vec![0x100, 0x300], vec!["ncclAllGather"])
+        );
+    }
+
+    #[test]
+    fn two_names_of_one_function_get_one_probe() {
+        let found = BTreeMap::from([
+            ("ncclAlltoAll", place(0x100, 0x55)),
+            ("ncclAllToAll", place(0x100, 0x55)),
+        ]);
+        assert_eq!(Functions::choose(&found).probes.len(), 1);
+    }
+}
