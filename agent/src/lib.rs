@@ -8,7 +8,7 @@
 //! | 0 | [`event`], [`signal`], [`verdict`] | plain data: what came in, what goes out |
 //! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`], [`place`] | one rule each |
 //! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
-//! | 3 | [`source`], [`process`], [`gpu`], [`export`], [`host`] | the two ends, what the host tells of itself, and one host between them |
+//! | 3 | [`source`], [`process`], [`gpu`], [`rdma`], [`export`], [`host`] | the two ends, what the host tells of itself, and one host between them |
 //! | 4 | [`config`], [`replay`], [`simulate`] | flags, tasks, files |
 //!
 //! The life of an event: a [`source`] yields it in order of entry; [`order`] lets it take effect
@@ -37,6 +37,7 @@ pub mod place;
 pub mod policy;
 pub mod process;
 pub mod progress;
+pub mod rdma;
 pub mod replay;
 pub mod rhythm;
 pub mod rollup;

@@ -132,6 +132,7 @@ const AGENT: Architecture = Architecture {
         ("export", 7),
         ("gpu", 7),
         ("process", 7),
+        ("rdma", 7),
         ("source", 7),
         ("host", 8),
         ("replay", 9),
