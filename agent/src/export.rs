@@ -77,6 +77,12 @@ pub struct Resource {
     pub job: Option<String>,
     /// Model of its GPU, when known.
     pub gpu_model: Option<String>,
+    /// Unique identity of its GPU, when known.
+    pub gpu_uuid: Option<String>,
+    /// Its Kubernetes pod, when it runs in one.
+    pub pod: Option<String>,
+    /// The pod's namespace, when known.
+    pub namespace: Option<String>,
     /// Its rank within the job.
     pub rank: u32,
     /// Ranks of the job.

@@ -334,12 +334,15 @@ impl Host {
             world_size,
         } = pipeline.process();
         let (identity, labels) = (&self.identity, self.labels.get(&pid));
-        let gpu_model = labels.and_then(|labels| labels.gpu_model.clone());
+        let labels = labels.cloned().unwrap_or_default();
         Resource {
             cluster: identity.cluster.clone(),
             node: identity.node.clone(),
-            job: job(identity, labels, pipeline),
-            gpu_model: gpu_model.or_else(|| identity.gpu_model.clone()),
+            job: job(identity, Some(&labels), pipeline),
+            gpu_model: labels.gpu_model.or_else(|| identity.gpu_model.clone()),
+            gpu_uuid: labels.gpu_uuid,
+            pod: labels.pod,
+            namespace: labels.namespace,
             rank,
             world_size,
             pid,

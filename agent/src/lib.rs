@@ -6,9 +6,9 @@
 //! | layer | modules | knows |
 //! |---|---|---|
 //! | 0 | [`event`], [`signal`], [`verdict`] | plain data: what came in, what goes out |
-//! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`] | one rule each |
+//! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`], [`place`] | one rule each |
 //! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
-//! | 3 | [`source`], [`export`], [`host`] | the two ends, and one host between them |
+//! | 3 | [`source`], [`process`], [`gpu`], [`rdma`], [`export`], [`host`] | the two ends, what the host tells of itself, and one host between them |
 //! | 4 | [`config`], [`replay`], [`simulate`] | flags, tasks, files |
 //!
 //! The life of an event: a [`source`] yields it in order of entry; [`order`] lets it take effect
@@ -28,14 +28,18 @@ pub mod event;
 pub mod exemplar;
 pub mod export;
 pub mod functions;
+pub mod gpu;
 pub mod host;
 pub mod instruction;
 pub mod iteration;
 pub mod job;
 pub mod order;
 pub mod pipeline;
+pub mod place;
 pub mod policy;
+pub mod process;
 pub mod progress;
+pub mod rdma;
 pub mod replay;
 pub mod rhythm;
 pub mod rollup;

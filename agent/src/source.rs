@@ -1,5 +1,6 @@
 //! Where events come from.
 
+pub mod live;
 pub mod recording;
 
 use thiserror::Error;

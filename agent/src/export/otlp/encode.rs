@@ -72,13 +72,16 @@ pub(super) fn resource(resource: &Resource) -> OtlpResource {
         text("service.name", SERVICE),
         int("process.pid", resource.pid.into()),
     ];
-    attributes.extend(resource.job.as_deref().map(|value| text(job, value)));
-    attributes.extend(
-        resource
-            .gpu_model
-            .as_deref()
-            .map(|value| text(gpu_model, value)),
-    );
+    let known = [
+        (job, &resource.job),
+        (gpu_model, &resource.gpu_model),
+        (attribute::GPU_UUID, &resource.gpu_uuid),
+        (attribute::POD, &resource.pod),
+        (attribute::NAMESPACE, &resource.namespace),
+    ];
+    for (key, value) in known {
+        attributes.extend(value.as_deref().map(|value| text(key, value)));
+    }
     OtlpResource {
         attributes,
         ..OtlpResource::default()

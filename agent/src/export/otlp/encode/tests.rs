@@ -29,16 +29,23 @@ fn point(metric: &'static str, value: Value) -> Point {
     }
 }
 
-fn encoded(points: Vec<Point>) -> ResourceMetrics {
-    let resource = Resource {
+fn process() -> Resource {
+    Resource {
         cluster: "lab".to_owned(),
         node: "node-3".to_owned(),
         job: Some("job".to_owned()),
         gpu_model: None,
+        gpu_uuid: None,
+        pod: None,
+        namespace: None,
         rank: 3,
         world_size: 4,
         pid: 77,
-    };
+    }
+}
+
+fn encoded(points: Vec<Point>) -> ResourceMetrics {
+    let resource = process();
     let batch = Batch {
         number: 1,
         resources: vec![ResourcePoints { resource, points }],
@@ -72,6 +79,27 @@ fn the_resource_names_the_process() {
         ("service.name", string("fleet-agent")),
     ]);
     assert_eq!(map(&resource.attributes), expected);
+}
+
+#[test]
+fn gpu_and_pod_are_named_where_they_are_known() {
+    let placed = Resource {
+        gpu_model: Some("H100".to_owned()),
+        gpu_uuid: Some("GPU-1".to_owned()),
+        pod: Some("bert-worker-1".to_owned()),
+        namespace: Some("team".to_owned()),
+        ..process()
+    };
+    let (placed, bare) = (resource(&placed), resource(&process()));
+    let (mut placed, bare) = (map(&placed.attributes), map(&bare.attributes));
+    placed.retain(|key, _| !bare.contains_key(key));
+    let expected = BTreeMap::from([
+        ("gpu.model", string("H100")),
+        ("gpu.uuid", string("GPU-1")),
+        ("k8s.pod.name", string("bert-worker-1")),
+        ("k8s.namespace.name", string("team")),
+    ]);
+    assert_eq!(placed, expected);
 }
 
 fn histogram_point(value: Value) -> HistogramDataPoint {

@@ -1,0 +1,136 @@
+//! How long the clocks of GPUs were held down, added up from what the driver tells now and then. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::gpu::Limit;
+use crate::signal::millis;
+
+/// A state that was seen stands for at most this long before it, nanoseconds.
+const MAX_STEP_NS: u64 = 10_000_000_000;
+
+/// What was seen of all GPUs, by index.
+#[derive(Debug, Default)]
+pub(super) struct Limits(BTreeMap<u32, Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    at_ns: u64,
+    totals: BTreeMap<&'static str, u64>,
+    held_ns: u64,
+}
+
+impl Limits {
+    /// Takes what the driver tells at `now_ns`; the time in all, milliseconds, and the reasons since the last time. The first
+    /// time of a GPU is where counting begins.
+    pub(super) fn add(
+        &mut self,
+        index: u32,
+        limit: &Limit,
+        now_ns: u64,
+    ) -> (f64, Vec<&'static str>) {
+        let known = self.0.get(&index).map(|seen| seen.at_ns);
+        let elapsed_ns = known.map_or(0, |at_ns| now_ns.saturating_sub(at_ns));
+        let seen = self.0.entry(index).or_default();
+        seen.at_ns = now_ns;
+        let (held_ns, reasons) = match limit {
+            Limit::Totals(totals) => seen.increases(totals),
+            Limit::Now(reasons) => {
+                let held_ns = if reasons.is_empty() { 0 } else { MAX_STEP_NS };
+                (held_ns, reasons.clone())
+            }
+        };
+        seen.held_ns += held_ns.min(elapsed_ns);
+        (millis(seen.held_ns), reasons)
+    }
+}
+
+impl Seen {
+    /// The longest increase, and what has increased. Reasons hold at the same time, so their sum would count time twice.
+    fn increases(&mut self, totals: &[(&'static str, u64)]) -> (u64, Vec<&'static str>) {
+        let mut longest_ns = 0;
+        let mut reasons = Vec::new();
+        for (reason, total_ns) in totals {
+            let before_ns = self.totals.insert(reason, *total_ns);
+            // Totals begin anew when the driver is loaded anew.
+            let increase_ns = match before_ns {
+                None => 0,
+                Some(before_ns) if *total_ns < before_ns => *total_ns,
+                Some(before_ns) => total_ns - before_ns,
+            };
+            if increase_ns > 0 {
+                reasons.push(*reason);
+            }
+            longest_ns = longest_ns.max(increase_ns);
+        }
+        (longest_ns, reasons)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[track_caller]
+    fn assert_adds(limits: &mut Limits, limit: Limit, at_s: u64, expected: (f64, &[&str])) {
+        let (total_ms, reasons) = limits.add(0, &limit, at_s * SECOND);
+        assert!((total_ms - expected.0).abs() < 1e-9, "{total_ms}");
+        assert_eq!(reasons, expected.1);
+    }
+
+    fn totals(power_s: u64, thermal_s: u64) -> Limit {
+        Limit::Totals(vec![
+            ("power", power_s * SECOND),
+            ("thermal", thermal_s * SECOND),
+        ])
+    }
+
+    #[test]
+    fn increases_of_the_drivers_totals_add_up() {
+        let mut limits = Limits::default();
+        assert_adds(&mut limits, totals(100, 7), 10, (0.0, &[]));
+        assert_adds(
+            &mut limits,
+            totals(102, 8),
+            15,
+            (2000.0, &["power", "thermal"]),
+        );
+        assert_adds(&mut limits, totals(102, 8), 20, (2000.0, &[]));
+        assert_adds(&mut limits, totals(102, 9), 25, (3000.0, &["thermal"]));
+    }
+
+    #[test]
+    fn totals_that_begin_anew_count_from_zero_and_never_more_than_has_passed() {
+        let mut limits = Limits::default();
+        assert_adds(&mut limits, totals(100, 0), 10, (0.0, &[]));
+        assert_adds(&mut limits, totals(1, 0), 15, (1000.0, &["power"]));
+        assert_adds(&mut limits, totals(5000, 0), 16, (2000.0, &["power"]));
+        assert_adds(&mut limits, totals(5001, 0), 3, (2000.0, &["power"]));
+    }
+
+    #[test]
+    fn a_state_counts_for_the_time_since_the_last_one() {
+        let mut limits = Limits::default();
+        let now = |reasons: &[&'static str]| Limit::Now(reasons.to_vec());
+        assert_adds(
+            &mut limits,
+            now(&["sw_power_cap"]),
+            10,
+            (0.0, &["sw_power_cap"]),
+        );
+        assert_adds(
+            &mut limits,
+            now(&["sw_power_cap"]),
+            12,
+            (2000.0, &["sw_power_cap"]),
+        );
+        assert_adds(&mut limits, now(&[]), 14, (2000.0, &[]));
+        assert_adds(
+            &mut limits,
+            now(&["hw_slowdown"]),
+            100,
+            (12_000.0, &["hw_slowdown"]),
+        );
+    }
+}

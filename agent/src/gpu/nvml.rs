@@ -1,0 +1,92 @@
+//! GPUs as the driver's library tells of them. It is loaded at run time, and everything that it refuses is unknown.
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::PerformancePolicy;
+use nvml_wrapper::enums::device::UsedGpuMemory;
+
+use crate::gpu::{Driver, Gpu, Limit, User};
+
+/// The driver's totals that count. Left out are low utilisation, which is idleness, and the two totals that contain it.
+const POLICIES: [(&str, PerformancePolicy); 5] = [
+    ("power", PerformancePolicy::Power),
+    ("thermal", PerformancePolicy::Thermal),
+    ("sync_boost", PerformancePolicy::SyncBoost),
+    ("board_limit", PerformancePolicy::BoardLimit),
+    ("reliability", PerformancePolicy::Reliability),
+];
+
+/// The reasons that count. Left out are idleness and the clocks that somebody has set.
+const REASONS: [(&str, ThrottleReasons); 6] = [
+    ("sw_power_cap", ThrottleReasons::SW_POWER_CAP),
+    ("hw_slowdown", ThrottleReasons::HW_SLOWDOWN),
+    ("sync_boost", ThrottleReasons::SYNC_BOOST),
+    ("sw_thermal_slowdown", ThrottleReasons::SW_THERMAL_SLOWDOWN),
+    ("hw_thermal_slowdown", ThrottleReasons::HW_THERMAL_SLOWDOWN),
+    (
+        "hw_power_brake_slowdown",
+        ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN,
+    ),
+];
+
+/// The loaded library.
+#[derive(Debug)]
+pub(super) struct Library(Nvml);
+
+impl Library {
+    /// Loads the library; none where there is no driver, or none that works.
+    pub(super) fn open() -> Option<Self> {
+        match Nvml::init() {
+            Ok(nvml) => Some(Self(nvml)),
+            Err(error) => {
+                tracing::debug!("NVML cannot be used: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Driver for Library {
+    fn gpus(&mut self) -> Vec<Gpu> {
+        let count = self.0.device_count().unwrap_or(0);
+        let gpu = |index| {
+            let device = self.0.device_by_index(index).ok()?;
+            Some(Gpu {
+                index,
+                uuid: device.uuid().ok(),
+                model: device.name().ok(),
+            })
+        };
+        (0..count).filter_map(gpu).collect()
+    }
+
+    fn users(&mut self, index: u32) -> Vec<User> {
+        let device = self.0.device_by_index(index);
+        let users = device.and_then(|device| device.running_compute_processes());
+        let users = users.unwrap_or_default().into_iter();
+        users
+            .map(|user| User {
+                pid: user.pid,
+                bytes: match user.used_gpu_memory {
+                    UsedGpuMemory::Used(bytes) => bytes,
+                    UsedGpuMemory::Unavailable => 0,
+                },
+            })
+            .collect()
+    }
+
+    fn limits(&mut self, index: u32) -> Option<Limit> {
+        let device = self.0.device_by_index(index).ok()?;
+        let total = |(name, policy)| Some((name, device.violation_status(policy).ok()?));
+        let totals = POLICIES.into_iter().filter_map(total);
+        let totals: Vec<_> = totals
+            .map(|(name, held)| (name, held.violation_time))
+            .collect();
+        if !totals.is_empty() {
+            return Some(Limit::Totals(totals));
+        }
+        let reasons = device.current_throttle_reasons().ok()?;
+        let active = REASONS.iter().filter(|(_, one)| reasons.contains(*one));
+        Some(Limit::Now(active.map(|(name, _)| *name).collect()))
+    }
+}

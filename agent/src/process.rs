@@ -1,0 +1,180 @@
+//! What the kernel says of a process: thin reads below the folder that `/proc` is mounted at.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::place::Place;
+
+/// The kernel gives arguments and environment together a quarter of the stack, by default 2 MiB. Less would do for most,
+/// but a pod has seven variables for each service of its namespace, and what launchers set comes behind them.
+const MAX_ENVIRON: u64 = 2 << 20;
+
+/// A path of at most 4 KiB for each of the dozen hierarchies of version 1.
+const MAX_CGROUP: u64 = 64 << 10;
+
+/// `stat` has 52 numbers, `status` some 60 lines.
+const MAX_LINES: u64 = 16 << 10;
+
+/// Ticks of `stat` in a second, the same on every architecture of interest.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// Why something about a process could not be read.
+#[derive(Debug, Error)]
+pub enum ProcessError {
+    /// There is no such process any more.
+    #[error("process {pid} is gone")]
+    Gone {
+        /// The process.
+        pid: u32,
+    },
+    /// The agent may not look at it.
+    #[error("may not read {path}; the agent needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")]
+    Forbidden {
+        /// What was to be read.
+        path: String,
+    },
+    /// Reading failed otherwise, or what was read makes no sense.
+    #[error("cannot read {path}")]
+    Unreadable {
+        /// What was to be read.
+        path: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A process while it lives. Process ids are used again; the pair of id and start is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Process id.
+    pub pid: u32,
+    /// When it was started, in ticks of a hundredth of a second since the host was.
+    pub start_ticks: u64,
+    /// What it calls itself, without control characters.
+    pub command: String,
+}
+
+/// What a process has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Time on CPUs since it was started, in user and kernel mode.
+    pub cpu: Duration,
+    /// Memory that it holds, bytes.
+    pub rss_bytes: u64,
+}
+
+/// A mounted `/proc`.
+#[derive(Debug, Clone)]
+pub struct Processes {
+    root: PathBuf,
+}
+
+impl Processes {
+    /// The processes below `root`, which is `/proc` unless a test or a container has it elsewhere.
+    pub fn below(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Where a process of the host called `node` belongs.
+    pub fn place(&self, pid: u32, node: &str) -> Result<Place, ProcessError> {
+        let mut environ = self.read(pid, "environ", MAX_ENVIRON)?;
+        if u64::try_from(environ.len()) == Ok(MAX_ENVIRON) {
+            // The last variable may have been cut, and a part of a number is a number.
+            let whole = environ.iter().rposition(|byte| *byte == 0);
+            environ.truncate(whole.unwrap_or(0));
+        }
+        let cgroup = self.read(pid, "cgroup", MAX_CGROUP)?;
+        Ok(Place::of(&environ, &String::from_utf8_lossy(&cgroup), node))
+    }
+
+    /// What tells a process from others.
+    pub fn seen(&self, pid: u32) -> Result<Seen, ProcessError> {
+        let stat = self.stat(pid)?;
+        let command = self.read(pid, "comm", MAX_LINES)?;
+        let command = String::from_utf8_lossy(&command);
+        Ok(Seen {
+            pid,
+            start_ticks: stat.start_ticks,
+            command: command.chars().filter(|c| !c.is_control()).collect(),
+        })
+    }
+
+    /// What a process has used so far.
+    pub fn usage(&self, pid: u32) -> Result<Usage, ProcessError> {
+        let stat = self.stat(pid)?;
+        let status = self.read(pid, "status", MAX_LINES)?;
+        let status = String::from_utf8_lossy(&status);
+        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let rss_kib = rss.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(Usage {
+            cpu: Duration::from_millis(stat.cpu_ticks.saturating_mul(1000 / TICKS_PER_SECOND)),
+            // A process without memory of its own, such as a thread of the kernel, has no such line.
+            rss_bytes: rss_kib.unwrap_or(0).saturating_mul(1024),
+        })
+    }
+
+    fn stat(&self, pid: u32) -> Result<Stat, ProcessError> {
+        let text = self.read(pid, "stat", MAX_LINES)?;
+        Stat::parse(&text).ok_or_else(|| ProcessError::Unreadable {
+            path: self.path(pid, "stat").display().to_string(),
+            source: ErrorKind::InvalidData.into(),
+        })
+    }
+
+    fn read(&self, pid: u32, file: &str, max: u64) -> Result<Vec<u8>, ProcessError> {
+        let path = self.path(pid, file);
+        bounded(&path, max).map_err(|source| match source.kind() {
+            // ESRCH: the process ended between opening and reading.
+            ErrorKind::NotFound => ProcessError::Gone { pid },
+            _ if source.raw_os_error() == Some(ESRCH) => ProcessError::Gone { pid },
+            ErrorKind::PermissionDenied => ProcessError::Forbidden {
+                path: path.display().to_string(),
+            },
+            _ => ProcessError::Unreadable {
+                path: path.display().to_string(),
+                source,
+            },
+        })
+    }
+
+    fn path(&self, pid: u32, file: &str) -> PathBuf {
+        self.root.join(pid.to_string()).join(file)
+    }
+}
+
+/// No such process, on every architecture of Linux.
+const ESRCH: i32 = 3;
+
+fn bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    cpu_ticks: u64,
+    start_ticks: u64,
+}
+
+impl Stat {
+    fn parse(text: &[u8]) -> Option<Self> {
+        // The name in parentheses may hold anything, parentheses and spaces too; behind the last one are numbers.
+        let name_ends = text.iter().rposition(|byte| *byte == b')')?;
+        let rest = std::str::from_utf8(text.get(name_ends + 1..)?).ok()?;
+        // By proc(5) the state is field 3, user and kernel time are 14 and 15, the start is 22.
+        let field = |number: usize| rest.split_whitespace().nth(number - 3)?.parse::<u64>().ok();
+        Some(Self {
+            cpu_ticks: field(14)?.saturating_add(field(15)?),
+            start_ticks: field(22)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! Puts what the looks of a watch saw into order of time. Pure.
+//!
+//! A call is told when it returns, but it counts from its entry; so one that lasts is told in two parts. Nothing is told that
+//! a later look could put something before.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fleet_agent_bpf::layout::CallRecord;
+
+use crate::functions;
+use crate::watch::Look;
+
+/// A call, or a half of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It has returned, and nothing was told of it before.
+    Call(CallRecord),
+    /// It has been entered and lasts.
+    Entered(CallRecord),
+    /// It has returned; its entry was told before.
+    Returned(CallRecord),
+}
+
+impl Seen {
+    pub(super) fn record(&self) -> &CallRecord {
+        match self {
+            Self::Call(record) | Self::Entered(record) | Self::Returned(record) => record,
+        }
+    }
+
+    /// When it counts, nanoseconds.
+    fn at_ns(&self) -> u64 {
+        match self {
+            Self::Call(record) | Self::Entered(record) => record.entered_ns,
+            Self::Returned(record) => record.entered_ns.saturating_add(record.duration_ns),
+        }
+    }
+}
+
+/// One call of one thread: process, thread, entry.
+type Key = (u32, u32, u64);
+
+fn key(record: &CallRecord) -> Key {
+    (record.tgid, record.tid, record.entered_ns)
+}
+
+/// What was seen and not told, and what was told and has not returned.
+#[derive(Debug, Default)]
+pub(super) struct Assembler {
+    waiting: BTreeMap<(u64, u64), Seen>,
+    lasting: BTreeSet<Key>,
+    taken: u64,
+    until_ns: u64,
+}
+
+impl Assembler {
+    /// Takes a look; what is certain now, in order.
+    pub(super) fn take(&mut self, look: &Look) -> Vec<Seen> {
+        let mut returned = BTreeSet::new();
+        for record in &look.returned {
+            returned.insert(key(record));
+            let seen = if self.lasting.remove(&key(record)) {
+                Seen::Returned(*record)
+            } else {
+                Seen::Call(*record)
+            };
+            self.hold(seen);
+        }
+        let is_told = |record: &&CallRecord| functions::call_kind(record).is_some();
+        let in_flight: Vec<&CallRecord> = look.in_flight.iter().filter(is_told).collect();
+        for record in &in_flight {
+            let is_due = record.entered_ns <= look.until_ns && !returned.contains(&key(record));
+            if is_due && self.lasting.insert(key(record)) {
+                self.hold(Seen::Entered(**record));
+            }
+        }
+        // The return of one that is neither here nor there was lost.
+        let here: BTreeSet<Key> = in_flight.into_iter().map(key).collect();
+        self.lasting.retain(|call| here.contains(call));
+        self.until_ns = look.until_ns;
+        self.release()
+    }
+
+    /// How far everything was told, nanoseconds.
+    pub(super) fn until_ns(&self) -> u64 {
+        self.until_ns
+    }
+
+    /// Forgets the calls of a process that will never return.
+    pub(super) fn left(&mut self, pid: u32) {
+        self.lasting.retain(|(tgid, _, _)| *tgid != pid);
+    }
+
+    fn hold(&mut self, seen: Seen) {
+        self.taken += 1;
+        self.waiting.insert((seen.at_ns(), self.taken), seen);
+    }
+
+    fn release(&mut self) -> Vec<Seen> {
+        let mut certain = Vec::new();
+        while let Some(first) = self.waiting.first_entry() {
+            if first.key().0 > self.until_ns {
+                break;
+            }
+            certain.push(first.remove());
+        }
+        certain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::functions::FUNCTIONS;
+
+    fn op(name: &str) -> u8 {
+        let at = FUNCTIONS.iter().position(|function| function.name == name);
+        u8::try_from(at.unwrap()).unwrap()
+    }
+
+    fn wait(tid: u32, entered_ns: u64, duration_ns: u64) -> CallRecord {
+        CallRecord {
+            tgid: 1,
+            tid,
+            entered_ns,
+            duration_ns,
+            op: op("cudaStreamSynchronize"),
+            ..CallRecord::default()
+        }
+    }
+
+    fn collective(tid: u32, entered_ns: u64) -> CallRecord {
+        CallRecord {
+            op: op("ncclAllReduce"),
+            ..wait(tid, entered_ns, 5)
+        }
+    }
+
+    fn look(until_ns: u64, returned: &[CallRecord], in_flight: &[CallRecord]) -> Look {
+        Look {
+            until_ns,
+            returned: returned.to_vec(),
+            in_flight: in_flight.to_vec(),
+            exited: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn calls_are_told_in_the_order_of_their_entry_though_they_come_in_that_of_their_return() {
+        let mut assembler = Assembler::default();
+        let told = assembler.take(&look(1000, &[collective(2, 500), wait(1, 100, 600)], &[]));
+        assert_eq!(
+            told,
+            [
+                Seen::Call(wait(1, 100, 600)),
+                Seen::Call(collective(2, 500))
+            ]
+        );
+    }
+
+    #[test]
+    fn a_wait_that_lasts_is_told_in_two_parts_and_holds_nothing_up() {
+        let mut assembler = Assembler::default();
+        let told = assembler.take(&look(1000, &[collective(2, 500)], &[wait(1, 100, 0)]));
+        assert_eq!(
+            told,
+            [
+                Seen::Entered(wait(1, 100, 0)),
+                Seen::Call(collective(2, 500))
+            ]
+        );
+        assert_eq!(assembler.take(&look(2000, &[], &[wait(1, 100, 0)])), []);
+        let told = assembler.take(&look(3000, &[collective(2, 2600), wait(1, 100, 2400)], &[]));
+        assert_eq!(
+            told,
+            [
+                Seen::Returned(wait(1, 100, 2400)),
+                Seen::Call(collective(2, 2600))
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_later_look_could_put_something_before_waits_for_it() {
+        let mut assembler = Assembler::default();
+        assert_eq!(assembler.take(&look(1000, &[collective(2, 1500)], &[])), []);
+        let told = assembler.take(&look(2000, &[collective(3, 1400)], &[]));
+        assert_eq!(
+            told,
+            [
+                Seen::Call(collective(3, 1400)),
+                Seen::Call(collective(2, 1500))
+            ]
+        );
+    }
+
+    #[test]
+    fn a_call_found_in_flight_and_in_the_ring_is_one_call() {
+        let mut assembler = Assembler::default();
+        let told = assembler.take(&look(1000, &[wait(1, 100, 600)], &[wait(1, 100, 0)]));
+        assert_eq!(told, [Seen::Call(wait(1, 100, 600))]);
+    }
+
+    #[test]
+    fn a_call_whose_return_was_lost_is_forgotten() {
+        let mut assembler = Assembler::default();
+        assembler.take(&look(1000, &[], &[wait(1, 100, 0)]));
+        assembler.take(&look(2000, &[], &[]));
+        assert!(assembler.lasting.is_empty());
+    }
+}
