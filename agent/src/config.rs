@@ -1,5 +1,6 @@
 //! Flags and environment.
 
+mod run;
 mod simulate;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::block_size::MAX_EXPONENT;
+pub use crate::config::run::{Attach, Counted, RunArgs, WatchArgs};
 pub use crate::config::simulate::SimulateArgs;
 
 /// Watches the GPU jobs of a host and reports to Echo which rank holds the others back.
@@ -24,6 +26,9 @@ pub struct Cli {
 /// What the agent can do.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
 pub enum Command {
+    /// Watches the GPU jobs of this host and reports to Echo
+    #[command(after_help = run::EXAMPLES)]
+    Run(Box<RunArgs>),
     /// Sends recorded jobs to Echo as if they ran now
     #[command(after_help = EXAMPLE)]
     Replay(Box<ReplayArgs>),
@@ -220,7 +225,7 @@ mod tests {
         ];
         match Cli::try_parse_from(required.iter().chain(extra))?.command {
             Command::Replay(args) => Ok(*args),
-            other @ Command::Simulate(_) => panic!("{other:?}"),
+            other => panic!("{other:?}"),
         }
     }
 

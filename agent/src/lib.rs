@@ -43,6 +43,7 @@ pub mod rdma;
 pub mod replay;
 pub mod rhythm;
 pub mod rollup;
+pub mod run;
 pub mod signal;
 pub mod simulate;
 pub mod source;

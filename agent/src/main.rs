@@ -8,25 +8,31 @@ use std::sync::atomic::AtomicU64;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use fleet_agent::config::{Cli, Command, ReplayArgs, SimulateArgs, StartAt};
+use fleet_agent::config::{Cli, Command, ReplayArgs, RunArgs, SimulateArgs, StartAt};
 use fleet_agent::export::null::Null;
 use fleet_agent::export::otlp::{EndpointError, Otlp};
 use fleet_agent::job::layout::Layout;
 use fleet_agent::replay::{self, ReplayError};
+use fleet_agent::run::{self, RunError};
 use fleet_agent::simulate::{self, SimulateError};
+use fleet_agent::watch::WatchError;
 use indicatif::ProgressBar;
 use serde_json::Value;
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 const USAGE: u8 = 64;
 const BAD_INPUT: u8 = 65;
 const UNAVAILABLE: u8 = 69;
 const DEFECT: u8 = 70;
+const TRY_LATER: u8 = 75;
+const FORBIDDEN: u8 = 77;
 
 fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => match cli.command {
+            Command::Run(args) => run_live(&args),
             Command::Replay(args) => run_replay(&args),
             Command::Simulate(args) => run_simulate(&args),
         },
@@ -42,6 +48,55 @@ fn main() -> ExitCode {
                 ExitCode::from(USAGE)
             }
         }
+    }
+}
+
+fn run_live(args: &RunArgs) -> ExitCode {
+    begin(ProgressBar::hidden, "info");
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return no_runtime(&error),
+    };
+    match runtime.block_on(run_to(args)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => fail(run_code(&error), &error.to_string()),
+        Err(error) => fail(USAGE, &error.to_string()),
+    }
+}
+
+/// Watches this host for the endpoint that was asked for, until somebody asks it to stop.
+async fn run_to(args: &RunArgs) -> Result<Result<(), RunError>, EndpointError> {
+    let stop = async {
+        let (mut term, mut int) = match (
+            signal(SignalKind::terminate()),
+            signal(SignalKind::interrupt()),
+        ) {
+            (Ok(term), Ok(int)) => (term, int),
+            // Without the signals nobody can ask, which is no reason to stop.
+            _ => return std::future::pending().await,
+        };
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    };
+    if args.endpoint == "none" {
+        return Ok(run::run(args, Null, stop).await);
+    }
+    let instance = instance(
+        StartAt::Now.unix_ns(),
+        args.node.as_deref().unwrap_or_default(),
+    );
+    let exporter = Otlp::new(&args.endpoint, instance)?;
+    Ok(run::run(args, exporter, stop).await)
+}
+
+fn run_code(error: &RunError) -> u8 {
+    match error {
+        RunError::Watch(WatchError::Load(_)) => FORBIDDEN,
+        RunError::Watch(WatchError::Taken { .. }) => TRY_LATER,
+        RunError::Watch(WatchError::Pins { .. }) => USAGE,
+        RunError::Broken(_) => DEFECT,
     }
 }
 

@@ -32,7 +32,8 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    fn is_asked(&self) -> bool {
+    /// Whether it was asked.
+    pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -77,7 +77,7 @@ pub(crate) fn args(file: &Path, extra: &[&str]) -> ReplayArgs {
     let all = fixed.iter().chain(&start).chain(extra);
     match Cli::try_parse_from(all).unwrap().command {
         Command::Replay(args) => *args,
-        other @ Command::Simulate(_) => panic!("{other:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

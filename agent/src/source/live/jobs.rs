@@ -125,32 +125,32 @@ mod tests {
         }
     }
 
-    fn init(rank: u32, nranks: u32) -> Option<CommInit> {
-        Some(CommInit {
+    fn joined(rank: u32, nranks: u32) -> CommInit {
+        CommInit {
             nranks,
             rank,
             unique_id: 1,
             comm: Some(2),
-        })
+        }
     }
 
     #[test]
     fn the_launcher_says_which_rank_a_process_is() {
         assert_eq!(rank(&place(5, 8), None), Some((5, 8)));
-        assert_eq!(rank(&place(5, 8), init(1, 2)), Some((5, 8)));
+        assert_eq!(rank(&place(5, 8), Some(joined(1, 2))), Some((5, 8)));
     }
 
     #[test]
     fn a_communicator_as_large_as_the_job_knows_better() {
         // The workers of a program that was itself started as rank 0 of 1.
-        assert_eq!(rank(&place(0, 1), init(3, 4)), Some((3, 4)));
-        assert_eq!(rank(&place(0, 4), init(3, 4)), Some((3, 4)));
+        assert_eq!(rank(&place(0, 1), Some(joined(3, 4))), Some((3, 4)));
+        assert_eq!(rank(&place(0, 4), Some(joined(3, 4))), Some((3, 4)));
     }
 
     #[test]
     fn without_a_launcher_the_first_communicator_of_several_ranks_says_it() {
         assert_eq!(rank(&Place::default(), None), None);
-        assert_eq!(rank(&Place::default(), init(0, 1)), None);
-        assert_eq!(rank(&Place::default(), init(2, 4)), Some((2, 4)));
+        assert_eq!(rank(&Place::default(), Some(joined(0, 1))), None);
+        assert_eq!(rank(&Place::default(), Some(joined(2, 4))), Some((2, 4)));
     }
 }

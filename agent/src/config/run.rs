@@ -1,0 +1,150 @@
+//! Flags of `run`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use fleet_agent_bpf::programs::Mechanism;
+
+use crate::config::{block_ops, positive_duration};
+use crate::pipeline::BlockRule;
+use crate::watch::{Wants, WatchSettings};
+
+/// Where the kernel keeps BPF objects that outlive their process.
+const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf/fleet-agent";
+
+pub(super) const EXAMPLES: &str = "\
+Examples: watch every GPU job of this host, those that run and those to come, and report to Echo:
+
+  fleet-agent run --endpoint http://echo:4317 --cluster prod
+
+The same, and count kernel launches and copies besides, which costs each of them half a microsecond:
+
+  fleet-agent run --endpoint http://echo:4317 --cluster prod --count launches,copies
+
+The jobs need no change and no restart. It takes root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH and
+CAP_CHECKPOINT_RESTORE; `fleet-agent check` says what this host allows. SIGTERM sends what waits and takes the probes out.
+
+Exit codes: 0 stopped as asked, 64 wrong flags, 69 the endpoint is no address, 75 another agent watches this host,
+77 the kernel does not let it watch.";
+
+/// What can be counted besides collectives and waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Counted {
+    /// Kernel launches
+    Launches,
+    /// Bytes copied between host and device, by direction
+    Copies,
+}
+
+/// How functions are probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Attach {
+    /// The best that the kernel has
+    Auto,
+    /// One link for all functions of a file (Linux 6.6 and later)
+    Multi,
+    /// One perf event per function; takes `CAP_SYS_ADMIN`
+    Perf,
+}
+
+/// Flags that say what is watched, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct WatchArgs {
+    /// What to count besides collectives and waits, which costs each launch or copy half a microsecond
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_delimiter = ',',
+        env = "FLEET_AGENT_COUNT"
+    )]
+    pub count: Vec<Counted>,
+
+    /// How to probe
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "auto",
+        env = "FLEET_AGENT_ATTACH"
+    )]
+    pub attach: Attach,
+
+    /// Leave out what the kernel does to the processes: time off the CPU, page allocations, block I/O, TCP
+    #[arg(long, env = "FLEET_AGENT_WITHOUT_KERNEL")]
+    pub without_kernel: bool,
+
+    /// Folder of a BPF file system in which probes stay when the agent is killed, so that the next one goes on where it was;
+    /// `none` lets them go with it
+    #[arg(long, value_name = "DIR", default_value = BPF_FILE_SYSTEM, env = "FLEET_AGENT_PIN")]
+    pub pin: PathBuf,
+
+    /// Leave the probes in that folder at the end, too, for an agent that starts in place of this one
+    #[arg(long, env = "FLEET_AGENT_KEEP_PROBES")]
+    pub keep_probes: bool,
+}
+
+impl WatchArgs {
+    /// How to watch; `min_wait` is how long a wait has to last to be told.
+    pub fn settings(&self, min_wait: Duration) -> WatchSettings {
+        WatchSettings {
+            wants: Wants {
+                copies: self.count.contains(&Counted::Copies),
+                launches: self.count.contains(&Counted::Launches),
+            },
+            min_wait_ns: u64::try_from(min_wait.as_nanos()).unwrap_or(u64::MAX),
+            mechanism: match self.attach {
+                Attach::Auto => None,
+                Attach::Multi => Some(Mechanism::UprobeMulti),
+                Attach::Perf => Some(Mechanism::PerfEvent),
+            },
+            without_host: self.without_kernel,
+            pins: (self.pin.as_os_str() != "none").then(|| self.pin.clone()),
+        }
+    }
+}
+
+/// Flags of `run`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct RunArgs {
+    /// Where Echo takes OTLP over gRPC, or `none` to send nothing
+    #[arg(long, value_name = "URL", env = "FLEET_AGENT_ENDPOINT")]
+    pub endpoint: String,
+
+    /// Cluster to report as
+    #[arg(long, value_name = "NAME", env = "FLEET_AGENT_CLUSTER")]
+    pub cluster: String,
+
+    /// Node to report as [default: the name of this host]
+    #[arg(long, value_name = "NAME", env = "FLEET_AGENT_NODE")]
+    pub node: Option<String>,
+
+    /// Job to report as [default: what the launcher says, else the communicator that spans the job]
+    #[arg(long, value_name = "ID", env = "FLEET_AGENT_JOB")]
+    pub job: Option<String>,
+
+    /// Model of the GPUs [default: what the driver says]
+    #[arg(long, value_name = "NAME", env = "FLEET_AGENT_GPU_MODEL")]
+    pub gpu_model: Option<String>,
+
+    /// How often to report, and how long a block of operations should last unless Echo asks for another length
+    #[arg(long, value_name = "DURATION", default_value = "5s", env = "FLEET_AGENT_INTERVAL", value_parser = positive_duration)]
+    pub interval: Duration,
+
+    /// Operations per block, a power of two, in place of what --interval and Echo ask for
+    #[arg(long, value_name = "N", env = "FLEET_AGENT_BLOCK_OPS", value_parser = block_ops)]
+    pub block_ops: Option<u64>,
+
+    /// What is watched, and how
+    #[command(flatten)]
+    pub watch: WatchArgs,
+}
+
+impl RunArgs {
+    /// How blocks are cut.
+    pub fn block_rule(&self) -> BlockRule {
+        BlockRule {
+            target_ns: self.interval.as_secs_f64() * 1e9,
+            exponent: self.block_ops.map(u64::trailing_zeros),
+        }
+    }
+}

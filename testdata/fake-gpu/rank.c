@@ -1,0 +1,136 @@
+// One rank of a training job on the stand-ins for NCCL and CUDA.
+//
+//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [wait=FILE] [split] [job=N]
+//
+// Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them. The slow rank sleeps longer in the
+// steps from FROM to TO. With `load` the libraries are opened that much later. With `wait` the steps begin when FILE
+// is there. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct {
+	char internal[128];
+} ncclUniqueId;
+
+#ifdef LINKED
+extern int ncclCommInitRankConfig(void **, int, ncclUniqueId, int, void *);
+extern int ncclCommSplit(void *, int, int, void **, void *);
+extern int ncclAllReduce(const void *, void *, size_t, int, int, void *, void *);
+extern int cudaStreamSynchronize(void *);
+extern int cudaMemcpyAsync(void *, const void *, size_t, int, void *);
+extern int cudaLaunchKernel(const void *);
+extern void fake_nccl_complete(void);
+extern void fake_cuda_gpu(void (*)(void));
+#define FIND(name) name
+#define OPEN()
+#else
+static void *nccl, *cuda;
+static void *find(const char *name)
+{
+	void *symbol = dlsym(nccl, name);
+	if (!symbol)
+		symbol = dlsym(cuda, name);
+	if (!symbol) {
+		fprintf(stderr, "no %s: %s\n", name, dlerror());
+		exit(1);
+	}
+	return symbol;
+}
+static void *load(const char *name)
+{
+	void *library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
+	if (!library) {
+		fprintf(stderr, "%s\n", dlerror());
+		exit(1);
+	}
+	return library;
+}
+#define FIND(name) find(#name)
+#define OPEN() (cuda = load("libcudart.so.13"), nccl = load("libnccl.so.2"))
+#endif
+
+static void pause_ms(double ms)
+{
+	struct timespec pause = {.tv_sec = (time_t)(ms / 1e3), .tv_nsec = (long)(ms * 1e6) % 1000000000L};
+	nanosleep(&pause, NULL);
+}
+
+static double now_us(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1e6 + now.tv_nsec / 1e3;
+}
+
+static const char *option(int argc, char **argv, const char *name)
+{
+	size_t length = strlen(name);
+	for (int i = 4; i < argc; i++)
+		if (!strncmp(argv[i], name, length) && (argv[i][length] == '=' || !argv[i][length]))
+			return argv[i][length] ? argv[i] + length + 1 : "";
+	return NULL;
+}
+
+static double number(int argc, char **argv, const char *name, double otherwise)
+{
+	const char *text = option(argc, argv, name);
+	return text ? atof(text) : otherwise;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 4)
+		return 2;
+	int rank = atoi(argv[1]), world = atoi(argv[2]), steps = atoi(argv[3]);
+	int slow = -1, from = 0, to = 0, ops = number(argc, argv, "ops", 4);
+	double slow_ms = 0, step_ms = number(argc, argv, "step", 5);
+	const char *text = option(argc, argv, "slow"), *gate = option(argc, argv, "wait");
+	unsigned long job = number(argc, argv, "job", 1);
+	ncclUniqueId id;
+	void *comm = NULL, *part = NULL;
+	long issued = 0;
+
+	if (text)
+		sscanf(text, "%d:%lf:%d:%d", &slow, &slow_ms, &from, &to);
+	pause_ms(number(argc, argv, "load", 0));
+	OPEN();
+	// A framework has much to do between opening the libraries and its first call.
+	pause_ms(number(argc, argv, "import", 300));
+	// The first bytes of all ids of a host are the same, as they are with the real library.
+	memset(&id, 7, sizeof(id));
+	memcpy(id.internal + 64, &job, sizeof(job));
+	((void (*)(void (*)(void)))FIND(fake_cuda_gpu))((void (*)(void))FIND(fake_nccl_complete));
+	int (*sync)(void *) = (int (*)(void *))FIND(cudaStreamSynchronize);
+	int (*reduce)(const void *, void *, size_t, int, int, void *, void *) =
+		(int (*)(const void *, void *, size_t, int, int, void *, void *))FIND(ncclAllReduce);
+	int (*copy)(void *, const void *, size_t, int, void *) =
+		(int (*)(void *, const void *, size_t, int, void *))FIND(cudaMemcpyAsync);
+	int (*launch)(const void *) = (int (*)(const void *))FIND(cudaLaunchKernel);
+	if (((int (*)(void **, int, ncclUniqueId, int, void *))FIND(ncclCommInitRankConfig))(&comm, world, id, rank, NULL))
+		return 3;
+	if (option(argc, argv, "split") &&
+	    ((int (*)(void *, int, int, void **, void *))FIND(ncclCommSplit))(comm, rank % 2, rank, &part, NULL))
+		return 3;
+	while (gate && access(gate, F_OK))
+		pause_ms(1);
+	double begin = now_us();
+	for (int step = 0; step < steps; step++) {
+		copy(NULL, NULL, 4096, 1, NULL);
+		pause_ms(step_ms + (rank == slow && from <= step && step < to ? slow_ms : 0));
+		for (int op = 0; op < ops; op++, issued++) {
+			launch(NULL);
+			reduce(NULL, NULL, 1000 + op, 7, 0, comm, (void *)0x99);
+		}
+		if (part)
+			reduce(NULL, NULL, 500, 7, 0, part, (void *)0x99), issued++;
+		sync(NULL);
+	}
+	printf("%d %d %ld %.0f\n", rank, steps, issued, steps ? (now_us() - begin) / steps : 0.0);
+	return 0;
+}
