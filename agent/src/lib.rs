@@ -9,7 +9,7 @@
 //! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`], [`place`] | one rule each |
 //! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
 //! | 3 | [`source`], [`process`], [`gpu`], [`rdma`], [`export`], [`host`] | the two ends, what the host tells of itself, and one host between them |
-//! | 4 | [`config`], [`replay`], [`simulate`] | flags, tasks, files |
+//! | 4 | [`config`], [`hooks`], [`replay`], [`simulate`] | flags, tasks, files, sockets |
 //!
 //! The life of an event: a [`source`] yields it in order of entry; [`order`] lets it take effect
 //! when it returns; [`discover`] says which communicator it belongs to and [`correlate`] what was
@@ -28,6 +28,7 @@ pub mod event;
 pub mod exemplar;
 pub mod export;
 pub mod gpu;
+pub mod hooks;
 pub mod host;
 pub mod iteration;
 pub mod job;

@@ -134,6 +134,7 @@ const AGENT: Architecture = Architecture {
         ("process", 7),
         ("rdma", 7),
         ("source", 7),
+        ("hooks", 8),
         ("host", 8),
         ("replay", 9),
         ("simulate", 9),
@@ -160,6 +161,7 @@ const AGENT: Architecture = Architecture {
         "pipeline",
         "gpu::choice",
         "gpu::limits",
+        "hooks::board",
     ],
     stops: &[
         ("anyhow", &["main"]),
