@@ -5,11 +5,11 @@
 //!
 //! | layer | modules | knows |
 //! |---|---|---|
-//! | 0 | [`event`], [`signal`], [`verdict`] | plain data: what came in, what goes out |
+//! | 0 | [`event`], [`signal`], [`verdict`], [`vitals`] | plain data: what came in, what goes out, how the agent is doing |
 //! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`], [`place`] | one rule each |
 //! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
 //! | 3 | [`source`], [`process`], [`gpu`], [`rdma`], [`export`], [`host`] | the two ends, what the host tells of itself, and one host between them |
-//! | 4 | [`config`], [`hooks`], [`replay`], [`simulate`] | flags, tasks, files, sockets |
+//! | 4 | [`config`], [`hooks`], [`metrics`], [`replay`], [`simulate`] | flags, tasks, files, sockets |
 //!
 //! The life of an event: a [`source`] yields it in order of entry; [`order`] lets it take effect
 //! when it returns; [`discover`] says which communicator it belongs to and [`correlate`] what was
@@ -32,6 +32,7 @@ pub mod hooks;
 pub mod host;
 pub mod iteration;
 pub mod job;
+pub mod metrics;
 pub mod order;
 pub mod pipeline;
 pub mod place;
@@ -46,3 +47,4 @@ pub mod signal;
 pub mod simulate;
 pub mod source;
 pub mod verdict;
+pub mod vitals;

@@ -112,6 +112,7 @@ const AGENT: Architecture = Architecture {
     layers: &[
         ("event", 0),
         ("iteration", 0),
+        ("vitals", 0),
         ("activity", 1),
         ("job", 1),
         ("order", 1),
@@ -136,6 +137,7 @@ const AGENT: Architecture = Architecture {
         ("source", 7),
         ("hooks", 8),
         ("host", 8),
+        ("metrics", 8),
         ("replay", 9),
         ("simulate", 9),
         ("main", 10),
@@ -143,6 +145,7 @@ const AGENT: Architecture = Architecture {
     pure: &[
         "event",
         "iteration",
+        "vitals",
         "activity",
         "job",
         "order",
@@ -170,7 +173,9 @@ const AGENT: Architecture = Architecture {
         ("indicatif", &["main", "replay", "simulate"]),
         ("opentelemetry_proto", &["export"]),
         ("tonic", &["export"]),
-        ("hyper_util", &["export"]),
+        ("hyper_util", &["export", "metrics"]),
+        ("axum", &["metrics"]),
+        ("prometheus_client", &["metrics"]),
         ("tower", &["export"]),
     ],
 };
