@@ -5,11 +5,11 @@
 //!
 //! | layer | modules | knows |
 //! |---|---|---|
-//! | 0 | [`event`], [`signal`], [`verdict`] | plain data: what came in, what goes out |
-//! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`], [`place`] | one rule each |
+//! | 0 | [`event`], [`signal`], [`verdict`], [`vitals`] | plain data: what came in, what goes out, how the agent is doing |
+//! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`], [`place`], [`functions`], [`symbols`], [`instruction`] | one rule each |
 //! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
-//! | 3 | [`source`], [`process`], [`gpu`], [`rdma`], [`export`], [`host`] | the two ends, what the host tells of itself, and one host between them |
-//! | 4 | [`config`], [`replay`], [`simulate`] | flags, tasks, files |
+//! | 3 | [`process`], [`gpu`], [`rdma`], [`watch`], [`source`], [`export`], [`host`] | the two ends, what the host tells of itself, and one host between them |
+//! | 4 | [`config`], [`hooks`], [`metrics`], [`replay`], [`simulate`], [`run`] | flags, tasks, files, sockets |
 //!
 //! The life of an event: a [`source`] yields it in order of entry; [`order`] lets it take effect
 //! when it returns; [`discover`] says which communicator it belongs to and [`correlate`] what was
@@ -29,10 +29,12 @@ pub mod exemplar;
 pub mod export;
 pub mod functions;
 pub mod gpu;
+pub mod hooks;
 pub mod host;
 pub mod instruction;
 pub mod iteration;
 pub mod job;
+pub mod metrics;
 pub mod order;
 pub mod pipeline;
 pub mod place;
@@ -49,4 +51,5 @@ pub mod simulate;
 pub mod source;
 pub mod symbols;
 pub mod verdict;
+pub mod vitals;
 pub mod watch;

@@ -67,13 +67,13 @@ fn run_live(args: &RunArgs) -> ExitCode {
 /// Watches this host for the endpoint that was asked for, until somebody asks it to stop.
 async fn run_to(args: &RunArgs) -> Result<Result<(), RunError>, EndpointError> {
     let stop = async {
-        let (mut term, mut int) = match (
+        let signals = (
             signal(SignalKind::terminate()),
             signal(SignalKind::interrupt()),
-        ) {
-            (Ok(term), Ok(int)) => (term, int),
-            // Without the signals nobody can ask, which is no reason to stop.
-            _ => return std::future::pending().await,
+        );
+        // Without the signals nobody can ask, which is no reason to stop.
+        let (Ok(mut term), Ok(mut int)) = signals else {
+            return std::future::pending().await;
         };
         tokio::select! {
             _ = term.recv() => {}

@@ -43,6 +43,15 @@ pub struct Place {
     pub process_devices: Option<String>,
 }
 
+/// Whose network a process is in, and so whose name is in its `HOSTNAME`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// Its container's.
+    Own,
+    /// The host's, or nobody knows. Pods that use RDMA often are in the network of their host, and called like it.
+    Host,
+}
+
 /// What one launcher calls what it tells each process. Of several names the first that is set counts.
 struct Launcher {
     rank: &'static [&'static str],
@@ -97,23 +106,20 @@ const CONTAINER_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 const PROCESS_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 impl Place {
-    /// Reads the bytes of `/proc/PID/environ` and the text of `/proc/PID/cgroup` on the host called `node`.
-    pub fn of(environ: &[u8], cgroup: &str, node: &str) -> Self {
+    /// Reads the bytes of `/proc/PID/environ` and the text of `/proc/PID/cgroup`.
+    pub fn of(environ: &[u8], cgroup: &str, network: Network) -> Self {
         let environ = Environ::new(environ, &asked());
         let cgroup = Cgroup::of(cgroup);
         let ranks = ranks(&environ, cgroup.slurm_step);
         let is_pod = cgroup.pod_uid.is_some();
+        let is_named_pod = is_pod && network == Network::Own;
         let text = |names: &[&str]| environ.text(names, MAX_TEXT);
         Self {
             rank: ranks.rank,
             world_size: ranks.world_size,
             local_rank: ranks.local_rank,
             job: job(&environ, is_pod).or_else(|| cgroup.slurm_job.map(|id| id.to_string())),
-            pod: text(&POD_NAME).or_else(|| {
-                let name = text(&[HOSTNAME]).filter(|_| is_pod)?;
-                // A pod in the network of its host is called like the host.
-                (!is_same_host(&name, node)).then_some(name)
-            }),
+            pod: text(&POD_NAME).or_else(|| text(&[HOSTNAME]).filter(|_| is_named_pod)),
             namespace: text(&POD_NAMESPACE),
             pod_uid: cgroup.pod_uid,
             container: cgroup.container,
@@ -179,12 +185,6 @@ fn job(environ: &Environ<'_>, is_pod: bool) -> Option<String> {
     batch()
         .or_else(|| TORCH_JOB.into_iter().find_map(torch))
         .or_else(pod)
-}
-
-/// Whether two names mean one host, with or without their domains.
-fn is_same_host(name: &str, node: &str) -> bool {
-    let first = |name: &str| name.split('.').next().unwrap_or_default().to_lowercase();
-    first(name) == first(node)
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! What the kernel says of a process: thin reads below the folder that `/proc` is mounted at.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::place::Place;
+use crate::place::{Network, Place};
 
 /// The kernel gives arguments and environment together a quarter of the stack, by default 2 MiB. Less would do for most,
 /// but a pod has seven variables for each service of its namespace, and what launchers set comes behind them.
@@ -80,8 +80,8 @@ impl Processes {
         Self { root: root.into() }
     }
 
-    /// Where a process of the host called `node` belongs.
-    pub fn place(&self, pid: u32, node: &str) -> Result<Place, ProcessError> {
+    /// Where a process belongs.
+    pub fn place(&self, pid: u32) -> Result<Place, ProcessError> {
         let mut environ = self.read(pid, "environ", MAX_ENVIRON)?;
         if u64::try_from(environ.len()) == Ok(MAX_ENVIRON) {
             // The last variable may have been cut, and a part of a number is a number.
@@ -89,7 +89,8 @@ impl Processes {
             environ.truncate(whole.unwrap_or(0));
         }
         let cgroup = self.read(pid, "cgroup", MAX_CGROUP)?;
-        Ok(Place::of(&environ, &String::from_utf8_lossy(&cgroup), node))
+        let cgroup = String::from_utf8_lossy(&cgroup);
+        Ok(Place::of(&environ, &cgroup, self.network(pid)))
     }
 
     /// What tells a process from others.
@@ -116,6 +117,15 @@ impl Processes {
             // A process without memory of its own, such as a thread of the kernel, has no such line.
             rss_bytes: rss_kib.unwrap_or(0).saturating_mul(1024),
         })
+    }
+
+    /// By the network of process 1, which is the host's.
+    fn network(&self, pid: u32) -> Network {
+        let of = |pid| fs::read_link(self.path(pid, "ns/net")).ok();
+        match (of(pid), of(1)) {
+            (Some(own), Some(host)) if own != host => Network::Own,
+            _ => Network::Host,
+        }
     }
 
     fn stat(&self, pid: u32) -> Result<Stat, ProcessError> {

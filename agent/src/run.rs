@@ -56,7 +56,7 @@ pub async fn run<E: Export>(
     let watch = Watch::start(&args.watch.settings(MIN_WAIT))?;
     announce(&watch.health());
     let asked = Stop::default();
-    let live = Live::new(watch, Processes::below("/proc"), &node, asked.clone());
+    let live = Live::new(watch, Processes::below("/proc"), asked.clone());
     let (sender, mut looks) = mpsc::channel(LOOKS_AHEAD);
     let mut tasks = JoinSet::new();
     let keep_probes = args.watch.keep_probes;
@@ -107,7 +107,6 @@ struct Agent {
     outbox: Outbox,
     gpus: Gpus,
     processes: Processes,
-    node: String,
     beaten_ns: u64,
     clock_ns: u64,
 }
@@ -128,7 +127,6 @@ impl Agent {
             outbox,
             gpus: Gpus::open(Path::new("/proc")),
             processes: Processes::below("/proc"),
-            node: node.to_owned(),
             beaten_ns: 0,
             clock_ns: 0,
         }
@@ -166,7 +164,7 @@ impl Agent {
     /// Adds what the driver knows of the process's GPU.
     async fn label(&self, started: &mut Started) {
         let pid = started.process.pid;
-        let place = self.processes.place(pid, &self.node).unwrap_or_default();
+        let place = self.processes.place(pid).unwrap_or_default();
         if let Some(gpu) = self.gpus.of(pid, &place).await {
             started.labels.gpu_uuid = gpu.uuid;
             started.labels.gpu_model = gpu.model;

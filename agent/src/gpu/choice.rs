@@ -27,7 +27,7 @@ fn allowed(gpus: &[Gpu], place: &Place) -> Option<u32> {
     let in_container = match place.container_devices.as_deref() {
         // The words of the container runtime for no restriction that is known here.
         None | Some("all" | "void" | "none") => all,
-        // Runtimes set this variable outside of containers for nobody.
+        // By a list of UUIDs or places the runtime has put just these GPUs into the container.
         Some(list) => visible(&all, list),
     };
     let own = match place.process_devices.as_deref() {

@@ -23,9 +23,28 @@ fn the_place_comes_from_environment_and_cgroup() {
     let environ = b"RANK=1\0WORLD_SIZE=2\0";
     let cgroup = b"0::/system.slice/slurmstepd.scope/job_9/step_0\n";
     let (_root, processes) = proc_with(&[("environ", environ), ("cgroup", cgroup)]);
-    let place = processes.place(7, "node").unwrap();
+    let place = processes.place(7).unwrap();
     assert_eq!((place.rank, place.world_size), (Some(1), Some(2)));
     assert_eq!(place.job.as_deref(), Some("9"));
+}
+
+#[test]
+fn a_pod_is_called_by_its_host_name_unless_that_is_the_hosts() {
+    use std::os::unix::fs::symlink;
+
+    let cgroup = b"0::/kubepods/pod6ac5b8a3-2f4e-4c4b-9d5e-0f1a2b3c4d5e/x\n";
+    let files: [(&str, &[u8]); 2] = [("environ", b"HOSTNAME=bert-1\0"), ("cgroup", cgroup)];
+    let (root, processes) = proc_with(&files);
+    let pod = || processes.place(7).unwrap().pod;
+    assert_eq!(pod(), None);
+    for (pid, network) in [("1", "net:[1]"), ("7", "net:[2]")] {
+        fs::create_dir_all(root.path().join(pid).join("ns")).unwrap();
+        symlink(network, root.path().join(pid).join("ns/net")).unwrap();
+    }
+    assert_eq!(pod().as_deref(), Some("bert-1"));
+    fs::remove_file(root.path().join("7/ns/net")).unwrap();
+    symlink("net:[1]", root.path().join("7/ns/net")).unwrap();
+    assert_eq!(pod(), None);
 }
 
 #[test]
@@ -35,7 +54,7 @@ fn a_variable_that_the_bound_cuts_is_left_out() {
     environ.resize(limit - "\0RANK=1".len(), b'x');
     environ.extend_from_slice(b"\0RANK=12\0");
     let (_root, processes) = proc_with(&[("environ", &environ), ("cgroup", b"")]);
-    assert_eq!(processes.place(7, "node").unwrap().rank, None);
+    assert_eq!(processes.place(7).unwrap().rank, None);
 }
 
 #[test]
@@ -61,7 +80,7 @@ fn the_tests_own_process_can_be_read() {
     let processes = Processes::below("/proc");
     assert_eq!(processes.seen(own).unwrap().pid, own);
     assert!(processes.usage(own).unwrap().rss_bytes > 0);
-    assert!(processes.place(own, "node").is_ok());
+    assert!(processes.place(own).is_ok());
 }
 
 #[test]

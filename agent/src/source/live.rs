@@ -53,13 +53,13 @@ pub struct Live {
 }
 
 impl Live {
-    /// The source of a watch on the host called `node`.
-    pub fn new(watch: Watch, processes: Processes, node: &str, stop: Stop) -> Self {
+    /// The source of a watch.
+    pub fn new(watch: Watch, processes: Processes, stop: Stop) -> Self {
         let mut live = Self {
             losses: watch.losses(),
             watch,
             assembler: Assembler::default(),
-            jobs: Jobs::new(processes, node),
+            jobs: Jobs::new(processes),
             evidence: Evidence::default(),
             out: VecDeque::new(),
             stop,

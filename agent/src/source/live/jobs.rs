@@ -21,15 +21,13 @@ enum Known {
 #[derive(Debug)]
 pub(super) struct Jobs {
     processes: Processes,
-    node: String,
     known: BTreeMap<u32, Known>,
 }
 
 impl Jobs {
-    pub(super) fn new(processes: Processes, node: &str) -> Self {
+    pub(super) fn new(processes: Processes) -> Self {
         Self {
             processes,
-            node: node.to_owned(),
             known: BTreeMap::new(),
         }
     }
@@ -43,7 +41,7 @@ impl Jobs {
             }
             Some(Known::Unplaced(place)) => place,
             // A process that has ended already is known by what it called.
-            None => Box::new(self.processes.place(pid, &self.node).unwrap_or_default()),
+            None => Box::new(self.processes.place(pid).unwrap_or_default()),
         };
         let Some((rank, world_size)) = rank(&place, init) else {
             self.known.insert(pid, Known::Unplaced(place));

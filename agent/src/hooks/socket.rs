@@ -1,0 +1,93 @@
+//! The file of the socket: made for its owner and group, and removed when it is no longer served.
+
+use std::fs::{self, Metadata, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::hooks::HookError;
+
+/// Owner and group may connect, which needs the right to write.
+const MODE: u32 = 0o660;
+
+/// A listening socket and its file.
+#[derive(Debug)]
+pub(super) struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+    file: (u64, u64),
+}
+
+impl Socket {
+    /// Listens on `path`, unless somebody else does or something else is there.
+    pub(super) async fn bind(path: &Path) -> Result<Self, HookError> {
+        clear(path).await?;
+        let bound = || {
+            let listener = UnixListener::bind(path)?;
+            fs::set_permissions(path, Permissions::from_mode(MODE))?;
+            let file = identity(&fs::symlink_metadata(path)?);
+            Ok((listener, file))
+        };
+        let (listener, file) = bound().map_err(|source| refused(path, source))?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            file,
+        })
+    }
+
+    /// The next client.
+    pub(super) async fn accept(&self) -> io::Result<UnixStream> {
+        let (stream, _nameless) = self.listener.accept().await?;
+        Ok(stream)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Somebody may have removed the file and put another one in its place.
+        let is_ours =
+            fs::symlink_metadata(&self.path).is_ok_and(|there| identity(&there) == self.file);
+        if is_ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!("{} stays behind: {error}", self.path.display());
+        }
+    }
+}
+
+/// Removes a socket that nobody listens on any more.
+async fn clear(path: &Path) -> Result<(), HookError> {
+    let there = match fs::symlink_metadata(path) {
+        Ok(there) => there,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(refused(path, source)),
+    };
+    let name = path.display().to_string();
+    if !there.file_type().is_socket() {
+        return Err(HookError::NotASocket { path: name });
+    }
+    match UnixStream::connect(path).await {
+        Ok(_answers) => Err(HookError::InUse { path: name }),
+        Err(error) => match error.kind() {
+            // So many wait to be let in that there is no room for another one.
+            ErrorKind::WouldBlock => Err(HookError::InUse { path: name }),
+            ErrorKind::NotFound => Ok(()),
+            ErrorKind::ConnectionRefused => {
+                fs::remove_file(path).map_err(|source| refused(path, source))
+            }
+            _ => Err(refused(path, error)),
+        },
+    }
+}
+
+fn identity(file: &Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
+fn refused(path: &Path, source: io::Error) -> HookError {
+    HookError::Refused {
+        path: path.display().to_string(),
+        source,
+    }
+}

@@ -1,0 +1,212 @@
+//! The agent's own metrics as `OpenMetrics` text, for whoever scrapes the host. Off unless asked for.
+
+mod server;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+use thiserror::Error;
+use tokio::net::TcpListener;
+
+use crate::vitals::Vitals;
+
+/// Of the text below.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Begins the name of every metric.
+const PREFIX: &str = "fleet_agent";
+
+/// The endpoint cannot be served.
+#[derive(Debug, Error)]
+#[error("cannot listen on {address} for --metrics-listen: {source}")]
+pub struct MetricsError {
+    address: SocketAddr,
+    #[source]
+    source: io::Error,
+}
+
+/// The endpoint, before it is served.
+#[derive(Debug)]
+pub struct MetricsServer {
+    listener: TcpListener,
+}
+
+impl MetricsServer {
+    /// Listens; port 0 is any that is free.
+    pub async fn bind(address: SocketAddr) -> Result<Self, MetricsError> {
+        let bound = TcpListener::bind(address).await;
+        bound
+            .map(|listener| Self { listener })
+            .map_err(|source| MetricsError { address, source })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves `/metrics` and `/healthz` until `stop` ends. `vitals` is called for each scrape.
+    pub async fn serve<F>(self, vitals: F, stop: impl Future<Output = ()> + Send)
+    where
+        F: Fn() -> Vitals + Send + Sync + 'static,
+    {
+        server::serve(self.listener, router(vitals), stop).await;
+    }
+}
+
+fn router(vitals: impl Fn() -> Vitals + Send + Sync + 'static) -> Router {
+    let mut registry = Registry::with_prefix(PREFIX);
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    registry.register("build", "The version of the agent", Info::new(version));
+    registry.register_collector(Box::new(Scrape(Box::new(vitals))));
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(async || "ok\n"))
+        .with_state(Arc::new(registry))
+}
+
+async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
+    let mut text = String::new();
+    if text::encode(&mut text, &registry).is_err() {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    }
+    let headers = [(CONTENT_TYPE, OPEN_METRICS), (CACHE_CONTROL, "no-store")];
+    (headers, text).into_response()
+}
+
+/// Reads the vitals when somebody scrapes them; nothing runs for it meanwhile.
+struct Scrape(Box<dyn Fn() -> Vitals + Send + Sync>);
+
+impl fmt::Debug for Scrape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scrape")
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let vitals = (self.0)();
+        events(&mut encoder, &vitals)?;
+        counters(&mut encoder, &vitals)?;
+        gauges(&mut encoder, &vitals)
+    }
+}
+
+fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fmt::Error> {
+    let kind = ConstCounter::new(0_u64).metric_type();
+    let help = "Events that were seen, by their source";
+    let mut seen = encoder.encode_descriptor("events", help, None, kind)?;
+    for (source, count) in &vitals.events {
+        let label = [("source", *source)];
+        ConstCounter::new(*count).encode(seen.encode_family(&label)?)?;
+    }
+    let help = "Events that were lost, by what they were lost to";
+    let mut lost = encoder.encode_descriptor("events_lost", help, None, kind)?;
+    let reasons = [
+        ("ring", vitals.lost.ring),
+        ("in_flight", vitals.lost.in_flight),
+        ("late", vitals.lost.late),
+    ];
+    for (reason, count) in reasons {
+        let label = [("reason", reason)];
+        ConstCounter::new(count).encode(lost.encode_family(&label)?)?;
+    }
+    Ok(())
+}
+
+fn counters(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fmt::Error> {
+    let counters = [
+        (
+            "unknown_comm_ops",
+            "Operations on communicators that were made before tracing began",
+            vitals.unknown_comm_ops,
+        ),
+        ("points_made", "Points that were made", vitals.points.made),
+        (
+            "points_sent",
+            "Points that the collector has acknowledged",
+            vitals.points.sent,
+        ),
+        (
+            "points_dropped",
+            "Points that the collector will never get",
+            vitals.points.dropped,
+        ),
+        (
+            "hook_clients_dropped",
+            "Clients of the hook socket that were cut off because they fell behind",
+            vitals.hook_clients_dropped,
+        ),
+    ];
+    for (name, help, count) in counters {
+        counter(encoder, name, help, ConstCounter::new(count))?;
+    }
+    let cpu = ConstCounter::new(vitals.cpu.as_secs_f64());
+    let help = "Time that the agent has spent on CPUs";
+    counter(encoder, "cpu_seconds", help, cpu)
+}
+
+fn counter(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    counter: impl EncodeMetric,
+) -> Result<(), fmt::Error> {
+    let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
+    counter.encode(metric)
+}
+
+fn gauges(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fmt::Error> {
+    let gauges = [
+        (
+            "processes",
+            "Processes that are traced",
+            Some(vitals.processes),
+        ),
+        (
+            "spool_bytes",
+            "Points that wait on disk to be sent, in bytes",
+            Some(vitals.spool_bytes),
+        ),
+        (
+            "policy_version",
+            "Version of the policy set in use, absent before the first one",
+            vitals.policy_version,
+        ),
+        (
+            "hook_clients",
+            "Clients of the hook socket that are connected",
+            Some(vitals.hook_clients),
+        ),
+        (
+            "resident_memory_bytes",
+            "Memory that the agent holds, in bytes",
+            Some(vitals.rss_bytes),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        if let Some(value) = value {
+            let gauge = ConstGauge::new(value);
+            let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+            gauge.encode(metric)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::vitals::{LostEvents, PointCounts};
+
+fn vitals() -> Vitals {
+    Vitals {
+        events: [("ebpf", 12), ("plugin", 3)].into(),
+        lost: LostEvents {
+            ring: 1,
+            in_flight: 2,
+            late: 3,
+        },
+        processes: 8,
+        unknown_comm_ops: 4,
+        points: PointCounts {
+            made: 100,
+            sent: 90,
+            dropped: 5,
+        },
+        spool_bytes: 4096,
+        policy_version: Some(7),
+        hook_clients: 1,
+        hook_clients_dropped: 2,
+        cpu: Duration::from_millis(1500),
+        rss_bytes: 5 << 20,
+    }
+}
+
+const TEXT: &str = "\
+# HELP fleet_agent_build The version of the agent.
+# TYPE fleet_agent_build info
+fleet_agent_build_info{version=\"VERSION\"} 1
+# HELP fleet_agent_events Events that were seen, by their source
+# TYPE fleet_agent_events counter
+fleet_agent_events_total{source=\"ebpf\"} 12
+fleet_agent_events_total{source=\"plugin\"} 3
+# HELP fleet_agent_events_lost Events that were lost, by what they were lost to
+# TYPE fleet_agent_events_lost counter
+fleet_agent_events_lost_total{reason=\"ring\"} 1
+fleet_agent_events_lost_total{reason=\"in_flight\"} 2
+fleet_agent_events_lost_total{reason=\"late\"} 3
+# HELP fleet_agent_unknown_comm_ops Operations on communicators that were made before tracing began
+# TYPE fleet_agent_unknown_comm_ops counter
+fleet_agent_unknown_comm_ops_total 4
+# HELP fleet_agent_points_made Points that were made
+# TYPE fleet_agent_points_made counter
+fleet_agent_points_made_total 100
+# HELP fleet_agent_points_sent Points that the collector has acknowledged
+# TYPE fleet_agent_points_sent counter
+fleet_agent_points_sent_total 90
+# HELP fleet_agent_points_dropped Points that the collector will never get
+# TYPE fleet_agent_points_dropped counter
+fleet_agent_points_dropped_total 5
+# HELP fleet_agent_hook_clients_dropped Clients of the hook socket that were cut off because they fell behind
+# TYPE fleet_agent_hook_clients_dropped counter
+fleet_agent_hook_clients_dropped_total 2
+# HELP fleet_agent_cpu_seconds Time that the agent has spent on CPUs
+# TYPE fleet_agent_cpu_seconds counter
+fleet_agent_cpu_seconds_total 1.5
+# HELP fleet_agent_processes Processes that are traced
+# TYPE fleet_agent_processes gauge
+fleet_agent_processes 8
+# HELP fleet_agent_spool_bytes Points that wait on disk to be sent, in bytes
+# TYPE fleet_agent_spool_bytes gauge
+fleet_agent_spool_bytes 4096
+# HELP fleet_agent_policy_version Version of the policy set in use, absent before the first one
+# TYPE fleet_agent_policy_version gauge
+fleet_agent_policy_version 7
+# HELP fleet_agent_hook_clients Clients of the hook socket that are connected
+# TYPE fleet_agent_hook_clients gauge
+fleet_agent_hook_clients 1
+# HELP fleet_agent_resident_memory_bytes Memory that the agent holds, in bytes
+# TYPE fleet_agent_resident_memory_bytes gauge
+fleet_agent_resident_memory_bytes 5242880
+# EOF
+";
+
+/// A served endpoint.
+struct Served {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    server: JoinSet<()>,
+}
+
+async fn serve(vitals: fn() -> Vitals) -> Served {
+    let bound = MetricsServer::bind(([127, 0, 0, 1], 0).into())
+        .await
+        .unwrap();
+    let address = bound.address().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let mut server = JoinSet::new();
+    server.spawn(bound.serve(vitals, async { drop(stopped.await) }));
+    Served {
+        address,
+        stop,
+        server,
+    }
+}
+
+async fn ask(address: SocketAddr, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+#[tokio::test]
+async fn every_metric_has_a_name_a_unit_and_an_explanation() {
+    let served = serve(vitals).await;
+    let (head, body) = ask(served.address, "/metrics").await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(
+        head.contains("content-type: application/openmetrics-text; version=1.0.0"),
+        "{head}"
+    );
+    let expected = TEXT.replace("VERSION", env!("CARGO_PKG_VERSION"));
+    assert_eq!(body, expected);
+}
+
+#[tokio::test]
+async fn a_policy_that_nobody_has_sent_is_absent() {
+    let served = serve(Vitals::default).await;
+    let (_, body) = ask(served.address, "/metrics").await;
+    assert!(!body.contains("policy_version"), "{body}");
+    assert!(
+        body.contains("fleet_agent_events_lost_total{reason=\"ring\"} 0"),
+        "{body}"
+    );
+}
+
+#[tokio::test]
+async fn health_is_told_and_nothing_else_is_there() {
+    let served = serve(vitals).await;
+    let (head, body) = ask(served.address, "/healthz").await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert_eq!(body, "ok\n");
+    assert!(
+        ask(served.address, "/")
+            .await
+            .0
+            .starts_with("HTTP/1.1 404 ")
+    );
+}
+
+#[tokio::test]
+async fn the_end_does_not_wait_for_silent_connections() {
+    let mut served = serve(vitals).await;
+    let mut silent = TcpStream::connect(served.address).await.unwrap();
+    ask(served.address, "/healthz").await;
+    served.stop.send(()).unwrap();
+    served.server.join_next().await.unwrap().unwrap();
+    assert_eq!(silent.read(&mut [0]).await.unwrap(), 0);
+    assert!(TcpStream::connect(served.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named_in_one_line() {
+    let taken = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = taken.local_addr().unwrap();
+    let error = MetricsServer::bind(address).await.unwrap_err().to_string();
+    assert!(
+        error.contains(&address.to_string()) && !error.contains('\n'),
+        "{error}"
+    );
+}

@@ -1,0 +1,122 @@
+//! How an agent itself is doing: plain data.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fleet_proto::metric;
+
+/// How an agent is doing at one moment. Counts are since the agent was started.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Vitals {
+    /// Events that were seen, by the name of their source.
+    pub events: BTreeMap<&'static str, u64>,
+    /// Events that were lost.
+    pub lost: LostEvents,
+    /// Processes that are traced now.
+    pub processes: u64,
+    /// Operations on communicators that were made before tracing began.
+    pub unknown_comm_ops: u64,
+    /// What became of points.
+    pub points: PointCounts,
+    /// Bytes of points that wait on disk to be sent.
+    pub spool_bytes: u64,
+    /// Version of the policy set in use; none before the first one.
+    pub policy_version: Option<u64>,
+    /// Clients of the hook socket that are connected.
+    pub hook_clients: u64,
+    /// Clients of the hook socket that were cut off because they fell behind.
+    pub hook_clients_dropped: u64,
+    /// Time that the agent has spent on CPUs.
+    pub cpu: Duration,
+    /// Memory that the agent holds, bytes.
+    pub rss_bytes: u64,
+}
+
+/// Events that were lost, by what they were lost to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LostEvents {
+    /// The ring to the agent was full.
+    pub ring: u64,
+    /// The table of calls that have not returned yet was full.
+    pub in_flight: u64,
+    /// They came after events that they should have preceded had been taken.
+    pub late: u64,
+}
+
+impl LostEvents {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let Self {
+            ring,
+            in_flight,
+            late,
+        } = *self;
+        ring.saturating_add(in_flight).saturating_add(late)
+    }
+}
+
+/// What became of points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PointCounts {
+    /// Points that were made.
+    pub made: u64,
+    /// Points that the collector has.
+    pub sent: u64,
+    /// Points that the collector will never have.
+    pub dropped: u64,
+}
+
+/// What a host reports of its agent to Echo: names of metrics, and how much each rose from `before` to `now`. What did not
+/// rise is reported, too: it says that somebody counts.
+pub fn reported(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 3] {
+    type Count = fn(&Vitals) -> u64;
+    let counts: [(&str, Count); 3] = [
+        (metric::EVENTS_LOST, |vitals| vitals.lost.total()),
+        (metric::POINTS_DROPPED, |vitals| vitals.points.dropped),
+        (metric::UNKNOWN_COMM_OPS, |vitals| vitals.unknown_comm_ops),
+    ];
+    counts.map(|(name, count)| (name, count(now).saturating_sub(count(before))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reported_is_the_rise_since_the_last_time() {
+        let before = Vitals {
+            lost: LostEvents {
+                ring: 5,
+                in_flight: 1,
+                late: 0,
+            },
+            unknown_comm_ops: 9,
+            ..Vitals::default()
+        };
+        let mut now = before.clone();
+        (now.lost.ring, now.lost.late, now.points.dropped) = (7, 3, 1000);
+        let expected = [
+            ("fleet.agent.events_lost", 5),
+            ("fleet.agent.points_dropped", 1000),
+            ("fleet.agent.unknown_comm_ops", 0),
+        ];
+        assert_eq!(reported(&before, &now), expected);
+    }
+
+    #[test]
+    fn counts_never_fall_or_overflow() {
+        let lost = LostEvents {
+            ring: u64::MAX,
+            in_flight: 1,
+            late: 1,
+        };
+        let most = Vitals {
+            lost,
+            ..Vitals::default()
+        };
+        let rises = |before, now| reported(before, now).map(|(_, rise)| rise);
+        let none = Vitals::default();
+        assert_eq!(rises(&none, &most), [u64::MAX, 0, 0]);
+        assert_eq!(rises(&most, &none), [0, 0, 0]);
+    }
+}
