@@ -1,24 +1,37 @@
 //! Where functions begin in an ELF file, from its headers and symbol tables alone: a library of half a gigabyte takes a few
-//! milliseconds.
+//! milliseconds, and memory for one piece of a table.
 
-use std::collections::BTreeMap;
-use std::io::{Read, Seek};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 
+use aho_corasick::AhoCorasick;
+use object::Endianness;
 use object::elf::{
-    FileHeader64, PF_X, PT_LOAD, SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, SectionType,
+    FileHeader64, PF_X, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, SectionHeader64, SectionType,
 };
-use object::read::elf::{FileHeader, ProgramHeader, Sym};
-use object::read::{ReadCache, ReadRef};
-use object::{Endianness, elf};
+use object::read::ReadCache;
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use thiserror::Error;
 
-/// Largest symbol table that is read for the sake of functions that a file does not export, bytes.
-const MAX_SYMTAB: u64 = 256 << 20;
+/// Largest table that is searched, bytes.
+const MAX_TABLE: u64 = 512 << 20;
+/// Bytes of a table that are held at once: a multiple of a symbol's.
+const PIECE: usize = SYMBOL * 16_384;
+/// Bytes of one symbol.
+const SYMBOL: usize = 24;
 
 /// Why a file cannot be searched.
 #[derive(Debug, Error)]
-#[error("not an ELF file of 64 bits that can be read: {0}")]
-pub struct SymbolError(#[from] object::Error);
+pub enum SymbolError {
+    /// It is something else.
+    #[error("not an ELF file of 64 bits ({0})")]
+    Foreign(#[from] object::Error),
+    /// It cannot be read.
+    #[error("it cannot be read ({0})")]
+    Unreadable(#[from] io::Error),
+}
 
 /// A function of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,72 +44,217 @@ pub struct Place {
 
 /// Finds functions by name: among the symbols that the file exports, else among all that it has.
 pub fn find(
-    file: impl Read + Seek,
+    file: &File,
     names: &[&'static str],
 ) -> Result<BTreeMap<&'static str, Place>, SymbolError> {
     let cache = ReadCache::new(file);
-    let data = &cache;
-    let header = FileHeader64::<Endianness>::parse(data)?;
+    let header = FileHeader64::<Endianness>::parse(&cache)?;
     let endian = header.endian()?;
-    let mut found = BTreeMap::new();
-    for table in [SHT_DYNSYM, SHT_SYMTAB] {
-        search(header, endian, data, (table, names), &mut found)?;
-        if !found.is_empty() {
-            break;
+    let sections = header.sections(endian, &cache)?;
+    let segments: Vec<Segment> = header
+        .program_headers(endian, &cache)?
+        .iter()
+        .filter(|segment| {
+            segment.p_type(endian) == PT_LOAD && segment.p_flags(endian).contains(PF_X)
+        })
+        .map(|segment| Segment {
+            address: segment.p_vaddr(endian),
+            offset: segment.p_offset(endian),
+            bytes: segment.p_filesz(endian),
+        })
+        .collect();
+    let all: Vec<&SectionHeader64<Endianness>> = sections.iter().collect();
+    for kind in [SHT_DYNSYM, SHT_SYMTAB] {
+        let Some((symbols, strings)) = tables(&all, endian, kind) else {
+            continue;
+        };
+        let wanted = named(file, strings, names)?;
+        if wanted.is_empty() {
+            continue;
+        }
+        let addresses = functions(file, symbols, &wanted)?;
+        let places = addresses
+            .into_iter()
+            .filter_map(|(name, address)| Some((name, place(file, &segments, address)?)));
+        let places: BTreeMap<_, _> = places.collect();
+        if !places.is_empty() {
+            return Ok(places);
         }
     }
+    Ok(BTreeMap::new())
+}
+
+/// A part of the file that is mapped to be executed.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    address: u64,
+    offset: u64,
+    bytes: u64,
+}
+
+/// A part of the file.
+#[derive(Debug, Clone, Copy)]
+struct Table {
+    offset: u64,
+    bytes: u64,
+}
+
+impl Table {
+    fn of(section: &SectionHeader64<Endianness>, endian: Endianness) -> Option<Self> {
+        let (offset, bytes) = section.file_range(endian)?;
+        (bytes <= MAX_TABLE).then_some(Self { offset, bytes })
+    }
+
+    /// Its bytes, piece by piece; each begins with the last `overlap` bytes of the one before. With the offset in the table.
+    fn pieces(
+        self,
+        file: &File,
+        overlap: usize,
+        mut take: impl FnMut(u64, &[u8]),
+    ) -> io::Result<()> {
+        let mut piece = vec![0; PIECE];
+        let mut at = 0;
+        while at < self.bytes {
+            let len = usize::try_from(self.bytes - at).unwrap_or(PIECE).min(PIECE);
+            let Some(piece) = piece.get_mut(..len) else {
+                break;
+            };
+            file.read_exact_at(piece, self.offset.saturating_add(at))?;
+            take(at, piece);
+            if len < PIECE {
+                break;
+            }
+            at += (len - overlap) as u64;
+        }
+        Ok(())
+    }
+}
+
+/// The symbols of a kind, and the strings that they are named by.
+fn tables(
+    sections: &[&SectionHeader64<Endianness>],
+    endian: Endianness,
+    kind: SectionType,
+) -> Option<(Table, Table)> {
+    let symbols = sections
+        .iter()
+        .find(|section| section.sh_type(endian) == kind)?;
+    let link = usize::try_from(symbols.sh_link(endian)).ok()?;
+    Some((
+        Table::of(symbols, endian)?,
+        Table::of(sections.get(link)?, endian)?,
+    ))
+}
+
+/// Where the names stand among the strings. One may be the end of a longer string.
+fn named(
+    file: &File,
+    strings: Table,
+    names: &[&'static str],
+) -> Result<HashMap<u32, &'static str>, SymbolError> {
+    let patterns: Vec<String> = names.iter().map(|name| format!("{name}\0")).collect();
+    let longest = patterns.iter().map(String::len).max().unwrap_or(0);
+    let Ok(search) = AhoCorasick::new(&patterns) else {
+        return Ok(HashMap::new());
+    };
+    let mut found = HashMap::new();
+    strings.pieces(file, longest, |at, piece| {
+        for hit in search.find_overlapping_iter(piece) {
+            if let (Some(name), Ok(offset)) = (
+                names.get(hit.pattern().as_usize()),
+                u32::try_from(at + hit.start() as u64),
+            ) {
+                found.insert(offset, *name);
+            }
+        }
+    })?;
     Ok(found)
 }
 
-fn search<'data, R: ReadRef<'data>>(
-    header: &FileHeader64<Endianness>,
-    endian: Endianness,
-    data: R,
-    (table, names): (SectionType, &[&'static str]),
-    found: &mut BTreeMap<&'static str, Place>,
-) -> Result<(), SymbolError> {
-    let sections = header.sections(endian, data)?;
-    let size = |section: &elf::SectionHeader64<Endianness>| section.sh_size.get(endian);
-    let is_large = |section| size(section) > MAX_SYMTAB;
-    let of_kind = sections
-        .iter()
-        .find(|section| section.sh_type.get(endian) == table);
-    if of_kind.is_none_or(is_large) {
-        return Ok(());
-    }
-    let symbols = sections.symbols(endian, data, table)?;
-    let segments = header.program_headers(endian, data)?;
-    for symbol in symbols.iter() {
-        // An indirect function's symbol is that of its resolver.
-        if symbol.st_type() != STT_FUNC || symbol.st_shndx(endian) == SHN_UNDEF {
-            continue;
+/// The addresses of the functions whose names stand there.
+fn functions(
+    file: &File,
+    symbols: Table,
+    wanted: &HashMap<u32, &'static str>,
+) -> Result<BTreeMap<&'static str, u64>, SymbolError> {
+    let mut found = BTreeMap::new();
+    symbols.pieces(file, 0, |_, piece| {
+        let (symbols, _) = piece.as_chunks::<SYMBOL>();
+        for symbol in symbols {
+            if let Some((name, address)) = function(symbol, wanted) {
+                found.insert(name, address);
+            }
         }
-        let name = symbol.name(endian, symbols.strings())?;
-        let Some(name) = names.iter().find(|wanted| wanted.as_bytes() == name) else {
-            continue;
-        };
-        if let Some(place) = place(segments, endian, data, symbol.st_value(endian)) {
-            found.insert(*name, place);
-        }
-    }
-    Ok(())
+    })?;
+    Ok(found)
 }
 
-fn place<'data, R: ReadRef<'data>>(
-    segments: &[elf::ProgramHeader64<Endianness>],
-    endian: Endianness,
-    data: R,
-    address: u64,
-) -> Option<Place> {
-    let of_address = |segment: &&elf::ProgramHeader64<Endianness>| {
-        segment.p_type(endian) == PT_LOAD
-            && segment.p_flags(endian).contains(PF_X)
-            && address
-                .checked_sub(segment.p_vaddr(endian))
-                .is_some_and(|at| at < segment.p_filesz(endian))
+/// `Elf64_Sym`: name, info, other, section, value, size. Every machine that the probes know has the low byte first.
+fn function(
+    symbol: &[u8; SYMBOL],
+    wanted: &HashMap<u32, &'static str>,
+) -> Option<(&'static str, u64)> {
+    let (name, rest) = symbol.split_first_chunk()?;
+    let name = *wanted.get(&u32::from_le_bytes(*name))?;
+    let (&[info, _other, section_low, section_high], rest) = rest.split_first_chunk()?;
+    let (value, _size) = rest.split_first_chunk()?;
+    // An indirect function's symbol is that of its resolver, and one of section 0 stands in another file.
+    let is_function = info & 0xf == STT_FUNC.0 && (section_low, section_high) != (0, 0);
+    is_function.then(|| (name, u64::from_le_bytes(*value)))
+}
+
+fn place(file: &File, segments: &[Segment], address: u64) -> Option<Place> {
+    let holds = |segment: &&Segment| {
+        address
+            .checked_sub(segment.address)
+            .is_some_and(|at| at < segment.bytes)
     };
-    let segment = segments.iter().find(of_address)?;
-    let offset = address - segment.p_vaddr(endian) + segment.p_offset(endian);
-    let code = data.read_bytes_at(offset, 8).ok()?.try_into().ok()?;
+    let segment = segments.iter().find(holds)?;
+    let offset = address - segment.address + segment.offset;
+    let mut code = [0; 8];
+    file.read_exact_at(&mut code, offset).ok()?;
     Some(Place { offset, code })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_no_elf_file() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(matches!(
+            find(&file, &["ncclAllReduce"]),
+            Err(SymbolError::Foreign(_))
+        ));
+    }
+
+    #[test]
+    fn a_name_is_found_across_two_pieces_and_as_the_end_of_another() {
+        let file = tempfile::tempfile().unwrap();
+        let mut strings = vec![b'x'; PIECE - 6];
+        strings.extend_from_slice(b"pncclAllReduce\0ncclAll\0");
+        file.write_all_at(&strings, 0).unwrap();
+        let table = Table {
+            offset: 0,
+            bytes: strings.len() as u64,
+        };
+        let found = named(&file, table, &["ncclAllReduce", "ncclAllGather"]).unwrap();
+        let at = u32::try_from(PIECE - 5).unwrap();
+        assert_eq!(found, HashMap::from([(at, "ncclAllReduce")]));
+    }
+
+    #[test]
+    fn a_symbol_of_another_file_or_of_no_function_is_passed_over() {
+        let wanted = HashMap::from([(7, "ncclAllReduce")]);
+        let symbol = |info: u8, section: u8| {
+            let mut bytes = [0; SYMBOL];
+            (bytes[0], bytes[4], bytes[6], bytes[8]) = (7, info, section, 0x40);
+            function(&bytes, &wanted)
+        };
+        assert_eq!(symbol(0x12, 11), Some(("ncclAllReduce", 0x40)));
+        assert_eq!(symbol(0x12, 0), None);
+        assert_eq!(symbol(0x11, 11), None);
+        assert_eq!(symbol(0x1a, 11), None);
+    }
 }

@@ -18,7 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 
-use crate::watch::libraries::Libraries;
+use crate::watch::libraries::{Files, Libraries};
 pub use crate::watch::library::Wants;
 use crate::watch::seccomp::Guard;
 
@@ -242,7 +242,7 @@ impl Watch {
                 Change::Mapped { pid, path } => {
                     // A program that starts maps several files in a row, and one look sees them all.
                     if looked_at != Some(pid) && self.libraries.is_worth_a_look(&path) {
-                        self.libraries.look(pid, &self.programs);
+                        self.libraries.look(pid, Files::All, &self.programs);
                         looked_at = Some(pid);
                     }
                 }
@@ -270,9 +270,14 @@ impl Watch {
     fn scan(&mut self, now_ns: u64) {
         self.rescanned_ns = now_ns;
         let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        for pid in pids {
-            self.libraries.look(pid, &self.programs);
+        let pids: Vec<u32> = entries
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .collect();
+        // What is quick first: a job may be about to begin.
+        for files in [Files::Libraries, Files::All] {
+            for pid in &pids {
+                self.libraries.look(*pid, files, &self.programs);
+            }
         }
     }
 

@@ -20,6 +20,8 @@ const BREAKPOINT: u8 = 0xcc;
 /// How long a file stays probed that no process maps any more, nanoseconds. A probe holds the file system of its file, so that
 /// a container's could not be taken away; and a job that starts anew gets new probes within a tenth of a second.
 const LINGER_NS: u64 = 60_000_000_000;
+/// How long a file that has nothing of interest is not looked at again, nanoseconds: inodes are used again.
+const BORING_NS: u64 = 600_000_000_000;
 /// Programs that have nothing of interest, by path, so that each start of a shell need not be looked at.
 const MAX_BORING: usize = 4096;
 
@@ -45,6 +47,16 @@ pub(super) struct Libraries {
     guard: Guard,
     known: HashMap<FileId, Known>,
     boring: HashSet<OsString>,
+    bored_since_ns: u64,
+}
+
+/// Which of a process's files to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Files {
+    /// Libraries with names of the GPU stack.
+    Libraries,
+    /// These and the program itself, which may have it built in: to know that takes longer.
+    All,
 }
 
 /// What a look at a process found.
@@ -63,6 +75,7 @@ impl Libraries {
             guard,
             known: HashMap::new(),
             boring: HashSet::new(),
+            bored_since_ns: 0,
         }
     }
 
@@ -73,7 +86,7 @@ impl Libraries {
     }
 
     /// Looks at what a process has mapped and probes what is new. A process that ends meanwhile has nothing.
-    pub(super) fn look(&mut self, pid: u32, programs: &Programs) -> Found {
+    pub(super) fn look(&mut self, pid: u32, files: Files, programs: &Programs) -> Found {
         let folder = self.proc.join(pid.to_string());
         let mut found = Found::default();
         let Ok(maps) = fs::read(folder.join("maps")) else {
@@ -81,7 +94,7 @@ impl Libraries {
         };
         let program = fs::read_link(folder.join("exe")).unwrap_or_default();
         for mapping in executable(&maps) {
-            let is_program = mapping.path == program;
+            let is_program = files == Files::All && mapping.path == program;
             if families(mapping.path, is_program).is_empty() {
                 continue;
             }
@@ -112,11 +125,20 @@ impl Libraries {
     /// Takes out the probes of files that nobody maps any more, and of those that were changed in place; the next look finds
     /// what they are now.
     pub(super) fn tidy(&mut self, now_ns: u64) {
-        self.boring.clear();
+        let guard = self.guard;
+        let is_stale = now_ns.saturating_sub(self.bored_since_ns) >= BORING_NS;
+        if is_stale {
+            self.bored_since_ns = now_ns;
+            self.boring.clear();
+        }
         self.known.retain(|_, known| {
             let Known::Probed(library) = known else {
-                // What has nothing today may be a new file tomorrow: inodes are used again.
-                return matches!(known, Known::SameAs(_));
+                return match known {
+                    Known::Nothing => !is_stale,
+                    // What stood in the way may be gone, but a process that a probe would kill may be there still.
+                    Known::Barred(_) => !is_stale || guard.is_needed(),
+                    Known::SameAs(_) | Known::Probed(_) => true,
+                };
             };
             let is_changed = Version::of(&library.file).ok() != Some(library.version);
             let is_unused = library
@@ -197,9 +219,7 @@ impl Libraries {
         let is_barred = self.library(file).is_some() && self.guard.bars(&self.proc, pid);
         if is_barred {
             // The probe is the danger to this process: it goes at once, for all.
-            let reason = format!(
-                "process {pid} maps it under a seccomp filter that this kernel's return probes do not survive"
-            );
+            let reason = under_filter(pid);
             tracing::warn!(pid, "{reason}");
             self.known.insert(file, Known::Barred(reason));
         } else if let Some(library) = self.library(file) {
@@ -213,6 +233,7 @@ impl Libraries {
             return;
         }
         let known = match self.open(pid, mapping) {
+            Ok(_) if self.guard.bars(&self.proc, pid) => Known::Barred(under_filter(pid)),
             Ok(file) => self.probe(pid, mapping, (file, is_program), programs),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => Known::Barred(format!("{}: {error}", mapping.path.display())),
@@ -350,6 +371,10 @@ impl Libraries {
         }
         Ok(probes)
     }
+}
+
+fn under_filter(pid: u32) -> String {
+    format!("process {pid} maps it under a seccomp filter that this kernel's return probes do not survive")
 }
 
 trait StripRoot {
