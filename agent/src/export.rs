@@ -1,6 +1,7 @@
 //! Where points go: a trait with two ends, and the delivery that retries in front of either.
 
 pub mod delivery;
+pub mod encoded;
 pub mod null;
 pub mod otlp;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 use fleet_proto::policy::PolicySet;
 use thiserror::Error;
 
+use crate::export::encoded::Encoded;
 use crate::signal::Point;
 use crate::verdict::SelfVerdict;
 
@@ -122,4 +124,13 @@ pub trait Export: Send + Sync + 'static {
 
     /// Delivers verdicts in the same way. A receiver may refuse them for good and still take points.
     fn tell(&self, batch: &VerdictBatch) -> impl Future<Output = Result<Ack, ExportError>> + Send;
+}
+
+/// An end that also takes batches in the form in which they wait on disk.
+pub trait Forward: Export {
+    /// The batch as this agent instance sends it.
+    fn encode(&self, batch: &Batch) -> Encoded;
+
+    /// Delivers a batch, under the instance that closed it. For want of permission it is not refused: that may come.
+    fn forward(&self, batch: &Encoded) -> impl Future<Output = Result<Ack, ExportError>> + Send;
 }
