@@ -4,11 +4,15 @@ pub mod delivery;
 pub mod encoded;
 pub mod null;
 pub mod otlp;
+pub mod sender;
+pub mod spool;
+pub mod vitals;
 
 use std::time::Duration;
 
 use fleet_proto::policy::PolicySet;
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::export::encoded::Encoded;
 use crate::signal::Point;
@@ -133,4 +137,13 @@ pub trait Forward: Export {
 
     /// Delivers a batch, under the instance that closed it. For want of permission it is not refused: that may come.
     fn forward(&self, batch: &Encoded) -> impl Future<Output = Result<Ack, ExportError>> + Send;
+}
+
+/// The runtime's time.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests can pause the runtime's time, which also passes during an attempt"
+)]
+fn now() -> Instant {
+    Instant::now()
 }
