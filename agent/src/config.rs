@@ -1,6 +1,7 @@
 //! Flags and environment.
 
 mod connection;
+mod sender;
 mod simulate;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::block_size::MAX_EXPONENT;
 pub use crate::config::connection::ConnectionArgs;
+pub use crate::config::sender::SenderArgs;
 pub use crate::config::simulate::SimulateArgs;
 
 /// Watches the GPU jobs of a host and reports to Echo which rank holds the others back.

@@ -97,7 +97,9 @@ impl<E: Forward> Sender<E> {
                 () = ending.clone().passed() => {}
             }
         };
-        tokio::join!(points.run(&exporter, ending.clone().passed()), tell);
+        // In boxes, so that whoever awaits this need not carry all of it.
+        let send = Box::pin(points.run(&exporter, ending.clone().passed()));
+        tokio::join!(send, Box::pin(tell));
         let mut report = points.ledger.conclude();
         report.retries = vitals.read().retries;
         report.verdicts = verdicts.conclude();

@@ -62,7 +62,10 @@ impl Receiver {
         if state.is_away {
             return Err(later("away"));
         }
-        state.answers.pop_front().map_or_else(|| Ok(Ack::default()), Err)
+        state
+            .answers
+            .pop_front()
+            .map_or_else(|| Ok(Ack::default()), Err)
     }
 }
 
