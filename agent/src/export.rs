@@ -1,4 +1,5 @@
-//! Where points go: a trait with two ends, and the delivery that retries in front of either.
+//! Where points go: a trait with two ends, and what stands in front of them. [`delivery`] retries and gives up, for what
+//! can be run again; [`sender`] never does, and keeps batches in a [`spool`] meanwhile.
 
 pub mod delivery;
 pub mod encoded;

@@ -15,7 +15,6 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::export::delivery::attempts::attempts;
 use crate::export::delivery::ledger::Ledger;
-use crate::export::delivery::outbox::Waiting;
 pub use crate::export::delivery::outbox::{Outbox, WhenFull};
 use crate::export::delivery::report::Report;
 use crate::export::delivery::verdicts::VerdictLane;
@@ -94,14 +93,14 @@ impl<E: Export> Delivery<E> {
 #[derive(Debug)]
 struct PointLane {
     give_up_after: Duration,
-    queue: mpsc::Receiver<(Waiting, OwnedSemaphorePermit)>,
+    queue: mpsc::Receiver<(outbox::Waiting, OwnedSemaphorePermit)>,
     ledger: Ledger,
 }
 
 impl PointLane {
     async fn run<E: Export>(&mut self, exporter: &E) -> Option<Unreachable> {
         let mut unreachable = None;
-        while let Some((Waiting { batch, .. }, _room)) = self.queue.recv().await {
+        while let Some((outbox::Waiting { batch, .. }, _room)) = self.queue.recv().await {
             if unreachable.is_some() {
                 let points = batch.n_points() as u64;
                 self.ledger.lost(Loss::Unsent, Amount::batch(points));

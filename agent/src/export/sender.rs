@@ -19,7 +19,6 @@ use crate::export::delivery::ledger::Ledger;
 use crate::export::delivery::report::Report;
 use crate::export::delivery::verdicts::VerdictLane;
 use crate::export::delivery::{Outbox, WhenFull};
-use crate::export::sender::ending::Ending;
 pub use crate::export::sender::ending::Finish;
 use crate::export::sender::keeper::Keeper;
 use crate::export::sender::lane::Lane;
@@ -45,7 +44,7 @@ pub struct Sender<E> {
     exporter: E,
     points: Lane,
     verdicts: VerdictLane,
-    ending: Ending,
+    ending: ending::Ending,
     vitals: Arc<Vitals>,
 }
 
@@ -55,7 +54,7 @@ impl<E: Forward> Sender<E> {
         let vitals = Arc::new(Vitals::default());
         let (outbox, inbox) = Outbox::new(settings.queue_points, WhenFull::Drop, &vitals);
         let (finish, deadline) = watch::channel(None);
-        let ending = Ending {
+        let ending = ending::Ending {
             deadline,
             policy: inbox.policy.clone(),
             patience: settings.patience,
