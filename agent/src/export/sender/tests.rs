@@ -127,11 +127,35 @@ async fn a_batch_that_is_never_answered_does_not_stay_in_front_of_a_full_spool()
     let spool = Spool::open(dir.path(), 4 * 4096).unwrap();
     let mut agent = Agent::start(&receiver, Some(spool));
     agent.send(1..=150).await;
-    let tried: BTreeSet<u64> = {
-        let state = receiver.0.lock().unwrap();
-        state.attempts.iter().map(|(_, number)| *number).collect()
-    };
+    let tried: BTreeSet<u64> = receiver.attempts().into_iter().collect();
     assert!(tried.len() >= 2, "{tried:?}");
+    agent.end(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_slower_than_the_source_costs_disk_and_no_points() {
+    let (dir, receiver) = (folder(), Receiver::default());
+    receiver.0.lock().unwrap().takes = Some(Duration::from_secs(3));
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    agent.send(1..=60).await;
+    let reading = agent.vitals.read();
+    assert_eq!(reading.lost_in_all(), Amount::default());
+    assert!(reading.spooled_batches > 30, "{reading:?}");
+    agent.end(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_slower_than_the_source_still_gets_what_a_full_spool_can_spare() {
+    let (dir, receiver) = (folder(), Receiver::default());
+    receiver.0.lock().unwrap().takes = Some(Duration::from_secs(3));
+    let spool = Spool::open(dir.path(), 4 * 4096).unwrap();
+    let mut agent = Agent::start(&receiver, Some(spool));
+    agent.send(1..=90).await;
+    // Every third one, and each tried once: none is driven out while it is being sent.
+    let (attempts, stored) = (receiver.attempts(), receiver.stored());
+    assert!(stored.len() >= 29, "{stored:?}");
+    assert!(attempts.len() - stored.len() <= 1, "{attempts:?}");
+    assert!(stored.is_sorted());
     agent.end(Duration::ZERO).await;
 }
 

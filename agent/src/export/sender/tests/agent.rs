@@ -30,6 +30,8 @@ pub(super) struct Answers {
     pub(super) attempts: Vec<(u64, u64)>,
     pub(super) stored: Vec<(u64, u64)>,
     pub(super) told: u64,
+    /// Time to an answer, else 20 ms.
+    pub(super) takes: Option<Duration>,
 }
 
 /// A receiver that can go away.
@@ -55,6 +57,11 @@ impl Receiver {
     pub(super) fn stored(&self) -> Vec<u64> {
         let state = self.0.lock().unwrap();
         state.stored.iter().map(|(_, number)| *number).collect()
+    }
+
+    pub(super) fn attempts(&self) -> Vec<u64> {
+        let state = self.0.lock().unwrap();
+        state.attempts.iter().map(|(_, number)| *number).collect()
     }
 
     fn answer(&self) -> Result<Ack, ExportError> {
@@ -101,8 +108,12 @@ impl Forward for Receiver {
     async fn forward(&self, batch: &Encoded) -> Result<Ack, ExportError> {
         assert_eq!(batch.request, batch.number.to_string());
         let key = (batch.instance, batch.number);
-        self.0.lock().unwrap().attempts.push(key);
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let takes = {
+            let mut state = self.0.lock().unwrap();
+            state.attempts.push(key);
+            state.takes.unwrap_or(Duration::from_millis(20))
+        };
+        tokio::time::sleep(takes).await;
         let ack = self.answer()?;
         self.0.lock().unwrap().stored.push(key);
         Ok(ack)
