@@ -119,12 +119,9 @@ async fn replay_to(
     if args.endpoint == "none" {
         return Ok(replay::replay(args, |_| Null, progress).await);
     }
-    let first = Otlp::new(&args.endpoint, 0)?;
+    let link = args.connection.link(&args.endpoint)?;
     let boot = StartAt::Now.unix_ns();
-    let exporter = |node: &str| {
-        let instance = instance(boot, node);
-        Otlp::new(&args.endpoint, instance).unwrap_or_else(|_| first.clone())
-    };
+    let exporter = |node: &str| Otlp::over(&link, instance(boot, node), &Arc::default());
     Ok(replay::replay(args, exporter, progress).await)
 }
 
@@ -144,11 +141,10 @@ async fn simulate_to(
         let null = |_: &str, _: &Arc<AtomicU64>| Null;
         return Ok(simulate::simulate(args, layout, null, interrupted, progress).await);
     }
-    let first = Otlp::new(&args.endpoint, 0)?;
+    let link = args.connection.link(&args.endpoint)?;
     let boot = StartAt::Now.unix_ns();
     let exporter = |agent: &str, connections: &Arc<AtomicU64>| {
-        let instance = instance(boot, agent);
-        Otlp::counting(&args.endpoint, instance, connections).unwrap_or_else(|_| first.clone())
+        Otlp::over(&link, instance(boot, agent), connections)
     };
     Ok(simulate::simulate(args, layout, exporter, interrupted, progress).await)
 }

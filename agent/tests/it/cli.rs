@@ -203,6 +203,27 @@ fn flags_that_do_not_fit_together_end_a_simulation_with_64_and_one_line() {
 }
 
 #[test]
+fn what_is_wrong_with_the_connection_is_said_in_one_line_before_anything_is_sent() {
+    for (extra, said) in [
+        (
+            ["--tls-server-name", "echo"],
+            "give the endpoint as https://",
+        ),
+        (["--token-file", "/no/such/file"], "--insecure-token"),
+    ] {
+        let replayed = replay(&recording("healthy"), "http://10.0.0.1:4317", &extra);
+        for output in [replayed, simulate("http://10.0.0.1:4317", &extra)] {
+            let lines = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(64));
+            assert!(
+                lines.contains(said) && lines.lines().count() == 1,
+                "{lines}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_line_tells_when_a_rank_changes_its_mind_about_itself() {
     let output = replay(
         &recording("host-sleep-rank2"),

@@ -185,3 +185,37 @@ async fn a_token_that_is_replaced_lets_the_agent_in_without_a_restart_and_withou
     assert_eq!((report.batches_acked, report.points_dropped), (1, 0));
     assert!(report.retries > 0);
 }
+
+#[tokio::test]
+async fn a_replay_and_a_simulation_are_sent_over_tls_with_a_token() {
+    let (world, collector) = (World::new(), asking_for("first"));
+    let recording = crate::collect::recording("healthy").display().to_string();
+    let replay = format!("replay {recording} --speed max");
+    let simulate = "simulate --nodes 1 --speed max --duration 10s";
+    for command in [replay.as_str(), simulate] {
+        let before = collector.stored.lock().unwrap().len();
+        let output = world
+            .serve(&collector, async |endpoint: String| {
+                tokio::process::Command::new(env!("CARGO_BIN_EXE_fleet-agent"))
+                    .args(command.split(' '))
+                    .args(["--cluster", "lab", "--endpoint", &endpoint])
+                    .arg("--tls-ca")
+                    .arg(world.path("ca.pem"))
+                    .arg("--tls-cert")
+                    .arg(world.path("agent.pem"))
+                    .arg("--tls-key")
+                    .arg(world.path("agent.key"))
+                    .args(["--tls-server-name", "echo.test", "--token-file"])
+                    .arg(world.path("token"))
+                    .output()
+                    .await
+                    .unwrap()
+            })
+            .await;
+        assert!(output.status.success(), "{output:?}");
+        assert!(
+            collector.stored.lock().unwrap().len() > before,
+            "{output:?}"
+        );
+    }
+}
