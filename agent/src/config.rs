@@ -1,6 +1,8 @@
 //! Flags and environment.
 
+mod connection;
 mod run;
+mod sender;
 mod simulate;
 
 use std::path::PathBuf;
@@ -11,7 +13,9 @@ use clap::{Args, Parser, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::block_size::MAX_EXPONENT;
+pub use crate::config::connection::ConnectionArgs;
 pub use crate::config::run::{Attach, Counted, RunArgs, WatchArgs};
+pub use crate::config::sender::SenderArgs;
 pub use crate::config::simulate::SimulateArgs;
 
 /// Watches the GPU jobs of a host and reports to Echo which rank holds the others back.
@@ -43,6 +47,8 @@ ten times as fast as it ran:
 
   fleet-agent replay testdata/recordings/host-sleep-rank2.jsonl.gz \\
       --endpoint http://localhost:4317 --cluster demo --node-per-rank --clock-skew 10s --speed 10
+
+To an Echo with TLS and tokens, with --endpoint https://HOST:4317 --tls-ca FILE --token-file FILE.
 
 Every rank also judges itself, by what Echo last told of its cohort, else by its own past. A line tells
 when it changes its mind, Echo gets the same as a log record, and --json counts it by mode.
@@ -127,6 +133,10 @@ pub struct ReplayArgs {
     /// How long to try a batch again, from its first failure on, before giving up its host
     #[arg(long, value_name = "DURATION", default_value = "60s", env = "FLEET_AGENT_GIVE_UP_AFTER", value_parser = duration)]
     pub give_up_after: Duration,
+
+    /// How the connections are secured
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
 
     /// Print the summary as JSON
     #[arg(long, env = "FLEET_AGENT_JSON")]

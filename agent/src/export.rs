@@ -1,14 +1,21 @@
-//! Where points go: a trait with two ends, and the delivery that retries in front of either.
+//! Where points go: a trait with two ends, and what stands in front of them. [`delivery`] retries and gives up, for what
+//! can be run again; [`sender`] never does, and keeps batches in a [`spool`] meanwhile.
 
 pub mod delivery;
+pub mod encoded;
 pub mod null;
 pub mod otlp;
+pub mod sender;
+pub mod spool;
+pub mod vitals;
 
 use std::time::Duration;
 
 use fleet_proto::policy::PolicySet;
 use thiserror::Error;
+use tokio::time::Instant;
 
+use crate::export::encoded::Encoded;
 use crate::signal::Point;
 use crate::verdict::SelfVerdict;
 
@@ -19,15 +26,31 @@ pub struct Batch {
     pub number: u64,
     /// The points, by process.
     pub resources: Vec<ResourcePoints>,
+    /// What the agent has to say of itself, if anything.
+    pub own: Option<OwnCounts>,
+}
+
+/// How counts of an agent itself rose over some time. Times are Unix nanoseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnCounts {
+    /// Its cluster.
+    pub cluster: String,
+    /// Its host.
+    pub node: String,
+    /// Beginning of that time.
+    pub start_ns: u64,
+    /// End of that time.
+    pub time_ns: u64,
+    /// Names of metrics, and what each rose by.
+    pub counts: Vec<(&'static str, u64)>,
 }
 
 impl Batch {
     /// Number of points.
     pub fn n_points(&self) -> usize {
-        self.resources
-            .iter()
-            .map(|resource| resource.points.len())
-            .sum()
+        let of_processes = self.resources.iter().map(|resource| resource.points.len());
+        let own = self.own.as_ref().map_or(0, |own| own.counts.len());
+        of_processes.sum::<usize>() + own
     }
 }
 
@@ -128,4 +151,22 @@ pub trait Export: Send + Sync + 'static {
 
     /// Delivers verdicts in the same way. A receiver may refuse them for good and still take points.
     fn tell(&self, batch: &VerdictBatch) -> impl Future<Output = Result<Ack, ExportError>> + Send;
+}
+
+/// An end that also takes batches in the form in which they wait on disk.
+pub trait Forward: Export {
+    /// The batch as this agent instance sends it.
+    fn encode(&self, batch: &Batch) -> Encoded;
+
+    /// Delivers a batch, under the instance that closed it. For want of permission it is not refused: that may come.
+    fn forward(&self, batch: &Encoded) -> impl Future<Output = Result<Ack, ExportError>> + Send;
+}
+
+/// The runtime's time.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests can pause the runtime's time, which also passes during an attempt"
+)]
+fn now() -> Instant {
+    Instant::now()
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fleet_proto::policy::PolicySet;
 
 use crate::event::{Call, Event, Labels, Measured, Process, Started};
-use crate::export::{Batch, Resource, ResourcePoints, ResourceVerdicts, VerdictBatch};
+use crate::export::{Batch, OwnCounts, Resource, ResourcePoints, ResourceVerdicts, VerdictBatch};
 pub use crate::host::clock::WallClock;
 use crate::host::own::OwnVerdicts;
 use crate::pipeline::{BlockRule, Ending, Pipeline};
@@ -50,6 +50,8 @@ pub struct Host {
     batches: u64,
     totals: Totals,
     lost_events: u64,
+    own_counts: Option<OwnCounts>,
+    reported_ns: Option<u64>,
 }
 
 /// Sums over processes.
@@ -93,6 +95,8 @@ impl Host {
             batches: 0,
             totals: Totals::default(),
             lost_events: 0,
+            own_counts: None,
+            reported_ns: None,
         }
     }
 
@@ -186,7 +190,7 @@ impl Host {
         self.pipelines.get_mut(&pid)?.finish(Ending::Complete);
         self.collect(pid);
         self.ended.insert(pid);
-        (!self.pending.is_empty()).then(|| self.batch())
+        self.has_pending().then(|| self.batch())
     }
 
     fn forget(&mut self, pid: u32) {
@@ -220,13 +224,17 @@ impl Host {
         self.pending.entry(pid).or_default().extend(points);
     }
 
+    fn has_pending(&self) -> bool {
+        !self.pending.is_empty() || self.own_counts.is_some()
+    }
+
     fn batch_if_due(&mut self, now_ns: u64) -> Option<Batch> {
         let n_points: usize = self.pending.values().map(Vec::len).sum();
         let is_due = now_ns.saturating_sub(self.flushed_ns) >= self.flush_every_ns;
         if is_due {
             self.flushed_ns = now_ns;
         }
-        (n_points >= BATCH_POINTS || (is_due && n_points > 0)).then(|| self.batch())
+        (n_points >= BATCH_POINTS || (is_due && self.has_pending())).then(|| self.batch())
     }
 
     /// Ends all processes; the last batches, if anything is left.
@@ -238,7 +246,7 @@ impl Host {
             }
             self.collect(pid);
         }
-        let last = (!self.pending.is_empty()).then(|| self.batch());
+        let last = self.has_pending().then(|| self.batch());
         let verdicts = self.take_verdicts();
         let pids: Vec<u32> = self.pipelines.keys().copied().collect();
         for pid in pids {
@@ -309,6 +317,20 @@ impl Host {
         &self.tallies
     }
 
+    /// Tells in the next batch how counts of the agent itself rose since the last one.
+    pub fn report(&mut self, counts: Vec<(&'static str, u64)>) {
+        let time_ns = self.clock.unix_ns(self.now_ns);
+        let start_ns = self.reported_ns.replace(time_ns).unwrap_or(time_ns);
+        let Identity { cluster, node, .. } = self.identity.clone();
+        self.own_counts = Some(OwnCounts {
+            cluster,
+            node,
+            start_ns,
+            time_ns,
+            counts,
+        });
+    }
+
     fn batch(&mut self) -> Batch {
         self.batches += 1;
         let mut resources = Vec::new();
@@ -324,6 +346,7 @@ impl Host {
         Batch {
             number: self.batches,
             resources,
+            own: self.own_counts.take(),
         }
     }
 

@@ -16,7 +16,8 @@
 //! waited for; [`rhythm`] finds what the process repeats, and [`rollup`] sums up blocks of 2^k
 //! operations; [`classify`] compares the process with what is known of its cohort; [`host`] batches
 //! the points of all its processes on its own clock, and [`export::delivery`] brings each batch to
-//! the collector exactly once and in order.
+//! the collector exactly once and in order. A live agent does so by [`export::sender`], which never
+//! gives up: what the collector does not take for a few seconds waits in the [`export::spool`].
 
 pub mod activity;
 pub mod block_size;

@@ -11,6 +11,8 @@ use clap::error::ErrorKind;
 use fleet_agent::config::{Cli, Command, ReplayArgs, RunArgs, SimulateArgs, StartAt};
 use fleet_agent::export::null::Null;
 use fleet_agent::export::otlp::{EndpointError, Otlp};
+use fleet_agent::export::spool::SpoolError;
+use fleet_agent::hooks::HookError;
 use fleet_agent::job::layout::Layout;
 use fleet_agent::replay::{self, ReplayError};
 use fleet_agent::run::{self, RunError};
@@ -80,22 +82,37 @@ async fn run_to(args: &RunArgs) -> Result<Result<(), RunError>, EndpointError> {
             _ = int.recv() => {}
         }
     };
+    let node = args.node.clone().unwrap_or_else(host_name);
     if args.endpoint == "none" {
-        return Ok(run::run(args, Null, stop).await);
+        return Ok(Box::pin(run::run(args, &node, Null, stop)).await);
     }
-    let instance = instance(
-        StartAt::Now.unix_ns(),
-        args.node.as_deref().unwrap_or_default(),
+    let link = args.sender.connection.link(&args.endpoint)?;
+    let exporter = Otlp::over(
+        &link,
+        instance(StartAt::Now.unix_ns(), &node),
+        &Arc::default(),
     );
-    let exporter = Otlp::new(&args.endpoint, instance)?;
-    Ok(run::run(args, exporter, stop).await)
+    Ok(Box::pin(run::run(args, &node, exporter, stop)).await)
+}
+
+/// What this host calls itself.
+fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn run_code(error: &RunError) -> u8 {
     match error {
         RunError::Watch(WatchError::Load(_)) => FORBIDDEN,
-        RunError::Watch(WatchError::Taken { .. }) => TRY_LATER,
-        RunError::Watch(WatchError::Pins { .. }) => USAGE,
+        RunError::Watch(WatchError::Taken { .. })
+        | RunError::Spool(SpoolError::InUse(_))
+        | RunError::Hooks(HookError::InUse { .. }) => TRY_LATER,
+        RunError::Watch(WatchError::Pins { .. })
+        | RunError::Spool(_)
+        | RunError::Hooks(_)
+        | RunError::Metrics(_) => USAGE,
         RunError::Broken(_) => DEFECT,
     }
 }
@@ -174,12 +191,9 @@ async fn replay_to(
     if args.endpoint == "none" {
         return Ok(replay::replay(args, |_| Null, progress).await);
     }
-    let first = Otlp::new(&args.endpoint, 0)?;
+    let link = args.connection.link(&args.endpoint)?;
     let boot = StartAt::Now.unix_ns();
-    let exporter = |node: &str| {
-        let instance = instance(boot, node);
-        Otlp::new(&args.endpoint, instance).unwrap_or_else(|_| first.clone())
-    };
+    let exporter = |node: &str| Otlp::over(&link, instance(boot, node), &Arc::default());
     Ok(replay::replay(args, exporter, progress).await)
 }
 
@@ -199,11 +213,10 @@ async fn simulate_to(
         let null = |_: &str, _: &Arc<AtomicU64>| Null;
         return Ok(simulate::simulate(args, layout, null, interrupted, progress).await);
     }
-    let first = Otlp::new(&args.endpoint, 0)?;
+    let link = args.connection.link(&args.endpoint)?;
     let boot = StartAt::Now.unix_ns();
     let exporter = |agent: &str, connections: &Arc<AtomicU64>| {
-        let instance = instance(boot, agent);
-        Otlp::counting(&args.endpoint, instance, connections).unwrap_or_else(|_| first.clone())
+        Otlp::over(&link, instance(boot, agent), connections)
     };
     Ok(simulate::simulate(args, layout, exporter, interrupted, progress).await)
 }

@@ -135,6 +135,11 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), 
             "Operations on communicators that were made before tracing began",
             vitals.unknown_comm_ops,
         ),
+        (
+            "broken_blocks",
+            "Blocks of operations left out because something of them was not seen",
+            vitals.broken_blocks,
+        ),
         ("points_made", "Points that were made", vitals.points.made),
         (
             "points_sent",

@@ -1,32 +1,36 @@
-//! Watches this host and reports to Echo until it is asked to stop: one thread looks, one task sums up and sends.
+//! Watches this host and reports to Echo until it is asked to stop: one thread looks, one task sums up, one sends.
 
-use std::path::Path;
+mod agent;
+mod ambient;
+mod doing;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use thiserror::Error;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::config::RunArgs;
-use crate::event::{Event, Started};
-use crate::export::delivery::{Delivery, Outbox, WhenFull};
-use crate::export::{Batch, Export, VerdictBatch};
-use crate::gpu::Gpus;
-use crate::host::{Host, Identity, Totals, WallClock};
-use crate::pipeline::Ending;
+use crate::event::Event;
+use crate::export::Forward;
+use crate::export::sender::Sender;
+use crate::export::spool::SpoolError;
+use crate::hooks::{HookError, HookServer};
+use crate::metrics::{MetricsError, MetricsServer};
 use crate::process::Processes;
+use crate::run::agent::Agent;
+use crate::run::doing::Doing;
 use crate::source::live::{Live, Stop};
-use crate::watch::{Health, Watch, WatchError, now_ns};
+use crate::vitals::LostEvents;
+use crate::watch::{Health, Watch, WatchError};
 
 /// Waits for the GPU that are shorter say nothing: the pipeline would drop them.
 pub const MIN_WAIT: Duration = Duration::from_nanos(crate::order::BLOCKING_NS);
 /// Looks that may wait to be summed up. When they are reached the ring fills, and what does not fit is counted.
 const LOOKS_AHEAD: usize = 64;
-/// How often processes tell how far they have come, nanoseconds.
-const BEAT_NS: u64 = 500_000_000;
-/// How often the clock of the events is compared with wall time, nanoseconds.
-const CLOCK_NS: u64 = 10_000_000_000;
+/// How long what waits may take to be sent at the end. Kubernetes gives a pod half a minute.
+const FLUSH: Duration = Duration::from_secs(5);
 
 /// Why an agent cannot run.
 #[derive(Debug, Error)]
@@ -34,6 +38,15 @@ pub enum RunError {
     /// Nothing can be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
+    /// Points cannot wait on disk.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    /// The socket for hooks cannot be served.
+    #[error(transparent)]
+    Hooks(#[from] HookError),
+    /// The metrics cannot be served.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     /// A part of the agent ended by a defect.
     #[error("a defect ended a part of the agent ({0}); what it held was not delivered")]
     Broken(#[from] JoinError),
@@ -44,28 +57,77 @@ pub enum RunError {
 struct Seen {
     now_ns: u64,
     events: Vec<Event>,
+    lost: LostEvents,
 }
 
-/// Runs until `stop` resolves.
-pub async fn run<E: Export>(
+/// Runs until `stop` resolves, as `node`.
+pub async fn run<E: Forward>(
     args: &RunArgs,
+    node: &str,
     exporter: E,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let node = args.node.clone().unwrap_or_else(host_name);
+    // What can be refused comes first: a probe that is set is felt by the jobs of the host.
+    let spool = args.sender.open_spool()?;
+    let hooks = match &args.hook_socket {
+        Some(path) => Some(HookServer::bind(path).await?),
+        None => None,
+    };
+    let metrics = match args.metrics_listen {
+        Some(address) => Some(MetricsServer::bind(address).await?),
+        None => None,
+    };
     let watch = Watch::start(&args.watch.settings(MIN_WAIT))?;
     announce(&watch.health());
+
+    let (outbox, finish, sender) = Sender::new(exporter, args.sender.settings(), spool);
+    let doing = Arc::new(Doing::new(
+        sender.vitals(),
+        hooks.as_ref().map(HookServer::hooks),
+    ));
+    let agent = Agent::new(args, node, outbox, Arc::clone(&doing));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async {
+        sender.run().await;
+    });
+    let (ending, ended) = watch::channel(());
+    let over = |mut ended: watch::Receiver<()>| async move {
+        // The other end is never sent to: it goes when all is over.
+        let _gone = ended.changed().await;
+    };
+    if let Some(hooks) = hooks {
+        tasks.spawn(hooks.serve(over(ended.clone())));
+    }
+    if let Some(metrics) = metrics {
+        tasks.spawn(metrics.serve(move || doing.vitals(), over(ended)));
+    }
+    follow(
+        agent,
+        watch,
+        (args.watch.keep_probes, stop),
+        &mut tasks,
+        || finish.within(FLUSH),
+    )
+    .await;
+    drop(ending);
+    while let Some(joined) = tasks.join_next().await {
+        joined?;
+    }
+    Ok(())
+}
+
+/// Passes what the watch sees to the agent until `stop` resolves.
+async fn follow(
+    mut agent: Agent,
+    watch: Watch,
+    (keep_probes, stop): (bool, impl Future<Output = ()>),
+    tasks: &mut JoinSet<()>,
+    finish: impl FnOnce(),
+) {
     let asked = Stop::default();
     let live = Live::new(watch, Processes::below("/proc"), asked.clone());
     let (sender, mut looks) = mpsc::channel(LOOKS_AHEAD);
-    let mut tasks = JoinSet::new();
-    let keep_probes = args.watch.keep_probes;
     tasks.spawn_blocking(move || look(live, &sender, keep_probes));
-    let (outbox, delivery) = Delivery::new(exporter, 20_000, WhenFull::Drop, Duration::MAX);
-    tasks.spawn(async move {
-        delivery.run().await;
-    });
-    let mut agent = Agent::new(args, &node, outbox);
     let mut stop = Box::pin(stop);
     loop {
         tokio::select! {
@@ -76,11 +138,8 @@ pub async fn run<E: Export>(
             },
         }
     }
+    finish();
     agent.finish().await;
-    while let Some(joined) = tasks.join_next().await {
-        joined?;
-    }
-    Ok(())
 }
 
 /// Looks until the source was asked to end, or nobody takes what it sees any more.
@@ -88,9 +147,16 @@ fn look(mut live: Live, looks: &mpsc::Sender<Seen>, keep_probes: bool) {
     loop {
         let has_ended = !live.look();
         let events: Vec<Event> = std::iter::from_fn(|| live.pending()).collect();
+        let losses = live.losses();
+        let lost = LostEvents {
+            ring: losses.ring,
+            in_flight: losses.in_flight,
+            late: 0,
+        };
         let seen = Seen {
             now_ns: live.now_ns(),
             events,
+            lost,
         };
         if looks.blocking_send(seen).is_err() || has_ended {
             break;
@@ -98,119 +164,6 @@ fn look(mut live: Live, looks: &mpsc::Sender<Seen>, keep_probes: bool) {
     }
     if !keep_probes {
         live.clear();
-    }
-}
-
-/// The pure part, and what it takes to label and send.
-struct Agent {
-    host: Host,
-    outbox: Outbox,
-    gpus: Gpus,
-    processes: Processes,
-    beaten_ns: u64,
-    clock_ns: u64,
-}
-
-impl Agent {
-    fn new(args: &RunArgs, node: &str, outbox: Outbox) -> Self {
-        let identity = Identity {
-            cluster: args.cluster.clone(),
-            node: node.to_owned(),
-            job: args.job.clone(),
-            gpu_model: args.gpu_model.clone(),
-        };
-        let flush_every_ns = u64::try_from(args.interval.as_nanos()).unwrap_or(u64::MAX);
-        let mut host = Host::new(identity, flush_every_ns);
-        host.trace(&[], wall_clock(), args.block_rule());
-        Self {
-            host,
-            outbox,
-            gpus: Gpus::open(Path::new("/proc")),
-            processes: Processes::below("/proc"),
-            beaten_ns: 0,
-            clock_ns: 0,
-        }
-    }
-
-    async fn take(&mut self, seen: Seen) {
-        if let Some(policy) = self.outbox.new_policy() {
-            self.host.apply(&policy);
-        }
-        for mut event in seen.events {
-            if let Event::Started(started) = &mut event {
-                self.label(started).await;
-            }
-            let batch = self.host.event(&event);
-            self.send(batch).await;
-        }
-        self.beat(seen.now_ns).await;
-        if let Some(verdicts) = self.host.take_verdicts() {
-            self.tell(verdicts);
-        }
-    }
-
-    async fn beat(&mut self, now_ns: u64) {
-        if now_ns.saturating_sub(self.clock_ns) >= CLOCK_NS {
-            self.clock_ns = now_ns;
-            self.host.set_clock(wall_clock());
-        }
-        if now_ns.saturating_sub(self.beaten_ns) >= BEAT_NS {
-            self.beaten_ns = now_ns;
-            let batch = self.host.beat(now_ns);
-            self.send(batch).await;
-        }
-    }
-
-    /// Adds what the driver knows of the process's GPU.
-    async fn label(&self, started: &mut Started) {
-        let pid = started.process.pid;
-        let place = self.processes.place(pid).unwrap_or_default();
-        if let Some(gpu) = self.gpus.of(pid, &place).await {
-            started.labels.gpu_uuid = gpu.uuid;
-            started.labels.gpu_model = gpu.model;
-        }
-        let process = started.process;
-        tracing::info!(
-            pid,
-            rank = process.rank,
-            world_size = process.world_size,
-            "following a rank"
-        );
-    }
-
-    async fn send(&mut self, batch: Option<Batch>) {
-        if let Some(batch) = batch {
-            self.outbox.send(batch).await;
-        }
-    }
-
-    fn tell(&mut self, batch: VerdictBatch) {
-        for own in &batch.resources {
-            for verdict in &own.verdicts {
-                tracing::info!(rank = own.resource.rank, "{verdict}");
-            }
-        }
-        self.outbox.tell(batch);
-    }
-
-    async fn finish(mut self) {
-        let (last, verdicts) = self.host.finish(Ending::Cut);
-        if let Some(verdicts) = verdicts {
-            self.tell(verdicts);
-        }
-        self.send(last).await;
-        let Totals {
-            blocks,
-            broken_blocks,
-            unknown_comm_ops,
-        } = self.host.totals();
-        tracing::info!(
-            blocks,
-            broken_blocks,
-            unknown_comm_ops,
-            lost_events = self.host.lost_events(),
-            "stopped"
-        );
     }
 }
 
@@ -223,18 +176,4 @@ fn announce(health: &Health) {
     if let Some(reason) = &health.no_lifecycle {
         tracing::warn!("new processes are found every 30 s only: {reason}");
     }
-}
-
-fn wall_clock() -> WallClock {
-    WallClock {
-        origin_ns: now_ns(),
-        unix_ns: Timestamp::now().as_nanosecond(),
-    }
-}
-
-fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
 }

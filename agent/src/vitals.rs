@@ -16,6 +16,8 @@ pub struct Vitals {
     pub processes: u64,
     /// Operations on communicators that were made before tracing began.
     pub unknown_comm_ops: u64,
+    /// Blocks of operations that were left out, because something of them was not seen.
+    pub broken_blocks: u64,
     /// What became of points.
     pub points: PointCounts,
     /// Bytes of points that wait on disk to be sent.
@@ -68,12 +70,13 @@ pub struct PointCounts {
 
 /// What a host reports of its agent to Echo: names of metrics, and how much each rose from `before` to `now`. What did not
 /// rise is reported, too: it says that somebody counts.
-pub fn reported(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 3] {
+pub fn reported(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 4] {
     type Count = fn(&Vitals) -> u64;
-    let counts: [(&str, Count); 3] = [
+    let counts: [(&str, Count); 4] = [
         (metric::EVENTS_LOST, |vitals| vitals.lost.total()),
         (metric::POINTS_DROPPED, |vitals| vitals.points.dropped),
         (metric::UNKNOWN_COMM_OPS, |vitals| vitals.unknown_comm_ops),
+        (metric::BROKEN_BLOCKS, |vitals| vitals.broken_blocks),
     ];
     counts.map(|(name, count)| (name, count(now).saturating_sub(count(before))))
 }
@@ -99,6 +102,7 @@ mod tests {
             ("fleet.agent.events_lost", 5),
             ("fleet.agent.points_dropped", 1000),
             ("fleet.agent.unknown_comm_ops", 0),
+            ("fleet.agent.broken_blocks", 0),
         ];
         assert_eq!(reported(&before, &now), expected);
     }
@@ -116,7 +120,7 @@ mod tests {
         };
         let rises = |before, now| reported(before, now).map(|(_, rise)| rise);
         let none = Vitals::default();
-        assert_eq!(rises(&none, &most), [u64::MAX, 0, 0]);
-        assert_eq!(rises(&most, &none), [0, 0, 0]);
+        assert_eq!(rises(&none, &most), [u64::MAX, 0, 0, 0]);
+        assert_eq!(rises(&most, &none), [0, 0, 0, 0]);
     }
 }

@@ -90,8 +90,8 @@ pub const RDMA_ERRORS: &str = "fleet.host.rdma_errors";
 /// for the host as a whole, and sent as 0, too: what a rank's record lacks may be lost rather than not have happened.
 pub const AGENT: &str = "fleet.agent.";
 
-/// Delta sum: events that the agent lost before it could take them in. Blocks of operations that they belonged to are
-/// short of samples.
+/// Delta sum: events that the agent lost before it could take them in. Blocks of operations that they may belong to
+/// are left out.
 pub const EVENTS_LOST: &str = "fleet.agent.events_lost";
 
 /// Delta sum: points that the agent made and that Echo will never get, because they were refused or there was no room left.
@@ -99,6 +99,10 @@ pub const POINTS_DROPPED: &str = "fleet.agent.points_dropped";
 
 /// Delta sum: operations on communicators that were made before the agent began to trace, so that nobody knows whose they are.
 pub const UNKNOWN_COMM_OPS: &str = "fleet.agent.unknown_comm_ops";
+
+/// Delta sum: blocks of operations that the agent left out, because something of them was not seen: compared with those of
+/// peers they would blame the wrong rank.
+pub const BROKEN_BLOCKS: &str = "fleet.agent.broken_blocks";
 
 /// Gauge of an Ingero agent: how healthy it holds its node to be, 0 to 1.
 pub const INGERO_HEALTH_SCORE: &str = "ingero.node.health_score";

@@ -1,12 +1,13 @@
 //! Flags of `run`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use fleet_agent_bpf::programs::Mechanism;
 
-use crate::config::{block_ops, positive_duration};
+use crate::config::{SenderArgs, block_ops, positive_duration};
 use crate::pipeline::BlockRule;
 use crate::watch::{Wants, WatchSettings};
 
@@ -134,9 +135,21 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", env = "FLEET_AGENT_BLOCK_OPS", value_parser = block_ops)]
     pub block_ops: Option<u64>,
 
+    /// Unix socket that tells remediation hooks, as lines of JSON, when a rank begins or ceases to be a straggler
+    #[arg(long, value_name = "PATH", env = "FLEET_AGENT_HOOK_SOCKET")]
+    pub hook_socket: Option<PathBuf>,
+
+    /// Address for Prometheus to read how this agent is doing, such as 127.0.0.1:9464
+    #[arg(long, value_name = "ADDR", env = "FLEET_AGENT_METRICS_LISTEN")]
+    pub metrics_listen: Option<SocketAddr>,
+
     /// What is watched, and how
     #[command(flatten)]
     pub watch: WatchArgs,
+
+    /// How points are sent
+    #[command(flatten)]
+    pub sender: SenderArgs,
 }
 
 impl RunArgs {

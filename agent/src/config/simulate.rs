@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::config::{Speed, duration, positive_duration};
+use crate::config::{ConnectionArgs, Speed, duration, positive_duration};
 use crate::job::fault::{Fault, share};
 use crate::job::layout::{Layout, Mesh};
 use crate::job::steps::Pace;
@@ -113,6 +113,10 @@ pub struct SimulateArgs {
     /// How long to try a batch again, from its first failure on, before giving up its agent
     #[arg(long, value_name = "DURATION", default_value = "60s", env = "FLEET_AGENT_GIVE_UP_AFTER", value_parser = duration)]
     pub give_up_after: Duration,
+
+    /// How the connections are secured
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
 
     /// Print the summary as JSON
     #[arg(long, env = "FLEET_AGENT_JSON")]

@@ -1,6 +1,9 @@
 //! The end that takes everything and keeps nothing, to measure what lies before it.
 
-use crate::export::{Ack, Batch, Export, ExportError, VerdictBatch};
+use bytes::Bytes;
+
+use crate::export::encoded::Encoded;
+use crate::export::{Ack, Batch, Export, ExportError, Forward, VerdictBatch};
 
 /// Takes every batch.
 #[derive(Debug, Clone, Copy, Default)]
@@ -12,6 +15,21 @@ impl Export for Null {
     }
 
     async fn tell(&self, _batch: &VerdictBatch) -> Result<Ack, ExportError> {
+        Ok(Ack::default())
+    }
+}
+
+impl Forward for Null {
+    fn encode(&self, batch: &Batch) -> Encoded {
+        Encoded {
+            instance: 0,
+            number: batch.number,
+            points: batch.n_points() as u64,
+            request: Bytes::new(),
+        }
+    }
+
+    async fn forward(&self, _batch: &Encoded) -> Result<Ack, ExportError> {
         Ok(Ack::default())
     }
 }

@@ -18,6 +18,7 @@ fn vitals() -> Vitals {
         },
         processes: 8,
         unknown_comm_ops: 4,
+        broken_blocks: 6,
         points: PointCounts {
             made: 100,
             sent: 90,
@@ -48,6 +49,9 @@ fleet_agent_events_lost_total{reason=\"late\"} 3
 # HELP fleet_agent_unknown_comm_ops Operations on communicators that were made before tracing began
 # TYPE fleet_agent_unknown_comm_ops counter
 fleet_agent_unknown_comm_ops_total 4
+# HELP fleet_agent_broken_blocks Blocks of operations left out because something of them was not seen
+# TYPE fleet_agent_broken_blocks counter
+fleet_agent_broken_blocks_total 6
 # HELP fleet_agent_points_made Points that were made
 # TYPE fleet_agent_points_made counter
 fleet_agent_points_made_total 100

@@ -75,6 +75,11 @@ impl Live {
         self.watch.health()
     }
 
+    /// What the watch could not tell so far.
+    pub fn losses(&self) -> Losses {
+        self.losses
+    }
+
     /// Processes that call NCCL and whose rank nobody knows.
     pub fn unplaced(&self) -> usize {
         self.jobs.unplaced()

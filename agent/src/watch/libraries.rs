@@ -374,7 +374,9 @@ impl Libraries {
 }
 
 fn under_filter(pid: u32) -> String {
-    format!("process {pid} maps it under a seccomp filter that this kernel's return probes do not survive")
+    format!(
+        "process {pid} maps it under a seccomp filter that this kernel's return probes do not survive"
+    )
 }
 
 trait StripRoot {

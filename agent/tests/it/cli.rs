@@ -90,7 +90,7 @@ fn a_truncated_file_ends_with_65_and_reports_what_was_sent() {
 fn wrong_flags_end_with_64() {
     assert_eq!(agent(&["replay"]).status.code(), Some(64));
     let healthy = recording("healthy");
-    for endpoint in ["https://localhost:4317", "not an address"] {
+    for endpoint in ["ftp://localhost:4317", "not an address"] {
         assert_eq!(replay(&healthy, endpoint, &[]).status.code(), Some(64));
     }
     assert_eq!(
@@ -197,9 +197,30 @@ fn flags_that_do_not_fit_together_end_a_simulation_with_64_and_one_line() {
         assert_eq!(output.status.code(), Some(64));
         assert_eq!(text(&output.stderr).lines().count(), 1, "{output:?}");
     }
-    assert_eq!(simulate("https://echo:4317", &[]).status.code(), Some(64));
+    assert_eq!(simulate("ftp://echo:4317", &[]).status.code(), Some(64));
     let help = text(&agent(&["simulate", "--help"]).stdout);
     assert!(help.contains("--fault host:rank=17,after=60s,for=120s,severity=20%"));
+}
+
+#[test]
+fn what_is_wrong_with_the_connection_is_said_in_one_line_before_anything_is_sent() {
+    for (extra, said) in [
+        (
+            ["--tls-server-name", "echo"],
+            "give the endpoint as https://",
+        ),
+        (["--token-file", "/no/such/file"], "--insecure-token"),
+    ] {
+        let replayed = replay(&recording("healthy"), "http://10.0.0.1:4317", &extra);
+        for output in [replayed, simulate("http://10.0.0.1:4317", &extra)] {
+            let lines = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(64));
+            assert!(
+                lines.contains(said) && lines.lines().count() == 1,
+                "{lines}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::codec::CompressionEncoding;
 use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -42,6 +43,8 @@ pub(crate) struct Collector {
     pub(crate) policy: Option<PolicySet>,
     pub(crate) refuses: bool,
     pub(crate) rejects: bool,
+    /// The token that it asks for, which may change.
+    pub(crate) token: Option<Arc<Mutex<String>>>,
     pub(crate) logs: Logs,
     pub(crate) log_attempts: Arc<Mutex<Vec<Key>>>,
     pub(crate) stored_logs: Arc<Mutex<BTreeMap<Key, ExportLogsServiceRequest>>>,
@@ -61,6 +64,26 @@ pub(crate) enum Logs {
     Rejects,
     /// It does not know the service.
     Unknown,
+}
+
+impl Collector {
+    /// Refuses whoever does not show the token that is asked for.
+    fn admit(&self, metadata: &MetadataMap) -> Result<(), Status> {
+        let Some(token) = &self.token else {
+            return Ok(());
+        };
+        let expected = format!("Bearer {}", token.lock().unwrap());
+        let shown = metadata.get("authorization").map(|shown| shown.to_str());
+        if shown.is_some_and(|shown| shown.is_ok_and(|shown| shown == expected)) {
+            return Ok(());
+        }
+        let details = ErrorDetails::new();
+        Err(Status::with_error_details(
+            Code::Unauthenticated,
+            "who are you?",
+            details,
+        ))
+    }
 }
 
 fn key(metadata: &MetadataMap) -> Key {
@@ -107,6 +130,7 @@ impl MetricsService for Collector {
         &self,
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        self.admit(request.metadata())?;
         let key = key(request.metadata());
         let attempt = {
             let mut attempts = self.attempts.lock().unwrap();
@@ -175,20 +199,34 @@ pub(crate) fn serve<T>(collector: &Collector, client: impl AsyncFnOnce(String) -
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = listener.local_addr().unwrap().to_string();
-        let service = MetricsServiceServer::new(collector.clone())
-            .accept_compressed(CompressionEncoding::Gzip)
-            .send_compressed(CompressionEncoding::Gzip);
-        let logs = LogsServiceServer::new(collector.clone())
-            .accept_compressed(CompressionEncoding::Gzip)
-            .send_compressed(CompressionEncoding::Gzip);
-        let logs = (collector.logs != Logs::Unknown).then_some(logs);
-        let server = tonic::transport::Server::builder()
-            .add_service(service)
-            .add_optional_service(logs)
-            .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::select! {
-            served = server => panic!("the server ended: {served:?}"),
+            () = listen(collector, None, listener) => unreachable!("the server never ends"),
             done = client(endpoint) => done,
         }
     })
+}
+
+/// Serves a collector, over TLS where that is asked for, until it is dropped.
+pub(crate) async fn listen(
+    collector: &Collector,
+    tls: Option<ServerTlsConfig>,
+    listener: TcpListener,
+) {
+    let service = MetricsServiceServer::new(collector.clone())
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
+    let logs = LogsServiceServer::new(collector.clone())
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
+    let logs = (collector.logs != Logs::Unknown).then_some(logs);
+    let mut server = Server::builder();
+    if let Some(tls) = tls {
+        server = server.tls_config(tls).unwrap();
+    }
+    let served = server
+        .add_service(service)
+        .add_optional_service(logs)
+        .serve_with_incoming(TcpListenerStream::new(listener))
+        .await;
+    panic!("the server ended: {served:?}");
 }

@@ -15,6 +15,10 @@ mod files;
 #[cfg(test)]
 mod recordings;
 #[cfg(test)]
+mod secured;
+#[cfg(test)]
 mod simulate;
+#[cfg(test)]
+mod spool;
 #[cfg(test)]
 mod verdicts;

@@ -138,6 +138,7 @@ const AGENT: Architecture = Architecture {
         ("watch", 7),
         ("export", 7),
         ("source", 8),
+        // Flags make the parts that they describe.
         ("config", 8),
         ("hooks", 9),
         ("host", 9),
@@ -188,6 +189,8 @@ const AGENT: Architecture = Architecture {
         ("hyper_util", &["export", "metrics"]),
         ("axum", &["metrics"]),
         ("prometheus_client", &["metrics"]),
+        ("tonic_prost", &["export"]),
+        ("hyper_util", &["export"]),
         ("tower", &["export"]),
     ],
 };

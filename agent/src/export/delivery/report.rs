@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::export::delivery::verdicts::VerdictReport;
+use crate::export::vitals::Amount;
 
 /// Different texts of rejection that are kept; further ones are counted together.
 const MAX_REASONS: usize = 16;
@@ -65,9 +66,9 @@ impl Report {
         *self.reasons.entry(reason.to_owned()).or_default() += points;
     }
 
-    /// Counts a batch that was given up or refused whole.
-    pub(super) fn gave_up(&mut self, points: u64) {
-        self.batches_dropped += 1;
-        self.points_dropped += points;
+    /// Counts batches that were given up or refused whole.
+    pub(super) fn gave_up(&mut self, amount: Amount) {
+        self.batches_dropped += amount.batches;
+        self.points_dropped += amount.points;
     }
 }

@@ -1,9 +1,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 
+use fleet_proto::policy::PolicySet;
+
 use super::*;
 use crate::event::Op;
-use crate::export::{Resource, ResourcePoints, ResourceVerdicts};
+use crate::export::{Ack, Resource, ResourcePoints, ResourceVerdicts, VerdictBatch};
 use crate::signal::{Block, CommId, Point, Value};
 use crate::verdict::{Mode, SelfVerdict, State};
 
@@ -93,6 +95,7 @@ fn batch(number: u64, n_points: usize) -> Batch {
             resource,
             points: vec![point; n_points],
         }],
+        own: None,
     }
 }
 
@@ -338,10 +341,7 @@ async fn the_queue_of_verdicts_is_bounded_and_what_it_cannot_hold_is_counted() {
     for number in 1..=100 {
         outbox.tell(verdicts(number));
     }
-    assert_eq!(
-        outbox.verdicts_dropped(),
-        100 - verdicts::MAX_WAITING as u64
-    );
+    assert_eq!(outbox.verdicts_dropped(), 100 - outbox::MAX_VERDICTS as u64);
 }
 
 #[tokio::test(start_paused = true)]

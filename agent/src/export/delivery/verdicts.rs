@@ -1,14 +1,13 @@
 //! The lane of the verdicts, beside that of the points: it may wait, retry and fail without holding them up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::export::delivery::attempts;
+use crate::export::delivery::attempts::attempts;
+use crate::export::vitals::Vitals;
 use crate::export::{Export, ExportError, VerdictBatch};
-
-/// Batches that may wait. A process changes its verdict every few blocks at most.
-pub(super) const MAX_WAITING: usize = 64;
 
 /// What became of the verdicts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,31 +39,35 @@ impl VerdictReport {
 
 /// Takes batches of verdicts from their queue and brings them to the exporter.
 #[derive(Debug)]
-pub(super) struct VerdictLane {
+pub(in crate::export) struct VerdictLane {
     queue: mpsc::Receiver<VerdictBatch>,
     give_up_after: Duration,
     patience: Duration,
     has_complained: bool,
     under_way: u64,
     report: VerdictReport,
+    vitals: Arc<Vitals>,
 }
 
 impl VerdictLane {
-    pub(super) fn new(give_up_after: Duration) -> (mpsc::Sender<VerdictBatch>, Self) {
-        let (sender, queue) = mpsc::channel(MAX_WAITING);
-        let lane = Self {
+    pub(in crate::export) fn new(
+        queue: mpsc::Receiver<VerdictBatch>,
+        give_up_after: Duration,
+        vitals: &Arc<Vitals>,
+    ) -> Self {
+        Self {
             queue,
             give_up_after,
             patience: give_up_after,
             has_complained: false,
             under_way: 0,
             report: VerdictReport::default(),
-        };
-        (sender, lane)
+            vitals: Arc::clone(vitals),
+        }
     }
 
     /// Delivers until the outbox is gone and the queue is empty. Dropping the future gives up what is under way.
-    pub(super) async fn run<E: Export>(&mut self, exporter: &E) {
+    pub(in crate::export) async fn run<E: Export>(&mut self, exporter: &E) {
         while let Some(batch) = self.queue.recv().await {
             self.under_way = batch.n_verdicts() as u64;
             self.deliver(exporter, &batch).await;
@@ -73,12 +76,19 @@ impl VerdictLane {
     }
 
     /// What became of the verdicts; those that still wait count as given up.
-    pub(super) fn conclude(mut self) -> VerdictReport {
-        self.report.dropped += self.under_way;
+    pub(in crate::export) fn conclude(mut self) -> VerdictReport {
+        self.lost(self.under_way);
+        // What comes from here on is counted where it is dropped.
+        self.queue.close();
         while let Ok(batch) = self.queue.try_recv() {
-            self.report.dropped += batch.n_verdicts() as u64;
+            self.lost(batch.n_verdicts() as u64);
         }
         self.report
+    }
+
+    fn lost(&mut self, n_verdicts: u64) {
+        self.vitals.not_told(n_verdicts);
+        self.report.dropped += n_verdicts;
     }
 
     async fn deliver<E: Export>(&mut self, exporter: &E, batch: &VerdictBatch) {
@@ -89,6 +99,7 @@ impl VerdictLane {
         match delivered {
             Ok(ack) => {
                 self.patience = self.give_up_after;
+                self.vitals.told(n_verdicts, ack.rejected);
                 self.report.sent += n_verdicts;
                 self.report.rejected += ack.rejected;
                 if ack.rejected > 0 {
@@ -97,7 +108,7 @@ impl VerdictLane {
             }
             // The log of this agent still has the verdicts, and so has the collector those that it came to itself.
             Err(ExportError::Refused { reason }) => {
-                self.report.dropped += n_verdicts;
+                self.lost(n_verdicts);
                 if !std::mem::replace(&mut self.has_complained, true) {
                     tracing::warn!(
                         "the collector does not take this agent's own verdicts: {reason}"
@@ -108,7 +119,7 @@ impl VerdictLane {
             // One attempt for each of the next ones, until the collector is back.
             Err(ExportError::Later { reason, .. }) => {
                 self.patience = Duration::ZERO;
-                self.report.dropped += n_verdicts;
+                self.lost(n_verdicts);
                 tracing::warn!(
                     batch.number,
                     n_verdicts,

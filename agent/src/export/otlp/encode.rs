@@ -13,14 +13,17 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use opentelemetry_proto::tonic::resource::v1::Resource as OtlpResource;
 
-use crate::export::{Batch, Resource, ResourcePoints};
+use crate::export::{Batch, OwnCounts, Resource, ResourcePoints};
 use crate::signal::{Anchor, Block, Exemplar, Point, Value};
 
 const SERVICE: &str = "fleet-agent";
 
 /// The request that delivers a batch.
 pub(super) fn encode(batch: &Batch) -> ExportMetricsServiceRequest {
-    let resource_metrics = batch.resources.iter().map(resource_metrics).collect();
+    let of_processes = batch.resources.iter().map(resource_metrics);
+    let resource_metrics = of_processes
+        .chain(batch.own.as_ref().map(own_metrics))
+        .collect();
     ExportMetricsServiceRequest { resource_metrics }
 }
 
@@ -43,6 +46,45 @@ fn resource_metrics(points: &ResourcePoints) -> ResourceMetrics {
         scope_metrics: vec![ScopeMetrics {
             scope: Some(scope()),
             metrics,
+            ..ScopeMetrics::default()
+        }],
+        ..ResourceMetrics::default()
+    }
+}
+
+fn own_metrics(own: &OwnCounts) -> ResourceMetrics {
+    let [cluster, ..] = attribute::CLUSTER_ID;
+    let [node, ..] = attribute::NODE_ID;
+    let attributes = vec![
+        text(cluster, &own.cluster),
+        text(node, &own.node),
+        text("service.name", SERVICE),
+    ];
+    let count = |(name, rise): &(&str, u64)| Metric {
+        name: (*name).to_owned(),
+        unit: "1".to_owned(),
+        data: Some(Data::Sum(Sum {
+            data_points: vec![NumberDataPoint {
+                start_time_unix_nano: own.start_ns,
+                time_unix_nano: own.time_ns,
+                value: Some(number_data_point::Value::AsInt(
+                    i64::try_from(*rise).unwrap_or(i64::MAX),
+                )),
+                ..NumberDataPoint::default()
+            }],
+            aggregation_temporality: AggregationTemporality::Delta.into(),
+            is_monotonic: true,
+        })),
+        ..Metric::default()
+    };
+    ResourceMetrics {
+        resource: Some(OtlpResource {
+            attributes,
+            ..OtlpResource::default()
+        }),
+        scope_metrics: vec![ScopeMetrics {
+            scope: Some(scope()),
+            metrics: own.counts.iter().map(count).collect(),
             ..ScopeMetrics::default()
         }],
         ..ResourceMetrics::default()

@@ -1,0 +1,48 @@
+//! Requests that are bytes already: a codec that sends them as they are.
+
+use std::marker::PhantomData;
+
+use bytes::{BufMut, Bytes};
+use prost::Message;
+use tonic::Status;
+use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
+use tonic_prost::ProstCodec;
+
+/// Sends bytes and reads a message of type `T`.
+#[derive(Debug)]
+pub(super) struct Raw<T>(PhantomData<T>);
+
+impl<T> Default for Raw<T> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: Message + Default + Send + 'static> Codec for Raw<T> {
+    type Encode = Bytes;
+    type Decode = T;
+    type Encoder = AsIs;
+    type Decoder = <ProstCodec<T, T> as Codec>::Decoder;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        AsIs
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstCodec::<T, T>::raw_decoder(BufferSettings::default())
+    }
+}
+
+/// Writes bytes as they are.
+#[derive(Debug)]
+pub(super) struct AsIs;
+
+impl Encoder for AsIs {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        dst.put(item);
+        Ok(())
+    }
+}

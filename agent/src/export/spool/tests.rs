@@ -1,0 +1,217 @@
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+fn batch(number: u64) -> Encoded {
+    Encoded {
+        instance: 0xa,
+        number,
+        points: number * 10,
+        request: Bytes::from(vec![b'x'; 100]),
+    }
+}
+
+fn open(dir: &Path) -> Spool {
+    Spool::open(dir, 1 << 20).unwrap()
+}
+
+/// The numbers of all batches, oldest first; they are gone afterwards.
+fn drain(spool: &mut Spool) -> Vec<u64> {
+    std::iter::from_fn(|| {
+        let (sequence, batch) = spool.front()?;
+        spool.remove(sequence);
+        Some(batch.number)
+    })
+    .collect()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let mut names: Vec<String> = entries.map(name).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn batches_come_out_in_the_order_in_which_they_went_in_byte_by_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = open(dir.path());
+    for number in [3, 1, 2] {
+        spool.push(&batch(number), None).unwrap();
+    }
+    assert_eq!(spool.front().unwrap().1, batch(3));
+    assert_eq!(drain(&mut spool), [3, 1, 2]);
+    assert_eq!((spool.n_batches(), spool.bytes()), (0, 0));
+    assert_eq!(names(dir.path()), [""; 0]);
+}
+
+#[test]
+fn what_an_agent_left_is_there_for_the_next_one_before_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = open(dir.path());
+    spool.push(&batch(7), None).unwrap();
+    spool.push(&batch(8), None).unwrap();
+    let bytes = spool.bytes();
+    drop(spool);
+    let mut spool = open(dir.path());
+    assert_eq!((spool.n_batches(), spool.bytes()), (2, bytes));
+    spool.push(&batch(1), None).unwrap();
+    assert_eq!(drain(&mut spool), [7, 8, 1]);
+}
+
+#[test]
+fn two_agents_cannot_share_a_folder_and_the_second_one_says_so_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path());
+    let error = Spool::open(dir.path(), 1).unwrap_err();
+    assert!(matches!(error, SpoolError::InUse(_)), "{error}");
+    assert!(error.to_string().contains("a folder of its own"));
+    assert!(!error.to_string().contains('\n'));
+    drop(first);
+    open(dir.path());
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_refused_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    for wrong in [file.join("below"), file] {
+        let error = Spool::open(&wrong, 1).unwrap_err();
+        assert!(matches!(error, SpoolError::Unusable { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_folder_is_made_for_this_user_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let deep = dir.path().join("var/spool");
+    open(&deep);
+    let mode = fs::metadata(&deep).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn the_oldest_batches_make_room_and_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = Spool::open(dir.path(), 3 * BLOCK_BYTES).unwrap();
+    for number in 1..=5 {
+        spool.push(&batch(number), None).unwrap();
+        assert!(spool.bytes() <= 3 * BLOCK_BYTES);
+    }
+    let evicted = Amount {
+        batches: 2,
+        points: 30,
+    };
+    assert_eq!(spool.take_losses().evicted, evicted);
+    assert_eq!(spool.take_losses(), Losses::default());
+    assert_eq!(drain(&mut spool), [3, 4, 5]);
+}
+
+#[test]
+fn the_batch_that_is_being_sent_can_be_spared() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = Spool::open(dir.path(), 3 * BLOCK_BYTES).unwrap();
+    let first = spool.push(&batch(1), None).unwrap();
+    for number in 2..=5 {
+        spool.push(&batch(number), Some(first)).unwrap();
+    }
+    assert!(spool.holds(first));
+    assert_eq!(spool.take_losses().evicted.batches, 2);
+    assert_eq!(drain(&mut spool), [1, 4, 5]);
+    assert!(!spool.holds(first));
+}
+
+#[test]
+fn a_batch_larger_than_the_limit_drives_out_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = Spool::open(dir.path(), 2 * BLOCK_BYTES).unwrap();
+    let first = spool.push(&batch(1), None).unwrap();
+    let large = Encoded {
+        request: Bytes::from(vec![0; 2 * 4096]),
+        ..batch(2)
+    };
+    for spared in [None, Some(first)] {
+        let error = spool.push(&large, spared).unwrap_err();
+        assert!(matches!(error, NotKept::TooLarge { .. }), "{error}");
+    }
+    assert_eq!(spool.take_losses(), Losses::default());
+    assert_eq!(drain(&mut spool), [1]);
+}
+
+#[test]
+fn a_smaller_limit_holds_from_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = open(dir.path());
+    for number in 1..=5 {
+        spool.push(&batch(number), None).unwrap();
+    }
+    drop(spool);
+    let mut spool = Spool::open(dir.path(), 2 * BLOCK_BYTES).unwrap();
+    assert_eq!(spool.take_losses().evicted.batches, 3);
+    assert_eq!(drain(&mut spool), [4, 5]);
+}
+
+#[test]
+fn a_writer_that_was_killed_half_way_leaves_nothing_that_is_taken_for_a_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).push(&batch(1), None).unwrap();
+    let half_written = Name::HalfWritten(2).to_string();
+    fs::write(dir.path().join(&half_written), "half a ba").unwrap();
+    let mut spool = open(dir.path());
+    assert_eq!(spool.take_losses().damaged_files, 1);
+    assert!(!names(dir.path()).contains(&half_written));
+    assert_eq!(drain(&mut spool), [1]);
+}
+
+#[test]
+fn damaged_files_are_counted_and_removed_and_block_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = open(dir.path());
+    let sequences: Vec<u64> = (1..=6)
+        .map(|number| spool.push(&batch(number), None).unwrap())
+        .collect();
+    let path = |index: usize| dir.path().join(Name::Batch(sequences[index]).to_string());
+    let whole = fs::read(path(0)).unwrap();
+    fs::write(path(0), &whole[..whole.len() - 1]).unwrap();
+    fs::write(path(1), "").unwrap();
+    fs::write(path(2), "somebody else's").unwrap();
+    let mut torn = whole;
+    torn.splice(60..80, [0; 20]);
+    fs::write(path(3), torn).unwrap();
+    fs::remove_file(path(4)).unwrap();
+    assert_eq!(drain(&mut spool), [6]);
+    assert_eq!(spool.take_losses().damaged_files, 5);
+    assert_eq!(names(dir.path()), [""; 0]);
+}
+
+#[test]
+fn what_is_somebody_elses_is_counted_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("README"), "do not remove").unwrap();
+    let like_ours = Name::Batch(9).to_string();
+    fs::create_dir(dir.path().join(&like_ours)).unwrap();
+    std::os::unix::fs::symlink("README", dir.path().join(Name::Batch(10).to_string())).unwrap();
+    let mut spool = open(dir.path());
+    assert_eq!(spool.take_losses().damaged_files, 3);
+    assert_eq!(spool.n_batches(), 0);
+    spool.push(&batch(1), None).unwrap();
+    assert_eq!(drain(&mut spool), [1]);
+    assert_eq!(names(dir.path()).len(), 3);
+}
+
+#[test]
+fn a_folder_that_vanishes_is_an_error_and_one_that_comes_back_is_used_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("spool");
+    let mut spool = open(&dir);
+    spool.push(&batch(1), None).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    let error = spool.push(&batch(2), None).unwrap_err();
+    assert!(matches!(error, NotKept::Disk(_)), "{error}");
+    fs::create_dir(&dir).unwrap();
+    spool.push(&batch(3), None).unwrap();
+    assert_eq!(drain(&mut spool), [3]);
+    assert_eq!(spool.take_losses().damaged_files, 1);
+}

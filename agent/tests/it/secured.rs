@@ -1,0 +1,221 @@
+//! Over real TLS, with certificates that are made when a test runs, and with tokens.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fleet_agent::export::otlp::{Link, Otlp, Security};
+use fleet_agent::export::sender::{Sender, Settings};
+use fleet_agent::export::{Ack, ExportError, Forward};
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+
+use crate::collector::{Collector, listen};
+use crate::spool::{batch, until};
+
+/// An authority, a collector that it vouches for under the name `echo.test`, and an agent.
+struct World {
+    dir: TempDir,
+    server: Identity,
+    ca: String,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let issue = |name: &str, usage| {
+            let key = KeyPair::generate().unwrap();
+            let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+            params.extended_key_usages = vec![usage];
+            let cert = params.signed_by(&key, &issuer).unwrap();
+            (cert.pem(), key.serialize_pem())
+        };
+        let server = issue("echo.test", ExtendedKeyUsagePurpose::ServerAuth);
+        let agent = issue("agent.test", ExtendedKeyUsagePurpose::ClientAuth);
+        for (name, content) in [
+            ("ca.pem", ca.as_str()),
+            ("agent.pem", &agent.0),
+            ("agent.key", &agent.1),
+            ("token", "first"),
+        ] {
+            fs::write(dir.path().join(name), content).unwrap();
+        }
+        Self {
+            dir,
+            server: Identity::from_pem(server.0, server.1),
+            ca,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// What an agent needs that does everything right.
+    fn security(&self) -> Security {
+        Security {
+            ca: Some(self.path("ca.pem")),
+            identity: Some((self.path("agent.pem"), self.path("agent.key"))),
+            server_name: Some("echo.test".to_owned()),
+            token_file: Some(self.path("token")),
+            token_in_clear: false,
+        }
+    }
+
+    /// Runs `client` against a collector that asks agents for certificates.
+    async fn serve<T>(&self, collector: &Collector, client: impl AsyncFnOnce(String) -> T) -> T {
+        let tls = ServerTlsConfig::new()
+            .identity(self.server.clone())
+            .client_ca_root(Certificate::from_pem(&self.ca));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("https://{}", listener.local_addr().unwrap());
+        tokio::select! {
+            () = Box::pin(listen(collector, Some(tls), listener)) => unreachable!("the server never ends"),
+            done = Box::pin(client(endpoint)) => done,
+        }
+    }
+}
+
+fn asking_for(token: &str) -> Collector {
+    Collector {
+        token: Some(Arc::new(Mutex::new(token.to_owned()))),
+        ..Collector::default()
+    }
+}
+
+async fn send(endpoint: &str, security: &Security) -> Result<Ack, ExportError> {
+    let link = Link::new(endpoint, security).unwrap();
+    let otlp = Otlp::over(&link, 1, &Arc::default());
+    otlp.forward(&otlp.encode(&batch(1))).await
+}
+
+#[tokio::test]
+async fn both_sides_know_each_other_by_certificate_and_the_agent_shows_its_token() {
+    let (world, collector) = (World::new(), asking_for("first"));
+    let sent = async |endpoint: String| send(&endpoint, &world.security()).await;
+    world.serve(&collector, sent).await.unwrap();
+    assert_eq!(collector.stored.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_collector_that_is_not_vouched_for_gets_nothing_and_the_reason_is_said() {
+    let (world, collector) = (World::new(), Collector::default());
+    let other = World::new();
+    for (wrong, said) in [
+        (
+            Security {
+                ca: Some(other.path("ca.pem")),
+                ..world.security()
+            },
+            "invalid peer certificate",
+        ),
+        (
+            Security {
+                server_name: Some("elsewhere.test".to_owned()),
+                ..world.security()
+            },
+            "not valid for name",
+        ),
+    ] {
+        let sent = async |endpoint: String| send(&endpoint, &wrong).await;
+        let error = world.serve(&collector, sent).await.unwrap_err();
+        assert!(matches!(error, ExportError::Later { .. }), "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    assert!(collector.stored.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_agent_without_a_certificate_keeps_its_batches() {
+    let (world, collector) = (World::new(), Collector::default());
+    let unknown = Security {
+        identity: None,
+        ..world.security()
+    };
+    let sent = async |endpoint: String| send(&endpoint, &unknown).await;
+    let error = world.serve(&collector, sent).await.unwrap_err();
+    assert!(matches!(error, ExportError::Later { .. }), "{error}");
+    assert!(collector.stored.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn plain_text_to_a_collector_with_tls_is_tried_again_rather_than_lost() {
+    let (world, collector) = (World::new(), Collector::default());
+    let sent = async |endpoint: String| {
+        let plain = endpoint.replace("https", "http");
+        send(&plain, &Security::default()).await
+    };
+    let error = world.serve(&collector, sent).await.unwrap_err();
+    assert!(matches!(error, ExportError::Later { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_token_that_is_replaced_lets_the_agent_in_without_a_restart_and_without_a_loss() {
+    let (world, collector) = (World::new(), asking_for("second"));
+    let report = world
+        .serve(&collector, async |endpoint: String| {
+            let link = Link::new(&endpoint, &world.security()).unwrap();
+            let otlp = Otlp::over(&link, 1, &Arc::default());
+            let settings = Settings {
+                queue_points: 100,
+                patience: Duration::from_mins(1),
+            };
+            let (mut outbox, finish, sender) = Sender::new(otlp, settings, None);
+            let vitals = sender.vitals();
+            let sending = async {
+                outbox.send(batch(1)).await;
+                until(|| vitals.read().retries > 0).await;
+                assert!(!vitals.read().is_connected);
+                fs::write(world.path("token"), "second\n").unwrap();
+                until(|| vitals.read().sent.batches == 1).await;
+                finish.within(Duration::from_secs(5));
+                drop(outbox);
+            };
+            tokio::join!(sender.run(), sending).0
+        })
+        .await;
+    assert_eq!((report.batches_acked, report.points_dropped), (1, 0));
+    assert!(report.retries > 0);
+}
+
+#[tokio::test]
+async fn a_replay_and_a_simulation_are_sent_over_tls_with_a_token() {
+    let (world, collector) = (World::new(), asking_for("first"));
+    let recording = crate::collect::recording("healthy").display().to_string();
+    let replay = format!("replay {recording} --speed max");
+    let simulate = "simulate --nodes 1 --speed max --duration 10s";
+    for command in [replay.as_str(), simulate] {
+        let before = collector.stored.lock().unwrap().len();
+        let output = world
+            .serve(&collector, async |endpoint: String| {
+                tokio::process::Command::new(env!("CARGO_BIN_EXE_fleet-agent"))
+                    .args(command.split(' '))
+                    .args(["--cluster", "lab", "--endpoint", &endpoint])
+                    .arg("--tls-ca")
+                    .arg(world.path("ca.pem"))
+                    .arg("--tls-cert")
+                    .arg(world.path("agent.pem"))
+                    .arg("--tls-key")
+                    .arg(world.path("agent.key"))
+                    .args(["--tls-server-name", "echo.test", "--token-file"])
+                    .arg(world.path("token"))
+                    .output()
+                    .await
+                    .unwrap()
+            })
+            .await;
+        assert!(output.status.success(), "{output:?}");
+        assert!(
+            collector.stored.lock().unwrap().len() > before,
+            "{output:?}"
+        );
+    }
+}

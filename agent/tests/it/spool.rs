@@ -1,0 +1,246 @@
+//! A live agent, its spool on a real disk, and a collector that comes and goes.
+
+use std::fs;
+use std::io::{Write, stdin};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fleet_agent::event::Op;
+use fleet_agent::export::delivery::Outbox;
+use fleet_agent::export::delivery::report::Report;
+use fleet_agent::export::otlp::{Link, Otlp, Security};
+use fleet_agent::export::sender::{Finish, Sender, Settings};
+use fleet_agent::export::spool::Spool;
+use fleet_agent::export::vitals::Vitals;
+use fleet_agent::export::{Batch, Resource, ResourcePoints};
+use fleet_agent::signal::{Block, CommId, Point, Value};
+use fleet_proto::metric;
+use tokio::net::TcpListener;
+
+use crate::collector::{Collector, listen};
+
+const LIMIT_BYTES: u64 = 64 << 20;
+
+/// A batch of one point.
+pub(crate) fn batch(number: u64) -> Batch {
+    let block = Block {
+        comm: CommId::new(1),
+        comm_rank: 0,
+        comm_nranks: 2,
+        op: Op::AllReduce,
+        seq_first: number,
+        seq_last: number,
+        iterations: None,
+        role: None,
+    };
+    let point = Point {
+        metric: metric::PERIOD,
+        start_ns: 0,
+        time_ns: number,
+        block,
+        value: Value::Gauge(1.0),
+    };
+    let resource = Resource {
+        cluster: "lab".to_owned(),
+        node: "node-0".to_owned(),
+        job: None,
+        gpu_model: None,
+        gpu_uuid: None,
+        pod: None,
+        namespace: None,
+        rank: 0,
+        world_size: 2,
+        pid: 1,
+    };
+    Batch {
+        number,
+        resources: vec![ResourcePoints {
+            resource,
+            points: vec![point],
+        }],
+        own: None,
+    }
+}
+
+/// Waits for a condition that is met soon.
+pub(crate) async fn until(condition: impl Fn() -> bool + Send + Sync) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(5));
+    let met = async {
+        while !condition() {
+            ticks.tick().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), met)
+        .await
+        .expect("the condition is met");
+}
+
+/// An agent that has no patience.
+fn agent(endpoint: &str, instance: u64, dir: &Path) -> (Outbox, Finish, Sender<Otlp>) {
+    let link = Link::new(endpoint, &Security::default()).unwrap();
+    let otlp = Otlp::over(&link, instance, &Arc::default());
+    let settings = Settings {
+        queue_points: 10_000,
+        patience: Duration::ZERO,
+    };
+    let spool = Spool::open(dir, LIMIT_BYTES).unwrap();
+    Sender::new(otlp, settings, Some(spool))
+}
+
+/// Runs an agent whose source does `work`, and then ends it.
+async fn run(
+    (mut outbox, finish, sender): (Outbox, Finish, Sender<Otlp>),
+    work: impl AsyncFnOnce(&mut Outbox, &Vitals),
+) -> Report {
+    let vitals = sender.vitals();
+    let source = async move {
+        work(&mut outbox, &vitals).await;
+        finish.within(Duration::ZERO);
+    };
+    tokio::join!(sender.run(), Box::pin(source)).0
+}
+
+/// Runs `client` while a collector listens.
+async fn with_collector(collector: &Collector, listener: TcpListener, client: impl Future) {
+    tokio::select! {
+        () = Box::pin(listen(collector, None, listener)) => unreachable!("the server never ends"),
+        _ = Box::pin(client) => {}
+    }
+}
+
+fn n_files(dir: &Path) -> usize {
+    fs::read_dir(dir).map_or(0, Iterator::count)
+}
+
+/// The files that were written to their end.
+fn n_whole(dir: &Path) -> usize {
+    let names = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    names
+        .filter(|path| path.extension().is_some_and(|kind| kind == "batch"))
+        .count()
+}
+
+#[tokio::test]
+async fn a_collector_that_was_away_gets_everything_once_and_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let reserved = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = reserved.local_addr().unwrap();
+    drop(reserved);
+    let collector = Collector::default();
+    let report = run(
+        agent(&address.to_string(), 1, dir.path()),
+        async |outbox, vitals| {
+            for number in 1..=50 {
+                outbox.send(batch(number)).await;
+            }
+            until(|| vitals.read().spooled_batches == 50).await;
+            assert_eq!(n_files(dir.path()), 50);
+            let listener = TcpListener::bind(address).await.unwrap();
+            let drained = until(|| vitals.read().sent.batches == 50);
+            with_collector(&collector, listener, drained).await;
+        },
+    )
+    .await;
+    assert_eq!((report.points_sent, report.points_dropped), (50, 0));
+    let attempts = collector.attempts.lock().unwrap().clone();
+    let numbers: Vec<u64> = attempts.iter().map(|key| key.1.parse().unwrap()).collect();
+    assert_eq!(numbers, (1..=50).collect::<Vec<_>>());
+    assert_eq!(n_files(dir.path()), 0);
+}
+
+#[tokio::test]
+async fn what_waited_on_disk_arrives_as_it_would_have_arrived_at_once() {
+    let (dir, direct, late) = (
+        tempfile::tempdir().unwrap(),
+        Collector::default(),
+        Collector::default(),
+    );
+    let nobody = agent("127.0.0.1:1", 7, dir.path());
+    run(nobody, async |outbox, _: &Vitals| {
+        outbox.send(batch(1)).await;
+    })
+    .await;
+    assert_eq!(n_files(dir.path()), 1);
+    for (collector, spool, new) in [
+        (&late, dir.path(), None),
+        (&direct, &dir.path().join("d"), Some(1)),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let sent = run(agent(&endpoint, 7, spool), async |outbox, vitals| {
+            if let Some(number) = new {
+                outbox.send(batch(number)).await;
+            }
+            until(|| vitals.read().sent.batches == 1).await;
+        });
+        with_collector(collector, listener, sent).await;
+    }
+    assert_eq!(*late.stored.lock().unwrap(), *direct.stored.lock().unwrap());
+}
+
+#[test]
+#[ignore = "the process that the test below kills"]
+fn an_agent_that_spools_until_it_is_killed() {
+    let mut order = String::new();
+    stdin().read_line(&mut order).unwrap();
+    let (instance, dir) = order.trim().split_once(' ').unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let nobody = agent("127.0.0.1:1", instance.parse().unwrap(), Path::new(dir));
+        run(nobody, async |outbox, _: &Vitals| {
+            for number in 1..=5000 {
+                outbox.send(batch(number)).await;
+            }
+            std::future::pending::<()>().await;
+        })
+        .await;
+    });
+}
+
+#[tokio::test]
+async fn an_agent_that_is_killed_at_any_instant_leaves_a_spool_that_the_next_one_sends() {
+    let dir = tempfile::tempdir().unwrap();
+    // So many files are there when it is killed; it writes on meanwhile.
+    for (instance, more) in [(1, 1), (2, 2), (3, 25), (4, 100)] {
+        let enough = n_whole(dir.path()) + more;
+        let mut victim = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--nocapture"])
+            .arg("spool::an_agent_that_spools_until_it_is_killed")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let order = format!("{instance} {}\n", dir.path().display());
+        let mut to_victim = victim.stdin.take().unwrap();
+        to_victim.write_all(order.as_bytes()).unwrap();
+        until(|| n_whole(dir.path()) >= enough).await;
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+    }
+    let left = n_files(dir.path()) as u64;
+    let collector = Collector::default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = listener.local_addr().unwrap().to_string();
+    let sent = run(agent(&endpoint, 5, dir.path()), async |_, vitals| {
+        // Of what was being written when an agent was killed nobody has counted anything yet.
+        until(|| vitals.read().spooled_batches == 0).await;
+        let reading = vitals.read();
+        assert_eq!(reading.sent.batches + reading.damaged_files, left);
+        assert!(reading.damaged_files <= 1, "{reading:?}");
+    });
+    with_collector(&collector, listener, sent).await;
+    let stored = collector.stored.lock().unwrap().clone();
+    assert_eq!(stored.len(), collector.attempts.lock().unwrap().len());
+    for instance in 1..=4 {
+        let instance = format!("{instance:016x}");
+        let own = stored.keys().filter(|(of, _)| *of == instance);
+        let mut numbers: Vec<u64> = own.map(|(_, number)| number.parse().unwrap()).collect();
+        numbers.sort_unstable();
+        assert!(!numbers.is_empty());
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    }
+}
