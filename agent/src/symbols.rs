@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use aho_corasick::AhoCorasick;
+use memchr::memmem::Finder;
 use object::Endianness;
 use object::elf::{
     FileHeader64, PF_X, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, SectionHeader64, SectionType,
@@ -17,6 +18,8 @@ use thiserror::Error;
 
 /// Largest table that is searched, bytes.
 const MAX_TABLE: u64 = 512 << 20;
+/// Words of which the names of a file with anything of interest hold one.
+const WORDS: [&str; 3] = ["ncclAllReduce", "StreamSynchronize", "GraphLaunch"];
 /// Bytes of a table that are held at once: a multiple of a symbol's.
 const PIECE: usize = SYMBOL * 16_384;
 /// Bytes of one symbol.
@@ -68,6 +71,9 @@ pub fn find(
         let Some((symbols, strings)) = tables(&all, endian, kind) else {
             continue;
         };
+        if !holds(file, strings, &WORDS)? {
+            continue;
+        }
         let wanted = named(file, strings, names)?;
         if wanted.is_empty() {
             continue;
@@ -144,6 +150,17 @@ fn tables(
         Table::of(symbols, endian)?,
         Table::of(sections.get(link)?, endian)?,
     ))
+}
+
+/// Whether any string holds one of these words: of most programs none does, and this is ten times as fast as all names.
+fn holds(file: &File, strings: Table, words: &[&str]) -> Result<bool, SymbolError> {
+    let longest = words.iter().map(|word| word.len()).max().unwrap_or(0);
+    let searches: Vec<Finder<'_>> = words.iter().map(Finder::new).collect();
+    let mut holds = false;
+    strings.pieces(file, longest, |_, piece| {
+        holds = holds || searches.iter().any(|search| search.find(piece).is_some());
+    })?;
+    Ok(holds)
 }
 
 /// Where the names stand among the strings. One may be the end of a longer string.
