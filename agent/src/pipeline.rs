@@ -129,9 +129,12 @@ impl Pipeline {
     ///
     /// A source calls this whether or not the process does anything: silence is what a hang looks like.
     pub fn beat(&mut self, now_ns: u64) {
-        if !self.progress.is_due(now_ns) {
-            return;
+        if self.progress.is_due(now_ns) {
+            self.tell_progress(now_ns);
         }
+    }
+
+    fn tell_progress(&mut self, now_ns: u64) {
         let profile = self.rhythm.profile();
         let role = profile.map(|profile| profile.role);
         for (index, comm) in self.table.indexed() {
@@ -149,6 +152,10 @@ impl Pipeline {
     pub fn finish(&mut self, ending: Ending) {
         self.advance(StepQueue::finish);
         self.active();
+        // How far it came in all, so that what was seen can be compared with what was done.
+        if let Some(last_ns) = self.progress.last_ns() {
+            self.tell_progress(last_ns);
+        }
         match ending {
             Ending::Complete => self.flush(),
             Ending::Cut if matches!(self.state, State::Learning(_)) => self.start(),

@@ -22,6 +22,7 @@ pub struct Progress {
     last: BTreeMap<CommIndex, Last>,
     since_ns: Option<u64>,
     told_ns: Option<u64>,
+    last_ns: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +35,14 @@ impl Progress {
     /// Takes the next collective of the process.
     pub fn issued(&mut self, issued: &Issued) {
         self.since_ns.get_or_insert(issued.entry_ns);
+        self.last_ns = Some(issued.entry_ns);
         let (seq, op) = (issued.at.seq, issued.at.op);
         self.last.insert(issued.at.comm, Last { seq, op });
+    }
+
+    /// Entry of the last collective, nanoseconds; none before the first.
+    pub fn last_ns(&self) -> Option<u64> {
+        self.last_ns
     }
 
     /// Forgets a communicator that is gone: nobody waits on it any more.
