@@ -152,7 +152,6 @@ impl Pipeline {
     pub fn finish(&mut self, ending: Ending) {
         self.advance(StepQueue::finish);
         self.active();
-        // How far it came in all, so that what was seen can be compared with what was done.
         if let Some(last_ns) = self.progress.last_ns() {
             self.tell_progress(last_ns);
         }
@@ -234,6 +233,10 @@ impl Pipeline {
             }
             Step::CommGone { comm } => {
                 if let Some(index) = comm.and_then(|pointer| self.table.gone(pointer)) {
+                    // How far it came in all, so that what was seen can be compared with what was done.
+                    if let Some(last_ns) = self.progress.last_ns() {
+                        self.tell_progress(last_ns);
+                    }
                     self.progress.gone(index);
                 }
                 return;
