@@ -70,10 +70,12 @@ pub enum WatchError {
     },
 }
 
-/// What one look saw. All calls that were entered by `until_ns` are in it or were in an earlier one.
+/// What one look saw. All calls that were entered by then are in it or were in an earlier one.
 #[derive(Debug, Default)]
 pub struct Look {
     /// When, nanoseconds of `CLOCK_MONOTONIC`.
+    pub now_ns: u64,
+    /// Until when everything was seen, nanoseconds of the same clock.
     pub until_ns: u64,
     /// Calls that have returned.
     pub returned: Vec<CallRecord>,
@@ -166,6 +168,7 @@ impl Watch {
             self.scan(now_ns);
         }
         Look {
+            now_ns,
             until_ns: now_ns.saturating_sub(SETTLE_NS),
             returned,
             in_flight,

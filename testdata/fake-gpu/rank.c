@@ -1,10 +1,10 @@
 // One rank of a training job on the stand-ins for NCCL and CUDA.
 //
-//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [wait=FILE] [split] [job=N]
+//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [split] [job=N]
 //
 // Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them. The slow rank sleeps longer in the
-// steps from FROM to TO. With `load` the libraries are opened that much later. With `wait` the steps begin when FILE
-// is there. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
+// steps from FROM to TO. With `load` the libraries are opened that much later. It joins its communicator when the file
+// `init` is there, and begins when the file `begin` is there. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -61,6 +61,12 @@ static void pause_ms(double ms)
 	nanosleep(&pause, NULL);
 }
 
+static void await(const char *file)
+{
+	while (file && access(file, F_OK))
+		pause_ms(1);
+}
+
 static double now_us(void)
 {
 	struct timespec now;
@@ -90,7 +96,7 @@ int main(int argc, char **argv)
 	int rank = atoi(argv[1]), world = atoi(argv[2]), steps = atoi(argv[3]);
 	int slow = -1, from = 0, to = 0, ops = number(argc, argv, "ops", 4);
 	double slow_ms = 0, step_ms = number(argc, argv, "step", 5);
-	const char *text = option(argc, argv, "slow"), *gate = option(argc, argv, "wait");
+	const char *text = option(argc, argv, "slow");
 	unsigned long job = number(argc, argv, "job", 1);
 	ncclUniqueId id;
 	void *comm = NULL, *part = NULL;
@@ -112,13 +118,13 @@ int main(int argc, char **argv)
 	int (*copy)(void *, const void *, size_t, int, void *) =
 		(int (*)(void *, const void *, size_t, int, void *))FIND(cudaMemcpyAsync);
 	int (*launch)(const void *) = (int (*)(const void *))FIND(cudaLaunchKernel);
+	await(option(argc, argv, "init"));
 	if (((int (*)(void **, int, ncclUniqueId, int, void *))FIND(ncclCommInitRankConfig))(&comm, world, id, rank, NULL))
 		return 3;
 	if (option(argc, argv, "split") &&
 	    ((int (*)(void *, int, int, void **, void *))FIND(ncclCommSplit))(comm, rank % 2, rank, &part, NULL))
 		return 3;
-	while (gate && access(gate, F_OK))
-		pause_ms(1);
+	await(option(argc, argv, "begin"));
 	double begin = now_us();
 	for (int step = 0; step < steps; step++) {
 		copy(NULL, NULL, 4096, 1, NULL);

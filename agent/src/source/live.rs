@@ -48,6 +48,7 @@ pub struct Live {
     out: VecDeque<Event>,
     stop: Stop,
     losses: Losses,
+    ending: Vec<Ended>,
     measured_ns: u64,
     has_looked: bool,
 }
@@ -62,6 +63,7 @@ impl Live {
             jobs: Jobs::new(processes),
             evidence: Evidence::default(),
             out: VecDeque::new(),
+            ending: Vec::new(),
             stop,
             measured_ns: 0,
             has_looked: false,
@@ -137,9 +139,19 @@ impl Live {
         if look.until_ns.saturating_sub(self.measured_ns) >= EVIDENCE_NS {
             self.measure(look.until_ns);
         }
-        for pid in &look.exited {
-            self.end(*pid, look.until_ns);
+        // What a process did last is told first, and that may take one more look.
+        let (over, ending) = self
+            .ending
+            .iter()
+            .partition(|ended| ended.ts_ns <= look.until_ns);
+        self.ending = ending;
+        let over: Vec<Ended> = over;
+        for ended in over {
+            self.end(ended);
         }
+        let ts_ns = look.now_ns;
+        self.ending
+            .extend(look.exited.iter().map(|pid| Ended { ts_ns, pid: *pid }));
     }
 
     fn tell(&mut self, seen: &Seen) {
@@ -200,11 +212,12 @@ impl Live {
         self.out.extend(known.map(Event::Activity));
     }
 
-    fn end(&mut self, pid: u32, ts_ns: u64) {
+    fn end(&mut self, ended: Ended) {
+        let pid = ended.pid;
         if self.jobs.knows(pid) {
             // What it did in its last moments was counted, and goes with it.
-            self.measure(ts_ns);
-            self.out.push_back(Event::Ended(Ended { ts_ns, pid }));
+            self.measure(ended.ts_ns);
+            self.out.push_back(Event::Ended(ended));
         }
         if self.jobs.left(pid) {
             self.watch.forget(pid);

@@ -138,6 +138,7 @@ mod tests {
 
     fn look(until_ns: u64, returned: &[CallRecord], in_flight: &[CallRecord]) -> Look {
         Look {
+            now_ns: until_ns,
             until_ns,
             returned: returned.to_vec(),
             in_flight: in_flight.to_vec(),

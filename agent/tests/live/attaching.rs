@@ -1,0 +1,210 @@
+//! What is seen of a job, whenever and however it got its libraries.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use fleet_agent::event::{Event, Process};
+use fleet_agent::watch::WatchSettings;
+use fleet_agent_bpf::programs::Mechanism;
+
+use crate::Test;
+use crate::fixture::{Gpu, Linking, Observer, settings};
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "a_job_that_starts_after_the_agent_is_seen_to_the_last_collective",
+        after,
+    ),
+    (
+        "a_job_that_has_its_libraries_before_the_agent_is_seen_as_well",
+        before,
+    ),
+    (
+        "a_program_with_the_libraries_built_in_is_seen_as_well",
+        built_in,
+    ),
+    ("one_perf_event_per_function_sees_the_same", perf_events),
+    ("ranks_are_those_of_the_launcher", ranks),
+    ("a_wait_that_lasts_is_told_before_it_ends", lasting),
+    ("copies_and_launches_are_counted_once_each", counted),
+    (
+        "a_split_communicator_is_called_the_same_by_its_members_and_differently_by_others",
+        split,
+    ),
+    (
+        "a_function_that_a_probe_would_slow_down_is_left_alone_and_named",
+        refused,
+    ),
+    (
+        "a_library_that_is_replaced_is_watched_as_what_it_is_now",
+        replaced,
+    ),
+];
+
+fn saw_all(linking: Linking, settings: &WatchSettings) {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(settings);
+    let job = gpu.job(linking, 3, 40, &["ops=3", "step=1"]);
+    observer.until_ended(&job.pids());
+    observer.assert_saw_all(&job.issued());
+}
+
+fn after() {
+    saw_all(Linking::Dynamic, &settings());
+}
+
+fn built_in() {
+    saw_all(Linking::Static, &settings());
+}
+
+fn perf_events() {
+    let perf = WatchSettings {
+        mechanism: Some(Mechanism::PerfEvent),
+        ..settings()
+    };
+    saw_all(Linking::Dynamic, &perf);
+}
+
+fn before() {
+    let gpu = Gpu::new();
+    let init = gpu.gate("init");
+    let gate = format!("init={}", init.display());
+    let job = gpu.job(Linking::Dynamic, 2, 40, &["step=1", "import=0", &gate]);
+    let mapped = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/maps"))
+            .unwrap()
+            .contains("libnccl")
+    };
+    while !job.pids().iter().all(mapped) {
+        std::thread::yield_now();
+    }
+    let mut observer = Observer::new(&settings());
+    fs::write(init, "").unwrap();
+    observer.until_ended(&job.pids());
+    observer.assert_saw_all(&job.issued());
+}
+
+fn ranks() {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(&settings());
+    let job = gpu.job(Linking::Dynamic, 3, 5, &[]);
+    let pids = job.pids();
+    observer.until_ended(&pids);
+    for (pid, rank) in pids.into_iter().zip(0..) {
+        let started = observer.of(pid).find_map(|event| match event {
+            Event::Started(started) => Some(started.process),
+            _ => None,
+        });
+        assert_eq!(
+            started,
+            Some(Process {
+                pid,
+                rank,
+                world_size: 3
+            })
+        );
+    }
+}
+
+fn lasting() {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(&settings());
+    let begin = gpu.gate("begin");
+    // Rank 1 comes late to the first step, by far more than the agent's longest pause.
+    let job = gpu.job(
+        Linking::Dynamic,
+        2,
+        3,
+        &["slow=1:600:0:1", &format!("begin={}", begin.display())],
+    );
+    fs::write(begin, "").unwrap();
+    let pids = job.pids();
+    observer.until_ended(&pids);
+    let halves = |wanted: fn(&Event) -> bool| observer.of(pids[0]).position(wanted);
+    let entered = halves(|event| matches!(event, Event::Entered(_))).unwrap();
+    let returned =
+        halves(|event| matches!(event, Event::Returned(call) if call.dur_ns > 500_000_000))
+            .unwrap();
+    assert!(entered < returned);
+    let times: Vec<u64> = observer
+        .of(pids[0])
+        .filter(|event| !matches!(event, Event::Activity(_)))
+        .map(Event::ts_ns)
+        .collect();
+    assert!(times.is_sorted(), "{times:?}");
+}
+
+fn counted() {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(&settings());
+    let job = gpu.job(Linking::Dynamic, 2, 50, &["ops=3", "step=1"]);
+    let pids = job.pids();
+    observer.until_ended(&pids);
+    for pid in pids {
+        let (mut launches, mut to_device) = (0, 0);
+        for event in observer.of(pid) {
+            if let Event::Activity(measured) = event {
+                launches += measured.activity.launches.unwrap_or(0);
+                to_device += measured
+                    .activity
+                    .memcpy_bytes
+                    .map_or(0, |bytes| bytes.to_device);
+            }
+        }
+        // The first copy comes before the first NCCL operation, but after the process has joined its communicator.
+        assert_eq!((launches, to_device), (150, 50 * 4096));
+    }
+}
+
+fn split() {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(&settings());
+    let job = gpu.job(Linking::Dynamic, 4, 5, &["split"]);
+    let pids = job.pids();
+    observer.until_ended(&pids);
+    let parts: Vec<u64> = pids
+        .iter()
+        .map(|pid| observer.inits(*pid)[1].unique_id)
+        .collect();
+    assert_eq!((parts[0], parts[1]), (parts[2], parts[3]));
+    assert_ne!(parts[0], parts[1]);
+    observer.assert_saw_all(&job.issued());
+}
+
+fn refused() {
+    let gpu = Gpu::new();
+    // `xor %eax,%eax` in the place of the first instruction of one function.
+    let library = gpu.path().join("libnccl.so.2");
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&library)
+        .unwrap();
+    let place = fleet_agent::symbols::find(&file, &["ncclBroadcast"]).unwrap()["ncclBroadcast"];
+    file.write_all_at(&[0x31, 0xc0], place.offset).unwrap();
+    drop(file);
+    let mut observer = Observer::new(&settings());
+    let job = gpu.job(Linking::Dynamic, 1, 5, &[]);
+    observer.until_ended(&job.pids());
+    let refused = observer.live.health().refused;
+    assert_eq!(
+        refused.into_values().collect::<Vec<_>>(),
+        [["ncclBroadcast"]]
+    );
+    observer.assert_saw_all(&job.issued());
+}
+
+fn replaced() {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(&settings());
+    let first = gpu.job(Linking::Dynamic, 1, 5, &[]);
+    observer.until_ended(&first.pids());
+    let library = gpu.path().join("libnccl.so.2");
+    let newer = gpu.path().join("newer");
+    fs::copy(&library, &newer).unwrap();
+    fs::rename(newer, library).unwrap();
+    let second = gpu.job(Linking::Dynamic, 1, 5, &["job=2"]);
+    observer.until_ended(&second.pids());
+    observer.assert_saw_all(&first.issued());
+    observer.assert_saw_all(&second.issued());
+}

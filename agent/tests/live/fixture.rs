@@ -1,0 +1,305 @@
+//! Jobs on the stand-ins for NCCL and CUDA, and a watch beside them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use fleet_agent::event::{CallKind, CommInit, Event, Operation};
+use fleet_agent::process::Processes;
+use fleet_agent::source::live::{Live, Stop};
+use fleet_agent::watch::{Wants, Watch, WatchSettings};
+use tempfile::TempDir;
+
+/// How a program gets its libraries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Linking {
+    /// It opens them when it runs.
+    Dynamic,
+    /// It has them built in.
+    Static,
+}
+
+impl Linking {
+    fn program(self) -> &'static str {
+        match self {
+            Self::Dynamic => "rank",
+            Self::Static => "rank-static",
+        }
+    }
+}
+
+/// Compiled stand-ins in a folder of their own, with their own inodes: probes of one test do not see those of another.
+#[derive(Debug)]
+pub(crate) struct Gpu {
+    pub(crate) dir: TempDir,
+    /// Probes are felt by the whole host, so one test at a time.
+    _alone: File,
+}
+
+impl Gpu {
+    pub(crate) fn new() -> Self {
+        let alone = File::create(std::env::temp_dir().join("fleet-agent-live-tests.lock")).unwrap();
+        alone.lock().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["libnccl.so.2", "libcudart.so.13", "rank", "rank-static"] {
+            fs::copy(compiled().join(name), dir.path().join(name)).unwrap();
+        }
+        Self { dir, _alone: alone }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A file that a job waits for, not there yet.
+    pub(crate) fn gate(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// Starts the ranks of a job in this folder.
+    pub(crate) fn job(&self, linking: Linking, ranks: u32, steps: u32, options: &[&str]) -> Job {
+        let command = |rank: u32| {
+            let mut command = Command::new(self.path().join(linking.program()));
+            command
+                .args([rank, ranks, steps].map(|n| n.to_string()))
+                .args(options);
+            command.env("LD_LIBRARY_PATH", self.path());
+            command
+        };
+        self.start((0..ranks).map(|rank| (rank, command(rank))), ranks)
+    }
+
+    /// Starts commands as the ranks of a job.
+    pub(crate) fn start(
+        &self,
+        commands: impl Iterator<Item = (u32, Command)>,
+        world_size: u32,
+    ) -> Job {
+        let ranks = commands.map(|(rank, mut command)| {
+            command
+                .env("FAKE_NCCL_DIR", self.path())
+                .env("RANK", rank.to_string())
+                .env("WORLD_SIZE", world_size.to_string())
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .process_group(0);
+            command.spawn().unwrap()
+        });
+        Job {
+            ranks: ranks.collect(),
+        }
+    }
+}
+
+/// Ranks that run.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) ranks: Vec<Child>,
+}
+
+impl Job {
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.ranks.iter().map(Child::id).collect()
+    }
+
+    /// Waits for the end; collectives that each rank says it has issued, by process.
+    pub(crate) fn issued(mut self) -> BTreeMap<u32, u64> {
+        let mut issued = BTreeMap::new();
+        for child in &mut self.ranks {
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().unwrap())
+                .read_line(&mut line)
+                .unwrap();
+            assert!(child.wait().unwrap().success());
+            let collectives = line
+                .split_whitespace()
+                .nth(2)
+                .unwrap_or_else(|| panic!("{line:?}"));
+            issued.insert(child.id(), collectives.parse().unwrap());
+        }
+        issued
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for child in &mut self.ranks {
+            // Only one that a failed test leaves behind is still there.
+            let _ended = child.kill();
+            let _reaped = child.wait();
+        }
+    }
+}
+
+/// What is watched in tests: nothing stays behind, and every wait is told.
+pub(crate) fn settings() -> WatchSettings {
+    WatchSettings {
+        wants: Wants {
+            copies: true,
+            launches: true,
+        },
+        min_wait_ns: 0,
+        mechanism: None,
+        without_host: false,
+        pins: None,
+    }
+}
+
+/// A live source that collects what it yields.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    pub(crate) live: Live,
+    pub(crate) events: Vec<Event>,
+}
+
+impl Observer {
+    pub(crate) fn new(settings: &WatchSettings) -> Self {
+        let watch = Watch::start(settings).unwrap();
+        let live = Live::new(watch, Processes::below("/proc"), Stop::default());
+        Self {
+            live,
+            events: Vec::new(),
+        }
+    }
+
+    /// Looks on until `is_enough`; a test that never has enough is ended by the runner.
+    pub(crate) fn until(&mut self, mut is_enough: impl FnMut(&Self) -> bool) {
+        while !is_enough(self) {
+            self.live.look();
+            while let Some(event) = self.live.pending() {
+                self.events.push(event);
+            }
+        }
+    }
+
+    /// Looks on until all these processes were seen to end.
+    pub(crate) fn until_ended(&mut self, pids: &[u32]) {
+        let mut n = 0;
+        self.until(|observer| {
+            n += 1; if n % 40 == 0 { for p in pids { eprintln!("{p} {:?} {:?} {:?}", observer.of(*p).map(|e| format!("{e:?}").chars().take(12).collect::<String>()).fold(std::collections::BTreeMap::new(), |mut m, e| { *m.entry(e).or_insert(0)+=1; m }), observer.live.health().probed, std::fs::read_to_string(format!("/proc/{p}/stat")).map(|s| s.chars().take(30).collect::<String>())); } }
+            let is_over = |pid: &u32| {
+                observer
+                    .of(*pid)
+                    .any(|event| matches!(event, Event::Ended(_)))
+            };
+            pids.iter().all(is_over)
+        });
+    }
+
+    /// Looks on until a file is probed whose path ends so.
+    pub(crate) fn until_probed(&mut self, end: &str) {
+        self.until(|observer| {
+            observer
+                .live
+                .health()
+                .probed
+                .iter()
+                .any(|path| path.ends_with(end))
+        });
+    }
+
+    pub(crate) fn of(&self, pid: u32) -> impl Iterator<Item = &Event> {
+        self.events
+            .iter()
+            .filter(move |event| event.pid() == Some(pid))
+    }
+
+    /// Collectives of a process, in order.
+    pub(crate) fn collectives(&self, pid: u32) -> Vec<Operation> {
+        let operations = self.of(pid).filter_map(|event| match event {
+            Event::Call(call) => Some(call.kind),
+            Event::Entered(entered) => Some(entered.kind),
+            _ => None,
+        });
+        let operations = operations.filter_map(|kind| match kind {
+            CallKind::Operation(operation) => Some(operation),
+            _ => None,
+        });
+        operations.collect()
+    }
+
+    /// Communicators that a process joined.
+    pub(crate) fn inits(&self, pid: u32) -> Vec<CommInit> {
+        let calls = self.of(pid).filter_map(|event| match event {
+            Event::Call(call) | Event::Returned(call) => Some(call.kind),
+            _ => None,
+        });
+        let inits = calls.filter_map(|kind| match kind {
+            CallKind::CommInit(init) => Some(init),
+            _ => None,
+        });
+        inits.collect()
+    }
+
+    /// That every collective of a job was seen, once and in order, on communicators that all its ranks call the same.
+    #[track_caller]
+    pub(crate) fn assert_saw_all(&self, issued: &BTreeMap<u32, u64>) {
+        let mut ids = Vec::new();
+        for (pid, n_issued) in issued {
+            let seen = self.collectives(*pid);
+            assert_eq!(seen.len() as u64, *n_issued, "collectives of {pid}");
+            let mut next: BTreeMap<u64, u64> = BTreeMap::new();
+            for operation in &seen {
+                let next = next.entry(operation.comm).or_default();
+                assert_eq!(operation.seq, Some(*next));
+                *next += 1;
+            }
+            ids.push(
+                self.inits(*pid)
+                    .iter()
+                    .map(|init| init.unique_id)
+                    .collect::<Vec<_>>(),
+            );
+        }
+        assert!(
+            ids.iter()
+                .all(|own| own.contains(&ids[0][0]) && own[0] != 0),
+            "{ids:x?}"
+        );
+    }
+}
+
+/// The agent as a process.
+pub(crate) fn agent() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_fleet-agent"))
+}
+
+/// Compiles the stand-ins, once for all tests. Unoptimized, so that functions begin with a push.
+fn compiled() -> &'static Path {
+    static COMPILED: OnceLock<TempDir> = OnceLock::new();
+    let dir = COMPILED.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/fake-gpu");
+        let cc = |output: &str, flags: &[&str], files: &[&str]| {
+            let mut command = Command::new("cc");
+            command
+                .args(["-O0", "-Wall", "-Werror"])
+                .args(flags)
+                .arg("-o")
+                .arg(dir.path().join(output));
+            command.args(files.iter().map(|file| sources.join(file)));
+            assert!(command.status().unwrap().success(), "{output}");
+        };
+        let library = |name: &str, file: &str| {
+            cc(
+                name,
+                &["-fPIC", "-shared", &format!("-Wl,-soname,{name}")],
+                &[file],
+            );
+        };
+        library("libnccl.so.2", "nccl.c");
+        library("libcudart.so.13", "cudart.c");
+        cc("rank", &[], &["rank.c"]);
+        cc(
+            "rank-static",
+            &["-DLINKED", "-static-pie"],
+            &["rank.c", "nccl.c", "cudart.c"],
+        );
+        dir
+    });
+    dir.path()
+}

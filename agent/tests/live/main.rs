@@ -1,0 +1,38 @@
+//! The agent against real probes on real libraries. Where the kernel does not allow them, every test here counts as ignored.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "all of this is tests, which clippy does not see under a runner of its own"
+)]
+
+mod attaching;
+mod fixture;
+mod places;
+mod process;
+
+use std::process::ExitCode;
+
+use fleet_agent::watch::Watch;
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let forbidden = Watch::start(&fixture::settings()).err();
+    if let Some(error) = &forbidden {
+        eprintln!("ignored, since nothing can be probed here: {error}");
+    }
+    let tests = [attaching::TESTS, places::TESTS, process::TESTS].concat();
+    let trials = tests.into_iter().map(|(name, test)| {
+        let run = move || {
+            test();
+            Ok(())
+        };
+        Trial::test(name, run).with_ignored_flag(forbidden.is_some())
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// A test and its name.
+type Test = (&'static str, fn());

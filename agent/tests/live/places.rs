@@ -1,0 +1,191 @@
+//! Jobs in other roots, other mounts, and under other names.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use fleet_agent::event::Event;
+
+use crate::Test;
+use crate::fixture::{Gpu, Linking, Observer, settings};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_job_in_a_chroot_is_seen", chroot),
+    (
+        "libraries_of_one_image_layer_are_probed_once_however_many_containers_share_it",
+        overlay,
+    ),
+    ("a_thousand_short_processes_leave_nothing_behind", churn),
+    ("hostile_environments_are_cut_and_cleaned", hostile),
+];
+
+/// Copies a program's own libraries, as a container image has them.
+fn furnish(root: &Path, program: &Path) {
+    let listed = Command::new("ldd").arg(program).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    for path in listed
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'))
+    {
+        let target = root.join(path.trim_start_matches('/'));
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::copy(path, target).unwrap();
+    }
+}
+
+/// A rank in another root, with its libraries in `/gpu` there.
+fn rank_in(root: &Path, rank: u32, world_size: u32, steps: u32) -> Command {
+    let mut command = Command::new("chroot");
+    command
+        .arg(root)
+        .arg("/gpu/rank")
+        .args([rank, world_size, steps].map(|n| n.to_string()));
+    command
+        .args(["ops=3", "step=1"])
+        .env("LD_LIBRARY_PATH", "/gpu");
+    command
+}
+
+fn install(gpu: &Gpu, root: &Path) {
+    let inside = root.join("gpu");
+    fs::create_dir_all(&inside).unwrap();
+    for name in ["libnccl.so.2", "libcudart.so.13", "rank"] {
+        fs::copy(gpu.path().join(name), inside.join(name)).unwrap();
+    }
+    furnish(root, &gpu.path().join("rank"));
+}
+
+fn chroot() {
+    let gpu = Gpu::new();
+    let root = gpu.path().join("root");
+    install(&gpu, &root);
+    let mut observer = Observer::new(&settings());
+    let commands = (0..2).map(|rank| {
+        let mut command = rank_in(&root, rank, 2, 30);
+        // The ranks meet in a folder that both see.
+        fs::create_dir_all(root.join(gpu.path().strip_prefix("/").unwrap())).unwrap();
+        command.env("FAKE_NCCL_DIR", gpu.path());
+        (rank, command)
+    });
+    let job = gpu.start(commands, 2);
+    observer.until_ended(&job.pids());
+    observer.assert_saw_all(&job.issued());
+}
+
+/// A mounted overlay, taken down at the end.
+struct Overlay(std::path::PathBuf);
+
+impl Overlay {
+    fn mount(dir: &Path, lower: &Path) -> Self {
+        let [upper, work, merged] = ["upper", "work", "merged"].map(|name| dir.join(name));
+        for folder in [&upper, &work, &merged] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            lower.display(),
+            upper.display(),
+            work.display()
+        );
+        let mounted = Command::new("mount")
+            .args(["-t", "overlay", "overlay", "-o", &options])
+            .arg(&merged)
+            .status();
+        assert!(mounted.unwrap().success());
+        Self(merged)
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let _gone = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn overlay() {
+    let gpu = Gpu::new();
+    let layer = gpu.path().join("layer");
+    install(&gpu, &layer);
+    // An overlay cannot have its layers below one another, nor in another overlay.
+    let elsewhere = tempfile::tempdir_in("/var/tmp").unwrap();
+    let containers = ["a", "b"].map(|name| Overlay::mount(&elsewhere.path().join(name), &layer));
+    let mut observer = Observer::new(&settings());
+    let mut pids = Vec::new();
+    for container in &containers {
+        let root = &container.0;
+        fs::create_dir_all(root.join("tmp")).unwrap();
+        let mut command = rank_in(root, 0, 1, 30);
+        command.env("FAKE_NCCL_DIR", "/tmp");
+        let mut job = gpu.start(std::iter::once((0, command)), 1);
+        // Both meet nobody, so that each may end on its own.
+        pids.extend(job.pids());
+        observer.until_ended(&job.pids());
+        assert!(job.ranks[0].wait().unwrap().success());
+    }
+    let probed = observer.live.health().probed;
+    assert_eq!(
+        probed
+            .iter()
+            .filter(|path| path.ends_with("libcudart.so.13"))
+            .count(),
+        1,
+        "{probed:?}"
+    );
+    for pid in pids {
+        let launches = observer.of(pid).filter_map(|event| match event {
+            Event::Activity(measured) => measured.activity.launches,
+            _ => None,
+        });
+        assert_eq!(launches.sum::<u64>(), 90);
+        assert_eq!(observer.collectives(pid).len(), 90);
+    }
+}
+
+fn churn() {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(&settings());
+    // From here on the libraries are probed.
+    let first = gpu.job(Linking::Dynamic, 1, 1, &[]);
+    observer.until_ended(&first.pids());
+    for round in 2..22 {
+        let job = format!("job={round}");
+        let short: Vec<_> = (0..50)
+            .map(|_| Command::new("true").spawn().unwrap())
+            .collect();
+        let rank = gpu.job(Linking::Dynamic, 1, 1, &[&job, "import=0", "step=0"]);
+        observer.until_ended(&rank.pids());
+        observer.assert_saw_all(&rank.issued());
+        for mut child in short {
+            assert!(child.wait().unwrap().success());
+        }
+    }
+    assert_eq!(observer.live.unplaced(), 0);
+    assert_eq!(observer.live.losses().events(), 0);
+}
+
+fn hostile() {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(&settings());
+    let commands = (0..2).map(|rank: u32| {
+        let mut command = Command::new(gpu.path().join("rank"));
+        command
+            .args([rank, 2, 5].map(|n| n.to_string()))
+            .env("LD_LIBRARY_PATH", gpu.path());
+        command
+            .env("SLURM_JOB_ID", "x\u{1b}[31m".repeat(10_000))
+            .env("OMPI_COMM_WORLD_RANK", "-1");
+        (rank, command)
+    });
+    let job = gpu.start(commands, 2);
+    let pids = job.pids();
+    observer.until_ended(&pids);
+    for pid in pids {
+        let told = observer.of(pid).find_map(|event| match event {
+            Event::Started(started) => started.labels.job.clone(),
+            _ => None,
+        });
+        let job = told.unwrap();
+        assert!(job.len() <= 128 && !job.contains('\u{1b}'), "{job:?}");
+    }
+    observer.assert_saw_all(&job.issued());
+}
