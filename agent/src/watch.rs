@@ -81,6 +81,8 @@ pub struct Look {
     pub returned: Vec<CallRecord>,
     /// Calls that have not.
     pub in_flight: Vec<CallRecord>,
+    /// Processes that were found to have NCCL or RCCL.
+    pub found: Vec<u32>,
     /// Processes that have ended.
     pub exited: Vec<u32>,
 }
@@ -110,6 +112,7 @@ pub struct Watch {
     libraries: Libraries,
     proc: PathBuf,
     pins: Option<Pins>,
+    found: Vec<u32>,
     rescanned_ns: u64,
 }
 
@@ -148,6 +151,7 @@ impl Watch {
             libraries,
             proc,
             pins,
+            found: Vec::new(),
             rescanned_ns: 0,
         };
         watch.forget_the_dead();
@@ -172,6 +176,7 @@ impl Watch {
             until_ns: now_ns.saturating_sub(SETTLE_NS),
             returned,
             in_flight,
+            found: std::mem::take(&mut self.found),
             exited,
         }
     }
@@ -245,7 +250,8 @@ impl Watch {
                 Change::Mapped { pid, path } => {
                     // A program that starts maps several files in a row, and one look sees them all.
                     if looked_at != Some(pid) && self.libraries.is_worth_a_look(&path) {
-                        self.libraries.look(pid, Files::All, &self.programs);
+                        let has_collectives = self.libraries.look(pid, Files::All, &self.programs);
+                        self.found.extend(has_collectives.then_some(pid));
                         looked_at = Some(pid);
                     }
                 }
@@ -279,7 +285,8 @@ impl Watch {
         // What is quick first: a job may be about to begin.
         for files in [Files::Libraries, Files::All] {
             for pid in &pids {
-                self.libraries.look(*pid, files, &self.programs);
+                let has_collectives = self.libraries.look(*pid, files, &self.programs);
+                self.found.extend(has_collectives.then_some(*pid));
             }
         }
     }

@@ -132,6 +132,9 @@ impl Live {
     }
 
     fn take(&mut self, look: &Look) {
+        for pid in &look.found {
+            self.jobs.found(*pid);
+        }
         for seen in self.assembler.take(look) {
             self.tell(&seen);
         }

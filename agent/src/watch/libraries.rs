@@ -59,13 +59,6 @@ pub(super) enum Files {
     All,
 }
 
-/// What a look at a process found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Found {
-    /// It has NCCL or RCCL mapped.
-    pub(super) has_collectives: bool,
-}
-
 impl Libraries {
     pub(super) fn new(proc: &Path, pins: Option<PathBuf>, wants: Wants, guard: Guard) -> Self {
         Self {
@@ -85,12 +78,13 @@ impl Libraries {
         is_of_interest(path) || !is_library && !self.boring.contains(path)
     }
 
-    /// Looks at what a process has mapped and probes what is new. A process that ends meanwhile has nothing.
-    pub(super) fn look(&mut self, pid: u32, files: Files, programs: &Programs) -> Found {
+    /// Looks at what a process has mapped and probes what is new; whether it has NCCL or RCCL. A process that ends meanwhile
+    /// has nothing.
+    pub(super) fn look(&mut self, pid: u32, files: Files, programs: &Programs) -> bool {
         let folder = self.proc.join(pid.to_string());
-        let mut found = Found::default();
+        let mut has_collectives = false;
         let Ok(maps) = fs::read(folder.join("maps")) else {
-            return found;
+            return false;
         };
         let program = fs::read_link(folder.join("exe")).unwrap_or_default();
         for mapping in executable(&maps) {
@@ -100,7 +94,7 @@ impl Libraries {
             }
             self.consider(pid, &mapping, is_program, programs);
             self.use_by(pid, mapping.file);
-            found.has_collectives |= self
+            has_collectives |= self
                 .library(mapping.file)
                 .is_some_and(|library| library.functions.has_collectives);
             if is_program
@@ -110,7 +104,7 @@ impl Libraries {
                 self.boring.insert(mapping.path.to_owned());
             }
         }
-        found
+        has_collectives
     }
 
     /// Forgets that a process maps anything.
@@ -305,6 +299,7 @@ impl Libraries {
                 Known::Probed(Box::new(Library {
                     path,
                     file,
+                    inode: mapping.file.inode,
                     version,
                     functions,
                     probes,
@@ -326,7 +321,7 @@ impl Libraries {
     ) -> Option<FileId> {
         let alike = self
             .probed()
-            .find(|(_, library)| library.looks_like(version, functions));
+            .find(|(_, library)| library.may_be(mapping.file.inode, version));
         let (other, _) = alike?;
         let first = functions
             .probes

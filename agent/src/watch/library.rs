@@ -146,6 +146,7 @@ pub(super) struct Library {
     pub(super) path: String,
     /// Kept open, so that it can be seen to change, and to name it without a race.
     pub(super) file: File,
+    pub(super) inode: u64,
     pub(super) version: Version,
     pub(super) functions: Functions,
     pub(super) probes: Probes,
@@ -154,9 +155,10 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Whether another file has the same code in the same places, as the copies of one image layer have.
-    pub(super) fn looks_like(&self, version: Version, functions: &Functions) -> bool {
-        self.version.bytes == version.bytes && self.functions == *functions
+    /// Whether a file seen through another mount may be this one: an overlay passes on inode, size and time of the file in its
+    /// layer, under a device of its own.
+    pub(super) fn may_be(&self, inode: u64, version: Version) -> bool {
+        self.inode == inode && self.version == version
     }
 }
 

@@ -178,27 +178,13 @@ impl Observer {
 
     /// Looks on until all these processes were seen to end.
     pub(crate) fn until_ended(&mut self, pids: &[u32]) {
-        let mut n = 0;
         self.until(|observer| {
-            n += 1; if n % 40 == 0 { for p in pids { eprintln!("{p} {:?} {:?} {:?}", observer.of(*p).map(|e| format!("{e:?}").chars().take(12).collect::<String>()).fold(std::collections::BTreeMap::new(), |mut m, e| { *m.entry(e).or_insert(0)+=1; m }), observer.live.health().probed, std::fs::read_to_string(format!("/proc/{p}/stat")).map(|s| s.chars().take(30).collect::<String>())); } }
             let is_over = |pid: &u32| {
                 observer
                     .of(*pid)
                     .any(|event| matches!(event, Event::Ended(_)))
             };
             pids.iter().all(is_over)
-        });
-    }
-
-    /// Looks on until a file is probed whose path ends so.
-    pub(crate) fn until_probed(&mut self, end: &str) {
-        self.until(|observer| {
-            observer
-                .live
-                .health()
-                .probed
-                .iter()
-                .any(|path| path.ends_with(end))
         });
     }
 

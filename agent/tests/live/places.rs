@@ -1,7 +1,7 @@
 //! Jobs in other roots, other mounts, and under other names.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fleet_agent::event::Event;
@@ -55,25 +55,25 @@ fn install(gpu: &Gpu, root: &Path) {
     furnish(root, &gpu.path().join("rank"));
 }
 
+/// The folder where ranks meet, as it is called inside of a root.
+fn meeting_place(gpu: &Gpu, root: &Path) -> PathBuf {
+    root.join(gpu.path().strip_prefix("/").unwrap())
+}
+
 fn chroot() {
     let gpu = Gpu::new();
     let root = gpu.path().join("root");
     install(&gpu, &root);
+    fs::create_dir_all(meeting_place(&gpu, &root)).unwrap();
     let mut observer = Observer::new(&settings());
-    let commands = (0..2).map(|rank| {
-        let mut command = rank_in(&root, rank, 2, 30);
-        // The ranks meet in a folder that both see.
-        fs::create_dir_all(root.join(gpu.path().strip_prefix("/").unwrap())).unwrap();
-        command.env("FAKE_NCCL_DIR", gpu.path());
-        (rank, command)
-    });
+    let commands = (0..2).map(|rank| (rank, rank_in(&root, rank, 2, 30)));
     let job = gpu.start(commands, 2);
     observer.until_ended(&job.pids());
     observer.assert_saw_all(&job.issued());
 }
 
 /// A mounted overlay, taken down at the end.
-struct Overlay(std::path::PathBuf);
+struct Overlay(PathBuf);
 
 impl Overlay {
     fn mount(dir: &Path, lower: &Path) -> Self {
@@ -113,9 +113,8 @@ fn overlay() {
     let mut pids = Vec::new();
     for container in &containers {
         let root = &container.0;
-        fs::create_dir_all(root.join("tmp")).unwrap();
-        let mut command = rank_in(root, 0, 1, 30);
-        command.env("FAKE_NCCL_DIR", "/tmp");
+        fs::create_dir_all(meeting_place(&gpu, root)).unwrap();
+        let command = rank_in(root, 0, 1, 30);
         let mut job = gpu.start(std::iter::once((0, command)), 1);
         // Both meet nobody, so that each may end on its own.
         pids.extend(job.pids());
@@ -148,13 +147,14 @@ fn churn() {
     let first = gpu.job(Linking::Dynamic, 1, 1, &[]);
     observer.until_ended(&first.pids());
     for round in 2..22 {
+        // Gone before anybody can read its environment: its communicator says which rank it was.
         let job = format!("job={round}");
         let short: Vec<_> = (0..50)
             .map(|_| Command::new("true").spawn().unwrap())
             .collect();
-        let rank = gpu.job(Linking::Dynamic, 1, 1, &[&job, "import=0", "step=0"]);
-        observer.until_ended(&rank.pids());
-        observer.assert_saw_all(&rank.issued());
+        let ranks = gpu.job(Linking::Dynamic, 2, 1, &[&job, "import=0", "step=0"]);
+        observer.until_ended(&ranks.pids());
+        observer.assert_saw_all(&ranks.issued());
         for mut child in short {
             assert!(child.wait().unwrap().success());
         }

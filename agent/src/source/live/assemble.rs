@@ -142,7 +142,7 @@ mod tests {
             until_ns,
             returned: returned.to_vec(),
             in_flight: in_flight.to_vec(),
-            exited: Vec::new(),
+            ..Look::default()
         }
     }
 

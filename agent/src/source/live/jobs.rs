@@ -13,8 +13,10 @@ use crate::process::Processes;
 enum Known {
     /// It was told of.
     Placed,
-    /// Nobody knows its rank yet.
+    /// It calls NCCL, and nobody knows its rank yet.
     Unplaced(Box<Place>),
+    /// It has NCCL, and has not called it yet.
+    Idle(Box<Place>),
 }
 
 /// The processes that call NCCL.
@@ -39,7 +41,7 @@ impl Jobs {
                 self.known.insert(pid, Known::Placed);
                 return None;
             }
-            Some(Known::Unplaced(place)) => place,
+            Some(Known::Unplaced(place) | Known::Idle(place)) => place,
             // A process that has ended already is known by what it called.
             None => Box::new(self.processes.place(pid).unwrap_or_default()),
         };
@@ -64,6 +66,15 @@ impl Jobs {
             process,
             labels,
         })))
+    }
+
+    /// Takes that a process has NCCL: where it belongs is read now, since it may be gone when its first call is heard of.
+    pub(super) fn found(&mut self, pid: u32) {
+        if !self.known.contains_key(&pid)
+            && let Ok(place) = self.processes.place(pid)
+        {
+            self.known.insert(pid, Known::Idle(Box::new(place)));
+        }
     }
 
     /// Whether a process was told of.
