@@ -1,10 +1,10 @@
 // One rank of a training job on the stand-ins for NCCL and CUDA.
 //
-//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [split] [job=N]
+//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [split] [job=N]
 //
 // Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them. The slow rank sleeps longer in the
 // steps from FROM to TO. With `load` the libraries are opened that much later. It joins its communicator when the file
-// `init` is there, and begins when the file `begin` is there. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
+// `init` is there, begins when `begin` is there, and ends after the step in which `end` is. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -126,7 +126,8 @@ int main(int argc, char **argv)
 		return 3;
 	await(option(argc, argv, "begin"));
 	double begin = now_us();
-	for (int step = 0; step < steps; step++) {
+	const char *end = option(argc, argv, "end");
+	for (int step = 0; step < steps || (end && access(end, F_OK)); step++) {
 		copy(NULL, NULL, 4096, 1, NULL);
 		pause_ms(step_ms + (rank == slow && from <= step && step < to ? slow_ms : 0));
 		for (int op = 0; op < ops; op++, issued++) {

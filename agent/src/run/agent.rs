@@ -68,6 +68,7 @@ impl Agent {
             match &mut event {
                 Event::Started(started) => self.label(started).await,
                 Event::Ended(ended) => {
+                    tracing::info!(pid = ended.pid, "a rank ended");
                     self.ambient.left(ended.pid);
                     self.doing
                         .hooks(|hooks| hooks.gone(ended.pid, self.clock.unix_ns(ended.ts_ns)));
