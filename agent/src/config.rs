@@ -1,6 +1,7 @@
 //! Flags and environment.
 
 mod connection;
+mod record;
 mod run;
 mod sender;
 mod simulate;
@@ -14,7 +15,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::block_size::MAX_EXPONENT;
 pub use crate::config::connection::ConnectionArgs;
-pub use crate::config::run::{Attach, Counted, RunArgs, WatchArgs};
+pub use crate::config::record::RecordArgs;
+pub use crate::config::run::{Attach, Counted, ProbeArgs, RunArgs, WatchArgs};
 pub use crate::config::sender::SenderArgs;
 pub use crate::config::simulate::SimulateArgs;
 
@@ -33,6 +35,9 @@ pub enum Command {
     /// Watches the GPU jobs of this host and reports to Echo
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Records the GPU jobs of this host, to be replayed
+    #[command(after_help = record::EXAMPLES)]
+    Record(Box<RecordArgs>),
     /// Sends recorded jobs to Echo as if they ran now
     #[command(after_help = EXAMPLE)]
     Replay(Box<ReplayArgs>),

@@ -340,7 +340,7 @@ fn remove(folder: &Path) {
 }
 
 /// The CPUs that are on, from a list such as `0-3,8`.
-fn cpus(sys: &Path) -> io::Result<Vec<usize>> {
+pub(crate) fn cpus(sys: &Path) -> io::Result<Vec<usize>> {
     let list = fs::read_to_string(sys.join("devices/system/cpu/online"))?;
     let parts = list.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

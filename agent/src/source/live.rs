@@ -1,8 +1,8 @@
 //! The GPU jobs of this host, while they run.
 
-mod assemble;
+pub(crate) mod assemble;
 mod evidence;
-mod jobs;
+pub(crate) mod jobs;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
