@@ -1,5 +1,6 @@
 //! Flags and environment.
 
+mod check;
 mod connection;
 mod record;
 mod run;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::block_size::MAX_EXPONENT;
+pub use crate::config::check::CheckArgs;
 pub use crate::config::connection::ConnectionArgs;
 pub use crate::config::record::RecordArgs;
 pub use crate::config::run::{Attach, Counted, ProbeArgs, RunArgs, WatchArgs};
@@ -35,6 +37,9 @@ pub enum Command {
     /// Watches the GPU jobs of this host and reports to Echo
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Says what this host allows the agent, and what is missing
+    #[command(after_help = check::EXAMPLES)]
+    Check(CheckArgs),
     /// Records the GPU jobs of this host, to be replayed
     #[command(after_help = record::EXAMPLES)]
     Record(Box<RecordArgs>),

@@ -9,7 +9,7 @@
 //! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`], [`place`], [`functions`], [`symbols`], [`instruction`] | one rule each |
 //! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
 //! | 3 | [`process`], [`gpu`], [`rdma`], [`watch`], [`source`], [`export`], [`host`] | the two ends, what the host tells of itself, and one host between them |
-//! | 4 | [`config`], [`hooks`], [`metrics`], [`record`], [`replay`], [`simulate`], [`run`] | flags, tasks, files, sockets |
+//! | 4 | [`config`], [`hooks`], [`metrics`], [`check`], [`record`], [`replay`], [`simulate`], [`run`] | flags, tasks, files, sockets |
 //!
 //! The life of an event: a [`source`] yields it in order of entry; [`order`] lets it take effect
 //! when it returns; [`discover`] says which communicator it belongs to and [`correlate`] what was
@@ -22,6 +22,7 @@
 
 pub mod activity;
 pub mod block_size;
+pub mod check;
 pub mod classify;
 pub mod config;
 pub mod correlate;

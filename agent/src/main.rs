@@ -8,7 +8,10 @@ use std::sync::atomic::AtomicU64;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use fleet_agent::config::{Cli, Command, RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StartAt};
+use fleet_agent::check;
+use fleet_agent::config::{
+    CheckArgs, Cli, Command, RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StartAt,
+};
 use fleet_agent::export::null::Null;
 use fleet_agent::export::otlp::{EndpointError, Otlp};
 use fleet_agent::export::spool::SpoolError;
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => match cli.command {
             Command::Run(args) => run_live(&args),
+            Command::Check(args) => run_check(&args),
             Command::Record(args) => run_record(&args),
             Command::Replay(args) => run_replay(&args),
             Command::Simulate(args) => run_simulate(&args),
@@ -125,6 +129,28 @@ fn watch_code(error: &WatchError) -> u8 {
         WatchError::Load(_) => FORBIDDEN,
         WatchError::Taken { .. } => TRY_LATER,
         WatchError::Pins { .. } => USAGE,
+    }
+}
+
+fn run_check(args: &CheckArgs) -> ExitCode {
+    begin(ProgressBar::hidden, "off");
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return no_runtime(&error),
+    };
+    let report = runtime.block_on(check::check());
+    let text = if args.json {
+        format!("{}\n", report.to_json())
+    } else {
+        report.to_string()
+    };
+    if stdout().write_all(text.as_bytes()).is_err() {
+        return fail(DEFECT, "the findings cannot be written to standard output");
+    }
+    if report.can_run() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FORBIDDEN)
     }
 }
 

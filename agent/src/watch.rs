@@ -102,6 +102,21 @@ pub struct Health {
     pub losses: Losses,
 }
 
+/// A file that is probed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watched {
+    /// Its path as one of its processes sees it.
+    pub path: String,
+    /// Functions that are probed.
+    pub functions: usize,
+    /// Functions left alone because a probe there would be slow.
+    pub refused: Vec<&'static str>,
+    /// Processes that map it.
+    pub users: Vec<u32>,
+    /// Whether it has NCCL or RCCL.
+    pub has_collectives: bool,
+}
+
 /// Watches this host.
 #[derive(Debug)]
 pub struct Watch {
@@ -224,6 +239,13 @@ impl Watch {
                 .collect(),
             losses: self.losses(),
         }
+    }
+
+    /// The files that are probed, by path, and who maps them.
+    pub fn watched(&self) -> Vec<Watched> {
+        let mut all = self.libraries.watched();
+        all.sort_by(|a, b| a.path.cmp(&b.path));
+        all
     }
 
     /// Leaves nothing behind in the kernel.

@@ -39,9 +39,10 @@ pub enum Counted {
 }
 
 /// How functions are probed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Attach {
     /// The best that the kernel has
+    #[default]
     Auto,
     /// One link for all functions of a file (Linux 6.6 and later)
     Multi,
@@ -50,7 +51,7 @@ pub enum Attach {
 }
 
 /// Flags that say what is probed, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
 pub struct ProbeArgs {
     /// What to count besides collectives and waits, which costs each launch or copy half a microsecond
     #[arg(

@@ -12,6 +12,7 @@ use fleet_agent_bpf::programs::{Probe, Probes};
 use crate::functions::{FUNCTIONS, Family, Function, Wanted};
 use crate::instruction::probe_point;
 use crate::symbols::{self, Place, SymbolError};
+use crate::watch::Watched;
 
 /// Beginnings of the names of libraries that have NCCL or RCCL, in themselves or built in.
 const COLLECTIVES: [&str; 5] = [
@@ -154,6 +155,16 @@ pub(super) struct Library {
 }
 
 impl Library {
+    pub(super) fn watched(&self) -> Watched {
+        Watched {
+            path: self.path.clone(),
+            functions: self.functions.probes.len(),
+            refused: self.functions.refused.clone(),
+            users: self.users.iter().copied().collect(),
+            has_collectives: self.functions.has_collectives,
+        }
+    }
+
     /// Whether another file has the same code in the same places, as the copies of one image layer have.
     pub(super) fn looks_like(&self, version: Version, functions: &Functions) -> bool {
         self.version.bytes == version.bytes && self.functions == *functions
