@@ -207,7 +207,6 @@ const AGENT: Architecture = Architecture {
         ("axum", &["metrics"]),
         ("prometheus_client", &["metrics"]),
         ("tonic_prost", &["export"]),
-        ("hyper_util", &["export"]),
         ("tower", &["export"]),
     ],
 };
