@@ -286,6 +286,31 @@ mod tests {
     }
 
     #[test]
+    fn a_recording_may_be_of_several_processes() {
+        let flags = [
+            "fleet-agent",
+            "record",
+            "f",
+            "--pid",
+            "7",
+            "--pid",
+            "8",
+            "--count",
+            "launches,copies",
+        ];
+        match Cli::try_parse_from(flags).unwrap().command {
+            Command::Record(args) => {
+                let settings = args.probes.settings(Duration::ZERO);
+                assert_eq!((args.pid, args.duration), (vec![7, 8], None));
+                assert!(settings.wants.copies && settings.wants.launches);
+                assert_eq!((settings.min_wait_ns, settings.pins), (0, None));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(Cli::try_parse_from(["fleet-agent", "record", "f", "--duration", "0s"]).is_err());
+    }
+
+    #[test]
     fn a_node_name_and_a_node_per_rank_exclude_each_other() {
         assert!(parse(&["--node", "n", "--node-per-rank"]).is_err());
         assert!(parse(&["--node", "n", "--only-rank", "2"]).is_ok());
