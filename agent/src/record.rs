@@ -41,7 +41,7 @@ pub enum RecordError {
         path: String,
     },
     /// The file cannot be written.
-    #[error("{path}: cannot be written ({source}); what came before stands in it")]
+    #[error("{path}: cannot be written ({source}); check its folder, permissions and room")]
     File {
         /// The file.
         path: String,

@@ -18,14 +18,16 @@ Two processes only, with kernel launches and copies, until Ctrl-C:
 
   fleet-agent record job.jsonl --pid 4711 --pid 4712 --count launches,copies
 
-One line per call, in order of entry: collectives, waits for the GPU however short, communicators. Launches and copies are
-counted in the kernel, so their lines are sums of 100 ms. A call that lasts longer than ten seconds, or until the end, has
-one line for its entry and one for its return. Kernel evidence, such as time off the CPU, is not recorded.
+One line per call, in order of entry: collectives, waits for the GPU however short, communicators.
+Launches and copies are counted in the kernel, so their lines are sums of about 100 ms. A call that
+lasts longer than ten seconds has one line for its entry and one for its return, and one that lasts
+until the end the first of them. Kernel evidence, such as time off the CPU, is not recorded.
 
-It takes the rights of `run` and may run beside it. A recording that is killed can be read up to its last second.
+It takes the rights of `run` and may run beside it. FILE can be read at any time, and up to its last
+second when the recording is killed.
 
-Exit codes: 0 recorded, 64 wrong flags, 69 no process called NCCL or RCCL, 73 FILE cannot be written or is there already,
-77 the kernel does not let it watch.";
+Exit codes: 0 recorded, 64 wrong flags, 69 no process called NCCL or RCCL, 73 FILE cannot be written
+or is there already, 77 the kernel does not let it watch.";
 
 /// Flags of `record`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
