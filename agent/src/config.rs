@@ -1,6 +1,8 @@
 //! Flags and environment.
 
+mod check;
 mod connection;
+mod record;
 mod run;
 mod sender;
 mod simulate;
@@ -13,8 +15,10 @@ use clap::{Args, Parser, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::block_size::MAX_EXPONENT;
+pub use crate::config::check::CheckArgs;
 pub use crate::config::connection::ConnectionArgs;
-pub use crate::config::run::{Attach, Counted, RunArgs, WatchArgs};
+pub use crate::config::record::RecordArgs;
+pub use crate::config::run::{Attach, Counted, ProbeArgs, RunArgs, WatchArgs};
 pub use crate::config::sender::SenderArgs;
 pub use crate::config::simulate::SimulateArgs;
 
@@ -33,6 +37,12 @@ pub enum Command {
     /// Watches the GPU jobs of this host and reports to Echo
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Says what this host allows the agent, and what is missing
+    #[command(after_help = check::EXAMPLES)]
+    Check(CheckArgs),
+    /// Records the GPU jobs of this host, to be replayed
+    #[command(after_help = record::EXAMPLES)]
+    Record(Box<RecordArgs>),
     /// Sends recorded jobs to Echo as if they ran now
     #[command(after_help = EXAMPLE)]
     Replay(Box<ReplayArgs>),
@@ -273,6 +283,31 @@ mod tests {
         let args = parse(&["--speed", "max", "--clock-skew", "10s", "--block-ops", "64"]).unwrap();
         assert_eq!((args.speed, args.block_ops), (Speed::Max, Some(64)));
         assert_eq!(args.clock_skew, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_recording_may_be_of_several_processes() {
+        let flags = [
+            "fleet-agent",
+            "record",
+            "f",
+            "--pid",
+            "7",
+            "--pid",
+            "8",
+            "--count",
+            "launches,copies",
+        ];
+        match Cli::try_parse_from(flags).unwrap().command {
+            Command::Record(args) => {
+                let settings = args.probes.settings(Duration::ZERO);
+                assert_eq!((args.pid, args.duration), (vec![7, 8], None));
+                assert!(settings.wants.copies && settings.wants.launches);
+                assert_eq!((settings.min_wait_ns, settings.pins), (0, None));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(Cli::try_parse_from(["fleet-agent", "record", "f", "--duration", "0s"]).is_err());
     }
 
     #[test]

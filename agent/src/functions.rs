@@ -3,10 +3,15 @@
 //! Argument numbers are those of the published headers: NCCL 2.18 to 2.32 (RCCL has the same), CUDA 12 and 13, HIP 6. On
 //! x86-64 a `ncclUniqueId` passed by value lies on the stack and takes no register, so the arguments behind it move up.
 
-use fleet_agent_bpf::layout::{Cookie, NO_ARGUMENT, Places, flag};
+mod places;
+
+use fleet_agent_bpf::layout::{CallRecord, Cookie, NO_ARGUMENT, Places, flag};
 
 use crate::event::{CallKind, CommInit, Direction, MemoryCopy, Op, Operation};
-use fleet_agent_bpf::layout::CallRecord;
+use crate::functions::places::{
+    COMM_ONLY, COPYING, GATHERING, INIT, INIT_SCALABLE, PAIRED, REDUCING, REDUCING_TO_ONE, ROOTED,
+    SPLIT,
+};
 
 /// Which kind of library a function belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,97 +160,6 @@ const fn count(name: &'static str, wanted: Wanted, does: Does, places: Places) -
     }
 }
 
-const fn at(comm: u8, handle: u8, count: u8, datatype: u8) -> Places {
-    Places {
-        comm,
-        handle,
-        count,
-        datatype,
-        ..Places::NONE
-    }
-}
-
-/// `(send, recv, count, datatype, comm, stream)`.
-const GATHERING: Places = at(4, 5, 2, 3);
-/// `(send, recv, count, datatype, reduction, comm, stream)`.
-const REDUCING: Places = Places {
-    reduce: 4,
-    ..at(5, 6, 2, 3)
-};
-/// `(send, recv, count, datatype, root, comm, stream)`.
-const ROOTED: Places = Places {
-    peer: 4,
-    ..at(5, 6, 2, 3)
-};
-/// `(buffer, count, datatype, peer, comm, stream)`.
-const PAIRED: Places = Places {
-    peer: 3,
-    ..at(4, 5, 1, 2)
-};
-/// `(send, recv, count, datatype, reduction, root, comm, stream)`.
-const REDUCING_TO_ONE: Places = Places {
-    reduce: 4,
-    peer: 5,
-    ..at(6, 7, 2, 3)
-};
-/// `(comm)`.
-const COMM_ONLY: Places = Places {
-    comm: 0,
-    ..Places::NONE
-};
-/// `(destination, source, bytes, direction)`.
-const COPYING: Places = Places {
-    count: 2,
-    kind: 3,
-    ..Places::NONE
-};
-
-/// `(where to, ranks, unique id by value, rank)`.
-#[cfg(target_arch = "x86_64")]
-const INIT: (u16, Places) = (
-    flag::MAKES_COMM | flag::ID_ON_STACK,
-    Places {
-        comm: 0,
-        nranks: 1,
-        peer: 2,
-        ..Places::NONE
-    },
-);
-/// The same where what is too large for registers is passed as a pointer to a copy.
-#[cfg(not(target_arch = "x86_64"))]
-const INIT: (u16, Places) = (
-    flag::MAKES_COMM | flag::ID_BEHIND,
-    Places {
-        comm: 0,
-        nranks: 1,
-        handle: 2,
-        peer: 3,
-        ..Places::NONE
-    },
-);
-/// `(where to, ranks, rank, number of ids, ids)`. All ranks pass the same ids, so the first one is enough.
-const INIT_SCALABLE: (u16, Places) = (
-    flag::MAKES_COMM | flag::ID_BEHIND,
-    Places {
-        comm: 0,
-        nranks: 1,
-        peer: 2,
-        handle: 4,
-        ..Places::NONE
-    },
-);
-/// `(parent, color, key, where to)`.
-const SPLIT: (u16, Places) = (
-    flag::MAKES_COMM | flag::SPLITS,
-    Places {
-        comm: 3,
-        handle: 0,
-        peer: 1,
-        datatype: 2,
-        ..Places::NONE
-    },
-);
-
 /// All functions. Their places here are their numbers in cookies.
 pub const FUNCTIONS: [Function; 56] = [
     operation("ncclAllReduce", Op::AllReduce, REDUCING),
@@ -376,7 +290,12 @@ pub fn of(op: u8) -> Option<&'static Function> {
     FUNCTIONS.get(usize::from(op))
 }
 
-/// What a record says that a process called; none for a function that is only counted, or a call that failed.
+/// The function of this name.
+pub fn named(name: &str) -> Option<&'static Function> {
+    FUNCTIONS.iter().find(|function| function.name == name)
+}
+
+/// What a record says that a process called; none for a function that is only counted, or a call that made no communicator.
 pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
     Some(match of(record.op)?.does {
         Does::Operation(op) => CallKind::Operation(Operation {
@@ -386,11 +305,13 @@ pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
             comm: record.comm,
             seq: record.seq,
         }),
+        // It failed, or it was a split that left this rank out.
+        Does::MakesComm | Does::SplitsComm if record.comm == 0 => return None,
         Does::MakesComm | Does::SplitsComm => CallKind::CommInit(CommInit {
             nranks: record.nranks,
             rank: record.rank,
             unique_id: record.comm_id,
-            comm: Some(record.comm).filter(|pointer| *pointer != 0),
+            comm: Some(record.comm),
         }),
         Does::EndsComm => CallKind::CommDestroy {
             comm: Some(record.comm),
@@ -417,6 +338,19 @@ mod tests {
     fn no_function_is_listed_twice() {
         let names: BTreeSet<&str> = FUNCTIONS.iter().map(|function| function.name).collect();
         assert_eq!(names.len(), FUNCTIONS.len());
+    }
+
+    #[test]
+    fn a_call_that_made_no_communicator_is_not_told() {
+        let op = FUNCTIONS
+            .iter()
+            .position(|function| function.does == Does::MakesComm);
+        let record = CallRecord {
+            op: u8::try_from(op.unwrap()).unwrap(),
+            result: 1,
+            ..CallRecord::default()
+        };
+        assert_eq!(call_kind(&record), None);
     }
 
     #[test]

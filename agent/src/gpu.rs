@@ -92,6 +92,9 @@ enum Question {
         place: Box<Place>,
         answer: oneshot::Sender<Option<Gpu>>,
     },
+    All {
+        answer: oneshot::Sender<Vec<Gpu>>,
+    },
     Throttled {
         now_ns: u64,
         answer: oneshot::Sender<Vec<Throttled>>,
@@ -125,6 +128,11 @@ impl Gpus {
             tracing::warn!("GPUs stay unknown: no thread can be started: {error}");
         }
         Self { inbox }
+    }
+
+    /// All GPUs, by index; none when the driver does not answer.
+    pub async fn all(&self) -> Option<Vec<Gpu>> {
+        self.ask(|answer| Question::All { answer }).await
     }
 
     /// The GPU that a process uses, as far as it can be told. A process that has not touched its GPU yet is judged by what
@@ -166,10 +174,13 @@ impl Host {
                 }
                 let _gone = answer.send(self.of(pid, &place));
             }
+            Question::All { answer } if !answer.is_closed() => {
+                let _gone = answer.send(self.driver.gpus());
+            }
             Question::Throttled { now_ns, answer } if !answer.is_closed() => {
                 let _gone = answer.send(self.throttled(now_ns));
             }
-            Question::Of { .. } | Question::Throttled { .. } => {}
+            Question::Of { .. } | Question::All { .. } | Question::Throttled { .. } => {}
         }
     }
 

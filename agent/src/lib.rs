@@ -9,7 +9,7 @@
 //! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`], [`place`], [`functions`], [`symbols`], [`instruction`] | one rule each |
 //! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
 //! | 3 | [`process`], [`gpu`], [`rdma`], [`watch`], [`source`], [`export`], [`host`] | the two ends, what the host tells of itself, and one host between them |
-//! | 4 | [`config`], [`hooks`], [`metrics`], [`replay`], [`simulate`], [`run`] | flags, tasks, files, sockets |
+//! | 4 | [`config`], [`hooks`], [`metrics`], [`check`], [`record`], [`replay`], [`simulate`], [`run`] | flags, tasks, files, sockets |
 //!
 //! The life of an event: a [`source`] yields it in order of entry; [`order`] lets it take effect
 //! when it returns; [`discover`] says which communicator it belongs to and [`correlate`] what was
@@ -18,9 +18,11 @@
 //! the points of all its processes on its own clock, and [`export::delivery`] brings each batch to
 //! the collector exactly once and in order. A live agent does so by [`export::sender`], which never
 //! gives up: what the collector does not take for a few seconds waits in the [`export::spool`].
+//! [`record`] writes what a [`watch`] sees to a file instead, which [`source::recording`] reads.
 
 pub mod activity;
 pub mod block_size;
+pub mod check;
 pub mod classify;
 pub mod config;
 pub mod correlate;
@@ -43,6 +45,7 @@ pub mod policy;
 pub mod process;
 pub mod progress;
 pub mod rdma;
+pub mod record;
 pub mod replay;
 pub mod rhythm;
 pub mod rollup;

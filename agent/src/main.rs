@@ -8,12 +8,16 @@ use std::sync::atomic::AtomicU64;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use fleet_agent::config::{Cli, Command, ReplayArgs, RunArgs, SimulateArgs, StartAt};
+use fleet_agent::check;
+use fleet_agent::config::{
+    CheckArgs, Cli, Command, RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StartAt,
+};
 use fleet_agent::export::null::Null;
 use fleet_agent::export::otlp::{EndpointError, Otlp};
 use fleet_agent::export::spool::SpoolError;
 use fleet_agent::hooks::HookError;
 use fleet_agent::job::layout::Layout;
+use fleet_agent::record::{self, RecordError};
 use fleet_agent::replay::{self, ReplayError};
 use fleet_agent::run::{self, RunError};
 use fleet_agent::simulate::{self, SimulateError};
@@ -28,6 +32,7 @@ const USAGE: u8 = 64;
 const BAD_INPUT: u8 = 65;
 const UNAVAILABLE: u8 = 69;
 const DEFECT: u8 = 70;
+const CANNOT_CREATE: u8 = 73;
 const TRY_LATER: u8 = 75;
 const FORBIDDEN: u8 = 77;
 
@@ -35,6 +40,8 @@ fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => match cli.command {
             Command::Run(args) => run_live(&args),
+            Command::Check(args) => run_check(&args),
+            Command::Record(args) => run_record(&args),
             Command::Replay(args) => run_replay(&args),
             Command::Simulate(args) => run_simulate(&args),
         },
@@ -68,20 +75,7 @@ fn run_live(args: &RunArgs) -> ExitCode {
 
 /// Watches this host for the endpoint that was asked for, until somebody asks it to stop.
 async fn run_to(args: &RunArgs) -> Result<Result<(), RunError>, EndpointError> {
-    let stop = async {
-        let signals = (
-            signal(SignalKind::terminate()),
-            signal(SignalKind::interrupt()),
-        );
-        // Without the signals nobody can ask, which is no reason to stop.
-        let (Ok(mut term), Ok(mut int)) = signals else {
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
-        }
-    };
+    let stop = asked_to_stop();
     let node = args.node.clone().unwrap_or_else(host_name);
     if args.endpoint == "none" {
         return Ok(Box::pin(run::run(args, &node, Null, stop)).await);
@@ -103,17 +97,84 @@ fn host_name() -> String {
         .into_owned()
 }
 
+/// Resolves when somebody interrupts or ends the process.
+async fn asked_to_stop() {
+    let signals = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    );
+    // Without the signals nobody can ask, which is no reason to stop.
+    let (Ok(mut term), Ok(mut int)) = signals else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}
+
 fn run_code(error: &RunError) -> u8 {
     match error {
-        RunError::Watch(WatchError::Load(_)) => FORBIDDEN,
-        RunError::Watch(WatchError::Taken { .. })
-        | RunError::Spool(SpoolError::InUse(_))
-        | RunError::Hooks(HookError::InUse { .. }) => TRY_LATER,
-        RunError::Watch(WatchError::Pins { .. })
-        | RunError::Spool(_)
-        | RunError::Hooks(_)
-        | RunError::Metrics(_) => USAGE,
+        RunError::Watch(error) => watch_code(error),
+        RunError::Spool(SpoolError::InUse(_)) | RunError::Hooks(HookError::InUse { .. }) => {
+            TRY_LATER
+        }
+        RunError::Spool(_) | RunError::Hooks(_) | RunError::Metrics(_) => USAGE,
         RunError::Broken(_) => DEFECT,
+    }
+}
+
+fn watch_code(error: &WatchError) -> u8 {
+    match error {
+        WatchError::Load(_) => FORBIDDEN,
+        WatchError::Taken { .. } => TRY_LATER,
+        WatchError::Pins { .. } => USAGE,
+    }
+}
+
+fn run_check(args: &CheckArgs) -> ExitCode {
+    begin(ProgressBar::hidden, "off");
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return no_runtime(&error),
+    };
+    let report = runtime.block_on(check::check());
+    let text = if args.json {
+        format!("{}\n", report.to_json())
+    } else {
+        report.to_string()
+    };
+    if stdout().write_all(text.as_bytes()).is_err() {
+        return fail(DEFECT, "the findings cannot be written to standard output");
+    }
+    if report.can_run() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FORBIDDEN)
+    }
+}
+
+fn run_record(args: &RecordArgs) -> ExitCode {
+    let progress = begin(record::progress_bar, "warn");
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return no_runtime(&error),
+    };
+    let ran = runtime.block_on(record::record(args, asked_to_stop(), &progress));
+    progress.finish_and_clear();
+    report(
+        Ok(ran),
+        args.json.then_some(record::summary::Summary::to_json),
+        record_code,
+    )
+}
+
+fn record_code(error: &RecordError) -> u8 {
+    match error {
+        RecordError::Watch(error) => watch_code(error),
+        RecordError::Exists { .. } | RecordError::File { .. } => CANNOT_CREATE,
+        RecordError::Nothing { .. } => UNAVAILABLE,
+        RecordError::Broken(_) => DEFECT,
     }
 }
 

@@ -97,6 +97,11 @@ impl Rdma {
         }
     }
 
+    /// The ports that have counters.
+    pub fn ports(&self) -> Vec<Port> {
+        counts_below(&self.devices).into_keys().collect()
+    }
+
     /// What has been lost or sent again since the last call; none while there is no port, and the first time, since what
     /// happened before is nobody's now.
     pub fn read(&mut self) -> Option<Increases> {
@@ -248,6 +253,16 @@ mod tests {
         write(&sys, "mlx5_0", "hw_counters/packet_seq_err", "901");
         write(&sys, "mlx5_0", "hw_counters/out_of_sequence", "30");
         assert_eq!(rdma.read().unwrap().total(), 1);
+    }
+
+    #[test]
+    fn ports_are_listed_by_device_and_number() {
+        let (_sys, rdma) = host();
+        let ports = ["mlx5_0", "mlx5_1"].map(|device| Port {
+            device: device.to_owned(),
+            number: 1,
+        });
+        assert_eq!(rdma.ports(), ports);
     }
 
     #[test]

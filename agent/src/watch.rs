@@ -104,6 +104,21 @@ pub struct Health {
     pub losses: Losses,
 }
 
+/// A file that is probed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watched {
+    /// Its path as one of its processes sees it.
+    pub path: String,
+    /// Functions that are probed.
+    pub functions: usize,
+    /// Functions left alone because a probe there would be slow.
+    pub refused: Vec<&'static str>,
+    /// Processes that map it.
+    pub users: Vec<u32>,
+    /// Whether it has NCCL or RCCL.
+    pub has_collectives: bool,
+}
+
 /// Watches this host.
 #[derive(Debug)]
 pub struct Watch {
@@ -231,6 +246,13 @@ impl Watch {
         }
     }
 
+    /// The files that are probed, by path, and who maps them.
+    pub fn watched(&self) -> Vec<Watched> {
+        let mut all = self.libraries.watched();
+        all.sort_by(|a, b| a.path.cmp(&b.path));
+        all
+    }
+
     /// Leaves nothing behind in the kernel.
     pub fn clear(mut self) {
         self.libraries.unpin();
@@ -347,7 +369,7 @@ fn remove(folder: &Path) {
 }
 
 /// The CPUs that are on, from a list such as `0-3,8`.
-fn cpus(sys: &Path) -> io::Result<Vec<usize>> {
+pub(crate) fn cpus(sys: &Path) -> io::Result<Vec<usize>> {
     let list = fs::read_to_string(sys.join("devices/system/cpu/online"))?;
     let parts = list.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -39,9 +39,10 @@ pub enum Counted {
 }
 
 /// How functions are probed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Attach {
     /// The best that the kernel has
+    #[default]
     Auto,
     /// One link for all functions of a file (Linux 6.6 and later)
     Multi,
@@ -49,9 +50,9 @@ pub enum Attach {
     Perf,
 }
 
-/// Flags that say what is watched, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct WatchArgs {
+/// Flags that say what is probed, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
+pub struct ProbeArgs {
     /// What to count besides collectives and waits, which costs each launch or copy half a microsecond
     #[arg(
         long,
@@ -69,6 +70,34 @@ pub struct WatchArgs {
         env = "FLEET_AGENT_ATTACH"
     )]
     pub attach: Attach,
+}
+
+impl ProbeArgs {
+    /// How to watch functions alone, so that no probe outlives the agent; `min_wait` is how long a wait has to last to be told.
+    pub fn settings(&self, min_wait: Duration) -> WatchSettings {
+        WatchSettings {
+            wants: Wants {
+                copies: self.count.contains(&Counted::Copies),
+                launches: self.count.contains(&Counted::Launches),
+            },
+            min_wait_ns: u64::try_from(min_wait.as_nanos()).unwrap_or(u64::MAX),
+            mechanism: match self.attach {
+                Attach::Auto => None,
+                Attach::Multi => Some(Mechanism::UprobeMulti),
+                Attach::Perf => Some(Mechanism::PerfEvent),
+            },
+            without_host: true,
+            pins: None,
+        }
+    }
+}
+
+/// Flags that say what is watched, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct WatchArgs {
+    /// What is probed, and how
+    #[command(flatten)]
+    pub probes: ProbeArgs,
 
     /// Leave out what the kernel does to the processes: time off the CPU, page allocations, block I/O, TCP
     #[arg(long, env = "FLEET_AGENT_WITHOUT_KERNEL")]
@@ -88,18 +117,9 @@ impl WatchArgs {
     /// How to watch; `min_wait` is how long a wait has to last to be told.
     pub fn settings(&self, min_wait: Duration) -> WatchSettings {
         WatchSettings {
-            wants: Wants {
-                copies: self.count.contains(&Counted::Copies),
-                launches: self.count.contains(&Counted::Launches),
-            },
-            min_wait_ns: u64::try_from(min_wait.as_nanos()).unwrap_or(u64::MAX),
-            mechanism: match self.attach {
-                Attach::Auto => None,
-                Attach::Multi => Some(Mechanism::UprobeMulti),
-                Attach::Perf => Some(Mechanism::PerfEvent),
-            },
             without_host: self.without_kernel,
             pins: (self.pin.as_os_str() != "none").then(|| self.pin.clone()),
+            ..self.probes.settings(min_wait)
         }
     }
 }

@@ -44,6 +44,7 @@ async fn the_gpu_of_a_process_is_the_one_that_it_has_memory_on() {
     let gpus = Gpus::with(|| fake(true));
     assert_eq!(gpus.of(7, &Place::default()).await, Some(gpu(1)));
     assert_eq!(gpus.of(8, &Place::default()).await, None);
+    assert_eq!(gpus.all().await, Some(vec![gpu(0), gpu(1)]));
 }
 
 #[tokio::test]

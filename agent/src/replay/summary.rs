@@ -18,26 +18,24 @@ pub struct EventCounts {
     pub launches: u64,
     /// Context switches.
     pub context_switches: u64,
+    /// Windows of copies and of graph launches.
+    pub windows: u64,
 }
 
 impl EventCounts {
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.calls + self.launches + self.context_switches
+        self.calls + self.launches + self.context_switches + self.windows
     }
 
     pub(super) fn count(&mut self, event: &Event) {
         match event {
-            Event::Call(_) => self.calls += 1,
+            Event::Call(_) | Event::Returned(_) => self.calls += 1,
             Event::Launches(_) => self.launches += 1,
             Event::ContextSwitch(_) => self.context_switches += 1,
-            // A recording holds none of them.
-            Event::Started(_)
-            | Event::Entered(_)
-            | Event::Returned(_)
-            | Event::Activity(_)
-            | Event::Lost(_)
-            | Event::Ended(_) => {}
+            Event::Activity(_) => self.windows += 1,
+            // The first half of a call, and what a recording does not hold.
+            Event::Entered(_) | Event::Lost(_) | Event::Started(_) | Event::Ended(_) => {}
         }
     }
 
@@ -45,6 +43,7 @@ impl EventCounts {
         self.calls += other.calls;
         self.launches += other.launches;
         self.context_switches += other.context_switches;
+        self.windows += other.windows;
     }
 }
 
@@ -84,6 +83,7 @@ impl Summary {
                 "calls": self.events.calls,
                 "launches": self.events.launches,
                 "context_switches": self.events.context_switches,
+                "windows": self.events.windows,
             },
             "blocks": self.blocks,
             "unknown_comm_ops": self.unknown_comm_ops,

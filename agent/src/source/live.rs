@@ -1,8 +1,8 @@
 //! The GPU jobs of this host, while they run.
 
-mod assemble;
+pub(crate) mod assemble;
 mod evidence;
-mod jobs;
+pub(crate) mod jobs;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -114,14 +114,15 @@ impl Live {
 
     /// Communicators of processes that an agent before this one has watched, so that their operations go on where they are.
     fn take_over(&mut self) {
-        let now_ns = crate::watch::now_ns();
+        // Before anything that the ring still holds from the time without an agent.
+        let ts_ns = 0;
         for comm in self.watch.comms() {
             let init = jobs::init(&comm);
             self.out
-                .extend(self.jobs.meet(comm.tgid, Some(init), now_ns));
+                .extend(self.jobs.meet(comm.tgid, Some(init), ts_ns));
             if self.jobs.knows(comm.tgid) {
                 self.out.push_back(Event::Call(Call {
-                    ts_ns: now_ns,
+                    ts_ns,
                     dur_ns: 0,
                     pid: comm.tgid,
                     tid: comm.tgid,
@@ -162,10 +163,10 @@ impl Live {
         let Some(kind) = functions::call_kind(record) else {
             return;
         };
-        let init = match kind {
-            CallKind::CommInit(init) if matches!(seen, Seen::Call(_) | Seen::Returned(_)) => {
-                Some(init)
-            }
+        let init = match (kind, seen) {
+            // It counts from its return, and only then says which rank the process is.
+            (CallKind::CommInit(_), Seen::Entered(_)) => return,
+            (CallKind::CommInit(init), _) => Some(init),
             _ => None,
         };
         self.out

@@ -3,16 +3,15 @@
 //! Lines of kind `truth` hold what the recorded job measured of itself, for scoring only. They are
 //! dropped here, so that nothing behind this module can see them.
 
-use std::borrow::Cow;
+mod line;
+
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 
 use flate2::bufread::MultiGzDecoder;
 use serde::Deserialize;
 
-use crate::event::{
-    Call, CallKind, CommInit, ContextSwitch, Direction, Event, Launches, Left, MemoryCopy, Op,
-    Operation, Process,
-};
+use crate::event::{Event, Process};
+use crate::source::recording::line::Line;
 use crate::source::{EventSource, SourceError};
 
 /// Longest line that is read, bytes. The longest of a recording are the `truth` lines.
@@ -54,46 +53,6 @@ struct HeaderProcess {
     pid: u32,
     rank: u32,
     world_size: u32,
-}
-
-#[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(borrow)]
-    kind: Cow<'a, str>,
-    #[serde(default)]
-    ts: Option<u64>,
-    #[serde(default)]
-    dur: u64,
-    #[serde(default)]
-    pid: u32,
-    #[serde(default)]
-    tid: u32,
-    #[serde(borrow, default, rename = "fn")]
-    function: Cow<'a, str>,
-    #[serde(borrow, default)]
-    comm: Option<Cow<'a, str>>,
-    #[serde(default)]
-    count: u64,
-    #[serde(default)]
-    datatype: u32,
-    #[serde(default)]
-    nranks: u32,
-    #[serde(default)]
-    rank: u32,
-    #[serde(borrow, default)]
-    unique_id_splitmix64: Option<Cow<'a, str>>,
-    #[serde(default)]
-    bytes: u64,
-    #[serde(default)]
-    memcpy_kind: u32,
-    #[serde(default)]
-    n: u64,
-    #[serde(default)]
-    prev_tid: u32,
-    #[serde(borrow, default)]
-    prev_state: Cow<'a, str>,
-    #[serde(default)]
-    next_tid: u32,
 }
 
 impl Recording {
@@ -225,11 +184,17 @@ impl EventSource for Recording {
         while self.read_line()? {
             match serde_json::from_slice::<Line<'_>>(&self.buffer) {
                 Ok(line) => {
-                    let event = event(&line).map_err(|reason| self.damaged(reason.to_owned()))?;
-                    if let Some(event) = event {
-                        self.check_step(event.ts_ns())
+                    let event = line
+                        .event()
+                        .map_err(|reason| self.damaged(reason.to_owned()))?;
+                    // A quiet hour is told of, so that a step in time without a word stays a defect.
+                    let quiet_ns = line.ts.filter(|_| line.kind == "quiet");
+                    if let Some(ts_ns) = event.as_ref().map(Event::ts_ns).or(quiet_ns) {
+                        self.check_step(ts_ns)
                             .map_err(|reason| self.damaged(reason))?;
-                        return Ok(Some(event));
+                    }
+                    if event.is_some() {
+                        return Ok(event);
                     }
                 }
                 // Only the last line can lack its end.
@@ -241,101 +206,6 @@ impl EventSource for Recording {
         }
         Ok(None)
     }
-}
-
-/// The event of a line, when its kind is known; the reason when the line has no time.
-fn event(line: &Line<'_>) -> Result<Option<Event>, &'static str> {
-    let ts_ns = line.ts.ok_or("an event without ts");
-    Ok(Some(match line.kind.as_ref() {
-        "call" => Event::Call(Call {
-            ts_ns: ts_ns?,
-            dur_ns: line.dur,
-            pid: line.pid,
-            tid: line.tid,
-            kind: call_kind(line),
-        }),
-        "launches" => Event::Launches(Launches {
-            ts_ns: ts_ns?,
-            pid: line.pid,
-            n: line.n,
-        }),
-        "sched_switch" => Event::ContextSwitch(ContextSwitch {
-            ts_ns: ts_ns?,
-            prev_tid: line.prev_tid,
-            prev: left(&line.prev_state),
-            next_tid: line.next_tid,
-        }),
-        _ => return Ok(None),
-    }))
-}
-
-fn call_kind(line: &Line<'_>) -> CallKind {
-    let pointer = || line.comm.as_deref().and_then(hex);
-    if let Some(op) = op(&line.function) {
-        return pointer().map_or(CallKind::Other, |comm| {
-            let Line {
-                count, datatype, ..
-            } = *line;
-            CallKind::Operation(Operation {
-                op,
-                count,
-                datatype,
-                comm,
-                seq: None,
-            })
-        });
-    }
-    match line.function.as_ref() {
-        "ncclCommInitRank" | "ncclCommInitRankConfig" => {
-            let unique_id = line.unique_id_splitmix64.as_deref().and_then(hex);
-            unique_id.map_or(CallKind::Other, |unique_id| {
-                CallKind::CommInit(CommInit {
-                    nranks: line.nranks,
-                    rank: line.rank,
-                    unique_id,
-                    comm: None,
-                })
-            })
-        }
-        "ncclCommDestroy" | "ncclCommAbort" => CallKind::CommDestroy { comm: pointer() },
-        "cudaStreamSynchronize" | "cudaEventSynchronize" | "cudaDeviceSynchronize" => {
-            CallKind::Synchronize
-        }
-        "cudaMemcpyAsync" => CallKind::MemoryCopy(MemoryCopy {
-            bytes: line.bytes,
-            direction: Direction::of_kind(line.memcpy_kind),
-        }),
-        _ => CallKind::Other,
-    }
-}
-
-/// The kernel's letters: a task still runnable was preempted, a dead one or a zombie has ended.
-fn left(prev_state: &str) -> Left {
-    match prev_state.bytes().next() {
-        Some(b'R') => Left::Preempted,
-        Some(b'X' | b'Z') => Left::Gone,
-        _ => Left::Blocked,
-    }
-}
-
-fn op(function: &str) -> Option<Op> {
-    Some(match function.strip_prefix("nccl")? {
-        "AllReduce" => Op::AllReduce,
-        "AllGather" => Op::AllGather,
-        "ReduceScatter" => Op::ReduceScatter,
-        "Broadcast" | "Bcast" => Op::Broadcast,
-        "Reduce" => Op::Reduce,
-        "AlltoAll" => Op::AllToAll,
-        "Gather" => Op::Gather,
-        "Scatter" => Op::Scatter,
-        "Send" => Op::Send,
-        "Recv" => Op::Recv,
-        _ => return None,
-    })
-}
-
-fn hex(text: &str) -> Option<u64> {
-    u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
 
 /// `4x NVIDIA H200 (NVLink NV18), one host` -> `NVIDIA H200`.

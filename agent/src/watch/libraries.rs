@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use fleet_agent_bpf::programs::{AttachError, Probes, Programs};
 
+use crate::watch::Watched;
 use crate::watch::library::{Functions, Library, Version, Wants, families, is_of_interest};
 use crate::watch::mapping::{FileId, Mapping, executable};
 use crate::watch::seccomp::Guard;
@@ -159,6 +160,12 @@ impl Libraries {
         self.probed()
             .map(|(_, library)| library.path.clone())
             .collect()
+    }
+
+    /// The files that are probed.
+    pub(super) fn watched(&self) -> Vec<Watched> {
+        let watched = self.probed().map(|(_, library)| library.watched());
+        watched.collect()
     }
 
     /// Functions that are left alone because a probe there would be slow, by file.

@@ -12,6 +12,7 @@ use fleet_agent_bpf::programs::{Probe, Probes};
 use crate::functions::{FUNCTIONS, Family, Function, Wanted};
 use crate::instruction::probe_point;
 use crate::symbols::{self, Place, SymbolError};
+use crate::watch::Watched;
 
 /// Beginnings of the names of libraries that have NCCL or RCCL, in themselves or built in.
 const COLLECTIVES: [&str; 5] = [
@@ -155,6 +156,16 @@ pub(super) struct Library {
 }
 
 impl Library {
+    pub(super) fn watched(&self) -> Watched {
+        Watched {
+            path: self.path.clone(),
+            functions: self.functions.probes.len(),
+            refused: self.functions.refused.clone(),
+            users: self.users.iter().copied().collect(),
+            has_collectives: self.functions.has_collectives,
+        }
+    }
+
     /// Whether a file seen through another mount may be this one: an overlay passes on inode, size and time of the file in its
     /// layer, under a device of its own.
     pub(super) fn may_be(&self, inode: u64, version: Version) -> bool {

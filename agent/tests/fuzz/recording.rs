@@ -11,7 +11,7 @@ use fleet_agent::source::{EventSource, SourceError};
 use super::mutate::{corpus, fuzz};
 
 /// What JSON and the reader are sensitive to.
-const PIECES: [&[u8]; 24] = [
+const PIECES: [&[u8]; 28] = [
     b"\n",
     b"\r\n",
     b"{",
@@ -26,6 +26,10 @@ const PIECES: [&[u8]; 24] = [
     b"4294967296",
     b"\"kind\":\"call\",",
     b"\"kind\":\"launches\",",
+    b"\"kind\":\"entered\",",
+    b"\"kind\":\"returned\",",
+    b"\"kind\":\"copies\",",
+    b"\"kind\":\"quiet\",",
     b"\"kind\":\"sched_switch\",",
     b"\"kind\":\"truth\",",
     b"\"ts\":0,",

@@ -21,4 +21,6 @@ mod simulate;
 #[cfg(test)]
 mod spool;
 #[cfg(test)]
+mod tools;
+#[cfg(test)]
 mod verdicts;

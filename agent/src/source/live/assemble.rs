@@ -12,7 +12,7 @@ use crate::watch::Look;
 
 /// A call, or a half of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(crate) enum Seen {
     /// It has returned, and nothing was told of it before.
     Call(CallRecord),
     /// It has been entered and lasts.
@@ -22,7 +22,7 @@ pub(super) enum Seen {
 }
 
 impl Seen {
-    pub(super) fn record(&self) -> &CallRecord {
+    pub(crate) fn record(&self) -> &CallRecord {
         match self {
             Self::Call(record) | Self::Entered(record) | Self::Returned(record) => record,
         }
@@ -46,16 +46,30 @@ fn key(record: &CallRecord) -> Key {
 
 /// What was seen and not told, and what was told and has not returned.
 #[derive(Debug, Default)]
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     waiting: BTreeMap<(u64, u64), Seen>,
     lasting: BTreeSet<Key>,
     taken: u64,
     until_ns: u64,
+    patience_ns: u64,
 }
 
 impl Assembler {
+    /// Tells a call in one part when it lasts no longer than this, nanoseconds; what was entered after it waits that long.
+    pub(crate) fn patient(patience_ns: u64) -> Self {
+        Self {
+            patience_ns,
+            ..Self::default()
+        }
+    }
+
+    /// Waits for no call to return from now on.
+    pub(crate) fn hurry(&mut self) {
+        self.patience_ns = 0;
+    }
+
     /// Takes a look; what is certain now, in order.
-    pub(super) fn take(&mut self, look: &Look) -> Vec<Seen> {
+    pub(crate) fn take(&mut self, look: &Look) -> Vec<Seen> {
         let mut returned = BTreeSet::new();
         for record in &look.returned {
             returned.insert(key(record));
@@ -68,26 +82,30 @@ impl Assembler {
         }
         let is_told = |record: &&CallRecord| functions::call_kind(record).is_some();
         let in_flight: Vec<&CallRecord> = look.in_flight.iter().filter(is_told).collect();
+        let mut until_ns = look.until_ns;
         for record in &in_flight {
-            let is_due = record.entered_ns <= look.until_ns && !returned.contains(&key(record));
-            if is_due && self.lasting.insert(key(record)) {
+            let is_over = returned.contains(&key(record));
+            let due_ns = record.entered_ns.saturating_add(self.patience_ns);
+            if due_ns > look.until_ns && !is_over && !self.lasting.contains(&key(record)) {
+                until_ns = until_ns.min(record.entered_ns.saturating_sub(1));
+            } else if !is_over && self.lasting.insert(key(record)) {
                 self.hold(Seen::Entered(**record));
             }
         }
         // The return of one that is neither here nor there was lost.
         let here: BTreeSet<Key> = in_flight.into_iter().map(key).collect();
         self.lasting.retain(|call| here.contains(call));
-        self.until_ns = look.until_ns;
+        self.until_ns = until_ns;
         self.release()
     }
 
     /// How far everything was told, nanoseconds.
-    pub(super) fn until_ns(&self) -> u64 {
+    pub(crate) fn until_ns(&self) -> u64 {
         self.until_ns
     }
 
     /// Forgets the calls of a process that will never return.
-    pub(super) fn left(&mut self, pid: u32) {
+    pub(crate) fn left(&mut self, pid: u32) {
         self.lasting.retain(|(tgid, _, _)| *tgid != pid);
     }
 
@@ -193,6 +211,33 @@ mod tests {
                 Seen::Call(collective(2, 1500))
             ]
         );
+    }
+
+    #[test]
+    fn with_patience_a_call_is_told_in_one_part_and_what_follows_waits_for_it() {
+        let mut assembler = Assembler::patient(5000);
+        let told = assembler.take(&look(1000, &[collective(2, 500)], &[wait(1, 100, 0)]));
+        assert_eq!((told, assembler.until_ns()), (Vec::new(), 99));
+        let told = assembler.take(&look(3000, &[wait(1, 100, 2400)], &[]));
+        assert_eq!(
+            told,
+            [
+                Seen::Call(wait(1, 100, 2400)),
+                Seen::Call(collective(2, 500))
+            ]
+        );
+    }
+
+    #[test]
+    fn patience_has_an_end() {
+        let mut assembler = Assembler::patient(5000);
+        assembler.take(&look(1000, &[], &[wait(1, 100, 0)]));
+        let told = assembler.take(&look(5100, &[], &[wait(1, 100, 0)]));
+        assert_eq!(told, [Seen::Entered(wait(1, 100, 0))]);
+        assembler.hurry();
+        let in_flight = [wait(1, 100, 0), wait(3, 5500, 0)];
+        let told = assembler.take(&look(6000, &[], &in_flight));
+        assert_eq!(told, [Seen::Entered(wait(3, 5500, 0))]);
     }
 
     #[test]

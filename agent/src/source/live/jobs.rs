@@ -21,13 +21,13 @@ enum Known {
 
 /// The processes that call NCCL.
 #[derive(Debug)]
-pub(super) struct Jobs {
+pub(crate) struct Jobs {
     processes: Processes,
     known: BTreeMap<u32, Known>,
 }
 
 impl Jobs {
-    pub(super) fn new(processes: Processes) -> Self {
+    pub(crate) fn new(processes: Processes) -> Self {
         Self {
             processes,
             known: BTreeMap::new(),
@@ -35,7 +35,7 @@ impl Jobs {
     }
 
     /// Takes a sign of life of a process, maybe of it joining a communicator; the news that it is a rank, if it is news.
-    pub(super) fn meet(&mut self, pid: u32, init: Option<CommInit>, ts_ns: u64) -> Option<Event> {
+    pub(crate) fn meet(&mut self, pid: u32, init: Option<CommInit>, ts_ns: u64) -> Option<Event> {
         let place = match self.known.remove(&pid) {
             Some(Known::Placed) => {
                 self.known.insert(pid, Known::Placed);
@@ -78,12 +78,12 @@ impl Jobs {
     }
 
     /// Whether a process was told of.
-    pub(super) fn knows(&self, pid: u32) -> bool {
+    pub(crate) fn knows(&self, pid: u32) -> bool {
         matches!(self.known.get(&pid), Some(Known::Placed))
     }
 
     /// Processes whose rank nobody knows.
-    pub(super) fn unplaced(&self) -> usize {
+    pub(crate) fn unplaced(&self) -> usize {
         self.known
             .values()
             .filter(|known| matches!(known, Known::Unplaced(_)))
@@ -91,7 +91,7 @@ impl Jobs {
     }
 
     /// Forgets a process; whether there was anything to forget.
-    pub(super) fn left(&mut self, pid: u32) -> bool {
+    pub(crate) fn left(&mut self, pid: u32) -> bool {
         self.known.remove(&pid).is_some()
     }
 }
@@ -113,7 +113,7 @@ fn rank(place: &Place, init: Option<CommInit>) -> Option<(u32, u32)> {
 }
 
 /// How a communicator was made that was there before.
-pub(super) fn init(comm: &CommRecord) -> CommInit {
+pub(crate) fn init(comm: &CommRecord) -> CommInit {
     CommInit {
         nranks: comm.nranks,
         rank: comm.rank,

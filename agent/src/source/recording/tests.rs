@@ -3,6 +3,11 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::event::{
+    Activity, Call, CallKind, CommInit, ContextSwitch, CopiedBytes, Direction, Entered, Launches,
+    Left, Lost, Measured, Op, Operation,
+};
+
 use super::*;
 
 const HEADER: &str = r#"{"kind":"header","processes":[{"pid":7,"rank":1,"world_size":4}],"hardware":"4x NVIDIA H200 (NVLink NV18), one host"}"#;
@@ -227,4 +232,102 @@ fn what_a_process_does_besides_its_collectives_is_read_too() {
         copies.collect::<Vec<_>>(),
         [(64, Direction::ToHost), (32, Direction::Within)]
     );
+}
+
+fn events_of(lines: &[&str]) -> Vec<Event> {
+    let text = format!("{HEADER}\n{}\n", lines.join("\n"));
+    let (events, error) = read(&mut open(text.as_bytes()).unwrap());
+    assert!(error.is_none(), "{error:?}");
+    events
+}
+
+#[test]
+fn a_call_in_two_parts_and_an_exact_communicator_are_read() {
+    let call = |ts_ns, dur_ns, kind| Call {
+        ts_ns,
+        dur_ns,
+        pid: 7,
+        tid: 8,
+        kind,
+    };
+    let init = CommInit {
+        nranks: 4,
+        rank: 1,
+        unique_id: 0xff,
+        comm: Some(0xab),
+    };
+    let operation = Operation {
+        op: Op::AllReduce,
+        count: 3,
+        datatype: 7,
+        comm: 0xab,
+        seq: Some(9),
+    };
+    let events = events_of(&[
+        r#"{"kind":"call","ts":1,"dur":2,"pid":7,"tid":8,"fn":"ncclCommInitRankScalable","nranks":4,"rank":1,"comm":"0xab","unique_id_splitmix64":"ff"}"#,
+        r#"{"kind":"entered","ts":5,"pid":7,"tid":8,"fn":"ncclAllReduceConfig","comm":"0xab","count":3,"datatype":7,"seq":9}"#,
+        r#"{"kind":"returned","ts":5,"dur":6,"pid":7,"tid":8,"fn":"cuCtxSynchronize"}"#,
+    ]);
+    let expected = [
+        Event::Call(call(1, 2, CallKind::CommInit(init))),
+        Event::Entered(Entered {
+            ts_ns: 5,
+            pid: 7,
+            tid: 8,
+            kind: CallKind::Operation(operation),
+        }),
+        Event::Returned(call(5, 6, CallKind::Synchronize)),
+    ];
+    assert_eq!(events, expected);
+}
+
+#[test]
+fn what_was_summed_up_and_what_was_lost_is_read() {
+    let measured = |ts_ns, activity| {
+        Event::Activity(Measured {
+            ts_ns,
+            pid: 7,
+            activity,
+        })
+    };
+    let events = events_of(&[
+        r#"{"kind":"copies","ts":12,"window_ns":10,"pid":7,"fn":"cudaMemcpy","memcpy_kind":2,"n":2,"bytes":64}"#,
+        r#"{"kind":"graph_launches","ts":13,"window_ns":10,"pid":7,"fn":"cudaGraphLaunch","n":3}"#,
+        r#"{"kind":"lost","ts":14,"n":11}"#,
+    ]);
+    let copied = Activity {
+        memcpy_bytes: Some(CopiedBytes {
+            to_host: 64,
+            ..CopiedBytes::default()
+        }),
+        ..Activity::default()
+    };
+    let launched = Activity {
+        graph_launches: Some(3),
+        ..Activity::default()
+    };
+    let lost = Lost {
+        ts_ns: 14,
+        events: 11,
+    };
+    assert_eq!(
+        events,
+        [
+            measured(12, copied),
+            measured(13, launched),
+            Event::Lost(lost)
+        ]
+    );
+}
+
+#[test]
+fn a_long_time_without_events_is_bridged_by_a_quiet_line() {
+    let (start, hour) = (10_000 * 1_000_000_000, MAX_STEP_NS);
+    let text = all_reduces_at(&[start, start + hour + 1]);
+    let quiet = format!("{{\"kind\":\"quiet\",\"ts\":{}}}\n", start + hour / 2);
+    let second = text.rfind("{\"kind\"").unwrap();
+    let (before, after) = text.split_at(second);
+    let bridged = format!("{before}{quiet}{after}");
+    let (events, error) = read(&mut open(bridged.as_bytes()).unwrap());
+    assert!(error.is_none() && events.len() == 2, "{error:?}");
 }

@@ -1,0 +1,30 @@
+//! Says what this host allows the agent, and what is missing: what was read of it is one thing, what that means another.
+
+mod facts;
+pub mod findings;
+pub mod report;
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::check::facts::Facts;
+use crate::check::report::Report;
+use crate::config::ProbeArgs;
+use crate::gpu::Gpus;
+use crate::watch::{Watch, WatchSettings};
+
+/// Looks at this host.
+pub async fn check() -> Report {
+    let (proc, sys) = (Path::new("/proc"), Path::new("/sys"));
+    let mut facts = Facts::read(proc, sys);
+    facts.gpus = Gpus::open(proc).all().await;
+    let settings = WatchSettings {
+        without_host: false,
+        ..ProbeArgs::default().settings(Duration::MAX)
+    };
+    facts.watch = match Watch::start(&settings) {
+        Ok(watch) => Ok(facts::watching(&watch, proc)),
+        Err(error) => Err(error.to_string()),
+    };
+    findings::of(&facts)
+}

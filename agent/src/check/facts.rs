@@ -1,0 +1,225 @@
+//! Reads what there is to know of this host.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{Access, access, statfs};
+
+use crate::gpu::Gpu;
+use crate::process::Processes;
+use crate::rdma::{Port, Rdma};
+use crate::watch::seccomp::Guard;
+use crate::watch::{Health, Watch, Watched};
+
+/// What `statfs` says of a BPF file system.
+const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
+
+/// What is known of this host. Errors are in the words of the system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Release of the kernel.
+    pub(super) release: String,
+    /// Whether its types can be read.
+    pub(super) btf: Result<(), String>,
+    /// Capabilities of this process in force; none when unknown.
+    pub(super) capabilities: Option<u64>,
+    /// Whether there is a file system for pins.
+    pub(super) bpf_fs: Result<(), String>,
+    /// Inode of this process's pid namespace; none when unknown.
+    pub(super) pid_namespace: Option<u64>,
+    /// What the kernel is locked down to, in its own words; none when it has no such thing.
+    pub(super) lockdown: Option<String>,
+    /// Whether return probes kill processes under a seccomp filter.
+    pub(super) needs_guard: bool,
+    /// The GPUs; none when the driver does not answer.
+    pub(super) gpus: Option<Vec<Gpu>>,
+    /// RDMA ports.
+    pub(super) ports: Vec<Port>,
+    /// What a watch saw, or why there is none.
+    pub(super) watch: Result<Watching, String>,
+}
+
+/// What a watch saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Watching {
+    /// What it says of itself.
+    pub(super) health: Health,
+    /// The files that it probed.
+    pub(super) libraries: Vec<Watched>,
+    /// The processes that have NCCL or RCCL mapped.
+    pub(super) ranks: Vec<Rank>,
+}
+
+/// A process that has NCCL or RCCL mapped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rank {
+    /// Process id.
+    pub(super) pid: u32,
+    /// What it calls itself.
+    pub(super) command: String,
+    /// Its rank and how many there are, or why its environment cannot be read. None when it does not say.
+    pub(super) place: Result<Option<(u32, u32)>, String>,
+}
+
+impl Facts {
+    /// Reads what files tell. GPUs and watch are still unknown.
+    pub(super) fn read(proc: &Path, sys: &Path) -> Self {
+        let release = fs::read_to_string(proc.join("sys/kernel/osrelease"));
+        let release = release.unwrap_or_default().trim().to_owned();
+        Self {
+            btf: fs::File::open(sys.join("kernel/btf/vmlinux")).map_or_else(in_words, |_| Ok(())),
+            capabilities: capabilities(proc),
+            bpf_fs: bpf_fs(&sys.join("fs/bpf")),
+            pid_namespace: pid_namespace(proc),
+            lockdown: fs::read_to_string(sys.join("kernel/security/lockdown"))
+                .ok()
+                .and_then(|modes| mode_in_force(&modes)),
+            needs_guard: Guard::for_release(&release).is_needed(),
+            gpus: None,
+            ports: Rdma::below(sys).ports(),
+            watch: Err("not tried".to_owned()),
+            release,
+        }
+    }
+}
+
+/// What a watch has to tell.
+pub(super) fn watching(watch: &Watch, proc: &Path) -> Watching {
+    let libraries = watch.watched();
+    let with_collectives = libraries.iter().filter(|library| library.has_collectives);
+    let mut pids: Vec<u32> = with_collectives
+        .flat_map(|library| library.users.iter().copied())
+        .collect();
+    pids.sort_unstable();
+    pids.dedup();
+    let processes = Processes::below(proc);
+    Watching {
+        health: watch.health(),
+        ranks: pids.iter().map(|pid| rank(&processes, *pid)).collect(),
+        libraries,
+    }
+}
+
+fn rank(processes: &Processes, pid: u32) -> Rank {
+    let place = processes.place(pid).map_err(|error| error.to_string());
+    Rank {
+        pid,
+        command: processes
+            .seen(pid)
+            .map(|seen| seen.command)
+            .unwrap_or_default(),
+        place: place.map(|place| place.rank.zip(place.world_size)),
+    }
+}
+
+fn in_words<T>(error: io::Error) -> Result<T, String> {
+    Err(error.to_string())
+}
+
+fn capabilities(proc: &Path) -> Option<u64> {
+    let status = fs::read_to_string(proc.join("self/status")).ok()?;
+    let bits = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(bits.trim(), 16).ok()
+}
+
+fn bpf_fs(path: &Path) -> Result<(), String> {
+    let kind = statfs(path).map_err(|error| error.to_string())?.f_type;
+    // The type's width differs from one architecture to the other; the number has 32 bits on all.
+    let [a, b, c, d, ..] = kind.to_le_bytes();
+    if u32::from_le_bytes([a, b, c, d]) != BPF_FS_MAGIC {
+        return Err("no BPF file system is mounted there".to_owned());
+    }
+    access(path, Access::WRITE_OK).map_err(|error| error.to_string())
+}
+
+/// `pid:[4026531836]`.
+fn pid_namespace(proc: &Path) -> Option<u64> {
+    let link = fs::read_link(proc.join("self/ns/pid")).ok()?;
+    let inode = link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?;
+    inode.parse().ok()
+}
+
+/// `none [integrity] confidentiality`.
+fn mode_in_force(modes: &str) -> Option<String> {
+    let (_, rest) = modes.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn host(files: &[(&str, &str)]) -> TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    fn read(root: &TempDir) -> Facts {
+        Facts::read(&root.path().join("proc"), &root.path().join("sys"))
+    }
+
+    #[test]
+    fn what_the_files_say_is_read() {
+        let root = host(&[
+            ("proc/sys/kernel/osrelease", "6.12.4-amd64\n"),
+            (
+                "proc/self/status",
+                "Name:\tagent\nCapEff:\t000001ffffffffff\n",
+            ),
+            ("sys/kernel/btf/vmlinux", "types"),
+            (
+                "sys/kernel/security/lockdown",
+                "none [integrity] confidentiality\n",
+            ),
+            (
+                "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed",
+                "0\n",
+            ),
+        ]);
+        fs::create_dir_all(root.path().join("proc/self/ns")).unwrap();
+        symlink("pid:[4026531836]", root.path().join("proc/self/ns/pid")).unwrap();
+        let facts = read(&root);
+        assert_eq!(
+            (facts.release.as_str(), facts.needs_guard),
+            ("6.12.4-amd64", true)
+        );
+        assert_eq!(facts.capabilities, Some(0x1ff_ffff_ffff));
+        assert_eq!(
+            (facts.btf, facts.pid_namespace),
+            (Ok(()), Some(4_026_531_836))
+        );
+        assert_eq!(facts.lockdown.as_deref(), Some("integrity"));
+        assert_eq!(facts.ports.len(), 1);
+    }
+
+    #[test]
+    fn a_host_that_says_nothing_is_no_defect() {
+        let facts = read(&host(&[]));
+        assert_eq!(
+            (facts.capabilities, facts.pid_namespace, facts.lockdown),
+            (None, None, None)
+        );
+        assert!(facts.btf.is_err() && facts.bpf_fs.is_err() && facts.ports.is_empty());
+    }
+
+    #[test]
+    fn a_folder_is_no_bpf_file_system() {
+        let root = host(&[("sys/fs/bpf/file", "")]);
+        assert_eq!(
+            read(&root).bpf_fs,
+            Err("no BPF file system is mounted there".to_owned())
+        );
+    }
+}

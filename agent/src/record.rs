@@ -1,0 +1,261 @@
+//! Records the GPU jobs of this host: what a watch sees goes to a file, from which it can be replayed.
+
+mod file;
+mod header;
+mod line;
+pub mod recorder;
+pub mod summary;
+mod windows;
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use thiserror::Error;
+use tokio::task::{JoinError, spawn_blocking};
+
+use crate::config::RecordArgs;
+use crate::gpu::Gpus;
+use crate::process::Processes;
+use crate::record::file::{Overwrite, RecordingFile};
+use crate::record::header::{Header, hardware};
+use crate::record::recorder::Recorder;
+use crate::record::summary::Summary;
+use crate::source::live::Stop;
+use crate::watch::{Watch, WatchError, cpus, now_ns};
+
+/// How often the file is made readable up to where it is, nanoseconds.
+const FLUSH_NS: u64 = 1_000_000_000;
+
+/// Why a recording did not end well.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// Nothing can be watched.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// The file is there.
+    #[error("{path}: is there already; give another name, or --overwrite")]
+    Exists {
+        /// The file.
+        path: String,
+    },
+    /// The file cannot be written.
+    #[error("{path}: cannot be written ({source}); check its folder, permissions and room")]
+    File {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There was nothing to record.
+    #[error(
+        "{path}: nothing to record: no process {whose}called NCCL or RCCL meanwhile{unplaced}; \
+         `fleet-agent check` says what is watched"
+    )]
+    Nothing {
+        /// The file, which is removed.
+        path: String,
+        /// Which processes were asked for.
+        whose: &'static str,
+        /// What is known of others.
+        unplaced: String,
+    },
+    /// A part of the agent ended by a defect.
+    #[error("a defect ended the recording ({0}); what came before stands in the file")]
+    Broken(#[from] JoinError),
+}
+
+/// Records until `stop` resolves or the time is over. What was recorded before an error is in the summary.
+pub async fn record(
+    args: &RecordArgs,
+    stop: impl Future<Output = ()>,
+    progress: &ProgressBar,
+) -> (Summary, Result<(), RecordError>) {
+    let gpus = Gpus::open(Path::new("/proc")).all().await;
+    let cores = cpus(Path::new("/sys")).map_or(0, |cpus| cpus.len());
+    let hardware = hardware(&gpus.unwrap_or_default(), cores);
+    let asked = Stop::default();
+    let mut session = Session {
+        args: args.clone(),
+        stop: asked.clone(),
+        progress: progress.clone(),
+        summary: Summary {
+            file: args.file.display().to_string(),
+            ..Summary::default()
+        },
+    };
+    let mut recording = spawn_blocking(move || {
+        let result = session.run(hardware);
+        (session.summary, result)
+    });
+    let joined = tokio::select! {
+        joined = &mut recording => joined,
+        () = stop => {
+            asked.ask();
+            recording.await
+        }
+    };
+    joined.unwrap_or_else(|error| (Summary::default(), Err(error.into())))
+}
+
+/// A line that says how far the recording is, for a terminal.
+pub fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
+        bar.set_style(style);
+    }
+    bar.set_message("recording");
+    bar
+}
+
+/// One recording.
+struct Session {
+    args: RecordArgs,
+    stop: Stop,
+    progress: ProgressBar,
+    summary: Summary,
+}
+
+impl Session {
+    fn run(&mut self, hardware: String) -> Result<(), RecordError> {
+        let header = Header {
+            name: name(&self.args.file),
+            hardware,
+            ..Header::default()
+        };
+        // First, so that nothing is probed for a file that cannot be.
+        let file = self.create(&header)?;
+        let result = self.watch(file, header);
+        if self.summary.processes == 0 {
+            // Without processes it is no recording. A file that cannot be removed is at least told of.
+            let _left = std::fs::remove_file(&self.args.file);
+        }
+        result
+    }
+
+    fn create(&self, header: &Header) -> Result<RecordingFile, RecordError> {
+        let overwrite = if self.args.overwrite {
+            Overwrite::Existing
+        } else {
+            Overwrite::Never
+        };
+        let created = RecordingFile::create(&self.args.file, overwrite, &header.line(&[]));
+        created.map_err(|source| match source.kind() {
+            ErrorKind::AlreadyExists => RecordError::Exists {
+                path: self.summary.file.clone(),
+            },
+            _ => self.failed(source),
+        })
+    }
+
+    fn watch(&mut self, mut file: RecordingFile, mut header: Header) -> Result<(), RecordError> {
+        let mut watch = Watch::start(&self.args.probes.settings(Duration::ZERO))?;
+        let started_ns = now_ns();
+        let length_ns = self.args.duration.map_or(u64::MAX, |duration| {
+            u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+        });
+        let mut recorder = Recorder::new(&self.args.pid, Processes::below("/proc"), started_ns);
+        let mut flushed_ns = started_ns;
+        let mut is_last = false;
+        while !is_last {
+            is_last = self.stop.is_asked() || now_ns().saturating_sub(started_ns) >= length_ns;
+            if is_last {
+                recorder.hurry();
+            }
+            let look = watch.look();
+            let sums = recorder.is_window_due(&look).then(|| watch.sums());
+            let lines = recorder.take(&look, sums.as_deref(), watch.losses().events());
+            for pid in look.exited {
+                if recorder.has_met(pid) {
+                    watch.forget(pid);
+                }
+            }
+            let written = file.append(&lines).and_then(|()| {
+                if recorder.processes().len() != self.summary.processes {
+                    name_tools(&mut header, &watch);
+                    file.set_header(&header.line(recorder.processes()))?;
+                }
+                if look.until_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
+                    flushed_ns = look.until_ns;
+                    file.flush()?;
+                }
+                file.len()
+            });
+            self.summary.processes = recorder.processes().len();
+            self.summary.counts = recorder.counts();
+            self.summary.elapsed_ns = now_ns().saturating_sub(started_ns);
+            self.summary.bytes = written.map_err(|source| self.failed(source))?;
+            self.tell();
+        }
+        self.summary.bytes = file.finish().map_err(|source| self.failed(source))?;
+        self.nothing().map_or(Ok(()), Err)
+    }
+
+    fn tell(&self) {
+        let Summary {
+            processes,
+            counts,
+            bytes,
+            ..
+        } = &self.summary;
+        self.progress.set_message(format!(
+            "recording {processes} ranks: {} calls, {} lost, {bytes} bytes",
+            counts.calls, counts.lost
+        ));
+        self.progress.tick();
+    }
+
+    fn nothing(&self) -> Option<RecordError> {
+        let unplaced = match self.summary.counts.unplaced {
+            0 => String::new(),
+            unplaced => format!(", but {unplaced} whose ranks nobody knows"),
+        };
+        (self.summary.processes == 0).then(|| RecordError::Nothing {
+            path: self.summary.file.clone(),
+            whose: if self.args.pid.is_empty() {
+                ""
+            } else {
+                "of those asked for "
+            },
+            unplaced,
+        })
+    }
+
+    fn failed(&self, source: io::Error) -> RecordError {
+        RecordError::File {
+            path: self.summary.file.clone(),
+            source,
+        }
+    }
+}
+
+/// Says what the recording was made with, as far as it is known by now.
+fn name_tools(header: &mut Header, watch: &Watch) {
+    let health = watch.health();
+    let libraries = health.probed.iter().map(|path| {
+        let path = Path::new(path).file_name().unwrap_or_default();
+        path.to_string_lossy().into_owned()
+    });
+    let mut libraries: Vec<String> = libraries.collect();
+    libraries.sort();
+    libraries.dedup();
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    libraries.push(format!("Linux {release}"));
+    header.software = libraries.join(", ");
+    header.source = format!(
+        "fleet-agent {}, {}",
+        env!("CARGO_PKG_VERSION"),
+        health.abilities.mechanism
+    );
+}
+
+/// The name of the file without what says its format.
+fn name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    name.strip_suffix(".jsonl").unwrap_or(name).to_owned()
+}

@@ -1,0 +1,90 @@
+//! What a recording holds, for people and for programs.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use crate::record::recorder::Counts;
+
+/// What was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// The file.
+    pub file: String,
+    /// Ranks in it.
+    pub processes: usize,
+    /// What of them.
+    pub counts: Counts,
+    /// Length of the file.
+    pub bytes: u64,
+    /// How long it took, nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+impl Summary {
+    /// The summary as JSON, with the error that ended the recording.
+    pub fn to_json(&self, error: Option<&str>) -> Value {
+        json!({
+            "file": self.file,
+            "processes": self.processes,
+            "events": self.events(),
+            "calls": self.counts.calls,
+            "windows": self.counts.windows,
+            "lost": self.counts.lost,
+            "unknown_comm_ops": self.counts.unknown_comm_ops,
+            "unplaced_processes": self.counts.unplaced,
+            "left_out_processes": self.counts.left_out,
+            "bytes": self.bytes,
+            "elapsed_s": self.seconds(),
+            "error": error,
+        })
+    }
+
+    fn events(&self) -> u64 {
+        self.counts.calls + self.counts.windows
+    }
+
+    fn seconds(&self) -> f64 {
+        std::time::Duration::from_nanos(self.elapsed_ns).as_secs_f64()
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts {
+            lost,
+            unknown_comm_ops,
+            unplaced,
+            left_out,
+            ..
+        } = self.counts;
+        write!(
+            f,
+            "recorded {} events of {} ranks in {:.1} s, {lost} lost: {}, {} bytes",
+            self.events(),
+            self.processes,
+            self.seconds(),
+            self.file,
+            self.bytes
+        )?;
+        if unknown_comm_ops > 0 {
+            write!(
+                f,
+                "; {unknown_comm_ops} operations on communicators made before, which a replay leaves out"
+            )?;
+        }
+        if unplaced > 0 {
+            write!(
+                f,
+                "; {unplaced} processes left out: nobody knows their ranks"
+            )?;
+        }
+        if left_out > 0 {
+            write!(
+                f,
+                "; {left_out} processes left out: too many for one recording, or a process id used again"
+            )?;
+        }
+        Ok(())
+    }
+}
