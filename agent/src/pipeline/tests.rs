@@ -224,6 +224,7 @@ fn nobody_waits_on_a_communicator_that_is_gone() {
     let mut pipeline = pipeline();
     run(&mut pipeline, 3, 10, 4);
     pipeline.call(&call(100 * MS, 1, CallKind::CommDestroy { comm: Some(1) }));
+    assert_eq!(issued(&mut pipeline), [(21, 12)], "how far it came in all");
     pipeline.beat(200 * MS);
     assert_eq!(issued(&mut pipeline), []);
 }

@@ -17,7 +17,7 @@ use crate::source::live::assemble::{Assembler, Seen};
 use crate::source::live::evidence::Evidence;
 use crate::source::live::jobs::Jobs;
 use crate::source::{EventSource, SourceError};
-use crate::watch::{Health, Look, Watch};
+use crate::watch::{Health, Look, Watch, Watched};
 
 /// Time between two readings of what is summed up in the kernel, nanoseconds.
 const EVIDENCE_NS: u64 = 1_000_000_000;
@@ -75,6 +75,11 @@ impl Live {
     /// How the watch is doing.
     pub fn health(&self) -> Health {
         self.watch.health()
+    }
+
+    /// The files that are probed, and who maps them.
+    pub fn watched(&self) -> Vec<Watched> {
+        self.watch.watched()
     }
 
     /// What the watch could not tell so far.

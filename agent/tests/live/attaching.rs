@@ -45,7 +45,7 @@ fn saw_all(linking: Linking, settings: &WatchSettings) {
     let gpu = Gpu::new();
     let mut observer = Observer::new(settings);
     let job = gpu.job(linking, 3, 40, &["ops=3", "step=1"]);
-    observer.until_ended(&job.pids());
+    observer.follow(&job);
     observer.assert_saw_all(&job.issued());
 }
 
@@ -67,9 +67,7 @@ fn perf_events() {
 
 fn before() {
     let gpu = Gpu::new();
-    let init = gpu.gate("init");
-    let gate = format!("init={}", init.display());
-    let job = gpu.job(Linking::Dynamic, 2, 40, &["step=1", "import=0", &gate]);
+    let job = gpu.job(Linking::Dynamic, 2, 40, &["step=1"]);
     let mapped = |pid: &u32| {
         fs::read_to_string(format!("/proc/{pid}/maps"))
             .unwrap()
@@ -79,8 +77,7 @@ fn before() {
         std::thread::yield_now();
     }
     let mut observer = Observer::new(&settings());
-    fs::write(init, "").unwrap();
-    observer.until_ended(&job.pids());
+    observer.follow(&job);
     observer.assert_saw_all(&job.issued());
 }
 
@@ -89,7 +86,7 @@ fn ranks() {
     let mut observer = Observer::new(&settings());
     let job = gpu.job(Linking::Dynamic, 3, 5, &[]);
     let pids = job.pids();
-    observer.until_ended(&pids);
+    observer.follow(&job);
     for (pid, rank) in pids.into_iter().zip(0..) {
         let started = observer.of(pid).find_map(|event| match event {
             Event::Started(started) => Some(started.process),
@@ -119,7 +116,7 @@ fn lasting() {
     );
     fs::write(begin, "").unwrap();
     let pids = job.pids();
-    observer.until_ended(&pids);
+    observer.follow(&job);
     let halves = |wanted: fn(&Event) -> bool| observer.of(pids[0]).position(wanted);
     let entered = halves(|event| matches!(event, Event::Entered(_))).unwrap();
     let returned =
@@ -139,7 +136,7 @@ fn counted() {
     let mut observer = Observer::new(&settings());
     let job = gpu.job(Linking::Dynamic, 2, 50, &["ops=3", "step=1"]);
     let pids = job.pids();
-    observer.until_ended(&pids);
+    observer.follow(&job);
     for pid in pids {
         let (mut launches, mut to_device) = (0, 0);
         for event in observer.of(pid) {
@@ -161,7 +158,7 @@ fn split() {
     let mut observer = Observer::new(&settings());
     let job = gpu.job(Linking::Dynamic, 4, 5, &["split"]);
     let pids = job.pids();
-    observer.until_ended(&pids);
+    observer.follow(&job);
     let parts: Vec<u64> = pids
         .iter()
         .map(|pid| observer.inits(*pid)[1].unique_id)
@@ -185,7 +182,7 @@ fn refused() {
     drop(file);
     let mut observer = Observer::new(&settings());
     let job = gpu.job(Linking::Dynamic, 1, 5, &[]);
-    observer.until_ended(&job.pids());
+    observer.follow(&job);
     let refused = observer.live.health().refused;
     assert_eq!(
         refused.into_values().collect::<Vec<_>>(),
@@ -198,13 +195,13 @@ fn replaced() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
     let first = gpu.job(Linking::Dynamic, 1, 5, &[]);
-    observer.until_ended(&first.pids());
+    observer.follow(&first);
     let library = gpu.path().join("libnccl.so.2");
     let newer = gpu.path().join("newer");
     fs::copy(&library, &newer).unwrap();
     fs::rename(newer, library).unwrap();
     let second = gpu.job(Linking::Dynamic, 1, 5, &["job=2"]);
-    observer.until_ended(&second.pids());
+    observer.follow(&second);
     observer.assert_saw_all(&first.issued());
     observer.assert_saw_all(&second.issued());
 }

@@ -60,17 +60,23 @@ impl Gpu {
         self.path().join(name)
     }
 
-    /// Starts the ranks of a job in this folder.
+    /// Starts the ranks of a job in this folder. They join their communicators when the gate `go` is open.
     pub(crate) fn job(&self, linking: Linking, ranks: u32, steps: u32, options: &[&str]) -> Job {
+        // A job before this one may have left it open.
+        let _was_closed = fs::remove_file(self.gate("go"));
         let command = |rank: u32| {
             let mut command = Command::new(self.path().join(linking.program()));
             command
                 .args([rank, ranks, steps].map(|n| n.to_string()))
+                .arg("import=0")
+                .arg(format!("init={}", self.gate("go").display()))
                 .args(options);
             command.env("LD_LIBRARY_PATH", self.path());
             command
         };
-        self.start((0..ranks).map(|rank| (rank, command(rank))), ranks)
+        let mut job = self.start((0..ranks).map(|rank| (rank, command(rank))), ranks);
+        job.libraries = if linking == Linking::Static { 1 } else { 2 };
+        job
     }
 
     /// Starts commands as the ranks of a job.
@@ -91,6 +97,8 @@ impl Gpu {
         });
         Job {
             ranks: ranks.collect(),
+            gate: self.gate("go"),
+            libraries: 2,
         }
     }
 }
@@ -99,9 +107,18 @@ impl Gpu {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) ranks: Vec<Child>,
+    /// What the ranks wait for before they join their communicators.
+    pub(crate) gate: PathBuf,
+    /// Files of each rank that have functions of interest.
+    libraries: usize,
 }
 
 impl Job {
+    /// Opens the gate.
+    pub(crate) fn go(&self) {
+        fs::write(&self.gate, "").unwrap();
+    }
+
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.ranks.iter().map(Child::id).collect()
     }
@@ -174,6 +191,23 @@ impl Observer {
                 self.events.push(event);
             }
         }
+    }
+
+    /// Lets a job join its communicators once it is watched, and looks on until it was seen to end.
+    pub(crate) fn follow(&mut self, job: &Job) {
+        let pids = job.pids();
+        self.until(|observer| {
+            let watched = observer.live.watched();
+            let libraries = |pid: &u32| {
+                watched
+                    .iter()
+                    .filter(|watched| watched.users.contains(pid))
+                    .count()
+            };
+            pids.iter().all(|pid| libraries(pid) >= job.libraries)
+        });
+        job.go();
+        self.until_ended(&pids);
     }
 
     /// Looks on until all these processes were seen to end.

@@ -34,14 +34,15 @@ fn furnish(root: &Path, program: &Path) {
 }
 
 /// A rank in another root, with its libraries in `/gpu` there.
-fn rank_in(root: &Path, rank: u32, world_size: u32, steps: u32) -> Command {
+fn rank_in(gpu: &Gpu, root: &Path, (rank, world_size): (u32, u32)) -> Command {
     let mut command = Command::new("chroot");
     command
         .arg(root)
         .arg("/gpu/rank")
-        .args([rank, world_size, steps].map(|n| n.to_string()));
+        .args([rank, world_size, 30].map(|n| n.to_string()));
     command
-        .args(["ops=3", "step=1"])
+        .args(["ops=3", "step=1", "import=0"])
+        .arg(format!("init={}", gpu.gate("go").display()))
         .env("LD_LIBRARY_PATH", "/gpu");
     command
 }
@@ -66,9 +67,10 @@ fn chroot() {
     install(&gpu, &root);
     fs::create_dir_all(meeting_place(&gpu, &root)).unwrap();
     let mut observer = Observer::new(&settings());
-    let commands = (0..2).map(|rank| (rank, rank_in(&root, rank, 2, 30)));
-    let job = gpu.start(commands, 2);
-    observer.until_ended(&job.pids());
+    let commands = (0..2).map(|rank| (rank, rank_in(&gpu, &root, (rank, 2))));
+    let mut job = gpu.start(commands, 2);
+    job.gate = meeting_place(&gpu, &root).join("go");
+    observer.follow(&job);
     observer.assert_saw_all(&job.issued());
 }
 
@@ -114,11 +116,12 @@ fn overlay() {
     for container in &containers {
         let root = &container.0;
         fs::create_dir_all(meeting_place(&gpu, root)).unwrap();
-        let command = rank_in(root, 0, 1, 30);
+        let command = rank_in(&gpu, root, (0, 1));
         let mut job = gpu.start(std::iter::once((0, command)), 1);
         // Both meet nobody, so that each may end on its own.
+        job.gate = meeting_place(&gpu, root).join("go");
         pids.extend(job.pids());
-        observer.until_ended(&job.pids());
+        observer.follow(&job);
         assert!(job.ranks[0].wait().unwrap().success());
     }
     let probed = observer.live.health().probed;
@@ -145,14 +148,15 @@ fn churn() {
     let mut observer = Observer::new(&settings());
     // From here on the libraries are probed.
     let first = gpu.job(Linking::Dynamic, 1, 1, &[]);
-    observer.until_ended(&first.pids());
+    observer.follow(&first);
     for round in 2..22 {
         // Gone before anybody can read its environment: its communicator says which rank it was.
         let job = format!("job={round}");
         let short: Vec<_> = (0..50)
             .map(|_| Command::new("true").spawn().unwrap())
             .collect();
-        let ranks = gpu.job(Linking::Dynamic, 2, 1, &[&job, "import=0", "step=0"]);
+        let ranks = gpu.job(Linking::Dynamic, 2, 1, &[&job, "step=0"]);
+        ranks.go();
         observer.until_ended(&ranks.pids());
         observer.assert_saw_all(&ranks.issued());
         for mut child in short {
@@ -172,13 +176,14 @@ fn hostile() {
             .args([rank, 2, 5].map(|n| n.to_string()))
             .env("LD_LIBRARY_PATH", gpu.path());
         command
+            .arg(format!("init={}", gpu.gate("go").display()))
             .env("SLURM_JOB_ID", "x\u{1b}[31m".repeat(10_000))
             .env("OMPI_COMM_WORLD_RANK", "-1");
         (rank, command)
     });
     let job = gpu.start(commands, 2);
     let pids = job.pids();
-    observer.until_ended(&pids);
+    observer.follow(&job);
     for pid in pids {
         let told = observer.of(pid).find_map(|event| match event {
             Event::Started(started) => started.labels.job.clone(),

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::Test;
-use crate::fixture::{Gpu, Linking, agent};
+use crate::fixture::{Gpu, Job, Linking, agent};
 
 pub(crate) const TESTS: &[Test] = &[
     (
@@ -83,6 +83,20 @@ impl Running {
             );
         }
         said
+    }
+
+    /// Lets a job join its communicators once it is watched.
+    fn follow(&mut self, gpu: &Gpu, job: &Job) {
+        let paths = ["libnccl.so.2", "libcudart.so.13"]
+            .map(|name| gpu.path().join(name).display().to_string());
+        let mut said = String::new();
+        while !paths.iter().all(|path| said.contains(path)) {
+            assert!(
+                self.log.read_line(&mut said).unwrap() > 0,
+                "the agent ended:\n{said}"
+            );
+        }
+        job.go();
     }
 
     /// One of the agent's metrics.
@@ -166,13 +180,10 @@ fn killed() {
     let gpu = Gpu::new();
     let pins = Pins::mount(&gpu);
     let mut first = Running::start(agent(), &[&pins.flag()]);
-    let (begin, end) = (gpu.gate("begin"), gpu.gate("end"));
-    let gates = [
-        format!("begin={}", begin.display()),
-        format!("end={}", end.display()),
-    ];
-    let job = gpu.job(Linking::Dynamic, 2, 200, &["step=2", &gates[0], &gates[1]]);
-    fs::write(begin, "").unwrap();
+    let end = gpu.gate("end");
+    let gate = format!("end={}", end.display());
+    let job = gpu.job(Linking::Dynamic, 2, 200, &["step=2", &gate]);
+    first.follow(&gpu, &job);
     first.until_says("following a rank");
     first.until_says("following a rank");
     first.until_metric("fleet_agent_events_total{source=\"calls\"}", |calls| {
@@ -210,21 +221,23 @@ fn overflow() {
     let begin = gpu.gate("begin");
     let gate = format!("begin={}", begin.display());
     // Twelve thousand events of 112 bytes: more than a megabyte.
-    let job = gpu.job(Linking::Dynamic, 1, 600, &["ops=20", "step=0", &gate]);
-    running.until_says("watching");
-    running.until_says("libcudart");
+    let job = gpu.job(Linking::Dynamic, 2, 300, &["ops=20", "step=0", &gate]);
+    running.follow(&gpu, &job);
+    running.until_says("following a rank");
+    running.until_says("following a rank");
     running.signal(Signal::STOP);
     fs::write(begin, "").unwrap();
     let issued: u64 = job.issued().into_values().sum();
     running.signal(Signal::CONT);
     running.until_says("a rank ended");
+    running.until_says("a rank ended");
     let lost = running.until_metric("fleet_agent_events_lost_total{reason=\"ring\"}", |lost| {
         lost > 0
     });
     let seen = running.metric("fleet_agent_events_total{source=\"calls\"}");
-    // The communicator, the collectives and the waits for them, of which the shortest are not told.
+    // The communicators and the waits come on top, and whatever else happens on this host.
     assert!(
-        (issued + 1..=issued + 601).contains(&(seen + lost)),
+        seen + lost > issued,
         "{seen} seen, {lost} lost, {issued} issued"
     );
     running.stop();
@@ -256,6 +269,7 @@ fn capabilities() {
     let gpu = Gpu::new();
     let mut running = Running::start(as_nobody(&gpu, CAPABILITIES), &["--pin=none"]);
     let job = gpu.job(Linking::Dynamic, 2, 40, &["step=1"]);
+    running.follow(&gpu, &job);
     running.until_says("following a rank");
     running.until_says("following a rank");
     let issued: u64 = job.issued().into_values().sum();
@@ -298,6 +312,7 @@ fn no_btf() {
     let mut running = Running::start(hidden, &["--pin=none"]);
     running.until_says("no evidence from the kernel");
     let job = gpu.job(Linking::Dynamic, 2, 40, &["step=1"]);
+    running.follow(&gpu, &job);
     running.until_says("following a rank");
     let issued: u64 = job.issued().into_values().sum();
     running.until_says("a rank ended");

@@ -55,7 +55,7 @@ fn look(until_ns: u64, returned: &[CallRecord], in_flight: &[CallRecord]) -> Loo
         until_ns,
         returned: returned.to_vec(),
         in_flight: in_flight.to_vec(),
-        exited: Vec::new(),
+        ..Look::default()
     }
 }
 
