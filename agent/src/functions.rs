@@ -93,7 +93,7 @@ impl Function {
     }
 
     // The newer variants of a function call the older one or the other way round, and a runtime the driver: one class, so
-    // that only the outer call counts.
+    // that only the outer call is told. What is only counted is counted wherever it is called.
     fn class(&self) -> u8 {
         match self.does {
             Does::Operation(op) => 16 + op as u8,

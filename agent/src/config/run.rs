@@ -26,8 +26,8 @@ The same, and count kernel launches and copies besides, which costs each of them
 The jobs need no change and no restart. It takes root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH and
 CAP_CHECKPOINT_RESTORE; `fleet-agent check` says what this host allows. SIGTERM sends what waits and takes the probes out.
 
-Exit codes: 0 stopped as asked, 64 wrong flags, 69 the endpoint is no address, 75 another agent watches this host,
-77 the kernel does not let it watch.";
+Exit codes: 0 stopped as asked, 64 wrong flags, or an endpoint, address or folder of them that cannot be used,
+75 another agent watches this host, 77 the kernel does not let it watch.";
 
 /// What can be counted besides collectives and waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -8,6 +8,7 @@
 )]
 
 mod attaching;
+mod echo;
 mod fixture;
 mod places;
 mod process;
@@ -23,13 +24,20 @@ fn main() -> ExitCode {
     if let Some(error) = &forbidden {
         eprintln!("ignored, since nothing can be probed here: {error}");
     }
-    let tests = [attaching::TESTS, places::TESTS, process::TESTS].concat();
+    let tests = [attaching::TESTS, places::TESTS, process::TESTS, echo::TESTS].concat();
+    let has_echo = echo::program().exists();
+    if !has_echo {
+        eprintln!(
+            "a test with Echo is ignored, since its program is not built: cargo build --workspace --bins"
+        );
+    }
     let trials = tests.into_iter().map(|(name, test)| {
         let run = move || {
             test();
             Ok(())
         };
-        Trial::test(name, run).with_ignored_flag(forbidden.is_some())
+        let needs_echo = echo::TESTS.iter().any(|(of_echo, _)| *of_echo == name);
+        Trial::test(name, run).with_ignored_flag(forbidden.is_some() || needs_echo && !has_echo)
     });
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
