@@ -4,7 +4,7 @@ mod assemble;
 mod evidence;
 mod jobs;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,6 +46,7 @@ pub struct Live {
     jobs: Jobs,
     evidence: Evidence,
     out: VecDeque<Event>,
+    ending: BTreeSet<u32>,
     stop: Stop,
     losses: Losses,
     measured_ns: u64,
@@ -62,6 +63,7 @@ impl Live {
             jobs: Jobs::new(processes),
             evidence: Evidence::default(),
             out: VecDeque::new(),
+            ending: BTreeSet::new(),
             stop,
             measured_ns: 0,
             has_looked: false,
@@ -137,8 +139,15 @@ impl Live {
         if look.until_ns.saturating_sub(self.measured_ns) >= EVIDENCE_NS {
             self.measure(look.until_ns);
         }
-        for pid in &look.exited {
-            self.end(*pid, look.until_ns);
+        // The last calls of a process may have to wait for the next look, and it is not gone before they are told.
+        self.ending.extend(&look.exited);
+        let assembler = &self.assembler;
+        let gone: Vec<u32> = self
+            .ending
+            .extract_if(.., |pid| !assembler.holds(*pid))
+            .collect();
+        for pid in gone {
+            self.end(pid, look.until_ns);
         }
     }
 

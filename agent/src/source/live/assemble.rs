@@ -86,6 +86,11 @@ impl Assembler {
         self.until_ns
     }
 
+    /// Whether something of a process was seen that has to wait for the next look.
+    pub(super) fn holds(&self, pid: u32) -> bool {
+        self.waiting.values().any(|seen| seen.record().tgid == pid)
+    }
+
     /// Forgets the calls of a process that will never return.
     pub(super) fn left(&mut self, pid: u32) {
         self.lasting.retain(|(tgid, _, _)| *tgid != pid);
@@ -199,6 +204,15 @@ mod tests {
         let mut assembler = Assembler::default();
         let told = assembler.take(&look(1000, &[wait(1, 100, 600)], &[wait(1, 100, 0)]));
         assert_eq!(told, [Seen::Call(wait(1, 100, 600))]);
+    }
+
+    #[test]
+    fn a_process_whose_last_calls_wait_is_held_until_they_are_told() {
+        let mut assembler = Assembler::default();
+        assembler.take(&look(1000, &[collective(2, 1500)], &[]));
+        assert!(assembler.holds(1) && !assembler.holds(2));
+        assembler.take(&look(2000, &[], &[]));
+        assert!(!assembler.holds(1));
     }
 
     #[test]
