@@ -1,6 +1,6 @@
 //! What the probes cost those who are watched, and what the agent costs their host.
 //!
-//! `cargo bench -p fleet-agent --bench probes -- --quick` is a smoke test of half a minute; without `--quick` it takes some five
+//! `cargo bench -p fleet-agent --bench probes -- --quick` is a smoke test of half a minute; without `--quick` it takes some three
 //! minutes. It needs root, since it runs the agent as it runs in production: a process of its own that watches this host.
 
 #![expect(

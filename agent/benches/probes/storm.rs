@@ -1,4 +1,4 @@
-//! More calls than any job makes: what the ring does not take is counted.
+//! More calls than any job makes: what the agent does not take is counted.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(crate) fn table(
         "agent's CPU per call seen",
         "peak, MiB",
     ];
-    let mut table = Table::new("More calls than the agent can take", &columns);
+    let mut table = Table::new("As many calls as there can be", &columns);
     for (title, pause) in [
         ("runs", Duration::ZERO),
         ("stands still for a second", Duration::from_secs(1)),

@@ -50,5 +50,15 @@ pub(crate) fn least_and_median(figures: &[f64]) -> Option<(f64, f64)> {
 
 /// Two figures of one thing.
 pub(crate) fn pair((least, median): (f64, f64), decimals: usize) -> String {
-    format!("{least:.decimals$} / {median:.decimals$}")
+    let text = |figure: f64| {
+        let text = format!("{figure:.decimals$}");
+        // A little less than nothing is nothing.
+        match text.strip_prefix('-') {
+            Some(digits) if !digits.contains(|digit| ('1'..='9').contains(&digit)) => {
+                digits.to_owned()
+            }
+            _ => text,
+        }
+    };
+    format!("{} / {}", text(least), text(median))
 }
