@@ -14,7 +14,7 @@ with_duckdb = $(with_bpf) $(call need,cargo,install Rust from https://rustup.rs)
 	export DUCKDB_LIB_DIR="$$dir" DUCKDB_INCLUDE_DIR="$$dir" DUCKDB_STATIC=1;
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test crash-test lint docs bench load soak fuzz duckdb
+.PHONY: help demo test crash-test lint docs bench bench-agent load soak fuzz duckdb
 
 help: ## list the targets
 	@echo 'Echo finds the GPU that holds back a cluster. Start with `make demo`.'
@@ -63,7 +63,7 @@ with_rotel = rotel=$$(find "$(rotel_dir)" -name rotel-agent -type f 2>/dev/null 
 	then rotel=$$(find "$(rotel_dir)" -name rotel-agent -type f | head -n 1); fi; \
 	[ -n "$$rotel" ] || echo "no Rotel: python3 -m venv and pip could not install rotel==$(rotel_version), so its rows are left out" >&2;
 
-# Flags of the load benchmark, such as BENCH_FLAGS='--quick'.
+# Flags of the load benchmark or of the agent's, such as BENCH_FLAGS='--quick'.
 BENCH_FLAGS ?=
 
 bench: ## the benchmarks: criterion's, then the ingest path as a process, into echo/docs/performance.md
@@ -71,6 +71,11 @@ bench: ## the benchmarks: criterion's, then the ingest path as a process, into e
 	cargo bench --package fleet-echo --bench append --bench decode --bench detector && \
 	cargo bench --package fleet-echo --bench load -- $${rotel:+--rotel "$$rotel"} \
 		--markdown "$(CURDIR)/echo/docs/performance.md" $(BENCH_FLAGS)
+
+bench-agent: ## what probes and agent cost, into agent/docs/cost.md; needs root, but no DuckDB
+	@[ "$$(id -u)" -eq 0 ] || { echo "make bench-agent needs root, because it sets probes: run it with sudo" >&2; exit 1; }; \
+	$(call need,cargo,install Rust from https://rustup.rs); $(with_bpf) \
+	cargo bench --package fleet-agent --bench probes -- --markdown "$(CURDIR)/agent/docs/cost.md" $(BENCH_FLAGS)
 
 MINUTES ?= 10
 

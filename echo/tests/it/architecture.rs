@@ -190,14 +190,7 @@ const AGENT: Architecture = Architecture {
         ("nvml_wrapper", &["gpu"]),
         (
             "fleet_agent_bpf",
-            &[
-                "functions",
-                "watch",
-                "source",
-                "config",
-                "record",
-                "check",
-            ],
+            &["functions", "watch", "source", "config", "record", "check"],
         ),
         ("object", &["symbols"]),
         ("indicatif", &["main", "record", "replay", "simulate"]),

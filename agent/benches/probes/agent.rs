@@ -1,0 +1,203 @@
+//! The agent as it runs in production, but that it sends nothing and takes its probes with it.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::NamedTempFile;
+
+use crate::process::{Usage, usage};
+use crate::stand_ins::Callers;
+
+/// How long the agent may take to begin, and to take its probes out at the end.
+const PATIENCE: Duration = Duration::from_mins(1);
+const ATTACHED_WITHIN: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Where the agent is.
+#[derive(Debug, Args)]
+pub(crate) struct Programs {
+    /// The agent [default: the one that cargo built for this benchmark]
+    #[arg(long, value_name = "PATH", default_value = env!("CARGO_BIN_EXE_fleet-agent"), hide_default_value = true)]
+    agent: PathBuf,
+}
+
+/// An agent at work, killed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    child: Child,
+    metrics: SocketAddr,
+    log: NamedTempFile,
+}
+
+/// What an agent says of itself, by the name of the metric with its labels.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counts(BTreeMap<String, f64>);
+
+impl Programs {
+    /// Starts an agent that watches this host.
+    pub(crate) fn start(&self, args: &[&str]) -> anyhow::Result<Agent> {
+        let log = NamedTempFile::new()?;
+        // Free a moment ago, which is as good as free.
+        let metrics = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let child = Command::new(&self.agent)
+            .args([
+                "run",
+                "--endpoint",
+                "none",
+                "--cluster",
+                "bench",
+                "--node",
+                "bench",
+            ])
+            .args(["--pin", "none", "--metrics-listen", &metrics.to_string()])
+            .args(args)
+            .stdin(Stdio::null())
+            .stderr(log.reopen()?)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.agent.display()))?;
+        let mut agent = Agent {
+            child,
+            metrics,
+            log,
+        };
+        agent.wait_until_it_watches()?;
+        Ok(agent)
+    }
+}
+
+impl Agent {
+    /// What it has cost so far.
+    pub(crate) fn usage(&self) -> anyhow::Result<Usage> {
+        usage(self.child.id())
+    }
+
+    /// What it says of itself.
+    pub(crate) fn counts(&self) -> anyhow::Result<Counts> {
+        let text = self.ask("/metrics")?;
+        let samples = text.lines().filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        Ok(Counts(samples.collect()))
+    }
+
+    /// Waits until it has probed these libraries, and lets the programs go that have them; none where that does not happen,
+    /// which is what another agent that has probed them before can do to it.
+    pub(crate) fn let_go(&self, mut callers: Callers, libraries: [PathBuf; 2]) -> Option<Callers> {
+        let begin = Instant::now();
+        while begin.elapsed() < ATTACHED_WITHIN {
+            let log = self.log();
+            let is_probed = |path: &PathBuf| {
+                let told = format!("watching path=\"{}\"", path.display());
+                log.contains(&told)
+            };
+            if libraries.iter().all(is_probed) {
+                callers.go();
+                return Some(callers);
+            }
+            sleep(POLL);
+        }
+        None
+    }
+
+    /// Stops it where it is, or lets it go on.
+    pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    /// Asks it to stop and waits until its probes are gone.
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        self.signal(Signal::TERM)?;
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            match self.child.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!("the agent ended with {status}: {}", self.log()),
+                None => sleep(POLL),
+            }
+        }
+        bail!("the agent does not stop: {}", self.log())
+    }
+
+    fn wait_until_it_watches(&mut self) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            // It answers when it watches.
+            if self.ask("/healthz").is_ok() {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the agent ended with {status}: {}", self.log());
+            }
+            sleep(POLL);
+        }
+        bail!("the agent does not begin: {}", self.log())
+    }
+
+    fn ask(&self, path: &str) -> anyhow::Result<String> {
+        let mut stream = TcpStream::connect(self.metrics)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.log.path()).unwrap_or_else(|error| format!("no log: {error}"))
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Already gone when it was stopped.
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+impl Counts {
+    /// Calls that were taken.
+    pub(crate) fn calls(&self) -> f64 {
+        self.get("fleet_agent_events_total{source=\"calls\"}")
+    }
+
+    /// Events that were lost, whatever to.
+    pub(crate) fn lost(&self) -> f64 {
+        let lost = |(name, count): (&String, &f64)| {
+            name.starts_with("fleet_agent_events_lost_total")
+                .then_some(*count)
+        };
+        self.0.iter().filter_map(lost).sum()
+    }
+
+    /// Ranks that are followed.
+    pub(crate) fn ranks(&self) -> f64 {
+        self.get("fleet_agent_processes")
+    }
+
+    /// Points that were made.
+    pub(crate) fn points(&self) -> f64 {
+        self.get("fleet_agent_points_made_total")
+    }
+
+    /// Ranks that came and went.
+    pub(crate) fn changes(&self) -> f64 {
+        self.get("fleet_agent_events_total{source=\"processes\"}")
+    }
+
+    fn get(&self, name: &str) -> f64 {
+        self.0.get(name).copied().unwrap_or(0.0)
+    }
+}
