@@ -43,6 +43,7 @@ mod tests {
     fn point(code: [u8; 8]) -> Option<u64> {
         probe_point(&Place {
             offset: 0x1000,
+            bytes: 8,
             code,
         })
     }

@@ -6,7 +6,7 @@
 //! | layer | modules | knows |
 //! |---|---|---|
 //! | 0 | [`event`], [`signal`], [`verdict`], [`vitals`] | plain data: what came in, what goes out, how the agent is doing |
-//! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`], [`place`], [`functions`], [`symbols`], [`instruction`] | one rule each |
+//! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`], [`place`], [`functions`], [`symbols`], [`instruction`], [`comm_fields`] | one rule each |
 //! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
 //! | 3 | [`process`], [`gpu`], [`rdma`], [`watch`], [`source`], [`export`], [`host`] | the two ends, what the host tells of itself, and one host between them |
 //! | 4 | [`config`], [`hooks`], [`metrics`], [`check`], [`record`], [`replay`], [`simulate`], [`run`] | flags, tasks, files, sockets |
@@ -24,6 +24,7 @@ pub mod activity;
 pub mod block_size;
 pub mod check;
 pub mod classify;
+pub mod comm_fields;
 pub mod config;
 pub mod correlate;
 pub mod discover;

@@ -41,6 +41,8 @@ pub enum SymbolError {
 pub struct Place {
     /// Where it begins in the file, bytes.
     pub offset: u64,
+    /// How long it is, bytes.
+    pub bytes: u64,
     /// Its first bytes.
     pub code: [u8; 8],
 }
@@ -95,6 +97,13 @@ pub fn find(
 struct Segment {
     address: u64,
     offset: u64,
+    bytes: u64,
+}
+
+/// Where a function lies when the file is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
+    address: u64,
     bytes: u64,
 }
 
@@ -193,13 +202,13 @@ fn functions(
     file: &File,
     symbols: Table,
     wanted: &HashMap<u32, &'static str>,
-) -> Result<BTreeMap<&'static str, u64>, SymbolError> {
+) -> Result<BTreeMap<&'static str, Range>, SymbolError> {
     let mut found = BTreeMap::new();
     symbols.pieces(file, 0, |_, piece| {
         let (symbols, _) = piece.as_chunks::<SYMBOL>();
         for symbol in symbols {
-            if let Some((name, address)) = function(symbol, wanted) {
-                found.insert(name, address);
+            if let Some((name, range)) = function(symbol, wanted) {
+                found.insert(name, range);
             }
         }
     })?;
@@ -210,17 +219,23 @@ fn functions(
 fn function(
     symbol: &[u8; SYMBOL],
     wanted: &HashMap<u32, &'static str>,
-) -> Option<(&'static str, u64)> {
+) -> Option<(&'static str, Range)> {
     let (name, rest) = symbol.split_first_chunk()?;
     let name = *wanted.get(&u32::from_le_bytes(*name))?;
     let (&[info, _other, section_low, section_high], rest) = rest.split_first_chunk()?;
-    let (value, _size) = rest.split_first_chunk()?;
+    let (value, rest) = rest.split_first_chunk()?;
+    let (bytes, _) = rest.split_first_chunk()?;
     // An indirect function's symbol is that of its resolver, and one of section 0 stands in another file.
     let is_function = info & 0xf == STT_FUNC.0 && (section_low, section_high) != (0, 0);
-    is_function.then(|| (name, u64::from_le_bytes(*value)))
+    let range = Range {
+        address: u64::from_le_bytes(*value),
+        bytes: u64::from_le_bytes(*bytes),
+    };
+    is_function.then_some((name, range))
 }
 
-fn place(file: &File, segments: &[Segment], address: u64) -> Option<Place> {
+fn place(file: &File, segments: &[Segment], range: Range) -> Option<Place> {
+    let Range { address, bytes } = range;
     let holds = |segment: &&Segment| {
         address
             .checked_sub(segment.address)
@@ -230,7 +245,11 @@ fn place(file: &File, segments: &[Segment], address: u64) -> Option<Place> {
     let offset = address - segment.address + segment.offset;
     let mut code = [0; 8];
     file.read_exact_at(&mut code, offset).ok()?;
-    Some(Place { offset, code })
+    Some(Place {
+        offset,
+        bytes,
+        code,
+    })
 }
 
 #[cfg(test)]
@@ -266,10 +285,14 @@ mod tests {
         let wanted = HashMap::from([(7, "ncclAllReduce")]);
         let symbol = |info: u8, section: u8| {
             let mut bytes = [0; SYMBOL];
-            (bytes[0], bytes[4], bytes[6], bytes[8]) = (7, info, section, 0x40);
+            (bytes[0], bytes[4], bytes[6], bytes[8], bytes[16]) = (7, info, section, 0x40, 0x15);
             function(&bytes, &wanted)
         };
-        assert_eq!(symbol(0x12, 11), Some(("ncclAllReduce", 0x40)));
+        let range = Range {
+            address: 0x40,
+            bytes: 0x15,
+        };
+        assert_eq!(symbol(0x12, 11), Some(("ncclAllReduce", range)));
         assert_eq!(symbol(0x12, 0), None);
         assert_eq!(symbol(0x11, 11), None);
         assert_eq!(symbol(0x1a, 11), None);

@@ -8,6 +8,7 @@ pub mod seccomp;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -194,6 +195,25 @@ impl Watch {
             found: std::mem::take(&mut self.found),
             exited,
         }
+    }
+
+    /// Rank and size of a communicator, as its process has them in memory; none where nobody knows how to read it.
+    pub fn comm_in_memory(&self, pid: u32, pointer: u64) -> Option<(u32, u32)> {
+        let fields = self.libraries.fields_of(pid)?;
+        let memory = fs::File::open(self.proc.join(pid.to_string()).join("mem")).ok()?;
+        let read = |offset: u64| {
+            let mut number = [0; 4];
+            memory
+                .read_exact_at(&mut number, pointer.checked_add(offset)?)
+                .ok()?;
+            Some(u32::from_ne_bytes(number))
+        };
+        read(fields.rank).zip(read(fields.nranks))
+    }
+
+    /// No longer believes what the memory of a process seems to tell.
+    pub fn distrust(&mut self, pid: u32) {
+        self.libraries.distrust(pid);
     }
 
     /// The communicators that an agent before this one saw being made.

@@ -3,6 +3,7 @@
 pub(crate) mod assemble;
 mod evidence;
 pub(crate) mod jobs;
+mod sizes;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fleet_agent_bpf::layout::Losses;
 
-use crate::event::{Call, CallKind, Ended, Entered, Event, Lost, Process};
+use crate::event::{Call, CallKind, CommInit, Ended, Entered, Event, Lost, Process};
 use crate::functions;
 use crate::process::Processes;
 use crate::source::live::assemble::{Assembler, Seen};
 use crate::source::live::evidence::Evidence;
 use crate::source::live::jobs::Jobs;
+use crate::source::live::sizes::Sizes;
 use crate::source::{EventSource, SourceError};
 use crate::watch::{Health, Look, Watch, Watched};
 
@@ -44,6 +46,7 @@ pub struct Live {
     watch: Watch,
     assembler: Assembler,
     jobs: Jobs,
+    sizes: Sizes,
     evidence: Evidence,
     out: VecDeque<Event>,
     stop: Stop,
@@ -61,6 +64,7 @@ impl Live {
             watch,
             assembler: Assembler::default(),
             jobs: Jobs::new(processes),
+            sizes: Sizes::default(),
             evidence: Evidence::default(),
             out: VecDeque::new(),
             ending: Vec::new(),
@@ -122,18 +126,26 @@ impl Live {
         // Before anything that the ring still holds from the time without an agent.
         let ts_ns = 0;
         for comm in self.watch.comms() {
-            let init = jobs::init(&comm);
-            self.out
-                .extend(self.jobs.meet(comm.tgid, Some(init), ts_ns));
-            if self.jobs.knows(comm.tgid) {
-                self.out.push_back(Event::Call(Call {
-                    ts_ns,
-                    dur_ns: 0,
-                    pid: comm.tgid,
-                    tid: comm.tgid,
-                    kind: CallKind::CommInit(init),
-                }));
+            if let Some(init) = self
+                .sizes
+                .joined(&mut self.watch, comm.tgid, jobs::init(&comm))
+            {
+                self.made_before(comm.tgid, init, ts_ns);
             }
+        }
+    }
+
+    /// Tells of a communicator that was made some time ago.
+    fn made_before(&mut self, pid: u32, init: CommInit, ts_ns: u64) {
+        self.out.extend(self.jobs.meet(pid, Some(init), ts_ns));
+        if self.jobs.knows(pid) {
+            self.out.push_back(Event::Call(Call {
+                ts_ns,
+                dur_ns: 0,
+                pid,
+                tid: pid,
+                kind: CallKind::CommInit(init),
+            }));
         }
     }
 
@@ -165,15 +177,29 @@ impl Live {
 
     fn tell(&mut self, seen: &Seen) {
         let record = seen.record();
-        let Some(kind) = functions::call_kind(record) else {
+        let Some(mut kind) = functions::call_kind(record) else {
             return;
         };
-        let init = match (kind, seen) {
+        let mut init = None;
+        match (&mut kind, seen) {
             // It counts from its return, and only then says which rank the process is.
             (CallKind::CommInit(_), Seen::Entered(_)) => return,
-            (CallKind::CommInit(init), _) => Some(init),
-            _ => None,
-        };
+            (CallKind::CommInit(joined), _) => {
+                let Some(sized) = self.sizes.joined(&mut self.watch, record.tgid, *joined) else {
+                    return;
+                };
+                (*joined, init) = (sized, Some(sized));
+            }
+            (CallKind::Operation(operation), _) => {
+                if let Some(init) =
+                    self.sizes
+                        .found_out(&mut self.watch, record.tgid, operation.comm)
+                {
+                    self.made_before(record.tgid, init, record.entered_ns);
+                }
+            }
+            _ => {}
+        }
         self.out
             .extend(self.jobs.meet(record.tgid, init, record.entered_ns));
         if !self.jobs.knows(record.tgid) {
@@ -232,6 +258,7 @@ impl Live {
             self.watch.forget(pid);
             self.assembler.left(pid);
             self.evidence.left(pid);
+            self.sizes.left(pid);
         }
     }
 }

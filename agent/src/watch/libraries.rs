@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use fleet_agent_bpf::programs::{AttachError, Probes, Programs};
 
+use crate::comm_fields::CommFields;
 use crate::watch::Watched;
 use crate::watch::library::{Functions, Library, Version, Wants, families, is_of_interest};
 use crate::watch::mapping::{FileId, Mapping, executable};
@@ -182,6 +183,30 @@ impl Libraries {
             _ => None,
         });
         reasons.collect()
+    }
+
+    /// Where the library that a process calls keeps rank and size of a communicator.
+    pub(super) fn fields_of(&self, pid: u32) -> Option<CommFields> {
+        let of_process = |library: &Library| {
+            library
+                .users
+                .contains(&pid)
+                .then_some(library.functions.fields)
+        };
+        self.probed()
+            .find_map(|(_, library)| of_process(library).flatten())
+    }
+
+    /// No longer believes what the libraries of a process seem to tell of that.
+    pub(super) fn distrust(&mut self, pid: u32) {
+        for library in self.libraries_mut() {
+            if library.users.contains(&pid) && library.functions.fields.take().is_some() {
+                tracing::warn!(
+                    path = library.path,
+                    "sizes of communicators made by splits stay unknown"
+                );
+            }
+        }
     }
 
     /// Leaves no probe behind when the agent ends.

@@ -5,10 +5,11 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use fleet_agent_bpf::programs::{Probe, Probes};
 
+use crate::comm_fields::CommFields;
 use crate::functions::{FUNCTIONS, Family, Function, Wanted};
 use crate::instruction::probe_point;
 use crate::symbols::{self, Place, SymbolError};
@@ -24,6 +25,12 @@ const COLLECTIVES: [&str; 5] = [
 ];
 const RUNTIMES: [&str; 2] = ["libcudart.so", "libamdhip64.so"];
 const DRIVERS: [&str; 1] = ["libcuda.so"];
+
+/// Functions that are not probed, but read: what they load from a communicator is its rank and its size.
+const USER_RANK: &str = "ncclCommUserRank";
+const COUNT: &str = "ncclCommCount";
+/// Bytes of one of them that are read at most. They have some hundred.
+const MAX_CODE: usize = 8192;
 
 /// What is counted besides collectives and waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,6 +101,7 @@ pub(super) struct Functions {
     pub(super) probes: Vec<Probe>,
     pub(super) refused: Vec<&'static str>,
     pub(super) has_collectives: bool,
+    pub(super) fields: Option<CommFields>,
 }
 
 impl Functions {
@@ -105,12 +113,16 @@ impl Functions {
     ) -> Result<Self, SymbolError> {
         let of_family =
             |function: &&Function| families.contains(&function.family) && wants.includes(function);
-        let names: Vec<&'static str> = FUNCTIONS
+        let mut names: Vec<&'static str> = FUNCTIONS
             .iter()
             .filter(of_family)
             .map(|function| function.name)
             .collect();
-        Ok(Self::choose(&symbols::find(file, &names)?))
+        names.extend([USER_RANK, COUNT]);
+        let found = symbols::find(file, &names)?;
+        let mut chosen = Self::choose(&found);
+        chosen.fields = fields(file, &found);
+        Ok(chosen)
     }
 
     fn choose(found: &BTreeMap<&'static str, Place>) -> Self {
@@ -139,6 +151,17 @@ impl Functions {
         }
         chosen
     }
+}
+
+/// Where the library keeps rank and size of a communicator, as far as its code tells.
+fn fields(file: &File, found: &BTreeMap<&'static str, Place>) -> Option<CommFields> {
+    let code = |name: &str| {
+        let place = found.get(name)?;
+        let mut code = vec![0; usize::try_from(place.bytes).ok()?.min(MAX_CODE)];
+        file.read_exact_at(&mut code, place.offset).ok()?;
+        Some(code)
+    };
+    CommFields::of(&code(USER_RANK)?, &code(COUNT)?)
 }
 
 /// A file that is probed.
@@ -180,6 +203,7 @@ mod tests {
     fn place(offset: u64, first: u8) -> Place {
         Place {
             offset,
+            bytes: 8,
             code: [first, 0, 0, 0, 0, 0, 0, 0],
         }
     }

@@ -156,7 +156,7 @@ fn counted() {
 fn split() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
-    let job = gpu.job(Linking::Dynamic, 4, 5, &["split"]);
+    let job = gpu.job(Linking::Dynamic, 4, 60, &["split"]);
     let pids = job.pids();
     observer.follow(&job);
     let parts: Vec<u64> = pids
@@ -165,6 +165,12 @@ fn split() {
         .collect();
     assert_eq!((parts[0], parts[1]), (parts[2], parts[3]));
     assert_ne!(parts[0], parts[1]);
+    // Rank and size are in no argument of a split; they are read from the communicator itself.
+    let places: Vec<(u32, u32)> = pids
+        .iter()
+        .map(|pid| (observer.inits(*pid)[1].rank, observer.inits(*pid)[1].nranks))
+        .collect();
+    assert_eq!(places, [(0, 2), (0, 2), (1, 2), (1, 2)]);
     observer.assert_saw_all(&job.issued());
 }
 

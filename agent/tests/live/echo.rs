@@ -1,5 +1,6 @@
 //! The whole way: probes, agent, OTLP, Echo, and the answer that names the slow rank.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,18 @@ use serde_json::{Value, json};
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, agent};
+use crate::running::Running;
 
-pub(crate) const TESTS: &[Test] = &[(
-    "a_slow_rank_is_named_by_echo_while_the_job_runs",
-    slow_rank_is_named,
-)];
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "a_slow_rank_is_named_by_echo_while_the_job_runs",
+        slow_rank_is_named,
+    ),
+    (
+        "while_echo_is_away_points_wait_on_disk_and_none_is_lost_or_stored_twice",
+        away,
+    ),
+];
 
 /// The collector's program, which is built beside the agent's by `make test`.
 pub(crate) fn program() -> PathBuf {
@@ -28,14 +36,20 @@ struct Echo {
 }
 
 impl Echo {
-    fn start(folder: &Path) -> Self {
+    /// Starts it on the database in a folder, with these addresses for OTLP and questions.
+    fn start(folder: &Path, [otlp, http]: [&str; 2]) -> Self {
         let mut command = Command::new(program());
         command
             .args(["serve", "--insecure-no-tls", "--db"])
             .arg(folder.join("echo.db"));
-        for listen in ["--otlp-listen", "--otlp-http-listen", "--http-listen"] {
-            command.args([listen, "127.0.0.1:0"]);
-        }
+        command.args([
+            "--otlp-listen",
+            otlp,
+            "--http-listen",
+            http,
+            "--otlp-http-listen",
+            "127.0.0.1:0",
+        ]);
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -73,6 +87,37 @@ impl Echo {
         }
     }
 
+    /// What an agent told of itself by this metric.
+    fn told(&self, metric: &str) -> Vec<i64> {
+        let events = self.events(metric);
+        events
+            .iter()
+            .map(|event| event["value_int"].as_i64().unwrap())
+            .collect()
+    }
+
+    /// Rank, first and last operation of each block.
+    fn blocks(&self) -> Vec<(u64, u64, u64)> {
+        let number = |event: &Value, key: &str| event[key].as_u64().unwrap();
+        let block = |event: &Value| {
+            (
+                number(event, "rank"),
+                number(event, "seq_first"),
+                number(event, "seq_last"),
+            )
+        };
+        self.events("nccl.collective.arrival_ms")
+            .iter()
+            .map(block)
+            .collect()
+    }
+
+    fn events(&self, metric: &str) -> Vec<Value> {
+        let question = json!({"cluster": "live", "metric": metric, "limit": 1000});
+        let answer = self.ask("fleet.cluster.event_history", &question).unwrap();
+        answer["events"].as_array().unwrap().clone()
+    }
+
     /// Asks a tool; none while the cluster is not known.
     fn ask(&self, tool: &str, question: &Value) -> Option<Value> {
         let body = question.to_string();
@@ -103,38 +148,10 @@ impl Drop for Echo {
     }
 }
 
-/// An agent that is ended with its test.
-struct Watching(Child);
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
 fn slow_rank_is_named() {
     let gpu = Gpu::new();
-    let echo = Echo::start(gpu.path());
-    let endpoint = format!("http://{}", echo.otlp);
-    let mut command = agent();
-    command.args([
-        "run",
-        "--cluster=live",
-        "--node=node-7",
-        "--pin=none",
-        "--interval=250ms",
-        "--endpoint",
-        &endpoint,
-    ]);
-    let mut watching = Watching(
-        command
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap(),
-    );
-    let mut said = BufReader::new(watching.0.stderr.take().unwrap());
+    let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
+    let mut running = reporting(&echo, &["--pin=none"]);
     // It runs until it has been found out.
     let end = format!("end={}", gpu.gate("end").display());
     let job = gpu.job(
@@ -143,39 +160,63 @@ fn slow_rank_is_named() {
         0,
         &["step=4", "slow=2:8:300:1000000000", &end],
     );
-    let libraries =
-        ["libnccl.so.2", "libcudart.so.13"].map(|name| gpu.path().join(name).display().to_string());
-    let mut log = String::new();
-    while !libraries.iter().all(|path| log.contains(path)) {
-        assert!(
-            said.read_line(&mut log).unwrap() > 0,
-            "the agent ended:\n{log}"
-        );
-    }
-    job.go();
-
+    running.follow(&gpu, &job);
     let named = echo.until_named();
     assert_eq!(named.len(), 1, "{named:?}");
     let place = ["node_id", "rank", "role", "source"].map(|key| named[0][key].clone());
-    assert_eq!(
-        place,
-        [json!("node-7"), json!(2), json!("culprit"), json!("host")],
-        "{named:?}"
-    );
+    let expected = [json!("node-7"), json!(2), json!("culprit"), json!("host")];
+    assert_eq!(place, expected, "{named:?}");
 
     // What the agent lost is told to Echo, too, and here that is nothing.
-    let question = json!({"cluster": "live", "metric": "fleet.agent.events_lost"});
-    let lost = echo.ask("fleet.cluster.event_history", &question).unwrap();
-    let counts: Vec<&Value> = lost["events"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|event| &event["value_int"])
+    let lost = echo.told("fleet.agent.events_lost");
+    assert!(
+        !lost.is_empty() && lost.iter().all(|count| *count == 0),
+        "{lost:?}"
+    );
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
+    running.stop();
+}
+
+fn away() {
+    let gpu = Gpu::new();
+    let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
+    let spool = format!("--spool={}", gpu.path().join("spool").display());
+    let mut running = reporting(&echo, &["--pin=none", &spool]);
+    let end = format!("end={}", gpu.gate("end").display());
+    let job = gpu.job(Linking::Dynamic, 2, 0, &["step=4", &end]);
+    running.follow(&gpu, &job);
+    running.until_metric("fleet_agent_points_sent_total", |sent| sent > 50);
+    let addresses = [echo.otlp.clone(), echo.http.clone()];
+    drop(echo);
+    running.until_metric("fleet_agent_spool_bytes", |bytes| bytes > 3 * 4096);
+    let echo = Echo::start(gpu.path(), addresses.each_ref().map(String::as_str));
+    running.until_metric("fleet_agent_spool_bytes", |bytes| bytes == 0);
+    fs::write(gpu.gate("end"), "").unwrap();
+    let issued = job.issued();
+    running.until_says("a rank ended");
+    running.until_says("a rank ended");
+    assert_eq!(running.metric("fleet_agent_points_dropped_total"), 0);
+    running.stop();
+    // Every block of every rank is there, once: each begins where the one before has ended.
+    let mut blocks = echo.blocks();
+    blocks.sort_unstable();
+    let gaps: Vec<_> = blocks
+        .windows(2)
+        .filter(|pair| pair[0].0 == pair[1].0 && pair[0].2 + 1 != pair[1].1)
         .collect();
     assert!(
-        !counts.is_empty() && counts.iter().all(|count| **count == 0),
-        "{lost}"
+        gaps.is_empty() && blocks.len() > 10,
+        "{gaps:?} of {}",
+        blocks.len()
     );
-    std::fs::write(gpu.gate("end"), "").unwrap();
-    job.issued();
+    let last = blocks.iter().map(|(_, _, last)| last + 1).max();
+    assert_eq!(last, issued.into_values().max());
+}
+
+/// An agent that reports to Echo as `node-7` of the cluster `live`.
+fn reporting(echo: &Echo, flags: &[&str]) -> Running {
+    let mut all = vec!["--node=node-7"];
+    all.extend_from_slice(flags);
+    Running::reporting(agent(), &format!("http://{}", echo.otlp), &all)
 }

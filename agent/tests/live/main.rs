@@ -12,6 +12,7 @@ mod echo;
 mod fixture;
 mod places;
 mod process;
+mod running;
 
 use std::process::ExitCode;
 

@@ -1,15 +1,14 @@
 //! The agent as a process: killed, stopped, without rights, without BTF.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::Test;
-use crate::fixture::{Gpu, Job, Linking, agent};
+use crate::fixture::{Gpu, Linking, agent};
+use crate::running::Running;
 
 pub(crate) const TESTS: &[Test] = &[
     (
@@ -31,121 +30,6 @@ pub(crate) const TESTS: &[Test] = &[
 
 /// The rights that an agent needs where the kernel has `uprobe_multi`.
 const CAPABILITIES: &str = "+bpf,+perfmon,+sys_ptrace,+dac_read_search,+checkpoint_restore";
-
-/// An agent that runs.
-struct Running {
-    child: Child,
-    log: BufReader<ChildStderr>,
-    metrics: String,
-}
-
-impl Running {
-    /// Starts the agent by `command`, which ends with its program, and waits until it watches.
-    fn start(mut command: Command, flags: &[&str]) -> Self {
-        // Free a moment ago; nothing else on this host listens where it does not know.
-        let metrics = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .to_string();
-        command.args([
-            "run",
-            "--endpoint",
-            "none",
-            "--cluster",
-            "test",
-            "--interval",
-            "200ms",
-        ]);
-        command.args(["--metrics-listen", &metrics]).args(flags);
-        let mut child = command
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        let mut running = Self {
-            child,
-            log,
-            metrics,
-        };
-        running.until_says("watching this host");
-        running
-    }
-
-    /// Reads the log to a line that says so; all until there.
-    fn until_says(&mut self, words: &str) -> String {
-        let mut said = String::new();
-        while !said.contains(words) {
-            assert!(
-                self.log.read_line(&mut said).unwrap() > 0,
-                "the agent ended:\n{said}"
-            );
-        }
-        said
-    }
-
-    /// Lets a job join its communicators once it is watched.
-    fn follow(&mut self, gpu: &Gpu, job: &Job) {
-        let paths = ["libnccl.so.2", "libcudart.so.13"]
-            .map(|name| gpu.path().join(name).display().to_string());
-        let mut said = String::new();
-        while !paths.iter().all(|path| said.contains(path)) {
-            assert!(
-                self.log.read_line(&mut said).unwrap() > 0,
-                "the agent ended:\n{said}"
-            );
-        }
-        job.go();
-    }
-
-    /// One of the agent's metrics.
-    fn metric(&self, name: &str) -> u64 {
-        let mut stream = TcpStream::connect(&self.metrics).unwrap();
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n")
-            .unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in\n{text}"))
-            .parse()
-            .unwrap()
-    }
-
-    fn until_metric(&self, name: &str, is_enough: impl Fn(u64) -> bool) -> u64 {
-        loop {
-            let value = self.metric(name);
-            if is_enough(value) {
-                return value;
-            }
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).unwrap();
-    }
-
-    /// Asks the agent to stop; all that it still says.
-    fn stop(mut self) -> String {
-        self.signal(Signal::TERM);
-        let mut said = String::new();
-        self.log.read_to_string(&mut said).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{said}");
-        said
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Only one that a failed test leaves behind is still there.
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
 
 /// A folder for pins in a BPF file system of its own.
 struct Pins(PathBuf);
@@ -326,7 +210,7 @@ fn second() {
     let pins = Pins::mount(&gpu);
     let running = Running::start(agent(), &[&pins.flag()]);
     let output = agent()
-        .args(["run", "--endpoint=none", "--cluster=test", &pins.flag()])
+        .args(["run", "--endpoint=none", "--cluster=live", &pins.flag()])
         .output()
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

@@ -1,0 +1,129 @@
+//! The agent as a process.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::fixture::{Gpu, Job};
+
+/// An agent that runs.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    log: BufReader<ChildStderr>,
+    metrics: String,
+}
+
+impl Running {
+    /// Starts the agent by `command`, which ends with its program, and waits until it watches.
+    pub(crate) fn start(command: Command, flags: &[&str]) -> Self {
+        Self::reporting(command, "none", flags)
+    }
+
+    /// The same, to an endpoint.
+    pub(crate) fn reporting(mut command: Command, endpoint: &str, flags: &[&str]) -> Self {
+        // Free a moment ago; nothing else on this host listens where it does not know.
+        let metrics = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .to_string();
+        command.args([
+            "run",
+            "--endpoint",
+            endpoint,
+            "--cluster",
+            "live",
+            "--interval",
+            "200ms",
+        ]);
+        command.args(["--metrics-listen", &metrics]).args(flags);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let mut running = Self {
+            child,
+            log,
+            metrics,
+        };
+        running.until_says("watching this host");
+        running
+    }
+
+    /// Reads the log to a line that says so; all until there.
+    pub(crate) fn until_says(&mut self, words: &str) -> String {
+        let mut said = String::new();
+        while !said.contains(words) {
+            assert!(
+                self.log.read_line(&mut said).unwrap() > 0,
+                "the agent ended:\n{said}"
+            );
+        }
+        said
+    }
+
+    /// Lets a job join its communicators once it is watched.
+    pub(crate) fn follow(&mut self, gpu: &Gpu, job: &Job) {
+        let paths = ["libnccl.so.2", "libcudart.so.13"]
+            .map(|name| gpu.path().join(name).display().to_string());
+        let mut said = String::new();
+        while !paths.iter().all(|path| said.contains(path)) {
+            assert!(
+                self.log.read_line(&mut said).unwrap() > 0,
+                "the agent ended:\n{said}"
+            );
+        }
+        job.go();
+    }
+
+    /// One of the agent's metrics.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let mut stream = TcpStream::connect(&self.metrics).unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}"))
+            .parse()
+            .unwrap()
+    }
+
+    pub(crate) fn until_metric(&self, name: &str, is_enough: impl Fn(u64) -> bool) -> u64 {
+        loop {
+            let value = self.metric(name);
+            if is_enough(value) {
+                return value;
+            }
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Asks the agent to stop; all that it still says.
+    pub(crate) fn stop(mut self) -> String {
+        self.signal(Signal::TERM);
+        let mut said = String::new();
+        self.log.read_to_string(&mut said).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{said}");
+        said
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Only one that a failed test leaves behind is still there.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
