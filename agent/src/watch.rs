@@ -3,6 +3,8 @@
 mod libraries;
 mod library;
 mod mapping;
+mod opening;
+mod pins;
 pub mod seccomp;
 
 use std::collections::BTreeMap;
@@ -15,12 +17,12 @@ use std::time::Duration;
 use fleet_agent_bpf::layout::{CallRecord, CallSum, CommRecord, HostSum, Losses};
 use fleet_agent_bpf::lifecycle::{Change, Lifecycle};
 use fleet_agent_bpf::programs::{Abilities, HostMaps, LoadError, Mechanism, Programs, Settings};
-use rustix::fs::{FlockOperation, flock};
 use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 
 use crate::watch::libraries::{Files, Libraries};
 pub use crate::watch::library::Wants;
+use crate::watch::pins::Pins;
 use crate::watch::seccomp::Guard;
 
 /// Longest pause between two looks.
@@ -130,13 +132,6 @@ pub struct Watch {
     pins: Option<Pins>,
     found: Vec<u32>,
     rescanned_ns: u64,
-}
-
-/// A folder of pinned maps and probes, held against other agents.
-#[derive(Debug)]
-struct Pins {
-    folder: PathBuf,
-    _lock: fs::File,
 }
 
 impl Watch {
@@ -338,53 +333,6 @@ impl Watch {
         for pid in self.missing() {
             self.forget(pid);
         }
-    }
-}
-
-impl Pins {
-    /// Takes the folder of these settings below `root`. Probes of other settings or another version go.
-    fn take(root: &Path, settings: &WatchSettings) -> Result<Self, WatchError> {
-        let path = root.display().to_string();
-        let failed = |source| WatchError::Pins {
-            path: path.clone(),
-            source,
-        };
-        fs::create_dir_all(root).map_err(failed)?;
-        let lock = fs::File::open(root).map_err(failed)?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(WatchError::Taken { path });
-        }
-        let key = format!("{}{settings:?}", env!("CARGO_PKG_VERSION"));
-        let name = format!(
-            "{:016x}-{:016x}",
-            fleet_agent_bpf::programs::version(),
-            xxhash_rust::xxh64::xxh64(key.as_bytes(), 0)
-        );
-        for other in fs::read_dir(root).map_err(failed)?.flatten() {
-            if other.file_name() != *name {
-                remove(&other.path());
-            }
-        }
-        let folder = root.join(name);
-        fs::create_dir_all(&folder).map_err(failed)?;
-        Ok(Self {
-            folder,
-            _lock: lock,
-        })
-    }
-
-    fn clear(&self) {
-        remove(&self.folder);
-    }
-}
-
-/// Removes a folder of pins; what is pinned there ends with its last user.
-fn remove(folder: &Path) {
-    if let Err(error) = fs::remove_dir_all(folder) {
-        tracing::warn!(
-            "{}: probes may have been left there: {error}",
-            folder.display()
-        );
     }
 }
 

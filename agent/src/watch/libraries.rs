@@ -6,7 +6,6 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use fleet_agent_bpf::programs::{AttachError, Probes, Programs};
@@ -15,10 +14,9 @@ use crate::comm_fields::CommFields;
 use crate::watch::Watched;
 use crate::watch::library::{Functions, Library, Version, Wants, families, is_of_interest};
 use crate::watch::mapping::{FileId, Mapping, executable};
+use crate::watch::opening::{has_breakpoint, open};
 use crate::watch::seccomp::Guard;
 
-/// The instruction that a probe puts in the place of the first one.
-const BREAKPOINT: u8 = 0xcc;
 /// How long a file stays probed that no process maps any more, nanoseconds. A probe holds the file system of its file, so that
 /// a container's could not be taken away; and a job that starts anew gets new probes within a tenth of a second.
 const LINGER_NS: u64 = 60_000_000_000;
@@ -258,7 +256,7 @@ impl Libraries {
         if self.known.contains_key(&mapping.file) {
             return;
         }
-        let known = match self.open(pid, mapping) {
+        let known = match open(&self.proc, pid, mapping) {
             Ok(_) if self.guard.bars(&self.proc, pid) => Known::Barred(under_filter(pid)),
             Ok(file) => self.probe(pid, mapping, (file, is_program), programs),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
@@ -268,25 +266,6 @@ impl Libraries {
             tracing::warn!(pid, "a library cannot be watched: {reason}");
         }
         self.known.insert(mapping.file, known);
-    }
-
-    /// Opens the very file that is mapped, whatever its path says: in a container, a chroot, or deleted.
-    fn open(&self, pid: u32, mapping: &Mapping<'_>) -> io::Result<File> {
-        let folder = self.proc.join(pid.to_string());
-        let name = format!("{:x}-{:x}", mapping.start, mapping.end);
-        if let Ok(file) = File::open(folder.join("map_files").join(name)) {
-            return Ok(file);
-        }
-        // That takes a right of its own; the path does not, but it may lead elsewhere.
-        let path = mapping.path.strip_prefix_root();
-        let file = File::open(folder.join("root").join(path))?;
-        if file.metadata()?.ino() == mapping.file.inode {
-            Ok(file)
-        } else {
-            Err(io::Error::other(
-                "its path leads to another file, and CAP_CHECKPOINT_RESTORE to open the mapped one is missing",
-            ))
-        }
     }
 
     fn probe(
@@ -359,10 +338,7 @@ impl Libraries {
             .probes
             .iter()
             .find_map(|probe| mapping.address_of(probe.offset))?;
-        let memory = File::open(self.proc.join(pid.to_string()).join("mem")).ok()?;
-        let mut code = [0; 1];
-        memory.read_exact_at(&mut code, first).ok()?;
-        (code == [BREAKPOINT]).then_some(other)
+        has_breakpoint(&self.proc, pid, first).then_some(other)
     }
 
     fn attach(
@@ -404,15 +380,4 @@ fn under_filter(pid: u32) -> String {
     format!(
         "process {pid} maps it under a seccomp filter that this kernel's return probes do not survive"
     )
-}
-
-trait StripRoot {
-    fn strip_prefix_root(&self) -> &Path;
-}
-
-impl StripRoot for OsStr {
-    fn strip_prefix_root(&self) -> &Path {
-        let path = Path::new(self);
-        path.strip_prefix("/").unwrap_or(path)
-    }
 }
