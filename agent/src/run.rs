@@ -127,7 +127,7 @@ async fn follow(
     let asked = Stop::default();
     let live = Live::new(watch, Processes::below("/proc"), asked.clone());
     let (sender, mut looks) = mpsc::channel(LOOKS_AHEAD);
-    tasks.spawn_blocking(move || look(live, &sender, keep_probes));
+    tasks.spawn_blocking(move || look(live, sender, keep_probes));
     let mut stop = Box::pin(stop);
     loop {
         tokio::select! {
@@ -143,7 +143,7 @@ async fn follow(
 }
 
 /// Looks until the source was asked to end, or nobody takes what it sees any more.
-fn look(mut live: Live, looks: &mpsc::Sender<Seen>, keep_probes: bool) {
+fn look(mut live: Live, looks: mpsc::Sender<Seen>, keep_probes: bool) {
     loop {
         let has_ended = !live.look();
         let events: Vec<Event> = std::iter::from_fn(|| live.pending()).collect();
@@ -162,6 +162,8 @@ fn look(mut live: Live, looks: &mpsc::Sender<Seen>, keep_probes: bool) {
             break;
         }
     }
+    // What was seen can be sent while the probes are taken out, which may take seconds.
+    drop(looks);
     if !keep_probes {
         live.clear();
     }

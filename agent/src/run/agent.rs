@@ -64,14 +64,14 @@ impl Agent {
             self.doing.obey(policy.version);
             self.host.apply(&policy);
         }
+        let mut gone = Vec::new();
         for mut event in seen.events {
             match &mut event {
                 Event::Started(started) => self.label(started).await,
                 Event::Ended(ended) => {
                     tracing::info!(pid = ended.pid, "a rank ended");
                     self.ambient.left(ended.pid);
-                    self.doing
-                        .hooks(|hooks| hooks.gone(ended.pid, self.clock.unix_ns(ended.ts_ns)));
+                    gone.push(*ended);
                 }
                 _ => {}
             }
@@ -83,6 +83,11 @@ impl Agent {
         self.beat(seen.now_ns).await;
         if let Some(verdicts) = self.host.take_verdicts() {
             self.tell(verdicts);
+        }
+        // After its last verdict: whoever is gone holds nobody up.
+        for ended in gone {
+            let time_ns = self.clock.unix_ns(ended.ts_ns);
+            self.doing.hooks(|hooks| hooks.gone(ended.pid, time_ns));
         }
     }
 

@@ -245,7 +245,14 @@ impl Libraries {
             // The probe is the danger to this process: it goes at once, for all.
             let reason = under_filter(pid);
             tracing::warn!(pid, "{reason}");
-            self.known.insert(file, Known::Barred(reason));
+            if let Some(library) = self.library(file) {
+                library.probes.unpin();
+            }
+            if let Some(Known::SameAs(other)) =
+                self.known.insert(file, Known::Barred(reason.clone()))
+            {
+                self.known.insert(other, Known::Barred(reason));
+            }
         } else if let Some(library) = self.library(file) {
             library.users.insert(pid);
             library.unused_since_ns = None;

@@ -1,11 +1,16 @@
 //! Where probes and what they count stay when the agent dies.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, FsWord, flock, fstatfs};
 
 use crate::watch::{WatchError, WatchSettings};
+
+/// Kind of a BPF file system, from `linux/magic.h`.
+const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 
 /// A folder of pinned maps and probes, held against other agents.
 #[derive(Debug)]
@@ -24,6 +29,11 @@ impl Pins {
         };
         fs::create_dir_all(root).map_err(failed)?;
         let lock = fs::File::open(root).map_err(failed)?;
+        let kind = fstatfs(&lock).map_err(|error| failed(error.into()))?.f_type;
+        // Other folders of pins are removed below: in a file system of another kind that could be anything.
+        if kind != BPF_FS_MAGIC {
+            return Err(failed(io::Error::other("it is in no BPF file system")));
+        }
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(WatchError::Taken { path });
         }
@@ -34,7 +44,7 @@ impl Pins {
             xxhash_rust::xxh64::xxh64(key.as_bytes(), 0)
         );
         for other in fs::read_dir(root).map_err(failed)?.flatten() {
-            if other.file_name() != *name {
+            if other.file_name() != *name && is_of_an_agent(&other.file_name()) {
                 remove(&other.path());
             }
         }
@@ -52,6 +62,14 @@ impl Pins {
     }
 }
 
+/// Whether a folder is called as agents call theirs: two numbers of 16 hex digits.
+fn is_of_an_agent(name: &OsStr) -> bool {
+    let is_number =
+        |part: &str| part.len() == 16 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts = name.to_str().and_then(|name| name.split_once('-'));
+    parts.is_some_and(|(version, settings)| is_number(version) && is_number(settings))
+}
+
 /// Removes a folder of pins; what is pinned there ends with its last user.
 fn remove(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
@@ -59,5 +77,42 @@ fn remove(folder: &Path) {
             "{}: probes may have been left there: {error}",
             folder.display()
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::Wants;
+
+    #[test]
+    fn only_folders_that_are_called_as_agents_call_theirs_are_removed() {
+        assert!(is_of_an_agent(OsStr::new(
+            "0123456789abcdef-fedcba9876543210"
+        )));
+        for other in [
+            "cilium",
+            "0123456789abcdef",
+            "0123456789abcdef-",
+            "0123456789abcdef-fedcba987654321g",
+        ] {
+            assert!(!is_of_an_agent(OsStr::new(other)), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_folder_of_another_file_system_is_refused_and_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let other = dir.path().join("0123456789abcdef-fedcba9876543210");
+        fs::create_dir(&other).unwrap();
+        let settings = WatchSettings {
+            wants: Wants::default(),
+            min_wait_ns: 0,
+            mechanism: None,
+            without_host: false,
+            pins: None,
+        };
+        let taken = Pins::take(dir.path(), &settings);
+        assert!(matches!(taken, Err(WatchError::Pins { .. })) && other.exists());
     }
 }
