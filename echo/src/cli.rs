@@ -3,7 +3,7 @@
 //! With `--json` they print what the server answered, byte for byte; otherwise a text for people. Nothing is computed
 //! here, so the shell, Grafana and an agent see the same numbers.
 
-use std::io;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
@@ -15,6 +15,7 @@ use crate::store::StoreError;
 pub mod cost;
 pub mod explain;
 pub mod history;
+pub mod mcp;
 #[cfg(feature = "duckdb")]
 pub mod offline;
 pub mod outliers;
@@ -93,6 +94,8 @@ pub enum CliError {
         code: String,
         /// What Echo says.
         message: String,
+        /// The whole answer, as it came.
+        body: Vec<u8>,
     },
     /// The flags do not fit together.
     #[error("{0}")]
@@ -164,15 +167,40 @@ impl Input {
     }
 }
 
+/// The address without what callers add behind it.
+fn base(server: &str) -> Result<&str, CliError> {
+    let server = server.trim_end_matches('/');
+    if server.starts_with("http://") {
+        return Ok(server);
+    }
+    Err(CliError::Server {
+        server: server.to_owned(),
+        reason: "is not of the form http://HOST:PORT",
+    })
+}
+
+/// Asks a tool for whoever reads: the answer to be put into words, or nothing when it has been printed as it came. With
+/// `--json` an error is printed like an answer, too, so that a script always has one JSON text to read.
+fn answer(
+    server: &ServerArgs,
+    tool: &str,
+    input: Input,
+    out: &mut dyn Write,
+) -> Result<Option<Value>, CliError> {
+    let asked = ask(&server.server, tool, input);
+    if !server.json {
+        return asked.map(|(_, answer)| Some(answer));
+    }
+    match &asked {
+        Ok((body, _)) | Err(CliError::Answered { body, .. }) => out.write_all(body)?,
+        Err(_) => {}
+    }
+    asked.map(|_printed| None)
+}
+
 /// Asks a tool. The answer is the body as it came, with what it says.
 fn ask(server: &str, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliError> {
-    let server = server.trim_end_matches('/');
-    if !server.starts_with("http://") {
-        return Err(CliError::Server {
-            server: server.to_owned(),
-            reason: "is not of the form http://HOST:PORT",
-        });
-    }
+    let server = base(server)?;
     let unreachable = |error: ureq::Error| CliError::Unreachable {
         server: server.to_owned(),
         reason: match error {
@@ -197,11 +225,11 @@ fn ask(server: &str, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliEr
     let answer: Option<Value> = serde_json::from_slice(&body).ok();
     match answer {
         Some(answer) if (200..300).contains(&status) => Ok((body, answer)),
-        answer => Err(failed(server, status, answer)),
+        answer => Err(failed(server, status, (body, answer))),
     }
 }
 
-fn failed(server: &str, status: u16, answer: Option<Value>) -> CliError {
+fn failed(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -> CliError {
     let part = |name: &str| {
         Some(
             answer
@@ -213,7 +241,11 @@ fn failed(server: &str, status: u16, answer: Option<Value>) -> CliError {
         )
     };
     match (part("code"), part("message")) {
-        (Some(code), Some(message)) => CliError::Answered { code, message },
+        (Some(code), Some(message)) => CliError::Answered {
+            code,
+            message,
+            body,
+        },
         _ => CliError::Stranger {
             server: server.to_owned(),
             status,

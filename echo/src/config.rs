@@ -9,10 +9,12 @@ use crate::analysis::settings::Settings;
 use crate::feedback::health::HealthConfig;
 
 pub mod bounds;
+pub mod callers;
 pub mod limits;
 pub mod trace;
 
 use bounds::BoundArgs;
+use callers::CallerArgs;
 use limits::LimitArgs;
 use trace::TraceArgs;
 
@@ -126,6 +128,10 @@ pub struct ServeArgs {
     /// How much is done at the same time
     #[command(flatten)]
     pub bounds: BoundArgs,
+
+    /// Who may ask
+    #[command(flatten)]
+    pub callers: CallerArgs,
 
     /// Where Echo's own spans go
     #[command(flatten)]

@@ -177,6 +177,7 @@ fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
         rates: Some(args.rates.clone()),
         limits: crate::config::limits::LimitArgs::default(),
         bounds: crate::config::bounds::BoundArgs::default(),
+        callers: crate::config::callers::CallerArgs::default(),
         trace: crate::config::trace::TraceArgs::default(),
         memory_limit: "1GB".to_owned(),
         effect_gate: Settings::default().effect_gate,

@@ -12,8 +12,12 @@ pub enum Code {
     Forbidden,
     /// What was asked for does not exist.
     NotFound,
+    /// There is such a place, but not for this method.
+    WrongMethod,
     /// The request is larger than the service takes.
     TooLarge,
+    /// The body is of a kind that the service does not read.
+    WrongType,
     /// The request was understood and turned down by a rule.
     Refused,
     /// The caller asks too often.
@@ -28,12 +32,14 @@ pub enum Code {
 
 impl Code {
     /// All kinds, in the order of the table.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Invalid,
         Self::Unauthenticated,
         Self::Forbidden,
         Self::NotFound,
+        Self::WrongMethod,
         Self::TooLarge,
+        Self::WrongType,
         Self::Refused,
         Self::TooMany,
         Self::Busy,
@@ -48,7 +54,9 @@ impl Code {
             Self::Unauthenticated => "unauthenticated",
             Self::Forbidden => "forbidden",
             Self::NotFound => "not_found",
+            Self::WrongMethod => "wrong_method",
             Self::TooLarge => "too_large",
+            Self::WrongType => "wrong_type",
             Self::Refused => "refused",
             Self::TooMany => "too_many",
             Self::Busy => "busy",
@@ -64,7 +72,9 @@ impl Code {
             Self::Unauthenticated => 401,
             Self::Forbidden => 403,
             Self::NotFound => 404,
+            Self::WrongMethod => 405,
             Self::TooLarge => 413,
+            Self::WrongType => 415,
             Self::Refused => 422,
             Self::TooMany => 429,
             Self::Busy => 503,
@@ -73,10 +83,25 @@ impl Code {
         }
     }
 
+    /// The number of a JSON-RPC error; nothing for what a tool's result says. What becomes of a caller before a tool is
+    /// asked is said by HTTP.
+    pub const fn json_rpc(self) -> Option<i32> {
+        match self {
+            Self::Internal => Some(-32_603),
+            _ => None,
+        }
+    }
+
+    /// The kind that an HTTP status stands for.
+    pub fn of_http(status: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.http() == status)
+    }
+
     /// The gRPC status code.
     pub const fn grpc(self) -> i32 {
         match self {
-            Self::Invalid => 3,
+            Self::Invalid | Self::WrongType => 3,
+            Self::WrongMethod => 12,
             Self::Unauthenticated => 16,
             Self::Forbidden => 7,
             Self::NotFound => 5,
@@ -113,23 +138,31 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_place_in_the_table() {
-        let row = |code: &Code| format!("{} {} {}", code.name(), code.http(), code.grpc());
+        let row = |code: &Code| {
+            let (name, http, grpc) = (code.name(), code.http(), code.grpc());
+            let mcp = code
+                .json_rpc()
+                .map_or("result".to_owned(), |number| number.to_string());
+            format!("{name} {http} {grpc} {mcp}")
+        };
         let table = Code::ALL
             .iter()
             .map(row)
             .collect::<Vec<String>>()
             .join("\n");
         insta::assert_snapshot!(table, @r"
-        invalid 400 3
-        unauthenticated 401 16
-        forbidden 403 7
-        not_found 404 5
-        too_large 413 8
-        refused 422 9
-        too_many 429 8
-        busy 503 14
-        timeout 504 4
-        internal 500 13
+        invalid 400 3 result
+        unauthenticated 401 16 result
+        forbidden 403 7 result
+        not_found 404 5 result
+        wrong_method 405 12 result
+        too_large 413 8 result
+        wrong_type 415 3 result
+        refused 422 9 result
+        too_many 429 8 result
+        busy 503 14 result
+        timeout 504 4 result
+        internal 500 13 -32603
         ");
     }
 }

@@ -8,6 +8,7 @@ use fleet_echo::app::{App, AppError};
 use fleet_echo::cli::cost::CostArgs;
 use fleet_echo::cli::explain::ExplainArgs;
 use fleet_echo::cli::history::HistoryArgs;
+use fleet_echo::cli::mcp::McpArgs;
 use fleet_echo::cli::offline::backup::BackupArgs;
 use fleet_echo::cli::offline::export::ExportArgs;
 use fleet_echo::cli::offline::repair::RepairArgs;
@@ -52,6 +53,8 @@ enum Command {
     Cost(CostArgs),
     /// Ask a running Echo for the events behind it
     History(HistoryArgs),
+    /// Let a model ask: the Model Context Protocol on standard input and output
+    Mcp(McpArgs),
     /// Copy the database of a stopped Echo and check the copy
     Backup(BackupArgs),
     /// Write the database of a stopped Echo as Parquet
@@ -154,6 +157,10 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Explain(args) => Ok(cli::explain::run(&args, &mut out)?),
         Command::Cost(args) => Ok(cli::cost::run(&args, &mut out)?),
         Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
+        Command::Mcp(args) => {
+            let input = tokio::io::BufReader::new(tokio::io::stdin());
+            Ok(runtime()?.block_on(cli::mcp::run(&args, input, tokio::io::stdout()))?)
+        }
         Command::Backup(args) => Ok(cli::offline::backup::run(&args, &mut out)?),
         Command::Export(args) => Ok(cli::offline::export::run(&args, &mut out)?),
         Command::Repair(args) => Ok(cli::offline::repair::run(&args, &mut out)?),

@@ -109,6 +109,11 @@ impl Rates {
         file::parse(text)
     }
 
+    /// The whole table, as it was given.
+    pub fn all(&self) -> &[Rate] {
+        &self.rates
+    }
+
     /// The rate in force for a GPU at an instant; nothing when the GPU has no price.
     pub fn rate(&self, gpu: &Gpu<'_>, at: Nanos) -> Option<&Rate> {
         let model = gpu.model.map(|model| self.canonical(model));

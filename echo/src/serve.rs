@@ -5,4 +5,5 @@ pub mod grpc;
 pub mod http;
 mod http1;
 pub mod listener;
+pub mod mcp;
 pub mod otlp_http;

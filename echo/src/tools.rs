@@ -6,9 +6,11 @@
 //! Answers: times are RFC 3339 in UTC, units are in the names, lists have a stable order, and what is not known is
 //! `null` and never zero.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::clock::Clock;
@@ -17,6 +19,7 @@ use crate::rates::Rates;
 use crate::store::{EventStore, StoreError};
 use crate::tools::places::Places;
 
+mod arguments;
 pub mod event_history;
 pub mod explain_rank;
 pub mod find_outlier_nodes;
@@ -26,6 +29,7 @@ pub mod outlier;
 pub mod places;
 pub mod quality;
 pub mod registry;
+pub mod schemas;
 pub mod time;
 
 #[cfg(test)]
@@ -97,14 +101,9 @@ pub enum ToolError {
         /// Names of the tools.
         known: String,
     },
-    /// The input cannot be understood.
-    #[error("{}{message}", field.as_ref().map_or(String::new(), |field| format!("{field}: ")))]
-    Invalid {
-        /// Where in the input.
-        field: Option<String>,
-        /// What is wrong with it.
-        message: String,
-    },
+    /// The input cannot be understood: all that is wrong with it.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Invalid(Vec<Violation>),
     /// No event ever came from this cluster.
     #[error("no events of a cluster {name:?} are stored; the clusters are {known}")]
     UnknownCluster {
@@ -136,18 +135,43 @@ pub enum ToolError {
     /// The store could not answer.
     #[error("the store gave no answer")]
     Store(#[from] StoreError),
+    /// The schema of the tool cannot be used, so nothing can be held against it.
+    #[error("the schema of the tool's input is not a schema")]
+    Unchecked,
     /// The answer cannot be written.
     #[error("the answer cannot be written as JSON")]
     Unwritable(#[source] serde_json::Error),
 }
 
-impl ToolError {
-    /// The input is wrong at `field`.
-    pub fn invalid(field: &str, message: impl Into<String>) -> Self {
-        Self::Invalid {
-            field: Some(field.to_owned()),
-            message: message.into(),
+/// One thing that is wrong with an input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// Where in the input, as a JSON pointer; empty for the input as a whole.
+    pub pointer: String,
+    /// What is wrong there.
+    pub message: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pointer.strip_prefix('/') {
+            Some(field) => write!(f, "{field}: {}", self.message),
+            None => f.write_str(&self.message),
         }
+    }
+}
+
+impl ToolError {
+    /// The input is wrong at `field`; at no field in particular when that is empty.
+    pub fn invalid(field: &str, message: impl Into<String>) -> Self {
+        let pointer = match field {
+            "" => String::new(),
+            field => format!("/{}", field.replace('.', "/")),
+        };
+        Self::Invalid(vec![Violation {
+            pointer,
+            message: message.into(),
+        }])
     }
 
     /// The error as every transport sends it.
@@ -159,12 +183,10 @@ impl ToolError {
             (_, error) => error.to_string(),
         };
         let mut body = error_body(self.code(), &message);
-        if let Self::Invalid {
-            field: Some(field), ..
-        } = self
+        if let Self::Invalid(violations) = self
             && let Some(error) = body.pointer_mut("/error").and_then(Value::as_object_mut)
         {
-            error.insert("field".to_owned(), json!(field));
+            error.insert("details".to_owned(), json!(violations));
         }
         body
     }
@@ -176,7 +198,7 @@ impl Coded for ToolError {
             Self::UnknownTool { .. } | Self::UnknownCluster { .. } | Self::UnknownRank { .. } => {
                 Code::NotFound
             }
-            Self::Invalid { .. } => Code::Invalid,
+            Self::Invalid(_) => Code::Invalid,
             Self::Crowded { .. } => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => match error.code() {
@@ -184,7 +206,7 @@ impl Coded for ToolError {
                 Code::Refused => Code::Internal,
                 code => code,
             },
-            Self::Unwritable(_) => Code::Internal,
+            Self::Unwritable(_) | Self::Unchecked => Code::Internal,
         }
     }
 }

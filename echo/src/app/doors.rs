@@ -10,6 +10,7 @@ use crate::app::{AppError, address, bind, detour, stopped};
 use crate::config::ServeArgs;
 use crate::ingest::accept::Ingest;
 use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
+use crate::serve::http::callers::Callers;
 use crate::serve::listener::{Connections, Listener};
 use crate::serve::{grpc, otlp_http};
 
@@ -24,6 +25,7 @@ pub(super) struct Doors {
     otlp_http: Listener,
     otlp_seen: Connections,
     otlp_http_seen: Connections,
+    callers: Callers,
 }
 
 impl Doors {
@@ -43,6 +45,7 @@ impl Doors {
             otlp_http: Listener::new(otlp_http, config, otlp_http_seen.clone()),
             otlp_seen,
             otlp_http_seen,
+            callers: args.callers.callers(),
         })
     }
 
@@ -61,7 +64,7 @@ impl Doors {
         ingest: Ingest,
         listening: watch::Receiver<bool>,
     ) -> JoinSet<Result<(), AppError>> {
-        let (otlp, otlp_http) = (self.otlp, self.otlp_http);
+        let (otlp, otlp_http, callers) = (self.otlp, self.otlp_http, self.callers);
         let mut listeners = JoinSet::new();
         let services = (
             MetricsService::new(ingest.clone()),
@@ -72,7 +75,7 @@ impl Doors {
         listeners.spawn(async move { Ok(grpc::serve(otlp, services, until).await?) });
         let until = stopped(listening);
         listeners.spawn(async move {
-            otlp_http::serve(otlp_http, ingest, until).await;
+            otlp_http::serve(otlp_http, ingest, callers, until).await;
             Ok(())
         });
         listeners

@@ -49,5 +49,10 @@ pub(super) fn routes(
         listeners,
         places: tools.places.clone(),
     });
-    router(Registry::standard(), tools, feeds, metrics)
+    router(
+        Registry::standard(),
+        tools,
+        (feeds, metrics),
+        args.callers.callers(),
+    )
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, heading, list, number, percent, quality, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, ask};
+use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer};
 
 /// What stragglers cost in a window, and per hour now.
 #[derive(Debug, Clone, Args)]
@@ -25,10 +25,7 @@ pub struct CostArgs {
 /// Asks, and prints the answer.
 pub fn run(args: &CostArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let input = Input::of(&args.scope).with("limit", args.limit);
-    let (body, answer) = ask(&args.server.server, "fleet.cluster.get_cost", input)?;
-    if args.server.json {
-        out.write_all(&body)?;
-    } else {
+    if let Some(answer) = answer(&args.server, "fleet.cluster.get_cost", input, out)? {
         print(&answer, out)?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, heading, list, quality, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, ask};
+use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer};
 
 /// Most points of the lag series that are printed; `--json` has all of them.
 const MAX_PRINTED: usize = 12;
@@ -33,10 +33,7 @@ pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let input = Input::of(&args.scope)
         .with("rank", Some(args.rank))
         .with("job", args.job.clone());
-    let (body, answer) = ask(&args.server.server, "fleet.cluster.explain_rank", input)?;
-    if args.server.json {
-        out.write_all(&body)?;
-    } else {
+    if let Some(answer) = answer(&args.server, "fleet.cluster.explain_rank", input, out)? {
         print(&answer, out)?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, list, number, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, ask};
+use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer};
 
 /// The stored measurements, newest first.
 #[derive(Debug, Clone, Args)]
@@ -55,10 +55,7 @@ pub fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<(), CliError> {
         .with("metric", filter.metric.clone())
         .with("limit", filter.limit)
         .with("cursor", filter.cursor.clone());
-    let (body, answer) = ask(&args.server.server, "fleet.cluster.event_history", input)?;
-    if args.server.json {
-        out.write_all(&body)?;
-    } else {
+    if let Some(answer) = answer(&args.server, "fleet.cluster.event_history", input, out)? {
         print(&answer, out)?;
     }
     Ok(())

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, heading, list, percent, quality, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, ask};
+use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer};
 
 /// Which ranks hold back their jobs, how sure that is, and since when.
 #[derive(Debug, Clone, Args)]
@@ -22,14 +22,7 @@ pub struct OutliersArgs {
 /// Asks, and prints the answer.
 pub fn run(args: &OutliersArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let input = Input::of(&args.scope);
-    let (body, answer) = ask(
-        &args.server.server,
-        "fleet.cluster.find_outlier_nodes",
-        input,
-    )?;
-    if args.server.json {
-        out.write_all(&body)?;
-    } else {
+    if let Some(answer) = answer(&args.server, "fleet.cluster.find_outlier_nodes", input, out)? {
         print(&answer, out)?;
     }
     Ok(())

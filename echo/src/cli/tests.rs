@@ -1,4 +1,5 @@
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,16 @@ use super::explain::ExplainArgs;
 use super::history::HistoryArgs;
 use super::outliers::OutliersArgs;
 use super::{CliError, Input, ask, cost, explain, history, outliers};
+use crate::serve::http::callers::Callers;
 use crate::serve::http::health::Readiness;
 use crate::serve::http::metrics::Metrics;
 use crate::serve::http::{Feeds, router, serve};
 use crate::serve::listener::{Connections, ListenConfig, Listener};
+use crate::tools::ToolContext;
 use crate::tools::fixture;
 use crate::tools::registry::Registry;
+
+mod parity;
 
 #[derive(Debug, Parser)]
 struct Program {
@@ -33,13 +38,38 @@ enum Question {
 }
 
 /// A real server on a port of its own, for as long as the value lives.
-struct Server {
-    address: SocketAddr,
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
     _stop: oneshot::Sender<()>,
 }
 
+/// What a server works with, made on its own thread.
+pub(super) type Making = Pin<Box<dyn Future<Output = ToolContext>>>;
+
+async fn usual() -> ToolContext {
+    let context = fixture::context().await;
+    let evidence = fixture::host_evidence();
+    context.store.append(evidence).await.unwrap();
+    context
+}
+
+fn feeds() -> Feeds {
+    Feeds {
+        judged: watch::channel(0).1,
+        policies: watch::channel(Arc::default()).1,
+        readiness: Readiness {
+            stopping: watch::channel(false).1,
+            append_deadline: Duration::from_secs(10),
+        },
+    }
+}
+
 impl Server {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
+        Self::over(|| Box::pin(usual()))
+    }
+
+    pub(super) fn over(make: impl FnOnce() -> Making + Send + 'static) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (bound, address) = oneshot::channel();
         std::thread::spawn(move || {
@@ -48,23 +78,12 @@ impl Server {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let judged = watch::channel(0).1;
-                let policies = watch::channel(Arc::default()).1;
-                let context = fixture::context().await;
-                let evidence = fixture::host_evidence();
-                context.store.append(evidence).await.unwrap();
+                let context = make().await;
                 let router = router(
                     Registry::standard(),
                     context,
-                    Feeds {
-                        judged,
-                        policies,
-                        readiness: Readiness {
-                            stopping: watch::channel(false).1,
-                            append_deadline: Duration::from_secs(10),
-                        },
-                    },
-                    Metrics::default(),
+                    (feeds(), Metrics::default()),
+                    Callers::default(),
                 );
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
                 bound.send(listener.local_addr().unwrap()).unwrap();
@@ -82,17 +101,23 @@ impl Server {
 
     /// What a command line prints.
     fn printed(&self, line: &str) -> Result<String, CliError> {
+        let (printed, outcome) = self.told(line);
+        outcome.map(|()| printed)
+    }
+
+    /// What a command line prints, and how it ends.
+    fn told(&self, line: &str) -> (String, Result<(), CliError>) {
         let server = format!("http://{}", self.address);
         let words = ["fleet-echo"].into_iter().chain(line.split_whitespace());
         let words = words.chain(["--server", &server]);
         let mut out = Vec::new();
-        match Program::parse_from(words).question {
+        let outcome = match Program::parse_from(words).question {
             Question::Outliers(args) => outliers::run(&args, &mut out),
             Question::Explain(args) => explain::run(&args, &mut out),
             Question::Cost(args) => cost::run(&args, &mut out),
             Question::History(args) => history::run(&args, &mut out),
-        }?;
-        Ok(String::from_utf8(out).unwrap())
+        };
+        (String::from_utf8(out).unwrap(), outcome)
     }
 }
 
@@ -158,7 +183,7 @@ fn a_wrong_question_exits_64_and_says_what_is_wrong() {
         ("cost --from yesterday", "RFC 3339"),
         ("explain --rank 2", "cluster"),
         ("explain --cluster prod --rank 7", "between 0 and 3"),
-        ("history --limit 100000", "between 1 and 1000"),
+        ("history --limit 100000", "the maximum of 1000"),
     ] {
         let error = server.printed(line).unwrap_err();
         assert_eq!(error.exit_code(), 64, "{line}");
@@ -190,6 +215,7 @@ fn every_kind_of_error_has_its_exit_code() {
         let error = CliError::Answered {
             code: code.to_owned(),
             message: String::new(),
+            body: Vec::new(),
         };
         error.exit_code()
     };

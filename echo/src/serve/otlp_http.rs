@@ -1,15 +1,20 @@
 //! The listener for OTLP over HTTP (port 4318 by default). As at the HTTP API, requests for another host are turned down.
 
-use axum::middleware::from_fn;
+use axum::middleware::from_fn_with_state;
 
 use crate::ingest::accept::Ingest;
 use crate::ingest::otlp::http::router;
-use crate::serve::http::refuse_foreign_names;
+use crate::serve::http::callers::{Callers, refuse_strangers};
 use crate::serve::http1;
 use crate::serve::listener::Listener;
 
 /// Serves until `shutdown` ends, then lets requests in flight finish.
-pub async fn serve(listener: Listener, ingest: Ingest, shutdown: impl Future<Output = ()> + Send) {
-    let router = router(ingest).layer(from_fn(refuse_foreign_names));
+pub async fn serve(
+    listener: Listener,
+    ingest: Ingest,
+    callers: Callers,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let router = router(ingest).layer(from_fn_with_state(callers, refuse_strangers));
     http1::serve(listener, router, shutdown).await;
 }

@@ -13,6 +13,7 @@ use crate::model::event::{Reading, SeqRange, StoredEvent};
 use crate::store::{Cursor, EventQuery};
 use crate::tools::quality::known_cluster;
 use crate::tools::registry::Tool;
+use crate::tools::schemas::{ClusterName, Name};
 use crate::tools::time::{AnswerWindow, Asked, TimeArg, WindowArg};
 use crate::tools::{ToolContext, ToolError};
 use crate::units::{Nanos, Window};
@@ -26,20 +27,25 @@ const MAX_LIMIT: usize = 1_000;
 #[serde(deny_unknown_fields, default)]
 pub struct EventHistory {
     /// Cluster; all clusters when absent.
+    #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
     /// Node.
+    #[schemars(with = "Option<Name>")]
     pub node: Option<String>,
     /// Rank within its job.
+    #[schemars(range(max = 4_294_967_295_u32))]
     pub rank: Option<u32>,
     /// Collective operation, such as `AllReduce`.
+    #[schemars(with = "Option<Name>")]
     pub op: Option<String>,
     /// Metric, such as `nccl.collective.wait_ms`.
+    #[schemars(with = "Option<Name>")]
     pub metric: Option<String>,
-    /// First instant of the window: RFC 3339, Unix milliseconds, or relative such as `now-15m`. One hour before `to` when absent.
+    /// Begin: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: an hour before `to`.
     pub from: Option<TimeArg>,
-    /// First instant after the window, in the same forms. Now when absent.
+    /// End, exclusive: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: now.
     pub to: Option<TimeArg>,
-    /// Instead of `from` and `to`: `all` for everything stored, or a length up to now such as `15m`, `24h` or `7d`.
+    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
     pub window: Option<WindowArg>,
     /// Largest number of events in the answer, 100 when absent.
     #[schemars(range(min = 1, max = 1000))]

@@ -9,6 +9,7 @@ use crate::tools::host_evidence::{Scope, widened};
 use crate::tools::outlier::{Condition, Evidence, Outlier, as_of, culprit};
 use crate::tools::quality::{DataQuality, Presence, known_cluster, with_note};
 use crate::tools::registry::Tool;
+use crate::tools::schemas::{ClusterName, Name};
 use crate::tools::time::{AnswerWindow, Asked, TimeArg, WindowArg};
 use crate::tools::{ToolContext, ToolError};
 use crate::units::Window;
@@ -31,19 +32,22 @@ use subject::{Subject, Who};
 #[serde(deny_unknown_fields)]
 pub struct ExplainRank {
     /// Cluster.
+    #[schemars(with = "ClusterName")]
     pub cluster: String,
     /// Rank within its job.
+    #[schemars(range(max = 4_294_967_295_u32))]
     pub rank: u32,
     /// Job; needed only when the rank reported in several.
     #[serde(default)]
+    #[schemars(with = "Option<Name>")]
     pub job: Option<String>,
-    /// First instant of the window: RFC 3339, Unix milliseconds, or relative such as `now-15m`. One hour before `to` when absent.
+    /// Begin: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: an hour before `to`.
     #[serde(default)]
     pub from: Option<TimeArg>,
-    /// First instant after the window, in the same forms. Now when absent.
+    /// End, exclusive: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: now.
     #[serde(default)]
     pub to: Option<TimeArg>,
-    /// Instead of `from` and `to`: `all` for everything stored, or a length up to now such as `15m`, `24h` or `7d`.
+    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
     #[serde(default)]
     pub window: Option<WindowArg>,
 }

@@ -10,6 +10,7 @@ use crate::tools::host_evidence::Scope;
 use crate::tools::outlier::{Condition, Evidence, Outlier, as_of, culprit};
 use crate::tools::quality::{DataQuality, Presence, known_cluster, with_note};
 use crate::tools::registry::Tool;
+use crate::tools::schemas::ClusterName;
 use crate::tools::time::{AnswerWindow, Asked, TimeArg, WindowArg};
 use crate::tools::{ToolContext, ToolError};
 
@@ -21,12 +22,13 @@ const MAX_EXPLAINED: usize = 20;
 #[serde(deny_unknown_fields, default)]
 pub struct FindOutlierNodes {
     /// Cluster; all clusters when absent.
+    #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// First instant of the window: RFC 3339, Unix milliseconds, or relative such as `now-15m`. One hour before `to` when absent.
+    /// Begin: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: an hour before `to`.
     pub from: Option<TimeArg>,
-    /// First instant after the window, in the same forms. Now when absent.
+    /// End, exclusive: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: now.
     pub to: Option<TimeArg>,
-    /// Instead of `from` and `to`: `all` for everything stored, or a length up to now such as `15m`, `24h` or `7d`.
+    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
     pub window: Option<WindowArg>,
 }
 

@@ -1,6 +1,7 @@
 //! A small cluster for tests: ten minutes of a job on two nodes, whose rank 2 is late in the second half.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fleet_proto::metric;
 
@@ -16,7 +17,10 @@ use crate::rates::Rates;
 use crate::store::EventStore;
 use crate::store::memory::MemoryStore;
 use crate::tools::ToolContext;
+use crate::tools::places::Places;
 use crate::units::{Nanos, Window};
+
+pub(crate) mod broken;
 
 /// The instant `seconds` after 2026-06-01, when the recording begins.
 pub(crate) fn at(seconds: i64) -> Nanos {
@@ -225,4 +229,11 @@ pub(crate) async fn context() -> ToolContext {
     store.append(batch(0..4, 0..=600)).await.unwrap();
     store.conclude(conclusions()).await.unwrap();
     over(Arc::new(store))
+}
+
+/// A crowd that never goes home.
+pub(crate) async fn no_place() -> Places {
+    let places = Places::with_wait(1, Duration::ZERO);
+    places.take().await.unwrap().forget();
+    places
 }

@@ -16,6 +16,19 @@ const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
 const NANOS_PER_MILLISECOND: i64 = 1_000_000;
 
+/// What Unix milliseconds may be: the years from 2020 to 2099.
+const FIRST_EPOCH_MS: i64 = 1_577_836_800_000;
+const LAST_EPOCH_MS: i64 = 4_102_444_799_999;
+
+/// The forms of an instant, as far as a pattern can tell: `now` or before it, Unix milliseconds, RFC 3339.
+const TIME: &str = "^(now(-([1-9][0-9]{0,5}[smh]|[1-9][0-9]{0,4}d))?\
+    |1(5[89]|[6-9][0-9])[0-9]{10}|[23][0-9]{12}|40[0-9]{11}\
+    |20[2-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\
+    ([.][0-9]{1,9})?([Zz]|[+-](0[0-9]|1[0-4]):[0-5][0-9]))$";
+
+/// The forms of a window.
+const WINDOW: &str = "^(all|[1-9][0-9]{0,5}[smh]|[1-9][0-9]{0,4}d)$";
+
 /// Length of a window when the caller gives none.
 const DEFAULT_NANOS: i64 = 3_600 * NANOS_PER_SECOND;
 
@@ -231,7 +244,12 @@ impl JsonSchema for TimeArg {
     }
 
     fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [{ "type": "string" }, { "type": "integer" }] })
+        json_schema!({
+            "anyOf": [
+                { "type": "string", "pattern": TIME },
+                { "type": "integer", "minimum": FIRST_EPOCH_MS, "maximum": LAST_EPOCH_MS },
+            ],
+        })
     }
 }
 
@@ -245,7 +263,7 @@ impl JsonSchema for WindowArg {
     }
 
     fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^(all|[0-9]+[smhd])$" })
+        json_schema!({ "type": "string", "pattern": WINDOW })
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::error::Code;
-use crate::serve::http::failure;
+use crate::serve::http::answer::failure;
 use crate::serve::http::health::{alive, not_ready};
 use crate::tools::error_body;
 

@@ -8,7 +8,8 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::serve::http::{HttpState, success};
+use crate::serve::http::HttpState;
+use crate::serve::http::answer::success;
 
 /// What decides, beside the store, whether Echo is ready.
 #[derive(Debug, Clone)]

@@ -9,18 +9,19 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use self::broken::Broken;
+use super::callers::Callers;
 use super::health::Readiness;
 use super::metrics::Metrics;
 use super::{Feeds, MAX_BODY_BYTES, router};
 use crate::feedback::table::{HealthThreshold, PolicyTable};
 use crate::tools::ToolContext;
 use crate::tools::fixture;
+use crate::tools::fixture::broken::Broken;
 use crate::tools::registry::Registry;
 
 const JSON: &str = "application/json";
 
-mod broken;
+mod asking;
 mod crowd;
 mod readiness;
 
@@ -33,19 +34,20 @@ fn service_that_stops(context: ToolContext, stopping: watch::Receiver<bool>) -> 
     table.set_health("prod".parse().unwrap(), HealthThreshold::example(0.75));
     let policies = watch::channel(Arc::new(table)).1;
     let judged = watch::channel(480).1;
-    router(
-        Registry::standard(),
-        context,
-        Feeds {
-            judged,
-            policies,
-            readiness: Readiness {
-                stopping,
-                append_deadline: Duration::from_secs(10),
-            },
+    let feeds = Feeds {
+        judged,
+        policies,
+        readiness: Readiness {
+            stopping,
+            append_deadline: Duration::from_secs(10),
         },
-        Metrics::default(),
-    )
+    };
+    let callers = Callers::new(
+        vec!["echo.lab".to_owned()],
+        vec!["https://grafana.lab:3000".to_owned()],
+    );
+    let metrics = Metrics::default();
+    router(Registry::standard(), context, (feeds, metrics), callers)
 }
 
 async fn sent(service: Router, request: Request<Body>) -> (u16, Value) {
@@ -115,13 +117,18 @@ async fn every_mistake_has_its_status_and_says_what_to_do() {
     for (method, path, content_type, body) in [
         ("POST", cost, JSON, "{"),
         ("POST", cost, JSON, "[]"),
-        ("POST", cost, JSON, r#"{"clustre":"prod"}"#),
+        (
+            "POST",
+            cost,
+            JSON,
+            r#"{"clustre":"prod","limit":"many","from":[]}"#,
+        ),
         ("POST", cost, JSON, r#"{"from":"2262-04-11T23:47:16Z"}"#),
         ("POST", cost, JSON, r#"{"cluster":"pord"}"#),
         ("POST", cost, form, "{}"),
         ("POST", cost, JSON, long.as_str()),
         ("POST", "/api/v1/tools/reboot", JSON, "{}"),
-        ("GET", cost, JSON, ""),
+        ("PUT", cost, JSON, ""),
         ("GET", "/", JSON, ""),
         ("DELETE", "/api/v1/tools/list", JSON, ""),
     ] {
@@ -204,6 +211,9 @@ async fn the_health_threshold_is_answered_per_cluster() {
 async fn a_foreign_name_is_refused() {
     for (host, expected) in [
         ("localhost:8081", 200),
+        ("echo.lab", 200),
+        ("ECHO.lab:8081", 200),
+        ("grafana.lab", 403),
         ("127.0.0.1", 200),
         ("[::1]:8081", 200),
         ("echo.attacker.example", 403),

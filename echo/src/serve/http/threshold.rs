@@ -9,7 +9,8 @@ use serde_json::json;
 
 use crate::error::Code;
 use crate::ids::ClusterId;
-use crate::serve::http::{HttpState, failure, success};
+use crate::serve::http::HttpState;
+use crate::serve::http::answer::{failure, success};
 use crate::tools::error_body;
 
 /// Which cluster.

@@ -1,15 +1,18 @@
 //! The tools over HTTP.
 
+use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{Path, State};
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::map::Entry;
+use serde_json::{Map, Value, json};
 
 use crate::error::{Code, Coded, chain};
-use crate::serve::http::{HttpState, MAX_BODY_BYTES, failure, success};
+use crate::serve::http::answer::{RequestId, failure, success};
+use crate::serve::http::{HttpState, MAX_BODY_BYTES};
 use crate::tools::{ToolError, error_body};
 
 /// Lists the tools with their schemas.
@@ -26,37 +29,78 @@ pub(super) async fn list(State(state): State<HttpState>) -> Response {
                 "description": tool.description,
                 "input_schema": tool.input_schema,
                 "output_schema": tool.output_schema,
+                "read_only": true,
             })
         })
         .collect();
     success(json!({ "tools": tools }).to_string())
 }
 
-/// Calls a tool.
+/// Calls a tool with the body as its input.
 pub(super) async fn call(
     State(state): State<HttpState>,
     Path(name): Path<String>,
+    id: Extension<RequestId>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let input = match body.map_err(unread).and_then(|body| input(&headers, &body)) {
-        Ok(input) => input,
-        Err((code, message)) => return failure(code, error_body(code, &message)),
-    };
-    match state.registry.dispatch(&state.context, &name, input).await {
+    match body.map_err(unread).and_then(|body| input(&headers, &body)) {
+        Ok(input) => answer(&state, &name, input, &id).await,
+        Err((code, message)) => failure(code, error_body(code, &message)),
+    }
+}
+
+/// Calls a tool with the query as its input. Nothing that a tool does is felt by the next one, so this is safe for
+/// caches and for whoever asks twice.
+pub(super) async fn read(
+    State(state): State<HttpState>,
+    Path(name): Path<String>,
+    id: Extension<RequestId>,
+    query: Result<Query<Vec<(String, String)>>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(pairs)) => answer(&state, &name, of_query(pairs), &id).await,
+        Err(rejection) => {
+            let body = error_body(Code::Invalid, &rejection.body_text());
+            failure(Code::Invalid, body)
+        }
+    }
+}
+
+async fn answer(state: &HttpState, name: &str, input: Value, id: &RequestId) -> Response {
+    match state.registry.dispatch(&state.context, name, input).await {
         Ok(answer) => success(answer),
         Err(error) => {
-            log(&name, &error);
+            note(name, &error, Some(id));
             failure(error.code(), error.body())
         }
     }
 }
 
+/// A query as an input. What is said twice is a list, and the schema decides whether that is wanted.
+fn of_query(pairs: Vec<(String, String)>) -> Value {
+    let mut input = Map::new();
+    for (name, value) in pairs {
+        let value = Value::String(value);
+        match input.entry(name) {
+            Entry::Vacant(entry) => {
+                entry.insert(value);
+            }
+            Entry::Occupied(mut entry) => match entry.get_mut() {
+                Value::Array(values) => values.push(value),
+                first => *first = Value::Array(vec![first.take(), value]),
+            },
+        }
+    }
+    Value::Object(input)
+}
+
 /// A defect is logged once, here; what the caller did wrong is the caller's to know.
-fn log(name: &str, error: &ToolError) {
+pub(in crate::serve) fn note(name: &str, error: &ToolError, id: Option<&RequestId>) {
     if error.code() == Code::Internal {
         tracing::error!(
             tool.name = name,
+            request.id = id.map(tracing::field::display),
             error = chain(error),
             "tool {name} gave no answer"
         );
@@ -79,7 +123,7 @@ fn input(headers: &HeaderMap, body: &Bytes) -> Result<Value, (Code, String)> {
     if !is_json(headers) {
         let message =
             "the body is not declared as JSON; send the header Content-Type: application/json";
-        return Err((Code::Invalid, message.to_owned()));
+        return Err((Code::WrongType, message.to_owned()));
     }
     serde_json::from_slice(body)
         .map_err(|error| (Code::Invalid, format!("the body is not JSON: {error}")))

@@ -11,8 +11,9 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use tower::ServiceExt;
 
-use super::{Broken, service};
+use super::service;
 use crate::tools::fixture;
+use crate::tools::fixture::broken::Broken;
 use crate::tools::places::Places;
 
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;

@@ -8,9 +8,10 @@ use axum::http::Request;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Broken, sent, service, service_that_stops};
+use super::{sent, service, service_that_stops};
 use crate::serve::http::front::{front, starting};
 use crate::tools::fixture;
+use crate::tools::fixture::broken::Broken;
 
 async fn probed(service: &Router, path: &str) -> (u16, Value) {
     let request = Request::get(path).header("host", "127.0.0.1:8081");

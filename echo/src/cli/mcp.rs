@@ -1,0 +1,130 @@
+//! `fleet-echo mcp --stdio`: the Model Context Protocol on standard input and output, for clients that start a program.
+//!
+//! A thin proxy: each line is one message, which goes to a running Echo as one request, and its answer comes back as one
+//! line. A second process could not open the database, and needs not. A call that is cancelled is hung up on, which Echo
+//! feels and interrupts the query.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+
+use crate::cli::mcp::remote::Remote;
+use crate::cli::{CliError, DEFAULT_SERVER};
+
+mod headers;
+mod remote;
+
+/// Most calls under way. Echo answers fewer at a time; reading waits for one to end.
+const MAX_CALLS: usize = 64;
+
+/// Speak the Model Context Protocol on standard input and output
+#[derive(Debug, Clone, Args)]
+pub struct McpArgs {
+    /// The only way there is, to be said so that others can join it
+    #[arg(long, required = true)]
+    pub stdio: bool,
+    /// Address of a running Echo
+    #[arg(long, value_name = "URL", env = "FLEET_ECHO_SERVER", default_value = DEFAULT_SERVER)]
+    pub server: String,
+    /// List tools under names with underscores, for clients that take no dots
+    #[arg(long, env = "FLEET_ECHO_MCP_COMPAT")]
+    pub compat: bool,
+    /// Bearer token to send; others can see it on a command line, so put it into the environment
+    #[arg(long, value_name = "TOKEN", env = "ECHO_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+}
+
+/// Passes messages on until the input ends and everything is answered.
+pub async fn run(
+    args: &McpArgs,
+    input: impl AsyncBufRead + Unpin,
+    mut output: impl AsyncWrite + Unpin,
+) -> Result<(), CliError> {
+    let mut calls = Calls::new(Remote::new(args)?);
+    let mut lines = input.lines();
+    let mut is_open = true;
+    while is_open || !calls.tasks.is_empty() {
+        let answer = tokio::select! {
+            line = lines.next_line(), if is_open && calls.tasks.len() < MAX_CALLS => match line? {
+                Some(line) => calls.take(&line),
+                None => {
+                    is_open = false;
+                    None
+                }
+            },
+            Some(ended) = calls.tasks.join_next_with_id() => calls.ended(ended),
+        };
+        if let Some(answer) = answer {
+            output.write_all(answer.as_bytes()).await?;
+            output.write_all(b"\n").await?;
+            output.flush().await?;
+        }
+    }
+    Ok(())
+}
+
+/// The calls under way.
+struct Calls {
+    remote: Arc<Remote>,
+    tasks: JoinSet<Option<String>>,
+    /// By the number that the client gave, as JSON.
+    open: HashMap<String, AbortHandle>,
+}
+
+impl Calls {
+    fn new(remote: Remote) -> Self {
+        Self {
+            remote: Arc::new(remote),
+            tasks: JoinSet::new(),
+            open: HashMap::new(),
+        }
+    }
+
+    /// Takes a line. What can be answered without asking is answered at once.
+    fn take(&mut self, line: &str) -> Option<String> {
+        if line.trim().is_empty() {
+            return None;
+        }
+        let message: Value = match serde_json::from_str(line) {
+            Ok(message) => message,
+            Err(error) => {
+                let error = json!({ "code": -32_700, "message": format!("not JSON: {error}") });
+                return Some(json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string());
+            }
+        };
+        if message
+            .get("method")
+            .is_some_and(|name| name == "notifications/cancelled")
+        {
+            let id = message.pointer("/params/requestId").map(Value::to_string);
+            if let Some(call) = id.and_then(|id| self.open.remove(&id)) {
+                call.abort();
+            }
+            return None;
+        }
+        let id = message.get("id").map(Value::to_string);
+        let remote = Arc::clone(&self.remote);
+        let call = self.tasks.spawn(async move { remote.ask(message).await });
+        if let Some(id) = id {
+            self.open.insert(id, call);
+        }
+        None
+    }
+
+    /// The answer of a call that ended; nothing for one that was cancelled.
+    fn ended(
+        &mut self,
+        ended: Result<(tokio::task::Id, Option<String>), JoinError>,
+    ) -> Option<String> {
+        let task = ended.as_ref().map_or_else(JoinError::id, |(task, _)| *task);
+        self.open.retain(|_, call| call.id() != task);
+        ended.ok()?.1
+    }
+}
+
+#[cfg(test)]
+mod tests;

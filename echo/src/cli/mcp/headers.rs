@@ -1,0 +1,128 @@
+//! What revision 2026-07-28 of the protocol repeats of a message in the headers of its request.
+
+use std::collections::BTreeMap;
+
+use axum::http::header::{HeaderMap, HeaderName, HeaderValue};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+
+/// Header with the revision.
+pub(super) const VERSION: &str = "mcp-protocol-version";
+
+/// Arguments of tools that are repeated in headers: by tool, the names of argument and header.
+pub(super) type Repeated = BTreeMap<String, Vec<(String, String)>>;
+
+/// The revision that a message says it is written in; those before said it once, in the first message.
+pub(super) fn version(message: &Value) -> Option<&str> {
+    let meta = message.get("params")?.get("_meta")?;
+    meta.get("io.modelcontextprotocol/protocolVersion")?
+        .as_str()
+}
+
+/// Reads which arguments are repeated from a list of tools.
+pub(super) fn repeated(list: &Value) -> Repeated {
+    let tools = list.get("tools").and_then(Value::as_array);
+    let mut repeated = Repeated::new();
+    for tool in tools.into_iter().flatten() {
+        let fields = tool.pointer("/input_schema/properties");
+        let fields = fields.and_then(Value::as_object).into_iter().flatten();
+        let of_tool: Vec<(String, String)> = fields
+            .filter_map(|(name, field)| {
+                let header = field.get("x-mcp-header")?.as_str()?;
+                Some((name.clone(), format!("mcp-param-{header}")))
+            })
+            .collect();
+        for name in ["name", "alias"] {
+            if let Some(name) = tool.get(name).and_then(Value::as_str) {
+                repeated.insert(name.to_owned(), of_tool.clone());
+            }
+        }
+    }
+    repeated
+}
+
+/// The headers of a message: its method, what it is about, and arguments of a tool.
+pub(super) fn of_message(message: &Value, repeated: &Repeated) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let mut put = |name: &str, value: &str| {
+        let name = HeaderName::from_bytes(name.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(encoded(value))) {
+            headers.insert(name, value);
+        }
+    };
+    let text = |name: &str| message.pointer(name).and_then(Value::as_str);
+    let method = text("/method").unwrap_or_default();
+    put("mcp-method", method);
+    let about = match method {
+        "tools/call" | "prompts/get" => text("/params/name"),
+        "resources/read" => text("/params/uri"),
+        _ => None,
+    };
+    if let Some(about) = about {
+        put("mcp-name", about);
+    }
+    let arguments = message.pointer("/params/arguments");
+    let of_tool = about
+        .filter(|_| method == "tools/call")
+        .and_then(|name| repeated.get(name));
+    for (argument, header) in of_tool.into_iter().flatten() {
+        match arguments.and_then(|arguments| arguments.get(argument)) {
+            Some(Value::String(value)) => put(header, value),
+            Some(value @ (Value::Number(_) | Value::Bool(_))) => put(header, &value.to_string()),
+            _ => {}
+        }
+    }
+    headers
+}
+
+/// What a header cannot hold as it is goes in Base64.
+fn encoded(value: &str) -> String {
+    let is_plain = value.chars().all(|c| matches!(c, ' '..='~'))
+        && value.trim() == value
+        && !(value.starts_with("=?base64?") && value.ends_with("?="));
+    if is_plain {
+        value.to_owned()
+    } else {
+        format!("=?base64?{}?=", BASE64_STANDARD.encode(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{of_message, repeated, version};
+
+    #[test]
+    fn a_call_repeats_its_tool_and_its_cluster() {
+        let list = json!({ "tools": [{
+            "name": "a.b", "alias": "a_b",
+            "input_schema": { "properties": { "cluster": { "x-mcp-header": "Cluster" }, "rank": {} } },
+        }] });
+        let message = json!({
+            "method": "tools/call",
+            "params": { "name": "a_b", "arguments": { "cluster": "prod", "rank": 2 } },
+        });
+        let headers = of_message(&message, &repeated(&list));
+        assert_eq!(headers.len(), 3);
+        assert_eq!(headers["mcp-method"], "tools/call");
+        assert_eq!(headers["mcp-name"], "a_b");
+        assert_eq!(headers["mcp-param-cluster"], "prod");
+    }
+
+    #[test]
+    fn what_no_header_can_hold_is_encoded() {
+        let message = json!({ "method": "resources/read", "params": { "uri": "echo://\u{fc}\n" } });
+        let headers = of_message(&message, &repeated(&json!({})));
+        assert_eq!(headers["mcp-name"], "=?base64?ZWNobzovL8O8Cg==?=");
+    }
+
+    #[test]
+    fn only_newer_messages_name_their_revision() {
+        let key = "io.modelcontextprotocol/protocolVersion";
+        let message = json!({ "params": { "_meta": { key: "2026-07-28" } } });
+        assert_eq!(version(&message), Some("2026-07-28"));
+        assert_eq!(version(&json!({ "params": {} })), None);
+    }
+}

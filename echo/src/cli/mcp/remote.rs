@@ -1,0 +1,178 @@
+//! The Echo that messages go to.
+
+use std::sync::{Mutex, PoisonError};
+
+use axum::body::{Body, to_bytes};
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use axum::http::{Request, Response};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use crate::cli::mcp::McpArgs;
+use crate::cli::mcp::headers::{Repeated, VERSION, of_message, repeated, version};
+use crate::cli::{CliError, MAX_ANSWER_BYTES, PATIENCE, base};
+use crate::error::Code;
+
+/// Asks one Echo.
+#[derive(Debug)]
+pub(super) struct Remote {
+    client: Client<HttpConnector, Body>,
+    server: String,
+    path: &'static str,
+    authorization: Option<HeaderValue>,
+    /// The revision that the first message agreed on, in the revisions that have such a message.
+    agreed: Mutex<Option<HeaderValue>>,
+    repeated: OnceCell<Repeated>,
+}
+
+impl Remote {
+    pub(super) fn new(args: &McpArgs) -> Result<Self, CliError> {
+        let authorization = args.token.as_ref().map(|token| {
+            let mut value = HeaderValue::try_from(format!("Bearer {token}"));
+            if let Ok(value) = &mut value {
+                value.set_sensitive(true);
+            }
+            value.map_err(|_unprintable| CliError::Usage("ECHO_TOKEN is no token".to_owned()))
+        });
+        Ok(Self {
+            client: Client::builder(TokioExecutor::new()).build_http(),
+            server: base(&args.server)?.to_owned(),
+            path: if args.compat { "/mcp/compat" } else { "/mcp" },
+            authorization: authorization.transpose()?,
+            agreed: Mutex::new(None),
+            repeated: OnceCell::new(),
+        })
+    }
+
+    /// The answer to a message as one line; nothing if the message wants none.
+    pub(super) async fn ask(&self, message: Value) -> Option<String> {
+        let id = message.get("id").cloned();
+        let asked = timeout(PATIENCE, self.exchange(&message)).await;
+        let asked = asked.unwrap_or_else(|_late| Err(self.unreachable("no answer in time")));
+        let id = id?;
+        let (status, body) = match asked {
+            Ok(answer) => answer,
+            Err(error) => return Some(failed(&id, &error.to_string(), None)),
+        };
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(answer) if answer.get("jsonrpc").is_some() => {
+                if message
+                    .get("method")
+                    .is_some_and(|method| method == "initialize")
+                {
+                    self.agree(&answer);
+                }
+                // Without the line feeds that a body may have.
+                Some(answer.to_string())
+            }
+            Ok(answer) => {
+                let told = answer.pointer("/error/message").and_then(Value::as_str);
+                let told = told.unwrap_or("this is no Echo").to_owned();
+                Some(failed(&id, &told, Some(answer)))
+            }
+            Err(_) => Some(failed(
+                &id,
+                &format!("status {status} without an answer"),
+                None,
+            )),
+        }
+    }
+
+    async fn exchange(&self, message: &Value) -> Result<(u16, Vec<u8>), CliError> {
+        let mut request = Request::post(format!("{}{}", self.server, self.path))
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, text/event-stream");
+        if let Some(headers) = request.headers_mut() {
+            headers.extend(self.headers(message).await?);
+        }
+        let request = request
+            .body(Body::from(message.to_string()))
+            .map_err(|error| self.unreachable(error))?;
+        self.send(request).await
+    }
+
+    async fn headers(&self, message: &Value) -> Result<HeaderMap, CliError> {
+        let mut headers = HeaderMap::new();
+        if let Some(version) = version(message) {
+            headers = of_message(message, self.repeated(message).await?);
+            if let Ok(version) = HeaderValue::from_str(version) {
+                headers.insert(VERSION, version);
+            }
+        } else if let Some(version) = self.agreed() {
+            headers.insert(VERSION, version);
+        }
+        Ok(headers)
+    }
+
+    /// Which arguments are repeated in headers, asked when the first tool is called.
+    async fn repeated(&self, message: &Value) -> Result<&Repeated, CliError> {
+        const NONE: &Repeated = &Repeated::new();
+        if message
+            .get("method")
+            .is_none_or(|method| method != "tools/call")
+        {
+            return Ok(NONE);
+        }
+        let list = || async {
+            let request = Request::get(format!("{}/api/v1/tools/list", self.server));
+            let request = request
+                .body(Body::empty())
+                .map_err(|error| self.unreachable(error))?;
+            let (_, body) = self.send(request).await?;
+            let list: Value = serde_json::from_slice(&body).unwrap_or_default();
+            Ok(repeated(&list))
+        };
+        self.repeated.get_or_try_init(list).await
+    }
+
+    async fn send(&self, mut request: Request<Body>) -> Result<(u16, Vec<u8>), CliError> {
+        if let Some(authorization) = &self.authorization {
+            let headers = request.headers_mut();
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        let response = self.client.request(request).await;
+        let response: Response<Body> = response
+            .map_err(|error| self.unreachable(error))?
+            .map(Body::new);
+        let status = response.status().as_u16();
+        let limit = usize::try_from(MAX_ANSWER_BYTES).unwrap_or(usize::MAX);
+        let body = to_bytes(response.into_body(), limit)
+            .await
+            .map_err(|error| self.unreachable(error))?;
+        Ok((status, body.to_vec()))
+    }
+
+    fn unreachable(&self, reason: impl ToString) -> CliError {
+        CliError::Unreachable {
+            server: self.server.clone(),
+            reason: reason.to_string(),
+        }
+    }
+
+    fn agree(&self, answer: &Value) {
+        let version = answer
+            .pointer("/result/protocolVersion")
+            .and_then(Value::as_str);
+        let version = version.and_then(|version| HeaderValue::from_str(version).ok());
+        *self.agreed.lock().unwrap_or_else(PoisonError::into_inner) = version;
+    }
+
+    fn agreed(&self) -> Option<HeaderValue> {
+        let agreed = self.agreed.lock().unwrap_or_else(PoisonError::into_inner);
+        agreed.clone()
+    }
+}
+
+/// An error of the protocol, for what Echo did not answer itself.
+fn failed(id: &Value, message: &str, data: Option<Value>) -> String {
+    let number = Code::Internal.json_rpc();
+    let mut error = json!({ "code": number, "message": message });
+    if let (Some(data), Some(error)) = (data, error.as_object_mut()) {
+        error.insert("data".to_owned(), data);
+    }
+    json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string()
+}

@@ -1,0 +1,140 @@
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+use tokio::task::spawn_blocking;
+
+use super::{McpArgs, run};
+use crate::cli::tests::{Making, Server};
+use crate::tools::fixture;
+use crate::tools::fixture::broken::Broken;
+
+fn args(server: &str) -> McpArgs {
+    McpArgs {
+        stdio: true,
+        server: server.to_owned(),
+        compat: false,
+        token: Some("secret".to_owned()),
+    }
+}
+
+fn call(id: u64, tool: &str, newer: bool) -> Value {
+    let mut params = json!({ "name": tool, "arguments": { "cluster": "prod" } });
+    if newer {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+    }
+    json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
+}
+
+/// What comes back for these lines.
+async fn proxied(server: &str, lines: &[String]) -> Vec<Value> {
+    let input = lines.join("\n");
+    let mut output = Vec::new();
+    run(&args(server), input.as_bytes(), &mut output)
+        .await
+        .unwrap();
+    let output = String::from_utf8(output).unwrap();
+    let mut answers: Vec<Value> = output
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    answers.sort_by_key(|answer| answer["id"].as_u64());
+    answers
+}
+
+#[tokio::test]
+async fn messages_of_both_eras_are_passed_on_and_answered() {
+    let server = spawn_blocking(Server::start).await.unwrap();
+    let initialize = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": { "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } },
+    });
+    let lines = [
+        initialize.to_string(),
+        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string(),
+        String::new(),
+        call(2, "fleet.cluster.get_cost", false).to_string(),
+        call(3, "fleet_cluster_get_cost", true).to_string(),
+        call(4, "fleet.cluster.reboot", true).to_string(),
+    ];
+    let answers = proxied(&format!("http://{}", server.address), &lines).await;
+    assert_eq!(answers.len(), 4, "{answers:?}");
+    assert_eq!(answers[0]["result"]["protocolVersion"], "2025-11-25");
+    assert_eq!(answers[1]["result"]["isError"], false);
+    assert_eq!(
+        answers[1]["result"]["structuredContent"],
+        answers[2]["result"]["structuredContent"]
+    );
+    assert_eq!(answers[3]["error"]["code"], -32_602);
+}
+
+#[tokio::test]
+async fn what_is_no_message_is_answered_without_asking() {
+    let answers = proxied("http://127.0.0.1:1", &["{".to_owned()]).await;
+    assert_eq!(answers[0]["error"]["code"], -32_700);
+    assert_eq!(answers[0]["id"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_missing_server_is_an_error_that_says_how_to_start_one() {
+    // The port was free a moment ago, and nobody else is told of it.
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let lines = [call(1, "fleet.cluster.get_cost", false).to_string()];
+    let answers = proxied(&url, &lines).await;
+    let message = answers[0]["error"]["message"].as_str().unwrap();
+    assert!(message.contains("fleet-echo serve"), "{message}");
+}
+
+#[test]
+fn an_address_of_another_kind_is_refused_at_once() {
+    let wrong = super::Remote::new(&args("https://127.0.0.1:1")).unwrap_err();
+    assert_eq!(wrong.exit_code(), 64);
+}
+
+async fn said(input: &mut DuplexStream, message: &Value) {
+    let line = format!("{message}\n");
+    input.write_all(line.as_bytes()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cancelled_call_ends_at_the_server_and_is_not_answered() {
+    let (tell, places) = tokio::sync::oneshot::channel();
+    let silent = move || -> Making {
+        Box::pin(async move {
+            let mut context = fixture::over(Arc::new(Broken::Silent));
+            context.limits.deadline = Duration::from_hours(1);
+            tell.send(context.places.clone()).unwrap();
+            context
+        })
+    };
+    let server = spawn_blocking(|| Server::over(silent)).await.unwrap();
+    let places = places.await.unwrap();
+    let (mut input, theirs) = duplex(4_096);
+    let (answers, output) = duplex(4_096);
+    let server_args = args(&format!("http://{}", server.address));
+    let asking = async {
+        said(&mut input, &call(1, "fleet.cluster.get_cost", true)).await;
+        while places.taken() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let params = json!({ "requestId": 1, "reason": "enough" });
+        let cancel =
+            json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+        said(&mut input, &cancel).await;
+        while places.taken() > 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(input);
+    };
+    let (passed, ()) = tokio::join!(run(&server_args, BufReader::new(theirs), output), asking);
+    passed.unwrap();
+    let mut lines = BufReader::new(answers).lines();
+    assert_eq!(lines.next_line().await.unwrap(), None);
+}

@@ -1,0 +1,272 @@
+//! One question, asked over HTTP (GET and POST), over both eras of the Model Context Protocol and from the shell, has one
+//! answer and one error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::Server;
+use crate::error::Code;
+use crate::tools::fixture;
+use crate::tools::fixture::broken::Broken;
+use crate::tools::registry::{Registered, Registry};
+
+/// A tool and its command. Registering a tool fails this test until its command is named here.
+fn command(tool: &Registered) -> &'static str {
+    match tool.name {
+        "fleet.cluster.find_outlier_nodes" => "outliers",
+        "fleet.cluster.explain_rank" => "explain",
+        "fleet.cluster.get_cost" => "cost",
+        "fleet.cluster.event_history" => "history",
+        name => panic!("no command of the shell asks {name}"),
+    }
+}
+
+/// What a tool cannot do without, and what is said beside it.
+fn input(tool: &Registered, said: Value) -> Map<String, Value> {
+    let required = tool.input_schema.get("required").and_then(Value::as_array);
+    let is_required = |name: &&str| required.is_some_and(|names| names.contains(&json!(name)));
+    let needed = ["cluster", "rank"].into_iter().filter(is_required);
+    let mut input: Map<String, Value> = needed
+        .map(|name| {
+            (
+                name.to_owned(),
+                if name == "rank" {
+                    json!(2)
+                } else {
+                    json!("prod")
+                },
+            )
+        })
+        .collect();
+    let Value::Object(said) = said else {
+        panic!("not an object")
+    };
+    input.extend(said);
+    input
+}
+
+/// What came back: the kind of error, if it was one, and the body.
+type Answer = (Option<Code>, Value);
+
+fn sent(request: ureq::http::Request<String>) -> (u16, Value) {
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .build();
+    let agent = ureq::Agent::new_with_config(config);
+    let mut response = agent.run(request).unwrap();
+    let status = response.status().as_u16();
+    (status, response.body_mut().read_json().unwrap())
+}
+
+impl Server {
+    fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {
+        ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.address))
+            .header("x-request-id", "parity")
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+    }
+
+    fn over_post(&self, tool: &str, input: &Map<String, Value>) -> Answer {
+        let body = Value::Object(input.clone());
+        let request = self.request("POST", &format!("/api/v1/tools/{tool}"));
+        of_http(sent(request.body(body.to_string()).unwrap()))
+    }
+
+    fn over_get(&self, tool: &str, input: &Map<String, Value>) -> Answer {
+        let pairs = input.iter().map(|(name, value)| {
+            let text = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            format!("{name}={text}")
+        });
+        let query = pairs.collect::<Vec<_>>().join("&");
+        let request = self.request("GET", &format!("/api/v1/tools/{tool}?{query}"));
+        of_http(sent(request.body(String::new()).unwrap()))
+    }
+
+    fn over_mcp(&self, version: &str, tool: &str, input: &Map<String, Value>) -> Answer {
+        let is_newer = version >= "2026";
+        let mut params = json!({ "name": tool, "arguments": input });
+        if is_newer {
+            params["_meta"] = json!({
+                "io.modelcontextprotocol/protocolVersion": version,
+                "io.modelcontextprotocol/clientCapabilities": {},
+            });
+        }
+        let message =
+            json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+        let mut request = self
+            .request("POST", "/mcp")
+            .header("mcp-protocol-version", version);
+        if is_newer {
+            request = request
+                .header("mcp-method", "tools/call")
+                .header("mcp-name", tool);
+            if let Some(cluster) = input.get("cluster").and_then(Value::as_str) {
+                request = request.header("mcp-param-cluster", cluster);
+            }
+        }
+        let (_, answer) = sent(request.body(message.to_string()).unwrap());
+        assert_eq!(answer["id"], 7, "{answer}");
+        of_mcp(&answer)
+    }
+
+    /// Every way there is, by name.
+    fn every_way(&self, tool: &str, input: &Map<String, Value>) -> Vec<(&'static str, Answer)> {
+        vec![
+            ("POST", self.over_post(tool, input)),
+            ("GET", self.over_get(tool, input)),
+            ("MCP 2026-07-28", self.over_mcp("2026-07-28", tool, input)),
+            ("MCP 2025-11-25", self.over_mcp("2025-11-25", tool, input)),
+        ]
+    }
+
+    fn over_shell(&self, command: &str, input: &Map<String, Value>) -> Answer {
+        let flags = input.iter().map(|(name, value)| {
+            let text = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            format!("--{name} {text}")
+        });
+        let flags = flags.collect::<Vec<_>>().join(" ");
+        let (printed, outcome) = self.told(&format!("{command} --json {flags}"));
+        let mut body: Value = serde_json::from_str(&printed).unwrap();
+        if let Some(id) = body.pointer_mut("/error/request_id") {
+            // The shell has numbers of its own.
+            *id = json!("parity");
+        }
+        assert_eq!(outcome.is_err(), body.get("error").is_some());
+        (kind(&body), body)
+    }
+}
+
+fn kind(body: &Value) -> Option<Code> {
+    let name = body.pointer("/error/code")?.as_str()?;
+    Code::ALL.into_iter().find(|code| code.name() == name)
+}
+
+fn of_http((status, body): (u16, Value)) -> Answer {
+    let kind = kind(&body);
+    assert_eq!(status, kind.map_or(200, Code::http), "{body}");
+    (kind, body)
+}
+
+/// Takes a message apart, and looks after what the table of errors says of its form.
+fn of_mcp(message: &Value) -> Answer {
+    if let Some(error) = message.get("error") {
+        let body = error["data"].clone();
+        let kind = kind(&body).unwrap();
+        let number = match kind {
+            Code::NotFound => -32_602,
+            kind => kind.json_rpc().unwrap(),
+        };
+        assert_eq!(error["code"], number, "{message}");
+        assert_eq!(error["message"], body["error"]["message"]);
+        return (Some(kind), body);
+    }
+    let result = &message["result"];
+    let text = result["content"][0]["text"].as_str().unwrap();
+    let body: Value = serde_json::from_str(text).unwrap();
+    let kind = kind(&body);
+    assert_eq!(result["isError"], json!(kind.is_some()), "{message}");
+    assert!(kind.is_none_or(|kind| kind.json_rpc().is_none()));
+    if kind.is_none() {
+        assert_eq!(result["structuredContent"], body);
+    }
+    (kind, body)
+}
+
+#[track_caller]
+fn assert_same(answers: Vec<(&'static str, Answer)>, expected: Option<Code>) {
+    let (_, first) = answers[0].clone();
+    assert_eq!(first.0, expected, "{}", first.1);
+    for (way, answer) in answers {
+        assert_eq!(answer, first, "{way}");
+    }
+}
+
+#[test]
+fn every_tool_answers_the_same_however_it_is_asked() {
+    let server = Server::start();
+    for tool in Registry::standard().tools() {
+        for said in [
+            json!({}),
+            json!({ "cluster": "prod", "window": "all" }),
+            json!({ "from": "now-3m" }),
+        ] {
+            let input = input(tool, said);
+            for name in [tool.name.to_owned(), tool.alias()] {
+                let mut answers = server.every_way(&name, &input);
+                answers.push(("shell", server.over_shell(command(tool), &input)));
+                assert_same(answers, None);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_mistake_is_the_same_error_however_it_is_made() {
+    let server = Server::start();
+    for tool in Registry::standard().tools() {
+        for (said, expected) in [
+            (json!({ "cluster": "pord" }), Code::NotFound),
+            (json!({ "from": "yesterday" }), Code::Invalid),
+            (json!({ "from": "now", "to": "now-1h" }), Code::Invalid),
+            (json!({ "window": "all", "to": "now" }), Code::Invalid),
+        ] {
+            let input = input(tool, said);
+            let mut answers = server.every_way(tool.name, &input);
+            answers.push(("shell", server.over_shell(command(tool), &input)));
+            assert_same(answers, Some(expected));
+        }
+        let input = input(tool, json!({ "clustre": "prod", "limits": true }));
+        assert_same(server.every_way(tool.name, &input), Some(Code::Invalid));
+    }
+    let nothing = Map::new();
+    assert_same(
+        server.every_way("fleet.cluster.reboot", &nothing),
+        Some(Code::NotFound),
+    );
+}
+
+#[test]
+fn what_is_wrong_with_echo_is_the_same_error_however_it_shows() {
+    for (store, deadline, is_crowded, expected) in [
+        (Broken::Defect, 10, false, Code::Internal),
+        (Broken::Closed, 10, false, Code::Busy),
+        (Broken::Silent, 0, false, Code::Timeout),
+        (Broken::Silent, 10, true, Code::Busy),
+    ] {
+        let server = Server::over(move || {
+            Box::pin(async move {
+                let mut context = fixture::over(Arc::new(store));
+                context.limits.deadline = Duration::from_secs(deadline);
+                if is_crowded {
+                    context.places = fixture::no_place().await;
+                }
+                context
+            })
+        });
+        for tool in Registry::standard().tools() {
+            let input = input(tool, json!({}));
+            let mut answers = server.every_way(tool.name, &input);
+            answers.push(("shell", server.over_shell(command(tool), &input)));
+            assert_same(answers, Some(expected));
+        }
+    }
+}
+
+#[test]
+fn the_usual_answers_fit_into_the_context_of_a_model() {
+    const TOKENS: usize = 25_000;
+    let server = Server::start();
+    for tool in Registry::standard().tools() {
+        let (_, answer) = server.over_post(tool.name, &input(tool, json!({})));
+        // Four bytes of JSON are about a token.
+        assert!(answer.to_string().len() / 4 < TOKENS, "{}", tool.name);
+    }
+}

@@ -1,0 +1,100 @@
+//! This API as an OpenAPI 3.1 document, built from the registry: the schemas in it are the ones that arguments are held
+//! against and answers are made by.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+
+use crate::error::Code;
+use crate::serve::http::HttpState;
+use crate::serve::http::answer::success;
+use crate::tools::registry::Registry;
+
+mod fixed;
+mod of_tools;
+
+/// The document.
+pub(super) async fn openapi(State(state): State<HttpState>) -> Response {
+    success(document(&state.registry).to_string())
+}
+
+/// The document for these tools.
+pub fn document(registry: &Registry) -> Value {
+    let mut schemas = Map::new();
+    schemas.insert("Error".to_owned(), error_schema());
+    let mut paths = Map::new();
+    for tool in registry.tools() {
+        let path = format!("/api/v1/tools/{}", tool.name);
+        paths.insert(path, of_tools::path(tool, &mut schemas));
+    }
+    paths.extend(fixed::paths());
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Echo",
+            "version": concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR")),
+            "summary": "Which GPU rank holds a cluster back, since when, and at what cost.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "servers": [{ "url": "/", "description": "The Echo that serves this document" }],
+        "paths": paths,
+        "components": { "schemas": schemas },
+    })
+}
+
+/// The one body of an error.
+fn error_schema() -> Value {
+    let codes = Code::ALL.map(Code::name);
+    json!({
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["code", "message", "request_id"],
+                "properties": {
+                    "code": { "type": "string", "enum": codes },
+                    "message": { "type": "string", "description": "What is wrong, and what to do." },
+                    "request_id": {
+                        "type": "string",
+                        "description": "Number of the request, also in the header x-request-id and in Echo's log.",
+                    },
+                    "details": {
+                        "type": "array",
+                        "description": "Everything that is wrong with the input.",
+                        "items": {
+                            "type": "object",
+                            "required": ["pointer", "message"],
+                            "properties": {
+                                "pointer": { "type": "string", "description": "Where, as a JSON pointer." },
+                                "message": { "type": "string" },
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    })
+}
+
+/// The responses of an operation: what it answers, and these errors.
+fn responses(answer: Value, errors: &[Code]) -> Value {
+    let mut responses = Map::new();
+    responses.insert("200".to_owned(), answer);
+    for code in errors {
+        let error = json!({
+            "description": code.name().replace('_', " "),
+            "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } },
+        });
+        responses.insert(code.http().to_string(), error);
+    }
+    Value::Object(responses)
+}
+
+/// An answer in JSON.
+fn in_json(description: &str, schema: Value) -> Value {
+    json!({ "description": description, "content": { "application/json": { "schema": schema } } })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! How questions are put: by query or body, under which names, with which numbers.
+
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use super::{JSON, asked, code, got, sent, service};
+use crate::tools::fixture;
+
+const HISTORY: &str = "/api/v1/tools/fleet.cluster.event_history";
+
+async fn answered(request: Request<Body>) -> (u16, HeaderMap, Value) {
+    let response = service(fixture::context().await).oneshot(request).await;
+    let (parts, body) = response.unwrap().into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    (parts.status.as_u16(), parts.headers, body)
+}
+
+#[tokio::test]
+async fn a_query_is_read_by_the_schema() {
+    let input = json!({ "cluster": "prod", "rank": 2, "limit": 3, "from": "now-3m" });
+    let posted = asked("POST", HISTORY, JSON, &input.to_string()).await;
+    let query = "cluster=prod&rank=2&limit=3.0&from=now-3m";
+    assert_eq!(got(&format!("{HISTORY}?{query}")).await, posted);
+    assert_eq!(posted.0, 200);
+}
+
+#[tokio::test]
+async fn a_query_that_says_something_twice_is_refused() {
+    let (status, body) = got(&format!("{HISTORY}?cluster=a&cluster=b&rank=x")).await;
+    assert_eq!((status, code(&body)), (400, "invalid"));
+    let details = body["error"]["details"].as_array().unwrap();
+    let pointers: Vec<&str> = details
+        .iter()
+        .map(|one| one["pointer"].as_str().unwrap())
+        .collect();
+    assert_eq!(pointers, ["/cluster", "/rank"], "{body}");
+}
+
+#[tokio::test]
+async fn a_method_that_a_path_does_not_know_is_told_which_it_knows() {
+    for (method, path, allowed) in [
+        ("DELETE", HISTORY, "GET,HEAD,POST"),
+        ("POST", "/api/v1/tools/list", "GET,HEAD"),
+        ("PATCH", "/metrics", "GET,HEAD"),
+        ("GET", "/mcp", "POST"),
+        ("DELETE", "/mcp/compat", "POST"),
+    ] {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost");
+        let (status, headers, body) = answered(request.body(Body::empty()).unwrap()).await;
+        assert_eq!((status, code(&body)), (405, "wrong_method"), "{path}");
+        let listed = headers["allow"].to_str().unwrap().replace(' ', "");
+        assert_eq!(listed, allowed, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn every_answer_has_a_number_and_every_error_repeats_it() {
+    let request = |given: &str| {
+        Request::get("/api/v1/tools/nothing")
+            .header("x-request-id", given)
+            .body(Body::empty())
+            .unwrap()
+    };
+    let (_, headers, body) = answered(request("job-7.a_b")).await;
+    assert_eq!(headers["x-request-id"], "job-7.a_b");
+    assert_eq!(body["error"]["request_id"], "job-7.a_b");
+    for given in ["", "a b", "<script>", &"x".repeat(65)] {
+        let (_, headers, body) = answered(request(given)).await;
+        let id = headers["x-request-id"].to_str().unwrap().to_owned();
+        assert_ne!(id, given);
+        assert_eq!(body["error"]["request_id"], json!(id));
+    }
+    let (_, headers, _) = answered(Request::get("/healthz").body(Body::empty()).unwrap()).await;
+    assert_eq!(headers["x-request-id"].len(), 16);
+}
+
+#[tokio::test]
+async fn a_page_from_elsewhere_is_refused_and_an_own_or_allowed_one_is_not() {
+    for (origin, expected) in [
+        ("http://127.0.0.1:8081", 200),
+        ("https://grafana.lab:3000", 200),
+        ("https://grafana.lab", 403),
+        ("http://127.0.0.1:9999", 403),
+        ("https://attacker.example", 403),
+        ("null", 403),
+    ] {
+        for path in ["/healthz", "/api/v1/health"] {
+            let request = Request::get(path)
+                .header("host", "127.0.0.1:8081")
+                .header("origin", origin)
+                .body(Body::empty());
+            let (status, _) = sent(service(fixture::context().await), request.unwrap()).await;
+            assert_eq!(status, expected, "{origin}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn refusals_of_the_protocol_have_the_one_body_too() {
+    for (kind, accept, body, expected) in [
+        (
+            "text/plain",
+            "application/json, text/event-stream",
+            "{}".to_owned(),
+            (415, "wrong_type"),
+        ),
+        (JSON, JSON, "{}".to_owned(), (406, "invalid")),
+        (
+            JSON,
+            "application/json, text/event-stream",
+            format!("\"{}\"", "x".repeat(70_000)),
+            (413, "too_large"),
+        ),
+    ] {
+        let request = Request::post("/mcp")
+            .header("host", "localhost")
+            .header("content-type", kind)
+            .header("accept", accept)
+            .body(Body::from(body));
+        let (status, _, body) = answered(request.unwrap()).await;
+        assert_eq!((status, code(&body)), expected, "{body}");
+    }
+}

@@ -1,0 +1,216 @@
+//! The Model Context Protocol: another view of the tool registry, on `POST /mcp`.
+//!
+//! One endpoint speaks the stateless revision of 2026-07-28 and those before. There are no sessions and nothing is sent
+//! but answers, so an answer is one JSON text. What a tool answers is in the text and, the same, as structured content;
+//! what it cannot answer is a result that is marked as an error and carries the error body of the HTTP API. Only an
+//! unknown tool and a defect are errors of the protocol, with that body as their data.
+//!
+//! Names of tools have dots. Some clients take none, so `/mcp/compat` lists underscores; both are understood everywhere.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::http::request::Parts;
+use rmcp::ErrorData;
+use rmcp::model::{
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorCode,
+    GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::Value;
+
+use crate::error::Coded;
+use crate::serve::http::MAX_BODY_BYTES;
+use crate::serve::http::answer::RequestId;
+use crate::serve::http::tools::note;
+use crate::tools::registry::Registry;
+use crate::tools::{ToolContext, ToolError};
+
+mod listing;
+mod prompts;
+mod resources;
+
+/// How long a client may keep a list: it changes with the version of Echo only.
+const LIST_TTL_MS: u64 = 300_000;
+
+/// What a model is told of Echo before it sees the tools.
+const INSTRUCTIONS: &str = "\
+Echo watches the collectives of distributed GPU jobs and finds the rank that holds the others back. \
+Start with find_outlier_nodes for the cluster in question (echo://clusters lists them). A culprit is held responsible, \
+a victim only waits for one: never blame a victim. Look into a culprit with explain_rank, price it with get_cost, and \
+read single measurements with event_history. Empty lists mean health only if data_quality.quorum_met is true. \
+Times are UTC; windows default to the last hour.";
+
+/// How the names of tools are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// With dots, as they are.
+    Dotted,
+    /// With underscores, for clients that take no dots.
+    Plain,
+}
+
+/// What answers one request. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Handler {
+    registry: Arc<Registry>,
+    context: ToolContext,
+    names: Names,
+}
+
+/// The service behind a path.
+pub(super) fn service(
+    registry: Arc<Registry>,
+    context: ToolContext,
+    names: Names,
+) -> StreamableHttpService<Handler, NeverSessionManager> {
+    let handler = Handler {
+        registry,
+        context,
+        names,
+    };
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_max_request_body_bytes(MAX_BODY_BYTES)
+        // Names and origins have been looked at before, for all paths alike.
+        .disable_allowed_hosts()
+        .disable_allowed_origins();
+    StreamableHttpService::new(
+        move || Ok(handler.clone()),
+        Arc::new(NeverSessionManager::default()),
+        config,
+    )
+}
+
+impl rmcp::ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .enable_prompts()
+            .build();
+        let name = Implementation::new("fleet-echo", env!("CARGO_PKG_VERSION")).with_title("Echo");
+        ServerConfig::new(capabilities)
+            .with_server_info(name)
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tools = self.registry.tools().iter();
+        let tools = tools.map(|tool| listing::tool(tool, self.names)).collect();
+        let mut result = ListToolsResult::with_all_items(tools);
+        result.ttl_ms = Some(LIST_TTL_MS);
+        result.cache_scope = Some(CacheScope::Private);
+        Ok(result)
+    }
+
+    fn get_tool(&self, name: &str) -> Option<rmcp::model::Tool> {
+        let tool = self.registry.find(name).ok()?;
+        Some(listing::tool(tool, self.names))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let parts = context.extensions.get::<Parts>();
+        let id = parts.and_then(|parts| parts.extensions.get::<RequestId>());
+        let input = request.arguments.map_or(Value::Null, Value::Object);
+        let answer = self.registry.dispatch(&self.context, &request.name, input);
+        tokio::select! {
+            answer = answer => match answer {
+                Ok(answer) => Ok(complete(answer).into()),
+                Err(error) => refusal(&request.name, &error, id).map(Into::into),
+            },
+            // The query is dropped with its future, and interrupted. Nobody waits for this answer.
+            () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
+        }
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let mut result = ListResourcesResult::with_all_items(resources::list());
+        result.ttl_ms = Some(LIST_TTL_MS);
+        result.cache_scope = Some(CacheScope::Private);
+        Ok(result)
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        resources::read(&request.uri, &self.registry, &self.context)
+            .await
+            .map(Into::into)
+    }
+
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let mut result = ListPromptsResult::with_all_items(prompts::list());
+        result.ttl_ms = Some(LIST_TTL_MS);
+        result.cache_scope = Some(CacheScope::Private);
+        Ok(result)
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        prompts::get(&request.name, &arguments).map(Into::into)
+    }
+}
+
+/// An answer as a result. Some clients read the text, others the structure.
+fn complete(answer: String) -> CallToolResult {
+    let structure = serde_json::from_str(&answer).ok();
+    let mut result = CallToolResult::success(vec![ContentBlock::text(answer)]);
+    result.structured_content = structure;
+    result
+}
+
+/// What went wrong, where the table of errors wants it: in the result, or as an error of the protocol.
+fn refusal(
+    name: &str,
+    error: &ToolError,
+    id: Option<&RequestId>,
+) -> Result<CallToolResult, ErrorData> {
+    note(name, error, id);
+    let body = error.body();
+    let body = id.map_or_else(|| body.clone(), |id| id.on(body.clone()));
+    let code = match error {
+        ToolError::UnknownTool { .. } => Some(ErrorCode::INVALID_PARAMS),
+        error => error.code().json_rpc().map(ErrorCode),
+    };
+    match code {
+        None => Ok(CallToolResult::error(vec![ContentBlock::text(
+            body.to_string(),
+        )])),
+        Some(code) => {
+            let message = body.pointer("/error/message").and_then(Value::as_str);
+            let message = Cow::Owned(message.unwrap_or_default().to_owned());
+            Err(ErrorData::new(code, message, Some(body)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
