@@ -14,7 +14,7 @@ with_duckdb = $(with_bpf) $(call need,cargo,install Rust from https://rustup.rs)
 	export DUCKDB_LIB_DIR="$$dir" DUCKDB_INCLUDE_DIR="$$dir" DUCKDB_STATIC=1;
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test crash-test lint docs bench bench-agent load soak fuzz duckdb
+.PHONY: help demo test clients crash-test lint docs bench bench-agent load soak fuzz duckdb
 
 help: ## list the targets
 	@echo 'Echo finds the GPU that holds back a cluster. Start with `make demo`.'
@@ -36,6 +36,13 @@ test: ## all tests
 	if cargo nextest --version >/dev/null 2>&1; \
 	then cargo nextest run --workspace $(NEXTEST_FLAGS) && cargo test --workspace --doc; \
 	else cargo test --workspace; fi
+
+clients: ## what others wrote to judge servers: MCP conformance, inspector and SDK, schemathesis; from npm and PyPI
+	@$(call need,npm,the clients come from there: apt-get install npm)
+	@$(call need,python3,so do clients in Python: apt-get install python3-venv)
+	@$(with_duckdb) \
+	cargo build --package fleet-echo --package fleet-agent --bins && \
+	cargo test --package fleet-echo --test it -- --ignored --test-threads 2 clients::
 
 ROUNDS ?= 200
 

@@ -125,7 +125,7 @@ impl rmcp::ServerHandler for Handler {
     ) -> Result<CallToolResponse, ErrorData> {
         let parts = context.extensions.get::<Parts>();
         let id = parts.and_then(|parts| parts.extensions.get::<RequestId>());
-        let input = request.arguments.map_or(Value::Null, Value::Object);
+        let input = Value::Object(request.arguments.unwrap_or_default());
         let answer = self.registry.dispatch(&self.context, &request.name, input);
         tokio::select! {
             answer = answer => match answer {

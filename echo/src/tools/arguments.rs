@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{ValidationError, Validator};
-use serde_json::{Map, Number, Value};
+use serde_json::{Number, Value};
 
 use crate::tools::{ToolError, Violation};
 
@@ -52,16 +52,8 @@ impl Arguments {
 
     /// The arguments in the form of the schema, or everything that is wrong with them.
     pub(super) fn check(&self, input: Value) -> Result<Value, ToolError> {
-        let mut given = match input {
-            Value::Null => Map::new(),
-            Value::Object(given) => given,
-            _ => {
-                let message = "the input is not a JSON object".to_owned();
-                return Err(ToolError::Invalid(vec![Violation {
-                    pointer: String::new(),
-                    message,
-                }]));
-            }
+        let Value::Object(mut given) = input else {
+            return Err(ToolError::invalid("", "the input is not a JSON object"));
         };
         given.retain(|name, value| !(value.is_null() && self.fields.contains_key(name)));
         for (name, value) in &mut given {

@@ -6,6 +6,8 @@ use fleet_echo as _;
 #[cfg(test)]
 mod architecture;
 #[cfg(test)]
+mod clients;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod database;

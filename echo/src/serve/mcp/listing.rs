@@ -68,8 +68,9 @@ fn kind(schema: &Value, field: &Value) -> Value {
     let target = field.get("$ref").and_then(Value::as_str);
     let target = target.and_then(|path| schema.pointer(path.trim_start_matches('#')));
     match target.unwrap_or(field).get("type") {
-        Some(kind) => json!({ "type": kind }),
-        None => json!({}),
+        Some(Value::String(kind)) => json!({ "type": kind }),
+        // Some clients take one type only, so what may also be null has none.
+        _ => json!({}),
     }
 }
 

@@ -166,7 +166,7 @@ async fn an_answer_has_a_deadline() {
     let mut context = fixture::over(Arc::new(MemoryStore::new()));
     context.limits.deadline = Duration::ZERO;
     let error = registry
-        .dispatch(&context, "test.endless", Value::Null)
+        .dispatch(&context, "test.endless", json!({}))
         .await
         .unwrap_err();
     assert_eq!(error.code(), Code::Timeout);

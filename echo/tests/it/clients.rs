@@ -1,0 +1,114 @@
+//! Clients that others wrote, as judges: the conformance suite of the Model Context Protocol, its inspector and its SDK for
+//! Python, and schemathesis. `make clients` runs these tests; they install what they need below the target folder.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+
+use tempfile::TempDir;
+
+use crate::testbed::{Echo, recording, replay_all, repository};
+
+mod inspector;
+mod openapi;
+mod protocol;
+
+/// Packages for Node.js, and Node.js itself: the suite needs a newer one than many machines have.
+const FOR_NODE: [&str; 3] = [
+    "node@22.23.3",
+    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
+    "@modelcontextprotocol/inspector@2.12.0",
+];
+
+/// Packages for Python.
+const FOR_PYTHON: [&str; 2] = ["mcp==2.3.0", "schemathesis==4.32.5"];
+
+/// One test at a time installs.
+static INSTALLING: Mutex<()> = Mutex::new(());
+
+/// An Echo that knows the cluster `lab`, in which rank 2 was late.
+struct Lab {
+    echo: Echo,
+    folder: TempDir,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+        replay_all(&recording("host-sleep-rank2"), &echo, "lab", "50");
+        echo.caught_up();
+        Self { echo, folder }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.echo.http)
+    }
+}
+
+/// A file below `testdata/clients`.
+fn client(name: &str) -> PathBuf {
+    repository("testdata/clients").join(name)
+}
+
+/// A folder beside the build, filled by `install` once for each set of packages.
+fn installed(kind: &str, packages: &[&str], install: impl FnOnce(&Path)) -> PathBuf {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let name: String = packages.join("_").chars().map(plain).collect();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{kind}-{name}"));
+    // A test that failed to install has said so; the next one tries again.
+    let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    let ready = folder.join("ready");
+    if !ready.is_file() {
+        std::fs::create_dir_all(&folder).unwrap();
+        install(&folder);
+        std::fs::write(ready, "").unwrap();
+    }
+    folder
+}
+
+/// A script of a package for Node.js, to be run by the Node.js that was installed beside it.
+fn node(script: &str) -> Command {
+    let folder = installed("node", &FOR_NODE, |folder| {
+        // npm looks for a project in the folders above, unless there is one here.
+        std::fs::write(folder.join("package.json"), "{}").unwrap();
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-fund", "--no-audit", "--loglevel", "error"])
+            .args(FOR_NODE)
+            .current_dir(folder);
+        done(&mut npm, "npm could not install the clients for Node.js");
+    });
+    let modules = folder.join("node_modules");
+    let mut command = Command::new(modules.join("node/bin/node"));
+    command.arg(modules.join(script));
+    command
+}
+
+/// A program of a virtual environment with the packages for Python.
+fn python(program: &str) -> Command {
+    let folder = installed("python", &FOR_PYTHON, |folder| {
+        let mut venv = Command::new("python3");
+        venv.args(["-m", "venv", "--clear"]).arg(folder);
+        done(&mut venv, "python3 could not make a virtual environment");
+        let mut pip = Command::new(folder.join("bin/python"));
+        pip.args(["-m", "pip", "install", "--quiet"])
+            .args(FOR_PYTHON);
+        done(&mut pip, "pip could not install the clients for Python");
+    });
+    Command::new(folder.join("bin").join(program))
+}
+
+/// Runs a command that has to succeed; what it says is shown when it does not.
+#[track_caller]
+fn done(command: &mut Command, otherwise: &str) -> Output {
+    let output = command.output();
+    let output = output.unwrap_or_else(|error| panic!("{otherwise}: {error}"));
+    assert!(
+        output.status.success(),
+        "{otherwise}: {}\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}

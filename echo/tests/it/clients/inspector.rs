@@ -1,0 +1,32 @@
+//! The inspector, which knows what clients of all kinds stumble over.
+
+use serde_json::Value;
+
+use super::{Lab, done, node};
+
+#[test]
+#[ignore = "installs packages from npm: make clients"]
+fn the_inspector_has_nothing_to_say_against_the_tools() {
+    let lab = Lab::new();
+    for path in ["/mcp", "/mcp/compat"] {
+        for era in ["modern", "legacy", "auto"] {
+            let mut inspector =
+                node("@modelcontextprotocol/inspector/clients/launcher/build/index.js");
+            inspector
+                .args([
+                    "--cli",
+                    "--server-url",
+                    &lab.url(path),
+                    "--transport",
+                    "http",
+                ])
+                .args(["--protocol-era", era, "--format", "json"])
+                .args(["--method", "tools/list", "--strict"]);
+            let output = done(&mut inspector, "the inspector finds faults");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.trim().is_empty(), "{path} {era}: {said}");
+            let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert!(listed["result"]["tools"].is_array(), "{listed}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The conformance suite and the SDK for Python.
+
+use super::{Lab, client, done, node, python};
+use crate::testbed::ECHO;
+
+/// Runs the suite against both endpoints, with what is known to fail in a file.
+fn conforms(which: [&str; 2]) {
+    let lab = Lab::new();
+    for path in ["/mcp", "/mcp/compat"] {
+        let mut suite = node("@modelcontextprotocol/conformance/dist/index.js");
+        suite
+            .args(["server", "--url", &lab.url(path)])
+            .args(which)
+            .arg("--expected-failures")
+            .arg(client(&format!("conformance-{}.yml", which[1])))
+            .arg("--output-dir")
+            .arg(lab.folder.path().join("conformance"));
+        done(&mut suite, "the conformance suite finds faults");
+    }
+}
+
+#[test]
+#[ignore = "installs packages from npm: make clients"]
+fn the_stateless_protocol_conforms() {
+    conforms(["--requirements", "2026-07-28"]);
+}
+
+#[test]
+#[ignore = "installs packages from npm: make clients"]
+fn the_protocol_before_it_conforms() {
+    conforms(["--spec-version", "2025-11-25"]);
+}
+
+#[test]
+#[ignore = "installs packages from PyPI: make clients"]
+fn the_sdk_for_python_works_in_all_modes_over_http() {
+    let lab = Lab::new();
+    for path in ["/mcp", "/mcp/compat"] {
+        let mut sdk = python("python");
+        sdk.arg(client("mcp_client.py"))
+            .args(["http", &lab.url(path)]);
+        done(&mut sdk, "the SDK for Python is not content");
+    }
+}
+
+#[test]
+#[ignore = "installs packages from PyPI: make clients"]
+fn the_sdk_for_python_works_in_all_modes_over_standard_input() {
+    let lab = Lab::new();
+    for flags in [[].as_slice(), &["--compat"]] {
+        let mut sdk = python("python");
+        sdk.arg(client("mcp_client.py"))
+            .args(["stdio", ECHO, "mcp", "--stdio", "--server", &lab.url("")])
+            .args(flags);
+        done(&mut sdk, "the SDK for Python is not content");
+    }
+}
