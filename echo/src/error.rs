@@ -140,9 +140,8 @@ mod tests {
     fn every_kind_has_its_place_in_the_table() {
         let row = |code: &Code| {
             let (name, http, grpc) = (code.name(), code.http(), code.grpc());
-            let mcp = code
-                .json_rpc()
-                .map_or("result".to_owned(), |number| number.to_string());
+            let mcp = code.json_rpc();
+            let mcp = mcp.map_or_else(|| "result".to_owned(), |number| number.to_string());
             format!("{name} {http} {grpc} {mcp}")
         };
         let table = Code::ALL

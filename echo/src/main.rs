@@ -42,7 +42,7 @@ or a port is taken, 70 defect, 74 cannot read or write, 75 another process holds
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Collect from agents, find stragglers, answer questions
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Replay recorded H200 jobs through real agents and show what Echo concludes
     Demo(DemoArgs),
     /// Ask a running Echo which ranks hold the others back

@@ -7,3 +7,4 @@ mod http1;
 pub mod listener;
 pub mod mcp;
 pub mod otlp_http;
+mod request;

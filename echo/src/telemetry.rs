@@ -36,7 +36,9 @@ pub fn log_json(filter: &str) -> Result<(), LogError> {
 }
 
 fn parse(filter: &str) -> Result<EnvFilter, LogError> {
-    EnvFilter::try_new(filter).map_err(|error| wrong(filter, error.to_string()))
+    // What a client did wrong is told to the client; the library would log it as a warning.
+    EnvFilter::try_new(format!("rmcp=error,{filter}"))
+        .map_err(|error| wrong(filter, error.to_string()))
 }
 
 fn wrong(filter: &str, reason: String) -> LogError {

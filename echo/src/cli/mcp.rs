@@ -49,13 +49,11 @@ pub async fn run(
     let mut is_open = true;
     while is_open || !calls.tasks.is_empty() {
         let answer = tokio::select! {
-            line = lines.next_line(), if is_open && calls.tasks.len() < MAX_CALLS => match line? {
-                Some(line) => calls.take(&line),
-                None => {
-                    is_open = false;
-                    None
-                }
-            },
+            line = lines.next_line(), if is_open && calls.tasks.len() < MAX_CALLS => {
+                let line = line?;
+                is_open = line.is_some();
+                line.and_then(|line| calls.take(&line))
+            }
             Some(ended) = calls.tasks.join_next_with_id() => calls.ended(ended),
         };
         if let Some(answer) = answer {

@@ -17,11 +17,14 @@ pub struct OutliersArgs {
     /// What about.
     #[command(flatten)]
     pub scope: ScopeArgs,
+    /// Largest number of outliers listed, 40 when absent
+    #[arg(long, env = "FLEET_ECHO_LIMIT")]
+    pub limit: Option<u32>,
 }
 
 /// Asks, and prints the answer.
 pub fn run(args: &OutliersArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let input = Input::of(&args.scope);
+    let input = Input::of(&args.scope).with("limit", args.limit);
     if let Some(answer) = answer(&args.server, "fleet.cluster.find_outlier_nodes", input, out)? {
         print(&answer, out)?;
     }
@@ -65,6 +68,9 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
             &header,
             &conditions.iter().map(condition).collect::<Vec<_>>(),
         )?;
+    }
+    if answer.get("truncated") == Some(&Value::Bool(true)) {
+        writeln!(out, "\nmore with a larger --limit")?;
     }
     writeln!(out, "\n{}", quality(answer))
 }

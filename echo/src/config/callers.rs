@@ -19,7 +19,7 @@ pub struct CallerArgs {
     )]
     pub hosts: Vec<String>,
 
-    /// Origin whose web pages may ask, such as https://grafana.example:3000. Can be given several times
+    /// Origin whose web pages may ask, such as `https://grafana.example:3000`. Can be given several times
     #[arg(
         long = "allowed-origin",
         value_name = "ORIGIN",

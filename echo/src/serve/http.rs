@@ -27,7 +27,7 @@ use axum::response::Response;
 use axum::routing::get;
 use tokio::sync::watch;
 
-use self::answer::{RequestIds, failure, number};
+use self::answer::{failure, number};
 use self::callers::{Callers, refuse_strangers};
 use self::health::Readiness;
 use self::metrics::Metrics;
@@ -36,10 +36,11 @@ use crate::feedback::table::PolicyTable;
 use crate::serve::http1;
 use crate::serve::listener::Listener;
 use crate::serve::mcp::{self, Names};
+use crate::serve::request::{MAX_BODY_BYTES, RequestIds};
 use crate::tools::registry::Registry;
 use crate::tools::{ToolContext, error_body};
 
-pub(in crate::serve) mod answer;
+mod answer;
 pub mod callers;
 pub mod front;
 pub mod health;
@@ -48,9 +49,6 @@ pub mod openapi;
 pub mod threshold;
 pub mod tools;
 pub mod versions;
-
-/// Longest accepted body, in bytes. The input of a tool is a handful of short fields.
-pub(in crate::serve) const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// What the handlers share.
 #[derive(Debug, Clone)]

@@ -24,9 +24,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde_json::Value;
 
 use crate::error::Coded;
-use crate::serve::http::MAX_BODY_BYTES;
-use crate::serve::http::answer::RequestId;
-use crate::serve::http::tools::note;
+use crate::serve::request::{MAX_BODY_BYTES, RequestId, note};
 use crate::tools::registry::Registry;
 use crate::tools::{ToolContext, ToolError};
 

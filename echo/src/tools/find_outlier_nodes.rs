@@ -17,6 +17,10 @@ use crate::tools::{ToolContext, ToolError};
 /// Most incidents of one answer whose hosts are looked into, gravest first.
 const MAX_EXPLAINED: usize = 20;
 
+const DEFAULT_LIMIT: usize = 40;
+
+const MAX_LIMIT: usize = 1_000;
+
 /// Which ranks are meant, and when.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -30,6 +34,9 @@ pub struct FindOutlierNodes {
     pub to: Option<TimeArg>,
     /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
     pub window: Option<WindowArg>,
+    /// Largest number of outliers, and of conditions, 40 when absent.
+    #[schemars(range(min = 1, max = 1000))]
+    pub limit: Option<usize>,
 }
 
 /// Outliers and conditions that were there at any time in the window.
@@ -44,6 +51,8 @@ pub struct Outliers {
     pub outliers: Vec<Outlier>,
     /// What is wrong with whole cohorts, in the same order.
     pub conditions: Vec<Condition>,
+    /// Whether the least grave were left out, because there are more than `limit`.
+    pub truncated: bool,
     /// How much of the cluster the answer rests on.
     pub data_quality: DataQuality,
 }
@@ -57,6 +66,11 @@ impl Tool for FindOutlierNodes {
     type Answer = Outliers;
 
     async fn call(self, context: &ToolContext) -> Result<Outliers, ToolError> {
+        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
+        if !(1..=MAX_LIMIT).contains(&limit) {
+            let message = format!("{limit} does not lie between 1 and {MAX_LIMIT}");
+            return Err(ToolError::invalid("limit", message));
+        }
         let cluster = known_cluster(context, self.cluster.as_deref()).await?;
         let asked = Asked {
             from: self.from,
@@ -72,25 +86,34 @@ impl Tool for FindOutlierNodes {
         incidents.sort_by(gravest_first);
         let presence = Presence::of(context, cluster.as_ref(), window).await?;
         let quality = presence.quality(context, window);
+        let mut outliers = outliers(context, (&incidents, limit), &presence).await?;
+        let mut conditions: Vec<Condition> = incidents.iter().filter_map(Condition::of).collect();
+        let truncated = outliers.len().max(conditions.len()) > limit;
+        outliers.truncate(limit);
+        conditions.truncate(limit);
         Ok(Outliers {
             window: window.into(),
-            outliers: outliers(context, &incidents, &presence).await?,
-            conditions: incidents.iter().filter_map(Condition::of).collect(),
+            outliers,
+            conditions,
+            truncated,
             data_quality: with_note(quality, context, (cluster.as_ref(), window)).await?,
             cluster: cluster.map(|cluster| cluster.to_string()),
         })
     }
 }
 
-/// Each culprit with the evidence, and its victims after it.
+/// Each culprit with the evidence, and its victims after it; no more than one above the limit is looked into.
 async fn outliers(
     context: &ToolContext,
-    incidents: &[Incident],
+    (incidents, limit): (&[Incident], usize),
     presence: &Presence,
 ) -> Result<Vec<Outlier>, ToolError> {
     let mut outliers = Vec::new();
     let mut explained = 0;
     for incident in incidents {
+        if outliers.len() > limit {
+            break;
+        }
         let Some(mut outlier) = Outlier::culprit(incident) else {
             continue;
         };

@@ -1,74 +1,22 @@
 //! Responses: JSON text ended by a line feed, and the one body of an error, completed by the number of the request.
 
-use std::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::error::Code;
+use crate::serve::request::{REQUEST_ID, RequestId, RequestIds};
 use crate::tools::error_body;
 
 /// Seconds after which a caller may try again.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
-/// Header with the number of a request.
-pub(in crate::serve) const REQUEST_ID: &str = "x-request-id";
-
-/// Longest number that a caller may give its request, in bytes.
-const MAX_REQUEST_ID_BYTES: usize = 64;
-
 /// Longest text of a refusal that is taken over into an error body.
 const MAX_REFUSAL_BYTES: usize = 4 * 1024;
-
-/// The number of a request, the caller's own where it gave one.
-#[derive(Debug, Clone)]
-pub(in crate::serve) struct RequestId(Arc<str>);
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl RequestId {
-    /// The error body with the number in it.
-    pub(in crate::serve) fn on(&self, mut body: Value) -> Value {
-        if let Some(error) = body.pointer_mut("/error").and_then(Value::as_object_mut) {
-            error.insert("request_id".to_owned(), json!(*self.0));
-        }
-        body
-    }
-}
-
-/// Makes numbers of requests that differ between processes, too. Clones share the count.
-#[derive(Debug, Clone, Default)]
-pub(super) struct RequestIds {
-    seed: Arc<RandomState>,
-    made: Arc<AtomicU64>,
-}
-
-impl RequestIds {
-    fn next(&self) -> RequestId {
-        let number = self.seed.hash_one(self.made.fetch_add(1, Relaxed));
-        RequestId(Arc::from(format!("{number:016x}")))
-    }
-
-    fn of(&self, headers: &HeaderMap) -> RequestId {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
-        let given = given
-            .filter(|id| (1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) && id.chars().all(plain));
-        given.map_or_else(|| self.next(), |id| RequestId(Arc::from(id)))
-    }
-}
 
 /// The body of an error on its way out.
 #[derive(Debug, Clone)]
@@ -107,7 +55,7 @@ pub(super) async fn number(
     let id = ids.of(request.headers());
     request.extensions_mut().insert(id.clone());
     let mut response = finished(next.run(request).await, &id).await;
-    if let Ok(value) = HeaderValue::from_str(&id.0) {
+    if let Ok(value) = HeaderValue::from_str(id.as_str()) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     response

@@ -10,10 +10,11 @@ use axum::response::Response;
 use serde_json::map::Entry;
 use serde_json::{Map, Value, json};
 
-use crate::error::{Code, Coded, chain};
-use crate::serve::http::answer::{RequestId, failure, success};
-use crate::serve::http::{HttpState, MAX_BODY_BYTES};
-use crate::tools::{ToolError, error_body};
+use crate::error::{Code, Coded};
+use crate::serve::http::HttpState;
+use crate::serve::http::answer::{failure, success};
+use crate::serve::request::{MAX_BODY_BYTES, RequestId, note};
+use crate::tools::error_body;
 
 /// Lists the tools with their schemas.
 pub(super) async fn list(State(state): State<HttpState>) -> Response {
@@ -93,18 +94,6 @@ fn of_query(pairs: Vec<(String, String)>) -> Value {
         }
     }
     Value::Object(input)
-}
-
-/// A defect is logged once, here; what the caller did wrong is the caller's to know.
-pub(in crate::serve) fn note(name: &str, error: &ToolError, id: Option<&RequestId>) {
-    if error.code() == Code::Internal {
-        tracing::error!(
-            tool.name = name,
-            request.id = id.map(tracing::field::display),
-            error = chain(error),
-            "tool {name} gave no answer"
-        );
-    }
 }
 
 fn unread(rejection: BytesRejection) -> (Code, String) {

@@ -68,9 +68,13 @@ fn kind(schema: &Value, field: &Value) -> Value {
     let target = field.get("$ref").and_then(Value::as_str);
     let target = target.and_then(|path| schema.pointer(path.trim_start_matches('#')));
     match target.unwrap_or(field).get("type") {
-        Some(Value::String(kind)) => json!({ "type": kind }),
-        // Some clients take one type only, so what may also be null has none.
-        _ => json!({}),
+        // Clients that take one type only take alternatives of one type each.
+        Some(Value::Array(kinds)) => {
+            let each = kinds.iter().map(|kind| json!({ "type": kind }));
+            json!({ "anyOf": each.collect::<Vec<_>>() })
+        }
+        Some(kind) => json!({ "type": kind }),
+        None => json!(true),
     }
 }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{FindOutlierNodes, Outliers};
-use crate::ids::Rank;
+use crate::ids::{IncidentId, Rank};
 use crate::model::conclusion::{
     Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState,
 };
@@ -17,6 +17,7 @@ async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &st
         from: Some(from.parse().unwrap()),
         to: Some(to.parse().unwrap()),
         window: None,
+        limit: None,
     };
     tool.call(context).await.unwrap()
 }
@@ -192,4 +193,28 @@ async fn a_window_that_begins_before_what_is_kept_says_so() {
             .unwrap_or_default()
             .contains("deleted")
     );
+}
+
+#[tokio::test]
+async fn an_answer_names_the_gravest_and_says_that_there_are_more() {
+    let context = over(Arc::new(MemoryStore::new()));
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
+    for id in 1..=200_u32 {
+        let mut incident = culprit();
+        incident.id = IncidentId::new(u64::from(id));
+        incident.effect_ratio = f64::from(id) / 1_000.0;
+        conclude(&context, incident).await;
+    }
+    let answer = asked(&context, None, "now-5m", "now").await;
+    assert_eq!((answer.outliers.len(), answer.truncated), (40, true));
+    assert_eq!(answer.outliers[0].effect_ratio, Some(0.2));
+    // Four bytes of JSON are about a token.
+    let tokens = serde_json::to_string(&answer).unwrap().len() / 4;
+    assert!(tokens < 25_000, "{tokens} tokens");
+    let all = FindOutlierNodes {
+        limit: Some(1_000),
+        ..FindOutlierNodes::default()
+    };
+    let answer = all.call(&context).await.unwrap();
+    assert_eq!((answer.outliers.len(), answer.truncated), (200, false));
 }
