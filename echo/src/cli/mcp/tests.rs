@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 
 use super::{McpArgs, run};
@@ -137,4 +138,38 @@ async fn a_cancelled_call_ends_at_the_server_and_is_not_answered() {
     passed.unwrap();
     let mut lines = BufReader::new(answers).lines();
     assert_eq!(lines.next_line().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_token_goes_along_and_a_refusal_comes_back_as_an_error() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let mut asked = args(&format!("http://{}", listener.local_addr().unwrap()));
+    asked.compat = true;
+    let serving = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"}") {
+            stream.read_buf(&mut request).await.unwrap();
+        }
+        let body = r#"{"error":{"code":"unauthenticated","message":"who is asking?"}}"#;
+        let length = body.len();
+        let head = format!("HTTP/1.1 401 Unauthorized\r\ncontent-length: {length}\r\n\r\n{body}");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        String::from_utf8(request).unwrap()
+    };
+    let line = json!({ "jsonrpc": "2.0", "id": "a", "method": "tools/list" }).to_string();
+    let mut output = Vec::new();
+    let (passed, request) = tokio::join!(run(&asked, line.as_bytes(), &mut output), serving);
+    passed.unwrap();
+    assert!(
+        request.starts_with("POST /mcp/compat HTTP/1.1\r\n"),
+        "{request}"
+    );
+    assert!(
+        request.contains("authorization: Bearer secret\r\n"),
+        "{request}"
+    );
+    let answer: Value = serde_json::from_slice(&output).unwrap();
+    assert_eq!(answer["id"], "a");
+    assert_eq!(answer["error"]["message"], "who is asking?");
 }

@@ -53,28 +53,32 @@ fn input(schema: &Value) -> JsonObject {
     listed
 }
 
-/// The fields of the answer itself, with their types.
+/// The fields of the answer itself, with their types; one of any type is left out.
 fn output(schema: &Value) -> JsonObject {
     let fields = schema.get("properties").and_then(Value::as_object);
     let fields = fields.into_iter().flatten();
     object(
         fields
-            .map(|(name, field)| (name.clone(), kind(schema, field)))
+            .filter_map(|(name, field)| Some((name.clone(), kind(schema, field)?)))
             .collect(),
     )
 }
 
-fn kind(schema: &Value, field: &Value) -> Value {
-    let target = field.get("$ref").and_then(Value::as_str);
-    let target = target.and_then(|path| schema.pointer(path.trim_start_matches('#')));
-    match target.unwrap_or(field).get("type") {
-        // Clients that take one type only take alternatives of one type each.
-        Some(Value::Array(kinds)) => {
-            let each = kinds.iter().map(|kind| json!({ "type": kind }));
-            json!({ "anyOf": each.collect::<Vec<_>>() })
+/// Clients that take one type only take alternatives of one type each.
+fn kind(schema: &Value, field: &Value) -> Option<Value> {
+    if let Some(target) = field.get("$ref").and_then(Value::as_str) {
+        return kind(schema, schema.pointer(target.trim_start_matches('#'))?);
+    }
+    if let Some(variants) = field.get("anyOf").and_then(Value::as_array) {
+        let kinds = variants.iter().map(|variant| kind(schema, variant));
+        return Some(json!({ "anyOf": kinds.collect::<Option<Vec<_>>>()? }));
+    }
+    match field.get("type")? {
+        Value::Array(kinds) => {
+            let kinds = kinds.iter().map(|kind| json!({ "type": kind }));
+            Some(json!({ "anyOf": kinds.collect::<Vec<_>>() }))
         }
-        Some(kind) => json!({ "type": kind }),
-        None => json!(true),
+        kind => Some(json!({ "type": kind })),
     }
 }
 

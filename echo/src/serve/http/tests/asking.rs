@@ -7,6 +7,7 @@ use tower::ServiceExt;
 
 use super::{JSON, asked, code, got, sent, service};
 use crate::tools::fixture;
+use crate::tools::registry::Registry;
 
 const HISTORY: &str = "/api/v1/tools/fleet.cluster.event_history";
 
@@ -126,4 +127,25 @@ async fn refusals_of_the_protocol_have_the_one_body_too() {
         let (status, _, body) = answered(request.unwrap()).await;
         assert_eq!((status, code(&body)), expected, "{body}");
     }
+}
+
+#[tokio::test]
+async fn everything_that_the_document_describes_is_answered() {
+    let document = got("/api/v1/openapi.json").await.1;
+    let paths = document["paths"].as_object().unwrap();
+    let mut seen = 0;
+    for (path, operations) in paths {
+        for method in operations.as_object().unwrap().keys() {
+            let method = method.to_uppercase();
+            let request = Request::builder()
+                .method(method.as_str())
+                .uri(path)
+                .header("host", "localhost");
+            let (status, _, _) = answered(request.body(Body::empty()).unwrap()).await;
+            // An input may be missing, but not the path.
+            assert!(matches!(status, 200 | 400), "{method} {path}: {status}");
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 2 * Registry::standard().tools().len() + 8);
 }
