@@ -118,9 +118,16 @@ impl Arguments {
 impl Field {
     fn of(schema: &Value) -> Self {
         let text = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();
+        let variants = schema.get("anyOf").and_then(Value::as_array);
+        let is_number = |schema: &Value| {
+            schema
+                .get("type")
+                .is_some_and(|kind| kind == "integer" || kind == "number")
+        };
+        let may_be_number = variants.is_some_and(|variants| variants.iter().any(is_number));
         Self {
             plain: match text("type") {
-                "integer" | "number" => Plain::Number,
+                _ if may_be_number || is_number(schema) => Plain::Number,
                 "boolean" => Plain::Bool,
                 _ => Plain::Text,
             },

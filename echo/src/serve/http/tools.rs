@@ -106,7 +106,7 @@ fn unread(rejection: BytesRejection) -> (Code, String) {
 }
 
 fn input(headers: &HeaderMap, body: &Bytes) -> Result<Value, (Code, String)> {
-    if body.iter().all(u8::is_ascii_whitespace) {
+    if body.is_empty() {
         return Ok(json!({}));
     }
     if !is_json(headers) {

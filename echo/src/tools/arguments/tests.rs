@@ -13,6 +13,7 @@ fn arguments() -> Arguments {
             "count": { "type": "integer", "minimum": 1, "maximum": 9 },
             "share": { "type": "number" },
             "deep": { "type": "boolean" },
+            "when": { "anyOf": [{ "type": "string", "pattern": "^now$" }, { "type": "integer" }] },
             "a/b": { "type": "string" },
         },
     });
@@ -37,6 +38,8 @@ fn what_means_the_same_is_taken_in_other_forms() {
         (json!({ "count": "3.0" }), json!({ "count": 3 })),
         (json!({ "share": "0.5" }), json!({ "share": 0.5 })),
         (json!({ "deep": "true" }), json!({ "deep": true })),
+        (json!({ "when": "7" }), json!({ "when": 7 })),
+        (json!({ "when": "now" }), json!({ "when": "now" })),
         (json!({ "count": null, "deep": null }), json!({})),
     ] {
         let (mut given, mut meant) = (given, meant);
@@ -67,7 +70,7 @@ fn everything_that_is_wrong_is_said_at_once_with_its_place() {
 #[test]
 fn an_unknown_field_is_told_the_known_ones() {
     let wrong = wrong(json!({ "name": "a", "nmae": "b" }));
-    let message = "is unknown; known are a/b, count, deep, name, share";
+    let message = "is unknown; known are a/b, count, deep, name, share, when";
     assert_eq!(wrong, [("/nmae".to_owned(), message.to_owned())]);
 }
 
