@@ -18,7 +18,7 @@ COMMENT ON COLUMN ranks.pod IS 'Kubernetes pod.';
 CREATE VIEW collectives AS
 SELECT
     event_rows.event_id,
-    make_timestamp_ns(event_rows.timestamp_ns) AS at,
+    make_timestamp_ns(event_rows.timestamp_ns) AS ended_at,
     event_rows.timestamp_ns,
     origins.cluster AS cluster_id,
     origins.node AS node_id,
@@ -45,7 +45,7 @@ WHERE event_rows.comm IS NOT NULL
 
 COMMENT ON VIEW collectives IS 'How long each rank waited in collectives (metric nccl.collective.wait_ms): one row per block of consecutive operations of one communicator and rank. Who waits least is late.';
 COMMENT ON COLUMN collectives.event_id IS 'Event that it is from.';
-COMMENT ON COLUMN collectives.at IS 'End of the block on the clock of the sender, UTC.';
+COMMENT ON COLUMN collectives.ended_at IS 'End of the block on the clock of the sender, UTC.';
 COMMENT ON COLUMN collectives.timestamp_ns IS 'The same, Unix nanoseconds.';
 COMMENT ON COLUMN collectives.cluster_id IS 'Cluster of the node.';
 COMMENT ON COLUMN collectives.node_id IS 'Node that sent it.';

@@ -12,6 +12,7 @@ use fleet_echo::cli::offline::backup::BackupArgs;
 use fleet_echo::cli::offline::export::ExportArgs;
 use fleet_echo::cli::offline::repair::RepairArgs;
 use fleet_echo::cli::outliers::OutliersArgs;
+use fleet_echo::cli::sql::SqlArgs;
 use fleet_echo::cli::{self, CliError, store_exit_code};
 use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
 use fleet_echo::demo::{self, DemoError};
@@ -52,6 +53,8 @@ enum Command {
     Cost(CostArgs),
     /// Ask a running Echo for the events behind it
     History(HistoryArgs),
+    /// Ask a running Echo with a SELECT of your own
+    Sql(SqlArgs),
     /// Copy the database of a stopped Echo and check the copy
     Backup(BackupArgs),
     /// Write the database of a stopped Echo as Parquet
@@ -154,6 +157,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Explain(args) => Ok(cli::explain::run(&args, &mut out)?),
         Command::Cost(args) => Ok(cli::cost::run(&args, &mut out)?),
         Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
+        Command::Sql(args) => Ok(cli::sql::run(&args, &mut out)?),
         Command::Backup(args) => Ok(cli::offline::backup::run(&args, &mut out)?),
         Command::Export(args) => Ok(cli::offline::export::run(&args, &mut out)?),
         Command::Repair(args) => Ok(cli::offline::repair::run(&args, &mut out)?),

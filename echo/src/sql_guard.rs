@@ -58,7 +58,10 @@ impl ReadOnlySql {
 pub fn check_text(text: &str) -> Result<(), Refusal> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(Refusal::new(
-            format!("the text has {} bytes, at most {MAX_TEXT_BYTES} are taken", text.len()),
+            format!(
+                "the text has {} bytes, at most {MAX_TEXT_BYTES} are taken",
+                text.len()
+            ),
             "leave out long lists; join with a view instead",
         ));
     }

@@ -26,6 +26,7 @@ pub mod outlier;
 pub mod places;
 pub mod quality;
 pub mod registry;
+pub mod run_analysis;
 pub mod time;
 
 #[cfg(test)]
@@ -121,6 +122,14 @@ pub enum ToolError {
         /// Who did.
         known: String,
     },
+    /// A rule turns the question down.
+    #[error("{reason}")]
+    Refused {
+        /// Which rule.
+        reason: String,
+        /// What to ask instead.
+        hint: String,
+    },
     /// Others are being answered.
     #[error("{most} questions are being answered, which is as many as at a time; ask again later")]
     Crowded {
@@ -159,12 +168,16 @@ impl ToolError {
             (_, error) => error.to_string(),
         };
         let mut body = error_body(self.code(), &message);
-        if let Self::Invalid {
-            field: Some(field), ..
-        } = self
-            && let Some(error) = body.pointer_mut("/error").and_then(Value::as_object_mut)
-        {
-            error.insert("field".to_owned(), json!(field));
+        let detail = match self {
+            Self::Invalid {
+                field: Some(field), ..
+            } => Some(("field", field)),
+            Self::Refused { hint, .. } => Some(("hint", hint)),
+            _ => None,
+        };
+        let error = body.pointer_mut("/error").and_then(Value::as_object_mut);
+        if let Some(((name, text), error)) = detail.zip(error) {
+            error.insert(name.to_owned(), json!(text));
         }
         body
     }
@@ -177,6 +190,7 @@ impl Coded for ToolError {
                 Code::NotFound
             }
             Self::Invalid { .. } => Code::Invalid,
+            Self::Refused { .. } => Code::Refused,
             Self::Crowded { .. } => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => match error.code() {

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `/api/v1/tools/list` | GET | every tool with the schemas of its input and answer |
 //! | `/api/v1/tools/{name}` | POST | the tool's answer; the body is its input, an empty body is the empty input |
+//! | `/api/v1/sql` | POST, GET | the rows of one SELECT, as the tool `run_analysis` gives them; what SELECT can ask about |
 //! | `/api/v1/threshold?cluster_id=` | GET | what Ingero agents compare their health scores with, in the body and as headers |
 //! | `/api/v1/health` | GET | that Echo runs, how much it has stored, and how much of that the detector has taken in |
 //! | `/api/versions` | GET | which versions of the API there are |
@@ -42,6 +43,7 @@ use crate::tools::{ToolContext, error_body};
 pub mod front;
 pub mod health;
 pub mod metrics;
+pub mod sql;
 pub mod threshold;
 pub mod tools;
 pub mod versions;
@@ -83,6 +85,7 @@ pub fn router(registry: Registry, context: ToolContext, feeds: Feeds, metrics: M
     Router::new()
         .route("/api/v1/tools/list", get(tools::list))
         .route("/api/v1/tools/{name}", post(tools::call))
+        .route("/api/v1/sql", get(sql::views).post(sql::run))
         .route("/api/v1/threshold", get(threshold::threshold))
         .route("/api/v1/health", get(health::health))
         .route("/api/versions", get(versions::versions))

@@ -22,8 +22,8 @@ pub(super) fn check(value: &Value) -> Result<(), Refusal> {
     let name = fields.text("type_name")?.to_ascii_lowercase();
     let parts = fields.list("children")?;
     fields.finish()?;
-    let is_plain = PLAIN.split_whitespace().any(|known| known == name)
-        || name == "timestamp with time zone";
+    let is_plain =
+        PLAIN.split_whitespace().any(|known| known == name) || name == "timestamp with time zone";
     if is_plain {
         parts.iter().try_for_each(width)
     } else if name == "list" {

@@ -243,9 +243,10 @@ impl Walk {
         fields.ignore(&["type", "distinct", "is_operator"])?;
         fields.empty(&["export_state"])?;
         let (name, function) = called(fields)?;
-        let mut orders = Fields::of(fields.take("order_bys")?, "ORDER BY")?;
-        orders.ignore(&["type"])?;
-        let orders = orders.list("orders")?;
+        let mut order_bys = Fields::of(fields.take("order_bys")?, "ORDER BY")?;
+        order_bys.one_of("type", &["ORDER_MODIFIER"])?;
+        let orders = order_bys.list("orders")?;
+        order_bys.finish()?;
         self.sorted(orders, sight, tables)?;
         let filter = fields.optional("filter")?;
         let arguments = fields.list("arguments")?;

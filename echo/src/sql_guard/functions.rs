@@ -63,7 +63,7 @@ const OF_ROWS: &[(Kind, usize, &str)] = &[
          isoyear last_day make_date make_time make_timestamp make_timestamp_ms make_timestamp_ns microsecond \
          millisecond minute month monthname nanosecond now quarter second strptime time_bucket to_centuries to_days \
          to_decades to_hours to_microseconds to_milliseconds to_minutes to_months to_quarters to_seconds to_timestamp \
-         to_weeks to_years today try_strptime week weekday weekofyear year yearweek",
+         to_weeks to_years try_strptime week weekday weekofyear year yearweek",
     ),
     (
         Kind::Short,
@@ -105,7 +105,7 @@ const OF_ROWS: &[(Kind, usize, &str)] = &[
     (
         Kind::Json,
         2,
-        "-> ->> json_array_length json_exists json_extract json_extract_path json_extract_path_text \
+        "->> json_array_length json_exists json_extract json_extract_path json_extract_path_text \
          json_extract_string json_keys json_type json_valid json_value",
     ),
 ];
@@ -145,7 +145,8 @@ const OF_WINDOWS: &[(Kind, usize, &str)] = &[(
 )];
 
 /// Names without brackets that the engine takes for functions which tell about the session.
-const SESSION: &str = "current_catalog current_database current_role current_schema current_user session_user user";
+const SESSION: &str =
+    "current_catalog current_database current_role current_schema current_user session_user user";
 
 fn groups() -> impl Iterator<Item = &'static (Kind, usize, &'static str)> {
     OF_ROWS.iter().chain(OF_GROUPS).chain(OF_WINDOWS)
@@ -175,9 +176,7 @@ pub(super) fn tells_about_the_session(name: &str) -> bool {
 /// What to write instead of a function that may not be called.
 pub(super) fn instead_of(name: &str) -> &'static str {
     match name.to_ascii_lowercase().as_str() {
-        "range" | "generate_series" => {
-            "as a table it is allowed: FROM range(0, 24) AS hours(hour)"
-        }
+        "range" | "generate_series" => "as a table it is allowed: FROM range(0, 24) AS hours(hour)",
         "histogram" => "group by a bucket instead: GROUP BY floor(value / 10)",
         "json_each" | "json_tree" => "name the fields: attrs->>'$.key'",
         "list_sum" | "list_avg" | "list_aggregate" | "list_transform" | "list_filter"

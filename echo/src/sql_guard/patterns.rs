@@ -15,11 +15,7 @@ pub(super) fn constant(expression: &Value) -> Option<&str> {
 }
 
 /// Checks what is searched in, and what for.
-pub(super) fn check(
-    name: &str,
-    kind: Kind,
-    arguments: &[(&Value, Size)],
-) -> Result<(), Refusal> {
+pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Result<(), Refusal> {
     let Some((_, searched)) = arguments.first() else {
         return Ok(());
     };

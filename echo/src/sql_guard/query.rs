@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::sql_guard::fields::Fields;
-use crate::sql_guard::limits::{MAX_BOUND_NODES, MAX_COLUMNS, MAX_GROUPINGS, MAX_NODES, MAX_TABLES};
+use crate::sql_guard::limits::{
+    MAX_BOUND_NODES, MAX_COLUMNS, MAX_GROUPINGS, MAX_NODES, MAX_TABLES,
+};
 use crate::sql_guard::refusal::Refusal;
 use crate::sql_guard::size::{Shape, Size};
 use crate::sql_guard::views;
@@ -76,7 +78,10 @@ impl Walk {
         fields.finish()?;
         let [statement] = statements else {
             return Err(Refusal::new(
-                format!("there are {} statements, one at a time is run", statements.len()),
+                format!(
+                    "there are {} statements, one at a time is run",
+                    statements.len()
+                ),
                 "send them one by one",
             ));
         };
@@ -100,7 +105,11 @@ impl Walk {
     }
 
     /// A statement: a query, and the parameters that it has.
-    pub(super) fn statement(&mut self, value: &Value, around: &Sight<'_>) -> Result<Shape, Refusal> {
+    pub(super) fn statement(
+        &mut self,
+        value: &Value,
+        around: &Sight<'_>,
+    ) -> Result<Shape, Refusal> {
         let mut fields = Fields::of(value, "a statement")?;
         let node = fields.take("node")?;
         fields.empty(&["named_param_map"])?;
@@ -177,7 +186,10 @@ impl Walk {
                 "group by fewer columns, or list the combinations in GROUPING SETS",
             ));
         }
-        fields.one_of("aggregate_handling", &["STANDARD_HANDLING", "FORCE_AGGREGATES"])?;
+        fields.one_of(
+            "aggregate_handling",
+            &["STANDARD_HANDLING", "FORCE_AGGREGATES"],
+        )?;
         if let Some(sample) = fields.optional("sample")? {
             self.sample(sample)?;
         }
@@ -340,7 +352,9 @@ fn seen(from: Shape, around: &Sight<'_>) -> Shape {
 fn check_columns(shape: Shape) -> Result<(), Refusal> {
     if shape.columns > MAX_COLUMNS {
         return Err(Refusal::new(
-            format!("a query would have more than {MAX_COLUMNS} columns (a star counts as all that there could be)"),
+            format!(
+                "a query would have more than {MAX_COLUMNS} columns (a star counts as all that there could be)"
+            ),
             "name the columns that you need",
         ));
     }

@@ -16,9 +16,18 @@ const fn view(name: &'static str, purpose: &'static str) -> PublishedView {
 
 /// The published views, those first that most questions are about.
 pub const PUBLISHED: [PublishedView; 10] = [
-    view("verdicts", "who was found to be slow, and what else was found"),
-    view("ranks", "who reports: ranks with their nodes, jobs and GPUs"),
-    view("collectives", "how long each rank waited in blocks of collectives"),
+    view(
+        "verdicts",
+        "who was found to be slow, and what else was found",
+    ),
+    view(
+        "ranks",
+        "who reports: ranks with their nodes, jobs and GPUs",
+    ),
+    view(
+        "collectives",
+        "how long each rank waited in blocks of collectives",
+    ),
     view("events", "every data point"),
     view("op_waits", "single operations, sampled"),
     view("cost_hours", "GPU-hours lost per hour, node and GPU model"),

@@ -18,6 +18,7 @@ use crate::tools::event_history::EventHistory;
 use crate::tools::explain_rank::ExplainRank;
 use crate::tools::find_outlier_nodes::FindOutlierNodes;
 use crate::tools::get_cost::GetCost;
+use crate::tools::run_analysis::RunAnalysis;
 use crate::tools::{ToolContext, ToolError};
 
 /// A question. The implementing struct is the input; it denies unknown fields.
@@ -85,6 +86,7 @@ impl Registry {
         registry.register::<ExplainRank>();
         registry.register::<GetCost>();
         registry.register::<EventHistory>();
+        registry.register::<RunAnalysis>();
         registry
     }
 

@@ -47,15 +47,15 @@ impl Rows {
                 self.cut = Some(Cut::Rows);
                 break;
             }
-            let cells: Vec<Value> = batch
-                .columns()
-                .iter()
-                .map(|column| value(column, row))
+            let mut room = Room(self.max_bytes);
+            let columns = batch.columns().iter();
+            let cells: Vec<Value> = columns
+                .map(|column| value(column, row, &mut room))
                 .collect();
             // A comma and two brackets each.
             let length = |cell: &Value| cell.to_string().len() + 1;
             let bytes = cells.iter().map(length).sum::<usize>() + 2;
-            if self.bytes.saturating_add(bytes) > self.max_bytes {
+            if room.0 == 0 || self.bytes.saturating_add(bytes) > self.max_bytes {
                 self.cut = Some(Cut::Bytes);
                 break;
             }
@@ -76,8 +76,19 @@ impl Rows {
     }
 }
 
-fn value(column: &ArrayRef, row: usize) -> Value {
-    if column.is_null(row) {
+/// Bytes that a row may yet have: a list can have millions of items, and who makes them all cannot be interrupted.
+struct Room(usize);
+
+impl Room {
+    /// Takes room; false when there is too little.
+    const fn take(&mut self, bytes: usize) -> bool {
+        self.0 = self.0.saturating_sub(bytes);
+        self.0 > 0
+    }
+}
+
+fn value(column: &ArrayRef, row: usize, room: &mut Room) -> Value {
+    if !room.take(1) || column.is_null(row) {
         return Value::Null;
     }
     match column.data_type() {
@@ -93,25 +104,25 @@ fn value(column: &ArrayRef, row: usize) -> Value {
         DataType::UInt64 => unsigned(column.as_primitive::<UInt64Type>().value(row)),
         DataType::Float32 => shortest(column.as_primitive::<Float32Type>().value(row)),
         DataType::Float64 => real(column.as_primitive::<Float64Type>().value(row)),
-        DataType::Utf8 => column.as_string::<i32>().value(row).into(),
-        DataType::LargeUtf8 => column.as_string::<i64>().value(row).into(),
-        DataType::Utf8View => column.as_string_view().value(row).into(),
+        DataType::Utf8 => string(column.as_string::<i32>().value(row), room),
+        DataType::LargeUtf8 => string(column.as_string::<i64>().value(row), room),
+        DataType::Utf8View => string(column.as_string_view().value(row), room),
         DataType::Decimal128(precision, scale) => {
             let number = column.as_primitive::<Decimal128Type>().value(row);
             Decimal128Type::format_decimal(number, *precision, *scale).into()
         }
         DataType::Timestamp(unit, _) => instant(column, row, *unit),
-        DataType::List(_) => list(&column.as_list::<i32>().value(row)),
-        DataType::LargeList(_) => list(&column.as_list::<i64>().value(row)),
-        DataType::FixedSizeList(_, _) => list(&column.as_fixed_size_list().value(row)),
-        DataType::Struct(_) => structure(column, row),
+        DataType::List(_) => list(&column.as_list::<i32>().value(row), room),
+        DataType::LargeList(_) => list(&column.as_list::<i64>().value(row), room),
+        DataType::FixedSizeList(_, _) => list(&column.as_fixed_size_list().value(row), room),
+        DataType::Struct(_) => structure(column, row, room),
         DataType::Dictionary(_, _) => {
             let dictionary = column.as_any_dictionary();
             let key = dictionary.normalized_keys().get(row).copied();
-            key.map_or(Value::Null, |key| value(dictionary.values(), key))
+            key.map_or(Value::Null, |key| value(dictionary.values(), key, room))
         }
-        DataType::Binary => hexadecimal(column.as_binary::<i32>().value(row)),
-        DataType::LargeBinary => hexadecimal(column.as_binary::<i64>().value(row)),
+        DataType::Binary => hexadecimal(column.as_binary::<i32>().value(row), room),
+        DataType::LargeBinary => hexadecimal(column.as_binary::<i64>().value(row), room),
         _ => text(column, row),
     }
 }
@@ -142,14 +153,32 @@ fn shortest(number: f32) -> Value {
     real(text.parse().unwrap_or_else(|_none| f64::from(number)))
 }
 
-fn list(items: &ArrayRef) -> Value {
-    (0..items.len()).map(|place| value(items, place)).collect()
+fn string(text: &str, room: &mut Room) -> Value {
+    if room.take(text.len()) {
+        Value::String(text.to_owned())
+    } else {
+        Value::Null
+    }
 }
 
-fn structure(column: &ArrayRef, row: usize) -> Value {
+fn list(items: &ArrayRef, room: &mut Room) -> Value {
+    let mut values = Vec::new();
+    for place in 0..items.len() {
+        values.push(value(items, place, room));
+        if room.0 == 0 {
+            break;
+        }
+    }
+    Value::Array(values)
+}
+
+fn structure(column: &ArrayRef, row: usize, room: &mut Room) -> Value {
     let structure = column.as_struct();
     let names = structure.column_names().into_iter().map(str::to_owned);
-    let cells = structure.columns().iter().map(|cell| value(cell, row));
+    let cells = structure
+        .columns()
+        .iter()
+        .map(|cell| value(cell, row, room));
     Value::Object(names.zip(cells).collect::<Map<_, _>>())
 }
 
@@ -175,7 +204,10 @@ fn instant(column: &ArrayRef, row: usize, unit: TimeUnit) -> Value {
     )
 }
 
-fn hexadecimal(bytes: &[u8]) -> Value {
+fn hexadecimal(bytes: &[u8], room: &mut Room) -> Value {
+    if !room.take(bytes.len().saturating_mul(2)) {
+        return Value::Null;
+    }
     let mut text = String::with_capacity(bytes.len().saturating_mul(2));
     for byte in bytes {
         // Writing to a string never fails.

@@ -6,7 +6,8 @@ use crate::sql_guard::views::PUBLISHED;
 use crate::store::duckdb::EngineResult;
 use crate::store::sql::{ColumnDocs, ViewDocs};
 
-const VIEWS: &str = "SELECT coalesce(comment, '') FROM duckdb_views() WHERE NOT internal AND view_name = ?";
+const VIEWS: &str =
+    "SELECT coalesce(comment, '') FROM duckdb_views() WHERE NOT internal AND view_name = ?";
 
 // Columns of the history mean what they mean in the view of the latest state, where alone they are documented.
 const COLUMNS: &str = "

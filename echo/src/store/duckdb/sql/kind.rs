@@ -5,10 +5,7 @@ use duckdb::core::{LogicalTypeHandle, LogicalTypeId};
 use crate::store::sql::SqlColumn;
 
 /// Columns of these names and types.
-pub(super) fn columns(
-    names: Vec<String>,
-    kinds: impl Iterator<Item = String>,
-) -> Vec<SqlColumn> {
+pub(super) fn columns(names: Vec<String>, kinds: impl Iterator<Item = String>) -> Vec<SqlColumn> {
     let both = names.into_iter().zip(kinds);
     both.map(|(name, kind)| SqlColumn { name, kind }).collect()
 }

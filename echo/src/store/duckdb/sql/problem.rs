@@ -18,6 +18,9 @@ const MISTAKES: [&str; 11] = [
     "Parser Error",
 ];
 
+/// What the engine goes on with where an extension would help. There are none to install.
+const ADVICE: &str = "Please try installing";
+
 /// The error of a statement.
 pub(super) fn of(error: duckdb::Error) -> SqlError {
     let said = error.to_string();
@@ -48,10 +51,11 @@ pub(super) fn at(message: &str, text: &str, position: Option<usize>) -> String {
 /// The message with every word that has a slash at its beginning left out: where files lie is nobody's business.
 fn without_paths(said: &str) -> String {
     let is_path = |word: &str| {
-        let bare = word.trim_start_matches(['"', '\'', '(']);
+        let bare = word.trim_end().trim_start_matches(['"', '\'', '(']);
         bare.len() > 1 && bare.starts_with('/') && !bare.starts_with("//")
     };
     let mut kept = String::with_capacity(said.len());
+    let said = said.split(ADVICE).next().unwrap_or(said);
     for word in said.trim().split_inclusive([' ', '\n']) {
         if is_path(word) {
             kept.push_str("(path) ");
@@ -68,7 +72,8 @@ mod tests {
 
     #[test]
     fn paths_are_left_out_and_everything_else_is_kept() {
-        let said = "Binder Error: no \"/var/lib/echo/fleet.duckdb\" here\nLINE 1: SELECT a / b, c // d";
+        let said =
+            "Binder Error: no \"/var/lib/echo/fleet.duckdb\" here\nLINE 1: SELECT a / b, c // d";
         let kept = "Binder Error: no (path) here\nLINE 1: SELECT a / b, c // d";
         assert_eq!(without_paths(said), kept);
     }

@@ -131,7 +131,11 @@ impl Watch {
         loop {
             let pause = if stop.is_some() { AGAIN } else { LOOK };
             let left = rules.deadline.saturating_sub(begun.elapsed());
-            let pause = if stop.is_none() { pause.min(left) } else { pause };
+            let pause = if stop.is_none() {
+                pause.min(left)
+            } else {
+                pause
+            };
             let (is_done, is_abandoned) = self.wait(pause);
             if is_done {
                 return stop;
