@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
+use crate::sql_guard::expression::constant;
 use crate::sql_guard::fields::Fields;
+use crate::sql_guard::from::path;
 use crate::sql_guard::refusal::Refusal;
 
 /// Types without parts. Others could be of any size (arrays), or things of the catalogue (enums, what somebody made).
@@ -18,8 +20,12 @@ pub(super) fn check(value: &Value) -> Result<(), Refusal> {
     fields.one_of("class", &["TYPE"])?;
     fields.one_of("type", &["TYPE"])?;
     fields.empty(&["catalog", "schema"])?;
-    fields.ignore(&["alias", "qualified_name"])?;
-    let name = fields.text("type_name")?.to_ascii_lowercase();
+    fields.ignore(&["alias"])?;
+    let name = fields.text("type_name")?;
+    if path(fields.take("qualified_name")?)?.as_slice() != [name] {
+        return Err(Refusal::unknown(format!("the type {name}")));
+    }
+    let name = name.to_ascii_lowercase();
     let parts = fields.list("children")?;
     fields.finish()?;
     let is_plain =
@@ -40,7 +46,7 @@ pub(super) fn check(value: &Value) -> Result<(), Refusal> {
 fn width(value: &Value) -> Result<(), Refusal> {
     let mut fields = Fields::of(value, "the width of a type")?;
     fields.one_of("class", &["CONSTANT"])?;
-    fields.one_of("type", &["VALUE_CONSTANT"])?;
-    fields.ignore(&["alias", "literal"])?;
+    fields.ignore(&["alias"])?;
+    constant(&mut fields)?;
     fields.finish()
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::sql_guard::fields::Fields;
-use crate::sql_guard::from::path;
+use crate::sql_guard::from::{order_bys, path};
 use crate::sql_guard::functions::{self, Function, Kind};
 use crate::sql_guard::limits::{COLLECTED_BYTES, MAX_ARGUMENTS, MAX_NAME_PARTS};
 use crate::sql_guard::query::{Sight, Walk};
@@ -219,6 +219,7 @@ impl Walk {
                     "COLUMNS('.*_ms') takes the columns whose names match",
                 ));
             }
+            self.expression(chosen, sight, tables)?;
         }
         let mut sizes = vec![Size::value(sight.columns.bytes)];
         for replaced in fields.list("replace_list")? {
@@ -243,11 +244,7 @@ impl Walk {
         fields.ignore(&["type", "distinct", "is_operator"])?;
         fields.empty(&["export_state"])?;
         let (name, function) = called(fields)?;
-        let mut order_bys = Fields::of(fields.take("order_bys")?, "ORDER BY")?;
-        order_bys.one_of("type", &["ORDER_MODIFIER"])?;
-        let orders = order_bys.list("orders")?;
-        order_bys.finish()?;
-        self.sorted(orders, sight, tables)?;
+        self.sorted(order_bys(fields)?, sight, tables)?;
         let filter = fields.optional("filter")?;
         let arguments = fields.list("arguments")?;
         let mut size = self.call((name, function), arguments, (sight, tables))?;
@@ -391,8 +388,9 @@ fn called<'a>(fields: &mut Fields<'a>) -> Result<(&'a str, Function), Refusal> {
     })
 }
 
-fn constant(fields: &mut Fields<'_>) -> Result<Size, Refusal> {
-    fields.ignore(&["type"])?;
+/// A value that is written out.
+pub(super) fn constant(fields: &mut Fields<'_>) -> Result<Size, Refusal> {
+    fields.one_of("type", &["VALUE_CONSTANT"])?;
     let mut literal = Fields::of(fields.take("literal")?, "a constant")?;
     let known = [
         "BOOLEAN",
@@ -410,7 +408,7 @@ fn constant(fields: &mut Fields<'_>) -> Result<Size, Refusal> {
 }
 
 fn column(fields: &mut Fields<'_>, sight: &Sight<'_>) -> Result<Size, Refusal> {
-    fields.ignore(&["type"])?;
+    fields.one_of("type", &["COLUMN_REF"])?;
     let names = fields.list("column_names")?;
     if names.is_empty() || names.len() > MAX_NAME_PARTS {
         return Err(Refusal::new(

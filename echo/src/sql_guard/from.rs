@@ -194,7 +194,10 @@ impl Walk {
         fields.ignore(&["seed", "repeatable", "sample_rate", "is_percentage"])?;
         let mut size = Fields::of(fields.take("sample_size")?, "the size of a sample")?;
         fields.finish()?;
-        size.ignore(&["type"])?;
+        let mut kind = Fields::of(size.take("type")?, "the size of a sample")?;
+        kind.one_of("id", &["BIGINT", "DOUBLE"])?;
+        kind.empty(&["type_info"])?;
+        kind.finish()?;
         size.empty(&["is_null"])?;
         let rows = size.take("value")?.as_f64();
         size.finish()?;
@@ -261,11 +264,23 @@ fn call(value: &Value) -> Result<(String, Vec<&Value>), Refusal> {
         "is_operator",
         "export_state",
     ])?;
-    fields.ignore(&["alias", "order_bys"])?;
+    fields.ignore(&["alias"])?;
+    if !order_bys(&mut fields)?.is_empty() {
+        return Err(Refusal::unknown("ORDER BY of a table function"));
+    }
     let arguments = fields.list("arguments")?.iter().map(argument);
     let arguments = arguments.collect::<Result<_, _>>()?;
     fields.finish()?;
     Ok((name.to_ascii_lowercase(), arguments))
+}
+
+/// What the arguments of a call are sorted by.
+pub(super) fn order_bys<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value], Refusal> {
+    let mut order_bys = Fields::of(fields.take("order_bys")?, "ORDER BY")?;
+    order_bys.one_of("type", &["ORDER_MODIFIER"])?;
+    let orders = order_bys.list("orders")?;
+    order_bys.finish()?;
+    Ok(orders)
 }
 
 /// An argument without a name.

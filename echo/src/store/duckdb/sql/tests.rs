@@ -1,6 +1,7 @@
 mod corpus;
 mod fuzz;
 mod limits;
+mod made;
 
 use std::fs;
 use std::path::Path;

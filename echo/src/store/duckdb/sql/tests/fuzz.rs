@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
 use super::corpus::statements;
-use super::{Lab, question};
+use super::{Lab, made, question};
 use crate::sql_guard::functions;
 use crate::store::EventStore;
 use crate::store::sql::{SqlError, SqlQuestion};
@@ -96,12 +96,12 @@ struct Tally {
 }
 
 impl Tally {
-    /// Runs a statement and checks what comes of it.
+    /// Runs a statement and checks what comes of it. Whether it was SQL at all.
     #[expect(
         clippy::disallowed_methods,
         reason = "it is promised that an answer is there a second after the deadline"
     )]
-    async fn check(&mut self, lab: &Lab, text: &str) {
+    async fn check(&mut self, lab: &Lab, text: &str) -> bool {
         let begun = Instant::now();
         let question = SqlQuestion {
             deadline: DEADLINE,
@@ -117,6 +117,8 @@ impl Tally {
             self.slowest = (took, text.to_owned());
         }
         self.statements += 1;
+        let is_syntax =
+            matches!(&answer, Err(SqlError::Wrong { message }) if message.contains("at byte"));
         match answer {
             Ok(_) => self.answered += 1,
             Err(SqlError::Refused(_)) => self.refused += 1,
@@ -124,6 +126,7 @@ impl Tally {
             Err(SqlError::TooMuchMemory | SqlError::Timeout { .. }) => self.stopped += 1,
             Err(other) => panic!("{other:?} {text:?}"),
         }
+        !is_syntax
     }
 }
 
@@ -215,16 +218,17 @@ async fn fuzz_sql() {
     let start = Instant::now();
     let mut lately = Vec::new();
     while start.elapsed() < Duration::from_secs(seconds) {
-        let mut text = corpus.choose(&mut rng).unwrap().clone();
-        for _ in 0..rng.random_range(1..12) {
-            text = mutated(&text, &corpus, &mut rng);
-            let answered = tally.answered;
-            tally.check(&lab, &text).await;
+        let mut text = match rng.random_range(0..3) {
+            0 => corpus.choose(&mut rng).unwrap().clone(),
+            _ => made::statement(&mut rng),
+        };
+        for _ in 0..rng.random_range(1..8) {
             lately.push(text.clone());
-            // Some changes lead nowhere; what was answered is worth a further change.
-            if tally.answered == answered && rng.random_range(0..3) == 0 {
+            // What is no SQL any more leads nowhere.
+            if !tally.check(&lab, &text).await {
                 break;
             }
+            text = mutated(&text, &corpus, &mut rng);
         }
         if lately.len() as u64 >= BETWEEN_LOOKS {
             assert_eq!(lab.state().await, before, "one of {lately:#?}");
@@ -266,7 +270,7 @@ async fn no_function_that_may_be_called_takes_much_of_anything() {
     let long = format!("'{}'", "ab".repeat(1_000));
     for name in functions::names().filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase()))
     {
-        for round in 0..24 {
+        for round in 0..12 {
             let n_arguments = rng.random_range(usize::from(round > 0)..=3);
             let argument = |_| {
                 EXTREMES
@@ -289,7 +293,7 @@ async fn no_function_that_may_be_called_takes_much_of_anything() {
     }
     assert_eq!(lab.state().await, before);
     assert!(peak_kb() < MOST_KB, "{} kB", peak_kb());
-    assert!(tally.answered > 500, "{tally:?}");
+    assert!(tally.answered > 200, "{tally:?}");
     println!("{tally:?}, at most {} kB", peak_kb());
 }
 
