@@ -1,4 +1,4 @@
-//! The tools from the shell: `fleet-echo outliers`, `explain`, `cost` and `history` ask a running Echo over HTTP.
+//! The tools from the shell: `fleet-echo outliers`, `explain`, `cost`, `history` and `sql` ask a running Echo over HTTP.
 //!
 //! With `--json` they print what the server answered, byte for byte; otherwise a text for people. Nothing is computed
 //! here, so the shell, Grafana and an agent see the same numbers.
@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Map, Value};
+use ureq::http::Response;
+use ureq::{Agent, Body};
 
 use crate::error::Code;
 use crate::store::StoreError;
@@ -19,6 +21,7 @@ pub mod mcp;
 #[cfg(feature = "duckdb")]
 pub mod offline;
 pub mod outliers;
+pub mod sql;
 mod view;
 
 /// Where Echo listens unless told otherwise.
@@ -200,6 +203,21 @@ fn answer(
 
 /// Asks a tool. The answer is the body as it came, with what it says.
 fn ask(server: &str, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliError> {
+    let input = Value::Object(input.0).to_string();
+    let path = format!("/api/v1/tools/{tool}");
+    send(server, |agent, server| {
+        let request = agent.post(format!("{server}{path}"));
+        request
+            .header("Content-Type", "application/json")
+            .send(input)
+    })
+}
+
+/// Sends a request. The answer is the body as it came, with what it says.
+fn send(
+    server: &str,
+    request: impl FnOnce(&Agent, &str) -> Result<Response<Body>, ureq::Error>,
+) -> Result<(Vec<u8>, Value), CliError> {
     let server = base(server)?;
     let unreachable = |error: ureq::Error| CliError::Unreachable {
         server: server.to_owned(),
@@ -208,17 +226,14 @@ fn ask(server: &str, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliEr
             error => error.to_string(),
         },
     };
-    let config = ureq::Agent::config_builder()
+    let config = Agent::config_builder()
         .http_status_as_error(false)
         .timeout_global(Some(PATIENCE))
         // Echo is on this machine or at the end of a tunnel; a proxy for the web knows neither.
         .proxy(None)
         .build();
-    let mut response = ureq::Agent::new_with_config(config)
-        .post(format!("{server}/api/v1/tools/{tool}"))
-        .header("Content-Type", "application/json")
-        .send(Value::Object(input.0).to_string())
-        .map_err(unreachable)?;
+    let agent = Agent::new_with_config(config);
+    let mut response = request(&agent, server).map_err(unreachable)?;
     let status = response.status().as_u16();
     let reader = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
     let body = reader.read_to_vec().map_err(unreachable)?;
@@ -243,7 +258,10 @@ fn failed(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -
     match (part("code"), part("message")) {
         (Some(code), Some(message)) => CliError::Answered {
             code,
-            message,
+            message: match part("hint") {
+                Some(hint) => format!("{message}\n  {hint}"),
+                None => message,
+            },
             body,
         },
         _ => CliError::Stranger {

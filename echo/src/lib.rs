@@ -16,8 +16,9 @@ pub mod spans;
 pub mod stats;
 pub mod units;
 
-// Layer 1: plain data.
+// Layer 1: plain data, and the rule which SQL is run.
 pub mod model;
+pub mod sql_guard;
 
 // Layer 2: statistics and stores of plain data.
 pub mod analysis;

@@ -13,6 +13,7 @@ use fleet_echo::cli::offline::backup::BackupArgs;
 use fleet_echo::cli::offline::export::ExportArgs;
 use fleet_echo::cli::offline::repair::RepairArgs;
 use fleet_echo::cli::outliers::OutliersArgs;
+use fleet_echo::cli::sql::SqlArgs;
 use fleet_echo::cli::{self, CliError, store_exit_code};
 use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
 use fleet_echo::demo::{self, DemoError};
@@ -55,6 +56,8 @@ enum Command {
     History(HistoryArgs),
     /// Let a model ask: the Model Context Protocol on standard input and output
     Mcp(McpArgs),
+    /// Ask a running Echo with a SELECT of your own
+    Sql(SqlArgs),
     /// Copy the database of a stopped Echo and check the copy
     Backup(BackupArgs),
     /// Write the database of a stopped Echo as Parquet
@@ -161,6 +164,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
             let input = tokio::io::BufReader::new(tokio::io::stdin());
             Ok(runtime()?.block_on(cli::mcp::run(&args, input, tokio::io::stdout()))?)
         }
+        Command::Sql(args) => Ok(cli::sql::run(&args, &mut out)?),
         Command::Backup(args) => Ok(cli::offline::backup::run(&args, &mut out)?),
         Command::Export(args) => Ok(cli::offline::export::run(&args, &mut out)?),
         Command::Repair(args) => Ok(cli::offline::repair::run(&args, &mut out)?),

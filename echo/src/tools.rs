@@ -29,6 +29,7 @@ pub mod outlier;
 pub mod places;
 pub mod quality;
 pub mod registry;
+pub mod run_analysis;
 pub mod schemas;
 pub mod time;
 
@@ -120,6 +121,14 @@ pub enum ToolError {
         /// Who did.
         known: String,
     },
+    /// A rule turns the question down.
+    #[error("{reason}")]
+    Refused {
+        /// Which rule.
+        reason: String,
+        /// What to ask instead.
+        hint: String,
+    },
     /// Others are being answered.
     #[error("{most} questions are being answered, which is as many as at a time; ask again later")]
     Crowded {
@@ -183,10 +192,14 @@ impl ToolError {
             (_, error) => error.to_string(),
         };
         let mut body = error_body(self.code(), &message);
-        if let Self::Invalid(violations) = self
-            && let Some(error) = body.pointer_mut("/error").and_then(Value::as_object_mut)
-        {
-            error.insert("details".to_owned(), json!(violations));
+        let detail = match self {
+            Self::Invalid(violations) => Some(("details", json!(violations))),
+            Self::Refused { hint, .. } => Some(("hint", json!(hint))),
+            _ => None,
+        };
+        let error = body.pointer_mut("/error").and_then(Value::as_object_mut);
+        if let Some(((name, value), error)) = detail.zip(error) {
+            error.insert(name.to_owned(), value);
         }
         body
     }
@@ -199,6 +212,7 @@ impl Coded for ToolError {
                 Code::NotFound
             }
             Self::Invalid(_) => Code::Invalid,
+            Self::Refused { .. } => Code::Refused,
             Self::Crowded { .. } => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => match error.code() {

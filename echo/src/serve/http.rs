@@ -6,6 +6,7 @@
 //! | `/api/v1/tools/{name}` | POST, GET | the tool's answer; the body or the query is its input, and may be empty |
 //! | `/api/v1/openapi.json` | GET | this API as an OpenAPI document, made from the registry |
 //! | `/mcp`, `/mcp/compat` | POST | the Model Context Protocol, with dots in the names of tools or with underscores |
+//! | `/api/v1/sql` | POST, GET | the rows of one SELECT, as the tool `run_analysis` gives them; what SELECT can ask about |
 //! | `/api/v1/threshold?cluster_id=` | GET | what Ingero agents compare their health scores with, in the body and as headers |
 //! | `/api/v1/health` | GET | that Echo runs, how much it has stored, and how much of that the detector has taken in |
 //! | `/api/versions` | GET | which versions of the API there are |
@@ -46,6 +47,7 @@ pub mod front;
 pub mod health;
 pub mod metrics;
 pub mod openapi;
+pub mod sql;
 pub mod threshold;
 pub mod tools;
 pub mod versions;
@@ -90,6 +92,7 @@ pub fn router(
         .route("/api/v1/tools/list", get(tools::list))
         .route("/api/v1/tools/{name}", get(tools::read).post(tools::call))
         .route("/api/v1/openapi.json", get(openapi::openapi))
+        .route("/api/v1/sql", get(sql::views).post(sql::run))
         .route("/api/v1/threshold", get(threshold::threshold))
         .route("/api/v1/health", get(health::health))
         .route("/api/versions", get(versions::versions))

@@ -21,6 +21,7 @@ mod reading;
 mod recent;
 mod retention;
 mod rows;
+mod sql;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ use crate::store::duckdb::reader::{Reader, Readers};
 use crate::store::duckdb::recent::Recent;
 use crate::store::duckdb::rows::answers::{EventReader, read_extent};
 use crate::store::duckdb::rows::{conclusions, questions, slices, verdicts};
+use crate::store::duckdb::sql::SqlPool;
 use crate::store::duckdb::upkeep::Upkeep;
 use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::Writer;
@@ -56,6 +58,7 @@ use crate::store::limits::Limits;
 use crate::store::obstacle::Obstacle;
 use crate::store::reporting::merged;
 use crate::store::resume::{Resume, WarmUp};
+use crate::store::sql::{SqlError, SqlQuestion, SqlTable, ViewDocs};
 use crate::store::timings::Timings;
 use crate::store::{
     Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
@@ -109,6 +112,8 @@ impl DuckDbConfig {
 pub struct DuckDbStore {
     upkeep: Upkeep,
     readers: Readers,
+    /// For SQL, with limits of its own.
+    sql: SqlPool,
     /// Apart from the others, so that no crowd of questions keeps the detector from following.
     follower: Readers,
     writer: Writer,
@@ -145,6 +150,7 @@ impl DuckDbStore {
     /// lock back. Everything asked afterwards is [`StoreError::Closed`].
     pub async fn close(&self) -> Result<(), StoreError> {
         self.upkeep.stop().await;
+        self.sql.close().await;
         self.readers.close().await;
         self.follower.close().await;
         self.writer.close().await
@@ -340,6 +346,15 @@ impl EventStore for DuckDbStore {
         let question = |reader: &Reader| slices::dropped_until(&reader.connection);
         let doing = "looking for what was deleted";
         self.readers.ask(doing, question).await
+    }
+
+    async fn run_sql(&self, question: SqlQuestion) -> Result<SqlTable, SqlError> {
+        self.sql.ask(question).await
+    }
+
+    async fn views(&self) -> Result<Vec<ViewDocs>, StoreError> {
+        let question = |reader: &Reader| sql::docs::views(&reader.connection);
+        self.readers.ask("reading what views mean", question).await
     }
 
     fn committed(&self) -> watch::Receiver<u64> {

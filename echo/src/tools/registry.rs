@@ -18,6 +18,7 @@ use crate::tools::event_history::EventHistory;
 use crate::tools::explain_rank::ExplainRank;
 use crate::tools::find_outlier_nodes::FindOutlierNodes;
 use crate::tools::get_cost::GetCost;
+use crate::tools::run_analysis::RunAnalysis;
 use crate::tools::schemas::{input_schema, output_schema};
 use crate::tools::{ToolContext, ToolError};
 
@@ -88,6 +89,7 @@ impl Registry {
         registry.register::<ExplainRank>();
         registry.register::<GetCost>();
         registry.register::<EventHistory>();
+        registry.register::<RunAnalysis>();
         registry
     }
 

@@ -13,6 +13,7 @@ use super::callers::Callers;
 use super::health::Readiness;
 use super::metrics::Metrics;
 use super::{Feeds, router};
+use crate::error::Coded;
 use crate::feedback::table::{HealthThreshold, PolicyTable};
 use crate::serve::request::MAX_BODY_BYTES;
 use crate::tools::ToolContext;
@@ -93,16 +94,19 @@ async fn every_tool_answers_over_http_what_the_registry_answers() {
                 input["cluster"] = json!("prod");
                 input["rank"] = json!(2);
             }
-            let answer = registry
-                .dispatch(&context, tool.name, input.clone())
-                .await
-                .unwrap();
-            let answer: Value = serde_json::from_str(&answer).unwrap();
+            // The store of these tests understands no SQL, and is to say the same everywhere.
+            if tool.input_schema.pointer("/properties/sql").is_some() {
+                input = json!({ "sql": "SELECT 1" });
+            }
+            let answer = match registry.dispatch(&context, tool.name, input.clone()).await {
+                Ok(answer) => (200, serde_json::from_str(&answer).unwrap()),
+                Err(error) => (error.code().http(), error.body()),
+            };
             for name in [tool.name.to_owned(), tool.alias()] {
                 let path = format!("/api/v1/tools/{name}");
                 assert_eq!(
                     asked("POST", &path, JSON, &input.to_string()).await,
-                    (200, answer.clone())
+                    answer.clone()
                 );
             }
         }

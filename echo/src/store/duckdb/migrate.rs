@@ -43,6 +43,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(3, "inputs", "0003_inputs.sql"),
     migration!(4, "retention", "0004_retention.sql"),
     migration!(5, "judged", "0005_judged.sql"),
+    migration!(6, "sql", "0006_sql.sql"),
 ];
 
 impl Migration {

@@ -14,6 +14,8 @@ use crate::store::duckdb::fatal::{Blame, first_line};
 use crate::store::duckdb::lock::beside;
 use crate::store::duckdb::migrate::{self, Migration};
 use crate::store::duckdb::rows::schema;
+use crate::store::duckdb::sql::SqlConnections;
+use crate::store::limits::Amount;
 
 /// WAL bytes at which a commit checkpoints by itself; the timer is expected to be there long before.
 const CHECKPOINT_THRESHOLD: &str = "256MB";
@@ -24,13 +26,25 @@ const MERGES: &str = "1";
 /// What the engine says of a file that another process has open.
 const HELD: &str = "Could not set lock on file";
 
+/// Most that questions may put into files beside the database while they sort and join.
+const SPILL: &str = "1GB";
+
+/// An open database.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// The connection that the others are clones of.
+    pub(super) connection: Connection,
+    /// Those for SQL.
+    pub(super) sql: SqlConnections,
+}
+
 /// Opens the database for reading and writing and brings its schema up to date. The caller holds the lock.
 pub(super) fn open(
     path: &Path,
     config: &DuckDbConfig,
     migrations: &[Migration],
     clock: &dyn Clock,
-) -> Result<Connection, StoreError> {
+) -> Result<Opened, StoreError> {
     // A database of a later version must not be touched, and opening it for writing would replay its WAL into it.
     look(path, migrations)?;
     let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
@@ -38,9 +52,20 @@ pub(super) fn open(
     let mut connection = connect(path, settings)?;
     migrate::apply(&mut connection, path, migrations, clock)?;
     connection
-        .execute_batch("SET enable_external_access = false; SET lock_configuration = true")
+        .execute_batch("SET enable_external_access = false")
         .map_err(unreadable)?;
-    Ok(connection)
+    let memory = config.memory_limit.parse().ok().map(bytes);
+    // Before the lock, because they have settings of their own.
+    let sql = SqlConnections::beside(&connection, memory).map_err(unreadable)?;
+    connection
+        .execute_batch("SET lock_configuration = true")
+        .map_err(unreadable)?;
+    Ok(Opened { connection, sql })
+}
+
+/// Bytes of a limit that is no share.
+fn bytes(limit: Amount) -> u64 {
+    limit.of(0)
 }
 
 /// Checks without writing that the database is absent, empty or has a schema that this build can use. Returns the
@@ -123,7 +148,8 @@ fn settings(config: &DuckDbConfig) -> duckdb::Result<Config> {
         .max_memory(&config.memory_limit)?
         .with("threads", threads.to_string())?
         .with("checkpoint_threshold", CHECKPOINT_THRESHOLD)?
-        .with("max_vacuum_tasks", MERGES)
+        .with("max_vacuum_tasks", MERGES)?
+        .with("max_temp_directory_size", SPILL)
 }
 
 /// Nothing is ever fetched: the extensions that Echo needs are linked in.

@@ -53,19 +53,25 @@ impl Readers {
         lock: &Arc<Lock>,
         (count, fatal): (u32, &Fatal),
     ) -> EngineResult<Self> {
-        let clone = |_| {
-            Ok(Reader {
-                connection: connection.try_clone()?,
-                _lock: Arc::clone(lock),
-            })
+        let clone = |_| connection.try_clone();
+        let clones = (0..count).map(clone).collect::<EngineResult<_>>()?;
+        Ok(Self::of(clones, lock, fatal))
+    }
+
+    /// These connections.
+    pub(super) fn of(connections: Vec<Connection>, lock: &Arc<Lock>, fatal: &Fatal) -> Self {
+        let reader = |connection| Reader {
+            connection,
+            _lock: Arc::clone(lock),
         };
-        let idle = (0..count).map(clone).collect::<EngineResult<_>>()?;
-        Ok(Self {
+        let idle: Vec<_> = connections.into_iter().map(reader).collect();
+        let count = u32::try_from(idle.len()).unwrap_or(u32::MAX);
+        Self {
+            places: Arc::new(Semaphore::new(idle.len())),
             idle: Arc::new(Mutex::new(idle)),
-            places: Arc::new(Semaphore::new(count as usize)),
             count,
             fatal: fatal.clone(),
-        })
+        }
     }
 
     /// Answers a question on a thread that may block; `doing` names it in errors.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use duckdb::Connection;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -15,9 +14,11 @@ use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::fatal::{Fatal, or_fatal};
 use crate::store::duckdb::lock::{Lock, canonical};
 use crate::store::duckdb::migrate::Migration;
+use crate::store::duckdb::open::Opened;
 use crate::store::duckdb::reader::Readers;
 use crate::store::duckdb::recent::Recent;
 use crate::store::duckdb::retention::Retention;
+use crate::store::duckdb::sql::SqlPool;
 use crate::store::duckdb::upkeep::{Rounds, Upkeep};
 use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::Writer;
@@ -36,13 +37,13 @@ impl DuckDbStore {
         let volume = Arc::new(Volume::of(&path, config.limits));
         volume.prepare();
         let started = open::open(&path, config, migrations, &*clock)
-            .and_then(|connection| start(connection, lock, (volume, config), clock));
+            .and_then(|opened| start(opened, lock, (volume, config), clock));
         started.map_err(or_fatal)
     }
 }
 
 fn start(
-    connection: Connection,
+    Opened { connection, sql }: Opened,
     lock: Arc<Lock>,
     (volume, config): (Arc<Volume>, &DuckDbConfig),
     clock: Arc<dyn Clock>,
@@ -53,6 +54,7 @@ fn start(
     let readers = |count| Readers::new(&connection, &lock, (count, &fatal));
     let follower = readers(1).map_err(&starting)?;
     let readers = readers(config.readers.max(1)).map_err(&starting)?;
+    let sql = SqlPool::new(sql, &lock, &fatal);
     let looking_after = connection.try_clone().map_err(&starting)?;
     let holder = connection.try_clone().map_err(&starting)?;
     let (announce, committed) = watch::channel(0);
@@ -90,6 +92,7 @@ fn start(
     Ok(DuckDbStore {
         upkeep,
         readers,
+        sql,
         follower,
         writer,
         dictionary,

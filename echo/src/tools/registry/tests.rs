@@ -28,7 +28,11 @@ impl Tool for Endless {
 
 /// What a tool cannot do without.
 fn needed(tool: &Registered) -> Value {
-    let all = [("cluster", json!("prod")), ("rank", json!(2))];
+    let all = [
+        ("cluster", json!("prod")),
+        ("rank", json!(2)),
+        ("sql", json!("SELECT 1")),
+    ];
     let required = tool.input_schema.get("required").and_then(Value::as_array);
     let is_required = |name: &str| required.is_some_and(|names| names.contains(&json!(name)));
     let needed = all.into_iter().filter(|(name, _)| is_required(name));
@@ -78,15 +82,12 @@ async fn a_name_with_underscores_is_the_same_tool() {
     let (context, registry) = (fixture::context().await, Registry::standard());
     for tool in registry.tools() {
         let input = needed(tool);
-        let dotted = registry
-            .dispatch(&context, tool.name, input.clone())
-            .await
-            .unwrap();
-        let alias = registry
-            .dispatch(&context, &tool.alias(), input)
-            .await
-            .unwrap();
-        assert_eq!(dotted, alias);
+        let dotted = registry.dispatch(&context, tool.name, input.clone()).await;
+        let alias = registry.dispatch(&context, &tool.alias(), input).await;
+        assert_eq!(
+            dotted.map_err(|error| error.body()),
+            alias.map_err(|error| error.body())
+        );
     }
 }
 
@@ -134,7 +135,12 @@ async fn every_mistake_in_the_input_is_invalid_and_names_its_field() {
 
 #[tokio::test]
 async fn an_unknown_cluster_is_not_found_and_the_known_ones_are_named() {
-    for tool in Registry::standard().tools() {
+    let registry = Registry::standard();
+    let about_clusters = registry
+        .tools()
+        .iter()
+        .filter(|tool| tool.input_schema.pointer("/properties/cluster").is_some());
+    for tool in about_clusters {
         let mut input = needed(tool);
         input["cluster"] = json!("pord");
         let error = refused(tool.name, input).await;

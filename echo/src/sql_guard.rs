@@ -1,0 +1,110 @@
+//! Lets through what only reads the published views, and says of everything else why not and what to write instead.
+//!
+//! The engine's own parser gives the tree ([`PARSE`]), so there is no second grammar to differ from it. The tree is an
+//! allow-list at every place: node types, fields of nodes, tables, functions, casts. Whatever is not known is refused,
+//! also what a later version of the engine brings. What the parser, the binder and single calls of functions do cannot
+//! be interrupted, so what they cost is bounded here: the text, the brackets, the nodes, and how far columns, expressions
+//! and strings can grow.
+
+use serde_json::Value;
+
+use crate::sql_guard::limits::{MAX_BRACKETS, MAX_TEXT_BYTES};
+use crate::sql_guard::query::Walk;
+use crate::sql_guard::refusal::Refusal;
+
+pub mod functions;
+pub mod limits;
+pub mod refusal;
+pub mod views;
+
+mod casts;
+mod expression;
+mod fields;
+mod from;
+mod patterns;
+mod query;
+mod size;
+
+#[cfg(test)]
+mod tests;
+
+/// The statement that asks the engine for the tree of a text, which is its one parameter. It runs nothing.
+pub const PARSE: &str = "SELECT json_serialize_sql(?::VARCHAR)";
+
+/// A text that the guard has let through. Nothing else makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadOnlySql {
+    text: String,
+    sorts_all: bool,
+}
+
+impl ReadOnlySql {
+    /// The statement.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The statement inside one that keeps `rows` rows, when it sorts all of them: keeping the first is much cheaper. It
+    /// has to pass the guard again.
+    pub fn shortened(&self, rows: usize) -> Option<String> {
+        let text = self.text.trim_end().trim_end_matches(';');
+        // On a line of its own the bracket is not part of a comment.
+        self.sorts_all
+            .then(|| format!("SELECT * FROM (\n{text}\n) LIMIT {rows}"))
+    }
+}
+
+/// Checks the text before the parser gets it: what parsing costs grows with the square of open brackets.
+pub fn check_text(text: &str) -> Result<(), Refusal> {
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(Refusal::new(
+            format!(
+                "the text has {} bytes, at most {MAX_TEXT_BYTES} are taken",
+                text.len()
+            ),
+            "leave out long lists; join with a view instead",
+        ));
+    }
+    if text.contains('\0') {
+        return Err(Refusal::new(
+            "the text has a zero byte in it",
+            "send plain text",
+        ));
+    }
+    if text.trim().is_empty() {
+        return Err(Refusal::new(
+            "there is no statement",
+            "write one SELECT, such as SELECT * FROM verdicts",
+        ));
+    }
+    let brackets = text.chars().filter(|char| "([{".contains(*char)).count();
+    if brackets > MAX_BRACKETS {
+        return Err(Refusal::new(
+            format!("the text has {brackets} brackets, at most {MAX_BRACKETS} are taken"),
+            "ask for less in one statement",
+        ));
+    }
+    Ok(())
+}
+
+/// Checks the tree that the engine's parser made of a text. A text that is no SQL is left to the caller: the parser says
+/// what is wrong with it ([`syntax_error`]).
+pub fn check(text: &str, tree: &Value) -> Result<ReadOnlySql, Refusal> {
+    check_text(text)?;
+    let mut walk = Walk::default();
+    walk.document(tree)?;
+    Ok(ReadOnlySql {
+        text: text.to_owned(),
+        sorts_all: walk.sorts_all,
+    })
+}
+
+/// What the parser says of a text that is no SQL: the message, and the place counted in bytes from 0.
+pub fn syntax_error(tree: &Value) -> Option<(String, Option<usize>)> {
+    if tree.get("error_type")?.as_str()? != "parser" {
+        return None;
+    }
+    let message = tree.get("error_message")?.as_str()?.to_owned();
+    let position = tree.get("position").and_then(Value::as_str);
+    Some((message, position.and_then(|text| text.parse().ok())))
+}

@@ -1,0 +1,350 @@
+//! FROM: tables, subqueries, joins, lists of values and functions that make tables.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::sql_guard::fields::Fields;
+use crate::sql_guard::limits::{MAX_COLUMNS, MAX_MADE_ROWS, MAX_TABLES_OF_FROM, VIEW_COLUMNS};
+use crate::sql_guard::query::{Sight, Walk};
+use crate::sql_guard::refusal::Refusal;
+use crate::sql_guard::size::Shape;
+use crate::sql_guard::views;
+
+/// Something without columns that is a table all the same.
+const ONE: Shape = Shape {
+    columns: 0,
+    bytes: 0,
+    tables: 1,
+};
+
+impl Walk {
+    /// A whole FROM.
+    pub(super) fn from(&mut self, value: &Value, around: &Sight<'_>) -> Result<Shape, Refusal> {
+        let mut places = 0;
+        self.table(value, around, &mut places)
+    }
+
+    fn table(
+        &mut self,
+        value: &Value,
+        around: &Sight<'_>,
+        places: &mut u64,
+    ) -> Result<Shape, Refusal> {
+        self.count()?;
+        let mut fields = Fields::of(value, "a table")?;
+        let kind = fields.text("type")?;
+        fields.ignore(&["alias"])?;
+        if let Some(sample) = fields.optional("sample")? {
+            self.sample(sample)?;
+        }
+        if !matches!(kind, "JOIN" | "EMPTY") {
+            *places += 1;
+        }
+        if *places > MAX_TABLES_OF_FROM {
+            return Err(Refusal::new(
+                format!("one FROM has more than {MAX_TABLES_OF_FROM} tables"),
+                "join fewer; the views have the names of nodes, ranks and jobs in them",
+            ));
+        }
+        let shape = match kind {
+            // Even this is a part of the plan, as often as the query is used.
+            "EMPTY" => ONE,
+            "BASE_TABLE" => base_table(&mut fields, around)?,
+            "SUBQUERY" => {
+                fields.ignore(&["column_name_alias"])?;
+                self.statement(fields.take("subquery")?, around)?
+            }
+            "JOIN" => self.join(&mut fields, around, places)?,
+            "EXPRESSION_LIST" => self.values(&mut fields, around)?,
+            "TABLE_FUNCTION" => self.table_function(&mut fields, around)?,
+            "SHOW_REF" => {
+                return Err(Refusal::new(
+                    "DESCRIBE, SUMMARIZE and SHOW are not run",
+                    format!(
+                        "SELECT * FROM a view shows its columns; the views are {}",
+                        views::names()
+                    ),
+                ));
+            }
+            "PIVOT" => {
+                return Err(Refusal::new(
+                    "PIVOT and UNPIVOT are not run",
+                    "aggregate with FILTER: sum(x) FILTER (WHERE y = 'a') AS a",
+                ));
+            }
+            other => return Err(Refusal::unknown(other)),
+        };
+        fields.finish()?;
+        Ok(shape)
+    }
+
+    fn join(
+        &mut self,
+        fields: &mut Fields<'_>,
+        around: &Sight<'_>,
+        places: &mut u64,
+    ) -> Result<Shape, Refusal> {
+        let known = ["INNER", "LEFT", "RIGHT", "OUTER", "FULL", "SEMI", "ANTI"];
+        fields.one_of("join_type", &known)?;
+        let known = ["REGULAR", "CROSS", "NATURAL", "ASOF", "POSITIONAL"];
+        fields.one_of("ref_type", &known)?;
+        fields.empty(&[
+            "delim_flipped",
+            "duplicate_eliminated_columns",
+            "ranking_expression",
+            "nearest_approx",
+        ])?;
+        // They say something about NEAREST alone, which has a ranking.
+        fields.ignore(&[
+            "nearest_count",
+            "nearest_order_type",
+            "using_columns",
+            "is_implicit",
+        ])?;
+        let left = self.table(fields.take("left")?, around, places)?;
+        // What stands to the right may refer to the left.
+        let beside = Sight {
+            columns: around.columns.beside(left),
+            ..*around
+        };
+        let right = self.table(fields.take("right")?, &beside, places)?;
+        let mut both = left.beside(right);
+        if let Some(condition) = fields.optional("condition")? {
+            let sight = Sight {
+                columns: both.beside(around.columns),
+                ..*around
+            };
+            self.expression(condition, &sight, &mut both.tables)?;
+        }
+        Ok(both)
+    }
+
+    fn values(&mut self, fields: &mut Fields<'_>, around: &Sight<'_>) -> Result<Shape, Refusal> {
+        fields.empty(&["expected_names", "expected_types"])?;
+        let mut shape = ONE;
+        for row in fields.list("values")? {
+            let row = row.as_array().ok_or_else(|| Refusal::unknown("VALUES"))?;
+            shape.columns = shape.columns.max(row.len() as u64);
+            for value in row {
+                let size = self.expression(value, around, &mut shape.tables)?;
+                shape.bytes = shape.bytes.max(size.bytes);
+            }
+        }
+        Ok(shape)
+    }
+
+    fn table_function(
+        &mut self,
+        fields: &mut Fields<'_>,
+        around: &Sight<'_>,
+    ) -> Result<Shape, Refusal> {
+        fields.ignore(&["column_name_alias"])?;
+        fields.one_of(
+            "with_ordinality",
+            &["WITHOUT_ORDINALITY", "WITH_ORDINALITY"],
+        )?;
+        let (name, arguments) = call(fields.take("function")?)?;
+        let mut shape = Shape { columns: 2, ..ONE };
+        match name.as_str() {
+            "unnest" => {
+                let [list] = arguments.as_slice() else {
+                    return Err(Refusal::new(
+                        "unnest with options is not run",
+                        "unnest one list",
+                    ));
+                };
+                shape.bytes = self.expression(list, around, &mut shape.tables)?.bytes;
+                // A structure could have as many columns as it has parts.
+                shape.columns = MAX_COLUMNS / 4;
+            }
+            "range" | "generate_series" => {
+                let nothing = Sight {
+                    scope: around.scope,
+                    columns: Shape::default(),
+                    aliases: &BTreeMap::new(),
+                };
+                for argument in &arguments {
+                    if refers(argument) {
+                        return Err(bounds(&name));
+                    }
+                    self.expression(argument, &nothing, &mut shape.tables)?;
+                }
+                check_bounds(&name, &arguments)?;
+                shape.bytes = 64;
+            }
+            other => {
+                return Err(Refusal::new(
+                    format!("the table function {other} is not among what may be asked"),
+                    format!(
+                        "range, generate_series and unnest are; the views are {}",
+                        views::names()
+                    ),
+                ));
+            }
+        }
+        Ok(shape)
+    }
+
+    /// A sample of so many rows or so many percent.
+    pub(super) fn sample(&mut self, value: &Value) -> Result<(), Refusal> {
+        self.count()?;
+        let mut fields = Fields::of(value, "a sample")?;
+        fields.one_of("method", &["Bernoulli", "Reservoir", "System"])?;
+        fields.ignore(&["seed", "repeatable", "sample_rate", "is_percentage"])?;
+        let mut size = Fields::of(fields.take("sample_size")?, "the size of a sample")?;
+        fields.finish()?;
+        let mut kind = Fields::of(size.take("type")?, "the size of a sample")?;
+        kind.one_of("id", &["BIGINT", "DOUBLE"])?;
+        kind.empty(&["type_info"])?;
+        kind.finish()?;
+        size.empty(&["is_null"])?;
+        let rows = size.take("value")?.as_f64();
+        size.finish()?;
+        match rows {
+            Some(rows) if (0.0..=100_000.0).contains(&rows) => Ok(()),
+            _ => Err(Refusal::new(
+                "a sample has more than 100,000 rows",
+                "take fewer rows, or percent",
+            )),
+        }
+    }
+}
+
+fn base_table(fields: &mut Fields<'_>, around: &Sight<'_>) -> Result<Shape, Refusal> {
+    let name = fields.text("table_name")?;
+    let parts = path(fields.take("qualified_name")?)?;
+    fields.ignore(&["column_name_alias"])?;
+    let is_qualified = !matches!(parts.as_slice(), [part] if *part == name);
+    if is_qualified || fields.empty(&["schema_name", "catalog_name"]).is_err() {
+        return Err(Refusal::new(
+            format!("{} is not among what may be asked about", parts.join(".")),
+            format!("name a view without anything before it: {}", views::names()),
+        ));
+    }
+    fields.empty(&["at_clause"])?;
+    if let Some(shape) = around.scope.find(name) {
+        return Ok(shape);
+    }
+    if views::is_published(name) {
+        return Ok(Shape::view(VIEW_COLUMNS));
+    }
+    Err(Refusal::new(
+        format!("{name} is not among what may be asked about"),
+        format!("the views are {}", views::names()),
+    ))
+}
+
+/// The parts of a name.
+pub(super) fn path(value: &Value) -> Result<Vec<&str>, Refusal> {
+    let mut fields = Fields::of(value, "a name")?;
+    let parts = fields.list("path")?;
+    fields.finish()?;
+    let texts = parts.iter().map(Value::as_str);
+    texts
+        .collect::<Option<_>>()
+        .ok_or_else(|| Refusal::unknown("a name"))
+}
+
+/// Name and arguments of a call without anything else.
+fn call(value: &Value) -> Result<(String, Vec<&Value>), Refusal> {
+    let mut fields = Fields::of(value, "a table function")?;
+    fields.one_of("class", &["FUNCTION"])?;
+    fields.one_of("type", &["FUNCTION"])?;
+    let name = fields.text("function_name")?;
+    let parts = path(fields.take("qualified_name")?)?;
+    if parts.as_slice() != [name] {
+        return Err(Refusal::unknown(format!("{} as a table", parts.join("."))));
+    }
+    fields.empty(&[
+        "schema",
+        "catalog",
+        "filter",
+        "distinct",
+        "is_operator",
+        "export_state",
+    ])?;
+    fields.ignore(&["alias"])?;
+    if !order_bys(&mut fields)?.is_empty() {
+        return Err(Refusal::unknown("ORDER BY of a table function"));
+    }
+    let arguments = fields.list("arguments")?.iter().map(argument);
+    let arguments = arguments.collect::<Result<_, _>>()?;
+    fields.finish()?;
+    Ok((name.to_ascii_lowercase(), arguments))
+}
+
+/// What the arguments of a call are sorted by.
+pub(super) fn order_bys<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value], Refusal> {
+    let mut order_bys = Fields::of(fields.take("order_bys")?, "ORDER BY")?;
+    order_bys.one_of("type", &["ORDER_MODIFIER"])?;
+    let orders = order_bys.list("orders")?;
+    order_bys.finish()?;
+    Ok(orders)
+}
+
+/// An argument without a name.
+pub(super) fn argument(value: &Value) -> Result<&Value, Refusal> {
+    let mut fields = Fields::of(value, "an argument")?;
+    fields.empty(&["name"])?;
+    let expression = fields.take("expression")?;
+    fields.finish()?;
+    Ok(expression)
+}
+
+fn bounds(name: &str) -> Refusal {
+    Refusal::new(
+        format!(
+            "{name} does not have plain numbers or instants as bounds, or makes more than {MAX_MADE_ROWS} rows"
+        ),
+        "write the bounds out: range(0, 24), or generate_series(TIMESTAMP '2026-11-01', TIMESTAMP '2026-11-02', INTERVAL 1 HOUR)",
+    )
+}
+
+/// Whether a bound depends on anything but itself.
+fn refers(value: &Value) -> bool {
+    let kind = value.get("class").and_then(Value::as_str);
+    let is_known = matches!(kind, Some("CONSTANT" | "CAST" | "FUNCTION"));
+    let parts = value.get("arguments").and_then(Value::as_array);
+    let parts = parts.into_iter().flatten();
+    let inner = parts.filter_map(|part| part.get("expression"));
+    !is_known || inner.chain(value.get("child")).any(refers)
+}
+
+/// Refuses more numbers than may be made. Instants are made one after the other and can be stopped.
+fn check_bounds(name: &str, arguments: &[&Value]) -> Result<(), Refusal> {
+    let numbers: Vec<Option<i128>> = arguments.iter().map(|value| whole(value)).collect();
+    let (from, to, step) = match numbers.as_slice() {
+        [Some(to)] => (0, *to, 1),
+        [Some(from), Some(to)] => (*from, *to, 1),
+        [Some(from), Some(to), Some(step)] => (*from, *to, *step),
+        [None, None, None] => return Ok(()),
+        _ => return Err(bounds(name)),
+    };
+    let rows = to
+        .checked_sub(from)
+        .and_then(|length| length.checked_div(step));
+    match rows {
+        Some(rows) if rows <= MAX_MADE_ROWS => Ok(()),
+        _ => Err(bounds(name)),
+    }
+}
+
+/// A whole number that is written out, with a minus or without.
+fn whole(value: &Value) -> Option<i128> {
+    let literal = value.get("literal");
+    if let Some(literal) = literal {
+        let is_whole = literal.get("kind")?.as_str()? == "INTEGER";
+        let digits = literal.get("text")?.as_str()?.replace('_', "");
+        return digits.parse().ok().filter(|_| is_whole);
+    }
+    let is_minus = value.get("function_name")?.as_str()? == "-";
+    let [only] = value.get("arguments")?.as_array()?.as_slice() else {
+        return None;
+    };
+    let inner = only
+        .get("expression")?
+        .get("literal")
+        .and(only.get("expression"))?;
+    whole(inner).filter(|_| is_minus)?.checked_neg()
+}

@@ -1,0 +1,197 @@
+//! The functions that may be called, by what they do to the length of a value.
+//!
+//! What is not here is refused. Left out are functions that read files, settings or the catalogue, that run text as SQL,
+//! that wait or write, and those that make much of little without minding any limit: `repeat`, `lpad`, `format`, lists out
+//! of numbers, distances between strings. A later version of the engine may have more of all of these, so a test compares
+//! its list with the one that was looked at.
+
+/// What a function makes of its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Something short, such as a number or an instant.
+    Short,
+    /// Something as long as the longest argument.
+    AsLong,
+    /// The same, written by the engine as several copies of its arguments.
+    Macro,
+    /// All arguments, one after the other.
+    Joined,
+    /// Something out of the values of a whole group.
+    Collected,
+    /// The first argument with parts replaced by the third.
+    Replaced,
+    /// An instant in a format of its own.
+    Formatted,
+    /// Whether the first argument has the second in it.
+    Found,
+    /// Whether the first argument is like the pattern that comes second.
+    Like,
+    /// The same with a regular expression, or a part of the first argument.
+    Regex,
+    /// The first argument with what matches a regular expression replaced.
+    RegexReplaced,
+    /// A part of a JSON text, at the path that comes second.
+    Json,
+}
+
+/// A function that may be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Function {
+    /// What it makes.
+    pub kind: Kind,
+    /// Most arguments.
+    pub most: usize,
+}
+
+const MANY: usize = 64;
+
+/// Functions of rows, with what they make and how many arguments they take at most.
+const OF_ROWS: &[(Kind, usize, &str)] = &[
+    (
+        Kind::Short,
+        3,
+        "abs acos acosh asin asinh atan atan2 atanh bit_count cbrt ceil ceiling cos cosh cot degrees even exp floor gcd \
+         greatest_common_divisor isfinite isinf isnan lcm ln log log10 log2 mod pi pow power radians random round \
+         round_even sign signbit sin sinh sqrt tan tanh trunc xor + - * / // % ^ ** & | << >> ~ @ \
+         add subtract multiply divide",
+    ),
+    (
+        Kind::Short,
+        7,
+        "age century date_diff date_part date_sub date_trunc datediff datepart datesub datetrunc day dayname \
+         dayofmonth dayofweek dayofyear decade epoch epoch_ms epoch_ns epoch_us get_current_timestamp hour isodow \
+         isoyear last_day make_date make_time make_timestamp make_timestamp_ms make_timestamp_ns microsecond \
+         millisecond minute month monthname nanosecond now quarter second strptime time_bucket to_centuries to_days \
+         to_decades to_hours to_microseconds to_milliseconds to_minutes to_months to_quarters to_seconds to_timestamp \
+         to_weeks to_years try_strptime week weekday weekofyear year yearweek",
+    ),
+    (
+        Kind::Short,
+        2,
+        "ascii bit_length char_length character_length chr hash len length list_contains list_has array_contains \
+         array_has list_position array_position array_length md5 octet_length ord strlen typeof unicode",
+    ),
+    (
+        Kind::AsLong,
+        4,
+        "lcase left lower ltrim reverse right rtrim substr substring trim ucase upper string_split array_extract \
+         list_extract list_element struct_extract unnest",
+    ),
+    (Kind::AsLong, MANY, "greatest least"),
+    (Kind::Macro, 3, "nullif split_part date_add fdiv"),
+    (
+        Kind::Joined,
+        MANY,
+        "|| concat concat_ws list_value row struct_pack",
+    ),
+    (Kind::Replaced, 3, "replace translate"),
+    (Kind::Formatted, 2, "strftime"),
+    (
+        Kind::Found,
+        2,
+        "contains ends_with instr position prefix starts_with strpos suffix ^@",
+    ),
+    (
+        Kind::Like,
+        3,
+        "~~ !~~ ~~* !~~* ~~~ like_escape ilike_escape not_like_escape not_ilike_escape",
+    ),
+    (
+        Kind::Regex,
+        4,
+        "regexp_extract regexp_full_match regexp_matches",
+    ),
+    (Kind::RegexReplaced, 4, "regexp_replace"),
+    (
+        Kind::Json,
+        2,
+        "->> json_array_length json_exists json_extract json_extract_path json_extract_path_text \
+         json_extract_string json_keys json_type json_valid json_value",
+    ),
+];
+
+/// Functions of groups and frames, in the same way.
+const OF_GROUPS: &[(Kind, usize, &str)] = &[
+    (
+        Kind::Short,
+        2,
+        "approx_count_distinct approx_quantile avg bit_and bit_or bit_xor bool_and bool_or corr count count_if \
+         count_star countif covar_pop covar_samp entropy favg fsum kahan_sum kurtosis kurtosis_pop mad mean product \
+         quantile_cont regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy sem \
+         skewness stddev stddev_pop stddev_samp sum sumkahan var_pop var_samp variance",
+    ),
+    (
+        Kind::AsLong,
+        1,
+        "any_value arbitrary first last max median min mode",
+    ),
+    (
+        Kind::AsLong,
+        2,
+        "arg_max arg_max_null arg_min arg_min_null argmax argmin max_by min_by quantile quantile_disc",
+    ),
+    (
+        Kind::Collected,
+        2,
+        "array_agg group_concat list listagg string_agg",
+    ),
+];
+
+/// Functions of windows.
+const OF_WINDOWS: &[(Kind, usize, &str)] = &[(
+    Kind::AsLong,
+    3,
+    "cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank rank_dense row_number",
+)];
+
+/// Names without brackets that the engine takes for functions which tell about the session.
+const SESSION: &str =
+    "current_catalog current_database current_role current_schema current_user session_user user";
+
+fn groups() -> impl Iterator<Item = &'static (Kind, usize, &'static str)> {
+    OF_ROWS.iter().chain(OF_GROUPS).chain(OF_WINDOWS)
+}
+
+/// The function with this name, if it may be called.
+pub fn allowed(name: &str) -> Option<Function> {
+    let name = name.to_ascii_lowercase();
+    let found = groups().find(|(_, _, names)| names.split_whitespace().any(|known| known == name));
+    found.map(|(kind, most, _)| Function {
+        kind: *kind,
+        most: *most,
+    })
+}
+
+/// The names of all functions that may be called.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    groups().flat_map(|(_, _, names)| names.split_whitespace())
+}
+
+/// Whether a column of this name could be a function about the session.
+pub(super) fn tells_about_the_session(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SESSION.split_whitespace().any(|known| known == name)
+}
+
+/// What to write instead of a function that may not be called.
+pub(super) fn instead_of(name: &str) -> &'static str {
+    match name.to_ascii_lowercase().as_str() {
+        "range" | "generate_series" => "as a table it is allowed: FROM range(0, 24) AS hours(hour)",
+        "histogram" => "group by a bucket instead: GROUP BY floor(value / 10)",
+        "json_each" | "json_tree" => "name the fields: attrs->>'$.key'",
+        "list_sum" | "list_avg" | "list_aggregate" | "list_transform" | "list_filter"
+        | "list_apply" | "list_sort" | "list_distinct" | "array_transform" | "array_filter" => {
+            "unnest the list and aggregate its rows"
+        }
+        "levenshtein" | "editdist3" | "damerau_levenshtein" | "jaccard" | "jaro_similarity" => {
+            "compare with LIKE or regexp_matches"
+        }
+        "repeat" | "lpad" | "rpad" | "format" | "printf" | "bar" => {
+            "return the values and lay them out where they are shown"
+        }
+        _ => {
+            "math, dates, strings, json_extract, regexp_matches, time_bucket, windows and aggregates up to quantile_cont, \
+             mad and arg_max are allowed"
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! How large a statement may be, and how large what it makes may get.
+
+/// Longest text, bytes.
+pub const MAX_TEXT_BYTES: usize = 16 * 1024;
+
+/// Most opening brackets, wherever they stand.
+pub const MAX_BRACKETS: usize = 400;
+
+/// Most nodes of the tree: expressions, tables and queries.
+pub(super) const MAX_NODES: u64 = 1_500;
+
+/// Most nodes that the binder may make of them, where names of the select list are used again and again.
+pub(super) const MAX_BOUND_NODES: u64 = 10_000;
+
+/// Most tables in one FROM.
+pub(super) const MAX_TABLES_OF_FROM: u64 = 8;
+
+/// Most tables in all, each as often as the expressions of WITH that it is in are used.
+pub(super) const MAX_TABLES: u64 = 40;
+
+/// Most columns of one SELECT.
+pub(super) const MAX_COLUMNS: u64 = 400;
+
+/// Most columns that a published view has.
+pub(super) const VIEW_COLUMNS: u64 = 40;
+
+/// Most combinations of GROUPING SETS, ROLLUP and CUBE.
+pub(super) const MAX_GROUPINGS: usize = 16;
+
+/// Most arguments of a function.
+pub(super) const MAX_ARGUMENTS: usize = 64;
+
+/// Longest name, as parts with dots between.
+pub(super) const MAX_NAME_PARTS: usize = 4;
+
+/// Bytes that a value of a view is taken for. The strings in them may be longer; what counts is how often they are
+/// repeated.
+pub(super) const COLUMN_BYTES: u64 = 256;
+
+/// Bytes that a collected value, such as that of `string_agg`, is taken for.
+pub(super) const COLLECTED_BYTES: u64 = 16 * 1024;
+
+/// Most bytes that an expression may make of one row: two thousand rows are worked on at a time.
+pub(super) const MAX_VALUE_BYTES: u64 = 64 * 1024;
+
+/// Longest pattern of LIKE, GLOB and regular expressions, bytes.
+pub(super) const MAX_PATTERN_BYTES: usize = 128;
+
+/// Most bytes that a pattern may be searched in.
+pub(super) const MAX_SEARCHED_BYTES: u64 = 4 * 1024;
+
+/// Most rows of `range` and of a sample.
+pub(super) const MAX_MADE_ROWS: i128 = 1_000_000;

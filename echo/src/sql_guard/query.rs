@@ -1,0 +1,391 @@
+//! Queries: SELECT, set operations and WITH.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::sql_guard::fields::Fields;
+use crate::sql_guard::limits::{
+    MAX_BOUND_NODES, MAX_COLUMNS, MAX_GROUPINGS, MAX_NODES, MAX_TABLES,
+};
+use crate::sql_guard::refusal::Refusal;
+use crate::sql_guard::size::{Shape, Size};
+use crate::sql_guard::views;
+
+/// A walk over a tree. Every node is visited once.
+#[derive(Debug, Default)]
+pub(super) struct Walk {
+    nodes: u64,
+    bound: u64,
+    /// Whether the whole answer is sorted before its first row is known.
+    pub(super) sorts_all: bool,
+}
+
+/// Names that WITH gave, from the innermost query to the outermost.
+#[derive(Debug, Default)]
+pub(super) struct Scope<'a> {
+    names: BTreeMap<String, Shape>,
+    outer: Option<&'a Scope<'a>>,
+}
+
+/// What an expression can refer to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sight<'a> {
+    /// Names of tables.
+    pub(super) scope: &'a Scope<'a>,
+    /// Columns of FROM, and of the queries around.
+    pub(super) columns: Shape,
+    /// Columns of the select list, which may be used further down.
+    pub(super) aliases: &'a BTreeMap<String, Size>,
+}
+
+impl Scope<'_> {
+    /// What a name stands for.
+    pub(super) fn find(&self, name: &str) -> Option<Shape> {
+        let found = self.names.get(&name.to_lowercase()).copied();
+        found.or_else(|| self.outer?.find(name))
+    }
+}
+
+impl Walk {
+    /// Counts a node.
+    pub(super) fn count(&mut self) -> Result<(), Refusal> {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            return Err(Refusal::new(
+                format!("the statement has more than {MAX_NODES} parts"),
+                "ask for less in one statement, or join with a view instead of listing values",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Nodes that the binder makes of what was visited.
+    pub(super) const fn bound(&self) -> u64 {
+        self.bound
+    }
+
+    /// What the parser gave.
+    pub(super) fn document(&mut self, tree: &Value) -> Result<(), Refusal> {
+        let mut fields = Fields::of(tree, "what the parser gave")?;
+        if fields.flag("error")? {
+            return Err(Refusal::new(
+                "only SELECT statements are run",
+                "write one SELECT; PIVOT, EXPLAIN, SET, CALL and everything that writes are left out",
+            ));
+        }
+        let statements = fields.list("statements")?;
+        fields.finish()?;
+        let [statement] = statements else {
+            return Err(Refusal::new(
+                format!(
+                    "there are {} statements, one at a time is run",
+                    statements.len()
+                ),
+                "send them one by one",
+            ));
+        };
+        let outermost = Sight {
+            scope: &Scope::default(),
+            columns: Shape::default(),
+            aliases: &BTreeMap::new(),
+        };
+        let shape = self.statement(statement, &outermost)?;
+        self.sorts_all = sorts_all(statement);
+        if shape.tables > MAX_TABLES {
+            return Err(Refusal::new(
+                format!(
+                    "{} tables would be read, at most {MAX_TABLES} are taken; what WITH names counts as often as it is used",
+                    shape.tables
+                ),
+                "use a name of WITH fewer times",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A statement: a query, and the parameters that it has.
+    pub(super) fn statement(
+        &mut self,
+        value: &Value,
+        around: &Sight<'_>,
+    ) -> Result<Shape, Refusal> {
+        let mut fields = Fields::of(value, "a statement")?;
+        let node = fields.take("node")?;
+        fields.empty(&["named_param_map"])?;
+        fields.finish()?;
+        self.query(node, around)
+    }
+
+    fn query(&mut self, value: &Value, around: &Sight<'_>) -> Result<Shape, Refusal> {
+        self.count()?;
+        let mut fields = Fields::of(value, "a query")?;
+        let shape = match fields.text("type")? {
+            "SELECT_NODE" => self.select(&mut fields, around),
+            "SET_OPERATION_NODE" => self.set_operation(&mut fields, around),
+            "RECURSIVE_CTE_NODE" => Err(Refusal::new(
+                "WITH RECURSIVE is not run",
+                "FROM range(0, 24) AS t(i) counts, and windows look at other rows",
+            )),
+            "INSERT_QUERY_NODE" | "UPDATE_QUERY_NODE" | "DELETE_QUERY_NODE"
+            | "MERGE_QUERY_NODE" => Err(Refusal::new(
+                "nothing is written, not inside WITH either",
+                "read with SELECT",
+            )),
+            other => Err(Refusal::unknown(other)),
+        }?;
+        fields.finish()?;
+        check_columns(shape)?;
+        Ok(shape)
+    }
+
+    fn select(&mut self, fields: &mut Fields<'_>, around: &Sight<'_>) -> Result<Shape, Refusal> {
+        let scope = self.with(fields, around)?;
+        let around = Sight {
+            scope: &scope,
+            ..*around
+        };
+        let from = self.from(fields.take("from_table")?, &around)?;
+        let mut aliases = BTreeMap::new();
+        let mut shape = Shape {
+            columns: 0,
+            bytes: 0,
+            tables: from.tables,
+        };
+        for item in fields.list("select_list")? {
+            let sight = Sight {
+                scope: &scope,
+                columns: seen(from, &around),
+                aliases: &aliases,
+            };
+            let size = self.whole(item, &sight, &mut shape)?;
+            shape.columns = shape.columns.saturating_add(size.columns);
+            shape.bytes = shape.bytes.max(size.bytes);
+            check_columns(shape)?;
+            let alias = item.get("alias").and_then(Value::as_str);
+            if let Some(name) = alias.filter(|name| !name.is_empty()) {
+                aliases.insert(name.to_lowercase(), size);
+            }
+        }
+        let sight = Sight {
+            scope: &scope,
+            columns: seen(from, &around),
+            aliases: &aliases,
+        };
+        for name in ["where_clause", "having", "qualify"] {
+            if let Some(condition) = fields.optional(name)? {
+                self.whole(condition, &sight, &mut shape)?;
+            }
+        }
+        for group in fields.list("group_expressions")? {
+            self.whole(group, &sight, &mut shape)?;
+        }
+        if fields.list("group_sets")?.len() > MAX_GROUPINGS {
+            return Err(Refusal::new(
+                format!("there are more than {MAX_GROUPINGS} combinations to group by"),
+                "group by fewer columns, or list the combinations in GROUPING SETS",
+            ));
+        }
+        fields.one_of(
+            "aggregate_handling",
+            &["STANDARD_HANDLING", "FORCE_AGGREGATES"],
+        )?;
+        if let Some(sample) = fields.optional("sample")? {
+            self.sample(sample)?;
+        }
+        self.modifiers(fields.list("modifiers")?, &sight, &mut shape)?;
+        Ok(shape)
+    }
+
+    fn set_operation(
+        &mut self,
+        fields: &mut Fields<'_>,
+        around: &Sight<'_>,
+    ) -> Result<Shape, Refusal> {
+        let scope = self.with(fields, around)?;
+        let around = Sight {
+            scope: &scope,
+            ..*around
+        };
+        let known = ["UNION", "UNION_BY_NAME", "EXCEPT", "INTERSECT"];
+        let is_by_name = fields.one_of("setop_type", &known)? == "UNION_BY_NAME";
+        fields.flag("setop_all")?;
+        fields.empty(&["left", "right"])?;
+        let mut shape = Shape::default();
+        for child in fields.list("children")? {
+            let part = self.query(child, &around)?;
+            shape = if is_by_name {
+                shape.beside(part)
+            } else {
+                shape.above(part)
+            };
+        }
+        let sight = Sight {
+            scope: &scope,
+            columns: seen(shape, &around),
+            aliases: &BTreeMap::new(),
+        };
+        self.modifiers(fields.list("modifiers")?, &sight, &mut shape)?;
+        Ok(shape)
+    }
+
+    /// The names that WITH gives, those of the queries around included.
+    fn with<'s>(
+        &mut self,
+        fields: &mut Fields<'_>,
+        around: &Sight<'s>,
+    ) -> Result<Scope<'s>, Refusal> {
+        let mut scope = Scope {
+            names: BTreeMap::new(),
+            outer: Some(around.scope),
+        };
+        let mut map = Fields::of(fields.take("cte_map")?, "WITH")?;
+        let entries = map.list("map")?;
+        map.finish()?;
+        for entry in entries {
+            self.count()?;
+            let mut entry = Fields::of(entry, "WITH")?;
+            let name = entry.text("key")?;
+            let mut value = Fields::of(entry.take("value")?, "WITH")?;
+            entry.finish()?;
+            value.ignore(&["aliases"])?;
+            let known = [
+                "CTE_MATERIALIZE_DEFAULT",
+                "CTE_MATERIALIZE_ALWAYS",
+                "CTE_MATERIALIZE_NEVER",
+            ];
+            value.one_of("materialized", &known)?;
+            value.empty(&["key_targets", "payload_aggregates"])?;
+            let query = value.take("query_node")?;
+            value.finish()?;
+            check_name(name)?;
+            let inside = Sight {
+                scope: &scope,
+                ..*around
+            };
+            let shape = self.query(query, &inside)?;
+            scope.names.insert(name.to_lowercase(), shape);
+        }
+        Ok(scope)
+    }
+
+    fn modifiers(
+        &mut self,
+        modifiers: &[Value],
+        sight: &Sight<'_>,
+        shape: &mut Shape,
+    ) -> Result<(), Refusal> {
+        for modifier in modifiers {
+            self.count()?;
+            let mut fields = Fields::of(modifier, "a modifier")?;
+            match fields.text("type")? {
+                "ORDER_MODIFIER" => self.orders(fields.list("orders")?, sight, shape)?,
+                "DISTINCT_MODIFIER" => {
+                    for target in fields.list("distinct_on_targets")? {
+                        self.whole(target, sight, shape)?;
+                    }
+                }
+                "LIMIT_MODIFIER" => {
+                    fields.one_of("limit_type", &["ROW_COUNT", "PERCENTAGE"])?;
+                    for name in ["limit", "offset"] {
+                        if let Some(value) = fields.optional(name)? {
+                            self.whole(value, sight, shape)?;
+                        }
+                    }
+                }
+                other => return Err(Refusal::unknown(other)),
+            }
+            fields.finish()?;
+        }
+        Ok(())
+    }
+
+    /// ORDER BY.
+    pub(super) fn orders(
+        &mut self,
+        orders: &[Value],
+        sight: &Sight<'_>,
+        shape: &mut Shape,
+    ) -> Result<(), Refusal> {
+        for order in orders {
+            let mut fields = Fields::of(order, "ORDER BY")?;
+            fields.one_of("type", &["ORDER_DEFAULT", "ASCENDING", "DESCENDING"])?;
+            fields.text("null_order")?;
+            self.whole(fields.take("expression")?, sight, shape)?;
+            fields.finish()?;
+        }
+        Ok(())
+    }
+
+    /// An expression that is no part of another one. The tables of its subqueries are added to those of the query.
+    fn whole(
+        &mut self,
+        value: &Value,
+        sight: &Sight<'_>,
+        shape: &mut Shape,
+    ) -> Result<Size, Refusal> {
+        let mut tables = 0;
+        let size = self.expression(value, sight, &mut tables)?;
+        shape.tables = shape.tables.saturating_add(tables);
+        let bound = size.nodes.saturating_mul(size.columns);
+        self.bound = self.bound.saturating_add(bound);
+        if self.bound > MAX_BOUND_NODES {
+            return Err(Refusal::new(
+                format!(
+                    "names and stars of the select list stand for more than {MAX_BOUND_NODES} parts in all"
+                ),
+                "compute intermediate columns in a subquery instead of using them again in the same select list",
+            ));
+        }
+        Ok(size)
+    }
+}
+
+/// What FROM brings, and what the queries around do.
+fn seen(from: Shape, around: &Sight<'_>) -> Shape {
+    Shape {
+        bytes: from.bytes.max(around.columns.bytes),
+        ..from
+    }
+}
+
+fn check_columns(shape: Shape) -> Result<(), Refusal> {
+    if shape.columns > MAX_COLUMNS {
+        return Err(Refusal::new(
+            format!(
+                "a query would have more than {MAX_COLUMNS} columns (a star counts as all that there could be)"
+            ),
+            "name the columns that you need",
+        ));
+    }
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let is_plain = name.len() <= 63
+        && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || char == '_');
+    if !is_plain || views::is_published(name) || views::is_private(name) {
+        return Err(Refusal::new(
+            format!("WITH cannot name something {name:?}"),
+            "take a plain name that no table or view has",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a statement sorts without saying how many rows it wants.
+fn sorts_all(statement: &Value) -> bool {
+    let modifiers = statement
+        .pointer("/node/modifiers")
+        .and_then(Value::as_array);
+    let has = |kind: &str| {
+        modifiers
+            .into_iter()
+            .flatten()
+            .any(|modifier| modifier.get("type").is_some_and(|name| name == kind))
+    };
+    has("ORDER_MODIFIER") && !has("LIMIT_MODIFIER")
+}

@@ -1,0 +1,76 @@
+//! What may be asked about.
+
+/// A view that anybody may read. What its columns mean, with their units, is in the comments of the database, where the
+/// migrations put it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PublishedView {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is good for.
+    pub purpose: &'static str,
+}
+
+const fn view(name: &'static str, purpose: &'static str) -> PublishedView {
+    PublishedView { name, purpose }
+}
+
+/// The published views, those first that most questions are about.
+pub const PUBLISHED: [PublishedView; 10] = [
+    view(
+        "verdicts",
+        "who was found to be slow, and what else was found",
+    ),
+    view(
+        "ranks",
+        "who reports: ranks with their nodes, jobs and GPUs",
+    ),
+    view(
+        "collectives",
+        "how long each rank waited in blocks of collectives",
+    ),
+    view("events", "every data point"),
+    view("op_waits", "single operations, sampled"),
+    view("cost_hours", "GPU-hours lost per hour, node and GPU model"),
+    view("lost_time", "GPU time lost to each incident"),
+    view("verdict_history", "what was held true of incidents before"),
+    view("dropped_slices", "what retention has deleted"),
+    view("judged", "how far the detector has come"),
+];
+
+/// What else is in the database. No name of WITH may be one of these, so that no misunderstanding opens it.
+pub const PRIVATE: [&str; 12] = [
+    "dropped_rows",
+    "event_rows",
+    "ingested_batches",
+    "judged_rows",
+    "lost_rows",
+    "names",
+    "origins",
+    "policies",
+    "policy_rows",
+    "sample_rows",
+    "schema_version",
+    "verdict_rows",
+];
+
+/// How the names of the engine's own views begin, and one that does not begin so.
+const OF_THE_ENGINE: [&str; 5] = ["duckdb_", "pg_", "pragma_", "sqlite_", "information_schema"];
+
+/// Whether anybody may read it.
+pub fn is_published(name: &str) -> bool {
+    PUBLISHED
+        .iter()
+        .any(|view| view.name.eq_ignore_ascii_case(name))
+}
+
+/// Whether something else goes by the name.
+pub fn is_private(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    PRIVATE.contains(&name.as_str()) || OF_THE_ENGINE.iter().any(|start| name.starts_with(start))
+}
+
+/// The names, for a hint.
+pub(super) fn names() -> String {
+    let names: Vec<&str> = PUBLISHED.iter().map(|view| view.name).collect();
+    names.join(", ")
+}

@@ -1,0 +1,218 @@
+//! SQL of people and models, on connections of their own.
+//!
+//! Invariants: what the guard has not let through is parsed, never prepared or run, because preparing a text runs all of
+//! its statements but the last. What runs does so in a transaction that only reads, and is interrupted, again and again,
+//! when its time is over, when nobody waits for it, or when it takes memory that others need.
+
+mod answer;
+pub(super) mod docs;
+mod kind;
+mod problem;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use duckdb::Connection;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::sql_guard::refusal::Refusal;
+use crate::sql_guard::{self, PARSE, ReadOnlySql};
+use crate::store::StoreError;
+use crate::store::duckdb::EngineResult;
+use crate::store::duckdb::fatal::Fatal;
+use crate::store::duckdb::lock::Lock;
+use crate::store::duckdb::reader::{Reader, Readers};
+use crate::store::duckdb::sql::answer::Rows;
+use crate::store::duckdb::sql::watch::{Abandon, Memory, Rules, Stop, Watch};
+use crate::store::sql::{SqlError, SqlQuestion, SqlTable};
+use crate::store::timings::Stopwatch;
+
+/// Statements that run at the same time.
+const PLACES: u32 = 2;
+
+/// Longest wait for a place.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// Share of the engine's memory that one statement may take.
+const SHARE: u64 = 4;
+
+/// Connections for SQL that were made before the settings were locked: some cannot be set later.
+#[derive(Debug)]
+pub(super) struct SqlConnections {
+    of_statements: Vec<Connection>,
+    looking: Connection,
+    budget_bytes: Option<u64>,
+}
+
+impl SqlConnections {
+    /// Clones of a connection, each with its limit; `memory` is what the engine may take, bytes, if that is known.
+    pub(super) fn beside(connection: &Connection, memory: Option<u64>) -> EngineResult<Self> {
+        let budget_bytes = memory.map(|bytes| bytes / SHARE);
+        let one = |_| {
+            let clone = connection.try_clone()?;
+            if let Some(bytes) = budget_bytes {
+                clone.execute_batch(&format!("SET operator_memory_limit = '{bytes} bytes'"))?;
+            }
+            Ok(clone)
+        };
+        Ok(Self {
+            of_statements: (0..PLACES).map(one).collect::<EngineResult<_>>()?,
+            looking: connection.try_clone()?,
+            budget_bytes,
+        })
+    }
+}
+
+/// Runs SQL that the guard has let through, a little at a time.
+#[derive(Debug)]
+pub(super) struct SqlPool {
+    readers: Readers,
+    places: Arc<Semaphore>,
+    memory: Option<Memory>,
+}
+
+impl SqlPool {
+    /// A pool of these connections.
+    pub(super) fn new(connections: SqlConnections, lock: &Arc<Lock>, fatal: &Fatal) -> Self {
+        let SqlConnections {
+            of_statements,
+            looking,
+            budget_bytes,
+        } = connections;
+        let looking = Arc::new(Mutex::new(looking));
+        Self {
+            readers: Readers::of(of_statements, lock, fatal),
+            places: Arc::new(Semaphore::new(PLACES as usize)),
+            memory: budget_bytes.map(|budget| Memory::new(looking, budget)),
+        }
+    }
+
+    /// Answers a question. When the future is dropped, the statement is stopped.
+    pub(super) async fn ask(&self, question: SqlQuestion) -> Result<SqlTable, SqlError> {
+        sql_guard::check_text(&question.text)?;
+        let place = Arc::clone(&self.places).acquire_owned();
+        let place = match timeout(WAIT, place).await {
+            Ok(place) => place.map_err(|_closed| StoreError::Closed)?,
+            Err(_elapsed) => {
+                return Err(SqlError::Crowded {
+                    most: PLACES as usize,
+                });
+            }
+        };
+        let watch = Arc::new(Watch::default());
+        let abandon = Abandon::of(&watch);
+        let rules = Rules {
+            deadline: question.deadline,
+            memory: self.memory.clone(),
+        };
+        let ask = move |reader: &Reader| {
+            // A place is taken until the connection is free again, whether anybody waits or not.
+            let _place = place;
+            Ok(answer(reader, &question, (&watch, &rules)))
+        };
+        let answered = self.readers.ask("running SQL", ask).await;
+        drop(abandon);
+        answered?
+    }
+
+    /// Waits for the statements that run, and runs none after them.
+    pub(super) async fn close(&self) {
+        self.places.close();
+        self.readers.close().await;
+    }
+}
+
+fn answer(
+    reader: &Reader,
+    question: &SqlQuestion,
+    (watch, rules): (&Watch, &Rules),
+) -> Result<SqlTable, SqlError> {
+    let begun = Stopwatch::start();
+    let interrupt = reader.connection.interrupt_handle();
+    let (outcome, stop) = watch.during(rules, &interrupt, || {
+        run(&reader.connection, question).map(|table| SqlTable {
+            elapsed: begun.elapsed(),
+            ..table
+        })
+    });
+    outcome.map_err(|error| match (error, stop) {
+        (SqlError::Store(_) | SqlError::TooMuchMemory, Some(Stop::Memory)) => {
+            SqlError::TooMuchMemory
+        }
+        (SqlError::Store(_), Some(Stop::Deadline | Stop::Abandoned)) => SqlError::Timeout {
+            deadline: question.deadline,
+        },
+        (error, _) => error,
+    })
+}
+
+fn run(connection: &Connection, question: &SqlQuestion) -> Result<SqlTable, SqlError> {
+    let asked = vetted(connection, &question.text)?;
+    let shorter = asked.shortened(question.max_rows.saturating_add(1));
+    let sql = match shorter.map(|text| vetted(connection, &text)) {
+        Some(Ok(shorter)) => shorter,
+        // What cannot be shortened is sorted as a whole.
+        Some(Err(_)) | None => asked,
+    };
+    begin(connection).map_err(problem::of)?;
+    let table = rows(connection, &sql, question).map_err(problem::of);
+    // Whatever happened, the next statement begins anew; the engine may have ended the transaction itself.
+    let _ended = connection.execute_batch("ROLLBACK");
+    table
+}
+
+/// The text, once the guard has let it through.
+fn vetted(connection: &Connection, text: &str) -> Result<ReadOnlySql, SqlError> {
+    sql_guard::check_text(text)?;
+    let tree: String = connection
+        .query_row(PARSE, [text], |row| row.get(0))
+        .map_err(problem::of)?;
+    let tree: Value = serde_json::from_str(&tree).map_err(|_too_deep| {
+        let reason = "the statement is nested too deep";
+        Refusal::new(reason, "name parts of it in WITH")
+    })?;
+    if let Some((message, position)) = sql_guard::syntax_error(&tree) {
+        return Err(SqlError::Wrong {
+            message: problem::at(&message, text, position),
+        });
+    }
+    Ok(sql_guard::check(text, &tree)?)
+}
+
+fn begin(connection: &Connection) -> EngineResult<()> {
+    const BEGIN: &str = "BEGIN TRANSACTION READ ONLY";
+    connection.execute_batch(BEGIN).or_else(|_left_open| {
+        connection.execute_batch("ROLLBACK")?;
+        connection.execute_batch(BEGIN)
+    })
+}
+
+fn rows(
+    connection: &Connection,
+    sql: &ReadOnlySql,
+    question: &SqlQuestion,
+) -> EngineResult<SqlTable> {
+    let mut statement = connection.prepare(sql.text())?;
+    let mut batches = statement.stream_arrow([])?;
+    let names = batches.get_schema();
+    let names: Vec<String> = names
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect();
+    let mut rows = Rows::new((question.max_rows, question.max_bytes));
+    while let Some(batch) = batches.next().transpose()? {
+        if rows.add(&batch) {
+            break;
+        }
+    }
+    drop(batches);
+    let kinds = (0..names.len()).map(|column| kind::name(&statement.column_logical_type(column)));
+    let columns = kind::columns(names, kinds);
+    Ok(rows.table(columns))
+}

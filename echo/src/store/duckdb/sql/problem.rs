@@ -1,0 +1,90 @@
+//! What went wrong, as whoever asked can use it.
+
+use crate::store::StoreError;
+use crate::store::sql::SqlError;
+
+/// Mistakes of the statement, or values that it cannot work on. What the engine says of them tells what to write instead.
+const MISTAKES: [&str; 11] = [
+    "Binder Error",
+    "Catalog Error",
+    "Conversion Error",
+    "Decimal Error",
+    "Divide by Zero Error",
+    "Invalid Input Error",
+    "Invalid Type Error",
+    "Mismatch Type Error",
+    "Not implemented Error",
+    "Out of Range Error",
+    "Parser Error",
+];
+
+/// What the engine goes on with where an extension would help. There are none to install.
+const ADVICE: &str = "Please try installing";
+
+/// The error of a statement.
+pub(super) fn of(error: duckdb::Error) -> SqlError {
+    let said = error.to_string();
+    if MISTAKES.iter().any(|kind| said.starts_with(kind)) {
+        return SqlError::Wrong {
+            message: without_paths(&said),
+        };
+    }
+    if said.starts_with("Out of Memory Error") {
+        return SqlError::TooMuchMemory;
+    }
+    SqlError::Store(StoreError::Engine {
+        doing: "running SQL",
+        reason: said,
+    })
+}
+
+/// A message of the parser, with what stands at the place that it means.
+pub(super) fn at(message: &str, text: &str, position: Option<usize>) -> String {
+    let rest = position.and_then(|position| text.get(position..));
+    let near: Option<String> = rest.map(|rest| rest.chars().take(40).collect());
+    match near.filter(|near| !near.is_empty()) {
+        Some(near) => format!("{message}, at byte {}: {near}", position.unwrap_or(0)),
+        None => message.to_owned(),
+    }
+}
+
+/// The message with every word that has a slash at its beginning left out: where files lie is nobody's business.
+fn without_paths(said: &str) -> String {
+    let is_path = |word: &str| {
+        let bare = word.trim_end().trim_start_matches(['"', '\'', '(']);
+        bare.len() > 1 && bare.starts_with('/') && !bare.starts_with("//")
+    };
+    let mut kept = String::with_capacity(said.len());
+    let said = said.split(ADVICE).next().unwrap_or(said);
+    for word in said.trim().split_inclusive([' ', '\n']) {
+        if is_path(word) {
+            kept.push_str("(path) ");
+        } else {
+            kept.push_str(word);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{at, without_paths};
+
+    #[test]
+    fn paths_are_left_out_and_everything_else_is_kept() {
+        let said =
+            "Binder Error: no \"/var/lib/echo/fleet.duckdb\" here\nLINE 1: SELECT a / b, c // d";
+        let kept = "Binder Error: no (path) here\nLINE 1: SELECT a / b, c // d";
+        assert_eq!(without_paths(said), kept);
+    }
+
+    #[test]
+    fn a_mistake_of_grammar_is_shown_where_it_is() {
+        assert_eq!(
+            at("syntax error", "select ä from", Some(7)),
+            "syntax error, at byte 7: ä from"
+        );
+        assert_eq!(at("syntax error", "ä", Some(1)), "syntax error");
+        assert_eq!(at("syntax error", "", None), "syntax error");
+    }
+}
