@@ -24,6 +24,7 @@ const JSON: &str = "application/json";
 
 mod asking;
 mod crowd;
+mod pictures;
 mod readiness;
 
 fn service(context: ToolContext) -> Router {
@@ -97,7 +98,7 @@ async fn every_tool_answers_over_http_what_the_registry_answers() {
                 .dispatch(&context, tool.name, input.clone())
                 .await
                 .unwrap();
-            let answer: Value = serde_json::from_str(&answer).unwrap();
+            let answer: Value = serde_json::from_str(&answer.text).unwrap();
             for name in [tool.name.to_owned(), tool.alias()] {
                 let path = format!("/api/v1/tools/{name}");
                 assert_eq!(
