@@ -200,6 +200,26 @@ fn answer(
 
 /// Asks a tool. The answer is the body as it came, with what it says.
 fn ask(server: &str, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliError> {
+    let (status, body) = send(server, tool, input)?;
+    let answer: Option<Value> = serde_json::from_slice(&body).ok();
+    match answer {
+        Some(answer) if (200..300).contains(&status) => Ok((body, answer)),
+        answer => Err(failed(base(server)?, status, (body, answer))),
+    }
+}
+
+/// Asks a tool for what is no JSON.
+fn ask_for_bytes(server: &str, tool: &str, input: Input) -> Result<Vec<u8>, CliError> {
+    let (status, body) = send(server, tool, input)?;
+    if (200..300).contains(&status) {
+        return Ok(body);
+    }
+    let answer = serde_json::from_slice(&body).ok();
+    Err(failed(base(server)?, status, (body, answer)))
+}
+
+/// Status and body of what a tool answers.
+fn send(server: &str, tool: &str, input: Input) -> Result<(u16, Vec<u8>), CliError> {
     let server = base(server)?;
     let unreachable = |error: ureq::Error| CliError::Unreachable {
         server: server.to_owned(),
@@ -222,11 +242,7 @@ fn ask(server: &str, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliEr
     let status = response.status().as_u16();
     let reader = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
     let body = reader.read_to_vec().map_err(unreachable)?;
-    let answer: Option<Value> = serde_json::from_slice(&body).ok();
-    match answer {
-        Some(answer) if (200..300).contains(&status) => Ok((body, answer)),
-        answer => Err(failed(server, status, (body, answer))),
-    }
+    Ok((status, body))
 }
 
 fn failed(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -> CliError {

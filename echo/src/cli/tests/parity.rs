@@ -48,9 +48,9 @@ fn input(tool: &Registered, said: Value) -> Map<String, Value> {
 }
 
 /// What came back: the kind of error, if it was one, and the body.
-type Answer = (Option<Code>, Value);
+pub(super) type Answer = (Option<Code>, Value);
 
-fn sent(request: ureq::http::Request<String>) -> (u16, Value) {
+pub(super) fn sent(request: ureq::http::Request<String>) -> (u16, Value) {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .build();
@@ -61,7 +61,7 @@ fn sent(request: ureq::http::Request<String>) -> (u16, Value) {
 }
 
 impl Server {
-    fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {
+    pub(super) fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {
         ureq::http::Request::builder()
             .method(method)
             .uri(format!("http://{}{path}", self.address))
@@ -116,7 +116,11 @@ impl Server {
     }
 
     /// Every way there is, by name.
-    fn every_way(&self, tool: &str, input: &Map<String, Value>) -> Vec<(&'static str, Answer)> {
+    pub(super) fn every_way(
+        &self,
+        tool: &str,
+        input: &Map<String, Value>,
+    ) -> Vec<(&'static str, Answer)> {
         vec![
             ("POST", self.over_post(tool, input)),
             ("GET", self.over_get(tool, input)),
@@ -181,7 +185,7 @@ fn of_mcp(message: &Value) -> Answer {
 }
 
 #[track_caller]
-fn assert_same(answers: Vec<(&'static str, Answer)>, expected: Option<Code>) {
+pub(super) fn assert_same(answers: Vec<(&'static str, Answer)>, expected: Option<Code>) {
     let (_, first) = answers[0].clone();
     assert_eq!(first.0, expected, "{}", first.1);
     for (way, answer) in answers {
