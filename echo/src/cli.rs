@@ -203,21 +203,56 @@ fn answer(
 
 /// Asks a tool. The answer is the body as it came, with what it says.
 fn ask(server: &str, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliError> {
+    read(server, send(server, of_tool(tool, input))?)
+}
+
+/// Asks a tool for what is no JSON.
+fn ask_for_bytes(server: &str, tool: &str, input: Input) -> Result<Vec<u8>, CliError> {
+    let (status, body) = send(server, of_tool(tool, input))?;
+    if (200..300).contains(&status) {
+        return Ok(body);
+    }
+    let answer = serde_json::from_slice(&body).ok();
+    Err(failed(base(server)?, status, (body, answer)))
+}
+
+/// Gets what is no tool's answer.
+fn get(server: &str, path: &str) -> Result<(Vec<u8>, Value), CliError> {
+    let request = |agent: &Agent, server: &str| agent.get(format!("{server}{path}")).call();
+    read(server, send(server, request)?)
+}
+
+/// The request of a tool's answer.
+fn of_tool(
+    tool: &str,
+    input: Input,
+) -> impl FnOnce(&Agent, &str) -> Result<Response<Body>, ureq::Error> {
     let input = Value::Object(input.0).to_string();
     let path = format!("/api/v1/tools/{tool}");
-    send(server, |agent, server| {
+    move |agent, server| {
         let request = agent.post(format!("{server}{path}"));
         request
             .header("Content-Type", "application/json")
             .send(input)
-    })
+    }
 }
 
-/// Sends a request. The answer is the body as it came, with what it says.
+fn read(
+    server: &str,
+    (status, body): (u16, Vec<u8>),
+) -> Result<(Vec<u8>, Value), CliError> {
+    let answer: Option<Value> = serde_json::from_slice(&body).ok();
+    match answer {
+        Some(answer) if (200..300).contains(&status) => Ok((body, answer)),
+        answer => Err(failed(base(server)?, status, (body, answer))),
+    }
+}
+
+/// Sends a request. Status and body of what comes back.
 fn send(
     server: &str,
     request: impl FnOnce(&Agent, &str) -> Result<Response<Body>, ureq::Error>,
-) -> Result<(Vec<u8>, Value), CliError> {
+) -> Result<(u16, Vec<u8>), CliError> {
     let server = base(server)?;
     let unreachable = |error: ureq::Error| CliError::Unreachable {
         server: server.to_owned(),
@@ -237,11 +272,7 @@ fn send(
     let status = response.status().as_u16();
     let reader = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
     let body = reader.read_to_vec().map_err(unreachable)?;
-    let answer: Option<Value> = serde_json::from_slice(&body).ok();
-    match answer {
-        Some(answer) if (200..300).contains(&status) => Ok((body, answer)),
-        answer => Err(failed(server, status, (body, answer))),
-    }
+    Ok((status, body))
 }
 
 fn failed(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -> CliError {

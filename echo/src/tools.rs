@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::error::{Code, Coded};
 use crate::rates::Rates;
 use crate::store::{EventStore, StoreError};
+use crate::tools::picture::DrawError;
 use crate::tools::places::Places;
 
 mod arguments;
@@ -26,6 +27,7 @@ pub mod find_outlier_nodes;
 pub mod get_cost;
 pub mod host_evidence;
 pub mod outlier;
+pub mod picture;
 pub mod places;
 pub mod quality;
 pub mod registry;
@@ -150,6 +152,9 @@ pub enum ToolError {
     /// The answer cannot be written.
     #[error("the answer cannot be written as JSON")]
     Unwritable(#[source] serde_json::Error),
+    /// The picture of the answer cannot be drawn.
+    #[error("the picture cannot be drawn")]
+    Undrawn(#[from] DrawError),
 }
 
 /// One thing that is wrong with an input.
@@ -220,7 +225,7 @@ impl Coded for ToolError {
                 Code::Refused => Code::Internal,
                 code => code,
             },
-            Self::Unwritable(_) | Self::Unchecked => Code::Internal,
+            Self::Unwritable(_) | Self::Unchecked | Self::Undrawn(_) => Code::Internal,
         }
     }
 }

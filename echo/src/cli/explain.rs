@@ -1,12 +1,18 @@
 //! `fleet-echo explain`: why a rank is slow.
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, heading, list, quality, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer};
+use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer, ask_for_bytes};
+use crate::tools::picture::Format;
+
+/// The tool that is asked.
+const TOOL: &str = "fleet.cluster.explain_rank";
 
 /// Most points of the lag series that are printed; `--json` has all of them.
 const MAX_PRINTED: usize = 12;
@@ -26,17 +32,46 @@ pub struct ExplainArgs {
     /// Job; needed only when the rank reported in several
     #[arg(long, env = "FLEET_ECHO_JOB")]
     pub job: Option<String>,
+    /// Also write a picture of its lag over time to this file, by its ending as `.svg` or `.png`
+    #[arg(long, value_name = "FILE", env = "FLEET_ECHO_PLOT")]
+    pub plot: Option<PathBuf>,
 }
 
 /// Asks, and prints the answer.
 pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let input = Input::of(&args.scope)
-        .with("rank", Some(args.rank))
-        .with("job", args.job.clone());
-    if let Some(answer) = answer(&args.server, "fleet.cluster.explain_rank", input, out)? {
+    let plot = args.plot.as_deref();
+    let plot = plot.map(|file| Ok::<_, CliError>((file, format_of(file)?)));
+    let plot = plot.transpose()?;
+    if let Some(answer) = answer(&args.server, TOOL, input(args), out)? {
         print(&answer, out)?;
     }
-    Ok(())
+    plot.map_or(Ok(()), |(file, format)| draw(args, file, format))
+}
+
+fn input(args: &ExplainArgs) -> Input {
+    Input::of(&args.scope)
+        .with("rank", Some(args.rank))
+        .with("job", args.job.clone())
+}
+
+/// The form that the name of a file asks for.
+fn format_of(file: &Path) -> Result<Format, CliError> {
+    let ending = file.extension().and_then(|ending| ending.to_str());
+    let meant = |format: &Format| ending.is_some_and(|end| end.eq_ignore_ascii_case(format.name()));
+    Format::ALL.into_iter().find(meant).ok_or_else(|| {
+        let file = file.display();
+        CliError::Usage(format!("--plot {file}: ends neither in .svg nor in .png"))
+    })
+}
+
+fn draw(args: &ExplainArgs, file: &Path, format: Format) -> Result<(), CliError> {
+    let input = input(args).with("plot", Some(format.name()));
+    let picture = ask_for_bytes(&args.server.server, TOOL, input)?;
+    let unwritten = |error: io::Error| {
+        let message = format!("{}: {error}", file.display());
+        io::Error::new(error.kind(), message)
+    };
+    Ok(fs::write(file, picture).map_err(unwritten)?)
 }
 
 fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {

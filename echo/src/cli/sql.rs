@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{list, table, text};
-use crate::cli::{CliError, Input, ServerArgs, ask, send};
+use crate::cli::{CliError, Input, ServerArgs, answer, get};
 
 /// One SELECT over the published views.
 #[derive(Debug, Clone, Args)]
@@ -35,23 +35,20 @@ pub struct SqlArgs {
 
 /// Asks, and prints the answer.
 pub fn run(args: &SqlArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let server = &args.server.server;
-    let (body, answer) = if args.views {
-        send(server, |agent, server| {
-            agent.get(format!("{server}/api/v1/sql")).call()
-        })?
-    } else {
-        let input = Input::default()
-            .with("sql", Some(statement(args)?))
-            .with("max_rows", args.max_rows)
-            .with("max_bytes", args.max_bytes);
-        ask(server, "fleet.cluster.run_analysis", input)?
-    };
-    if args.server.json {
-        out.write_all(&body)?;
-    } else if args.views {
-        print_views(&answer, out)?;
-    } else {
+    if args.views {
+        let (body, answer) = get(&args.server.server, "/api/v1/sql")?;
+        if args.server.json {
+            out.write_all(&body)?;
+        } else {
+            print_views(&answer, out)?;
+        }
+        return Ok(());
+    }
+    let input = Input::default()
+        .with("sql", Some(statement(args)?))
+        .with("max_rows", args.max_rows)
+        .with("max_bytes", args.max_bytes);
+    if let Some(answer) = answer(&args.server, "fleet.cluster.run_analysis", input, out)? {
         print(&answer, out)?;
     }
     Ok(())

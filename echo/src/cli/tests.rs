@@ -22,6 +22,7 @@ use crate::tools::fixture;
 use crate::tools::registry::Registry;
 
 mod parity;
+mod pictures;
 
 #[derive(Debug, Parser)]
 struct Program {

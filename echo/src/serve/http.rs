@@ -3,7 +3,7 @@
 //! | path | method | answer |
 //! |---|---|---|
 //! | `/api/v1/tools/list` | GET | every tool with the schemas of its input and answer |
-//! | `/api/v1/tools/{name}` | POST, GET | the tool's answer; the body or the query is its input, and may be empty |
+//! | `/api/v1/tools/{name}` | POST, GET | the tool's answer, or a picture of it; the body or the query is its input, and may be empty |
 //! | `/api/v1/openapi.json` | GET | this API as an OpenAPI document, made from the registry |
 //! | `/mcp`, `/mcp/compat` | POST | the Model Context Protocol, with dots in the names of tools or with underscores |
 //! | `/api/v1/sql` | POST, GET | the rows of one SELECT, as the tool `run_analysis` gives them; what SELECT can ask about |

@@ -11,6 +11,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::http::request::Parts;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rmcp::ErrorData;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorCode,
@@ -25,7 +27,7 @@ use serde_json::Value;
 
 use crate::error::Coded;
 use crate::serve::request::{MAX_BODY_BYTES, RequestId, note};
-use crate::tools::registry::Registry;
+use crate::tools::registry::{Answered, Registry};
 use crate::tools::{ToolContext, ToolError};
 
 mod listing;
@@ -40,7 +42,7 @@ const INSTRUCTIONS: &str = "\
 Echo watches the collectives of distributed GPU jobs and finds the rank that holds the others back. \
 Start with find_outlier_nodes for the cluster in question (echo://clusters lists them). A culprit is held responsible, \
 a victim only waits for one: never blame a victim. Look into a culprit with explain_rank, price it with get_cost, and \
-read single measurements with event_history. Empty lists mean health only if data_quality.quorum_met is true. \
+read single measurements with event_history. What these do not answer, ask with run_analysis in SQL. Empty lists mean health only if data_quality.quorum_met is true. \
 Times are UTC; windows default to the last hour.";
 
 /// How the names of tools are listed.
@@ -177,10 +179,15 @@ impl rmcp::ServerHandler for Handler {
     }
 }
 
-/// An answer as a result. Some clients read the text, others the structure.
-fn complete(answer: String) -> CallToolResult {
-    let structure = serde_json::from_str(&answer).ok();
-    let mut result = CallToolResult::success(vec![ContentBlock::text(answer)]);
+/// An answer as a result. Some clients read the text, others the structure; a picture comes beside both.
+fn complete(answer: Answered) -> CallToolResult {
+    let structure = serde_json::from_str(&answer.text).ok();
+    let mut content = vec![ContentBlock::text(answer.text)];
+    content.extend(answer.picture.map(|picture| {
+        let data = STANDARD.encode(&picture.bytes);
+        ContentBlock::image(data, picture.format.media_type())
+    }));
+    let mut result = CallToolResult::success(content);
     result.structured_content = structure;
     result
 }

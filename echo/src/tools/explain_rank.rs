@@ -7,8 +7,9 @@ use crate::ids::{ClusterId, JobId, Rank};
 use crate::model::conclusion::Incident;
 use crate::tools::host_evidence::{Scope, widened};
 use crate::tools::outlier::{Condition, Evidence, Outlier, as_of, culprit};
+use crate::tools::picture::Format;
 use crate::tools::quality::{DataQuality, Presence, known_cluster, with_note};
-use crate::tools::registry::Tool;
+use crate::tools::registry::{Drawing, Tool};
 use crate::tools::schemas::{ClusterName, Name};
 use crate::tools::time::{AnswerWindow, Asked, TimeArg, WindowArg};
 use crate::tools::{ToolContext, ToolError};
@@ -19,6 +20,7 @@ pub mod judgement;
 pub mod lag_series;
 pub mod last_places;
 pub mod own_verdicts;
+mod plot;
 pub mod subject;
 mod summary;
 
@@ -50,6 +52,10 @@ pub struct ExplainRank {
     /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
     #[serde(default)]
     pub window: Option<WindowArg>,
+    /// Adds a picture of its lag over time.
+    #[serde(default)]
+    #[schemars(with = "Format")]
+    pub plot: Option<Format>,
 }
 
 /// A rank, what Echo concluded of it, and what that rests on.
@@ -115,6 +121,10 @@ impl Tool for ExplainRank {
         let presence = Presence::of(context, Some(&cluster), window).await?;
         let subject = Subject::find(&presence, Rank::new(self.rank), self.job.as_deref())?;
         explain(context, (&cluster, window), &presence, &subject).await
+    }
+
+    fn drawing(&self) -> Option<Drawing<Explanation>> {
+        Some((self.plot?, plot::of))
     }
 }
 

@@ -18,6 +18,8 @@ use crate::tools::event_history::EventHistory;
 use crate::tools::explain_rank::ExplainRank;
 use crate::tools::find_outlier_nodes::FindOutlierNodes;
 use crate::tools::get_cost::GetCost;
+use crate::tools::picture::figure::Figure;
+use crate::tools::picture::{DrawError, Format, Picture, render};
 use crate::tools::run_analysis::RunAnalysis;
 use crate::tools::schemas::{input_schema, output_schema};
 use crate::tools::{ToolContext, ToolError};
@@ -38,10 +40,27 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
         self,
         context: &ToolContext,
     ) -> impl Future<Output = Result<Self::Answer, ToolError>> + Send;
+
+    /// How the answer is to be drawn; nothing when no picture is asked for.
+    fn drawing(&self) -> Option<Drawing<Self::Answer>> {
+        None
+    }
 }
 
-/// An answer on its way, as JSON text.
-type Pending = Pin<Box<dyn Future<Output = Result<String, ToolError>> + Send>>;
+/// The form of a picture, and what lays it out from an answer.
+pub type Drawing<A> = (Format, fn(&A) -> Figure);
+
+/// What a tool answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered {
+    /// The answer as JSON.
+    pub text: String,
+    /// The answer as a picture, when one was asked for.
+    pub picture: Option<Picture>,
+}
+
+/// An answer on its way.
+type Pending = Pin<Box<dyn Future<Output = Result<Answered, ToolError>> + Send>>;
 
 /// A tool as transports see it.
 pub struct Registered {
@@ -64,6 +83,11 @@ impl Registered {
     /// The name for clients that take no dots in it.
     pub fn alias(&self) -> String {
         self.name.replace('.', "_")
+    }
+
+    /// Whether it draws its answer for whoever says `plot`.
+    pub fn draws(&self) -> bool {
+        self.input_schema.pointer("/properties/plot").is_some()
     }
 }
 
@@ -112,13 +136,13 @@ impl Registry {
         &self.tools
     }
 
-    /// Calls a tool by its name or alias. The answer is JSON text, the same bytes on every transport.
+    /// Calls a tool by its name or alias. Its text is the same bytes on every transport.
     pub async fn dispatch(
         &self,
         context: &ToolContext,
         name: &str,
         input: Value,
-    ) -> Result<String, ToolError> {
+    ) -> Result<Answered, ToolError> {
         let tool = self.find(name)?;
         let arguments = tool.arguments.as_ref().ok_or(ToolError::Unchecked)?;
         let input = arguments.check(input)?;
@@ -154,9 +178,24 @@ fn run<T: Tool>(context: ToolContext, input: Value) -> Pending {
             let field = if path == "." { "" } else { path.as_str() };
             ToolError::invalid(field, error.into_inner().to_string())
         })?;
+        let drawing = tool.drawing();
         let answer = tool.call(&context).await?;
-        serde_json::to_string(&answer).map_err(ToolError::Unwritable)
+        let figure = drawing.map(|(format, layout)| (format, layout(&answer)));
+        Ok(Answered {
+            text: serde_json::to_string(&answer).map_err(ToolError::Unwritable)?,
+            picture: match figure {
+                Some((format, figure)) => Some(drawn(figure, format).await?),
+                None => None,
+            },
+        })
     })
+}
+
+/// Draws where it keeps nobody waiting.
+async fn drawn(figure: Figure, format: Format) -> Result<Picture, DrawError> {
+    tokio::task::spawn_blocking(move || render(&figure, format))
+        .await
+        .map_err(|error| DrawError::Ended(error.into()))?
 }
 
 #[cfg(test)]

@@ -52,6 +52,8 @@ const ECHO: Architecture = Architecture {
         "ingest::decode",
         "feedback::health",
         "feedback::table",
+        "tools::explain_rank::plot",
+        "tools::picture",
     ],
     stops: &[
         ("anyhow", &["app", "cli", "demo", "main"]),
@@ -75,6 +77,8 @@ const ECHO: Architecture = Architecture {
         ("opentelemetry_otlp", &["telemetry"]),
         ("opentelemetry_proto", &["ingest", "serve", "demo"]),
         ("opentelemetry_sdk", &["telemetry"]),
+        ("plotters", &["tools::picture"]),
+        ("png", &["tools::picture"]),
         ("prost", &["ingest", "feedback", "serve", "demo"]),
         ("rmcp", &["serve"]),
         (

@@ -19,6 +19,7 @@ fn command(tool: &Registered) -> &'static str {
         "fleet.cluster.explain_rank" => "explain",
         "fleet.cluster.get_cost" => "cost",
         "fleet.cluster.event_history" => "history",
+        "fleet.cluster.run_analysis" => "sql",
         name => panic!("no command of the shell asks {name}"),
     }
 }
@@ -27,18 +28,15 @@ fn command(tool: &Registered) -> &'static str {
 fn input(tool: &Registered, said: Value) -> Map<String, Value> {
     let required = tool.input_schema.get("required").and_then(Value::as_array);
     let is_required = |name: &&str| required.is_some_and(|names| names.contains(&json!(name)));
-    let needed = ["cluster", "rank"].into_iter().filter(is_required);
+    // Without blanks, which the shell would take for two.
+    let all = [
+        ("cluster", json!("prod")),
+        ("rank", json!(2)),
+        ("sql", json!("SELECT(1)")),
+    ];
+    let needed = all.into_iter().filter(|(name, _)| is_required(name));
     let mut input: Map<String, Value> = needed
-        .map(|name| {
-            (
-                name.to_owned(),
-                if name == "rank" {
-                    json!(2)
-                } else {
-                    json!("prod")
-                },
-            )
-        })
+        .map(|(name, value)| (name.to_owned(), value))
         .collect();
     let Value::Object(said) = said else {
         panic!("not an object")
@@ -48,9 +46,9 @@ fn input(tool: &Registered, said: Value) -> Map<String, Value> {
 }
 
 /// What came back: the kind of error, if it was one, and the body.
-type Answer = (Option<Code>, Value);
+pub(super) type Answer = (Option<Code>, Value);
 
-fn sent(request: ureq::http::Request<String>) -> (u16, Value) {
+pub(super) fn sent(request: ureq::http::Request<String>) -> (u16, Value) {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .build();
@@ -61,7 +59,7 @@ fn sent(request: ureq::http::Request<String>) -> (u16, Value) {
 }
 
 impl Server {
-    fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {
+    pub(super) fn request(&self, method: &str, path: &str) -> ureq::http::request::Builder {
         ureq::http::Request::builder()
             .method(method)
             .uri(format!("http://{}{path}", self.address))
@@ -116,7 +114,11 @@ impl Server {
     }
 
     /// Every way there is, by name.
-    fn every_way(&self, tool: &str, input: &Map<String, Value>) -> Vec<(&'static str, Answer)> {
+    pub(super) fn every_way(
+        &self,
+        tool: &str,
+        input: &Map<String, Value>,
+    ) -> Vec<(&'static str, Answer)> {
         vec![
             ("POST", self.over_post(tool, input)),
             ("GET", self.over_get(tool, input)),
@@ -130,7 +132,10 @@ impl Server {
             let text = value
                 .as_str()
                 .map_or_else(|| value.to_string(), str::to_owned);
-            format!("--{name} {text}")
+            match name.as_str() {
+                "sql" => text,
+                name => format!("--{} {text}", name.replace('_', "-")),
+            }
         });
         let flags = flags.collect::<Vec<_>>().join(" ");
         let (printed, outcome) = self.told(&format!("{command} --json {flags}"));
@@ -181,7 +186,7 @@ fn of_mcp(message: &Value) -> Answer {
 }
 
 #[track_caller]
-fn assert_same(answers: Vec<(&'static str, Answer)>, expected: Option<Code>) {
+pub(super) fn assert_same(answers: Vec<(&'static str, Answer)>, expected: Option<Code>) {
     let (_, first) = answers[0].clone();
     assert_eq!(first.0, expected, "{}", first.1);
     for (way, answer) in answers {
@@ -193,31 +198,49 @@ fn assert_same(answers: Vec<(&'static str, Answer)>, expected: Option<Code>) {
 fn every_tool_answers_the_same_however_it_is_asked() {
     let server = Server::start();
     for tool in Registry::standard().tools() {
-        for said in [
-            json!({}),
-            json!({ "cluster": "prod", "window": "all" }),
-            json!({ "from": "now-3m" }),
-        ] {
+        // The store of these tests knows no SQL, and that is the answer then.
+        let (said, expected) = if takes_sql(tool) {
+            let said = vec![json!({}), json!({ "max_rows": 5 })];
+            (said, Some(Code::Refused))
+        } else {
+            let window = json!({ "cluster": "prod", "window": "all" });
+            (vec![json!({}), window, json!({ "from": "now-3m" })], None)
+        };
+        for said in said {
             let input = input(tool, said);
             for name in [tool.name.to_owned(), tool.alias()] {
                 let mut answers = server.every_way(&name, &input);
                 answers.push(("shell", server.over_shell(command(tool), &input)));
-                assert_same(answers, None);
+                assert_same(answers, expected);
             }
         }
     }
+}
+
+fn takes_sql(tool: &Registered) -> bool {
+    tool.input_schema.pointer("/properties/sql").is_some()
 }
 
 #[test]
 fn every_mistake_is_the_same_error_however_it_is_made() {
     let server = Server::start();
     for tool in Registry::standard().tools() {
-        for (said, expected) in [
+        let of_sql = [
+            (json!({ "max_rows": 0 }), Code::Invalid),
+            (json!({ "max_bytes": 1 }), Code::Invalid),
+        ];
+        let of_others = [
             (json!({ "cluster": "pord" }), Code::NotFound),
             (json!({ "from": "yesterday" }), Code::Invalid),
             (json!({ "from": "now", "to": "now-1h" }), Code::Invalid),
             (json!({ "window": "all", "to": "now" }), Code::Invalid),
-        ] {
+        ];
+        let mistakes = if takes_sql(tool) {
+            &of_sql[..]
+        } else {
+            &of_others
+        };
+        for (said, expected) in mistakes.iter().cloned() {
             let input = input(tool, said);
             let mut answers = server.every_way(tool.name, &input);
             answers.push(("shell", server.over_shell(command(tool), &input)));

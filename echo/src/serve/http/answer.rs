@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::error::Code;
 use crate::serve::request::{REQUEST_ID, RequestId, RequestIds};
 use crate::tools::error_body;
+use crate::tools::picture::Picture;
 
 /// Seconds after which a caller may try again.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
@@ -30,6 +31,16 @@ pub(super) fn success(mut json: String) -> Response {
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),
     ];
     (headers, json).into_response()
+}
+
+/// A response with a picture.
+pub(super) fn pictured(picture: Picture) -> Response {
+    let kind = HeaderValue::from_static(picture.format.media_type());
+    let headers = [
+        (CONTENT_TYPE, kind),
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (headers, picture.bytes).into_response()
 }
 
 /// A response with an error.

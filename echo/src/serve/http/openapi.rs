@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use crate::error::Code;
 use crate::serve::http::HttpState;
 use crate::serve::http::answer::success;
-use crate::tools::registry::Registry;
+use crate::tools::registry::{Registry, Tool};
+use crate::tools::run_analysis::RunAnalysis;
 
 mod fixed;
 mod of_tools;
@@ -28,6 +29,7 @@ pub fn document(registry: &Registry) -> Value {
         paths.insert(path, of_tools::path(tool, &mut schemas));
     }
     paths.extend(fixed::paths());
+    add_sql(&mut paths);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -40,6 +42,20 @@ pub fn document(registry: &Registry) -> Value {
         "paths": paths,
         "components": { "schemas": schemas },
     })
+}
+
+/// SQL has a path of its own besides that of its tool.
+fn add_sql(paths: &mut Map<String, Value>) {
+    let tool = paths.get(&format!("/api/v1/tools/{}", RunAnalysis::NAME));
+    let Some(mut post) = tool.and_then(|path| path.get("post")).cloned() else {
+        return;
+    };
+    if let Some(operation) = post.as_object_mut() {
+        operation.insert("operationId".to_owned(), json!("sql"));
+    }
+    if let Some(Value::Object(path)) = paths.get_mut("/api/v1/sql") {
+        path.insert("post".to_owned(), post);
+    }
 }
 
 /// The one body of an error.
@@ -55,6 +71,7 @@ fn error_schema() -> Value {
                 "properties": {
                     "code": { "type": "string", "enum": codes },
                     "message": { "type": "string", "description": "What is wrong, and what to do." },
+                    "hint": { "type": "string", "description": "What to ask instead of SQL that is refused." },
                     "request_id": {
                         "type": "string",
                         "description": "Number of the request, also in the header x-request-id and in Echo's log.",

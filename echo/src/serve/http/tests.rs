@@ -25,6 +25,7 @@ const JSON: &str = "application/json";
 
 mod asking;
 mod crowd;
+mod pictures;
 mod readiness;
 
 fn service(context: ToolContext) -> Router {
@@ -99,7 +100,7 @@ async fn every_tool_answers_over_http_what_the_registry_answers() {
                 input = json!({ "sql": "SELECT 1" });
             }
             let answer = match registry.dispatch(&context, tool.name, input.clone()).await {
-                Ok(answer) => (200, serde_json::from_str(&answer).unwrap()),
+                Ok(answer) => (200, serde_json::from_str(&answer.text).unwrap()),
                 Err(error) => (error.code().http(), error.body()),
             };
             for name in [tool.name.to_owned(), tool.alias()] {

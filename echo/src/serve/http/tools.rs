@@ -12,9 +12,17 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Code, Coded};
 use crate::serve::http::HttpState;
-use crate::serve::http::answer::{failure, success};
+use crate::serve::http::answer::{failure, pictured, success};
 use crate::serve::request::{MAX_BODY_BYTES, RequestId, note};
-use crate::tools::error_body;
+use crate::tools::picture::Format;
+use crate::tools::registry::Registry;
+use crate::tools::{ToolError, error_body};
+
+/// Field of a query that says in which form the answer is wanted.
+const FORMAT: &str = "format";
+
+/// The form that is none of a picture.
+const JSON: &str = "json";
 
 /// Lists the tools with their schemas.
 pub(super) async fn list(State(state): State<HttpState>) -> Response {
@@ -60,7 +68,10 @@ pub(super) async fn read(
     query: Result<Query<Vec<(String, String)>>, QueryRejection>,
 ) -> Response {
     match query {
-        Ok(Query(pairs)) => answer(&state, &name, of_query(pairs), &id).await,
+        Ok(Query(pairs)) => match with_plot(&state.registry, &name, pairs) {
+            Ok(pairs) => answer(&state, &name, of_query(pairs), &id).await,
+            Err(error) => failed(&name, &error, &id),
+        },
         Err(rejection) => {
             let body = error_body(Code::Invalid, &rejection.body_text());
             failure(Code::Invalid, body)
@@ -70,12 +81,41 @@ pub(super) async fn read(
 
 async fn answer(state: &HttpState, name: &str, input: Value, id: &RequestId) -> Response {
     match state.registry.dispatch(&state.context, name, input).await {
-        Ok(answer) => success(answer),
-        Err(error) => {
-            note(name, &error, Some(id));
-            failure(error.code(), error.body())
-        }
+        Ok(answer) => match answer.picture {
+            Some(picture) => pictured(picture),
+            None => success(answer.text),
+        },
+        Err(error) => failed(name, &error, id),
     }
+}
+
+fn failed(name: &str, error: &ToolError, id: &RequestId) -> Response {
+    note(name, error, Some(id));
+    failure(error.code(), error.body())
+}
+
+/// A query to a tool that draws, with `plot` for `format`: the address of a picture says what it is a picture in.
+fn with_plot(
+    registry: &Registry,
+    name: &str,
+    mut pairs: Vec<(String, String)>,
+) -> Result<Vec<(String, String)>, ToolError> {
+    if !registry.find(name)?.draws() {
+        return Ok(pairs);
+    }
+    let known = Format::ALL.map(Format::name);
+    for (field, value) in pairs.iter_mut().filter(|(field, _)| field == FORMAT) {
+        if value == JSON {
+            continue;
+        }
+        if !known.contains(&value.as_str()) {
+            let message = format!("is none of {JSON}, {}", known.join(", "));
+            return Err(ToolError::invalid(FORMAT, message));
+        }
+        "plot".clone_into(field);
+    }
+    pairs.retain(|(field, _)| field != FORMAT);
+    Ok(pairs)
 }
 
 /// A query as an input. What is said twice is a list, and the schema decides whether that is wanted.

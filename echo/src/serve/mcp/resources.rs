@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Code, Coded, chain};
 use crate::rates::Rate;
+use crate::serve::http::sql as views;
 use crate::serve::mcp::LIST_TTL_MS;
 use crate::store::StoreError;
 use crate::tools::ToolContext;
@@ -20,7 +21,7 @@ const RESOURCES: [(&str, &str, &str); 3] = [
     (
         SCHEMA,
         "schema",
-        "Schemas of the input and the answer of every tool, with the meaning and the unit of each field.",
+        "Schemas of the input and the answer of every tool, and the views that SQL can ask about, with the meaning and the unit of each field.",
     ),
     (
         CLUSTERS,
@@ -51,7 +52,10 @@ pub(super) async fn read(
     context: &ToolContext,
 ) -> Result<ReadResourceResult, ErrorData> {
     let (content, ttl_ms) = match uri {
-        SCHEMA => (schema(registry), LIST_TTL_MS),
+        SCHEMA => (
+            schema(registry, context).await.map_err(|error| unread(&error))?,
+            LIST_TTL_MS,
+        ),
         CLUSTERS => (clusters(context).await.map_err(|error| unread(&error))?, 0),
         RATES => (rates(context), LIST_TTL_MS),
         _ => {
@@ -72,16 +76,18 @@ pub(super) async fn read(
 
 fn unread(error: &StoreError) -> ErrorData {
     if error.code() == Code::Internal {
-        tracing::error!(error = chain(error), "the clusters could not be listed");
+        tracing::error!(error = chain(error), "a resource could not be read");
     }
     ErrorData::internal_error("Echo could not answer; its log says why", None)
 }
 
-fn schema(registry: &Registry) -> Value {
+async fn schema(registry: &Registry, context: &ToolContext) -> Result<Value, StoreError> {
     let tools = registry.tools().iter().map(|tool| {
         json!({ "name": tool.name, "input": tool.input_schema, "answer": tool.output_schema })
     });
-    json!({ "tools": tools.collect::<Vec<_>>() })
+    let views = context.store.views().await?;
+    let views = views.iter().map(views::json);
+    Ok(json!({ "tools": tools.collect::<Vec<_>>(), "views": views.collect::<Vec<_>>() }))
 }
 
 async fn clusters(context: &ToolContext) -> Result<Value, StoreError> {

@@ -17,7 +17,7 @@ use crate::tools::registry::Tool;
 use crate::tools::{ToolContext, ToolError, fixture};
 
 /// Rank 2 is 8 ms late from block 3 on.
-fn late(block: u64, rank: u32) -> Measured {
+pub(super) fn late(block: u64, rank: u32) -> Measured {
     let is_late = rank == 2 && block >= 3;
     Measured {
         gap_ms: f64::from(rank).mul_add(0.05, if is_late { 12.0 } else { 4.0 }),
@@ -36,7 +36,7 @@ fn batch(events: impl IntoIterator<Item = Event>, number: u128) -> EventBatch {
 }
 
 /// A store with the events, at the end of the simulated job.
-async fn over(events: Vec<StoredEvent>) -> ToolContext {
+pub(super) async fn over(events: Vec<StoredEvent>) -> ToolContext {
     let store = MemoryStore::new();
     let events = events.into_iter().map(|stored| stored.event);
     store.append(batch(events, 1)).await.unwrap();
@@ -54,10 +54,11 @@ fn question(rank: u32) -> ExplainRank {
         from: None,
         to: None,
         window: Some("all".parse().unwrap()),
+        plot: None,
     }
 }
 
-async fn explained(context: &ToolContext, rank: u32) -> Explanation {
+pub(super) async fn explained(context: &ToolContext, rank: u32) -> Explanation {
     question(rank).call(context).await.unwrap()
 }
 
@@ -78,7 +79,7 @@ fn preempted(job: &[StoredEvent], per_iteration: fn(u32) -> f64) -> EventBatch {
 }
 
 /// What the detector would have concluded of rank 2: blocks 3 to 5 judged.
-fn incident() -> Incident {
+pub(super) fn incident() -> Incident {
     let mut incident = fixture::culprit();
     incident.id = IncidentId::new(7);
     incident.cluster = "test".parse().unwrap();
@@ -117,7 +118,7 @@ fn incident() -> Incident {
     incident
 }
 
-async fn concluded(incident: Incident) -> ToolContext {
+pub(super) async fn concluded(incident: Incident) -> ToolContext {
     let events = Job::of(4).events(6, late);
     let evidence = preempted(&events, |rank| if rank == 2 { 14.7 } else { 5.0 });
     let context = over(events).await;

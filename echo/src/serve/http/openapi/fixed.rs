@@ -8,12 +8,18 @@ use crate::serve::http::openapi::{in_json, responses};
 /// Path, operation, summary, and schema of the answer.
 type Fixed = (&'static str, &'static str, &'static str, fn() -> Value);
 
-const FIXED: [Fixed; 5] = [
+const FIXED: [Fixed; 6] = [
     (
         "/api/v1/tools/list",
         "list_tools",
         "The tools with their schemas",
         tools,
+    ),
+    (
+        "/api/v1/sql",
+        "sql_views",
+        "The views that SQL can ask about",
+        views,
     ),
     ("/api/v1/openapi.json", "openapi", "This document", anything),
     (
@@ -146,6 +152,20 @@ fn tools() -> Value {
     object(
         &["tools"],
         json!({ "tools": { "type": "array", "items": tool } }),
+    )
+}
+
+fn views() -> Value {
+    let named = json!({ "name": { "type": "string" }, "comment": { "type": "string" } });
+    let mut column = named.clone();
+    column["type"] = json!({ "type": "string" });
+    let column = object(&["name", "type", "comment"], column);
+    let mut view = named;
+    view["columns"] = json!({ "type": "array", "items": column });
+    let view = object(&["name", "comment", "columns"], view);
+    object(
+        &["views"],
+        json!({ "views": { "type": "array", "items": view } }),
     )
 }
 

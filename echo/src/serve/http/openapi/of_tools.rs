@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Code;
 use crate::serve::http::openapi::{in_json, responses};
+use crate::tools::picture::Format;
 use crate::tools::registry::Registered;
 
 /// What can become of a question.
@@ -26,7 +27,12 @@ pub(super) fn path(tool: &Registered, schemas: &mut Map<String, Value>) -> Value
     let name = type_name(tool);
     let input = hoist(&tool.input_schema, &format!("{name}Input"), schemas);
     let answer = hoist(&tool.output_schema, &format!("{name}Answer"), schemas);
-    let answer = in_json("The answer.", answer);
+    let mut parameters = parameters(&tool.input_schema);
+    let mut answer = in_json("The answer.", answer);
+    if tool.draws() {
+        parameters.push(format_parameter());
+        add_pictures(&mut answer);
+    }
     let body_errors = [ERRORS.as_slice(), &BODY_ERRORS].concat();
     json!({
         "get": {
@@ -34,7 +40,7 @@ pub(super) fn path(tool: &Registered, schemas: &mut Map<String, Value>) -> Value
             "summary": tool.title,
             "description": tool.description,
             "tags": ["tools"],
-            "parameters": parameters(&tool.input_schema),
+            "parameters": parameters,
             "responses": responses(answer.clone(), &ERRORS),
         },
         "post": {
@@ -48,6 +54,25 @@ pub(super) fn path(tool: &Registered, schemas: &mut Map<String, Value>) -> Value
             },
             "responses": responses(answer, &body_errors),
         },
+    })
+}
+
+/// Whoever asks for a picture gets it instead of the answer in JSON.
+fn add_pictures(answer: &mut Value) {
+    if let Some(Value::Object(content)) = answer.get_mut("content") {
+        let kinds = Format::ALL.map(|format| (format.media_type().to_owned(), json!({})));
+        content.extend(kinds);
+    }
+}
+
+fn format_parameter() -> Value {
+    let forms = ["json"].into_iter().chain(Format::ALL.map(Format::name));
+    json!({
+        "name": "format",
+        "in": "query",
+        "required": false,
+        "description": "Form of the answer; `png` and `svg` are the same as in `plot`.",
+        "schema": { "type": "string", "enum": forms.collect::<Vec<_>>(), "default": "json" },
     })
 }
 

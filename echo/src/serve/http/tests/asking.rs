@@ -147,5 +147,5 @@ async fn everything_that_the_document_describes_is_answered() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 2 * Registry::standard().tools().len() + 8);
+    assert_eq!(seen, 2 * Registry::standard().tools().len() + 10);
 }

@@ -1,0 +1,99 @@
+//! Pictures over the real transports, and as files.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use super::Server;
+use super::parity::{assert_same, sent};
+use crate::error::Code;
+
+const EXPLAIN: &str = "fleet.cluster.explain_rank";
+
+fn input(plot: &str) -> Map<String, Value> {
+    let input = json!({ "cluster": "prod", "rank": 2, "plot": plot });
+    input.as_object().unwrap().clone()
+}
+
+impl Server {
+    /// The result of a call of the tool under that path and name.
+    fn result(&self, path: &str, tool: &str, plot: &str) -> Value {
+        let params = json!({ "name": tool, "arguments": input(plot) });
+        let message =
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let request = self
+            .request("POST", path)
+            .header("mcp-protocol-version", "2025-11-25");
+        let (status, answer) = sent(request.body(message.to_string()).unwrap());
+        assert_eq!(status, 200, "{answer}");
+        answer["result"].clone()
+    }
+}
+
+#[test]
+fn a_model_gets_the_picture_beside_the_answer_as_image_content() {
+    let server = Server::start();
+    for (path, tool) in [
+        ("/mcp", EXPLAIN.to_owned()),
+        ("/mcp/compat", EXPLAIN.replace('.', "_")),
+    ] {
+        for (format, kind, beginning) in [
+            ("png", "image/png", b"\x89PNG\r\n\x1a\n".as_slice()),
+            ("svg", "image/svg+xml", b"<svg role=\"img\" "),
+        ] {
+            let result = server.result(path, &tool, format);
+            assert_eq!(result["isError"], false, "{result}");
+            let content = result["content"].as_array().unwrap();
+            assert_eq!(content.len(), 2);
+            assert_eq!(content[0]["type"], "text");
+            assert_eq!(content[1]["type"], "image");
+            assert_eq!(content[1]["mimeType"], kind);
+            let picture = STANDARD
+                .decode(content[1]["data"].as_str().unwrap())
+                .unwrap();
+            assert!(picture.starts_with(beginning), "{format}");
+            let text: Value = serde_json::from_str(content[0]["text"].as_str().unwrap()).unwrap();
+            assert_eq!(result["structuredContent"], text);
+            assert!(
+                text.get("plot").is_none(),
+                "the text does not carry it again"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_unknown_form_is_the_same_error_however_it_is_asked_for() {
+    let server = Server::start();
+    let answers = server.every_way(EXPLAIN, &input("gif"));
+    let (_, (_, body)) = &answers[0];
+    assert_eq!(body["error"]["details"][0]["pointer"], "/plot", "{body}");
+    assert_same(answers, Some(Code::Invalid));
+}
+
+#[test]
+fn the_shell_writes_the_picture_to_a_file() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let explain = "explain --cluster prod --rank 2 --from now-10m";
+    let without = server.printed(explain).unwrap();
+    for (name, beginning) in [
+        ("lag.svg", b"<svg role=\"img\" ".as_slice()),
+        ("lag.PNG", b"\x89PNG\r\n\x1a\n"),
+    ] {
+        let file = folder.path().join(name);
+        let line = format!("{explain} --plot {}", file.display());
+        assert_eq!(server.printed(&line).unwrap(), without);
+        assert!(std::fs::read(&file).unwrap().starts_with(beginning));
+    }
+}
+
+#[test]
+fn a_file_that_is_no_picture_or_cannot_be_written_is_refused() {
+    let server = Server::start();
+    let explain = "explain --cluster prod --rank 2 --plot";
+    for (file, exit_code) in [("lag.pdf", 64), ("lag", 64), ("/nowhere/lag.svg", 74)] {
+        let error = server.printed(&format!("{explain} {file}")).unwrap_err();
+        assert_eq!(error.exit_code(), exit_code, "{file}");
+    }
+}

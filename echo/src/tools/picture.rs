@@ -1,0 +1,194 @@
+//! Pictures of answers, drawn here and without anything that a machine would have to have: the one font is inside.
+//!
+//! What is shown is decided as data ([`figure`], [`ticks`]), and one code draws it on either canvas (`chart`).
+
+use std::borrow::Cow;
+use std::io;
+use std::sync::OnceLock;
+
+use plotters::drawing::{DrawingAreaErrorKind, IntoDrawingArea};
+use plotters::prelude::{BitMapBackend, SVGBackend};
+use plotters::style::{FontStyle, register_font};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+
+use chart::{FONT, Scale, draw};
+use figure::{Figure, SIZE};
+
+mod chart;
+pub mod figure;
+pub mod ticks;
+
+/// Pixels that are drawn for each pixel of a PNG, in both directions: their mean is smooth.
+const FINENESS: u32 = 3;
+
+/// Channels of a pixel.
+const CHANNELS: usize = 3;
+
+/// Form of a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Pixels.
+    Png,
+    /// Lines and text.
+    Svg,
+}
+
+/// A picture that has been drawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Picture {
+    /// Its form.
+    pub format: Format,
+    /// The file.
+    pub bytes: Vec<u8>,
+}
+
+/// Why a picture could not be drawn, which is always a defect.
+#[derive(Debug, thiserror::Error)]
+pub enum DrawError {
+    /// The font that is inside is none.
+    #[error("the font cannot be read")]
+    Font,
+    /// The canvas did not take something.
+    #[error("the canvas failed: {0}")]
+    Canvas(String),
+    /// The pixels cannot be packed.
+    #[error("the pixels cannot be packed")]
+    Png(#[from] png::EncodingError),
+    /// Drawing ended halfway.
+    #[error("drawing ended halfway")]
+    Ended(#[source] io::Error),
+}
+
+impl Format {
+    /// All forms.
+    pub const ALL: [Self; 2] = [Self::Png, Self::Svg];
+
+    /// As callers say it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Png => "png",
+            Self::Svg => "svg",
+        }
+    }
+
+    /// Media type.
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Png => "image/png",
+            Self::Svg => "image/svg+xml",
+        }
+    }
+}
+
+impl JsonSchema for Format {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("PictureFormat")
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": Self::ALL.map(Self::name) })
+    }
+}
+
+impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for DrawError {
+    fn from(error: DrawingAreaErrorKind<E>) -> Self {
+        Self::Canvas(error.to_string())
+    }
+}
+
+/// Draws a figure.
+pub fn render(figure: &Figure, format: Format) -> Result<Picture, DrawError> {
+    static FONT_IS_READ: OnceLock<bool> = OnceLock::new();
+    let font = include_bytes!("picture/font/Roboto-Latin.ttf");
+    let read = || register_font(FONT, FontStyle::Normal, font).is_ok();
+    if !FONT_IS_READ.get_or_init(read) {
+        return Err(DrawError::Font);
+    }
+    let bytes = match format {
+        Format::Svg => svg(figure)?.into_bytes(),
+        Format::Png => png(figure)?,
+    };
+    Ok(Picture { format, bytes })
+}
+
+fn svg(figure: &Figure) -> Result<String, DrawError> {
+    let mut drawn = String::new();
+    {
+        let root = SVGBackend::with_string(&mut drawn, SIZE).into_drawing_area();
+        draw(figure, &root, Scale(1))?;
+        root.present()?;
+    }
+    // What reads a picture aloud looks for these.
+    let (title, description) = (escaped(&figure.title), escaped(&figure.description));
+    let told = format!("\n<title>{title}</title>\n<desc>{description}</desc>\n");
+    let drawn = drawn.replacen("<svg ", "<svg role=\"img\" ", 1);
+    Ok(drawn.replacen(">\n", &format!(">{told}"), 1))
+}
+
+fn png(figure: &Figure) -> Result<Vec<u8>, DrawError> {
+    let (width, height) = SIZE;
+    let fine = (width * FINENESS, height * FINENESS);
+    let mut pixels = vec![0; bytes_of(fine)];
+    {
+        let root = BitMapBackend::with_buffer(&mut pixels, fine).into_drawing_area();
+        draw(figure, &root, Scale(FINENESS))?;
+        root.present()?;
+    }
+    let mut packed = Vec::new();
+    let mut encoder = png::Encoder::new(&mut packed, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.add_itxt_chunk("Title".to_owned(), figure.title.clone())?;
+    encoder.add_itxt_chunk("Description".to_owned(), figure.description.clone())?;
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(&coarse(&pixels))?;
+    writer.finish()?;
+    Ok(packed)
+}
+
+fn bytes_of((width, height): (u32, u32)) -> usize {
+    [width, height]
+        .into_iter()
+        .filter_map(|length| usize::try_from(length).ok())
+        .product::<usize>()
+        * CHANNELS
+}
+
+/// The mean of each square of fine pixels.
+fn coarse(fine: &[u8]) -> Vec<u8> {
+    let width = bytes_of((SIZE.0, 1));
+    let n = usize::try_from(FINENESS).unwrap_or(1);
+    let mut pixels = Vec::with_capacity(bytes_of(SIZE));
+    for rows in fine.chunks_exact(width * n * n) {
+        let mut sums = vec![0_u32; width];
+        for row in rows.chunks_exact(width * n) {
+            let squares = sums.chunks_exact_mut(CHANNELS);
+            for (sum, square) in squares.zip(row.chunks_exact(CHANNELS * n)) {
+                for pixel in square.chunks_exact(CHANNELS) {
+                    for (sum, channel) in sum.iter_mut().zip(pixel) {
+                        *sum += u32::from(*channel);
+                    }
+                }
+            }
+        }
+        let mean = |sum: &u32| u8::try_from(sum / (FINENESS * FINENESS)).unwrap_or(u8::MAX);
+        pixels.extend(sums.iter().map(mean));
+    }
+    pixels
+}
+
+/// Text inside XML.
+fn escaped(text: &str) -> String {
+    let text: String = text.chars().filter(|c| !c.is_control()).collect();
+    let text = text.replace('&', "&amp;");
+    text.replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests;
