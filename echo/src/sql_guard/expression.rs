@@ -331,10 +331,10 @@ impl Walk {
         for argument in arguments {
             let mut fields = Fields::of(argument, "an argument")?;
             // The names are those of the fields of a structure.
-            if name != "struct_pack" {
-                fields.empty(&["name"])?;
-            } else {
+            if name == "struct_pack" {
                 fields.ignore(&["name"])?;
+            } else {
+                fields.empty(&["name"])?;
             }
             let value = fields.take("expression")?;
             fields.finish()?;

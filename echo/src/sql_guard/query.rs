@@ -25,7 +25,7 @@ pub(super) struct Walk {
 #[derive(Debug, Default)]
 pub(super) struct Scope<'a> {
     names: BTreeMap<String, Shape>,
-    outer: Option<&'a Scope<'a>>,
+    outer: Option<&'a Self>,
 }
 
 /// What an expression can refer to.
