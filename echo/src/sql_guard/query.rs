@@ -146,7 +146,8 @@ impl Walk {
             ..*around
         };
         let from = self.from(fields.take("from_table")?, &around)?;
-        let mut aliases = BTreeMap::new();
+        // A subquery can use the names of the select list that it stands in.
+        let mut aliases = around.aliases.clone();
         let mut shape = Shape {
             columns: 0,
             bytes: 0,

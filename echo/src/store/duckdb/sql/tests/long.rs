@@ -29,6 +29,14 @@ fn deep() -> Vec<Attack> {
         ("casts", select(3_000, "", "::INT")),
         ("subqueries", nested(300, "SELECT (", "SELECT 1", ")")),
         (
+            "operands of CASE",
+            select(60, "CASE ", " WHEN 1 THEN 1 WHEN 2 THEN 2 END"),
+        ),
+        (
+            "operands in brackets",
+            select(60, "CASE (", ") WHEN 1 THEN 1 WHEN 2 THEN 2 END"),
+        ),
+        (
             "tables in brackets",
             format!("FROM {}", nested(7_000, "(", "ranks", ")")),
         ),
@@ -53,6 +61,14 @@ fn wide() -> Vec<Attack> {
         ),
         ("columns", format!("SELECT {} FROM events", many("*", 30))),
         ("windows", format!("SELECT {windows} FROM events")),
+        (
+            "windows by name",
+            format!(
+                "SELECT {} FROM ranks WINDOW w AS (PARTITION BY hash({}))",
+                many("sum(rank) OVER w", 400),
+                many("rank", 1_000)
+            ),
+        ),
         ("nul", "SELECT 1\0; DROP TABLE names".to_owned()),
         ("nothing", "  \n ".to_owned()),
     ]
@@ -68,6 +84,10 @@ fn grown() -> Vec<Attack> {
         .map(|place| format!("a{place} + a{place} AS a{}", place + 1))
         .collect();
     let aliases = aliases.join(", ");
+    let in_subqueries: Vec<String> = (0..24)
+        .map(|place| format!("(SELECT a{place} + a{place}) AS a{}", place + 1))
+        .collect();
+    let in_subqueries = in_subqueries.join(", ");
     let chain = |how: &str| {
         let names = (0..20).map(|place| {
             let next = place + 1;
@@ -90,6 +110,10 @@ fn grown() -> Vec<Attack> {
         (
             "aliases",
             format!("SELECT rank AS a0, {aliases} FROM ranks"),
+        ),
+        (
+            "aliases in subqueries",
+            format!("SELECT rank AS a0, {in_subqueries} FROM ranks"),
         ),
         (
             "subqueries as aliases",
