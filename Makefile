@@ -14,7 +14,7 @@ with_duckdb = $(with_bpf) $(call need,cargo,install Rust from https://rustup.rs)
 	export DUCKDB_LIB_DIR="$$dir" DUCKDB_INCLUDE_DIR="$$dir" DUCKDB_STATIC=1;
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients crash-test lint docs bench bench-agent load soak fuzz duckdb
+.PHONY: help demo test clients crash-test lint docs bench bench-agent load soak fuzz fuzz-sql duckdb
 
 help: ## list the targets
 	@echo 'Echo finds the GPU that holds back a cluster. Start with `make demo`.'
@@ -98,11 +98,15 @@ soak: ## Echo for MINUTES=30 while it deletes all the time
 
 SECONDS ?= 900
 
-fuzz: ## all five fuzzers, each for SECONDS=900, as many at once as there are cores; needs no DuckDB
+fuzz: ## all fuzzers but that of SQL, each for SECONDS=900, as many at once as there are cores; needs no DuckDB
 	@$(call need,cargo,install Rust from https://rustup.rs); $(with_bpf) \
 	export FLEET_FUZZ_SECONDS=$(SECONDS); \
 	cargo test --package fleet-agent --test fuzz -- --ignored --nocapture && \
 	cargo test --package fleet-echo --no-default-features --lib -- --ignored --nocapture fuzz_
+
+fuzz-sql: ## SQL against the guard for SECONDS=900
+	@$(with_duckdb) \
+	FLEET_FUZZ_SECONDS=$(SECONDS) cargo test --package fleet-echo --lib -- --ignored --nocapture fuzz_sql
 
 duckdb: ## only the library that Echo links
 	@echo/build-duckdb

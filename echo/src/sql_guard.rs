@@ -3,20 +3,21 @@
 //! The engine's own parser gives the tree ([`PARSE`]), so there is no second grammar to differ from it. The tree is an
 //! allow-list at every place: node types, fields of nodes, tables, functions, casts. Whatever is not known is refused,
 //! also what a later version of the engine brings. What the parser, the binder and single calls of functions do cannot
-//! be interrupted, so what they cost is bounded here: the text, the brackets, the nodes, and how far columns, expressions
-//! and strings can grow.
+//! be interrupted, so what they cost is bounded here: what the parser is given ([`text`]), the nodes, and how far columns,
+//! expressions and strings can grow.
 
 use serde_json::Value;
 
-use crate::sql_guard::limits::{MAX_BRACKETS, MAX_TEXT_BYTES};
 use crate::sql_guard::query::Walk;
 use crate::sql_guard::refusal::Refusal;
 
 pub mod functions;
 pub mod limits;
 pub mod refusal;
+pub mod text;
 pub mod views;
 
+mod call;
 mod casts;
 mod expression;
 mod fields;
@@ -54,43 +55,10 @@ impl ReadOnlySql {
     }
 }
 
-/// Checks the text before the parser gets it: what parsing costs grows with the square of open brackets.
-pub fn check_text(text: &str) -> Result<(), Refusal> {
-    if text.len() > MAX_TEXT_BYTES {
-        return Err(Refusal::new(
-            format!(
-                "the text has {} bytes, at most {MAX_TEXT_BYTES} are taken",
-                text.len()
-            ),
-            "leave out long lists; join with a view instead",
-        ));
-    }
-    if text.contains('\0') {
-        return Err(Refusal::new(
-            "the text has a zero byte in it",
-            "send plain text",
-        ));
-    }
-    if text.trim().is_empty() {
-        return Err(Refusal::new(
-            "there is no statement",
-            "write one SELECT, such as SELECT * FROM verdicts",
-        ));
-    }
-    let brackets = text.chars().filter(|char| "([{".contains(*char)).count();
-    if brackets > MAX_BRACKETS {
-        return Err(Refusal::new(
-            format!("the text has {brackets} brackets, at most {MAX_BRACKETS} are taken"),
-            "ask for less in one statement",
-        ));
-    }
-    Ok(())
-}
-
 /// Checks the tree that the engine's parser made of a text. A text that is no SQL is left to the caller: the parser says
 /// what is wrong with it ([`syntax_error`]).
 pub fn check(text: &str, tree: &Value) -> Result<ReadOnlySql, Refusal> {
-    check_text(text)?;
+    text::check(text)?;
     let mut walk = Walk::default();
     walk.document(tree)?;
     Ok(ReadOnlySql {

@@ -50,6 +50,7 @@ SELECT node_id, string_agg(DISTINCT op, ', ' ORDER BY op) FROM collectives GROUP
 SELECT node_id, list(rank ORDER BY rank) FROM ranks GROUP BY node_id
 SELECT node_id, array_agg(DISTINCT rank) FROM ranks GROUP BY node_id
 SELECT CASE WHEN lag_ms > 10 THEN 'far' WHEN lag_ms > 5 THEN 'late' ELSE 'near' END AS how, count(*) FROM verdicts GROUP BY how
+SELECT CASE op WHEN 'AllReduce' THEN 'sum' WHEN 'Broadcast' THEN 'copy' ELSE op END AS what, count(*) FROM collectives GROUP BY what
 SELECT CAST(rank AS VARCHAR) || ' of ' || nranks::VARCHAR AS who FROM ranks
 SELECT concat_ws('/', cluster_id, node_id, rank) AS path, upper(node_id), replace(node_id, 'node-', 'n'), split_part(node_id, '-', 2) FROM ranks
 SELECT node_id FROM ranks WHERE node_id LIKE 'node-%' AND node_id NOT ILIKE '%-9' AND starts_with(node_id, 'n')

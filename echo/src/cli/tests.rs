@@ -11,7 +11,8 @@ use super::cost::CostArgs;
 use super::explain::ExplainArgs;
 use super::history::HistoryArgs;
 use super::outliers::OutliersArgs;
-use super::{CliError, Input, ask, cost, explain, history, outliers};
+use super::sql::SqlArgs;
+use super::{CliError, Input, ask, cost, explain, history, outliers, sql};
 use crate::serve::http::callers::Callers;
 use crate::serve::http::health::Readiness;
 use crate::serve::http::metrics::Metrics;
@@ -36,6 +37,7 @@ enum Question {
     Explain(ExplainArgs),
     Cost(CostArgs),
     History(HistoryArgs),
+    Sql(SqlArgs),
 }
 
 /// A real server on a port of its own, for as long as the value lives.
@@ -117,6 +119,7 @@ impl Server {
             Question::Explain(args) => explain::run(&args, &mut out),
             Question::Cost(args) => cost::run(&args, &mut out),
             Question::History(args) => history::run(&args, &mut out),
+            Question::Sql(args) => sql::run(&args, &mut out),
         };
         (String::from_utf8(out).unwrap(), outcome)
     }
@@ -185,6 +188,13 @@ fn a_wrong_question_exits_64_and_says_what_is_wrong() {
         ("explain --rank 2", "cluster"),
         ("explain --cluster prod --rank 7", "between 0 and 3"),
         ("history --limit 100000", "the maximum of 1000"),
+        // The store of these tests understands no SQL; one that does is asked in `tests/it/sql.rs`.
+        (
+            "sql FROM",
+            "does not understand SQL\n  ask one of the other tools",
+        ),
+        ("sql FROM --max-rows 0", "minimum of 1"),
+        ("sql --file nowhere.sql", "nowhere.sql: No such file"),
     ] {
         let error = server.printed(line).unwrap_err();
         assert_eq!(error.exit_code(), 64, "{line}");

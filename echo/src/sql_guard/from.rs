@@ -342,9 +342,7 @@ fn whole(value: &Value) -> Option<i128> {
     let [only] = value.get("arguments")?.as_array()?.as_slice() else {
         return None;
     };
-    let inner = only
-        .get("expression")?
-        .get("literal")
-        .and(only.get("expression"))?;
+    let inner = only.get("expression")?;
+    inner.get("literal")?;
     whole(inner).filter(|_| is_minus)?.checked_neg()
 }

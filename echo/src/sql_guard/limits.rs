@@ -6,6 +6,12 @@ pub const MAX_TEXT_BYTES: usize = 16 * 1024;
 /// Most opening brackets, wherever they stand.
 pub const MAX_BRACKETS: usize = 400;
 
+/// Most bytes that the parser may make of a WINDOW clause, as the length of the text for each use of a window.
+pub(super) const MAX_WINDOW_BYTES: usize = 100_000;
+
+/// Longest tree as JSON, bytes: of nodes that may be taken, a few hundred bytes each.
+pub const MAX_TREE_BYTES: usize = 4 * 1024 * 1024;
+
 /// Most nodes of the tree: expressions, tables and queries.
 pub(super) const MAX_NODES: u64 = 1_500;
 

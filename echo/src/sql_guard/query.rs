@@ -25,7 +25,7 @@ pub(super) struct Walk {
 #[derive(Debug, Default)]
 pub(super) struct Scope<'a> {
     names: BTreeMap<String, Shape>,
-    outer: Option<&'a Scope<'a>>,
+    outer: Option<&'a Self>,
 }
 
 /// What an expression can refer to.
@@ -146,7 +146,8 @@ impl Walk {
             ..*around
         };
         let from = self.from(fields.take("from_table")?, &around)?;
-        let mut aliases = BTreeMap::new();
+        // A subquery can use the names of the select list that it stands in.
+        let mut aliases = around.aliases.clone();
         let mut shape = Shape {
             columns: 0,
             bytes: 0,

@@ -3,8 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::limits::{MAX_BRACKETS, MAX_TEXT_BYTES};
-use super::{check, check_text, syntax_error};
+use super::{check, syntax_error};
 
 /// A statement with one column of a table, as the parser gives it.
 fn select(table: &str) -> Value {
@@ -83,19 +82,6 @@ fn published_views_may_be_read_whatever_their_case_and_others_not() {
         "{}",
         refusal.hint
     );
-}
-
-#[test]
-fn texts_that_the_parser_should_not_see_are_refused_before() {
-    for text in [
-        "x".repeat(MAX_TEXT_BYTES + 1),
-        "(".repeat(MAX_BRACKETS + 1),
-        "SELECT 1\0".to_owned(),
-        " \n".to_owned(),
-    ] {
-        assert!(check_text(&text).is_err());
-    }
-    assert!(check_text(&"(".repeat(MAX_BRACKETS)).is_ok());
 }
 
 #[test]

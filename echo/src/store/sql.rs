@@ -22,7 +22,7 @@ pub struct SqlQuestion {
 }
 
 /// A table as answer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlTable {
     /// The columns.
     pub columns: Vec<SqlColumn>,

@@ -38,6 +38,8 @@ mod sdk;
 #[cfg(test)]
 mod spans;
 #[cfg(test)]
+mod sql;
+#[cfg(test)]
 mod testbed;
 #[cfg(test)]
 mod verdicts;

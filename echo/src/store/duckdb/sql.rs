@@ -20,6 +20,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::sql_guard::limits::MAX_TREE_BYTES;
 use crate::sql_guard::refusal::Refusal;
 use crate::sql_guard::{self, PARSE, ReadOnlySql};
 use crate::store::StoreError;
@@ -94,7 +95,7 @@ impl SqlPool {
 
     /// Answers a question. When the future is dropped, the statement is stopped.
     pub(super) async fn ask(&self, question: SqlQuestion) -> Result<SqlTable, SqlError> {
-        sql_guard::check_text(&question.text)?;
+        sql_guard::text::check(&question.text)?;
         let place = Arc::clone(&self.places).acquire_owned();
         let place = match timeout(WAIT, place).await {
             Ok(place) => place.map_err(|_closed| StoreError::Closed)?,
@@ -168,10 +169,14 @@ fn run(connection: &Connection, question: &SqlQuestion) -> Result<SqlTable, SqlE
 
 /// The text, once the guard has let it through.
 fn vetted(connection: &Connection, text: &str) -> Result<ReadOnlySql, SqlError> {
-    sql_guard::check_text(text)?;
+    sql_guard::text::check(text)?;
     let tree: String = connection
         .query_row(PARSE, [text], |row| row.get(0))
         .map_err(problem::of)?;
+    if tree.len() > MAX_TREE_BYTES {
+        let reason = "the statement has too many parts";
+        return Err(Refusal::new(reason, "ask for less in one statement").into());
+    }
     let tree: Value = serde_json::from_str(&tree).map_err(|_too_deep| {
         let reason = "the statement is nested too deep";
         Refusal::new(reason, "name parts of it in WITH")

@@ -1,6 +1,12 @@
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a store lives to the end of its test"
+)]
+
 mod corpus;
 mod fuzz;
 mod limits;
+mod long;
 mod made;
 
 use std::fs;
@@ -122,7 +128,7 @@ fn files(folder: &Path) -> Vec<String> {
         let name = path.display().to_string();
         if path.is_dir() {
             // What does not fit into memory is put there, and gone when the statement is.
-            if !name.ends_with(".tmp") {
+            if path.extension() != Some("tmp".as_ref()) {
                 found.extend(files(&path));
             }
         } else if name.contains("canary") {

@@ -136,7 +136,7 @@ impl Watch {
             } else {
                 pause
             };
-            let (is_done, is_abandoned) = self.wait(pause);
+            let (is_done, is_abandoned) = self.wait(pause, stop == Some(Stop::Abandoned));
             if is_done {
                 return stop;
             }
@@ -164,13 +164,17 @@ impl Watch {
     }
 
     /// Waits until something changes, for a while at most. Whether it is done, and whether it is abandoned.
-    fn wait(&self, pause: Duration) -> (bool, bool) {
-        let state = lock(&self.state);
-        if state.is_done || (state.is_abandoned && pause == Duration::ZERO) {
-            return (state.is_done, state.is_abandoned);
-        }
-        // An abandoned statement is interrupted at once, then from time to time.
-        let waited = self.changed.wait_timeout(state, pause);
+    fn wait(&self, pause: Duration, was_abandoned: bool) -> (bool, bool) {
+        let is_as_before = |state: &mut State| {
+            let State {
+                is_done,
+                is_abandoned,
+            } = *state;
+            !is_done && is_abandoned == was_abandoned
+        };
+        let waited = self
+            .changed
+            .wait_timeout_while(lock(&self.state), pause, is_as_before);
         let (state, _timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
         (state.is_done, state.is_abandoned)
     }

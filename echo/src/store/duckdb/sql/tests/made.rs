@@ -167,21 +167,18 @@ fn expression(rng: &mut ChaCha8Rng, depth: u32) -> String {
 
 /// A form with its letters replaced.
 fn filled(form: &str, rng: &mut ChaCha8Rng, depth: u32) -> String {
+    let letters: Vec<char> = form.chars().collect();
     let mut text = String::new();
-    let mut before = ' ';
-    for (place, letter) in form.char_indices() {
-        let after = form[place + letter.len_utf8()..]
-            .chars()
-            .next()
-            .unwrap_or(' ');
-        let is_alone = !before.is_alphanumeric() && !after.is_alphanumeric() && after != '\'';
+    for (place, letter) in letters.iter().enumerate() {
+        let beside = |place: Option<usize>| place.and_then(|place| letters.get(place));
+        let is_word = |letter: Option<&char>| letter.is_some_and(|c| c.is_alphanumeric());
+        let is_alone = !is_word(beside(place.checked_sub(1))) && !is_word(beside(Some(place + 1)));
         match letter {
             'E' if is_alone => text.push_str(&expression(rng, depth)),
             'Q' if is_alone && depth > 0 => text.push_str(&query(rng, depth - 1)),
             'Q' if is_alone => text.push_str("SELECT 1 AS rank"),
-            other => text.push(other),
+            other => text.push(*other),
         }
-        before = letter;
     }
     text
 }

@@ -1,0 +1,165 @@
+//! What the parser may be given. It cannot be interrupted, and some short texts keep it busy for hours.
+//!
+//! Words are looked for everywhere, also where they are part of a string: to know what is a string would take a second
+//! grammar, and where it differs from the engine's there is a hole.
+
+use crate::sql_guard::limits::{MAX_BRACKETS, MAX_TEXT_BYTES, MAX_WINDOW_BYTES};
+use crate::sql_guard::refusal::Refusal;
+
+/// Longest operand of a CASE, bytes.
+const MAX_OPERAND_BYTES: usize = 128;
+
+/// Checks a text before it is parsed.
+pub fn check(text: &str) -> Result<(), Refusal> {
+    check_length(text)?;
+    let brackets = text.chars().filter(|char| "([{".contains(*char)).count();
+    if brackets > MAX_BRACKETS {
+        // Some forms of nesting cost the square of their depth.
+        return Err(Refusal::new(
+            format!("the text has {brackets} brackets, at most {MAX_BRACKETS} are taken"),
+            "ask for less in one statement",
+        ));
+    }
+    if after_each(text, "case").any(|after| !has_plain_operand(after)) {
+        // The parser copies the operand into each comparison: nested operands double with each level.
+        return Err(Refusal::new(
+            "CASE compares something else than a column (or the word stands in a string)",
+            "write CASE WHEN a = 1 THEN b END, or compute the value in a subquery and name it in CASE",
+        ));
+    }
+    // The parser copies the definition of a window to each place where it is used.
+    let n_windows = after_each(text, "over").count();
+    let bytes = n_windows.saturating_mul(text.len());
+    if after_each(text, "window").next().is_some() && bytes > MAX_WINDOW_BYTES {
+        return Err(Refusal::new(
+            format!(
+                "{n_windows} uses of windows beside a WINDOW clause are too many in so long a text"
+            ),
+            "use fewer windows in one statement",
+        ));
+    }
+    Ok(())
+}
+
+fn check_length(text: &str) -> Result<(), Refusal> {
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(Refusal::new(
+            format!(
+                "the text has {} bytes, at most {MAX_TEXT_BYTES} are taken",
+                text.len()
+            ),
+            "leave out long lists; join with a view instead",
+        ));
+    }
+    if text.contains('\0') {
+        return Err(Refusal::new(
+            "the text has a zero byte in it",
+            "send plain text",
+        ));
+    }
+    if text.trim().is_empty() {
+        return Err(Refusal::new(
+            "there is no statement",
+            "write one SELECT, such as SELECT * FROM verdicts",
+        ));
+    }
+    Ok(())
+}
+
+/// What follows each place where the word could begin, in any case. Whatever is not certainly part of a longer name
+/// counts as a place.
+fn after_each<'a>(text: &'a str, word: &'static str) -> impl Iterator<Item = &'a str> {
+    let is_inside =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
+    let bytes = text.as_bytes();
+    let places = bytes.windows(word.len()).enumerate();
+    places.filter_map(move |(place, window)| {
+        let before = place.checked_sub(1).and_then(|before| bytes.get(before));
+        let end = place + word.len();
+        let goes_on = bytes
+            .get(end)
+            .is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+        let is_word =
+            window.eq_ignore_ascii_case(word.as_bytes()) && !is_inside(before) && !goes_on;
+        is_word.then(|| text.get(end..))?
+    })
+}
+
+/// Whether `WHEN` follows, with a name or a number between at most.
+fn has_plain_operand(after: &str) -> bool {
+    let rest = after.trim_ascii_start();
+    if rest.len() == after.len() {
+        return false;
+    }
+    if starts_with_when(rest) {
+        return true;
+    }
+    let is_of_a_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.\"".contains(byte);
+    let length = rest.bytes().take_while(is_of_a_name).count();
+    let (operand, rest) = rest.split_at_checked(length).unwrap_or(("", rest));
+    let follows = rest.trim_ascii_start();
+    let is_apart = follows.len() < rest.len();
+    (1..=MAX_OPERAND_BYTES).contains(&operand.len()) && is_apart && starts_with_when(follows)
+}
+
+fn starts_with_when(text: &str) -> bool {
+    after_each(text, "when")
+        .next()
+        .is_some_and(|after| after.len() + 4 == text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_BRACKETS, MAX_TEXT_BYTES, check};
+
+    #[test]
+    fn texts_that_the_parser_should_not_see_are_refused() {
+        for text in [
+            "x".repeat(MAX_TEXT_BYTES + 1),
+            "(".repeat(MAX_BRACKETS + 1),
+            "SELECT 1\0".to_owned(),
+            " \n".to_owned(),
+        ] {
+            assert!(check(&text).is_err());
+        }
+        assert!(check(&"(".repeat(MAX_BRACKETS)).is_ok());
+    }
+
+    #[test]
+    fn case_compares_plain_columns_only() {
+        for text in [
+            "CASE WHEN a THEN 1 END",
+            "case\n  when a THEN 1 END",
+            "CASE op WHEN 'AllReduce' THEN 1 END",
+            "CASE v.\"op\"\tWHEN 1 THEN 2 END",
+            "CASE 1 WHEN 1 THEN 2 END",
+            "lowercase, showcase_case, case1, a_case",
+        ] {
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+        for text in [
+            "CASE CASE x WHEN 1 THEN 2 END WHEN 1 THEN 2 END",
+            "CASE (x) WHEN 1 THEN 2 END",
+            "CASE f(x) WHEN 1 THEN 2 END",
+            "CASE x + 1 WHEN 1 THEN 2 END",
+            "CASE/**/x WHEN 1 THEN 2 END",
+            "CASE\u{a0}x WHEN 1 THEN 2 END",
+            "CASE -- WHEN\n(x) WHEN 1 THEN 2 END",
+            "1CASE(x)WHEN 1 THEN 2 END",
+            "CASE",
+        ] {
+            assert!(check(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_window_that_is_named_is_not_copied_too_often() {
+        let used = |times: usize| {
+            let uses = vec!["sum(a) OVER w"; times].join(", ");
+            format!("SELECT {uses} FROM t WINDOW w AS (ORDER BY a)")
+        };
+        assert_eq!(check(&used(20)), Ok(()));
+        assert!(check(&used(200)).is_err());
+        assert_eq!(check(&used(200).replace("WINDOW", "")), Ok(()));
+    }
+}

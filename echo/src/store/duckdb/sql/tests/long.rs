@@ -1,0 +1,164 @@
+//! Attacks that are long or nested.
+
+/// Each with what it is about.
+pub(super) fn attacks() -> Vec<(String, String)> {
+    let all = deep().into_iter().chain(wide()).chain(grown());
+    all.chain(searched())
+        .map(|(family, text)| (family.to_owned(), text))
+        .collect()
+}
+
+type Attack = (&'static str, String);
+
+fn nested(times: usize, before: &str, inner: &str, after: &str) -> String {
+    format!("{}{inner}{}", before.repeat(times), after.repeat(times))
+}
+
+/// What the parser and the binder walk down.
+fn deep() -> Vec<Attack> {
+    let select = |times, before, after| format!("SELECT {}", nested(times, before, "1", after));
+    vec![
+        ("brackets", select(8_000, "(", ")")),
+        ("lists", select(300, "[", "]")),
+        ("calls", select(300, "abs(", ")")),
+        ("minus", select(8_000, "- ", "")),
+        ("not", select(4_000, "NOT ", "")),
+        ("case", select(600, "CASE WHEN TRUE THEN ", " END")),
+        ("open brackets", select(16_000, "(", "")),
+        ("plus", select(8_000, "1+", "")),
+        ("casts", select(3_000, "", "::INT")),
+        ("subqueries", nested(300, "SELECT (", "SELECT 1", ")")),
+        (
+            "operands of CASE",
+            select(60, "CASE ", " WHEN 1 THEN 1 WHEN 2 THEN 2 END"),
+        ),
+        (
+            "operands in brackets",
+            select(60, "CASE (", ") WHEN 1 THEN 1 WHEN 2 THEN 2 END"),
+        ),
+        (
+            "tables in brackets",
+            format!("FROM {}", nested(7_000, "(", "ranks", ")")),
+        ),
+        ("name", format!("SELECT {}a", "a.".repeat(8_000))),
+    ]
+}
+
+/// What is long without being deep.
+fn wide() -> Vec<Attack> {
+    let many = |item: &str, times: usize| vec![item; times].join(", ");
+    let windows = many("sum(rank) OVER (PARTITION BY op ORDER BY event_id)", 300);
+    let conditions = " AND rank <> 7".repeat(700);
+    vec![
+        ("text", format!("SELECT '{}'", "x".repeat(20_000))),
+        (
+            "conditions",
+            format!("SELECT 1 FROM ranks WHERE rank > 0{conditions}"),
+        ),
+        (
+            "unions",
+            format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(800)),
+        ),
+        ("columns", format!("SELECT {} FROM events", many("*", 30))),
+        ("windows", format!("SELECT {windows} FROM events")),
+        (
+            "windows by name",
+            format!(
+                "SELECT {} FROM ranks WINDOW w AS (PARTITION BY hash({}))",
+                many("sum(rank) OVER w", 400),
+                many("rank", 1_000)
+            ),
+        ),
+        ("nul", "SELECT 1\0; DROP TABLE names".to_owned()),
+        ("nothing", "  \n ".to_owned()),
+    ]
+}
+
+/// Little text of which much is made.
+fn grown() -> Vec<Attack> {
+    let levels = |item: &str, times: usize| {
+        let inner = "SELECT rank AS a FROM ranks".to_owned();
+        (0..times).fold(inner, |query, _| format!("SELECT {item} FROM ({query})"))
+    };
+    let aliases: Vec<String> = (0..24)
+        .map(|place| format!("a{place} + a{place} AS a{}", place + 1))
+        .collect();
+    let aliases = aliases.join(", ");
+    let in_subqueries: Vec<String> = (0..24)
+        .map(|place| format!("(SELECT a{place} + a{place}) AS a{}", place + 1))
+        .collect();
+    let in_subqueries = in_subqueries.join(", ");
+    let chain = |how: &str| {
+        let names = (0..20).map(|place| {
+            let next = place + 1;
+            format!(", c{next} AS {how} (SELECT a.x FROM c{place} a, c{place} b)")
+        });
+        let names: String = names.collect();
+        format!("WITH c0 AS (SELECT 1 AS x){names} SELECT count(*) FROM c20")
+    };
+    let a = "a".repeat(1_000);
+    let y = "y".repeat(5_000);
+    let again = format!("replace(replace('{a}', 'a', '{a}'), 'a', '{a}')");
+    vec![
+        (
+            "macros",
+            format!(
+                "SELECT {} FROM ranks",
+                nested(30, "nullif(", "rank", ", 1)")
+            ),
+        ),
+        (
+            "aliases",
+            format!("SELECT rank AS a0, {aliases} FROM ranks"),
+        ),
+        (
+            "aliases in subqueries",
+            format!("SELECT rank AS a0, {in_subqueries} FROM ranks"),
+        ),
+        (
+            "subqueries as aliases",
+            format!("SELECT (SELECT max(rank) FROM ranks) AS a0, {aliases}"),
+        ),
+        ("WITH in a chain", chain("")),
+        ("WITH in copies", chain("NOT MATERIALIZED")),
+        ("WITH once", chain("MATERIALIZED")),
+        ("stars", levels("*, *", 20)),
+        ("strings", levels("a::VARCHAR || a::VARCHAR AS a", 31)),
+        ("lists of lists", levels("[a, a, a, a] AS a", 12)),
+        ("replaced", format!("SELECT replace({again}, 'a', '{a}')")),
+        (
+            "replaced in rows",
+            format!("SELECT replace(attrs, 'x', '{y}') FROM events"),
+        ),
+        (
+            "replaced by pattern",
+            format!("SELECT regexp_replace(attrs, 'x', '{y}', 'g') FROM events"),
+        ),
+    ]
+}
+
+/// What is searched for long.
+fn searched() -> Vec<Attack> {
+    let long = "a".repeat(8_000);
+    vec![
+        (
+            "pattern",
+            format!("SELECT attrs LIKE '{}' FROM events", "%a".repeat(4_000)),
+        ),
+        (
+            "needle",
+            format!("SELECT contains(attrs, '{long}') FROM events"),
+        ),
+        (
+            "haystack",
+            format!("SELECT '{long}' || attrs ILIKE '%a%a%a%b' FROM events"),
+        ),
+        (
+            "alternatives",
+            format!(
+                "SELECT regexp_matches(attrs, '.*x{}q') FROM events",
+                "(x|y)".repeat(40)
+            ),
+        ),
+    ]
+}

@@ -1,0 +1,125 @@
+//! SQL against a running collector: over HTTP, as a tool, and from the shell.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::testbed::{ECHO, Echo, recording, replay_all};
+
+const SLOWEST: &str =
+    "SELECT rank, lag_ms FROM verdicts WHERE finding = 'culprit' ORDER BY lag_ms DESC";
+
+fn shell(echo: &Echo, arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(ECHO)
+        .args(["sql", "--server", &format!("http://{}", echo.http)])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn printed(echo: &Echo, arguments: &[&str], input: &str) -> String {
+    let output = shell(echo, arguments, input);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn posted(echo: &Echo, path: &str, input: &Value) -> (u16, Value) {
+    let config = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .build();
+    let mut response = ureq::Agent::new_with_config(config)
+        .post(format!("http://{}{path}", echo.http))
+        .send_json(input)
+        .unwrap();
+    let status = response.status().as_u16();
+    (status, response.body_mut().read_json().unwrap())
+}
+
+#[test]
+fn one_select_is_answered_alike_over_http_as_a_tool_and_from_the_shell() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    replay_all(&recording("host-sleep-rank2"), &echo, "lab", "max");
+    echo.caught_up();
+
+    let (status, tool) = echo.post("fleet.cluster.run_analysis", &json!({ "sql": SLOWEST }));
+    assert_eq!(status, 200, "{tool}");
+    assert_eq!(
+        tool["columns"][0],
+        json!({ "name": "rank", "type": "UINTEGER" })
+    );
+    assert_eq!(
+        (&tool["row_count"], &tool["rows"][0][0]),
+        (&json!(1), &json!(2))
+    );
+    let rows = |answer: &Value| answer["rows"].clone();
+    let (status, http) = posted(&echo, "/api/v1/sql", &json!({ "sql": SLOWEST }));
+    assert_eq!((status, rows(&http)), (200, rows(&tool)));
+
+    let file = folder.path().join("slowest.sql");
+    fs::write(&file, SLOWEST).unwrap();
+    let file = file.display().to_string();
+    for (arguments, input) in [
+        (vec![SLOWEST], ""),
+        (vec!["--file", &file], ""),
+        (vec!["-"], SLOWEST),
+        (vec![], SLOWEST),
+    ] {
+        let table = printed(&echo, &arguments, input);
+        assert!(
+            table.starts_with("rank  lag_ms\n2     "),
+            "{arguments:?}: {table}"
+        );
+        assert!(table.ends_with("\n1 row\n"), "{arguments:?}: {table}");
+        let json = printed(&echo, &[&arguments[..], &["--json"]].concat(), input);
+        assert_eq!(rows(&serde_json::from_str(&json).unwrap()), rows(&tool));
+    }
+    let views = printed(&echo, &["--views"], "");
+    assert!(views.contains("\nranks: Who has sent events"), "{views}");
+    assert!(views.contains("milliseconds"), "{views}");
+}
+
+#[test]
+fn what_is_not_run_says_why_and_what_to_write_instead() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    for (sql, status, part) in [
+        (
+            "DROP TABLE event_rows",
+            422,
+            "only SELECT statements are run",
+        ),
+        ("SELECT * FROM event_rows", 422, "the views are verdicts, "),
+        ("SELECT repeat('x', 10)", 422, "the function repeat"),
+        ("SELECT lag FROM verdicts", 400, "lag_ms"),
+        ("SELECT rank FORM verdicts", 400, "at byte"),
+    ] {
+        let (code, body) = posted(&echo, "/api/v1/sql", &json!({ "sql": sql }));
+        assert_eq!(code, status, "{sql}: {body}");
+        assert!(body.to_string().contains(part), "{sql}: {body}");
+        assert!(
+            !body.to_string().contains(folder.path().to_str().unwrap()),
+            "{body}"
+        );
+        let output = shell(&echo, &[sql], "");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{sql}: {said}");
+        assert!(said.contains(part), "{sql}: {said}");
+    }
+    let (status, body) = posted(&echo, "/api/v1/sql", &json!({ "query": "SELECT 1" }));
+    assert_eq!((status, &body["error"]["field"]), (400, &json!("query")));
+    assert_eq!(echo.terminate(), 0);
+}
