@@ -105,10 +105,12 @@ async fn every_tool_answers_over_http_what_the_registry_answers() {
             };
             for name in [tool.name.to_owned(), tool.alias()] {
                 let path = format!("/api/v1/tools/{name}");
-                assert_eq!(
-                    asked("POST", &path, JSON, &input.to_string()).await,
-                    answer.clone()
-                );
+                let (status, mut body) = asked("POST", &path, JSON, &input.to_string()).await;
+                if let Some(Value::Object(error)) = body.get_mut("error") {
+                    // A request has a number, a question has none.
+                    error.remove("request_id");
+                }
+                assert_eq!((status, body), answer.clone());
             }
         }
     }

@@ -75,7 +75,8 @@ async fn limits_outside_of_their_ranges_are_invalid() {
             .await;
         let error = answer.unwrap_err();
         assert_eq!(error.code(), Code::Invalid, "{name} {value}");
-        assert_eq!(error.body()["error"]["field"], name);
+        let pointer = &error.body()["error"]["details"][0]["pointer"];
+        assert_eq!(pointer, &json!(format!("/{name}")));
     }
 }
 
