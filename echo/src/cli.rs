@@ -237,10 +237,7 @@ fn of_tool(
     }
 }
 
-fn read(
-    server: &str,
-    (status, body): (u16, Vec<u8>),
-) -> Result<(Vec<u8>, Value), CliError> {
+fn read(server: &str, (status, body): (u16, Vec<u8>)) -> Result<(Vec<u8>, Value), CliError> {
     let answer: Option<Value> = serde_json::from_slice(&body).ok();
     match answer {
         Some(answer) if (200..300).contains(&status) => Ok((body, answer)),

@@ -53,7 +53,9 @@ pub(super) async fn read(
 ) -> Result<ReadResourceResult, ErrorData> {
     let (content, ttl_ms) = match uri {
         SCHEMA => (
-            schema(registry, context).await.map_err(|error| unread(&error))?,
+            schema(registry, context)
+                .await
+                .map_err(|error| unread(&error))?,
             LIST_TTL_MS,
         ),
         CLUSTERS => (clusters(context).await.map_err(|error| unread(&error))?, 0),
