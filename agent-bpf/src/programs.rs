@@ -21,17 +21,10 @@ pub use crate::programs::read::{HostMaps, Maps};
 const CALLS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/calls.bpf.o"));
 const HOST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/host.bpf.o"));
 /// Maps of the calls object that outlive the agent when they are pinned, so that the next one goes on counting.
-const LASTING: [&str; 7] = [
-    "events",
-    "in_flight",
-    "comms",
-    "traced",
-    "threads",
-    "sums",
-    "losses",
-];
+/// What threads are doing is not among them: the scheduler's half ends with the agent, and their states would be stale.
+const LASTING: [&str; 6] = ["events", "in_flight", "comms", "traced", "sums", "losses"];
 /// Maps that both objects use.
-const SHARED: [&str; 2] = ["traced", "threads"];
+const SHARED: [&str; 3] = ["traced", "threads", "losses"];
 
 /// A number that changes with the programs: what one version has left in a BPF file system another one cannot read.
 pub fn version() -> u64 {
@@ -148,6 +141,11 @@ impl Programs {
     /// Probes functions of one file.
     pub fn attach(&self, file: &Path, probes: &[Probe]) -> Result<Probes, AttachError> {
         attach::attach(&self.calls, self.abilities.mechanism, file, probes)
+    }
+
+    /// Links to the kernel that [`Programs::attach`] makes for these probes.
+    pub fn n_links(&self, probes: &[Probe]) -> usize {
+        attach::n_links(self.abilities.mechanism, probes)
     }
 
     /// Waits until `timeout` has passed, or shorter when the ring fills up.

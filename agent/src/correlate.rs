@@ -136,8 +136,8 @@ impl Correlator {
         })
     }
 
-    /// The sequence number of the next operation, and how many were left out before it. Numbers only rise: one that a
-    /// source told twice counts as the next.
+    /// The sequence number of an operation, and how many were left out before it. One that was told before has that number again, and
+    /// counts as a gap: nobody knows which of the two is right.
     fn advance(&mut self, comm: CommIndex, told: Option<u64>) -> (u64, u64) {
         let position = comm.position();
         if self.next_seq.len() <= position {
@@ -146,9 +146,9 @@ impl Correlator {
         let Some(next) = self.next_seq.get_mut(position) else {
             return (0, 0);
         };
-        let missed = told.unwrap_or(*next).saturating_sub(*next);
-        let seq = *next + missed;
-        *next = seq + 1;
+        let seq = told.unwrap_or(*next);
+        let missed = seq.abs_diff(*next);
+        *next = seq.saturating_add(1).max(*next);
         (seq, missed)
     }
 }

@@ -22,6 +22,8 @@ pub enum Family {
     Runtime,
     /// The CUDA driver, for programs that have the runtime built in.
     Driver,
+    /// libibverbs, through which NCCL uses the network.
+    Verbs,
 }
 
 /// When a function is probed.
@@ -56,6 +58,8 @@ pub enum Does {
     Launches,
     /// Launches a graph of kernels.
     LaunchesGraph,
+    /// Acknowledges what an RDMA device has told of its own accord.
+    AcknowledgesEvent,
 }
 
 /// A function of a library.
@@ -78,7 +82,7 @@ impl Function {
     pub fn is_hot(&self) -> bool {
         !matches!(
             self.does,
-            Does::MakesComm | Does::SplitsComm | Does::EndsComm
+            Does::MakesComm | Does::SplitsComm | Does::EndsComm | Does::AcknowledgesEvent
         )
     }
 
@@ -101,7 +105,7 @@ impl Function {
             Does::EndsComm => 2,
             Does::EndsGroup => 3,
             Does::Waits => 4,
-            Does::Copies | Does::Launches | Does::LaunchesGraph => 5,
+            Does::Copies | Does::Launches | Does::LaunchesGraph | Does::AcknowledgesEvent => 5,
         }
     }
 }
@@ -160,8 +164,22 @@ const fn count(name: &'static str, wanted: Wanted, does: Does, places: Places) -
     }
 }
 
+/// What `ibv_get_async_event` has brought. That one blocks until something happens, and a thread that was in it before the probe
+/// came would return unseen; whatever it brings has to be acknowledged, and is by the same pointer.
+const ACKNOWLEDGING: Function = Function {
+    name: "ibv_ack_async_event",
+    family: Family::Verbs,
+    wanted: Wanted::Always,
+    does: Does::AcknowledgesEvent,
+    flags: flag::COUNTS | flag::KIND_BEHIND,
+    places: Places {
+        kind: 0,
+        ..Places::NONE
+    },
+};
+
 /// All functions. Their places here are their numbers in cookies.
-pub const FUNCTIONS: [Function; 56] = [
+pub const FUNCTIONS: [Function; 57] = [
     operation("ncclAllReduce", Op::AllReduce, REDUCING),
     operation("ncclAllGather", Op::AllGather, GATHERING),
     operation("ncclReduceScatter", Op::ReduceScatter, REDUCING),
@@ -283,6 +301,7 @@ pub const FUNCTIONS: [Function; 56] = [
         Does::LaunchesGraph,
         Places::NONE,
     ),
+    ACKNOWLEDGING,
 ];
 
 /// The function of a record.
@@ -293,6 +312,12 @@ pub fn of(op: u8) -> Option<&'static Function> {
 /// The function of this name.
 pub fn named(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
+}
+
+/// Whether an event of an RDMA device is an error, by its number in `infiniband/verbs.h`: one of a queue (0 to 3, 14, 19), a path
+/// (7), the device (8) or a port (10). The others tell of what was asked for, or of a port that is well again.
+pub fn is_rdma_error(event_type: u32) -> bool {
+    matches!(event_type, 0..=3 | 7 | 8 | 10 | 14 | 19)
 }
 
 /// What a record says that a process called; none for a function that is only counted, or a call that made no communicator.
@@ -321,7 +346,9 @@ pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
             bytes: record.count,
             direction: Direction::of_kind(record.kind),
         }),
-        Does::EndsGroup | Does::Launches | Does::LaunchesGraph => return None,
+        Does::EndsGroup | Does::Launches | Does::LaunchesGraph | Does::AcknowledgesEvent => {
+            return None;
+        }
     })
 }
 
@@ -358,7 +385,7 @@ mod tests {
         for function in FUNCTIONS {
             let counts = matches!(
                 function.does,
-                Does::Copies | Does::Launches | Does::LaunchesGraph
+                Does::Copies | Does::Launches | Does::LaunchesGraph | Does::AcknowledgesEvent
             );
             assert_eq!(counts, !function.returns(), "{}", function.name);
         }

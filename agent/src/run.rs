@@ -7,6 +7,7 @@ mod doing;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fleet_agent_bpf::layout::Losses;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -22,7 +23,6 @@ use crate::process::Processes;
 use crate::run::agent::Agent;
 use crate::run::doing::Doing;
 use crate::source::live::{Live, Stop};
-use crate::vitals::LostEvents;
 use crate::watch::{Health, Watch, WatchError};
 
 /// Waits for the GPU that are shorter say nothing: the pipeline would drop them.
@@ -57,7 +57,7 @@ pub enum RunError {
 struct Seen {
     now_ns: u64,
     events: Vec<Event>,
-    lost: LostEvents,
+    lost: Losses,
 }
 
 /// Runs until `stop` resolves, as `node`.
@@ -147,16 +147,10 @@ fn look(mut live: Live, looks: mpsc::Sender<Seen>, keep_probes: bool) {
     loop {
         let has_ended = !live.look();
         let events: Vec<Event> = std::iter::from_fn(|| live.pending()).collect();
-        let losses = live.losses();
-        let lost = LostEvents {
-            ring: losses.ring,
-            in_flight: losses.in_flight,
-            late: 0,
-        };
         let seen = Seen {
             now_ns: live.now_ns(),
             events,
-            lost,
+            lost: live.losses(),
         };
         if looks.blocking_send(seen).is_err() || has_ended {
             break;

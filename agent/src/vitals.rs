@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fleet_agent_bpf::layout::Losses;
 use fleet_proto::metric;
 
 /// How an agent is doing at one moment. Counts are since the agent was started.
@@ -10,8 +11,8 @@ use fleet_proto::metric;
 pub struct Vitals {
     /// Events that were seen, by the name of their source.
     pub events: BTreeMap<&'static str, u64>,
-    /// Events that were lost.
-    pub lost: LostEvents,
+    /// What the programs could not tell.
+    pub lost: Losses,
     /// Processes that are traced now.
     pub processes: u64,
     /// Operations on communicators that were made before tracing began.
@@ -34,29 +35,6 @@ pub struct Vitals {
     pub rss_bytes: u64,
 }
 
-/// Events that were lost, by what they were lost to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LostEvents {
-    /// The ring to the agent was full.
-    pub ring: u64,
-    /// The table of calls that have not returned yet was full.
-    pub in_flight: u64,
-    /// They came after events that they should have preceded had been taken.
-    pub late: u64,
-}
-
-impl LostEvents {
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        let Self {
-            ring,
-            in_flight,
-            late,
-        } = *self;
-        ring.saturating_add(in_flight).saturating_add(late)
-    }
-}
-
 /// What became of points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PointCounts {
@@ -70,10 +48,11 @@ pub struct PointCounts {
 
 /// What a host reports of its agent to Echo: names of metrics, and how much each rose from `before` to `now`. What did not
 /// rise is reported, too: it says that somebody counts.
-pub fn reported(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 4] {
+pub fn reported(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 5] {
     type Count = fn(&Vitals) -> u64;
-    let counts: [(&str, Count); 4] = [
-        (metric::EVENTS_LOST, |vitals| vitals.lost.total()),
+    let counts: [(&str, Count); 5] = [
+        (metric::EVENTS_LOST, |vitals| vitals.lost.events()),
+        (metric::EVIDENCE_LOST, |vitals| vitals.lost.evidence()),
         (metric::POINTS_DROPPED, |vitals| vitals.points.dropped),
         (metric::UNKNOWN_COMM_OPS, |vitals| vitals.unknown_comm_ops),
         (metric::BROKEN_BLOCKS, |vitals| vitals.broken_blocks),
@@ -88,18 +67,19 @@ mod tests {
     #[test]
     fn what_is_reported_is_the_rise_since_the_last_time() {
         let before = Vitals {
-            lost: LostEvents {
+            lost: Losses {
                 ring: 5,
                 in_flight: 1,
-                late: 0,
+                ..Losses::default()
             },
             unknown_comm_ops: 9,
             ..Vitals::default()
         };
         let mut now = before.clone();
-        (now.lost.ring, now.lost.late, now.points.dropped) = (7, 3, 1000);
+        (now.lost.ring, now.lost.comms, now.points.dropped) = (7, 3, 1000);
         let expected = [
-            ("fleet.agent.events_lost", 5),
+            ("fleet.agent.events_lost", 2),
+            ("fleet.agent.evidence_lost", 3),
             ("fleet.agent.points_dropped", 1000),
             ("fleet.agent.unknown_comm_ops", 0),
             ("fleet.agent.broken_blocks", 0),
@@ -109,10 +89,12 @@ mod tests {
 
     #[test]
     fn counts_never_fall_or_overflow() {
-        let lost = LostEvents {
+        let lost = Losses {
             ring: u64::MAX,
             in_flight: 1,
-            late: 1,
+            comms: u64::MAX,
+            threads: 1,
+            ..Losses::default()
         };
         let most = Vitals {
             lost,
@@ -120,7 +102,7 @@ mod tests {
         };
         let rises = |before, now| reported(before, now).map(|(_, rise)| rise);
         let none = Vitals::default();
-        assert_eq!(rises(&none, &most), [u64::MAX, 0, 0, 0]);
-        assert_eq!(rises(&most, &none), [0, 0, 0, 0]);
+        assert_eq!(rises(&none, &most), [u64::MAX, u64::MAX, 0, 0, 0]);
+        assert_eq!(rises(&most, &none), [0, 0, 0, 0, 0]);
     }
 }

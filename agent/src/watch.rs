@@ -1,5 +1,7 @@
 //! Watches the GPU jobs of this host: which processes have which libraries, and what they call.
 
+mod boring;
+mod leftovers;
 mod libraries;
 mod library;
 mod mapping;
@@ -7,7 +9,7 @@ mod opening;
 mod pins;
 pub mod seccomp;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -20,6 +22,7 @@ use fleet_agent_bpf::programs::{Abilities, HostMaps, LoadError, Mechanism, Progr
 use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 
+use crate::process::Processes;
 use crate::watch::libraries::{Files, Libraries};
 pub use crate::watch::library::Wants;
 use crate::watch::pins::Pins;
@@ -131,6 +134,8 @@ pub struct Watch {
     proc: PathBuf,
     pins: Option<Pins>,
     found: Vec<u32>,
+    /// When the processes that are watched were started, in ticks: their numbers are used again.
+    started: BTreeMap<u32, u64>,
     rescanned_ns: u64,
 }
 
@@ -163,10 +168,14 @@ impl Watch {
             proc,
             pins,
             found: Vec::new(),
+            started: BTreeMap::new(),
             rescanned_ns: 0,
         };
-        watch.forget_the_dead();
+        for pid in watch.vanished() {
+            watch.forget(pid);
+        }
         watch.scan(now_ns());
+        watch.take_over();
         Ok(watch)
     }
 
@@ -174,14 +183,19 @@ impl Watch {
     pub fn look(&mut self) -> Look {
         self.programs.wait(POLL);
         let now_ns = now_ns();
-        let exited = self.changes(now_ns);
+        let mut exited = self.changes(now_ns);
         // In this order: a call is in flight, in the ring, or in both.
         let in_flight = self.programs.maps().in_flight();
         let returned = self.programs.returned();
         if now_ns.saturating_sub(self.rescanned_ns) >= RESCAN_NS {
+            for pid in self.vanished() {
+                self.libraries.left_by(pid, now_ns);
+                exited.push(pid);
+            }
             self.libraries.tidy(now_ns);
             self.scan(now_ns);
         }
+        exited.extend(self.libraries.take_detached());
         Look {
             now_ns,
             until_ns: now_ns.saturating_sub(SETTLE_NS),
@@ -204,11 +218,6 @@ impl Watch {
             Some(u32::from_ne_bytes(number))
         };
         read(fields.rank).zip(read(fields.nranks))
-    }
-
-    /// No longer believes what the memory of a process seems to tell.
-    pub fn distrust(&mut self, pid: u32) {
-        self.libraries.distrust(pid);
     }
 
     /// The communicators that an agent before this one saw being made.
@@ -234,6 +243,11 @@ impl Watch {
     /// What was not told so far.
     pub fn losses(&self) -> Losses {
         self.programs.maps().losses()
+    }
+
+    /// Whether the programs hold anything of a process.
+    pub fn follows(&self, pid: u32) -> bool {
+        self.programs.maps().follows(pid)
     }
 
     /// Clears what the programs hold of a process that has ended and been told of.
@@ -278,7 +292,11 @@ impl Watch {
 
     fn changes(&mut self, now_ns: u64) -> Vec<u32> {
         let Ok(lifecycle) = &mut self.lifecycle else {
-            return self.missing();
+            let vanished = self.vanished();
+            for pid in &vanished {
+                self.libraries.left_by(*pid, now_ns);
+            }
+            return vanished;
         };
         let mut exited = Vec::new();
         let mut looked_at = None;
@@ -302,15 +320,22 @@ impl Watch {
         exited
     }
 
-    /// Where the kernel does not tell of ends: traced processes that are no longer there.
-    fn missing(&self) -> Vec<u32> {
-        let is_gone = |pid: &u32| !self.proc.join(pid.to_string()).exists();
-        self.programs
-            .maps()
-            .followed()
-            .into_iter()
-            .filter(is_gone)
-            .collect()
+    /// Processes that are watched and have ended without anybody telling, though another one may have their number by now.
+    fn vanished(&mut self) -> Vec<u32> {
+        let processes = Processes::below(&self.proc);
+        let mut watched = self.libraries.users();
+        watched.extend(self.programs.maps().followed());
+        self.started.retain(|pid, _| watched.contains(pid));
+        let mut vanished = Vec::new();
+        for pid in watched {
+            let started = processes.start_ticks(pid).ok();
+            let known = started.map(|ticks| *self.started.entry(pid).or_insert(ticks));
+            if started.is_none() || started != known {
+                self.started.remove(&pid);
+                vanished.push(pid);
+            }
+        }
+        vanished
     }
 
     fn scan(&mut self, now_ns: u64) {
@@ -328,9 +353,17 @@ impl Watch {
         }
     }
 
-    /// Clears what an agent before this one has left of processes that ended meanwhile.
-    fn forget_the_dead(&self) {
-        for pid in self.missing() {
+    /// Goes on where an agent before this one was, as far as its probes counted on without it.
+    fn take_over(&mut self) {
+        self.libraries.clear_leftovers();
+        let has_gap = |comm: &CommRecord| !self.libraries.goes_on(comm.tgid);
+        let unseen: BTreeSet<u32> = self
+            .comms()
+            .into_iter()
+            .filter(has_gap)
+            .map(|comm| comm.tgid)
+            .collect();
+        for pid in unseen {
             self.forget(pid);
         }
     }

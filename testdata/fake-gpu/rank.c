@@ -1,10 +1,10 @@
 // One rank of a training job on the stand-ins for NCCL and CUDA.
 //
-//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [split] [job=N]
+//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [split] [job=N] [rdma=TYPE]
 //
 // Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them. The slow rank sleeps longer in the
 // steps from FROM to TO. With `load` the libraries are opened that much later. It joins its communicator when the file
-// `init` is there, begins when `begin` is there, and ends after the step in which `end` is. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
+// `init` is there, begins when `begin` is there, and ends after the step in which `end` is. With `rdma` a device tells of an event of that type in every step. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -29,6 +29,10 @@ extern void fake_nccl_complete(void);
 extern void fake_cuda_gpu(void (*)(void));
 #define FIND(name) name
 #define OPEN()
+static void (*acknowledge(void))(void *)
+{
+	return NULL;
+}
 #else
 static void *nccl, *cuda;
 static void *find(const char *name)
@@ -50,6 +54,10 @@ static void *load(const char *name)
 		exit(1);
 	}
 	return library;
+}
+static void (*acknowledge(void))(void *)
+{
+	return (void (*)(void *))dlsym(load("libibverbs.so.1"), "ibv_ack_async_event");
 }
 #define FIND(name) find(#name)
 #define OPEN() (cuda = load("libcudart.so.13"), nccl = load("libnccl.so.2"))
@@ -106,6 +114,11 @@ int main(int argc, char **argv)
 		sscanf(text, "%d:%lf:%d:%d", &slow, &slow_ms, &from, &to);
 	pause_ms(number(argc, argv, "load", 0));
 	OPEN();
+	struct {
+		uint64_t element;
+		int type;
+	} event = {.type = number(argc, argv, "rdma", -1)};
+	void (*ack)(void *) = event.type < 0 ? NULL : acknowledge();
 	// A framework has much to do between opening the libraries and its first call.
 	pause_ms(number(argc, argv, "import", 300));
 	// The first bytes of all ids of a host are the same, as they are with the real library.
@@ -119,11 +132,15 @@ int main(int argc, char **argv)
 		(int (*)(void *, const void *, size_t, int, void *))FIND(cudaMemcpyAsync);
 	int (*launch)(const void *) = (int (*)(const void *))FIND(cudaLaunchKernel);
 	await(option(argc, argv, "init"));
-	if (((int (*)(void **, int, ncclUniqueId, int, void *))FIND(ncclCommInitRankConfig))(&comm, world, id, rank, NULL))
+	if (((int (*)(void **, int, ncclUniqueId, int, void *))FIND(ncclCommInitRankConfig))(&comm, world, id, rank, NULL)) {
+		perror("ncclCommInitRankConfig");
 		return 3;
+	}
 	if (option(argc, argv, "split") &&
-	    ((int (*)(void *, int, int, void **, void *))FIND(ncclCommSplit))(comm, rank % 2, rank, &part, NULL))
+	    ((int (*)(void *, int, int, void **, void *))FIND(ncclCommSplit))(comm, rank % 2, rank, &part, NULL)) {
+		perror("ncclCommSplit");
 		return 3;
+	}
 	await(option(argc, argv, "begin"));
 	double begin = now_us();
 	const char *end = option(argc, argv, "end");
@@ -136,6 +153,8 @@ int main(int argc, char **argv)
 		}
 		if (part)
 			reduce(NULL, NULL, 500, 7, 0, part, (void *)0x99), issued++;
+		if (ack)
+			ack(&event);
 		sync(NULL);
 	}
 	printf("%d %d %ld %.0f\n", rank, steps, issued, steps ? (now_us() - begin) / steps : 0.0);

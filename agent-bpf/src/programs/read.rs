@@ -81,15 +81,15 @@ impl Maps {
             sums: count(3),
             threads: count(4),
             unreadable: count(5),
+            traced: count(6),
+            host_sums: count(7),
         }
     }
 
-    /// Counts the waits of a process from now on, whether or not it has called NCCL.
-    pub fn follow(&self, tgid: u32) {
-        // With the map full, it is followed from its first NCCL call on.
-        let _full = self
-            .traced
-            .update(&tgid.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY);
+    /// Whether the waits of a process are counted.
+    pub fn follows(&self, tgid: u32) -> bool {
+        let entry = self.traced.lookup(&tgid.to_ne_bytes(), MapFlags::ANY);
+        entry.is_ok_and(|entry| entry.is_some())
     }
 
     /// The processes whose waits are counted.

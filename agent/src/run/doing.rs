@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fleet_agent_bpf::layout::Losses;
+
 use crate::event::Event;
 use crate::export::vitals::Vitals as Delivered;
 use crate::hooks::Hooks;
 use crate::host::Totals;
 use crate::process::Processes;
-use crate::vitals::{LostEvents, Vitals, reported};
+use crate::vitals::{Vitals, reported};
 
 /// Time between two reports to Echo, nanoseconds; what was lost is told at once.
 const EVERY_NS: u64 = 60_000_000_000;
@@ -60,7 +62,7 @@ impl Doing {
     }
 
     /// Notes what the watch has lost so far.
-    pub(super) fn lost(&self, lost: LostEvents) {
+    pub(super) fn lost(&self, lost: Losses) {
         self.lock().vitals.lost = lost;
     }
 

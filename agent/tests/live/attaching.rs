@@ -32,6 +32,10 @@ pub(crate) const TESTS: &[Test] = &[
         split,
     ),
     (
+        "what_rdma_devices_tell_a_rank_is_counted_in_the_version_of_the_library_that_it_uses",
+        rdma_events,
+    ),
+    (
         "a_function_that_a_probe_would_slow_down_is_left_alone_and_named",
         refused,
     ),
@@ -151,6 +155,22 @@ fn counted() {
         // The first copy comes before the first NCCL operation, but after the process has joined its communicator.
         assert_eq!((launches, to_device), (150, 50 * 4096));
     }
+}
+
+fn rdma_events() {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(&settings());
+    // A port has failed, says the device, five times.
+    let mut job = gpu.job(Linking::Dynamic, 1, 5, &["rdma=10"]);
+    job.libraries = 3;
+    let pids = job.pids();
+    observer.follow(&job);
+    let errors = observer.of(pids[0]).filter_map(|event| match event {
+        Event::Activity(measured) => measured.activity.rdma_errors,
+        _ => None,
+    });
+    assert_eq!(errors.sum::<u64>(), 5);
+    observer.assert_saw_all(&job.issued());
 }
 
 fn split() {

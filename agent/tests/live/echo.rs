@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, agent};
+use crate::job::assert_no_casualties;
 use crate::running::Running;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -76,6 +77,7 @@ impl Echo {
     /// The first outliers that it names.
     fn until_named(&self) -> Vec<Value> {
         loop {
+            assert_no_casualties();
             let answer = self.ask(
                 "fleet.cluster.find_outlier_nodes",
                 &json!({"cluster": "live"}),

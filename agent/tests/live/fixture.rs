@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 
 use fleet_agent::event::{CallKind, CommInit, Event, Operation};
@@ -13,6 +11,8 @@ use fleet_agent::process::Processes;
 use fleet_agent::source::live::{Live, Stop};
 use fleet_agent::watch::{Wants, Watch, WatchSettings};
 use tempfile::TempDir;
+
+use crate::job::{Job, assert_no_casualties};
 
 /// How a program gets its libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +32,15 @@ impl Linking {
     }
 }
 
+/// The stand-ins.
+const PARTS: [&str; 5] = [
+    "libnccl.so.2",
+    "libcudart.so.13",
+    "libibverbs.so.1",
+    "rank",
+    "rank-static",
+];
+
 /// Compiled stand-ins in a folder of their own, with their own inodes: probes of one test do not see those of another.
 #[derive(Debug)]
 pub(crate) struct Gpu {
@@ -45,7 +54,7 @@ impl Gpu {
         let alone = File::create(std::env::temp_dir().join("fleet-agent-live-tests.lock")).unwrap();
         alone.lock().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        for name in ["libnccl.so.2", "libcudart.so.13", "rank", "rank-static"] {
+        for name in PARTS {
             fs::copy(compiled().join(name), dir.path().join(name)).unwrap();
         }
         Self { dir, _alone: alone }
@@ -85,70 +94,14 @@ impl Gpu {
         commands: impl Iterator<Item = (u32, Command)>,
         world_size: u32,
     ) -> Job {
-        let ranks = commands.map(|(rank, mut command)| {
+        let commands = commands.map(|(rank, mut command)| {
             command
                 .env("FAKE_NCCL_DIR", self.path())
                 .env("RANK", rank.to_string())
-                .env("WORLD_SIZE", world_size.to_string())
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .process_group(0);
-            command.spawn().unwrap()
+                .env("WORLD_SIZE", world_size.to_string());
+            command
         });
-        Job {
-            ranks: ranks.collect(),
-            gate: self.gate("go"),
-            libraries: 2,
-        }
-    }
-}
-
-/// Ranks that run.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) ranks: Vec<Child>,
-    /// What the ranks wait for before they join their communicators.
-    pub(crate) gate: PathBuf,
-    /// Files of each rank that have functions of interest.
-    libraries: usize,
-}
-
-impl Job {
-    /// Opens the gate.
-    pub(crate) fn go(&self) {
-        fs::write(&self.gate, "").unwrap();
-    }
-
-    pub(crate) fn pids(&self) -> Vec<u32> {
-        self.ranks.iter().map(Child::id).collect()
-    }
-
-    /// Waits for the end; collectives that each rank says it has issued, by process.
-    pub(crate) fn issued(mut self) -> BTreeMap<u32, u64> {
-        let mut issued = BTreeMap::new();
-        for child in &mut self.ranks {
-            let mut line = String::new();
-            BufReader::new(child.stdout.take().unwrap())
-                .read_line(&mut line)
-                .unwrap();
-            assert!(child.wait().unwrap().success());
-            let collectives = line
-                .split_whitespace()
-                .nth(2)
-                .unwrap_or_else(|| panic!("{line:?}"));
-            issued.insert(child.id(), collectives.parse().unwrap());
-        }
-        issued
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        for child in &mut self.ranks {
-            // Only one that a failed test leaves behind is still there.
-            let _ended = child.kill();
-            let _reaped = child.wait();
-        }
+        Job::start(commands, self.gate("go"))
     }
 }
 
@@ -186,6 +139,7 @@ impl Observer {
     /// Looks on until `is_enough`; a test that never has enough is ended by the runner.
     pub(crate) fn until(&mut self, mut is_enough: impl FnMut(&Self) -> bool) {
         while !is_enough(self) {
+            assert_no_casualties();
             self.live.look();
             while let Some(event) = self.live.pending() {
                 self.events.push(event);
@@ -313,6 +267,15 @@ fn compiled() -> &'static Path {
         };
         library("libnccl.so.2", "nccl.c");
         library("libcudart.so.13", "cudart.c");
+        let versions = format!(
+            "-Wl,--version-script={}",
+            sources.join("ibverbs.map").display()
+        );
+        cc(
+            "libibverbs.so.1",
+            &["-fPIC", "-shared", "-Wl,-soname,libibverbs.so.1", &versions],
+            &["ibverbs.c"],
+        );
         cc("rank", &[], &["rank.c"]);
         cc(
             "rank-static",

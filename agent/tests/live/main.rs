@@ -10,6 +10,7 @@
 mod attaching;
 mod echo;
 mod fixture;
+mod job;
 mod places;
 mod process;
 mod running;

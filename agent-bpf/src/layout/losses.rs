@@ -1,0 +1,86 @@
+//! What the programs had no room for.
+
+/// What was not told, and why. Counts since the programs were loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// Events: the ring was full.
+    pub ring: u64,
+    /// Calls: too many lasted at once.
+    pub in_flight: u64,
+    /// Communicators: too many at once.
+    pub comms: u64,
+    /// Sums: too many processes and functions.
+    pub sums: u64,
+    /// Threads: too many at once.
+    pub threads: u64,
+    /// Arguments behind pointers that could not be read.
+    pub unreadable: u64,
+    /// Calls of processes that are not followed: too many are.
+    pub traced: u64,
+    /// What the kernel did to processes: too many at once.
+    pub host_sums: u64,
+}
+
+impl Losses {
+    /// Everything that an event is missing for.
+    pub fn events(&self) -> u64 {
+        self.ring.saturating_add(self.in_flight)
+    }
+
+    /// Everything else: what events and their explanation rest on.
+    pub fn evidence(&self) -> u64 {
+        let Self {
+            ring: _,
+            in_flight: _,
+            comms,
+            sums,
+            threads,
+            unreadable,
+            traced,
+            host_sums,
+        } = *self;
+        let counts = [comms, sums, threads, unreadable, traced, host_sums];
+        counts.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// What was lost after `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            ring: self.ring.saturating_sub(before.ring),
+            in_flight: self.in_flight.saturating_sub(before.in_flight),
+            comms: self.comms.saturating_sub(before.comms),
+            sums: self.sums.saturating_sub(before.sums),
+            threads: self.threads.saturating_sub(before.threads),
+            unreadable: self.unreadable.saturating_sub(before.unreadable),
+            traced: self.traced.saturating_sub(before.traced),
+            host_sums: self.host_sums.saturating_sub(before.host_sums),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_of_an_earlier_agent_are_not_those_of_this_one() {
+        let before = Losses {
+            ring: 7,
+            traced: 2,
+            ..Losses::default()
+        };
+        let now = Losses {
+            ring: 9,
+            host_sums: 1,
+            ..before
+        };
+        let since = Losses {
+            ring: 2,
+            host_sums: 1,
+            ..Losses::default()
+        };
+        assert_eq!(now.since(&before), since);
+        assert_eq!((since.events(), since.evidence()), (2, 1));
+    }
+}
