@@ -30,8 +30,8 @@ use crate::watch::seccomp::Guard;
 
 /// Longest pause between two looks.
 const POLL: Duration = Duration::from_millis(50);
-/// Pause between two looks at all processes, for what no event told of, nanoseconds.
-const RESCAN_NS: u64 = 30_000_000_000;
+/// Usual pause between two looks at all processes.
+pub const RESCAN: Duration = Duration::from_secs(30);
 /// An entry program may be about to note a call that it has stamped already, nanoseconds.
 const SETTLE_NS: u64 = 1_000_000;
 
@@ -46,6 +46,8 @@ pub struct WatchSettings {
     pub mechanism: Option<Mechanism>,
     /// Leave out what the kernel does to the processes.
     pub without_host: bool,
+    /// Pause between two looks at all processes and libraries, for what no event told of.
+    pub rescan: Duration,
     /// Folder of a BPF file system where probes stay when the agent dies; none lets them go with it.
     pub pins: Option<PathBuf>,
 }
@@ -136,6 +138,7 @@ pub struct Watch {
     found: Vec<u32>,
     /// When the processes that are watched were started, in ticks: their numbers are used again.
     started: BTreeMap<u32, u64>,
+    rescan: Duration,
     rescanned_ns: u64,
 }
 
@@ -169,6 +172,7 @@ impl Watch {
             pins,
             found: Vec::new(),
             started: BTreeMap::new(),
+            rescan: settings.rescan,
             rescanned_ns: 0,
         };
         for pid in watch.vanished() {
@@ -187,7 +191,7 @@ impl Watch {
         // In this order: a call is in flight, in the ring, or in both.
         let in_flight = self.programs.maps().in_flight();
         let returned = self.programs.returned();
-        if now_ns.saturating_sub(self.rescanned_ns) >= RESCAN_NS {
+        if Duration::from_nanos(now_ns.saturating_sub(self.rescanned_ns)) >= self.rescan {
             for pid in self.vanished() {
                 self.libraries.left_by(pid, now_ns);
                 exited.push(pid);

@@ -4,7 +4,7 @@
 //
 // Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them. The slow rank sleeps longer in the
 // steps from FROM to TO. With `load` the libraries are opened that much later. It joins its communicator when the file
-// `init` is there, begins when `begin` is there, and ends after the step in which `end` is. With `rdma` a device tells of an event of that type in every step. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
+// `init` is there, begins when `begin` is there, and ends soon after `end` is, all ranks after the same step. With `rdma` a device tells of an event of that type in every step. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -59,8 +59,13 @@ static void (*acknowledge(void))(void *)
 {
 	return (void (*)(void *))dlsym(load("libibverbs.so.1"), "ibv_ack_async_event");
 }
-#define FIND(name) find(#name)
-#define OPEN() (cuda = load("libcudart.so.13"), nccl = load("libnccl.so.2"))
+#define NAME(name) #name
+#define FIND(name) find(NAME(name))
+#ifndef COLLECTIVES
+#define COLLECTIVES "libnccl.so.2"
+#define RUNTIME "libcudart.so.13"
+#endif
+#define OPEN() (cuda = load(RUNTIME), nccl = load(COLLECTIVES))
 #endif
 
 static void pause_ms(double ms)
@@ -73,6 +78,30 @@ static void await(const char *file)
 {
 	while (file && access(file, F_OK))
 		pause_ms(1);
+}
+
+// Whether this was the last step. Rank 0 says after a step that the next one is, when the file `end` is there; the others cannot
+// complete that one before it has said so. If each looked for itself, one could end a step before those that wait for it.
+static int is_last(const char *end, int rank, int step)
+{
+	char mark[4096], draft[4096];
+	int last = step + 1;
+	FILE *file;
+
+	snprintf(mark, sizeof(mark), "%.4000s.last", end);
+	snprintf(draft, sizeof(draft), "%.4000s.draft", end);
+	if (!rank && !access(end, F_OK) && access(mark, F_OK) && (file = fopen(draft, "w"))) {
+		fprintf(file, "%d", last);
+		fclose(file);
+		rename(draft, mark);
+	}
+	file = fopen(mark, "r");
+	if (!file)
+		return 0;
+	if (fscanf(file, "%d", &last) != 1)
+		last = step;
+	fclose(file);
+	return last <= step;
 }
 
 static double now_us(void)
@@ -144,7 +173,7 @@ int main(int argc, char **argv)
 	await(option(argc, argv, "begin"));
 	double begin = now_us();
 	const char *end = option(argc, argv, "end");
-	for (int step = 0; step < steps || (end && access(end, F_OK)); step++) {
+	for (int step = 0; step < steps || end; step++) {
 		copy(NULL, NULL, 4096, 1, NULL);
 		pause_ms(step_ms + (rank == slow && from <= step && step < to ? slow_ms : 0));
 		for (int op = 0; op < ops; op++, issued++) {
@@ -156,6 +185,8 @@ int main(int argc, char **argv)
 		if (ack)
 			ack(&event);
 		sync(NULL);
+		if (end && step >= steps - 1 && is_last(end, rank, step))
+			break;
 	}
 	printf("%d %d %ld %.0f\n", rank, steps, issued, steps ? (now_us() - begin) / steps : 0.0);
 	return 0;

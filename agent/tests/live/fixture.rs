@@ -4,42 +4,16 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 use fleet_agent::event::{CallKind, CommInit, Event, Operation};
 use fleet_agent::process::Processes;
 use fleet_agent::source::live::{Live, Stop};
-use fleet_agent::watch::{Wants, Watch, WatchSettings};
+use fleet_agent::watch::{RESCAN, Wants, Watch, WatchSettings};
 use tempfile::TempDir;
 
 use crate::job::{Job, assert_no_casualties};
-
-/// How a program gets its libraries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Linking {
-    /// It opens them when it runs.
-    Dynamic,
-    /// It has them built in.
-    Static,
-}
-
-impl Linking {
-    fn program(self) -> &'static str {
-        match self {
-            Self::Dynamic => "rank",
-            Self::Static => "rank-static",
-        }
-    }
-}
-
-/// The stand-ins.
-const PARTS: [&str; 5] = [
-    "libnccl.so.2",
-    "libcudart.so.13",
-    "libibverbs.so.1",
-    "rank",
-    "rank-static",
-];
+use crate::stand_ins;
+pub(crate) use crate::stand_ins::Linking;
 
 /// Compiled stand-ins in a folder of their own, with their own inodes: probes of one test do not see those of another.
 #[derive(Debug)]
@@ -54,9 +28,7 @@ impl Gpu {
         let alone = File::create(std::env::temp_dir().join("fleet-agent-live-tests.lock")).unwrap();
         alone.lock().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        for name in PARTS {
-            fs::copy(compiled().join(name), dir.path().join(name)).unwrap();
-        }
+        stand_ins::install(dir.path());
         Self { dir, _alone: alone }
     }
 
@@ -115,6 +87,7 @@ pub(crate) fn settings() -> WatchSettings {
         min_wait_ns: 0,
         mechanism: None,
         without_host: false,
+        rescan: RESCAN,
         pins: None,
     }
 }
@@ -240,49 +213,4 @@ impl Observer {
 /// The agent as a process.
 pub(crate) fn agent() -> Command {
     Command::new(env!("CARGO_BIN_EXE_fleet-agent"))
-}
-
-/// Compiles the stand-ins, once for all tests. Unoptimized, so that functions begin with a push.
-fn compiled() -> &'static Path {
-    static COMPILED: OnceLock<TempDir> = OnceLock::new();
-    let dir = COMPILED.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/fake-gpu");
-        let cc = |output: &str, flags: &[&str], files: &[&str]| {
-            let mut command = Command::new("cc");
-            command
-                .args(["-O0", "-Wall", "-Werror"])
-                .args(flags)
-                .arg("-o")
-                .arg(dir.path().join(output));
-            command.args(files.iter().map(|file| sources.join(file)));
-            assert!(command.status().unwrap().success(), "{output}");
-        };
-        let library = |name: &str, file: &str| {
-            cc(
-                name,
-                &["-fPIC", "-shared", &format!("-Wl,-soname,{name}")],
-                &[file],
-            );
-        };
-        library("libnccl.so.2", "nccl.c");
-        library("libcudart.so.13", "cudart.c");
-        let versions = format!(
-            "-Wl,--version-script={}",
-            sources.join("ibverbs.map").display()
-        );
-        cc(
-            "libibverbs.so.1",
-            &["-fPIC", "-shared", "-Wl,-soname,libibverbs.so.1", &versions],
-            &["ibverbs.c"],
-        );
-        cc("rank", &[], &["rank.c"]);
-        cc(
-            "rank-static",
-            &["-DLINKED", "-static-pie"],
-            &["rank.c", "nccl.c", "cudart.c"],
-        );
-        dir
-    });
-    dir.path()
 }

@@ -14,6 +14,7 @@ mod job;
 mod places;
 mod process;
 mod running;
+mod stand_ins;
 
 use std::process::ExitCode;
 

@@ -16,6 +16,10 @@ pub(crate) const TESTS: &[Test] = &[
         killed,
     ),
     (
+        "an_agent_that_was_killed_while_it_set_probes_is_not_gone_on_from",
+        half_pinned,
+    ),
+    (
         "events_that_the_ring_has_no_room_for_are_counted_and_their_blocks_left_out",
         overflow,
     ),
@@ -97,6 +101,38 @@ fn killed() {
         0,
         "nothing stays behind"
     );
+}
+
+fn half_pinned() {
+    let gpu = Gpu::new();
+    let pins = Pins::mount(&gpu);
+    let mut first = Running::start(agent(), &[&pins.flag()]);
+    let end = format!("end={}", gpu.gate("end").display());
+    let job = gpu.job(Linking::Dynamic, 2, 0, &["step=2", &end]);
+    first.follow(&gpu, &job);
+    first.until_says("following a rank");
+    first.signal(Signal::KILL);
+    first.child.wait().unwrap();
+    // As if it had been killed after it had kept one of two: the name of each ends with its number.
+    let folders = fs::read_dir(pins.0.join("agent")).unwrap();
+    let kept = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+    let seconds = kept.map(|pin| pin.unwrap().path()).filter(|pin| {
+        pin.to_str()
+            .is_some_and(|name| name.ends_with("-1") && name.matches('-').count() > 4)
+    });
+    for pin in seconds {
+        fs::remove_file(pin).unwrap();
+    }
+    let mut second = Running::start(agent(), &[&pins.flag()]);
+    second.until_says("following a rank");
+    // Calls in between were not counted: nobody knows where the job is, and that is said.
+    second.until_metric("fleet_agent_unknown_comm_ops_total", |ops| ops > 20);
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
+    second.until_says("a rank ended");
+    second.stop();
+    let left = fs::read_dir(pins.0.join("agent")).unwrap().count();
+    assert_eq!(left, 0, "nothing stays behind");
 }
 
 fn overflow() {
