@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use crate::discover::CommIndex;
 use crate::event::{Activity, Op, Operation};
+use crate::order::BLOCKING_NS;
 
 /// One collective of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,8 +122,10 @@ impl Correlator {
             .unwrap_or((self.issued, self.last));
         let covers = if issued > self.covered { last } else { None };
         self.covered = self.covered.max(issued);
-        // Before the first collective a gap would only measure how long the job takes to start.
-        if self.issued > 0 {
+        // Before the first collective a gap would only measure how long the job takes to start. A short one that covers nothing new
+        // tells nothing of when the GPU was done.
+        let has_waited = return_ns.saturating_sub(entry_ns) > BLOCKING_NS || covers.is_some();
+        if self.issued > 0 && has_waited {
             self.gap_from_ns = Some(return_ns);
         }
         let blocked_ns = return_ns.saturating_sub(entry_ns.max(self.blocked_until_ns));

@@ -1,8 +1,8 @@
 // One rank of a training job on the stand-ins for NCCL and CUDA.
 //
-//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [split] [job=N] [rdma=TYPE]
+//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [compute=US] [split] [job=N] [rdma=TYPE]
 //
-// Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them. The slow rank sleeps longer in the
+// Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them; the GPU needs `compute` microseconds more. The slow rank sleeps longer in the
 // steps from FROM to TO. With `load` the libraries are opened that much later. It joins its communicator when the file
 // `init` is there, begins when `begin` is there, and ends soon after `end` is, all ranks after the same step. With `rdma` a device tells of an event of that type in every step. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
 #define _GNU_SOURCE
@@ -139,6 +139,8 @@ int main(int argc, char **argv)
 	void *comm = NULL, *part = NULL;
 	long issued = 0;
 
+	if (option(argc, argv, "compute"))
+		setenv("FAKE_NCCL_COMPUTE_US", option(argc, argv, "compute"), 1);
 	if (text)
 		sscanf(text, "%d:%lf:%d:%d", &slow, &slow_ms, &from, &to);
 	pause_ms(number(argc, argv, "load", 0));

@@ -154,13 +154,13 @@ fn slow_rank_is_named() {
     let gpu = Gpu::new();
     let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
     let mut running = reporting(&echo, &["--pin=none"]);
-    // It runs until it has been found out.
+    // It runs until it has been found out. Its GPU has little to do, so that the slow rank never waits for it.
     let end = format!("end={}", gpu.gate("end").display());
     let job = gpu.job(
         Linking::Dynamic,
         4,
         0,
-        &["step=4", "slow=2:8:300:1000000000", &end],
+        &["step=4", "compute=50", "slow=2:8:300:1000000000", &end],
     );
     running.follow(&gpu, &job);
     let named = echo.until_named();
