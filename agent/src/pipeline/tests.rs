@@ -74,6 +74,7 @@ fn arrivals(pipeline: &mut Pipeline) -> Vec<(u64, u64)> {
 }
 
 /// What a block says of its host gaps: how many, and their mean in milliseconds.
+#[expect(clippy::cast_precision_loss, reason = "some hundred gaps")]
 fn host_gaps(pipeline: &mut Pipeline) -> Vec<(u64, f64)> {
     let points = pipeline.take_points();
     let gaps = points

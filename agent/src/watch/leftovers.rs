@@ -137,7 +137,7 @@ mod tests {
         // A file may be older than 1970.
         for modified_ns in [1_700_000_000_123_456_789, -1] {
             let version = Version {
-                bytes: 0xabcdef,
+                bytes: 0x00ab_cdef,
                 modified_ns,
             };
             let owner = (file, version);

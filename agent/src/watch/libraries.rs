@@ -316,7 +316,7 @@ impl Libraries {
         if let Some(other) = self.probed_elsewhere(pid, mapping, version, &functions) {
             return Known::SameAs(other);
         }
-        match self.attach(pid, mapping, (version, &file), &functions, programs) {
+        match self.attach((pid, mapping), (version, &file), &functions, programs) {
             Ok((probes, is_taken_over)) => {
                 tracing::info!(path, functions = functions.probes.len(), "watching");
                 let users = std::iter::once(pid).collect();
@@ -354,8 +354,7 @@ impl Libraries {
     /// The probes of a file: those that an agent before this one has left, or new ones. With whether they were left.
     fn attach(
         &mut self,
-        pid: u32,
-        mapping: &Mapping<'_>,
+        (pid, mapping): (u32, &Mapping<'_>),
         (version, file): (Version, &File),
         functions: &Functions,
         programs: &Programs,

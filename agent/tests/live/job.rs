@@ -18,7 +18,7 @@ static CASUALTIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Whoever waits for something that ranks do asks this, too: without one of them it may never come.
 #[track_caller]
 pub(crate) fn assert_no_casualties() {
-    let casualties = CASUALTIES.lock().unwrap();
+    let casualties = CASUALTIES.lock().unwrap().clone();
     assert!(casualties.is_empty(), "{casualties:?}");
 }
 
