@@ -70,6 +70,14 @@ struct {
 	__type(value, u64);
 } losses SEC(".maps");
 
+/* What of the losses an agent has told already: what is lost between two agents is told by the later one. No program uses it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LOSSES);
+	__type(key, u32);
+	__type(value, u64);
+} losses_told SEC(".maps");
+
 static __always_inline void lose(u32 why)
 {
 	u64 *count = bpf_map_lookup_elem(&losses, &why);

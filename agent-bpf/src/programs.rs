@@ -21,8 +21,16 @@ pub use crate::programs::read::{HostMaps, Maps};
 const CALLS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/calls.bpf.o"));
 const HOST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/host.bpf.o"));
 /// Maps of the calls object that outlive the agent when they are pinned, so that the next one goes on counting.
-/// What threads are doing is not among them: the scheduler's half ends with the agent, and their states would be stale.
-const LASTING: [&str; 6] = ["events", "in_flight", "comms", "traced", "sums", "losses"];
+const LASTING: [&str; 8] = [
+    "events",
+    "in_flight",
+    "comms",
+    "traced",
+    "threads",
+    "sums",
+    "losses",
+    "losses_told",
+];
 /// Maps that both objects use.
 const SHARED: [&str; 3] = ["traced", "threads", "losses"];
 
@@ -112,6 +120,8 @@ impl Programs {
         })));
         let (calls, mechanism) = load_calls(settings)?;
         let maps = Maps::of(&calls)?;
+        // The scheduler's half was gone with the agent before this one, so what it knew of threads is stale.
+        maps.forget_threads();
         let (host, no_host) = match load_host(settings, &calls) {
             Ok(host) => (
                 host,

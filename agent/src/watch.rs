@@ -8,6 +8,7 @@ mod mapping;
 mod opening;
 mod pins;
 pub mod seccomp;
+mod seen;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,15 +19,16 @@ use std::time::Duration;
 
 use fleet_agent_bpf::layout::{CallRecord, CallSum, CommRecord, HostSum, Losses};
 use fleet_agent_bpf::lifecycle::{Change, Lifecycle};
-use fleet_agent_bpf::programs::{Abilities, HostMaps, LoadError, Mechanism, Programs, Settings};
+use fleet_agent_bpf::programs::{HostMaps, LoadError, Mechanism, Programs, Settings};
 use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 
-use crate::process::Processes;
+use crate::process::{ProcessError, Processes};
 use crate::watch::libraries::{Files, Libraries};
 pub use crate::watch::library::Wants;
 use crate::watch::pins::Pins;
 use crate::watch::seccomp::Guard;
+pub use crate::watch::seen::{Health, Look, Watched};
 
 /// Longest pause between two looks.
 const POLL: Duration = Duration::from_millis(50);
@@ -78,55 +80,6 @@ pub enum WatchError {
     },
 }
 
-/// What one look saw. All calls that were entered by then are in it or were in an earlier one.
-#[derive(Debug, Default)]
-pub struct Look {
-    /// When, nanoseconds of `CLOCK_MONOTONIC`.
-    pub now_ns: u64,
-    /// Until when everything was seen, nanoseconds of the same clock.
-    pub until_ns: u64,
-    /// Calls that have returned.
-    pub returned: Vec<CallRecord>,
-    /// Calls that have not.
-    pub in_flight: Vec<CallRecord>,
-    /// Processes that were found to have NCCL or RCCL.
-    pub found: Vec<u32>,
-    /// Processes that have ended.
-    pub exited: Vec<u32>,
-}
-
-/// What the watch has to say of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
-    /// What the kernel at hand allows.
-    pub abilities: Abilities,
-    /// Why processes are found by scans alone; none when the kernel tells of them.
-    pub no_lifecycle: Option<String>,
-    /// Files that are probed.
-    pub probed: Vec<String>,
-    /// Functions left alone because a probe there would be slow, by file.
-    pub refused: BTreeMap<String, Vec<&'static str>>,
-    /// Files that cannot be probed, and why.
-    pub barred: Vec<String>,
-    /// What the programs could not tell.
-    pub losses: Losses,
-}
-
-/// A file that is probed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Watched {
-    /// Its path as one of its processes sees it.
-    pub path: String,
-    /// Functions that are probed.
-    pub functions: usize,
-    /// Functions left alone because a probe there would be slow.
-    pub refused: Vec<&'static str>,
-    /// Processes that map it.
-    pub users: Vec<u32>,
-    /// Whether it has NCCL or RCCL.
-    pub has_collectives: bool,
-}
-
 /// Watches this host.
 #[derive(Debug)]
 pub struct Watch {
@@ -136,6 +89,9 @@ pub struct Watch {
     proc: PathBuf,
     pins: Option<Pins>,
     found: Vec<u32>,
+    /// For the first look: who was gone before it, and what the ring held by then.
+    exited: Vec<u32>,
+    returned: Vec<CallRecord>,
     /// When the processes that are watched were started, in ticks: their numbers are used again.
     started: BTreeMap<u32, u64>,
     rescan: Duration,
@@ -171,13 +127,14 @@ impl Watch {
             proc,
             pins,
             found: Vec::new(),
+            exited: Vec::new(),
+            returned: Vec::new(),
             started: BTreeMap::new(),
             rescan: settings.rescan,
             rescanned_ns: 0,
         };
-        for pid in watch.vanished() {
-            watch.forget(pid);
-        }
+        // What they did last may be in the ring still.
+        watch.exited = watch.vanished();
         watch.scan(now_ns());
         watch.take_over();
         Ok(watch)
@@ -187,19 +144,27 @@ impl Watch {
     pub fn look(&mut self) -> Look {
         self.programs.wait(POLL);
         let now_ns = now_ns();
-        let mut exited = self.changes(now_ns);
+        let mut exited = std::mem::take(&mut self.exited);
+        exited.extend(self.changes(now_ns));
         // In this order: a call is in flight, in the ring, or in both.
         let in_flight = self.programs.maps().in_flight();
-        let returned = self.programs.returned();
+        let mut returned = std::mem::take(&mut self.returned);
+        returned.extend(self.programs.returned());
+        let mut detached = Vec::new();
         if Duration::from_nanos(now_ns.saturating_sub(self.rescanned_ns)) >= self.rescan {
             for pid in self.vanished() {
                 self.libraries.left_by(pid, now_ns);
                 exited.push(pid);
             }
             self.libraries.tidy(now_ns);
+            // Before they are probed anew: what was called meanwhile was not counted, and no number may go on from before.
+            detached = self.libraries.take_detached();
+            for pid in &detached {
+                self.forget(*pid);
+            }
             self.scan(now_ns);
         }
-        exited.extend(self.libraries.take_detached());
+        detached.extend(self.libraries.take_detached());
         Look {
             now_ns,
             until_ns: now_ns.saturating_sub(SETTLE_NS),
@@ -207,6 +172,7 @@ impl Watch {
             in_flight,
             found: std::mem::take(&mut self.found),
             exited,
+            detached,
         }
     }
 
@@ -244,9 +210,19 @@ impl Watch {
         self.programs.host_maps().map(HostMaps::tcp_retransmits)
     }
 
-    /// What was not told so far.
+    /// What could not be told since the programs were loaded, maybe by an agent before this one.
     pub fn losses(&self) -> Losses {
         self.programs.maps().losses()
+    }
+
+    /// What of that was told.
+    pub fn losses_told(&self) -> Losses {
+        self.programs.maps().losses_told()
+    }
+
+    /// Notes that all this was told.
+    pub fn tell_losses(&self, told: &Losses) {
+        self.programs.maps().tell_losses(told);
     }
 
     /// Whether the programs hold anything of a process.
@@ -315,6 +291,7 @@ impl Watch {
                     }
                 }
                 Change::Exited { pid } => {
+                    self.started.remove(&pid);
                     self.libraries.left_by(pid, now_ns);
                     exited.push(pid);
                 }
@@ -332,9 +309,11 @@ impl Watch {
         self.started.retain(|pid, _| watched.contains(pid));
         let mut vanished = Vec::new();
         for pid in watched {
-            let started = processes.start_ticks(pid).ok();
-            let known = started.map(|ticks| *self.started.entry(pid).or_insert(ticks));
-            if started.is_none() || started != known {
+            let is_gone = match processes.start_ticks(pid) {
+                Ok(ticks) => *self.started.entry(pid).or_insert(ticks) != ticks,
+                Err(error) => matches!(error, ProcessError::Gone { .. }),
+            };
+            if is_gone {
                 self.started.remove(&pid);
                 vanished.push(pid);
             }
@@ -360,16 +339,21 @@ impl Watch {
     /// Goes on where an agent before this one was, as far as its probes counted on without it.
     fn take_over(&mut self) {
         self.libraries.clear_leftovers();
-        let has_gap = |comm: &CommRecord| !self.libraries.goes_on(comm.tgid);
+        let is_over = |comm: &CommRecord| self.exited.contains(&comm.tgid);
+        let has_gap = |comm: &CommRecord| !is_over(comm) && !self.libraries.goes_on(comm.tgid);
         let unseen: BTreeSet<u32> = self
             .comms()
             .into_iter()
             .filter(has_gap)
             .map(|comm| comm.tgid)
             .collect();
-        for pid in unseen {
-            self.forget(pid);
+        for pid in &unseen {
+            self.forget(*pid);
         }
+        // The probes that this agent has set told numbers that are off until then.
+        let returned = self.programs.returned();
+        let is_right = |record: &CallRecord| !unseen.contains(&record.tgid);
+        self.returned = returned.into_iter().filter(is_right).collect();
     }
 }
 

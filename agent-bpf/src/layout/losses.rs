@@ -46,15 +46,41 @@ impl Losses {
     /// What was lost after `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
+        let mut rises = self.counts().into_iter().zip(before.counts());
+        Self::of(|_| {
+            let (now, before) = rises.next().unwrap_or_default();
+            now.saturating_sub(before)
+        })
+    }
+
+    /// The counts, in the order of `enum loss`.
+    pub(crate) fn counts(&self) -> [u64; 8] {
+        let Self {
+            ring,
+            in_flight,
+            comms,
+            sums,
+            threads,
+            unreadable,
+            traced,
+            host_sums,
+        } = *self;
+        [
+            ring, in_flight, comms, sums, threads, unreadable, traced, host_sums,
+        ]
+    }
+
+    /// From counts by their numbers in `enum loss`, asked for in order.
+    pub(crate) fn of(mut count: impl FnMut(u32) -> u64) -> Self {
         Self {
-            ring: self.ring.saturating_sub(before.ring),
-            in_flight: self.in_flight.saturating_sub(before.in_flight),
-            comms: self.comms.saturating_sub(before.comms),
-            sums: self.sums.saturating_sub(before.sums),
-            threads: self.threads.saturating_sub(before.threads),
-            unreadable: self.unreadable.saturating_sub(before.unreadable),
-            traced: self.traced.saturating_sub(before.traced),
-            host_sums: self.host_sums.saturating_sub(before.host_sums),
+            ring: count(0),
+            in_flight: count(1),
+            comms: count(2),
+            sums: count(3),
+            threads: count(4),
+            unreadable: count(5),
+            traced: count(6),
+            host_sums: count(7),
         }
     }
 }

@@ -6,9 +6,12 @@
 use crate::rhythm::Rhythm;
 
 /// Collectives without a wait that are many while nobody knows how many an iteration has.
-const MANY: f64 = 256.0;
-/// Iterations without a wait that are many.
-const ITERATIONS: f64 = 2.0;
+const MANY: f64 = 16_384.0;
+/// Iterations without a wait that are many: a job that runs ahead of its GPU waits when it logs, each hundredth iteration or so, and
+/// what it synchronises in between tells nothing.
+const ITERATIONS: f64 = 256.0;
+/// Collectives without a wait that are few: where all look alike, an iteration of several passes for several of one.
+const FEW: f64 = 1024.0;
 
 /// Counts collectives since the last wait for the GPU.
 #[derive(Debug, Default)]
@@ -32,6 +35,6 @@ impl Unwaited {
         let of_iteration = rhythm
             .profile()
             .map(|profile| profile.ops.values().sum::<f64>());
-        self.collectives > of_iteration.map_or(MANY, |ops| ITERATIONS * ops)
+        self.collectives > of_iteration.map_or(MANY, |ops| (ITERATIONS * ops).max(FEW))
     }
 }

@@ -64,7 +64,7 @@ impl Live {
     /// The source of a watch.
     pub fn new(watch: Watch, processes: Processes, stop: Stop) -> Self {
         let mut live = Self {
-            lost_before: watch.losses(),
+            lost_before: watch.losses_told(),
             losses: Losses::default(),
             watch,
             assembler: Assembler::default(),
@@ -127,8 +127,8 @@ impl Live {
         self.watch.clear();
     }
 
-    /// Communicators of processes that an agent before this one has watched, so that their operations go on where they are. What
-    /// it has counted was told by it.
+    /// Communicators of processes that an agent before this one has watched, so that their operations go on where they are. What was
+    /// counted before now is not told: nobody knows how much of it that agent has told.
     fn take_over(&mut self) {
         // Before anything that the ring still holds from the time without an agent.
         let ts_ns = 0;
@@ -141,6 +141,11 @@ impl Live {
     /// Tells of a communicator that was made some time ago, if its size is known.
     fn made_before(&mut self, pid: u32, init: CommInit, ts_ns: u64) {
         let Some(init) = self.sized(pid, init) else {
+            // Whatever was at its address is not there any more.
+            if let Some(pointer) = init.comm.filter(|pointer| self.comms.ended(pid, *pointer)) {
+                let comm = Some(pointer);
+                self.tell_of(pid, ts_ns, CallKind::CommDestroy { comm });
+            }
             return;
         };
         self.comms.joined(pid, init);
@@ -164,7 +169,7 @@ impl Live {
     /// A communicator with its rank and size, as the call or the memory of its process tells.
     fn sized(&mut self, pid: u32, init: CommInit) -> Option<CommInit> {
         let in_memory = |init: &CommInit| self.watch.comm_in_memory(pid, init.comm?);
-        if !self.sizes.is_right(pid) {
+        if self.sizes.is_worth_a_look(pid) {
             for told in self.comms.of(pid).chain(Some(&init)) {
                 self.sizes.compare(pid, told, in_memory(told));
             }
@@ -195,8 +200,14 @@ impl Live {
             self.end(ended);
         }
         let ts_ns = look.now_ns;
+        if !look.detached.is_empty() {
+            // Nobody knows what they have called since.
+            let events = look.detached.len() as u64;
+            self.out.push_back(Event::Lost(Lost { ts_ns, events }));
+        }
+        let over = look.exited.iter().chain(&look.detached);
         self.ending
-            .extend(look.exited.iter().map(|pid| Ended { ts_ns, pid: *pid }));
+            .extend(over.map(|pid| Ended { ts_ns, pid: *pid }));
     }
 
     fn tell(&mut self, seen: &Seen) {
@@ -215,8 +226,11 @@ impl Live {
                 self.comms.joined(record.tgid, sized);
                 (*joined, init) = (sized, Some(sized));
             }
-            (CallKind::CommDestroy { .. }, _) => self.comms.ended(record.tgid, record.comm),
-            (CallKind::Operation(_), _) => self.learn(record),
+            (CallKind::CommDestroy { .. }, _) => {
+                self.comms.ended(record.tgid, record.comm);
+            }
+            // What returns may do so after its communicator was aborted.
+            (CallKind::Operation(_), Seen::Call(_) | Seen::Entered(_)) => self.learn(record),
             _ => {}
         }
         self.out
@@ -259,10 +273,14 @@ impl Live {
     }
 
     fn count_losses(&mut self, ts_ns: u64) {
-        let losses = self.watch.losses().since(&self.lost_before);
+        let now = self.watch.losses();
+        let losses = now.since(&self.lost_before);
         let events = losses.events().saturating_sub(self.losses.events());
         if events > 0 {
             self.out.push_back(Event::Lost(Lost { ts_ns, events }));
+        }
+        if losses != self.losses {
+            self.watch.tell_losses(&now);
         }
         self.losses = losses;
     }

@@ -1,6 +1,6 @@
 //! Probes that an agent before this one has left in place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
@@ -24,16 +24,17 @@ impl Leftovers {
     pub(super) fn found(folder: Option<PathBuf>) -> Self {
         let entries = folder.iter().filter_map(|folder| fs::read_dir(folder).ok());
         let names = entries.flatten().flatten().map(|entry| entry.file_name());
-        let mut numbers: BTreeMap<Owner, usize> = BTreeMap::new();
-        for (owner, _) in names.filter_map(|name| parse(name.to_str()?)) {
-            *numbers.entry(owner).or_default() += 1;
+        let mut numbers: BTreeMap<Owner, BTreeSet<usize>> = BTreeMap::new();
+        for (owner, n) in names.filter_map(|name| parse(name.to_str()?)) {
+            numbers.entry(owner).or_default().insert(n);
         }
         let mut leftovers = Self {
             folder,
             left: BTreeMap::new(),
         };
         for (owner, pins) in numbers {
-            let paths: Vec<PathBuf> = (0..pins).filter_map(|n| leftovers.pin(owner, n)).collect();
+            let pins = pins.into_iter().filter_map(|n| leftovers.pin(owner, n));
+            let paths: Vec<PathBuf> = pins.collect();
             match Probes::open(&paths) {
                 Ok(probes) => {
                     leftovers.left.insert(owner, probes);

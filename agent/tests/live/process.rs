@@ -4,10 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use fleet_agent::event::Event;
+use fleet_agent::watch::WatchSettings;
 use rustix::process::Signal;
 
 use crate::Test;
-use crate::fixture::{Gpu, Linking, agent};
+use crate::fixture::{Gpu, Linking, Observer, agent, settings};
 use crate::running::Running;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -15,6 +17,11 @@ pub(crate) const TESTS: &[Test] = &[
         "an_agent_that_is_killed_is_gone_on_from_where_it_was",
         killed,
     ),
+    (
+        "ranks_that_ended_while_no_agent_was_there_end_for_the_next_one",
+        died_meanwhile,
+    ),
+    ("the_kernels_evidence_goes_on_under_the_next_agent", goes_on),
     (
         "an_agent_that_was_killed_while_it_set_probes_is_not_gone_on_from",
         half_pinned,
@@ -101,6 +108,52 @@ fn killed() {
         0,
         "nothing stays behind"
     );
+}
+
+fn died_meanwhile() {
+    let gpu = Gpu::new();
+    let pins = Pins::mount(&gpu);
+    let mut first = Running::start(agent(), &[&pins.flag()]);
+    let end = format!("end={}", gpu.gate("end").display());
+    let job = gpu.job(Linking::Dynamic, 2, 0, &["step=2", &end]);
+    first.follow(&gpu, &job);
+    first.until_says("following a rank");
+    first.signal(Signal::KILL);
+    first.child.wait().unwrap();
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
+    // The ring holds what they did last, and nobody will tell that they ended.
+    let mut second = Running::start(agent(), &[&pins.flag()]);
+    second.until_says("a rank ended");
+    second.until_says("a rank ended");
+    second.stop();
+}
+
+fn goes_on() {
+    let gpu = Gpu::new();
+    let pins = Pins::mount(&gpu);
+    let kept = WatchSettings {
+        pins: Some(pins.0.join("agent")),
+        ..settings()
+    };
+    let end = format!("end={}", gpu.gate("end").display());
+    let job = gpu.job(Linking::Dynamic, 1, 0, &["step=2", &end]);
+    job.go();
+    let pid = job.pids()[0];
+    let off_cpu_ns = |observer: &Observer| {
+        let activities = observer.of(pid).filter_map(|event| match event {
+            Event::Activity(measured) => measured.activity.threads,
+            _ => None,
+        });
+        activities.map(|threads| threads.off_cpu_ns).sum::<u64>()
+    };
+    // Gone without a word, as if it had been killed.
+    Observer::new(&kept).until(|observer| off_cpu_ns(observer) > 0);
+    let mut second = Observer::new(&kept);
+    second.until(|observer| off_cpu_ns(observer) > 0);
+    second.live.clear();
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
 }
 
 fn half_pinned() {

@@ -29,9 +29,9 @@ impl Comms {
         }
     }
 
-    /// Takes that one is gone.
-    pub(super) fn ended(&mut self, pid: u32, pointer: u64) {
-        self.told.remove(&(pid, pointer));
+    /// Takes that one is gone; whether it was told of.
+    pub(super) fn ended(&mut self, pid: u32, pointer: u64) -> bool {
+        self.told.remove(&(pid, pointer)).is_some()
     }
 
     /// Those of a process.

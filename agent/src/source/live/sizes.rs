@@ -1,6 +1,6 @@
 //! Rank and size of communicators that were made by splits, which the calls do not say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::CommInit;
 
@@ -12,7 +12,11 @@ const MAX_RANKS: u32 = 1 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
     right: BTreeSet<u32>,
+    looks: BTreeMap<u32, u32>,
 }
+
+/// Looks into the memory of a process after which it is not believed any more to become right.
+const MAX_LOOKS: u32 = 256;
 
 /// Rank and size at an address, if anybody can read them.
 pub(super) type InMemory = Option<(u32, u32)>;
@@ -26,9 +30,11 @@ impl Sizes {
         }
     }
 
-    /// Whether the memory of a process was right.
-    pub(super) fn is_right(&self, pid: u32) -> bool {
-        self.right.contains(&pid)
+    /// Whether to compare: until the memory of the process was right, and not for ever.
+    pub(super) fn is_worth_a_look(&mut self, pid: u32) -> bool {
+        let looks = self.looks.entry(pid).or_default();
+        *looks += u32::from(*looks < MAX_LOOKS);
+        *looks < MAX_LOOKS && !self.right.contains(&pid)
     }
 
     /// A communicator with rank and size; none while they are unknown.
@@ -36,7 +42,7 @@ impl Sizes {
         if init.nranks > 0 {
             return Some(init);
         }
-        let (rank, nranks) = in_memory.filter(|_| self.is_right(pid))?;
+        let (rank, nranks) = in_memory.filter(|_| self.right.contains(&pid))?;
         let is_possible = rank < nranks && nranks <= MAX_RANKS;
         is_possible.then_some(CommInit {
             nranks,
@@ -48,6 +54,7 @@ impl Sizes {
     /// Forgets a process.
     pub(super) fn left(&mut self, pid: u32) {
         self.right.remove(&pid);
+        self.looks.remove(&pid);
     }
 }
 
@@ -83,6 +90,14 @@ mod tests {
         };
         assert_eq!(sizes.sized(7, SPLIT, Some((1, 4))), Some(sized));
         assert_eq!(sizes.sized(8, SPLIT, Some((1, 4))), None);
+    }
+
+    #[test]
+    fn a_process_whose_memory_is_never_right_is_left_alone_in_the_end() {
+        let mut sizes = Sizes::default();
+        let looks = (0..2 * MAX_LOOKS).filter(|_| sizes.is_worth_a_look(7));
+        assert!(looks.count() < MAX_LOOKS as usize);
+        assert!(sizes.is_worth_a_look(8));
     }
 
     #[test]
