@@ -4,6 +4,7 @@
 //! x86-64 a `ncclUniqueId` passed by value lies on the stack and takes no register, so the arguments behind it move up.
 
 mod places;
+mod terms;
 
 use fleet_agent_bpf::layout::{CallRecord, Cookie, NO_ARGUMENT, Places, flag};
 
@@ -12,55 +13,7 @@ use crate::functions::places::{
     COMM_ONLY, COPYING, GATHERING, INIT, INIT_SCALABLE, PAIRED, REDUCING, REDUCING_TO_ONE, ROOTED,
     SPLIT,
 };
-
-/// Which kind of library a function belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// NCCL or RCCL, in a library of its own or inside another one.
-    Collectives,
-    /// The CUDA or HIP runtime.
-    Runtime,
-    /// The CUDA driver, for programs that have the runtime built in.
-    Driver,
-    /// libibverbs, through which NCCL uses the network.
-    Verbs,
-}
-
-/// When a function is probed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// Always.
-    Always,
-    /// When copies are to be counted.
-    Copies,
-    /// When kernel launches are to be counted.
-    Launches,
-}
-
-/// What a function does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Does {
-    /// Puts an operation on a communicator.
-    Operation(Op),
-    /// Makes a communicator.
-    MakesComm,
-    /// Makes a communicator out of another one.
-    SplitsComm,
-    /// Ends a communicator.
-    EndsComm,
-    /// Ends a group of operations.
-    EndsGroup,
-    /// Waits for the GPU.
-    Waits,
-    /// Copies memory.
-    Copies,
-    /// Launches a kernel.
-    Launches,
-    /// Launches a graph of kernels.
-    LaunchesGraph,
-    /// Acknowledges what an RDMA device has told of its own accord.
-    AcknowledgesEvent,
-}
+pub use crate::functions::terms::{Does, Family, Wanted};
 
 /// A function of a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,6 @@ mod doing;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fleet_agent_bpf::layout::Losses;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -23,6 +22,7 @@ use crate::process::Processes;
 use crate::run::agent::Agent;
 use crate::run::doing::Doing;
 use crate::source::live::{Live, Stop};
+use crate::vitals::LostEvents;
 use crate::watch::{Health, Watch, WatchError};
 
 /// Synchronisations that are shorter are not told: there was nothing to wait for, and some programs ask all the time. Those of a
@@ -58,7 +58,7 @@ pub enum RunError {
 struct Seen {
     now_ns: u64,
     events: Vec<Event>,
-    lost: Losses,
+    lost: LostEvents,
 }
 
 /// Runs until `stop` resolves, as `node`.
@@ -148,10 +148,20 @@ fn look(mut live: Live, looks: mpsc::Sender<Seen>, keep_probes: bool) {
     loop {
         let has_ended = !live.look();
         let events: Vec<Event> = std::iter::from_fn(|| live.pending()).collect();
+        let losses = live.losses();
         let seen = Seen {
             now_ns: live.now_ns(),
             events,
-            lost: live.losses(),
+            lost: LostEvents {
+                ring: losses.ring,
+                in_flight: losses.in_flight,
+                comms: losses.comms,
+                traced: losses.traced,
+                threads: losses.threads,
+                sums: losses.sums,
+                host_sums: losses.host_sums,
+                unreadable: losses.unreadable,
+            },
         };
         if looks.blocking_send(seen).is_err() || has_ended {
             break;

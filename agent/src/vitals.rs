@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fleet_agent_bpf::layout::Losses;
 use fleet_proto::metric;
 
 /// How an agent is doing at one moment. Counts are since the agent was started.
@@ -12,7 +11,7 @@ pub struct Vitals {
     /// Events that were seen, by the name of their source.
     pub events: BTreeMap<&'static str, u64>,
     /// What the programs could not tell.
-    pub lost: Losses,
+    pub lost: LostEvents,
     /// Processes that are traced now.
     pub processes: u64,
     /// Operations on communicators that were made before tracing began.
@@ -33,6 +32,47 @@ pub struct Vitals {
     pub cpu: Duration,
     /// Memory that the agent holds, bytes.
     pub rss_bytes: u64,
+}
+
+/// What the programs had no room for or could not read, by what it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LostEvents {
+    /// Events: the ring to the agent was full.
+    pub ring: u64,
+    /// Calls: too many lasted at once.
+    pub in_flight: u64,
+    /// Communicators.
+    pub comms: u64,
+    /// Processes.
+    pub traced: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Sums of calls.
+    pub sums: u64,
+    /// Sums of what the kernel did.
+    pub host_sums: u64,
+    /// Arguments behind pointers.
+    pub unreadable: u64,
+}
+
+impl LostEvents {
+    /// Everything that an event is missing for.
+    pub fn events(&self) -> u64 {
+        self.ring.saturating_add(self.in_flight)
+    }
+
+    /// Everything else: what events and their explanation rest on.
+    pub fn evidence(&self) -> u64 {
+        let counts = [
+            self.comms,
+            self.traced,
+            self.threads,
+            self.sums,
+            self.host_sums,
+            self.unreadable,
+        ];
+        counts.into_iter().fold(0, u64::saturating_add)
+    }
 }
 
 /// What became of points.
@@ -67,10 +107,10 @@ mod tests {
     #[test]
     fn what_is_reported_is_the_rise_since_the_last_time() {
         let before = Vitals {
-            lost: Losses {
+            lost: LostEvents {
                 ring: 5,
                 in_flight: 1,
-                ..Losses::default()
+                ..LostEvents::default()
             },
             unknown_comm_ops: 9,
             ..Vitals::default()
@@ -89,12 +129,12 @@ mod tests {
 
     #[test]
     fn counts_never_fall_or_overflow() {
-        let lost = Losses {
+        let lost = LostEvents {
             ring: u64::MAX,
             in_flight: 1,
             comms: u64::MAX,
             threads: 1,
-            ..Losses::default()
+            ..LostEvents::default()
         };
         let most = Vitals {
             lost,

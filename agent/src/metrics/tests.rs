@@ -5,15 +5,13 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use fleet_agent_bpf::layout::Losses;
-
 use super::*;
-use crate::vitals::PointCounts;
+use crate::vitals::{LostEvents, PointCounts};
 
 fn vitals() -> Vitals {
     Vitals {
         events: [("ebpf", 12), ("plugin", 3)].into(),
-        lost: Losses {
+        lost: LostEvents {
             ring: 1,
             in_flight: 2,
             comms: 3,

@@ -2,14 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fleet_agent_bpf::layout::Losses;
-
 use crate::event::Event;
 use crate::export::vitals::Vitals as Delivered;
 use crate::hooks::Hooks;
 use crate::host::Totals;
 use crate::process::Processes;
-use crate::vitals::{Vitals, reported};
+use crate::vitals::{LostEvents, Vitals, reported};
 
 /// Time between two reports to Echo, nanoseconds; what was lost is told at once.
 const EVERY_NS: u64 = 60_000_000_000;
@@ -62,7 +60,7 @@ impl Doing {
     }
 
     /// Notes what the watch has lost so far.
-    pub(super) fn lost(&self, lost: Losses) {
+    pub(super) fn lost(&self, lost: LostEvents) {
         self.lock().vitals.lost = lost;
     }
 

@@ -144,17 +144,20 @@ fn lasting() {
         Linking::Dynamic,
         2,
         3,
-        &["slow=1:600:0:1", &format!("begin={}", begin.display())],
+        &["slow=1:1500:0:1", &format!("begin={}", begin.display())],
     );
     fs::write(begin, "").unwrap();
     let pids = job.pids();
     observer.follow(&job);
-    let halves = |wanted: fn(&Event) -> bool| observer.of(pids[0]).position(wanted);
-    let entered = halves(|event| matches!(event, Event::Entered(_))).unwrap();
-    let returned =
-        halves(|event| matches!(event, Event::Returned(call) if call.dur_ns > 500_000_000))
-            .unwrap();
-    assert!(entered < returned);
+    let of_wait = |event: &&Event| {
+        matches!(event, Event::Entered(half) if half.kind == CallKind::Synchronize)
+            || matches!(event, Event::Returned(half) if half.kind == CallKind::Synchronize)
+    };
+    let halves: Vec<&Event> = observer.of(pids[0]).filter(of_wait).collect();
+    let [Event::Entered(entered), Event::Returned(returned), ..] = halves[..] else {
+        panic!("{halves:?}");
+    };
+    assert_eq!((entered.ts_ns, entered.tid), (returned.ts_ns, returned.tid));
     let times: Vec<u64> = observer
         .of(pids[0])
         .filter(|event| !matches!(event, Event::Activity(_)))
