@@ -12,6 +12,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define RING_BYTES (1 << 20)
 #define ID_WORDS 16
+/* Where a `struct ibv_async_event` has its type: behind the 8 bytes that say what it happened to. */
+#define ASYNC_EVENT_TYPE 8
 /* Results after which a new communicator can be used: ncclSuccess, and ncclInProgress of a non-blocking one. */
 #define NCCL_SUCCESS 0
 #define NCCL_IN_PROGRESS 7
@@ -39,7 +41,7 @@ struct {
 	__type(value, struct comm);
 } comms SEC(".maps");
 
-/* Processes whose waits are of interest: those that have called NCCL, or that the agent knows to have it mapped. */
+/* Processes whose waits are of interest: those that have called NCCL. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -67,6 +69,14 @@ struct {
 	__type(key, u32);
 	__type(value, u64);
 } losses SEC(".maps");
+
+/* What of the losses an agent has told already: what is lost between two agents is told by the later one. No program uses it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LOSSES);
+	__type(key, u32);
+	__type(value, u64);
+} losses_told SEC(".maps");
 
 static __always_inline void lose(u32 why)
 {
@@ -174,7 +184,8 @@ static __always_inline void follow_thread(u64 pid_tgid, bool waits)
 	u32 tid = pid_tgid;
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
 
-	if (thread) {
+	/* Numbers of threads are used again. */
+	if (thread && thread->tgid == pid_tgid >> 32) {
 		thread->waits = waits;
 		return;
 	}
@@ -223,6 +234,19 @@ static __always_inline void identify(struct pt_regs *regs, u32 tgid, u32 flags, 
 		bpf_map_delete_elem(&comms, &key);
 }
 
+/* Copies are told apart by their direction, events by their type: the libraries' own numbers. */
+static __always_inline u32 kind_of(struct pt_regs *regs, u64 cookie)
+{
+	u64 kind = argument(regs, COOKIE_PLACE(cookie, PLACE_KIND));
+	u32 type = ~0;
+
+	if (!(COOKIE_FLAGS(cookie) & FLAG_KIND_BEHIND))
+		return kind;
+	if (bpf_probe_read_user(&type, sizeof(type), (void *)(kind + ASYNC_EVENT_TYPE)))
+		lose(LOSS_UNREADABLE);
+	return type;
+}
+
 static __always_inline int enter(struct pt_regs *regs)
 {
 	u64 cookie = bpf_get_attach_cookie(regs);
@@ -237,12 +261,11 @@ static __always_inline int enter(struct pt_regs *regs)
 	if (flags & (FLAG_WAITS | FLAG_COUNTS)) {
 		if (!bpf_map_lookup_elem(&traced, &tgid))
 			return 0;
-	} else if (!bpf_map_lookup_elem(&traced, &tgid)) {
-		bpf_map_update_elem(&traced, &tgid, &one, BPF_ANY);
+	} else if (!bpf_map_lookup_elem(&traced, &tgid) && bpf_map_update_elem(&traced, &tgid, &one, BPF_ANY)) {
+		lose(LOSS_TRACED);
 	}
 	if (flags & FLAG_COUNTS) {
-		/* Copies are told apart by their direction, the libraries' own number for it. */
-		u32 kind = (u32)argument(regs, COOKIE_PLACE(cookie, PLACE_KIND)) & 0xff;
+		u32 kind = kind_of(regs, cookie) & 0xff;
 		sum_up(tgid, COOKIE_OP(cookie) | kind << 8, argument(regs, COOKIE_PLACE(cookie, PLACE_COUNT)), 0);
 		return 0;
 	}

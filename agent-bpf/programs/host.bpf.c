@@ -24,7 +24,7 @@ struct task_struct___before_5_14 {
 
 struct request;
 
-/* These two are the maps of the calls object; the agent puts one in the place of the other before loading. */
+/* These three are the maps of the calls object; the agent puts one in the place of the other before loading. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -38,6 +38,13 @@ struct {
 	__type(key, u32);
 	__type(value, struct thread);
 } threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LOSSES);
+	__type(key, u32);
+	__type(value, u64);
+} losses SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
@@ -74,6 +81,12 @@ static __always_inline struct host_sum *sum_of(u32 tgid)
 		struct host_sum zero = {};
 		bpf_map_update_elem(&host_sums, &tgid, &zero, BPF_NOEXIST);
 		sum = bpf_map_lookup_elem(&host_sums, &tgid);
+	}
+	if (!sum) {
+		u32 why = LOSS_HOST_SUMS;
+		u64 *count = bpf_map_lookup_elem(&losses, &why);
+		if (count)
+			*count += 1;
 	}
 	return sum;
 }

@@ -17,6 +17,7 @@
 #define FLAG_WAITS (1 << 6)	  /* waits for the GPU: of interest in traced processes and when it lasts */
 #define FLAG_COUNTS (1 << 7)	  /* entry only: one more call, `count` more bytes */
 #define FLAG_QUIET (1 << 8)	  /* summed up, never an event of its own */
+#define FLAG_KIND_BEHIND (1 << 9) /* its argument `kind` is a pointer to a `struct ibv_async_event` */
 
 enum place { PLACE_COMM, PLACE_HANDLE, PLACE_COUNT, PLACE_DATATYPE, PLACE_REDUCE, PLACE_PEER, PLACE_NRANKS, PLACE_KIND };
 
@@ -119,4 +120,14 @@ struct host_sum {
 };
 
 /* Why something was not told. */
-enum loss { LOSS_RING, LOSS_IN_FLIGHT, LOSS_COMMS, LOSS_SUMS, LOSS_THREADS, LOSS_UNREADABLE, LOSSES };
+enum loss {
+	LOSS_RING,
+	LOSS_IN_FLIGHT,
+	LOSS_COMMS,
+	LOSS_SUMS,
+	LOSS_THREADS,
+	LOSS_UNREADABLE,
+	LOSS_TRACED,
+	LOSS_HOST_SUMS,
+	LOSSES
+};

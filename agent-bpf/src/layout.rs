@@ -1,5 +1,9 @@
 //! What programs and agent share: the twins of the structs in `programs/layout.h`, in the byte order of the machine.
 
+mod losses;
+
+pub use crate::layout::losses::Losses;
+
 /// Number in place of "has no such argument".
 pub const NO_ARGUMENT: u8 = 15;
 
@@ -23,6 +27,8 @@ pub mod flag {
     pub const COUNTS: u16 = 1 << 7;
     /// Summed up, never an event of its own.
     pub const QUIET: u16 = 1 << 8;
+    /// Its argument `kind` is a pointer to a `struct ibv_async_event`, whose type is the kind.
+    pub const KIND_BEHIND: u16 = 1 << 9;
 }
 
 /// Which arguments of a function, from 0, have which meaning; [`NO_ARGUMENT`] where it has none.
@@ -42,7 +48,7 @@ pub struct Places {
     pub peer: u8,
     /// Ranks of a new communicator.
     pub nranks: u8,
-    /// Direction of a copy.
+    /// Direction of a copy, or an event.
     pub kind: u8,
 }
 
@@ -183,30 +189,6 @@ pub struct HostSum {
     pub page_allocations: u64,
     /// Block requests under way, nanoseconds; several at once count several times.
     pub block_io_ns: u64,
-}
-
-/// What was not told, and why. Counts since the programs were loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Losses {
-    /// Events: the ring was full.
-    pub ring: u64,
-    /// Calls: too many lasted at once.
-    pub in_flight: u64,
-    /// Communicators: too many at once.
-    pub comms: u64,
-    /// Sums: too many processes and functions.
-    pub sums: u64,
-    /// Threads: too many at once.
-    pub threads: u64,
-    /// Arguments behind pointers that could not be read.
-    pub unreadable: u64,
-}
-
-impl Losses {
-    /// Everything that an event is missing for.
-    pub fn events(&self) -> u64 {
-        self.ring + self.in_flight
-    }
 }
 
 /// Reads the fields of a struct one after the other.

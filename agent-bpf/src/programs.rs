@@ -21,7 +21,7 @@ pub use crate::programs::read::{HostMaps, Maps};
 const CALLS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/calls.bpf.o"));
 const HOST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/host.bpf.o"));
 /// Maps of the calls object that outlive the agent when they are pinned, so that the next one goes on counting.
-const LASTING: [&str; 7] = [
+const LASTING: [&str; 8] = [
     "events",
     "in_flight",
     "comms",
@@ -29,9 +29,10 @@ const LASTING: [&str; 7] = [
     "threads",
     "sums",
     "losses",
+    "losses_told",
 ];
 /// Maps that both objects use.
-const SHARED: [&str; 2] = ["traced", "threads"];
+const SHARED: [&str; 3] = ["traced", "threads", "losses"];
 
 /// A number that changes with the programs: what one version has left in a BPF file system another one cannot read.
 pub fn version() -> u64 {
@@ -119,6 +120,8 @@ impl Programs {
         })));
         let (calls, mechanism) = load_calls(settings)?;
         let maps = Maps::of(&calls)?;
+        // The scheduler's half was gone with the agent before this one, so what it knew of threads is stale.
+        maps.forget_threads();
         let (host, no_host) = match load_host(settings, &calls) {
             Ok(host) => (
                 host,
@@ -148,6 +151,11 @@ impl Programs {
     /// Probes functions of one file.
     pub fn attach(&self, file: &Path, probes: &[Probe]) -> Result<Probes, AttachError> {
         attach::attach(&self.calls, self.abilities.mechanism, file, probes)
+    }
+
+    /// Links to the kernel that [`Programs::attach`] makes for these probes.
+    pub fn n_links(&self, probes: &[Probe]) -> usize {
+        attach::n_links(self.abilities.mechanism, probes)
     }
 
     /// Waits until `timeout` has passed, or shorter when the ring fills up.

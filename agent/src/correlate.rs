@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use crate::discover::CommIndex;
 use crate::event::{Activity, Op, Operation};
+use crate::order::BLOCKING_NS;
 
 /// One collective of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,13 @@ pub struct Waited {
     pub covers: Option<OpRef>,
 }
 
+/// The synchronisation that the next gap begins at.
+#[derive(Debug, Clone, Copy)]
+struct GapFrom {
+    return_ns: u64,
+    dur_ns: u64,
+}
+
 /// Follows one process.
 #[derive(Debug, Default)]
 pub struct Correlator {
@@ -71,7 +79,8 @@ pub struct Correlator {
     covered: u64,
     last: Option<OpRef>,
     waiting: HashMap<u32, (u64, Option<OpRef>)>,
-    gap_from_ns: Option<u64>,
+    covered_by_long: u64,
+    gap_from: Option<GapFrom>,
     blocked_until_ns: u64,
 }
 
@@ -93,9 +102,9 @@ impl Correlator {
         self.issued += 1;
         self.last = Some(at);
         let host_gap_ns = self
-            .gap_from_ns
+            .gap_from
             .take()
-            .map(|from_ns| entry_ns.saturating_sub(from_ns));
+            .map(|from| entry_ns.saturating_sub(from.return_ns));
         let signature = signature(nranks, operation);
         Observation::Issued(Issued {
             at,
@@ -119,11 +128,23 @@ impl Correlator {
             .waiting
             .remove(&tid)
             .unwrap_or((self.issued, self.last));
-        let covers = if issued > self.covered { last } else { None };
+        let dur_ns = return_ns.saturating_sub(entry_ns);
+        let is_long = dur_ns > BLOCKING_NS;
+        // A short one may have been of something else than the collectives, so it takes nothing away from a long one.
+        let covered = if is_long {
+            &mut self.covered_by_long
+        } else {
+            &mut self.covered
+        };
+        let covers = if issued > *covered { last } else { None };
+        *covered = issued.max(*covered);
         self.covered = self.covered.max(issued);
+        // Of short ones the longest is the one that waited for the GPU, if any did.
+        let is_longest = self.gap_from.is_none_or(|from| dur_ns > from.dur_ns);
+        let has_waited = is_long || is_longest && (covers.is_some() || self.gap_from.is_some());
         // Before the first collective a gap would only measure how long the job takes to start.
-        if self.issued > 0 {
-            self.gap_from_ns = Some(return_ns);
+        if self.issued > 0 && has_waited {
+            self.gap_from = Some(GapFrom { return_ns, dur_ns });
         }
         let blocked_ns = return_ns.saturating_sub(entry_ns.max(self.blocked_until_ns));
         self.blocked_until_ns = self.blocked_until_ns.max(return_ns);
@@ -136,8 +157,8 @@ impl Correlator {
         })
     }
 
-    /// The sequence number of the next operation, and how many were left out before it. Numbers only rise: one that a
-    /// source told twice counts as the next.
+    /// The sequence number of an operation, and how many were left out before it. One that was told before has that number again, and
+    /// counts as a gap: nobody knows which of the two is right.
     fn advance(&mut self, comm: CommIndex, told: Option<u64>) -> (u64, u64) {
         let position = comm.position();
         if self.next_seq.len() <= position {
@@ -146,9 +167,9 @@ impl Correlator {
         let Some(next) = self.next_seq.get_mut(position) else {
             return (0, 0);
         };
-        let missed = told.unwrap_or(*next).saturating_sub(*next);
-        let seq = *next + missed;
-        *next = seq + 1;
+        let seq = told.unwrap_or(*next);
+        let missed = seq.abs_diff(*next);
+        *next = seq.saturating_add(1).max(*next);
         (seq, missed)
     }
 }

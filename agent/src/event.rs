@@ -123,7 +123,7 @@ pub struct Activity {
     pub tcp_retransmits: Option<u64>,
     /// Time that its GPU's clocks were held down, nanoseconds.
     pub throttled_ns: Option<u64>,
-    /// RDMA packets that its host lost or sent again.
+    /// RDMA packets that its host lost or sent again, and errors that the devices told the process of.
     pub rdma_errors: Option<u64>,
 }
 

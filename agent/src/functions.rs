@@ -4,6 +4,7 @@
 //! x86-64 a `ncclUniqueId` passed by value lies on the stack and takes no register, so the arguments behind it move up.
 
 mod places;
+mod terms;
 
 use fleet_agent_bpf::layout::{CallRecord, Cookie, NO_ARGUMENT, Places, flag};
 
@@ -12,51 +13,7 @@ use crate::functions::places::{
     COMM_ONLY, COPYING, GATHERING, INIT, INIT_SCALABLE, PAIRED, REDUCING, REDUCING_TO_ONE, ROOTED,
     SPLIT,
 };
-
-/// Which kind of library a function belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// NCCL or RCCL, in a library of its own or inside another one.
-    Collectives,
-    /// The CUDA or HIP runtime.
-    Runtime,
-    /// The CUDA driver, for programs that have the runtime built in.
-    Driver,
-}
-
-/// When a function is probed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// Always.
-    Always,
-    /// When copies are to be counted.
-    Copies,
-    /// When kernel launches are to be counted.
-    Launches,
-}
-
-/// What a function does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Does {
-    /// Puts an operation on a communicator.
-    Operation(Op),
-    /// Makes a communicator.
-    MakesComm,
-    /// Makes a communicator out of another one.
-    SplitsComm,
-    /// Ends a communicator.
-    EndsComm,
-    /// Ends a group of operations.
-    EndsGroup,
-    /// Waits for the GPU.
-    Waits,
-    /// Copies memory.
-    Copies,
-    /// Launches a kernel.
-    Launches,
-    /// Launches a graph of kernels.
-    LaunchesGraph,
-}
+pub use crate::functions::terms::{Does, Family, Wanted};
 
 /// A function of a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +35,7 @@ impl Function {
     pub fn is_hot(&self) -> bool {
         !matches!(
             self.does,
-            Does::MakesComm | Does::SplitsComm | Does::EndsComm
+            Does::MakesComm | Does::SplitsComm | Does::EndsComm | Does::AcknowledgesEvent
         )
     }
 
@@ -101,7 +58,7 @@ impl Function {
             Does::EndsComm => 2,
             Does::EndsGroup => 3,
             Does::Waits => 4,
-            Does::Copies | Does::Launches | Does::LaunchesGraph => 5,
+            Does::Copies | Does::Launches | Does::LaunchesGraph | Does::AcknowledgesEvent => 5,
         }
     }
 }
@@ -160,8 +117,22 @@ const fn count(name: &'static str, wanted: Wanted, does: Does, places: Places) -
     }
 }
 
+/// What `ibv_get_async_event` has brought. That one blocks until something happens, and a thread that was in it before the probe
+/// came would return unseen; whatever it brings has to be acknowledged, and is by the same pointer.
+const ACKNOWLEDGING: Function = Function {
+    name: "ibv_ack_async_event",
+    family: Family::Verbs,
+    wanted: Wanted::Always,
+    does: Does::AcknowledgesEvent,
+    flags: flag::COUNTS | flag::KIND_BEHIND,
+    places: Places {
+        kind: 0,
+        ..Places::NONE
+    },
+};
+
 /// All functions. Their places here are their numbers in cookies.
-pub const FUNCTIONS: [Function; 56] = [
+pub const FUNCTIONS: [Function; 57] = [
     operation("ncclAllReduce", Op::AllReduce, REDUCING),
     operation("ncclAllGather", Op::AllGather, GATHERING),
     operation("ncclReduceScatter", Op::ReduceScatter, REDUCING),
@@ -283,6 +254,7 @@ pub const FUNCTIONS: [Function; 56] = [
         Does::LaunchesGraph,
         Places::NONE,
     ),
+    ACKNOWLEDGING,
 ];
 
 /// The function of a record.
@@ -293,6 +265,12 @@ pub fn of(op: u8) -> Option<&'static Function> {
 /// The function of this name.
 pub fn named(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
+}
+
+/// Whether an event of an RDMA device is an error, by its number in `infiniband/verbs.h`: one of a queue (0 to 3, 14, 19), a path
+/// (7), the device (8) or a port (10). The others tell of what was asked for, or of a port that is well again.
+pub fn is_rdma_error(event_type: u32) -> bool {
+    matches!(event_type, 0..=3 | 7 | 8 | 10 | 14 | 19)
 }
 
 /// What a record says that a process called; none for a function that is only counted, or a call that made no communicator.
@@ -321,7 +299,9 @@ pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
             bytes: record.count,
             direction: Direction::of_kind(record.kind),
         }),
-        Does::EndsGroup | Does::Launches | Does::LaunchesGraph => return None,
+        Does::EndsGroup | Does::Launches | Does::LaunchesGraph | Does::AcknowledgesEvent => {
+            return None;
+        }
     })
 }
 
@@ -358,7 +338,7 @@ mod tests {
         for function in FUNCTIONS {
             let counts = matches!(
                 function.does,
-                Does::Copies | Does::Launches | Does::LaunchesGraph
+                Does::Copies | Does::Launches | Does::LaunchesGraph | Does::AcknowledgesEvent
             );
             assert_eq!(counts, !function.returns(), "{}", function.name);
         }

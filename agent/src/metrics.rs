@@ -114,12 +114,17 @@ fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fm
         let label = [("source", *source)];
         ConstCounter::new(*count).encode(seen.encode_family(&label)?)?;
     }
-    let help = "Events that were lost, by what they were lost to";
+    let help = "Events, and what they and their explanation rest on, that were lost, by what had no room or was unreadable";
     let mut lost = encoder.encode_descriptor("events_lost", help, None, kind)?;
     let reasons = [
         ("ring", vitals.lost.ring),
         ("in_flight", vitals.lost.in_flight),
-        ("late", vitals.lost.late),
+        ("communicators", vitals.lost.comms),
+        ("processes", vitals.lost.traced),
+        ("threads", vitals.lost.threads),
+        ("sums", vitals.lost.sums),
+        ("kernel_sums", vitals.lost.host_sums),
+        ("unreadable", vitals.lost.unreadable),
     ];
     for (reason, count) in reasons {
         let label = [("reason", reason)];

@@ -56,9 +56,15 @@ pub enum Step {
 pub struct StepQueue {
     pending: BTreeMap<(u64, u64), Step>,
     pushed: u64,
+    takes_short: bool,
 }
 
 impl StepQueue {
+    /// Whether short synchronisations count from now on.
+    pub fn take_short(&mut self, takes_short: bool) {
+        self.takes_short = takes_short;
+    }
+
     /// Takes the next call in order of entry and appends to `steps` what has taken effect by then.
     pub fn push(&mut self, call: &Call, steps: &mut Vec<Step>) {
         self.release_until(call.ts_ns, steps);
@@ -71,7 +77,7 @@ impl StepQueue {
                     operation,
                 });
             }
-            CallKind::Synchronize if call.dur_ns > BLOCKING_NS => {
+            CallKind::Synchronize if self.is_wait(call) => {
                 steps.push(Step::WaitBegan { tid });
                 let (entry_ns, return_ns) = (call.ts_ns, call.return_ns());
                 self.hold(
@@ -118,13 +124,14 @@ impl StepQueue {
         let (tid, entry_ns, return_ns) = (call.tid, call.ts_ns, call.return_ns());
         self.release_until(return_ns, steps);
         match call.kind {
-            CallKind::Synchronize => steps.push(Step::WaitEnded {
+            CallKind::Synchronize if self.is_wait(call) => steps.push(Step::WaitEnded {
                 tid,
                 entry_ns,
                 return_ns,
             }),
             CallKind::CommInit(init) => steps.push(Step::CommReady { tid, init }),
             CallKind::Operation(_)
+            | CallKind::Synchronize
             | CallKind::CommDestroy { .. }
             | CallKind::MemoryCopy(_)
             | CallKind::Other => {}
@@ -134,6 +141,10 @@ impl StepQueue {
     /// Appends everything still held back, in order.
     pub fn finish(&mut self, steps: &mut Vec<Step>) {
         self.release_until(u64::MAX, steps);
+    }
+
+    fn is_wait(&self, call: &Call) -> bool {
+        call.dur_ns > BLOCKING_NS || self.takes_short
     }
 
     fn hold(&mut self, until_ns: u64, step: Step) {
@@ -234,6 +245,21 @@ mod tests {
     #[test]
     fn a_synchronisation_that_did_not_wait_is_dropped() {
         assert!(run(&[call(0, BLOCKING_NS, 1, CallKind::Synchronize)]).is_empty());
+    }
+
+    #[test]
+    fn a_short_synchronisation_counts_where_there_is_no_other() {
+        let short = call(0, BLOCKING_NS, 1, CallKind::Synchronize);
+        let (mut queue, mut steps) = (StepQueue::default(), Vec::new());
+        queue.take_short(true);
+        queue.push(&short, &mut steps);
+        queue.finish(&mut steps);
+        queue.take_short(false);
+        queue.returned(&short, &mut steps);
+        assert!(matches!(
+            steps[..],
+            [Step::WaitBegan { .. }, Step::WaitEnded { .. }]
+        ));
     }
 
     #[test]

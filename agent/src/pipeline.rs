@@ -4,13 +4,15 @@
 //! the first one on, so that nothing of a job's start is lost.
 
 mod held;
+mod unwaited;
 
 use crate::activity::ActivityTracker;
 use crate::correlate::{Correlator, Observation};
 use crate::discover::CommTable;
 use crate::event::{Activity, Call, ContextSwitch, Entered, Process};
-use crate::order::{Step, StepQueue};
+use crate::order::{BLOCKING_NS, Step, StepQueue};
 use crate::pipeline::held::Held;
+use crate::pipeline::unwaited::Unwaited;
 use crate::policy::Settings;
 use crate::progress::Progress;
 use crate::rhythm::Rhythm;
@@ -49,6 +51,7 @@ pub struct Pipeline {
     activity: ActivityTracker,
     progress: Progress,
     rhythm: Rhythm,
+    unwaited: Unwaited,
     job: Option<CommId>,
     issued: u64,
     state: State,
@@ -76,6 +79,7 @@ impl Pipeline {
             activity: ActivityTracker::default(),
             progress: Progress::default(),
             rhythm: Rhythm::default(),
+            unwaited: Unwaited::default(),
             job: None,
             issued: 0,
             state: State::Learning(Held::default()),
@@ -216,6 +220,7 @@ impl Pipeline {
 
     fn advance(&mut self, push: impl FnOnce(&mut StepQueue, &mut Vec<Step>)) {
         let mut steps = Vec::new();
+        self.queue.take_short(self.unwaited.is_long(&self.rhythm));
         push(&mut self.queue, &mut steps);
         for step in steps {
             self.step(step);
@@ -262,7 +267,12 @@ impl Pipeline {
                 tid,
                 entry_ns,
                 return_ns,
-            } => self.correlator.wait_ended(tid, entry_ns, return_ns),
+            } => {
+                if return_ns.saturating_sub(entry_ns) > BLOCKING_NS {
+                    self.unwaited.waited();
+                }
+                self.correlator.wait_ended(tid, entry_ns, return_ns)
+            }
         };
         self.observe(observation);
     }
@@ -280,6 +290,7 @@ impl Pipeline {
             self.progress.issued(&issued);
             self.rhythm.observe(issued, self.table.comms());
             self.issued += 1;
+            self.unwaited.issued();
             if self.issued.is_multiple_of(RECONSIDER_EVERY) {
                 self.rhythm.reconsider();
             }

@@ -105,6 +105,11 @@ impl Processes {
         })
     }
 
+    /// When a process was started, in ticks of a hundredth of a second since the host was.
+    pub fn start_ticks(&self, pid: u32) -> Result<u64, ProcessError> {
+        self.stat(pid).map(|stat| stat.start_ticks)
+    }
+
     /// What a process has used so far.
     pub fn usage(&self, pid: u32) -> Result<Usage, ProcessError> {
         let stat = self.stat(pid)?;

@@ -166,7 +166,7 @@ impl Session {
             let look = watch.look();
             let sums = recorder.is_window_due(&look).then(|| watch.sums());
             let lines = recorder.take(&look, sums.as_deref(), watch.losses().events());
-            for pid in look.exited {
+            for pid in look.exited.into_iter().chain(look.detached) {
                 if recorder.has_met(pid) {
                     watch.forget(pid);
                 }

@@ -25,8 +25,9 @@ use crate::source::live::{Live, Stop};
 use crate::vitals::LostEvents;
 use crate::watch::{Health, Watch, WatchError};
 
-/// Waits for the GPU that are shorter say nothing: the pipeline would drop them.
-pub const MIN_WAIT: Duration = Duration::from_nanos(crate::order::BLOCKING_NS);
+/// Synchronisations that are shorter are not told: there was nothing to wait for, and some programs ask all the time. Those of a
+/// rank that comes late to every collective are short, but not as short as this.
+pub const MIN_WAIT: Duration = Duration::from_micros(10);
 /// Looks that may wait to be summed up. When they are reached the ring fills, and what does not fit is counted.
 const LOOKS_AHEAD: usize = 64;
 /// How long what waits may take to be sent at the end. Kubernetes gives a pod half a minute.
@@ -148,15 +149,19 @@ fn look(mut live: Live, looks: mpsc::Sender<Seen>, keep_probes: bool) {
         let has_ended = !live.look();
         let events: Vec<Event> = std::iter::from_fn(|| live.pending()).collect();
         let losses = live.losses();
-        let lost = LostEvents {
-            ring: losses.ring,
-            in_flight: losses.in_flight,
-            late: 0,
-        };
         let seen = Seen {
             now_ns: live.now_ns(),
             events,
-            lost,
+            lost: LostEvents {
+                ring: losses.ring,
+                in_flight: losses.in_flight,
+                comms: losses.comms,
+                traced: losses.traced,
+                threads: losses.threads,
+                sums: losses.sums,
+                host_sums: losses.host_sums,
+                unreadable: losses.unreadable,
+            },
         };
         if looks.blocking_send(seen).is_err() || has_ended {
             break;

@@ -1,7 +1,7 @@
 //! Where functions begin in an ELF file, from its headers and symbol tables alone: a library of half a gigabyte takes a few
 //! milliseconds, and memory for one piece of a table.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,8 @@ use aho_corasick::AhoCorasick;
 use memchr::memmem::Finder;
 use object::Endianness;
 use object::elf::{
-    FileHeader64, PF_X, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, SectionHeader64, SectionType,
+    FileHeader64, PF_X, PT_LOAD, SHT_DYNSYM, SHT_GNU_VERSYM, SHT_SYMTAB, STT_FUNC, SectionHeader64,
+    SectionType, VersymIndex,
 };
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
@@ -19,11 +20,18 @@ use thiserror::Error;
 /// Largest table that is searched, bytes.
 const MAX_TABLE: u64 = 512 << 20;
 /// Words of which the names of a file with anything of interest hold one.
-const WORDS: [&str; 3] = ["ncclAllReduce", "StreamSynchronize", "GraphLaunch"];
+const WORDS: [&str; 4] = [
+    "ncclAllReduce",
+    "StreamSynchronize",
+    "GraphLaunch",
+    "ibv_ack_async_event",
+];
 /// Bytes of a table that are held at once: a multiple of a symbol's.
 const PIECE: usize = SYMBOL * 16_384;
 /// Bytes of one symbol.
 const SYMBOL: usize = 24;
+/// Bytes of a symbol's version.
+const VERSION: usize = 2;
 
 /// Why a file cannot be searched.
 #[derive(Debug, Error)]
@@ -80,7 +88,8 @@ pub fn find(
         if wanted.is_empty() {
             continue;
         }
-        let addresses = functions(file, symbols, &wanted)?;
+        let superseded = superseded(file, &all, (endian, kind))?;
+        let addresses = functions(file, symbols, &wanted, &superseded)?;
         let places = addresses
             .into_iter()
             .filter_map(|(name, address)| Some((name, place(file, &segments, address)?)));
@@ -161,6 +170,31 @@ fn tables(
     ))
 }
 
+/// Symbols, by number, that only programs linked long ago are given: a library may have several versions of one function.
+fn superseded(
+    file: &File,
+    sections: &[&SectionHeader64<Endianness>],
+    (endian, kind): (Endianness, SectionType),
+) -> Result<HashSet<u64>, SymbolError> {
+    let mut superseded = HashSet::new();
+    let versions = sections
+        .iter()
+        .find(|section| section.sh_type(endian) == SHT_GNU_VERSYM)
+        .and_then(|section| Table::of(section, endian));
+    if let Some(versions) = versions
+        && kind == SHT_DYNSYM
+    {
+        versions.pieces(file, 0, |at, piece| {
+            let (versions, _) = piece.as_chunks::<VERSION>();
+            let numbered = (at / VERSION as u64..).zip(versions);
+            let hidden = numbered
+                .filter(|(_, version)| VersymIndex(u16::from_le_bytes(**version)).is_hidden());
+            superseded.extend(hidden.map(|(number, _)| number));
+        })?;
+    }
+    Ok(superseded)
+}
+
 /// Whether any string holds one of these words: of most programs none does, and this is ten times as fast as all names.
 fn holds(file: &File, strings: Table, words: &[&str]) -> Result<bool, SymbolError> {
     let longest = words.iter().map(|word| word.len()).max().unwrap_or(0);
@@ -202,12 +236,15 @@ fn functions(
     file: &File,
     symbols: Table,
     wanted: &HashMap<u32, &'static str>,
+    superseded: &HashSet<u64>,
 ) -> Result<BTreeMap<&'static str, Range>, SymbolError> {
     let mut found = BTreeMap::new();
-    symbols.pieces(file, 0, |_, piece| {
+    symbols.pieces(file, 0, |at, piece| {
         let (symbols, _) = piece.as_chunks::<SYMBOL>();
-        for symbol in symbols {
-            if let Some((name, range)) = function(symbol, wanted) {
+        for (number, symbol) in (at / SYMBOL as u64..).zip(symbols) {
+            if let Some((name, range)) = function(symbol, wanted)
+                && !superseded.contains(&number)
+            {
                 found.insert(name, range);
             }
         }
@@ -278,6 +315,37 @@ mod tests {
         let found = named(&file, table, &["ncclAllReduce", "ncclAllGather"]).unwrap();
         let at = u32::try_from(PIECE - 5).unwrap();
         assert_eq!(found, HashMap::from([(at, "ncclAllReduce")]));
+    }
+
+    #[test]
+    fn of_several_versions_of_a_function_the_one_in_use_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let [source, script, library] =
+            ["source.c", "script", "library.so"].map(|name| dir.path().join(name));
+        let versions = "V1 { global: ibv_ack_async_event; local: *; };
+            V2 { global: ibv_ack_async_event; } V1;\n";
+        std::fs::write(&script, versions).unwrap();
+        for in_use in ["first", "second"] {
+            let other = if in_use == "first" { "second" } else { "first" };
+            let text = format!(
+                r#"long first(void) {{ return 0x1111111111111111; }}
+                long second(void) {{ return 0x2222222222222222; }}
+                __asm__(".symver {other}, ibv_ack_async_event@V1");
+                __asm__(".symver {in_use}, ibv_ack_async_event@@V2");"#
+            );
+            std::fs::write(&source, text).unwrap();
+            let mut cc = std::process::Command::new("cc");
+            cc.args(["-O0", "-fPIC", "-shared", "-o"])
+                .args([&library, &source]);
+            cc.arg(format!("-Wl,--version-script={}", script.display()));
+            assert!(cc.status().unwrap().success());
+            let file = File::open(&library).unwrap();
+            let found = find(&file, &["ibv_ack_async_event"]).unwrap()["ibv_ack_async_event"];
+            let mut code = vec![0; usize::try_from(found.bytes).unwrap()];
+            file.read_exact_at(&mut code, found.offset).unwrap();
+            let byte = if in_use == "first" { 0x11 } else { 0x22 };
+            assert!(code.windows(8).any(|bytes| bytes == [byte; 8]), "{in_use}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use fleet_proto::metric;
 pub struct Vitals {
     /// Events that were seen, by the name of their source.
     pub events: BTreeMap<&'static str, u64>,
-    /// Events that were lost.
+    /// What the programs could not tell.
     pub lost: LostEvents,
     /// Processes that are traced now.
     pub processes: u64,
@@ -34,26 +34,44 @@ pub struct Vitals {
     pub rss_bytes: u64,
 }
 
-/// Events that were lost, by what they were lost to.
+/// What the programs had no room for or could not read, by what it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LostEvents {
-    /// The ring to the agent was full.
+    /// Events: the ring to the agent was full.
     pub ring: u64,
-    /// The table of calls that have not returned yet was full.
+    /// Calls: too many lasted at once.
     pub in_flight: u64,
-    /// They came after events that they should have preceded had been taken.
-    pub late: u64,
+    /// Communicators.
+    pub comms: u64,
+    /// Processes.
+    pub traced: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Sums of calls.
+    pub sums: u64,
+    /// Sums of what the kernel did.
+    pub host_sums: u64,
+    /// Arguments behind pointers.
+    pub unreadable: u64,
 }
 
 impl LostEvents {
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        let Self {
-            ring,
-            in_flight,
-            late,
-        } = *self;
-        ring.saturating_add(in_flight).saturating_add(late)
+    /// Everything that an event is missing for.
+    pub fn events(&self) -> u64 {
+        self.ring.saturating_add(self.in_flight)
+    }
+
+    /// Everything else: what events and their explanation rest on.
+    pub fn evidence(&self) -> u64 {
+        let counts = [
+            self.comms,
+            self.traced,
+            self.threads,
+            self.sums,
+            self.host_sums,
+            self.unreadable,
+        ];
+        counts.into_iter().fold(0, u64::saturating_add)
     }
 }
 
@@ -70,10 +88,11 @@ pub struct PointCounts {
 
 /// What a host reports of its agent to Echo: names of metrics, and how much each rose from `before` to `now`. What did not
 /// rise is reported, too: it says that somebody counts.
-pub fn reported(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 4] {
+pub fn reported(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 5] {
     type Count = fn(&Vitals) -> u64;
-    let counts: [(&str, Count); 4] = [
-        (metric::EVENTS_LOST, |vitals| vitals.lost.total()),
+    let counts: [(&str, Count); 5] = [
+        (metric::EVENTS_LOST, |vitals| vitals.lost.events()),
+        (metric::EVIDENCE_LOST, |vitals| vitals.lost.evidence()),
         (metric::POINTS_DROPPED, |vitals| vitals.points.dropped),
         (metric::UNKNOWN_COMM_OPS, |vitals| vitals.unknown_comm_ops),
         (metric::BROKEN_BLOCKS, |vitals| vitals.broken_blocks),
@@ -91,15 +110,16 @@ mod tests {
             lost: LostEvents {
                 ring: 5,
                 in_flight: 1,
-                late: 0,
+                ..LostEvents::default()
             },
             unknown_comm_ops: 9,
             ..Vitals::default()
         };
         let mut now = before.clone();
-        (now.lost.ring, now.lost.late, now.points.dropped) = (7, 3, 1000);
+        (now.lost.ring, now.lost.comms, now.points.dropped) = (7, 3, 1000);
         let expected = [
-            ("fleet.agent.events_lost", 5),
+            ("fleet.agent.events_lost", 2),
+            ("fleet.agent.evidence_lost", 3),
             ("fleet.agent.points_dropped", 1000),
             ("fleet.agent.unknown_comm_ops", 0),
             ("fleet.agent.broken_blocks", 0),
@@ -112,7 +132,9 @@ mod tests {
         let lost = LostEvents {
             ring: u64::MAX,
             in_flight: 1,
-            late: 1,
+            comms: u64::MAX,
+            threads: 1,
+            ..LostEvents::default()
         };
         let most = Vitals {
             lost,
@@ -120,7 +142,7 @@ mod tests {
         };
         let rises = |before, now| reported(before, now).map(|(_, rise)| rise);
         let none = Vitals::default();
-        assert_eq!(rises(&none, &most), [u64::MAX, 0, 0, 0]);
-        assert_eq!(rises(&most, &none), [0, 0, 0, 0]);
+        assert_eq!(rises(&none, &most), [u64::MAX, u64::MAX, 0, 0, 0]);
+        assert_eq!(rises(&most, &none), [0, 0, 0, 0, 0]);
     }
 }

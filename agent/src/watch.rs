@@ -1,13 +1,16 @@
 //! Watches the GPU jobs of this host: which processes have which libraries, and what they call.
 
+mod boring;
+mod leftovers;
 mod libraries;
 mod library;
 mod mapping;
 mod opening;
 mod pins;
 pub mod seccomp;
+mod seen;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -16,19 +19,21 @@ use std::time::Duration;
 
 use fleet_agent_bpf::layout::{CallRecord, CallSum, CommRecord, HostSum, Losses};
 use fleet_agent_bpf::lifecycle::{Change, Lifecycle};
-use fleet_agent_bpf::programs::{Abilities, HostMaps, LoadError, Mechanism, Programs, Settings};
+use fleet_agent_bpf::programs::{HostMaps, LoadError, Mechanism, Programs, Settings};
 use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 
+use crate::process::{ProcessError, Processes};
 use crate::watch::libraries::{Files, Libraries};
 pub use crate::watch::library::Wants;
 use crate::watch::pins::Pins;
 use crate::watch::seccomp::Guard;
+pub use crate::watch::seen::{Health, Look, Watched};
 
 /// Longest pause between two looks.
 const POLL: Duration = Duration::from_millis(50);
-/// Pause between two looks at all processes, for what no event told of, nanoseconds.
-const RESCAN_NS: u64 = 30_000_000_000;
+/// Usual pause between two looks at all processes.
+pub const RESCAN: Duration = Duration::from_secs(30);
 /// An entry program may be about to note a call that it has stamped already, nanoseconds.
 const SETTLE_NS: u64 = 1_000_000;
 
@@ -43,6 +48,8 @@ pub struct WatchSettings {
     pub mechanism: Option<Mechanism>,
     /// Leave out what the kernel does to the processes.
     pub without_host: bool,
+    /// Pause between two looks at all processes and libraries, for what no event told of.
+    pub rescan: Duration,
     /// Folder of a BPF file system where probes stay when the agent dies; none lets them go with it.
     pub pins: Option<PathBuf>,
 }
@@ -73,55 +80,6 @@ pub enum WatchError {
     },
 }
 
-/// What one look saw. All calls that were entered by then are in it or were in an earlier one.
-#[derive(Debug, Default)]
-pub struct Look {
-    /// When, nanoseconds of `CLOCK_MONOTONIC`.
-    pub now_ns: u64,
-    /// Until when everything was seen, nanoseconds of the same clock.
-    pub until_ns: u64,
-    /// Calls that have returned.
-    pub returned: Vec<CallRecord>,
-    /// Calls that have not.
-    pub in_flight: Vec<CallRecord>,
-    /// Processes that were found to have NCCL or RCCL.
-    pub found: Vec<u32>,
-    /// Processes that have ended.
-    pub exited: Vec<u32>,
-}
-
-/// What the watch has to say of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
-    /// What the kernel at hand allows.
-    pub abilities: Abilities,
-    /// Why processes are found by scans alone; none when the kernel tells of them.
-    pub no_lifecycle: Option<String>,
-    /// Files that are probed.
-    pub probed: Vec<String>,
-    /// Functions left alone because a probe there would be slow, by file.
-    pub refused: BTreeMap<String, Vec<&'static str>>,
-    /// Files that cannot be probed, and why.
-    pub barred: Vec<String>,
-    /// What the programs could not tell.
-    pub losses: Losses,
-}
-
-/// A file that is probed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Watched {
-    /// Its path as one of its processes sees it.
-    pub path: String,
-    /// Functions that are probed.
-    pub functions: usize,
-    /// Functions left alone because a probe there would be slow.
-    pub refused: Vec<&'static str>,
-    /// Processes that map it.
-    pub users: Vec<u32>,
-    /// Whether it has NCCL or RCCL.
-    pub has_collectives: bool,
-}
-
 /// Watches this host.
 #[derive(Debug)]
 pub struct Watch {
@@ -131,6 +89,12 @@ pub struct Watch {
     proc: PathBuf,
     pins: Option<Pins>,
     found: Vec<u32>,
+    /// For the first look: who was gone before it, and what the ring held by then.
+    exited: Vec<u32>,
+    returned: Vec<CallRecord>,
+    /// When the processes that are watched were started, in ticks: their numbers are used again.
+    started: BTreeMap<u32, u64>,
+    rescan: Duration,
     rescanned_ns: u64,
 }
 
@@ -163,10 +127,16 @@ impl Watch {
             proc,
             pins,
             found: Vec::new(),
+            exited: Vec::new(),
+            returned: Vec::new(),
+            started: BTreeMap::new(),
+            rescan: settings.rescan,
             rescanned_ns: 0,
         };
-        watch.forget_the_dead();
+        // What they did last may be in the ring still.
+        watch.exited = watch.vanished();
         watch.scan(now_ns());
+        watch.take_over();
         Ok(watch)
     }
 
@@ -174,14 +144,27 @@ impl Watch {
     pub fn look(&mut self) -> Look {
         self.programs.wait(POLL);
         let now_ns = now_ns();
-        let exited = self.changes(now_ns);
+        let mut exited = std::mem::take(&mut self.exited);
+        exited.extend(self.changes(now_ns));
         // In this order: a call is in flight, in the ring, or in both.
         let in_flight = self.programs.maps().in_flight();
-        let returned = self.programs.returned();
-        if now_ns.saturating_sub(self.rescanned_ns) >= RESCAN_NS {
+        let mut returned = std::mem::take(&mut self.returned);
+        returned.extend(self.programs.returned());
+        let mut detached = Vec::new();
+        if Duration::from_nanos(now_ns.saturating_sub(self.rescanned_ns)) >= self.rescan {
+            for pid in self.vanished() {
+                self.libraries.left_by(pid, now_ns);
+                exited.push(pid);
+            }
             self.libraries.tidy(now_ns);
+            // Before they are probed anew: what was called meanwhile was not counted, and no number may go on from before.
+            detached = self.libraries.take_detached();
+            for pid in &detached {
+                self.forget(*pid);
+            }
             self.scan(now_ns);
         }
+        detached.extend(self.libraries.take_detached());
         Look {
             now_ns,
             until_ns: now_ns.saturating_sub(SETTLE_NS),
@@ -189,6 +172,7 @@ impl Watch {
             in_flight,
             found: std::mem::take(&mut self.found),
             exited,
+            detached,
         }
     }
 
@@ -204,11 +188,6 @@ impl Watch {
             Some(u32::from_ne_bytes(number))
         };
         read(fields.rank).zip(read(fields.nranks))
-    }
-
-    /// No longer believes what the memory of a process seems to tell.
-    pub fn distrust(&mut self, pid: u32) {
-        self.libraries.distrust(pid);
     }
 
     /// The communicators that an agent before this one saw being made.
@@ -231,9 +210,24 @@ impl Watch {
         self.programs.host_maps().map(HostMaps::tcp_retransmits)
     }
 
-    /// What was not told so far.
+    /// What could not be told since the programs were loaded, maybe by an agent before this one.
     pub fn losses(&self) -> Losses {
         self.programs.maps().losses()
+    }
+
+    /// What of that was told.
+    pub fn losses_told(&self) -> Losses {
+        self.programs.maps().losses_told()
+    }
+
+    /// Notes that all this was told.
+    pub fn tell_losses(&self, told: &Losses) {
+        self.programs.maps().tell_losses(told);
+    }
+
+    /// Whether the programs hold anything of a process.
+    pub fn follows(&self, pid: u32) -> bool {
+        self.programs.maps().follows(pid)
     }
 
     /// Clears what the programs hold of a process that has ended and been told of.
@@ -278,7 +272,11 @@ impl Watch {
 
     fn changes(&mut self, now_ns: u64) -> Vec<u32> {
         let Ok(lifecycle) = &mut self.lifecycle else {
-            return self.missing();
+            let vanished = self.vanished();
+            for pid in &vanished {
+                self.libraries.left_by(*pid, now_ns);
+            }
+            return vanished;
         };
         let mut exited = Vec::new();
         let mut looked_at = None;
@@ -293,6 +291,7 @@ impl Watch {
                     }
                 }
                 Change::Exited { pid } => {
+                    self.started.remove(&pid);
                     self.libraries.left_by(pid, now_ns);
                     exited.push(pid);
                 }
@@ -302,15 +301,24 @@ impl Watch {
         exited
     }
 
-    /// Where the kernel does not tell of ends: traced processes that are no longer there.
-    fn missing(&self) -> Vec<u32> {
-        let is_gone = |pid: &u32| !self.proc.join(pid.to_string()).exists();
-        self.programs
-            .maps()
-            .followed()
-            .into_iter()
-            .filter(is_gone)
-            .collect()
+    /// Processes that are watched and have ended without anybody telling, though another one may have their number by now.
+    fn vanished(&mut self) -> Vec<u32> {
+        let processes = Processes::below(&self.proc);
+        let mut watched = self.libraries.users();
+        watched.extend(self.programs.maps().followed());
+        self.started.retain(|pid, _| watched.contains(pid));
+        let mut vanished = Vec::new();
+        for pid in watched {
+            let is_gone = match processes.start_ticks(pid) {
+                Ok(ticks) => *self.started.entry(pid).or_insert(ticks) != ticks,
+                Err(error) => matches!(error, ProcessError::Gone { .. }),
+            };
+            if is_gone {
+                self.started.remove(&pid);
+                vanished.push(pid);
+            }
+        }
+        vanished
     }
 
     fn scan(&mut self, now_ns: u64) {
@@ -328,11 +336,24 @@ impl Watch {
         }
     }
 
-    /// Clears what an agent before this one has left of processes that ended meanwhile.
-    fn forget_the_dead(&self) {
-        for pid in self.missing() {
-            self.forget(pid);
+    /// Goes on where an agent before this one was, as far as its probes counted on without it.
+    fn take_over(&mut self) {
+        self.libraries.clear_leftovers();
+        let is_over = |comm: &CommRecord| self.exited.contains(&comm.tgid);
+        let has_gap = |comm: &CommRecord| !is_over(comm) && !self.libraries.goes_on(comm.tgid);
+        let unseen: BTreeSet<u32> = self
+            .comms()
+            .into_iter()
+            .filter(has_gap)
+            .map(|comm| comm.tgid)
+            .collect();
+        for pid in &unseen {
+            self.forget(*pid);
         }
+        // The probes that this agent has set told numbers that are off until then.
+        let returned = self.programs.returned();
+        let is_right = |record: &CallRecord| !unseen.contains(&record.tgid);
+        self.returned = returned.into_iter().filter(is_right).collect();
     }
 }
 

@@ -83,7 +83,7 @@ pub const TCP_RETRANSMITS: &str = "fleet.host.tcp_retransmits";
 /// Delta sum: milliseconds that the GPU's clocks were held down.
 pub const THROTTLED: &str = "fleet.host.throttled_ms";
 
-/// Delta sum: RDMA packets lost or sent again.
+/// Delta sum: RDMA packets lost or sent again, and errors that RDMA devices told the process of.
 pub const RDMA_ERRORS: &str = "fleet.host.rdma_errors";
 
 /// What the names of all that an agent reports of itself begin with. They are delta sums over the time since the last report,
@@ -93,6 +93,10 @@ pub const AGENT: &str = "fleet.agent.";
 /// Delta sum: events that the agent lost before it could take them in. Blocks of operations that they may belong to
 /// are left out.
 pub const EVENTS_LOST: &str = "fleet.agent.events_lost";
+
+/// Delta sum: communicators, sums, threads, processes and arguments that the agent's programs had no room for or could not read.
+/// What rests on them is missing: whose operations they were, or a part of the evidence.
+pub const EVIDENCE_LOST: &str = "fleet.agent.evidence_lost";
 
 /// Delta sum: points that the agent made and that Echo will never get, because they were refused or there was no room left.
 pub const POINTS_DROPPED: &str = "fleet.agent.points_dropped";

@@ -197,7 +197,8 @@ int ncclGroupEnd(void)
 // What the GPU does: an operation is complete when every rank of its communicator has issued it and it has been computed.
 void fake_nccl_complete(void)
 {
-	struct timespec compute = {.tv_nsec = 3000000};
+	const char *us = getenv("FAKE_NCCL_COMPUTE_US");
+	struct timespec compute = {.tv_nsec = us ? atol(us) * 1000 : 3000000};
 
 	for (int i = 0; i < ncomms; i++) {
 		ncclComm_t comm = comms[i];

@@ -1,10 +1,10 @@
 // One rank of a training job on the stand-ins for NCCL and CUDA.
 //
-//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [split] [job=N]
+//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [compute=US] [split] [job=N] [rdma=TYPE]
 //
-// Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them. The slow rank sleeps longer in the
+// Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them; the GPU needs `compute` microseconds more. The slow rank sleeps longer in the
 // steps from FROM to TO. With `load` the libraries are opened that much later. It joins its communicator when the file
-// `init` is there, begins when `begin` is there, and ends after the step in which `end` is. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
+// `init` is there, begins when `begin` is there, and ends soon after `end` is, all ranks after the same step. With `rdma` a device tells of an event of that type in every step. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -29,6 +29,10 @@ extern void fake_nccl_complete(void);
 extern void fake_cuda_gpu(void (*)(void));
 #define FIND(name) name
 #define OPEN()
+static void (*acknowledge(void))(void *)
+{
+	return NULL;
+}
 #else
 static void *nccl, *cuda;
 static void *find(const char *name)
@@ -51,8 +55,17 @@ static void *load(const char *name)
 	}
 	return library;
 }
-#define FIND(name) find(#name)
-#define OPEN() (cuda = load("libcudart.so.13"), nccl = load("libnccl.so.2"))
+static void (*acknowledge(void))(void *)
+{
+	return (void (*)(void *))dlsym(load("libibverbs.so.1"), "ibv_ack_async_event");
+}
+#define NAME(name) #name
+#define FIND(name) find(NAME(name))
+#ifndef COLLECTIVES
+#define COLLECTIVES "libnccl.so.2"
+#define RUNTIME "libcudart.so.13"
+#endif
+#define OPEN() (cuda = load(RUNTIME), nccl = load(COLLECTIVES))
 #endif
 
 static void pause_ms(double ms)
@@ -65,6 +78,30 @@ static void await(const char *file)
 {
 	while (file && access(file, F_OK))
 		pause_ms(1);
+}
+
+// Whether this was the last step. Rank 0 says after a step that the next one is, when the file `end` is there; the others cannot
+// complete that one before it has said so. If each looked for itself, one could end a step before those that wait for it.
+static int is_last(const char *end, int rank, int step)
+{
+	char mark[4096], draft[4096];
+	int last = step + 1;
+	FILE *file;
+
+	snprintf(mark, sizeof(mark), "%.4000s.last", end);
+	snprintf(draft, sizeof(draft), "%.4000s.draft", end);
+	if (!rank && !access(end, F_OK) && access(mark, F_OK) && (file = fopen(draft, "w"))) {
+		fprintf(file, "%d", last);
+		fclose(file);
+		rename(draft, mark);
+	}
+	file = fopen(mark, "r");
+	if (!file)
+		return 0;
+	if (fscanf(file, "%d", &last) != 1)
+		last = step;
+	fclose(file);
+	return last <= step;
 }
 
 static double now_us(void)
@@ -102,10 +139,17 @@ int main(int argc, char **argv)
 	void *comm = NULL, *part = NULL;
 	long issued = 0;
 
+	if (option(argc, argv, "compute"))
+		setenv("FAKE_NCCL_COMPUTE_US", option(argc, argv, "compute"), 1);
 	if (text)
 		sscanf(text, "%d:%lf:%d:%d", &slow, &slow_ms, &from, &to);
 	pause_ms(number(argc, argv, "load", 0));
 	OPEN();
+	struct {
+		uint64_t element;
+		int type;
+	} event = {.type = number(argc, argv, "rdma", -1)};
+	void (*ack)(void *) = event.type < 0 ? NULL : acknowledge();
 	// A framework has much to do between opening the libraries and its first call.
 	pause_ms(number(argc, argv, "import", 300));
 	// The first bytes of all ids of a host are the same, as they are with the real library.
@@ -119,15 +163,19 @@ int main(int argc, char **argv)
 		(int (*)(void *, const void *, size_t, int, void *))FIND(cudaMemcpyAsync);
 	int (*launch)(const void *) = (int (*)(const void *))FIND(cudaLaunchKernel);
 	await(option(argc, argv, "init"));
-	if (((int (*)(void **, int, ncclUniqueId, int, void *))FIND(ncclCommInitRankConfig))(&comm, world, id, rank, NULL))
+	if (((int (*)(void **, int, ncclUniqueId, int, void *))FIND(ncclCommInitRankConfig))(&comm, world, id, rank, NULL)) {
+		perror("ncclCommInitRankConfig");
 		return 3;
+	}
 	if (option(argc, argv, "split") &&
-	    ((int (*)(void *, int, int, void **, void *))FIND(ncclCommSplit))(comm, rank % 2, rank, &part, NULL))
+	    ((int (*)(void *, int, int, void **, void *))FIND(ncclCommSplit))(comm, rank % 2, rank, &part, NULL)) {
+		perror("ncclCommSplit");
 		return 3;
+	}
 	await(option(argc, argv, "begin"));
 	double begin = now_us();
 	const char *end = option(argc, argv, "end");
-	for (int step = 0; step < steps || (end && access(end, F_OK)); step++) {
+	for (int step = 0; step < steps || end; step++) {
 		copy(NULL, NULL, 4096, 1, NULL);
 		pause_ms(step_ms + (rank == slow && from <= step && step < to ? slow_ms : 0));
 		for (int op = 0; op < ops; op++, issued++) {
@@ -136,7 +184,11 @@ int main(int argc, char **argv)
 		}
 		if (part)
 			reduce(NULL, NULL, 500, 7, 0, part, (void *)0x99), issued++;
+		if (ack)
+			ack(&event);
 		sync(NULL);
+		if (end && step >= steps - 1 && is_last(end, rank, step))
+			break;
 	}
 	printf("%d %d %ld %.0f\n", rank, steps, issued, steps ? (now_us() - begin) / steps : 0.0);
 	return 0;

@@ -67,6 +67,11 @@ impl Probes {
             .map_err(AttachError::Refused)
     }
 
+    /// Links to the kernel that hold them.
+    pub fn n_links(&self) -> usize {
+        self.links.len()
+    }
+
     /// Leaves the probes in place when the agent dies: link `n` under `name(n)`.
     pub fn pin(&mut self, name: impl Fn(usize) -> std::path::PathBuf) -> Result<(), AttachError> {
         for (n, link) in self.links.iter_mut().enumerate() {
@@ -129,6 +134,15 @@ pub(super) fn has_uprobe_multi(calls: &Object) -> bool {
         cause = error.source();
     }
     text.contains(&io::Error::from_raw_os_error(rustix::io::Errno::BADF.raw_os_error()).to_string())
+}
+
+/// Links to the kernel that hold these probes.
+pub(super) fn n_links(mechanism: Mechanism, probes: &[Probe]) -> usize {
+    let returning = probes.iter().filter(|probe| probe.returns).count();
+    match mechanism {
+        Mechanism::UprobeMulti => 1 + usize::from(returning > 0),
+        Mechanism::PerfEvent => probes.len() + returning,
+    }
 }
 
 pub(super) fn attach(

@@ -15,6 +15,7 @@ pub struct Maps {
     threads: MapHandle,
     sums: MapHandle,
     losses: MapHandle,
+    losses_told: MapHandle,
 }
 
 /// The maps of the host object.
@@ -42,6 +43,7 @@ impl Maps {
             threads: map(calls, "threads")?,
             sums: map(calls, "sums")?,
             losses: map(calls, "losses")?,
+            losses_told: map(calls, "losses_told")?,
         })
     }
 
@@ -73,23 +75,37 @@ impl Maps {
 
     /// What was not told.
     pub fn losses(&self) -> Losses {
-        let count = |why: u32| total(&self.losses, why);
-        Losses {
-            ring: count(0),
-            in_flight: count(1),
-            comms: count(2),
-            sums: count(3),
-            threads: count(4),
-            unreadable: count(5),
+        Losses::of(|why| total(&self.losses, why))
+    }
+
+    /// What of that an agent has told.
+    pub fn losses_told(&self) -> Losses {
+        Losses::of(|why| {
+            let told = self.losses_told.lookup(&why.to_ne_bytes(), MapFlags::ANY);
+            let told = told.ok().flatten();
+            told.and_then(|told| layout::number(&told)).unwrap_or(0)
+        })
+    }
+
+    /// Notes that all this was told.
+    pub fn tell_losses(&self, told: &Losses) {
+        for (why, count) in (0_u32..).zip(told.counts()) {
+            // One that cannot be noted is told again by the next agent.
+            let _again =
+                self.losses_told
+                    .update(&why.to_ne_bytes(), &count.to_ne_bytes(), MapFlags::ANY);
         }
     }
 
-    /// Counts the waits of a process from now on, whether or not it has called NCCL.
-    pub fn follow(&self, tgid: u32) {
-        // With the map full, it is followed from its first NCCL call on.
-        let _full = self
-            .traced
-            .update(&tgid.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY);
+    /// Clears what is known of the threads of all processes.
+    pub(super) fn forget_threads(&self) {
+        delete_where(&self.threads, |_, _| true);
+    }
+
+    /// Whether the waits of a process are counted.
+    pub fn follows(&self, tgid: u32) -> bool {
+        let entry = self.traced.lookup(&tgid.to_ne_bytes(), MapFlags::ANY);
+        entry.is_ok_and(|entry| entry.is_some())
     }
 
     /// The processes whose waits are counted.

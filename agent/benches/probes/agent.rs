@@ -173,13 +173,14 @@ impl Counts {
         self.get("fleet_agent_events_total{source=\"calls\"}")
     }
 
-    /// Events that were lost, whatever to.
+    /// Events that were lost.
     pub(crate) fn lost(&self) -> f64 {
-        let lost = |(name, count): (&String, &f64)| {
-            name.starts_with("fleet_agent_events_lost_total")
-                .then_some(*count)
+        let lost = |reason: &str| {
+            self.get(&format!(
+                "fleet_agent_events_lost_total{{reason=\"{reason}\"}}"
+            ))
         };
-        self.0.iter().filter_map(lost).sum()
+        lost("ring") + lost("in_flight")
     }
 
     /// Ranks that are followed.

@@ -253,7 +253,7 @@ fn pins(facts: &Facts) -> Finding {
         Err(error) => degraded(
             name,
             format!("/sys/fs/bpf: {error}"),
-            "mount -t bpf bpf /sys/fs/bpf (pod: a hostPath), or run with --pin none",
+            "mount -t bpf bpf /sys/fs/bpf (pod: a hostPath), give this user a folder there (--pin), or run with --pin none",
         ),
     }
 }

@@ -9,7 +9,7 @@ use fleet_agent_bpf::programs::Mechanism;
 
 use crate::config::{SenderArgs, block_ops, positive_duration};
 use crate::pipeline::BlockRule;
-use crate::watch::{Wants, WatchSettings};
+use crate::watch::{RESCAN, Wants, WatchSettings};
 
 /// Where the kernel keeps BPF objects that outlive their process.
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf/fleet-agent";
@@ -87,6 +87,7 @@ impl ProbeArgs {
                 Attach::Perf => Some(Mechanism::PerfEvent),
             },
             without_host: true,
+            rescan: RESCAN,
             pins: None,
         }
     }

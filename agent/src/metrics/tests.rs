@@ -14,7 +14,12 @@ fn vitals() -> Vitals {
         lost: LostEvents {
             ring: 1,
             in_flight: 2,
-            late: 3,
+            comms: 3,
+            sums: 6,
+            threads: 5,
+            unreadable: 8,
+            traced: 4,
+            host_sums: 7,
         },
         processes: 8,
         unknown_comm_ops: 4,
@@ -41,11 +46,16 @@ fleet_agent_build_info{version=\"VERSION\"} 1
 # TYPE fleet_agent_events counter
 fleet_agent_events_total{source=\"ebpf\"} 12
 fleet_agent_events_total{source=\"plugin\"} 3
-# HELP fleet_agent_events_lost Events that were lost, by what they were lost to
+# HELP fleet_agent_events_lost Events, and what they and their explanation rest on, that were lost, by what had no room or was unreadable
 # TYPE fleet_agent_events_lost counter
 fleet_agent_events_lost_total{reason=\"ring\"} 1
 fleet_agent_events_lost_total{reason=\"in_flight\"} 2
-fleet_agent_events_lost_total{reason=\"late\"} 3
+fleet_agent_events_lost_total{reason=\"communicators\"} 3
+fleet_agent_events_lost_total{reason=\"processes\"} 4
+fleet_agent_events_lost_total{reason=\"threads\"} 5
+fleet_agent_events_lost_total{reason=\"sums\"} 6
+fleet_agent_events_lost_total{reason=\"kernel_sums\"} 7
+fleet_agent_events_lost_total{reason=\"unreadable\"} 8
 # HELP fleet_agent_unknown_comm_ops Operations on communicators that were made before tracing began
 # TYPE fleet_agent_unknown_comm_ops counter
 fleet_agent_unknown_comm_ops_total 4

@@ -73,6 +73,80 @@ fn arrivals(pipeline: &mut Pipeline) -> Vec<(u64, u64)> {
         .collect()
 }
 
+/// What a block says of its host gaps: how many, and their mean in milliseconds.
+#[expect(clippy::cast_precision_loss, reason = "some hundred gaps")]
+fn host_gaps(pipeline: &mut Pipeline) -> Vec<(u64, f64)> {
+    let points = pipeline.take_points();
+    let gaps = points
+        .iter()
+        .filter(|point| point.metric == metric::HOST_GAP);
+    gaps.map(|point| match &point.value {
+        Value::Summary { summary, .. } => (summary.count, summary.sum_ms / summary.count as f64),
+        other => panic!("{other:?}"),
+    })
+    .collect()
+}
+
+/// Iterations of 10 ms with 4 operations and one synchronisation of `wait_ns`.
+fn synchronise(pipeline: &mut Pipeline, iterations: std::ops::Range<u64>, wait_ns: u64) {
+    for iteration in iterations {
+        let start_ns = (iteration * 10 + 1) * MS;
+        for op in 0..4 {
+            pipeline.call(&call(start_ns + op, 1, operation(1, Op::AllReduce)));
+        }
+        // The stream of something else, on which nothing is to be done, before and after.
+        pipeline.call(&call(start_ns + MS / 2, 20_000, CallKind::Synchronize));
+        pipeline.call(&call(start_ns + MS, wait_ns, CallKind::Synchronize));
+        pipeline.call(&call(start_ns + 4 * MS, 20_000, CallKind::Synchronize));
+    }
+}
+
+#[test]
+fn a_rank_that_never_waits_long_is_known_by_its_short_synchronisations() {
+    let mut pipeline = pipeline();
+    pipeline.call(&call(0, 1, init(7, 4)));
+    synchronise(&mut pipeline, 0..1200, 100_000);
+    let gaps = host_gaps(&mut pipeline);
+    // From the return of a synchronisation, 1.1 ms after the beginning of an iteration, to the next iteration.
+    let is_whole = |(_, mean): &&(u64, f64)| (mean - 8.9).abs() < 1e-3;
+    assert!(gaps.iter().filter(is_whole).count() > 1, "{gaps:?}");
+}
+
+#[test]
+fn in_a_job_that_waits_now_and_then_short_synchronisations_tell_nothing() {
+    let mut pipeline = pipeline();
+    pipeline.call(&call(0, 1, init(7, 4)));
+    for hundred in 0..8 {
+        synchronise(&mut pipeline, hundred * 100..hundred * 100 + 99, 100_000);
+        synchronise(
+            &mut pipeline,
+            hundred * 100 + 99..hundred * 100 + 100,
+            2 * MS,
+        );
+    }
+    let gaps: u64 = host_gaps(&mut pipeline)
+        .iter()
+        .map(|(count, _)| count)
+        .sum();
+    assert!(gaps <= 8, "{gaps}");
+}
+
+#[test]
+fn a_rank_that_ceases_to_wait_stays_comparable() {
+    let mut pipeline = pipeline();
+    pipeline.call(&call(0, 1, init(7, 4)));
+    synchronise(&mut pipeline, 0..400, 2 * MS);
+    let waiting = host_gaps(&mut pipeline);
+    synchronise(&mut pipeline, 400..1200, 100_000);
+    let not_waiting = host_gaps(&mut pipeline);
+    assert_eq!(waiting.last().unwrap().0, not_waiting.last().unwrap().0);
+    let means = [waiting, not_waiting].map(|gaps| gaps.last().unwrap().1);
+    assert!(
+        (means[0] - 7.0).abs() < 1e-3 && (means[1] - 8.9).abs() < 1e-3,
+        "{means:?}"
+    );
+}
+
 #[test]
 fn nothing_of_the_start_is_lost_while_the_rhythm_is_learned() {
     let mut pipeline = pipeline();

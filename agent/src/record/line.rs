@@ -38,6 +38,8 @@ pub(super) struct Line {
     bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memcpy_kind: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_type: Option<u32>,
     #[serde(flatten)]
     call: Option<Arguments>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,8 +54,8 @@ pub(super) struct Counted {
     pub(super) calls: u64,
     /// Of copies.
     pub(super) bytes: u64,
-    /// Of copies, the library's own number for it.
-    pub(super) direction: u8,
+    /// Direction of copies or type of events, the library's own number for it.
+    pub(super) detail: u8,
 }
 
 /// What a call was called with.
@@ -115,10 +117,12 @@ impl Line {
     /// The line of calls that were counted over a window that ends at `ts`.
     pub(super) fn of_window((ts, window_ns): (u64, u64), counted: &Counted) -> Self {
         let is_copy = counted.function.does == Does::Copies;
+        let is_event = counted.function.does == Does::AcknowledgesEvent;
         Self {
             kind: match counted.function.does {
                 Does::Copies => "copies",
                 Does::LaunchesGraph => "graph_launches",
+                Does::AcknowledgesEvent => "rdma_events",
                 _ => "launches",
             },
             ts,
@@ -127,7 +131,8 @@ impl Line {
             function: Some(counted.function.name),
             n: Some(counted.calls),
             bytes: is_copy.then_some(counted.bytes),
-            memcpy_kind: is_copy.then(|| counted.direction.into()),
+            memcpy_kind: is_copy.then(|| counted.detail.into()),
+            event_type: is_event.then(|| counted.detail.into()),
             ..Self::default()
         }
     }
@@ -186,7 +191,11 @@ fn arguments(part: Part, record: &CallRecord, does: Does) -> Option<Arguments> {
             handle: Some(hex(record.handle)),
             ..Arguments::default()
         },
-        Does::EndsGroup | Does::Copies | Does::Launches | Does::LaunchesGraph => return None,
+        Does::EndsGroup
+        | Does::Copies
+        | Does::Launches
+        | Does::LaunchesGraph
+        | Does::AcknowledgesEvent => return None,
     })
 }
 

@@ -28,7 +28,8 @@ impl Windows {
         self.read_ns
     }
 
-    /// Takes the sums of all processes; a line for each of those that rose. `op` has the direction of a copy in its second byte.
+    /// Takes the sums of all processes; a line for each of those that rose. `op` has the direction of a copy, or the
+    /// type of an event, in its second byte.
     pub(super) fn take(&mut self, ts: u64, sums: &[(u32, u32, CallSum)]) -> Vec<Line> {
         let window_ns = ts.saturating_sub(self.read_ns);
         self.read_ns = ts;
@@ -36,7 +37,7 @@ impl Windows {
         for (pid, op, sum) in sums {
             let before = self.before.insert((*pid, *op), *sum).unwrap_or_default();
             let calls = sum.calls.saturating_sub(before.calls);
-            let [number, direction, ..] = op.to_le_bytes();
+            let [number, detail, ..] = op.to_le_bytes();
             let is_counted = |function: &&Function| !function.returns() && calls > 0;
             if let Some(function) = functions::of(number).filter(is_counted) {
                 let counted = Counted {
@@ -44,7 +45,7 @@ impl Windows {
                     function,
                     calls,
                     bytes: sum.bytes.saturating_sub(before.bytes),
-                    direction,
+                    detail,
                 };
                 lines.push(Line::of_window((ts, window_ns), &counted));
             }

@@ -1,6 +1,7 @@
 //! The GPU jobs of this host, while they run.
 
 pub(crate) mod assemble;
+mod comms;
 mod evidence;
 pub(crate) mod jobs;
 mod sizes;
@@ -9,12 +10,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fleet_agent_bpf::layout::Losses;
+use fleet_agent_bpf::layout::{CallRecord, Losses};
 
-use crate::event::{Call, CallKind, CommInit, Ended, Entered, Event, Lost, Process};
+use crate::event::{Call, CallKind, CommInit, Ended, Entered, Event, Lost, Measured, Process};
 use crate::functions;
 use crate::process::Processes;
 use crate::source::live::assemble::{Assembler, Seen};
+use crate::source::live::comms::{Comms, News};
 use crate::source::live::evidence::Evidence;
 use crate::source::live::jobs::Jobs;
 use crate::source::live::sizes::Sizes;
@@ -46,10 +48,12 @@ pub struct Live {
     watch: Watch,
     assembler: Assembler,
     jobs: Jobs,
+    comms: Comms,
     sizes: Sizes,
     evidence: Evidence,
     out: VecDeque<Event>,
     stop: Stop,
+    lost_before: Losses,
     losses: Losses,
     ending: Vec<Ended>,
     measured_ns: u64,
@@ -60,10 +64,12 @@ impl Live {
     /// The source of a watch.
     pub fn new(watch: Watch, processes: Processes, stop: Stop) -> Self {
         let mut live = Self {
-            losses: watch.losses(),
+            lost_before: watch.losses_told(),
+            losses: Losses::default(),
             watch,
             assembler: Assembler::default(),
             jobs: Jobs::new(processes),
+            comms: Comms::default(),
             sizes: Sizes::default(),
             evidence: Evidence::default(),
             out: VecDeque::new(),
@@ -86,7 +92,7 @@ impl Live {
         self.watch.watched()
     }
 
-    /// What the watch could not tell so far.
+    /// What the watch could not tell since it began.
     pub fn losses(&self) -> Losses {
         self.losses
     }
@@ -121,32 +127,55 @@ impl Live {
         self.watch.clear();
     }
 
-    /// Communicators of processes that an agent before this one has watched, so that their operations go on where they are.
+    /// Communicators of processes that an agent before this one has watched, so that their operations go on where they are. What was
+    /// counted before now is not told: nobody knows how much of it that agent has told.
     fn take_over(&mut self) {
         // Before anything that the ring still holds from the time without an agent.
         let ts_ns = 0;
         for comm in self.watch.comms() {
-            if let Some(init) = self
-                .sizes
-                .joined(&mut self.watch, comm.tgid, jobs::init(&comm))
-            {
-                self.made_before(comm.tgid, init, ts_ns);
-            }
+            self.made_before(comm.tgid, jobs::init(&comm), ts_ns);
         }
+        let _told = self.evidence(ts_ns);
     }
 
-    /// Tells of a communicator that was made some time ago.
+    /// Tells of a communicator that was made some time ago, if its size is known.
     fn made_before(&mut self, pid: u32, init: CommInit, ts_ns: u64) {
+        let Some(init) = self.sized(pid, init) else {
+            // Whatever was at its address is not there any more.
+            if let Some(pointer) = init.comm.filter(|pointer| self.comms.ended(pid, *pointer)) {
+                let comm = Some(pointer);
+                self.tell_of(pid, ts_ns, CallKind::CommDestroy { comm });
+            }
+            return;
+        };
+        self.comms.joined(pid, init);
         self.out.extend(self.jobs.meet(pid, Some(init), ts_ns));
+        self.tell_of(pid, ts_ns, CallKind::CommInit(init));
+    }
+
+    /// Tells something of a process that no call of its own told.
+    fn tell_of(&mut self, pid: u32, ts_ns: u64, kind: CallKind) {
         if self.jobs.knows(pid) {
             self.out.push_back(Event::Call(Call {
                 ts_ns,
                 dur_ns: 0,
                 pid,
                 tid: pid,
-                kind: CallKind::CommInit(init),
+                kind,
             }));
         }
+    }
+
+    /// A communicator with its rank and size, as the call or the memory of its process tells.
+    fn sized(&mut self, pid: u32, init: CommInit) -> Option<CommInit> {
+        let in_memory = |init: &CommInit| self.watch.comm_in_memory(pid, init.comm?);
+        if self.sizes.is_worth_a_look(pid) {
+            for told in self.comms.of(pid).chain(Some(&init)) {
+                self.sizes.compare(pid, told, in_memory(told));
+            }
+        }
+        let found = (init.nranks == 0).then(|| in_memory(&init)).flatten();
+        self.sizes.sized(pid, init, found)
     }
 
     fn take(&mut self, look: &Look) {
@@ -171,8 +200,14 @@ impl Live {
             self.end(ended);
         }
         let ts_ns = look.now_ns;
+        if !look.detached.is_empty() {
+            // Nobody knows what they have called since.
+            let events = look.detached.len() as u64;
+            self.out.push_back(Event::Lost(Lost { ts_ns, events }));
+        }
+        let over = look.exited.iter().chain(&look.detached);
         self.ending
-            .extend(look.exited.iter().map(|pid| Ended { ts_ns, pid: *pid }));
+            .extend(over.map(|pid| Ended { ts_ns, pid: *pid }));
     }
 
     fn tell(&mut self, seen: &Seen) {
@@ -185,19 +220,17 @@ impl Live {
             // It counts from its return, and only then says which rank the process is.
             (CallKind::CommInit(_), Seen::Entered(_)) => return,
             (CallKind::CommInit(joined), _) => {
-                let Some(sized) = self.sizes.joined(&mut self.watch, record.tgid, *joined) else {
+                let Some(sized) = self.sized(record.tgid, *joined) else {
                     return;
                 };
+                self.comms.joined(record.tgid, sized);
                 (*joined, init) = (sized, Some(sized));
             }
-            (CallKind::Operation(operation), _) => {
-                if let Some(init) =
-                    self.sizes
-                        .found_out(&mut self.watch, record.tgid, operation.comm)
-                {
-                    self.made_before(record.tgid, init, record.entered_ns);
-                }
+            (CallKind::CommDestroy { .. }, _) => {
+                self.comms.ended(record.tgid, record.comm);
             }
+            // What returns may do so after its communicator was aborted.
+            (CallKind::Operation(_), Seen::Call(_) | Seen::Entered(_)) => self.learn(record),
             _ => {}
         }
         self.out
@@ -225,26 +258,47 @@ impl Live {
         });
     }
 
+    /// Takes what an operation says of its communicator.
+    fn learn(&mut self, record: &CallRecord) {
+        let (pid, ts_ns) = (record.tgid, record.entered_ns);
+        match self.comms.news(record) {
+            Some(News::Made(init)) => self.made_before(pid, init, ts_ns),
+            Some(News::Unknown) => {
+                self.comms.ended(pid, record.comm);
+                let comm = Some(record.comm);
+                self.tell_of(pid, ts_ns, CallKind::CommDestroy { comm });
+            }
+            None => {}
+        }
+    }
+
     fn count_losses(&mut self, ts_ns: u64) {
-        let losses = self.watch.losses();
+        let now = self.watch.losses();
+        let losses = now.since(&self.lost_before);
         let events = losses.events().saturating_sub(self.losses.events());
         if events > 0 {
             self.out.push_back(Event::Lost(Lost { ts_ns, events }));
+        }
+        if losses != self.losses {
+            self.watch.tell_losses(&now);
         }
         self.losses = losses;
     }
 
     fn measure(&mut self, ts_ns: u64) {
         self.measured_ns = ts_ns;
-        let (sums, host) = (self.watch.sums(), self.watch.host_sums());
-        let retransmits = self.watch.tcp_retransmits();
-        let measured = self
-            .evidence
-            .measure(ts_ns, &sums, host.as_deref(), retransmits);
+        let measured = self.evidence(ts_ns);
         let known = measured
             .into_iter()
             .filter(|measured| self.jobs.knows(measured.pid));
         self.out.extend(known.map(Event::Activity));
+    }
+
+    fn evidence(&mut self, ts_ns: u64) -> Vec<Measured> {
+        let (sums, host) = (self.watch.sums(), self.watch.host_sums());
+        let retransmits = self.watch.tcp_retransmits();
+        self.evidence
+            .measure(ts_ns, &sums, host.as_deref(), retransmits)
     }
 
     fn end(&mut self, ended: Ended) {
@@ -254,10 +308,13 @@ impl Live {
             self.measure(ended.ts_ns);
             self.out.push_back(Event::Ended(ended));
         }
-        if self.jobs.left(pid) {
+        let was_known = self.jobs.left(pid);
+        // A process may have called NCCL without anything to tell of it.
+        if was_known || self.watch.follows(pid) {
             self.watch.forget(pid);
             self.assembler.left(pid);
             self.evidence.left(pid);
+            self.comms.left(pid);
             self.sizes.left(pid);
         }
     }

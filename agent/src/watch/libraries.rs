@@ -1,8 +1,8 @@
 //! Which files of which processes are probed. Probes stand in files, not in processes: one that is probed already is watched in
 //! every process that maps it, from its first call on.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -12,19 +12,16 @@ use fleet_agent_bpf::programs::{AttachError, Probes, Programs};
 
 use crate::comm_fields::CommFields;
 use crate::watch::Watched;
-use crate::watch::library::{Functions, Library, Version, Wants, families, is_of_interest};
+use crate::watch::boring::Boring;
+use crate::watch::leftovers::Leftovers;
+use crate::watch::library::{Functions, Library, Version, Wants, families};
 use crate::watch::mapping::{FileId, Mapping, executable};
-use crate::watch::opening::{has_breakpoint, open};
+use crate::watch::opening::{has_probe, open};
 use crate::watch::seccomp::Guard;
 
 /// How long a file stays probed that no process maps any more, nanoseconds. A probe holds the file system of its file, so that
 /// a container's could not be taken away; and a job that starts anew gets new probes within a tenth of a second.
 const LINGER_NS: u64 = 60_000_000_000;
-/// How long a file that has nothing of interest is not looked at again, nanoseconds: inodes are used again.
-const BORING_NS: u64 = 600_000_000_000;
-/// Programs that have nothing of interest, by path, so that each start of a shell need not be looked at.
-const MAX_BORING: usize = 4096;
-
 /// What is known of a file.
 #[derive(Debug)]
 enum Known {
@@ -42,12 +39,12 @@ enum Known {
 #[derive(Debug)]
 pub(super) struct Libraries {
     proc: PathBuf,
-    pins: Option<PathBuf>,
+    leftovers: Leftovers,
     wants: Wants,
     guard: Guard,
+    detached: Vec<u32>,
     known: HashMap<FileId, Known>,
-    boring: HashSet<OsString>,
-    bored_since_ns: u64,
+    boring: Boring,
 }
 
 /// Which of a process's files to look at.
@@ -63,19 +60,18 @@ impl Libraries {
     pub(super) fn new(proc: &Path, pins: Option<PathBuf>, wants: Wants, guard: Guard) -> Self {
         Self {
             proc: proc.to_owned(),
-            pins,
+            leftovers: Leftovers::found(pins),
+            detached: Vec::new(),
             wants,
             guard,
             known: HashMap::new(),
-            boring: HashSet::new(),
-            bored_since_ns: 0,
+            boring: Boring::default(),
         }
     }
 
     /// Whether a mapping of this path, as the mapping process sees it, is worth a look at the process.
     pub(super) fn is_worth_a_look(&self, path: &OsStr) -> bool {
-        let is_library = path.to_string_lossy().contains(".so");
-        is_of_interest(path) || !is_library && !self.boring.contains(path)
+        self.boring.is_worth_a_look(path)
     }
 
     /// Looks at what a process has mapped and probes what is new; whether it has NCCL or RCCL. A process that ends meanwhile
@@ -97,11 +93,8 @@ impl Libraries {
             has_collectives |= self
                 .library(mapping.file)
                 .is_some_and(|library| library.functions.has_collectives);
-            if is_program
-                && matches!(self.known.get(&mapping.file), Some(Known::Nothing))
-                && self.boring.len() < MAX_BORING
-            {
-                self.boring.insert(mapping.path.to_owned());
+            if is_program && matches!(self.known.get(&mapping.file), Some(Known::Nothing)) {
+                self.boring.add(mapping.path);
             }
         }
         has_collectives
@@ -120,11 +113,7 @@ impl Libraries {
     /// what they are now.
     pub(super) fn tidy(&mut self, now_ns: u64) {
         let guard = self.guard;
-        let is_stale = now_ns.saturating_sub(self.bored_since_ns) >= BORING_NS;
-        if is_stale {
-            self.bored_since_ns = now_ns;
-            self.boring.clear();
-        }
+        let is_stale = self.boring.expire(now_ns);
         self.known.retain(|_, known| {
             let Known::Probed(library) = known else {
                 return match known {
@@ -146,6 +135,7 @@ impl Libraries {
             }
             if is_changed || is_unused {
                 library.probes.unpin();
+                self.detached.extend(&library.users);
             }
             !is_changed && !is_unused
         });
@@ -195,20 +185,34 @@ impl Libraries {
             .find_map(|(_, library)| of_process(library).flatten())
     }
 
-    /// No longer believes what the libraries of a process seem to tell of that.
-    pub(super) fn distrust(&mut self, pid: u32) {
-        for library in self.libraries_mut() {
-            if library.users.contains(&pid) && library.functions.fields.take().is_some() {
-                tracing::warn!(
-                    path = library.path,
-                    "sizes of communicators made by splits stay unknown"
-                );
-            }
-        }
+    /// Processes whose calls were not seen for a while, or are not seen any more, because a library of theirs lost its probes.
+    pub(super) fn take_detached(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.detached)
+    }
+
+    /// Takes out the probes of an agent before this one that no process has any use for.
+    pub(super) fn clear_leftovers(&mut self) {
+        self.leftovers.clear();
+    }
+
+    /// Whether the calls of a process were seen while no agent was there.
+    pub(super) fn goes_on(&self, pid: u32) -> bool {
+        self.probed().any(|(_, library)| {
+            library.is_taken_over
+                && library.functions.has_collectives
+                && library.users.contains(&pid)
+        })
+    }
+
+    /// The processes that map a file that is probed.
+    pub(super) fn users(&self) -> BTreeSet<u32> {
+        let users = self.probed().map(|(_, library)| &library.users);
+        users.flatten().copied().collect()
     }
 
     /// Leaves no probe behind when the agent ends.
     pub(super) fn unpin(&mut self) {
+        self.leftovers.clear();
         for library in self.libraries_mut() {
             library.probes.unpin();
         }
@@ -247,6 +251,8 @@ impl Libraries {
             tracing::warn!(pid, "{reason}");
             if let Some(library) = self.library(file) {
                 library.probes.unpin();
+                let users = std::mem::take(&mut library.users);
+                self.detached.extend(users);
             }
             if let Some(Known::SameAs(other)) =
                 self.known.insert(file, Known::Barred(reason.clone()))
@@ -276,7 +282,7 @@ impl Libraries {
     }
 
     fn probe(
-        &self,
+        &mut self,
         pid: u32,
         mapping: &Mapping<'_>,
         (file, is_program): (File, bool),
@@ -310,8 +316,8 @@ impl Libraries {
         if let Some(other) = self.probed_elsewhere(pid, mapping, version, &functions) {
             return Known::SameAs(other);
         }
-        match self.attach((mapping.file, version), &file, &functions, programs) {
-            Ok(probes) => {
+        match self.attach((pid, mapping), (version, &file), &functions, programs) {
+            Ok((probes, is_taken_over)) => {
                 tracing::info!(path, functions = functions.probes.len(), "watching");
                 let users = std::iter::once(pid).collect();
                 Known::Probed(Box::new(Library {
@@ -323,6 +329,7 @@ impl Libraries {
                     probes,
                     users,
                     unused_since_ns: None,
+                    is_taken_over,
                 }))
             }
             Err(error) => Known::Barred(format!("{path}: {error}")),
@@ -341,45 +348,32 @@ impl Libraries {
             .probed()
             .find(|(_, library)| library.may_be(mapping.file.inode, version));
         let (other, _) = alike?;
-        let first = functions
-            .probes
-            .iter()
-            .find_map(|probe| mapping.address_of(probe.offset))?;
-        has_breakpoint(&self.proc, pid, first).then_some(other)
+        has_probe(&self.proc, pid, mapping, &functions.probes).then_some(other)
     }
 
+    /// The probes of a file: those that an agent before this one has left, or new ones. With whether they were left.
     fn attach(
-        &self,
-        (id, version): (FileId, Version),
-        file: &File,
+        &mut self,
+        (pid, mapping): (u32, &Mapping<'_>),
+        (version, file): (Version, &File),
         functions: &Functions,
         programs: &Programs,
-    ) -> Result<Probes, AttachError> {
-        let pin = |n: usize| {
-            let FileId {
-                major,
-                minor,
-                inode,
-            } = id;
-            let Version { bytes, modified_ns } = version;
-            let name = format!("{major:x}-{minor:x}-{inode:x}-{bytes:x}-{modified_ns:x}-{n}");
-            self.pins.as_ref().map(|pins| pins.join(name))
-        };
-        let left: Vec<PathBuf> = (0..)
-            .map_while(pin)
-            .take_while(|pin| pin.exists())
-            .collect();
-        if !left.is_empty() {
-            return Probes::open(&left);
+    ) -> Result<(Probes, bool), AttachError> {
+        let owner = (mapping.file, version);
+        let links = programs.n_links(&functions.probes);
+        let is_probed = || has_probe(&self.proc, pid, mapping, &functions.probes);
+        let left = self.leftovers.take(owner, links);
+        if let Some(probes) = left.or_else(|| self.leftovers.take_alike(owner, links, is_probed)) {
+            return Ok((probes, true));
         }
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let mut probes = programs.attach(Path::new(&path), &functions.probes)?;
-        if self.pins.is_some()
-            && let Err(error) = probes.pin(|n| pin(n).unwrap_or_default())
+        if self.leftovers.are_kept()
+            && let Err(error) = probes.pin(|n| self.leftovers.pin(owner, n).unwrap_or_default())
         {
             tracing::warn!("probes do not outlive this agent: {error}");
         }
-        Ok(probes)
+        Ok((probes, false))
     }
 }
 

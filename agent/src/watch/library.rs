@@ -25,6 +25,7 @@ const COLLECTIVES: [&str; 5] = [
 ];
 const RUNTIMES: [&str; 2] = ["libcudart.so", "libamdhip64.so"];
 const DRIVERS: [&str; 1] = ["libcuda.so"];
+const VERBS: [&str; 1] = ["libibverbs.so"];
 
 /// Functions that are not probed, but read: what they load from a communicator is its rank and its size.
 const USER_RANK: &str = "ncclCommUserRank";
@@ -65,6 +66,8 @@ pub(super) fn families(path: &OsStr, is_program: bool) -> &'static [Family] {
         &[Family::Runtime]
     } else if begins(&DRIVERS) {
         &[Family::Driver]
+    } else if begins(&VERBS) {
+        &[Family::Verbs]
     } else if is_program {
         &[Family::Collectives, Family::Runtime]
     } else {
@@ -78,7 +81,7 @@ pub(super) fn is_of_interest(path: &OsStr) -> bool {
 }
 
 /// What tells a file that was changed in place from what it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version {
     pub(super) bytes: u64,
     pub(super) modified_ns: i128,
@@ -176,6 +179,8 @@ pub(super) struct Library {
     pub(super) probes: Probes,
     pub(super) users: BTreeSet<u32>,
     pub(super) unused_since_ns: Option<u64>,
+    /// Whether an agent before this one has set its probes, which counted on meanwhile.
+    pub(super) is_taken_over: bool,
 }
 
 impl Library {
@@ -220,6 +225,7 @@ mod tests {
             [Family::Runtime]
         );
         assert_eq!(of("/usr/lib/libcuda.so.1", false), [Family::Driver]);
+        assert_eq!(of("/usr/lib/libibverbs.so.1", false), [Family::Verbs]);
         assert!(of("/usr/lib/libc.so.6", false).is_empty());
         assert_eq!(
             of("/usr/bin/train", true),

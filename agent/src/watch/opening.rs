@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
+use fleet_agent_bpf::programs::Probe;
+
 use crate::watch::mapping::Mapping;
 
 /// The instruction that a probe puts in the place of the first one.
@@ -30,8 +32,17 @@ pub(super) fn open(proc: &Path, pid: u32, mapping: &Mapping<'_>) -> io::Result<F
     }
 }
 
-/// Whether a probe stands at an address of a process already.
-pub(super) fn has_breakpoint(proc: &Path, pid: u32, address: u64) -> bool {
+/// Whether a probe stands already in what a process has mapped of a file.
+pub(super) fn has_probe(proc: &Path, pid: u32, mapping: &Mapping<'_>, probes: &[Probe]) -> bool {
+    let mut addresses = probes
+        .iter()
+        .filter_map(|probe| mapping.address_of(probe.offset));
+    addresses
+        .next()
+        .is_some_and(|address| has_breakpoint(proc, pid, address))
+}
+
+fn has_breakpoint(proc: &Path, pid: u32, address: u64) -> bool {
     let mut code = [0; 1];
     let memory = File::open(proc.join(pid.to_string()).join("mem"));
     memory.is_ok_and(|memory| memory.read_exact_at(&mut code, address).is_ok())

@@ -110,6 +110,7 @@ mod tests {
             min_wait_ns: 0,
             mechanism: None,
             without_host: false,
+            rescan: crate::watch::RESCAN,
             pins: None,
         };
         let taken = Pins::take(dir.path(), &settings);

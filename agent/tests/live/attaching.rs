@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, SystemTime};
 
-use fleet_agent::event::{Event, Process};
+use fleet_agent::event::{CallKind, Event, Process};
 use fleet_agent::watch::WatchSettings;
 use fleet_agent_bpf::programs::Mechanism;
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, Observer, settings};
+use crate::job::assert_no_casualties;
 
 pub(crate) const TESTS: &[Test] = &[
     (
@@ -30,6 +32,22 @@ pub(crate) const TESTS: &[Test] = &[
     (
         "a_split_communicator_is_called_the_same_by_its_members_and_differently_by_others",
         split,
+    ),
+    (
+        "what_rdma_devices_tell_a_rank_is_counted_in_the_version_of_the_library_that_it_uses",
+        rdma_events,
+    ),
+    (
+        "a_job_whose_library_is_changed_in_place_begins_anew_without_numbers",
+        changed_in_place,
+    ),
+    (
+        "probes_come_and_go_under_a_running_job_and_no_rank_dies_of_it",
+        come_and_go,
+    ),
+    (
+        "a_job_on_rccl_and_the_hip_runtime_is_seen_as_one_on_nccl_is",
+        hip,
     ),
     (
         "a_function_that_a_probe_would_slow_down_is_left_alone_and_named",
@@ -55,6 +73,20 @@ fn after() {
 
 fn built_in() {
     saw_all(Linking::Static, &settings());
+}
+
+fn hip() {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(&settings());
+    let job = gpu.job(Linking::Hip, 2, 40, &["ops=3", "step=1"]);
+    let pids = job.pids();
+    observer.follow(&job);
+    let is_wait =
+        |event: &Event| matches!(event, Event::Call(call) if call.kind == CallKind::Synchronize);
+    for pid in pids {
+        assert!(observer.of(pid).any(is_wait));
+    }
+    observer.assert_saw_all(&job.issued());
 }
 
 fn perf_events() {
@@ -112,17 +144,20 @@ fn lasting() {
         Linking::Dynamic,
         2,
         3,
-        &["slow=1:600:0:1", &format!("begin={}", begin.display())],
+        &["slow=1:1500:0:1", &format!("begin={}", begin.display())],
     );
     fs::write(begin, "").unwrap();
     let pids = job.pids();
     observer.follow(&job);
-    let halves = |wanted: fn(&Event) -> bool| observer.of(pids[0]).position(wanted);
-    let entered = halves(|event| matches!(event, Event::Entered(_))).unwrap();
-    let returned =
-        halves(|event| matches!(event, Event::Returned(call) if call.dur_ns > 500_000_000))
-            .unwrap();
-    assert!(entered < returned);
+    let of_wait = |event: &&Event| {
+        matches!(event, Event::Entered(half) if half.kind == CallKind::Synchronize)
+            || matches!(event, Event::Returned(half) if half.kind == CallKind::Synchronize)
+    };
+    let halves: Vec<&Event> = observer.of(pids[0]).filter(of_wait).collect();
+    let [Event::Entered(entered), Event::Returned(returned), ..] = halves[..] else {
+        panic!("{halves:?}");
+    };
+    assert_eq!((entered.ts_ns, entered.tid), (returned.ts_ns, returned.tid));
     let times: Vec<u64> = observer
         .of(pids[0])
         .filter(|event| !matches!(event, Event::Activity(_)))
@@ -151,6 +186,65 @@ fn counted() {
         // The first copy comes before the first NCCL operation, but after the process has joined its communicator.
         assert_eq!((launches, to_device), (150, 50 * 4096));
     }
+}
+
+fn rdma_events() {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(&settings());
+    // A port has failed, says the device, five times.
+    let mut job = gpu.job(Linking::Dynamic, 1, 5, &["rdma=10"]);
+    job.libraries = 3;
+    let pids = job.pids();
+    observer.follow(&job);
+    let errors = observer.of(pids[0]).filter_map(|event| match event {
+        Event::Activity(measured) => measured.activity.rdma_errors,
+        _ => None,
+    });
+    assert_eq!(errors.sum::<u64>(), 5);
+    observer.assert_saw_all(&job.issued());
+}
+
+fn changed_in_place() {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(&WatchSettings {
+        rescan: Duration::from_millis(200),
+        ..settings()
+    });
+    let end = format!("end={}", gpu.gate("end").display());
+    let job = gpu.job(Linking::Dynamic, 1, 0, &["step=1", &end]);
+    job.go();
+    let pid = job.pids()[0];
+    observer.until(|observer| observer.collectives(pid).len() > 20);
+    let library = fs::File::options()
+        .write(true)
+        .open(gpu.path().join("libnccl.so.2"))
+        .unwrap();
+    library.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    let is_over = |event: &Event| matches!(event, Event::Ended(_));
+    observer.until(|observer| observer.of(pid).any(is_over));
+    observer.events.clear();
+    observer.until(|observer| observer.collectives(pid).len() > 20);
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
+    // What it called meanwhile was not counted, so that no number can be right.
+    let numbers = observer.collectives(pid).into_iter().map(|seen| seen.seq);
+    assert!(numbers.into_iter().all(|seq| seq.is_none()));
+}
+
+fn come_and_go() {
+    let gpu = Gpu::new();
+    let end = format!("end={}", gpu.gate("end").display());
+    let job = gpu.job(Linking::Dynamic, 2, 0, &["ops=50", "step=0", &end]);
+    job.go();
+    for _ in 0..5 {
+        let mut observer = Observer::new(&settings());
+        let before = observer.live.watched().len();
+        observer.until(|observer| before + observer.events.len() > 0);
+        observer.live.clear();
+        assert_no_casualties();
+    }
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
 }
 
 fn split() {

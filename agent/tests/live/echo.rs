@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, agent};
+use crate::job::assert_no_casualties;
 use crate::running::Running;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -76,6 +77,7 @@ impl Echo {
     /// The first outliers that it names.
     fn until_named(&self) -> Vec<Value> {
         loop {
+            assert_no_casualties();
             let answer = self.ask(
                 "fleet.cluster.find_outlier_nodes",
                 &json!({"cluster": "live"}),
@@ -152,13 +154,13 @@ fn slow_rank_is_named() {
     let gpu = Gpu::new();
     let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
     let mut running = reporting(&echo, &["--pin=none"]);
-    // It runs until it has been found out.
+    // It runs until it has been found out. Its GPU has little to do, so that the slow rank never waits for it.
     let end = format!("end={}", gpu.gate("end").display());
     let job = gpu.job(
         Linking::Dynamic,
         4,
         0,
-        &["step=4", "slow=2:8:300:1000000000", &end],
+        &["step=4", "compute=50", "slow=2:8:300:1000000000", &end],
     );
     running.follow(&gpu, &job);
     let named = echo.until_named();

@@ -2,35 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::Command;
 
 use fleet_agent::event::{CallKind, CommInit, Event, Operation};
 use fleet_agent::process::Processes;
 use fleet_agent::source::live::{Live, Stop};
-use fleet_agent::watch::{Wants, Watch, WatchSettings};
+use fleet_agent::watch::{RESCAN, Wants, Watch, WatchSettings};
 use tempfile::TempDir;
 
-/// How a program gets its libraries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Linking {
-    /// It opens them when it runs.
-    Dynamic,
-    /// It has them built in.
-    Static,
-}
-
-impl Linking {
-    fn program(self) -> &'static str {
-        match self {
-            Self::Dynamic => "rank",
-            Self::Static => "rank-static",
-        }
-    }
-}
+use crate::job::{Job, assert_no_casualties};
+use crate::stand_ins;
+pub(crate) use crate::stand_ins::Linking;
 
 /// Compiled stand-ins in a folder of their own, with their own inodes: probes of one test do not see those of another.
 #[derive(Debug)]
@@ -45,9 +28,7 @@ impl Gpu {
         let alone = File::create(std::env::temp_dir().join("fleet-agent-live-tests.lock")).unwrap();
         alone.lock().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        for name in ["libnccl.so.2", "libcudart.so.13", "rank", "rank-static"] {
-            fs::copy(compiled().join(name), dir.path().join(name)).unwrap();
-        }
+        stand_ins::install(dir.path());
         Self { dir, _alone: alone }
     }
 
@@ -85,70 +66,14 @@ impl Gpu {
         commands: impl Iterator<Item = (u32, Command)>,
         world_size: u32,
     ) -> Job {
-        let ranks = commands.map(|(rank, mut command)| {
+        let commands = commands.map(|(rank, mut command)| {
             command
                 .env("FAKE_NCCL_DIR", self.path())
                 .env("RANK", rank.to_string())
-                .env("WORLD_SIZE", world_size.to_string())
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .process_group(0);
-            command.spawn().unwrap()
+                .env("WORLD_SIZE", world_size.to_string());
+            command
         });
-        Job {
-            ranks: ranks.collect(),
-            gate: self.gate("go"),
-            libraries: 2,
-        }
-    }
-}
-
-/// Ranks that run.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) ranks: Vec<Child>,
-    /// What the ranks wait for before they join their communicators.
-    pub(crate) gate: PathBuf,
-    /// Files of each rank that have functions of interest.
-    libraries: usize,
-}
-
-impl Job {
-    /// Opens the gate.
-    pub(crate) fn go(&self) {
-        fs::write(&self.gate, "").unwrap();
-    }
-
-    pub(crate) fn pids(&self) -> Vec<u32> {
-        self.ranks.iter().map(Child::id).collect()
-    }
-
-    /// Waits for the end; collectives that each rank says it has issued, by process.
-    pub(crate) fn issued(mut self) -> BTreeMap<u32, u64> {
-        let mut issued = BTreeMap::new();
-        for child in &mut self.ranks {
-            let mut line = String::new();
-            BufReader::new(child.stdout.take().unwrap())
-                .read_line(&mut line)
-                .unwrap();
-            assert!(child.wait().unwrap().success());
-            let collectives = line
-                .split_whitespace()
-                .nth(2)
-                .unwrap_or_else(|| panic!("{line:?}"));
-            issued.insert(child.id(), collectives.parse().unwrap());
-        }
-        issued
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        for child in &mut self.ranks {
-            // Only one that a failed test leaves behind is still there.
-            let _ended = child.kill();
-            let _reaped = child.wait();
-        }
+        Job::start(commands, self.gate("go"))
     }
 }
 
@@ -162,6 +87,7 @@ pub(crate) fn settings() -> WatchSettings {
         min_wait_ns: 0,
         mechanism: None,
         without_host: false,
+        rescan: RESCAN,
         pins: None,
     }
 }
@@ -186,6 +112,7 @@ impl Observer {
     /// Looks on until `is_enough`; a test that never has enough is ended by the runner.
     pub(crate) fn until(&mut self, mut is_enough: impl FnMut(&Self) -> bool) {
         while !is_enough(self) {
+            assert_no_casualties();
             self.live.look();
             while let Some(event) = self.live.pending() {
                 self.events.push(event);
@@ -286,40 +213,4 @@ impl Observer {
 /// The agent as a process.
 pub(crate) fn agent() -> Command {
     Command::new(env!("CARGO_BIN_EXE_fleet-agent"))
-}
-
-/// Compiles the stand-ins, once for all tests. Unoptimized, so that functions begin with a push.
-fn compiled() -> &'static Path {
-    static COMPILED: OnceLock<TempDir> = OnceLock::new();
-    let dir = COMPILED.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/fake-gpu");
-        let cc = |output: &str, flags: &[&str], files: &[&str]| {
-            let mut command = Command::new("cc");
-            command
-                .args(["-O0", "-Wall", "-Werror"])
-                .args(flags)
-                .arg("-o")
-                .arg(dir.path().join(output));
-            command.args(files.iter().map(|file| sources.join(file)));
-            assert!(command.status().unwrap().success(), "{output}");
-        };
-        let library = |name: &str, file: &str| {
-            cc(
-                name,
-                &["-fPIC", "-shared", &format!("-Wl,-soname,{name}")],
-                &[file],
-            );
-        };
-        library("libnccl.so.2", "nccl.c");
-        library("libcudart.so.13", "cudart.c");
-        cc("rank", &[], &["rank.c"]);
-        cc(
-            "rank-static",
-            &["-DLINKED", "-static-pie"],
-            &["rank.c", "nccl.c", "cudart.c"],
-        );
-        dir
-    });
-    dir.path()
 }

@@ -10,9 +10,11 @@
 mod attaching;
 mod echo;
 mod fixture;
+mod job;
 mod places;
 mod process;
 mod running;
+mod stand_ins;
 
 use std::process::ExitCode;
 

@@ -4,16 +4,27 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use fleet_agent::event::Event;
+use fleet_agent::watch::WatchSettings;
 use rustix::process::Signal;
 
 use crate::Test;
-use crate::fixture::{Gpu, Linking, agent};
+use crate::fixture::{Gpu, Linking, Observer, agent, settings};
 use crate::running::Running;
 
 pub(crate) const TESTS: &[Test] = &[
     (
         "an_agent_that_is_killed_is_gone_on_from_where_it_was",
         killed,
+    ),
+    (
+        "ranks_that_ended_while_no_agent_was_there_end_for_the_next_one",
+        died_meanwhile,
+    ),
+    ("the_kernels_evidence_goes_on_under_the_next_agent", goes_on),
+    (
+        "an_agent_that_was_killed_while_it_set_probes_is_not_gone_on_from",
+        half_pinned,
     ),
     (
         "events_that_the_ring_has_no_room_for_are_counted_and_their_blocks_left_out",
@@ -97,6 +108,84 @@ fn killed() {
         0,
         "nothing stays behind"
     );
+}
+
+fn died_meanwhile() {
+    let gpu = Gpu::new();
+    let pins = Pins::mount(&gpu);
+    let mut first = Running::start(agent(), &[&pins.flag()]);
+    let end = format!("end={}", gpu.gate("end").display());
+    let job = gpu.job(Linking::Dynamic, 2, 0, &["step=2", &end]);
+    first.follow(&gpu, &job);
+    first.until_says("following a rank");
+    first.signal(Signal::KILL);
+    first.child.wait().unwrap();
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
+    // The ring holds what they did last, and nobody will tell that they ended.
+    let mut second = Running::start(agent(), &[&pins.flag()]);
+    second.until_says("a rank ended");
+    second.until_says("a rank ended");
+    second.stop();
+}
+
+fn goes_on() {
+    let gpu = Gpu::new();
+    let pins = Pins::mount(&gpu);
+    let kept = WatchSettings {
+        pins: Some(pins.0.join("agent")),
+        ..settings()
+    };
+    let end = format!("end={}", gpu.gate("end").display());
+    let job = gpu.job(Linking::Dynamic, 1, 0, &["step=2", &end]);
+    job.go();
+    let pid = job.pids()[0];
+    let off_cpu_ns = |observer: &Observer| {
+        let activities = observer.of(pid).filter_map(|event| match event {
+            Event::Activity(measured) => measured.activity.threads,
+            _ => None,
+        });
+        activities.map(|threads| threads.off_cpu_ns).sum::<u64>()
+    };
+    // Gone without a word, as if it had been killed.
+    Observer::new(&kept).until(|observer| off_cpu_ns(observer) > 0);
+    let mut second = Observer::new(&kept);
+    second.until(|observer| off_cpu_ns(observer) > 0);
+    second.live.clear();
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
+}
+
+fn half_pinned() {
+    let gpu = Gpu::new();
+    let pins = Pins::mount(&gpu);
+    let mut first = Running::start(agent(), &[&pins.flag()]);
+    let end = format!("end={}", gpu.gate("end").display());
+    let job = gpu.job(Linking::Dynamic, 2, 0, &["step=2", &end]);
+    first.follow(&gpu, &job);
+    first.until_says("following a rank");
+    first.signal(Signal::KILL);
+    first.child.wait().unwrap();
+    // As if it had been killed after it had kept one of two: the name of each ends with its number.
+    let folders = fs::read_dir(pins.0.join("agent")).unwrap();
+    let kept = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+    let seconds = kept.map(|pin| pin.unwrap().path()).filter(|pin| {
+        pin.to_str()
+            .is_some_and(|name| name.ends_with("-1") && name.matches('-').count() > 4)
+    });
+    for pin in seconds {
+        fs::remove_file(pin).unwrap();
+    }
+    let mut second = Running::start(agent(), &[&pins.flag()]);
+    second.until_says("following a rank");
+    // Calls in between were not counted: nobody knows where the job is, and that is said.
+    second.until_metric("fleet_agent_unknown_comm_ops_total", |ops| ops > 20);
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
+    second.until_says("a rank ended");
+    second.stop();
+    let left = fs::read_dir(pins.0.join("agent")).unwrap().count();
+    assert_eq!(left, 0, "nothing stays behind");
 }
 
 fn overflow() {

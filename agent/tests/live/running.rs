@@ -6,7 +6,8 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::fixture::{Gpu, Job};
+use crate::fixture::Gpu;
+use crate::job::{Job, assert_no_casualties};
 
 /// An agent that runs.
 pub(crate) struct Running {
@@ -98,6 +99,7 @@ impl Running {
 
     pub(crate) fn until_metric(&self, name: &str, is_enough: impl Fn(u64) -> bool) -> u64 {
         loop {
+            assert_no_casualties();
             let value = self.metric(name);
             if is_enough(value) {
                 return value;

@@ -55,7 +55,8 @@ impl Evidence {
     }
 }
 
-/// What a process called: only functions that are counted. `op` has the direction of a copy in its second byte.
+/// What a process called: only functions that are counted. `op` has the direction of a copy, or the event of a device, in its
+/// second byte.
 fn called(activity: &mut Activity, op: u32, sum: &CallSum, before: &CallSum) {
     let [number, kind, ..] = op.to_le_bytes();
     let calls = sum.calls.saturating_sub(before.calls);
@@ -71,6 +72,9 @@ fn called(activity: &mut Activity, op: u32, sum: &CallSum, before: &CallSum) {
                 Direction::Unnamed => copied.unnamed += bytes,
                 Direction::Within => {}
             }
+        }
+        Some(Does::AcknowledgesEvent) if functions::is_rdma_error(kind.into()) => {
+            *activity.rdma_errors.get_or_insert_default() += calls;
         }
         _ => {}
     }
@@ -124,6 +128,15 @@ mod tests {
             ..CopiedBytes::default()
         };
         assert_eq!(measured[0].activity.memcpy_bytes, Some(copied));
+    }
+
+    #[test]
+    fn of_what_rdma_devices_tell_only_errors_count() {
+        let mut evidence = Evidence::default();
+        let told = |kind, calls| (7, op("ibv_ack_async_event", kind), sum(calls, 0));
+        // A port that fails, the same port in order again, and a queue that is empty as it was meant to be.
+        let measured = evidence.measure(1, &[told(10, 2), told(9, 1), told(5, 1)], None, None);
+        assert_eq!(measured[0].activity.rdma_errors, Some(2));
     }
 
     #[test]

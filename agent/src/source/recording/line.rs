@@ -43,6 +43,8 @@ pub(super) struct Line<'a> {
     #[serde(default)]
     memcpy_kind: u32,
     #[serde(default)]
+    event_type: u32,
+    #[serde(default)]
     n: u64,
     #[serde(default)]
     prev_tid: u32,
@@ -70,7 +72,7 @@ impl Line<'_> {
                 pid: self.pid,
                 n: self.n,
             }),
-            "graph_launches" | "copies" => Event::Activity(Measured {
+            "graph_launches" | "copies" | "rdma_events" => Event::Activity(Measured {
                 ts_ns: ts_ns?,
                 pid: self.pid,
                 activity: self.activity(),
@@ -129,7 +131,10 @@ impl Line<'_> {
                 bytes: self.bytes,
                 direction: Direction::of_kind(self.memcpy_kind),
             })),
-            Some(Does::EndsGroup | Does::Launches | Does::LaunchesGraph) | None => None,
+            Some(
+                Does::EndsGroup | Does::Launches | Does::LaunchesGraph | Does::AcknowledgesEvent,
+            )
+            | None => None,
         };
         kind.unwrap_or(CallKind::Other)
     }
@@ -139,6 +144,12 @@ impl Line<'_> {
         if self.kind == "graph_launches" {
             return Activity {
                 graph_launches: Some(self.n),
+                ..Activity::default()
+            };
+        }
+        if self.kind == "rdma_events" {
+            return Activity {
+                rdma_errors: functions::is_rdma_error(self.event_type).then_some(self.n),
                 ..Activity::default()
             };
         }

@@ -1,0 +1,161 @@
+//! Probes that an agent before this one has left in place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+
+use fleet_agent_bpf::programs::Probes;
+
+use crate::watch::library::Version;
+use crate::watch::mapping::FileId;
+
+/// Whose probes they are, as the names of their pins say.
+type Owner = (FileId, Version);
+
+/// The pins of probes in one folder.
+#[derive(Debug)]
+pub(super) struct Leftovers {
+    folder: Option<PathBuf>,
+    left: BTreeMap<Owner, Probes>,
+}
+
+impl Leftovers {
+    /// What lies in a folder of pins.
+    pub(super) fn found(folder: Option<PathBuf>) -> Self {
+        let entries = folder.iter().filter_map(|folder| fs::read_dir(folder).ok());
+        let names = entries.flatten().flatten().map(|entry| entry.file_name());
+        let mut numbers: BTreeMap<Owner, BTreeSet<usize>> = BTreeMap::new();
+        for (owner, n) in names.filter_map(|name| parse(name.to_str()?)) {
+            numbers.entry(owner).or_default().insert(n);
+        }
+        let mut leftovers = Self {
+            folder,
+            left: BTreeMap::new(),
+        };
+        for (owner, pins) in numbers {
+            let pins = pins.into_iter().filter_map(|n| leftovers.pin(owner, n));
+            let paths: Vec<PathBuf> = pins.collect();
+            match Probes::open(&paths) {
+                Ok(probes) => {
+                    leftovers.left.insert(owner, probes);
+                }
+                Err(error) => {
+                    tracing::warn!("probes of an agent before this one are given up: {error}");
+                    for path in paths {
+                        // Without its pin a link is gone, whatever it is.
+                        let _gone = fs::remove_file(path);
+                    }
+                }
+            }
+        }
+        leftovers
+    }
+
+    /// Where link `n` of a file's probes is kept; none when nothing is.
+    pub(super) fn pin(&self, owner: Owner, n: usize) -> Option<PathBuf> {
+        self.folder
+            .as_ref()
+            .map(|folder| folder.join(name(owner, n)))
+    }
+
+    /// Whether probes are kept at all.
+    pub(super) fn are_kept(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    /// The probes of a file, if all `links` are there. An agent that was killed while it set them has left a part, which is of
+    /// no use.
+    pub(super) fn take(&mut self, owner: Owner, links: usize) -> Option<Probes> {
+        complete(self.left.remove(&owner)?, links)
+    }
+
+    /// The probes of a file that has another device here and is the same if `is_probed` says that a probe stands in it: an overlay
+    /// shows each container the files of its layers under a device of its own.
+    pub(super) fn take_alike(
+        &mut self,
+        (file, version): Owner,
+        links: usize,
+        is_probed: impl FnOnce() -> bool,
+    ) -> Option<Probes> {
+        let is_alike = |owner: &&Owner| owner.0.inode == file.inode && owner.1 == version;
+        let other = *self.left.keys().find(is_alike)?;
+        is_probed().then(|| self.take(other, links)).flatten()
+    }
+
+    /// Takes out what nobody has taken.
+    pub(super) fn clear(&mut self) {
+        for mut probes in std::mem::take(&mut self.left).into_values() {
+            probes.unpin();
+        }
+    }
+}
+
+fn complete(mut probes: Probes, links: usize) -> Option<Probes> {
+    if probes.n_links() == links {
+        return Some(probes);
+    }
+    probes.unpin();
+    None
+}
+
+fn name((file, version): Owner, n: usize) -> String {
+    let FileId {
+        major,
+        minor,
+        inode,
+    } = file;
+    let Version { bytes, modified_ns } = version;
+    format!("{major:x}-{minor:x}-{inode:x}-{bytes:x}-{modified_ns:x}-{n}")
+}
+
+fn parse(name: &str) -> Option<(Owner, usize)> {
+    let mut parts = name.split('-');
+    let mut hex = || u128::from_str_radix(parts.next()?, 16).ok();
+    let file = FileId {
+        major: u32::try_from(hex()?).ok()?,
+        minor: u32::try_from(hex()?).ok()?,
+        inode: u64::try_from(hex()?).ok()?,
+    };
+    let version = Version {
+        bytes: u64::try_from(hex()?).ok()?,
+        modified_ns: hex()?.cast_signed(),
+    };
+    let n = parts.next()?.parse().ok()?;
+    parts.next().is_none().then_some(((file, version), n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_whose_probe_it_is() {
+        let file = FileId {
+            major: 0xfd,
+            minor: 1,
+            inode: 0x1234_5678,
+        };
+        // A file may be older than 1970.
+        for modified_ns in [1_700_000_000_123_456_789, -1] {
+            let version = Version {
+                bytes: 0x00ab_cdef,
+                modified_ns,
+            };
+            let owner = (file, version);
+            assert_eq!(parse(&name(owner, 12)), Some((owner, 12)));
+        }
+    }
+
+    #[test]
+    fn maps_and_other_files_are_no_probes() {
+        for other in [
+            "events",
+            "in_flight",
+            "fd-1-2-3-4",
+            "fd-1-2-3-4-5-6",
+            "fd-1-2-3-x-0",
+        ] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The ranks of a job, and how they end.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What is known of ranks that did not end well, in this process.
+static CASUALTIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Whoever waits for something that ranks do asks this, too: without one of them it may never come.
+#[track_caller]
+pub(crate) fn assert_no_casualties() {
+    let casualties = CASUALTIES.lock().unwrap().clone();
+    assert!(casualties.is_empty(), "{casualties:?}");
+}
+
+/// A process, waited for from its start.
+#[derive(Debug)]
+struct Rank {
+    pid: u32,
+    ending: JoinHandle<String>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Rank {
+    fn start(mut command: Command) -> Self {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        Self {
+            pid: child.id(),
+            ending: thread::spawn({
+                let is_over = Arc::clone(&is_over);
+                move || wait(child, &is_over)
+            }),
+            is_over,
+        }
+    }
+}
+
+/// All that a rank says; if it ends otherwise than well while anybody counts on it, it is a casualty.
+fn wait(mut child: Child, is_over: &AtomicBool) -> String {
+    let (mut said, mut complaint) = (String::new(), String::new());
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut complaint)
+        .unwrap();
+    let status = child.wait().unwrap();
+    if !status.success() && !is_over.load(Ordering::Relaxed) {
+        let pid = child.id();
+        CASUALTIES
+            .lock()
+            .unwrap()
+            .push(format!("process {pid}: {status}: {complaint}"));
+    }
+    said
+}
+
+/// Ranks that run.
+#[derive(Debug)]
+pub(crate) struct Job {
+    ranks: Vec<Rank>,
+    /// What the ranks wait for before they join their communicators.
+    pub(crate) gate: PathBuf,
+    /// Files of each rank that have functions of interest.
+    pub(crate) libraries: usize,
+}
+
+impl Job {
+    /// Starts the ranks.
+    pub(crate) fn start(commands: impl Iterator<Item = Command>, gate: PathBuf) -> Self {
+        Self {
+            ranks: commands.map(Rank::start).collect(),
+            gate,
+            libraries: 2,
+        }
+    }
+
+    /// Opens the gate.
+    pub(crate) fn go(&self) {
+        fs::write(&self.gate, "").unwrap();
+    }
+
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.ranks.iter().map(|rank| rank.pid).collect()
+    }
+
+    /// Waits for the end; collectives that each rank says it has issued, by process.
+    pub(crate) fn issued(mut self) -> BTreeMap<u32, u64> {
+        let mut issued = BTreeMap::new();
+        for rank in self.ranks.drain(..) {
+            let line = rank.ending.join().unwrap();
+            assert_no_casualties();
+            let collectives = line
+                .split_whitespace()
+                .nth(2)
+                .unwrap_or_else(|| panic!("{line:?}"));
+            issued.insert(rank.pid, collectives.parse().unwrap());
+        }
+        issued
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for rank in self.ranks.drain(..) {
+            rank.is_over.store(true, Ordering::Relaxed);
+            // Only one that a failed test leaves behind is still there.
+            if !rank.ending.is_finished()
+                && let Some(pid) = i32::try_from(rank.pid).ok().and_then(Pid::from_raw)
+            {
+                let _ended = kill_process(pid, Signal::KILL);
+            }
+            let _said = rank.ending.join();
+        }
+    }
+}

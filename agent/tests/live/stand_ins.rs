@@ -1,0 +1,108 @@
+//! The stand-ins of `testdata/fake-gpu`, compiled.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+/// How a program gets its libraries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Linking {
+    /// It opens them when it runs.
+    Dynamic,
+    /// It has them built in.
+    Static,
+    /// It opens those for GPUs of AMD.
+    Hip,
+}
+
+impl Linking {
+    pub(crate) fn program(self) -> &'static str {
+        match self {
+            Self::Dynamic => "rank",
+            Self::Static => "rank-static",
+            Self::Hip => "rank-hip",
+        }
+    }
+}
+
+/// What is compiled.
+const PARTS: [&str; 8] = [
+    "libnccl.so.2",
+    "libcudart.so.13",
+    "librccl.so.1",
+    "libamdhip64.so.6",
+    "libibverbs.so.1",
+    "rank",
+    "rank-static",
+    "rank-hip",
+];
+
+/// The names of HIP for those of CUDA, and of its libraries.
+const HIP: [&str; 7] = [
+    "-DcudaStreamSynchronize=hipStreamSynchronize",
+    "-DcudaEventSynchronize=hipEventSynchronize",
+    "-DcudaDeviceSynchronize=hipDeviceSynchronize",
+    "-DcudaMemcpyAsync=hipMemcpyAsync",
+    "-DcudaLaunchKernel=hipLaunchKernel",
+    "-DCOLLECTIVES=\"librccl.so.1\"",
+    "-DRUNTIME=\"libamdhip64.so.6\"",
+];
+
+/// Copies the stand-ins to a folder.
+pub(crate) fn install(folder: &Path) {
+    for name in PARTS {
+        fs::copy(compiled().join(name), folder.join(name)).unwrap();
+    }
+}
+
+/// Compiles them, once for all tests. Unoptimized, so that functions begin with a push.
+fn compiled() -> &'static Path {
+    static COMPILED: OnceLock<TempDir> = OnceLock::new();
+    let dir = COMPILED.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        compile(dir.path());
+        dir
+    });
+    dir.path()
+}
+
+fn compile(dir: &Path) {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/fake-gpu");
+    let cc = |output: &str, flags: &[&str], files: &[&str]| {
+        let mut command = Command::new("cc");
+        command
+            .args(["-O0", "-Wall", "-Werror"])
+            .args(flags)
+            .arg("-o")
+            .arg(dir.join(output));
+        command.args(files.iter().map(|file| sources.join(file)));
+        assert!(command.status().unwrap().success(), "{output}");
+    };
+    let library = |name: &str, flags: &[&str], file: &str| {
+        let soname = format!("-Wl,-soname,{name}");
+        cc(
+            name,
+            &[&["-fPIC", "-shared", &soname], flags].concat(),
+            &[file],
+        );
+    };
+    let versions = format!(
+        "-Wl,--version-script={}",
+        sources.join("ibverbs.map").display()
+    );
+    library("libnccl.so.2", &[], "nccl.c");
+    library("libcudart.so.13", &[], "cudart.c");
+    library("librccl.so.1", &HIP, "nccl.c");
+    library("libamdhip64.so.6", &HIP, "cudart.c");
+    library("libibverbs.so.1", &[&versions], "ibverbs.c");
+    cc("rank", &[], &["rank.c"]);
+    cc("rank-hip", &HIP, &["rank.c"]);
+    cc(
+        "rank-static",
+        &["-DLINKED", "-static-pie"],
+        &["rank.c", "nccl.c", "cudart.c"],
+    );
+}
