@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
+use super::fuzz::{MOST_KB, peak_kb};
 use super::{DEADLINE, Lab, long};
 use crate::error::{Code, Coded};
 use crate::sql_guard;
@@ -94,6 +95,7 @@ async fn attacks_are_refused_and_change_nothing() {
     }
     assert_eq!(lab.state().await, before, "one of {lately:#?}");
     assert_eq!(answered, Vec::<String>::new());
+    assert!(peak_kb() < MOST_KB, "{} kB", peak_kb());
 }
 
 /// Puts something unknown into every object of a tree, one at a time, and says what the guard thinks of it.

@@ -19,7 +19,7 @@ use crate::store::sql::{SqlError, SqlQuestion};
 const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Most memory that this process may ever take, kB.
-const MOST_KB: u64 = 2 * 1024 * 1024;
+pub(super) const MOST_KB: u64 = 2 * 1024 * 1024;
 
 /// Statements between two looks at what is stored: a look reads everything.
 const BETWEEN_LOOKS: u64 = 50;
@@ -298,7 +298,7 @@ async fn no_function_that_may_be_called_takes_much_of_anything() {
 }
 
 /// The most memory that this process ever took; 0 where the system does not tell.
-fn peak_kb() -> u64 {
+pub(super) fn peak_kb() -> u64 {
     let status = read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kb = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
