@@ -156,13 +156,22 @@ fn tools() -> Value {
 }
 
 fn views() -> Value {
-    let named = json!({ "name": { "type": "string" }, "comment": { "type": "string" } });
-    let mut column = named.clone();
-    column["type"] = json!({ "type": "string" });
-    let column = object(&["name", "type", "comment"], column);
-    let mut view = named;
-    view["columns"] = json!({ "type": "array", "items": column });
-    let view = object(&["name", "comment", "columns"], view);
+    let column = object(
+        &["name", "type", "comment"],
+        json!({
+            "name": { "type": "string" },
+            "type": { "type": "string" },
+            "comment": { "type": "string" },
+        }),
+    );
+    let view = object(
+        &["name", "comment", "columns"],
+        json!({
+            "name": { "type": "string" },
+            "comment": { "type": "string" },
+            "columns": { "type": "array", "items": column },
+        }),
+    );
     object(
         &["views"],
         json!({ "views": { "type": "array", "items": view } }),
