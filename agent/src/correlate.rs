@@ -61,8 +61,8 @@ pub struct Waited {
     pub return_ns: u64,
     /// The part of it in which no other thread was known to be blocked, nanoseconds.
     pub blocked_ns: u64,
-    /// The last collective issued before it, unless an earlier synchronisation had covered that; a short one covers nothing that a
-    /// long one would not cover again.
+    /// The last collective issued before it, unless an earlier synchronisation had covered that; what a short
+    /// one has covered, a long one covers again.
     pub covers: Option<OpRef>,
 }
 
