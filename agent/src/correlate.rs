@@ -43,7 +43,8 @@ pub struct Issued {
     pub signature: u64,
     /// Entry of the call, nanoseconds.
     pub entry_ns: u64,
-    /// Since the return of the last blocking synchronisation, when none was issued in between.
+    /// Since the return of the last blocking synchronisation, or of the longest short one where those count, when none was issued in
+    /// between, nanoseconds.
     pub host_gap_ns: Option<u64>,
     /// Operations of the communicator just before it that nobody told of.
     pub missed: u64,
@@ -60,7 +61,8 @@ pub struct Waited {
     pub return_ns: u64,
     /// The part of it in which no other thread was known to be blocked, nanoseconds.
     pub blocked_ns: u64,
-    /// The last collective issued before it, unless an earlier synchronisation had covered that.
+    /// The last collective issued before it, unless an earlier synchronisation had covered that; what a short
+    /// one has covered, a long one covers again.
     pub covers: Option<OpRef>,
 }
 

@@ -195,7 +195,7 @@ impl Watch {
         self.programs.maps().comms()
     }
 
-    /// What was called, by process and function; of a copy, its direction is in the second byte.
+    /// What was called, by process and function; the second byte has the direction of a copy, or the type of an RDMA event.
     pub fn sums(&self) -> Vec<(u32, u32, CallSum)> {
         self.programs.maps().sums()
     }

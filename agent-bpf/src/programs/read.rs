@@ -61,7 +61,8 @@ impl Maps {
             .collect()
     }
 
-    /// What was called since the process was first seen: process, function with the direction of a copy in its second byte, sum.
+    /// What was called since the process was first seen: process, function with the direction of a copy or the type
+    /// of an RDMA event in its second byte, sum.
     pub fn sums(&self) -> Vec<(u32, u32, CallSum)> {
         per_cpu_entries(&self.sums)
             .filter_map(|(key, values)| {

@@ -22,6 +22,7 @@ use crate::watch::seccomp::Guard;
 /// How long a file stays probed that no process maps any more, nanoseconds. A probe holds the file system of its file, so that
 /// a container's could not be taken away; and a job that starts anew gets new probes within a tenth of a second.
 const LINGER_NS: u64 = 60_000_000_000;
+
 /// What is known of a file.
 #[derive(Debug)]
 enum Known {

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, Observer, agent, settings};
+use crate::job::Job;
 use crate::running::Running;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -110,16 +111,22 @@ fn killed() {
     );
 }
 
+/// A job of two ranks, which runs until the gate `end` is open, and whose agent was killed.
+fn outlives_its_agent(gpu: &Gpu, pins: &Pins) -> Job {
+    let mut agent = Running::start(agent(), &[&pins.flag()]);
+    let end = format!("end={}", gpu.gate("end").display());
+    let job = gpu.job(Linking::Dynamic, 2, 0, &["step=2", &end]);
+    agent.follow(gpu, &job);
+    agent.until_says("following a rank");
+    agent.signal(Signal::KILL);
+    agent.child.wait().unwrap();
+    job
+}
+
 fn died_meanwhile() {
     let gpu = Gpu::new();
     let pins = Pins::mount(&gpu);
-    let mut first = Running::start(agent(), &[&pins.flag()]);
-    let end = format!("end={}", gpu.gate("end").display());
-    let job = gpu.job(Linking::Dynamic, 2, 0, &["step=2", &end]);
-    first.follow(&gpu, &job);
-    first.until_says("following a rank");
-    first.signal(Signal::KILL);
-    first.child.wait().unwrap();
+    let job = outlives_its_agent(&gpu, &pins);
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
     // The ring holds what they did last, and nobody will tell that they ended.
@@ -159,13 +166,7 @@ fn goes_on() {
 fn half_pinned() {
     let gpu = Gpu::new();
     let pins = Pins::mount(&gpu);
-    let mut first = Running::start(agent(), &[&pins.flag()]);
-    let end = format!("end={}", gpu.gate("end").display());
-    let job = gpu.job(Linking::Dynamic, 2, 0, &["step=2", &end]);
-    first.follow(&gpu, &job);
-    first.until_says("following a rank");
-    first.signal(Signal::KILL);
-    first.child.wait().unwrap();
+    let job = outlives_its_agent(&gpu, &pins);
     // As if it had been killed after it had kept one of two: the name of each ends with its number.
     let folders = fs::read_dir(pins.0.join("agent")).unwrap();
     let kept = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
