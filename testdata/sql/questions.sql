@@ -97,3 +97,4 @@ SELECT * FROM ranks NATURAL JOIN verdicts
 SELECT r.rank, last.ended_at FROM ranks r, LATERAL (SELECT ended_at FROM collectives c WHERE c.rank = r.rank ORDER BY ended_at DESC LIMIT 1) AS last
 SELECT rank, try_cast(node_id AS INTEGER), rank::UBIGINT, rank::DECIMAL(10, 2) FROM ranks
 SELECT epoch(ended_at), epoch_ms(ended_at), year(ended_at), month(ended_at), day(ended_at), minute(ended_at), second(ended_at), quarter(ended_at), week(ended_at) FROM collectives
+SELECT count(*) FROM verdicts WHERE reason = 'in case of doubt' OR node_id = 'window (a) over b'

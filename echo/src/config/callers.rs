@@ -8,8 +8,8 @@ use crate::serve::http::callers::Callers;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Who may ask")]
 pub struct CallerArgs {
-    /// Further name by which this machine may be asked, such as that of its service; addresses and localhost always may.
-    /// Can be given several times
+    /// Further name by which this machine may be asked, such as echo.example.com; addresses, and names that no one on the web
+    /// can own (localhost, echo, echo.monitoring.svc, echo.internal), always may. Can be given several times
     #[arg(
         long = "allowed-host",
         value_name = "NAME",
@@ -42,7 +42,7 @@ fn host(text: &str) -> Result<String, String> {
     if !text.is_empty() && text.chars().all(is_name) {
         return Ok(text.to_owned());
     }
-    Err("give a name without a port, such as echo.monitoring.svc".to_owned())
+    Err("give a name without a port, such as echo.example.com".to_owned())
 }
 
 fn origin(text: &str) -> Result<String, String> {

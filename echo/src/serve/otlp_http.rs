@@ -1,10 +1,11 @@
-//! The listener for OTLP over HTTP (port 4318 by default). As at the HTTP API, requests for another host are turned down.
+//! The listener for OTLP over HTTP (port 4318 by default). Web pages do not send measurements: what
+//! they send is turned down.
 
 use axum::middleware::from_fn_with_state;
 
 use crate::ingest::accept::Ingest;
 use crate::ingest::otlp::http::router;
-use crate::serve::http::callers::{Callers, refuse_strangers};
+use crate::serve::http::callers::{Callers, refuse_pages};
 use crate::serve::http1;
 use crate::serve::listener::Listener;
 
@@ -15,6 +16,6 @@ pub async fn serve(
     callers: Callers,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let router = router(ingest).layer(from_fn_with_state(callers, refuse_strangers));
+    let router = router(ingest).layer(from_fn_with_state(callers, refuse_pages));
     http1::serve(listener, router, shutdown).await;
 }

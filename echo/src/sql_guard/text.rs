@@ -1,7 +1,9 @@
 //! What the parser may be given. It cannot be interrupted, and some short texts keep it busy for hours.
 //!
-//! Words are looked for everywhere, also where they are part of a string: to know what is a string would take a second
-//! grammar, and where it differs from the engine's there is a hole.
+//! Words count wherever they stand, but for plain strings in a text without comments and the like: to tell strings in
+//! every text would take a second grammar, and where it differs from the engine's there is a hole.
+
+use std::borrow::Cow;
 
 use crate::sql_guard::limits::{MAX_BRACKETS, MAX_TEXT_BYTES, MAX_WINDOW_BYTES};
 use crate::sql_guard::refusal::Refusal;
@@ -20,17 +22,18 @@ pub fn check(text: &str) -> Result<(), Refusal> {
             "ask for less in one statement",
         ));
     }
-    if after_each(text, "case").any(|after| !has_plain_operand(after)) {
+    let words = without_strings(text);
+    if after_each(&words, "case").any(|after| !has_plain_operand(after)) {
         // The parser copies the operand into each comparison: nested operands double with each level.
         return Err(Refusal::new(
-            "CASE compares something else than a column (or the word stands in a string)",
+            "CASE compares something else than a column (or the word stands in a comment or a name)",
             "write CASE WHEN a = 1 THEN b END, or compute the value in a subquery and name it in CASE",
         ));
     }
     // The parser copies the definition of a window to each place where it is used.
-    let n_windows = after_each(text, "over").count();
+    let n_windows = after_each(&words, "over").count();
     let bytes = n_windows.saturating_mul(text.len());
-    if after_each(text, "window").next().is_some() && bytes > MAX_WINDOW_BYTES {
+    if after_each(&words, "window").next().is_some() && bytes > MAX_WINDOW_BYTES {
         return Err(Refusal::new(
             format!(
                 "{n_windows} uses of windows beside a WINDOW clause are too many in so long a text"
@@ -64,6 +67,36 @@ fn check_length(text: &str) -> Result<(), Refusal> {
         ));
     }
     Ok(())
+}
+
+/// The text with blanks in its strings, if it is certain where these are; else the text as it is.
+///
+/// It is certain where quotes are all there is: without comments, dollar quotes, and letters that make a string another kind
+/// of string. A quote inside a string is doubled, which ends one string and begins the next.
+fn without_strings(text: &str) -> Cow<'_, str> {
+    let mut words = String::with_capacity(text.len());
+    let mut within = None;
+    let mut before = ' ';
+    for char in text.chars() {
+        match (within, char) {
+            (None, '\'') if before.is_alphanumeric() || matches!(before, '_' | '&') => {
+                return Cow::Borrowed(text);
+            }
+            (None, '$') => return Cow::Borrowed(text),
+            (None, '-') if before == '-' => return Cow::Borrowed(text),
+            (None, '*') if before == '/' => return Cow::Borrowed(text),
+            (None, '\'' | '"') => within = Some(char),
+            (Some(quote), _) if quote == char => within = None,
+            _ => {}
+        }
+        let is_of_a_string = within == Some('\'') && char != '\'';
+        words.push(if is_of_a_string { ' ' } else { char });
+        before = char;
+    }
+    if within.is_some() {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(words)
 }
 
 /// What follows each place where the word could begin, in any case. Whatever is not certainly part of a longer name
@@ -134,6 +167,9 @@ mod tests {
             "CASE v.\"op\"\tWHEN 1 THEN 2 END",
             "CASE 1 WHEN 1 THEN 2 END",
             "lowercase, showcase_case, case1, a_case",
+            "x = 'in case of (nothing)' OR y = 'it''s a case (of)'",
+            "\"it's\" = 'case' OR \"isn't\" = 'in case'",
+            "CASE op WHEN 'case (a)' THEN 1 END",
         ] {
             assert_eq!(check(text), Ok(()), "{text}");
         }
@@ -147,6 +183,19 @@ mod tests {
             "CASE -- WHEN\n(x) WHEN 1 THEN 2 END",
             "1CASE(x)WHEN 1 THEN 2 END",
             "CASE",
+            "CASE 'x' WHEN 1 THEN 2 END",
+            "'a' || CASE (x) WHEN 1 THEN 2 END || 'b'",
+            // Where it is not certain what is a string, the word counts.
+            "E'\\' CASE (x) WHEN 1 THEN 2 END --'",
+            "e'\\'' || CASE (x) WHEN 1 THEN 2 END || ''",
+            "U&'\\' CASE (x) WHEN",
+            "-- '\n CASE (x) WHEN 1 THEN 2 END -- '",
+            "/* ' */ CASE (x) WHEN 1 THEN 2 END /* ' */",
+            "$$ ' $$ || CASE (x) WHEN 1 THEN 2 END || $$ ' $$",
+            "$a$ ' $a$ || CASE (x) WHEN 1 THEN 2 END || $a$ ' $a$",
+            "\"'\" || CASE (x) WHEN 1 THEN 2 END || \"'\"",
+            "' CASE (x) WHEN 1 THEN 2 END",
+            "x = 'in case' -- of doubt",
         ] {
             assert!(check(text).is_err(), "{text}");
         }

@@ -21,6 +21,9 @@ use crate::tools::{ToolError, error_body};
 /// Field of a query that says in which form the answer is wanted.
 const FORMAT: &str = "format";
 
+/// Field of an input that asks for a picture.
+const PLOT: &str = "plot";
+
 /// The form that is none of a picture.
 const JSON: &str = "json";
 
@@ -103,6 +106,11 @@ fn with_plot(
     if !registry.find(name)?.draws() {
         return Ok(pairs);
     }
+    let is_given = |name: &str| pairs.iter().any(|(field, _)| field == name);
+    if is_given(FORMAT) && is_given(PLOT) {
+        let message = format!("says the same as {PLOT}; give one of them");
+        return Err(ToolError::invalid(FORMAT, message));
+    }
     let known = Format::ALL.map(Format::name);
     for (field, value) in pairs.iter_mut().filter(|(field, _)| field == FORMAT) {
         if value == JSON {
@@ -112,7 +120,7 @@ fn with_plot(
             let message = format!("is none of {JSON}, {}", known.join(", "));
             return Err(ToolError::invalid(FORMAT, message));
         }
-        "plot".clone_into(field);
+        PLOT.clone_into(field);
     }
     pairs.retain(|(field, _)| field != FORMAT);
     Ok(pairs)

@@ -141,6 +141,9 @@ fn answer(
             ..table
         })
     });
+    // Whatever happened, the next statement begins anew, and nothing that is old is held on to. The engine may have ended
+    // the transaction itself; out of watch, an interrupt that comes late does not hit this.
+    let _ended = reader.connection.execute_batch("ROLLBACK");
     outcome.map_err(|error| match (error, stop) {
         (SqlError::Store(_) | SqlError::TooMuchMemory, Some(Stop::Memory)) => {
             SqlError::TooMuchMemory
@@ -161,10 +164,7 @@ fn run(connection: &Connection, question: &SqlQuestion) -> Result<SqlTable, SqlE
         Some(Err(_)) | None => asked,
     };
     begin(connection).map_err(problem::of)?;
-    let table = rows(connection, &sql, question).map_err(problem::of);
-    // Whatever happened, the next statement begins anew; the engine may have ended the transaction itself.
-    let _ended = connection.execute_batch("ROLLBACK");
-    table
+    rows(connection, &sql, question).map_err(problem::of)
 }
 
 /// The text, once the guard has let it through.

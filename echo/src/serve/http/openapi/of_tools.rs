@@ -30,6 +30,8 @@ pub(super) fn path(tool: &Registered, schemas: &mut Map<String, Value>) -> Value
     let mut parameters = parameters(&tool.input_schema);
     let mut answer = in_json("The answer.", answer);
     if tool.draws() {
+        // Both would say the same, and nobody has to wonder which of them counts.
+        parameters.retain(|parameter| parameter.get("name") != Some(&json!("plot")));
         parameters.push(format_parameter());
         add_pictures(&mut answer);
     }
@@ -71,7 +73,7 @@ fn format_parameter() -> Value {
         "name": "format",
         "in": "query",
         "required": false,
-        "description": "Form of the answer; `png` and `svg` are the same as in `plot`.",
+        "description": "Form of the answer: JSON, or a picture of it.",
         "schema": { "type": "string", "enum": forms.collect::<Vec<_>>(), "default": "json" },
     })
 }
