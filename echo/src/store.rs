@@ -181,6 +181,16 @@ pub struct Cursor {
     pub id: u64,
 }
 
+impl Cursor {
+    /// The end of a page whose last event this is.
+    pub const fn after(last: &StoredEvent) -> Self {
+        Self {
+            timestamp: last.event.timestamp,
+            id: last.id,
+        }
+    }
+}
+
 /// One page of events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {

@@ -1,7 +1,7 @@
 //! The questions that Echo answers, one file each, and the registry that every transport serves them from.
 //!
-//! A tool is its input: a struct that JSON is read into, with `call`. HTTP, the command line and everything to come
-//! are views of [`registry::Registry`]; none of them knows a tool by name.
+//! A tool is its input: a struct that JSON is read into, with `call`. HTTP, the Model Context Protocol and the command
+//! line are views of [`registry::Registry`]; none of them knows a tool by name.
 //!
 //! Answers: times are RFC 3339 in UTC, units are in the names, lists have a stable order, and what is not known is
 //! `null` and never zero.
@@ -26,6 +26,7 @@ pub mod explain_rank;
 pub mod find_outlier_nodes;
 pub mod get_cost;
 pub mod host_evidence;
+pub mod list_cursor;
 pub mod outlier;
 pub mod picture;
 pub mod places;
@@ -66,6 +67,18 @@ impl ToolContext {
             limits: Limits::default(),
             places: Places::new(PLACES),
         }
+    }
+
+    /// Answers when there is a place for one more question, and within the deadline.
+    pub async fn bounded<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ToolError>>,
+    ) -> Result<T, ToolError> {
+        let _place = self.places.take().await?;
+        let deadline = self.limits.deadline;
+        tokio::time::timeout(deadline, answer)
+            .await
+            .unwrap_or(Err(ToolError::Timeout { deadline }))
     }
 }
 

@@ -32,7 +32,7 @@ impl Asking {
         let address = address(&listener)?;
         let connections = Connections::default();
         let listener = Listener::new(listener, args.bounds.listen(), connections.clone());
-        let (routes, current) = watch::channel(starting());
+        let (routes, current) = watch::channel(starting(&args.callers.callers()));
         let (stop, stopping) = watch::channel(false);
         let mut tasks = JoinSet::new();
         tasks.spawn(http::serve(listener, front(current), stopped(stopping)));

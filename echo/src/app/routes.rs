@@ -53,6 +53,6 @@ pub(super) fn routes(
         Registry::standard(),
         tools,
         (feeds, metrics),
-        args.callers.callers(),
+        &args.callers.callers(),
     )
 }

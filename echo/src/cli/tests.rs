@@ -86,7 +86,7 @@ impl Server {
                     Registry::standard(),
                     context,
                     (feeds(), Metrics::default()),
-                    Callers::default(),
+                    &Callers::default(),
                 );
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
                 bound.send(listener.local_addr().unwrap()).unwrap();

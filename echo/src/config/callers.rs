@@ -8,8 +8,8 @@ use crate::serve::http::callers::Callers;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Who may ask")]
 pub struct CallerArgs {
-    /// Further name by which this machine may be asked, such as echo.example.com; addresses, and names that no one on the web
-    /// can own (localhost, echo, echo.monitoring.svc, echo.internal), always may. Can be given several times
+    /// Further name by which this machine may be asked, such as echo.example.com; addresses, localhost and whole names of
+    /// Kubernetes services (echo.monitoring.svc) always may. Can be given several times
     #[arg(
         long = "allowed-host",
         value_name = "NAME",

@@ -77,7 +77,7 @@ pub fn router(
     registry: Registry,
     context: ToolContext,
     (feeds, metrics): (Feeds, Metrics),
-    callers: Callers,
+    callers: &Callers,
 ) -> Router {
     let registry = Arc::new(registry);
     let speak = |names| mcp::service(Arc::clone(&registry), context.clone(), names);
@@ -88,7 +88,7 @@ pub fn router(
         feeds,
         metrics,
     };
-    Router::new()
+    let routes = Router::new()
         .route("/api/v1/tools/list", get(tools::list))
         .route("/api/v1/tools/{name}", get(tools::read).post(tools::call))
         .route("/api/v1/openapi.json", get(openapi::openapi))
@@ -104,8 +104,17 @@ pub fn router(
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(state)
         .route_service("/mcp", mcp)
-        .route_service("/mcp/compat", mcp_compat)
-        .layer(from_fn_with_state(callers, refuse_strangers))
+        .route_service("/mcp/compat", mcp_compat);
+    guarded(routes, callers)
+}
+
+/// Lets in only who calls Echo by its name and from its own pages, and gives every request a number.
+pub fn guarded(mut routes: Router, callers: &Callers) -> Router {
+    if let Some(cors) = callers.cors() {
+        routes = routes.layer(cors);
+    }
+    routes
+        .layer(from_fn_with_state(callers.clone(), refuse_strangers))
         .layer(from_fn_with_state(RequestIds::default(), number))
 }
 

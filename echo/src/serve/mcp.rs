@@ -1,13 +1,13 @@
 //! The Model Context Protocol: another view of the tool registry, on `POST /mcp`.
 //!
 //! One endpoint speaks the stateless revision of 2026-07-28 and those before. There are no sessions and nothing is sent
-//! but answers, so an answer is one JSON text. What a tool answers is in the text and, the same, as structured content;
+//! but answers, so an answer is one JSON text. A question ends when its request is hung up on; the cancellations of older
+//! revisions, which come as requests of their own, cannot be told whose they are and do nothing. What a tool answers is in the text and, the same, as structured content;
 //! what it cannot answer is a result that is marked as an error and carries the error body of the HTTP API. Only an
 //! unknown tool and a defect are errors of the protocol, with that body as their data.
 //!
 //! Names of tools have dots. Some clients take none, so `/mcp/compat` lists underscores; both are understood everywhere.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::http::request::Parts;
@@ -15,21 +15,22 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::ErrorData;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorCode,
-    GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
-    ReadResourceResponse, ServerCapabilities, ServerConfig,
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock,
+    CustomRequest, CustomResult, GetPromptRequestParams, GetPromptResponse, Implementation,
+    ListPromptsResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::Value;
 
-use crate::error::Coded;
-use crate::serve::request::{MAX_BODY_BYTES, RequestId, note};
+use crate::serve::mcp::failures::{malformed, of_protocol, of_tool};
+use crate::serve::request::{MAX_BODY_BYTES, RequestId};
+use crate::tools::ToolContext;
 use crate::tools::registry::{Answered, Registry};
-use crate::tools::{ToolContext, ToolError};
 
+mod failures;
 mod listing;
 mod prompts;
 mod resources;
@@ -123,18 +124,21 @@ impl rmcp::ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let parts = context.extensions.get::<Parts>();
-        let id = parts.and_then(|parts| parts.extensions.get::<RequestId>());
         let input = Value::Object(request.arguments.unwrap_or_default());
         let answer = self.registry.dispatch(&self.context, &request.name, input);
-        tokio::select! {
-            answer = answer => match answer {
-                Ok(answer) => Ok(complete(answer).into()),
-                Err(error) => refusal(&request.name, &error, id).map(Into::into),
-            },
-            // The query is dropped with its future, and interrupted. Nobody waits for this answer.
-            () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
+        match unless_cancelled(&context, answer).await? {
+            Ok(answer) => Ok(complete(answer).into()),
+            Err(error) => of_tool(&request.name, &error, number(&context)).map(Into::into),
         }
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        // A known method comes here when its parameters are not what it takes.
+        Err(malformed(&request.method))
     }
 
     async fn list_resources(
@@ -151,11 +155,14 @@ impl rmcp::ServerHandler for Handler {
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        resources::read(&request.uri, &self.registry, &self.context)
-            .await
-            .map(Into::into)
+        let reading = resources::read(&request.uri, &self.registry, &self.context);
+        match unless_cancelled(&context, reading).await? {
+            Ok(Some(result)) => Ok(result.into()),
+            Ok(None) => Err(resources::unknown(&request.uri)),
+            Err(error) => Err(of_protocol(&request.uri, &error, number(&context))),
+        }
     }
 
     async fn list_prompts(
@@ -179,6 +186,24 @@ impl rmcp::ServerHandler for Handler {
     }
 }
 
+/// Waits for an answer as long as the client does. A query is dropped with its future, and interrupted.
+async fn unless_cancelled<T>(
+    context: &RequestContext<RoleServer>,
+    answer: impl Future<Output = T>,
+) -> Result<T, ErrorData> {
+    tokio::select! {
+        answer = answer => Ok(answer),
+        // Nobody waits for this one.
+        () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
+    }
+}
+
+/// The number of the request that a message came with.
+fn number(context: &RequestContext<RoleServer>) -> Option<&RequestId> {
+    let parts = context.extensions.get::<Parts>()?;
+    parts.extensions.get::<RequestId>()
+}
+
 /// An answer as a result. Some clients read the text, others the structure; a picture comes beside both.
 fn complete(answer: Answered) -> CallToolResult {
     let structure = serde_json::from_str(&answer.text).ok();
@@ -190,31 +215,6 @@ fn complete(answer: Answered) -> CallToolResult {
     let mut result = CallToolResult::success(content);
     result.structured_content = structure;
     result
-}
-
-/// What went wrong, where the table of errors wants it: in the result, or as an error of the protocol.
-fn refusal(
-    name: &str,
-    error: &ToolError,
-    id: Option<&RequestId>,
-) -> Result<CallToolResult, ErrorData> {
-    note(name, error, id);
-    let body = error.body();
-    let body = id.map_or_else(|| body.clone(), |id| id.on(body.clone()));
-    let code = match error {
-        ToolError::UnknownTool { .. } => Some(ErrorCode::INVALID_PARAMS),
-        error => error.code().json_rpc().map(ErrorCode),
-    };
-    match code {
-        None => Ok(CallToolResult::error(vec![ContentBlock::text(
-            body.to_string(),
-        )])),
-        Some(code) => {
-            let message = body.pointer("/error/message").and_then(Value::as_str);
-            let message = Cow::Owned(message.unwrap_or_default().to_owned());
-            Err(ErrorData::new(code, message, Some(body)))
-        }
-    }
 }
 
 #[cfg(test)]

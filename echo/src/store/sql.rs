@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::{Code, Coded};
@@ -54,7 +55,7 @@ pub struct SqlColumn {
 }
 
 /// A published view with its columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ViewDocs {
     /// Name.
     pub name: String,
@@ -65,11 +66,12 @@ pub struct ViewDocs {
 }
 
 /// A column of a published view.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ColumnDocs {
     /// Name.
     pub name: String,
     /// Type, as the database names it.
+    #[serde(rename = "type")]
     pub kind: String,
     /// What it means, with its unit.
     pub comment: String,

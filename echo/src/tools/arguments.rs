@@ -14,6 +14,9 @@ use crate::tools::{ToolError, Violation};
 /// Longest part of a value that an error repeats, in characters.
 const MAX_SHOWN: usize = 60;
 
+/// Most violations that an error lists.
+const MAX_VIOLATIONS: usize = 20;
+
 /// What a tool takes.
 #[derive(Debug)]
 pub(super) struct Arguments {
@@ -63,11 +66,19 @@ impl Arguments {
         }
         let mut input = Value::Object(given);
         make_whole(&mut input);
-        let wrong: Vec<Violation> = self
+        let mut wrong: Vec<Violation> = self
             .validator
             .iter_errors(&input)
             .flat_map(|error| self.violations(&error))
+            .take(MAX_VIOLATIONS + 1)
             .collect();
+        if wrong.len() > MAX_VIOLATIONS {
+            wrong.truncate(MAX_VIOLATIONS);
+            wrong.push(Violation {
+                pointer: String::new(),
+                message: "and more is wrong".to_owned(),
+            });
+        }
         if wrong.is_empty() {
             Ok(input)
         } else {
@@ -85,7 +96,7 @@ impl Arguments {
             ValidationErrorKind::AdditionalProperties { unexpected } => {
                 let known: Vec<&str> = self.fields.keys().map(String::as_str).collect();
                 let message = format!("is unknown; known are {}", known.join(", "));
-                let unexpected = unexpected.iter();
+                let unexpected = unexpected.iter().take(MAX_VIOLATIONS + 1);
                 unexpected
                     .map(|name| named(&shown(name), message.clone()))
                     .collect()
@@ -159,7 +170,7 @@ fn escaped(name: &str) -> String {
 }
 
 /// The beginning of a text, without control characters.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let mut shown: String = text
         .chars()
         .filter(|c| !c.is_control())

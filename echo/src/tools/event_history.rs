@@ -20,7 +20,8 @@ use crate::units::{Nanos, Window};
 
 const DEFAULT_LIMIT: usize = 100;
 
-const MAX_LIMIT: usize = 1_000;
+/// Bytes of JSON that an event is given room for; where attributes take more, a page has fewer events.
+const BYTES_PER_EVENT: usize = 960;
 
 /// Which events are meant; an absent filter lets everything pass.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -41,16 +42,16 @@ pub struct EventHistory {
     /// Metric, such as `nccl.collective.wait_ms`.
     #[schemars(with = "Option<Name>")]
     pub metric: Option<String>,
-    /// Begin: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: an hour before `to`.
+    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
     pub from: Option<TimeArg>,
-    /// End, exclusive: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: now.
+    /// End, exclusive, in the same forms. Default: now.
     pub to: Option<TimeArg>,
     /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
     pub window: Option<WindowArg>,
     /// Largest number of events in the answer, 100 when absent.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<usize>,
-    /// `next_cursor` of the page before. It carries that page's window, so leave out `from`, `to` and `window`.
+    /// `next_cursor` of the page before; leave out `from`, `to` and `window` then.
     #[schemars(with = "Option<String>")]
     pub cursor: Option<PageCursor>,
 }
@@ -62,6 +63,8 @@ pub struct History {
     pub window: AnswerWindow,
     /// The events, newest first.
     pub events: Vec<HistoryEvent>,
+    /// Whether there are more.
+    pub truncated: bool,
     /// Pass it as `cursor` to get the next page; null on the last one.
     pub next_cursor: Option<String>,
 }
@@ -181,36 +184,35 @@ impl Tool for EventHistory {
         let query = self.query(context).await?;
         let window = query.window;
         let page = context.store.events(query).await?;
-        let next = page.next.map(|end| PageCursor { window, end }.to_string());
+        let events = fitting(&page.events, self.limit() * BYTES_PER_EVENT)?;
+        let end = match page.events.get(events.len()) {
+            Some(_) => page.events.get(events.len() - 1).map(Cursor::after),
+            None => page.next,
+        };
         Ok(History {
             window: window.into(),
-            events: page.events.iter().map(HistoryEvent::from).collect(),
-            next_cursor: next,
+            truncated: end.is_some(),
+            next_cursor: end.map(|end| PageCursor { window, end }.to_string()),
+            events,
         })
     }
 }
 
 impl EventHistory {
+    fn limit(&self) -> usize {
+        self.limit.unwrap_or(DEFAULT_LIMIT)
+    }
+
     async fn query(&self, context: &ToolContext) -> Result<EventQuery, ToolError> {
-        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        if !(1..=MAX_LIMIT).contains(&limit) {
-            let message = format!("{limit} does not lie between 1 and {MAX_LIMIT}");
-            return Err(ToolError::invalid("limit", message));
-        }
         let cluster = known_cluster(context, self.cluster.as_deref()).await?;
         let asked = Asked {
             from: self.from,
             to: self.to,
             window: self.window,
         };
-        let window = match self.cursor {
-            Some(_) if asked != Asked::default() => {
-                let message = "carries the window already; leave out from, to and window";
-                return Err(ToolError::invalid("cursor", message));
-            }
-            Some(cursor) => cursor.window,
-            None => asked.resolve(context, cluster.as_ref()).await?,
-        };
+        let before = self.cursor.map(|cursor| cursor.window);
+        let window = asked.resolve_page(context, cluster.as_ref(), before);
+        let window = window.await?;
         Ok(EventQuery {
             window,
             cluster,
@@ -218,10 +220,27 @@ impl EventHistory {
             rank: self.rank.map(Rank::new),
             op: checked("op", self.op.as_deref())?,
             metric: checked("metric", self.metric.as_deref())?,
-            limit,
+            limit: self.limit(),
             cursor: self.cursor.map(|cursor| cursor.end),
         })
     }
+}
+
+/// The first events, as many as fit into so many bytes of JSON, and one at least.
+fn fitting(events: &[StoredEvent], bytes: usize) -> Result<Vec<HistoryEvent>, ToolError> {
+    let mut taken = Vec::new();
+    let mut room = bytes;
+    for event in events.iter().map(HistoryEvent::from) {
+        let size = serde_json::to_vec(&event)
+            .map_err(ToolError::Unwritable)?
+            .len();
+        if size > room && !taken.is_empty() {
+            break;
+        }
+        room = room.saturating_sub(size);
+        taken.push(event);
+    }
+    Ok(taken)
 }
 
 fn checked<T: FromStr<Err = IdError>>(

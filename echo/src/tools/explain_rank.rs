@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ClusterId, JobId, Rank};
 use crate::model::conclusion::Incident;
 use crate::tools::host_evidence::{Scope, widened};
-use crate::tools::outlier::{Condition, Evidence, Outlier, as_of, culprit};
+use crate::tools::outlier::{Condition, Evidence, Outlier, as_of, condition, culprit};
 use crate::tools::picture::Format;
 use crate::tools::quality::{DataQuality, Presence, known_cluster, with_note};
 use crate::tools::registry::{Drawing, Tool};
@@ -29,6 +29,9 @@ use lag_series::{LagSeries, OwnBlocks};
 use own_verdicts::OwnVerdict;
 use subject::{Subject, Who};
 
+/// Most incidents of each kind in one answer.
+const MAX_INCIDENTS: usize = 20;
+
 /// Which rank is meant, and when.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -43,10 +46,10 @@ pub struct ExplainRank {
     #[serde(default)]
     #[schemars(with = "Option<Name>")]
     pub job: Option<String>,
-    /// Begin: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: an hour before `to`.
+    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
     #[serde(default)]
     pub from: Option<TimeArg>,
-    /// End, exclusive: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: now.
+    /// End, exclusive, in the same forms. Default: now.
     #[serde(default)]
     pub to: Option<TimeArg>,
     /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
@@ -73,8 +76,10 @@ pub struct Explanation {
     pub incidents: Vec<Judged>,
     /// Incidents in which it looks late only because it waits for another rank.
     pub victim_of: Vec<Outlier>,
-    /// What is wrong with its whole cohort or job.
+    /// What is wrong with its whole cohort or job, gravest first.
     pub conditions: Vec<Condition>,
+    /// Whether one of these three lists has more than 20, less grave than these; a shorter window shows them.
+    pub truncated: bool,
     /// All that its host reported beside its peers' hosts, what differs most first. It explains verdicts and makes none.
     pub evidence: Vec<Evidence>,
     /// The operations that the evidence is about; null when there is none.
@@ -105,6 +110,7 @@ impl Tool for ExplainRank {
         for another, since when and how sure that is, the inputs of each judgement, what its host went through beyond its \
         peers (preemption, blocking, I/O, retransmits), and how late it was block by block. Ask it about a rank that \
         find_outlier_nodes names.";
+    const DRAWS: bool = true;
     type Answer = Explanation;
 
     async fn call(self, context: &ToolContext) -> Result<Explanation, ToolError> {
@@ -149,16 +155,25 @@ async fn explain(
         Some((basis, scope)) => (Some(basis), scope.facts(context, subject.rank).await?),
         None => (None, Vec::new()),
     };
-    let conditions = incidents.iter().filter_map(Condition::of);
+    let conditions: Vec<&Incident> = incidents
+        .iter()
+        .filter(|incident| is_about_all_or(incident, subject.rank))
+        .collect();
     let quality = presence.quality(context, window);
     let mut explanation = Explanation {
         cluster: cluster.to_string(),
         window: window.into(),
         who: subject.who(blocks.role()),
         summary: String::new(),
-        incidents: own.iter().filter_map(|one| Judged::of(one)).collect(),
+        truncated: own.len().max(waited_for.len()).max(conditions.len()) > MAX_INCIDENTS,
+        incidents: own
+            .iter()
+            .take(MAX_INCIDENTS)
+            .filter_map(|one| Judged::of(one))
+            .collect(),
         victim_of: waited_for
             .iter()
+            .take(MAX_INCIDENTS)
             .filter_map(|one| {
                 Some(Outlier::victim(
                     one,
@@ -168,9 +183,9 @@ async fn explain(
             })
             .collect(),
         conditions: conditions
-            .filter(|condition| {
-                condition.ranks.is_empty() || condition.ranks.contains(&subject.rank.value())
-            })
+            .iter()
+            .take(MAX_INCIDENTS)
+            .filter_map(|one| Condition::of(one))
             .collect(),
         evidence: facts.iter().map(Evidence::from).collect(),
         evidence_basis: basis.filter(|_| !facts.is_empty()),
@@ -200,6 +215,12 @@ async fn of_job(
 
 fn is_victim(incident: &Incident, rank: Rank) -> bool {
     culprit(incident).is_some_and(|culprit| culprit.victims.contains(&rank))
+}
+
+/// Whether it is a condition of everybody, or of some among whom the rank is.
+fn is_about_all_or(incident: &Incident, rank: Rank) -> bool {
+    condition(incident)
+        .is_some_and(|condition| condition.ranks.is_empty() || condition.ranks.contains(&rank))
 }
 
 /// The operations that the gravest incident was judged by, else those that the rank took part in within the window.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::conclusion::{Incident, IncidentState};
 use crate::tools::host_evidence::Scope;
+use crate::tools::list_cursor::ListCursor;
 use crate::tools::outlier::{Condition, Evidence, Outlier, as_of, culprit};
 use crate::tools::quality::{DataQuality, Presence, known_cluster, with_note};
 use crate::tools::registry::Tool;
@@ -19,8 +20,6 @@ const MAX_EXPLAINED: usize = 20;
 
 const DEFAULT_LIMIT: usize = 40;
 
-const MAX_LIMIT: usize = 1_000;
-
 /// Which ranks are meant, and when.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -28,15 +27,18 @@ pub struct FindOutlierNodes {
     /// Cluster; all clusters when absent.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Begin: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: an hour before `to`.
+    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
     pub from: Option<TimeArg>,
-    /// End, exclusive: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: now.
+    /// End, exclusive, in the same forms. Default: now.
     pub to: Option<TimeArg>,
     /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
     pub window: Option<WindowArg>,
-    /// Largest number of outliers, and of conditions, 40 when absent.
+    /// Most culprits and conditions listed, 40 when absent.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<usize>,
+    /// `next_cursor` of the page before; leave out `from`, `to` and `window` then.
+    #[schemars(with = "Option<String>")]
+    pub cursor: Option<ListCursor>,
 }
 
 /// Outliers and conditions that were there at any time in the window.
@@ -46,13 +48,15 @@ pub struct Outliers {
     pub cluster: Option<String>,
     /// Window of event time.
     pub window: AnswerWindow,
-    /// Ranks that stand out: open ones first, then those that do the most damage, each followed by its victims. Their state
-    /// is that at the end of the window.
+    /// Ranks that stand out: open ones first, then those that do the most damage. Each is followed by its victims, where
+    /// `limit` leaves room beside the culprits. Their state is that at the end of the window.
     pub outliers: Vec<Outlier>,
     /// What is wrong with whole cohorts, in the same order.
     pub conditions: Vec<Condition>,
-    /// Whether the least grave were left out, because there are more than `limit`.
+    /// Whether there are more culprits or conditions, less grave than these.
     pub truncated: bool,
+    /// Pass it as `cursor` to get the next page; null on the last one.
+    pub next_cursor: Option<String>,
     /// How much of the cluster the answer rests on.
     pub data_quality: DataQuality,
 }
@@ -66,18 +70,15 @@ impl Tool for FindOutlierNodes {
     type Answer = Outliers;
 
     async fn call(self, context: &ToolContext) -> Result<Outliers, ToolError> {
-        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        if !(1..=MAX_LIMIT).contains(&limit) {
-            let message = format!("{limit} does not lie between 1 and {MAX_LIMIT}");
-            return Err(ToolError::invalid("limit", message));
-        }
         let cluster = known_cluster(context, self.cluster.as_deref()).await?;
         let asked = Asked {
             from: self.from,
             to: self.to,
             window: self.window,
         };
-        let window = asked.resolve(context, cluster.as_ref()).await?;
+        let before = self.cursor.map(|cursor| cursor.window);
+        let window = asked.resolve_page(context, cluster.as_ref(), before);
+        let window = window.await?;
         let incidents = context.store.incidents(cluster.as_ref(), window).await?;
         let incidents = incidents
             .into_iter()
@@ -86,43 +87,51 @@ impl Tool for FindOutlierNodes {
         incidents.sort_by(gravest_first);
         let presence = Presence::of(context, cluster.as_ref(), window).await?;
         let quality = presence.quality(context, window);
-        let mut outliers = outliers(context, (&incidents, limit), &presence).await?;
-        let mut conditions: Vec<Condition> = incidents.iter().filter_map(Condition::of).collect();
-        let truncated = outliers.len().max(conditions.len()) > limit;
-        outliers.truncate(limit);
-        conditions.truncate(limit);
+        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
+        let passed = self.cursor.map_or(0, |cursor| cursor.passed);
+        let (culprits, conditions): (Vec<&Incident>, Vec<&Incident>) = incidents
+            .iter()
+            .partition(|incident| culprit(incident).is_some());
+        let passed_then = passed.saturating_add(limit);
+        let truncated = culprits.len().max(conditions.len()) > passed_then;
+        let next = ListCursor {
+            window,
+            passed: passed_then,
+        };
+        let culprits: Vec<&Incident> = culprits.into_iter().skip(passed).take(limit).collect();
+        let conditions = conditions.into_iter().skip(passed).take(limit);
         Ok(Outliers {
             window: window.into(),
-            outliers,
-            conditions,
+            outliers: outliers(context, (&culprits, limit), &presence).await?,
+            conditions: conditions.filter_map(Condition::of).collect(),
             truncated,
+            next_cursor: truncated.then(|| next.to_string()),
             data_quality: with_note(quality, context, (cluster.as_ref(), window)).await?,
             cluster: cluster.map(|cluster| cluster.to_string()),
         })
     }
 }
 
-/// Each culprit with the evidence, and its victims after it; no more than one above the limit is looked into.
+/// Each culprit with the evidence, and its victims after it, as long as there are not more than `limit` in all.
 async fn outliers(
     context: &ToolContext,
-    (incidents, limit): (&[Incident], usize),
+    (culprits, limit): (&[&Incident], usize),
     presence: &Presence,
 ) -> Result<Vec<Outlier>, ToolError> {
     let mut outliers = Vec::new();
-    let mut explained = 0;
-    for incident in incidents {
-        if outliers.len() > limit {
-            break;
-        }
+    let mut room = limit.saturating_sub(culprits.len());
+    for (place, incident) in culprits.iter().enumerate() {
         let Some(mut outlier) = Outlier::culprit(incident) else {
             continue;
         };
-        if presence.has_host_evidence() && explained < MAX_EXPLAINED {
-            explained += 1;
+        if presence.has_host_evidence() && place < MAX_EXPLAINED {
             outlier.evidence.extend(why(context, incident).await?);
         }
         outliers.push(outlier);
-        outliers.extend(Outlier::victims(incident, presence));
+        let mut victims = Outlier::victims(incident, presence);
+        victims.truncate(room);
+        room -= victims.len();
+        outliers.extend(victims);
     }
     Ok(outliers)
 }

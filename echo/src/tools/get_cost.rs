@@ -1,5 +1,6 @@
 //! What stragglers cost: in a window, and per hour now. Two numbers with two names, never to be mixed.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -26,9 +27,7 @@ pub mod answer;
 mod bill;
 mod run_rate;
 
-const DEFAULT_LIMIT: usize = 20;
-
-const MAX_LIMIT: usize = 1_000;
+const DEFAULT_LIMIT: usize = 50;
 
 /// Whose cost is meant, and when.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -37,14 +36,14 @@ pub struct GetCost {
     /// Cluster; all clusters when absent.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Begin: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: an hour before `to`.
+    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
     pub from: Option<TimeArg>,
-    /// End, exclusive: RFC 3339, Unix milliseconds, or relative such as `now-15m`. Default: now.
+    /// End, exclusive, in the same forms. Default: now.
     pub to: Option<TimeArg>,
     /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
     pub window: Option<WindowArg>,
-    /// Largest number of contributors in the answer, 20 when absent.
-    #[schemars(range(min = 1, max = 1000))]
+    /// Most contributors, nodes and clusters listed, 50 when absent.
+    #[schemars(range(min = 1, max = 2000))]
     pub limit: Option<usize>,
 }
 
@@ -58,10 +57,6 @@ impl Tool for GetCost {
 
     async fn call(self, context: &ToolContext) -> Result<Cost, ToolError> {
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        if !(1..=MAX_LIMIT).contains(&limit) {
-            let message = format!("{limit} does not lie between 1 and {MAX_LIMIT}");
-            return Err(ToolError::invalid("limit", message));
-        }
         let cluster = known_cluster(context, self.cluster.as_deref()).await?;
         let asked = Asked {
             from: self.from,
@@ -86,6 +81,8 @@ impl Tool for GetCost {
         let lost = statement.bill.time();
         let allocated = presence.allocated();
         let (contributors, left_out) = statement.contributors(limit);
+        let (by_cluster, fewer_clusters) = largest(statement.by_cluster(), limit);
+        let (by_node, fewer_nodes) = largest(statement.by_node(), limit);
         Ok(Cost {
             cluster: cluster.map(|cluster| cluster.to_string()),
             window: window.into(),
@@ -107,12 +104,13 @@ impl Tool for GetCost {
             data_quality: note,
             by_currency: statement.by_currency(),
             by_kind: statement.by_kind(),
-            by_cluster: statement.by_cluster(),
-            by_node: statement.by_node(),
+            by_cluster,
+            by_node,
             by_gpu_model: statement.by_gpu_model(),
             by_rate_class: statement.by_rate_class(),
             contributors,
             contributors_left_out: left_out,
+            truncated: left_out > 0 || fewer_clusters || fewer_nodes,
         })
     }
 }
@@ -200,23 +198,25 @@ impl Statement<'_> {
     }
 
     fn by_cluster(&self) -> Vec<ClusterCost> {
-        let sums = self.bill.by(|part| part.loss.cluster.clone()).into_iter();
-        sums.map(|((cluster, currency), sum)| ClusterCost {
-            cluster: cluster.to_string(),
-            amount: amount(currency, sum),
-        })
-        .collect()
+        let sums = self.bill.by(|part| part.loss.cluster.clone());
+        largest_first(sums)
+            .map(|((cluster, currency), sum)| ClusterCost {
+                cluster: cluster.to_string(),
+                amount: amount(currency, sum),
+            })
+            .collect()
     }
 
     fn by_node(&self) -> Vec<NodeCost> {
         let place = |part: &bill::Part<'_>| (part.loss.cluster.clone(), part.loss.node.clone());
-        let sums = self.bill.by(place).into_iter();
-        sums.map(|(((cluster, node), currency), sum)| NodeCost {
-            cluster: cluster.to_string(),
-            node_id: node.to_string(),
-            amount: amount(currency, sum),
-        })
-        .collect()
+        let sums = self.bill.by(place);
+        largest_first(sums)
+            .map(|(((cluster, node), currency), sum)| NodeCost {
+                cluster: cluster.to_string(),
+                node_id: node.to_string(),
+                amount: amount(currency, sum),
+            })
+            .collect()
     }
 
     fn by_gpu_model(&self) -> Vec<ModelCost> {
@@ -242,19 +242,34 @@ impl Statement<'_> {
     /// The contributors, largest first, and how many were left out.
     fn contributors(&self, limit: usize) -> (Vec<Contributor>, u64) {
         let key = |part: &bill::Part<'_>| (part.loss.incident, part.loss.cluster.clone());
-        let mut sums: Vec<_> = self.bill.by(key).into_iter().collect();
-        sums.sort_by(|a, b| b.1.time.cmp(&a.1.time).then_with(|| a.0.cmp(&b.0)));
+        let sums = self.bill.by(key);
         let left_out = u64::try_from(sums.len().saturating_sub(limit)).unwrap_or(u64::MAX);
-        let largest = sums.into_iter().take(limit);
-        let contributors = largest.map(|(((id, cluster), currency), sum)| {
-            contributor(
-                (id, &cluster),
-                self.incidents.get(&id),
-                amount(currency, sum),
-            )
-        });
+        let contributors =
+            largest_first(sums)
+                .take(limit)
+                .map(|(((id, cluster), currency), sum)| {
+                    contributor(
+                        (id, &cluster),
+                        self.incidents.get(&id),
+                        amount(currency, sum),
+                    )
+                });
         (contributors.collect(), left_out)
     }
+}
+
+/// Sums in the order of the time that was lost, and where that is equal in the order of their keys.
+fn largest_first<K: Ord>(sums: BTreeMap<K, Sum>) -> impl Iterator<Item = (K, Sum)> {
+    let mut sums: Vec<(K, Sum)> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, sum)| Reverse(sum.time));
+    sums.into_iter()
+}
+
+/// The first `limit` rows, and whether there were more.
+fn largest<T>(mut rows: Vec<T>, limit: usize) -> (Vec<T>, bool) {
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
+    (rows, has_more)
 }
 
 fn contributor(

@@ -13,8 +13,8 @@ use crate::tools::ToolContext;
 use crate::tools::quality::Presence;
 use crate::units::Window;
 
-/// Most victims of one culprit that have a row of their own.
-const MAX_VICTIM_ROWS: usize = 64;
+/// Most ranks that are listed beside an incident.
+const MAX_LISTED: usize = 64;
 
 /// A rank that stands out.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -33,8 +33,10 @@ pub struct Outlier {
     pub role: &'static str,
     /// Ranks that a victim waits for; empty for a culprit.
     pub victim_of: Vec<u32>,
-    /// Ranks that look late only because they wait for this one; empty for a victim. The first 64 have rows of their own.
+    /// Ranks that look late only because they wait for this one, 64 of them at most; empty for a victim.
     pub victims: Vec<u32>,
+    /// Number of ranks that wait for it.
+    pub victim_count: usize,
     /// What kind of cause: `host`, `device`, `network`, `mixed` or `inconclusive`; null for a victim.
     pub class: Option<&'static str>,
     /// Where the lag was measured: `host` or `device`; null for a victim.
@@ -120,8 +122,10 @@ pub struct Condition {
     /// `data_imbalance`: another rank is last every time. `network`: transfers take longer. `hang`: an operation never ends.
     /// `inconclusive`: the signals do not say what it is.
     pub kind: &'static str,
-    /// Ranks that it is about, such as those missing from a hang; empty for everybody.
+    /// Ranks that it is about, such as those missing from a hang, 64 of them at most; empty for everybody.
     pub ranks: Vec<u32>,
+    /// Number of ranks that it is about; 0 for everybody.
+    pub rank_count: usize,
     /// What is known beyond the kind; may be empty.
     pub detail: String,
     /// Why, in one sentence.
@@ -194,7 +198,8 @@ impl Outlier {
             rank: culprit.rank.value(),
             gpu_uuid: culprit.gpu_uuid.as_deref().map(str::to_owned),
             role: "culprit",
-            victims: culprit.victims.iter().map(|rank| rank.value()).collect(),
+            victims: listed_ranks(&culprit.victims),
+            victim_count: culprit.victims.len(),
             class: Some(culprit.class.name()),
             source: Some(culprit.source.name()),
             signal: Some(culprit.signal.name()),
@@ -212,7 +217,7 @@ impl Outlier {
         let Some(culprit) = culprit(incident) else {
             return Vec::new();
         };
-        let victims = culprit.victims.iter().take(MAX_VICTIM_ROWS);
+        let victims = culprit.victims.iter().take(MAX_LISTED);
         victims
             .map(|rank| Self::victim(incident, (culprit, *rank), presence))
             .collect()
@@ -252,6 +257,7 @@ impl Outlier {
             role: "",
             victim_of: Vec::new(),
             victims: Vec::new(),
+            victim_count: 0,
             class: None,
             source: None,
             signal: None,
@@ -332,7 +338,8 @@ impl Condition {
             incident_id: incident.id.to_string(),
             cluster: incident.cluster.to_string(),
             kind: found.kind.name(),
-            ranks: found.ranks.iter().map(|rank| rank.value()).collect(),
+            ranks: listed_ranks(&found.ranks),
+            rank_count: found.ranks.len(),
             detail: found.detail.clone(),
             reason: incident.reason.clone(),
             state: state(incident),
@@ -366,7 +373,13 @@ pub const fn culprit(incident: &Incident) -> Option<&Culprit> {
     }
 }
 
-const fn condition(incident: &Incident) -> Option<&Found> {
+fn listed_ranks(ranks: &[Rank]) -> Vec<u32> {
+    let listed = ranks.iter().take(MAX_LISTED);
+    listed.map(|rank| rank.value()).collect()
+}
+
+/// What is wrong with a whole cohort, when that is what an incident is about.
+pub const fn condition(incident: &Incident) -> Option<&Found> {
     match &incident.finding {
         Finding::Culprit(_) => None,
         Finding::Condition(condition) => Some(condition),

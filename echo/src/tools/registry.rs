@@ -13,7 +13,7 @@ use serde_json::Value;
 use tracing::{Instrument, trace_span};
 
 use crate::spans;
-use crate::tools::arguments::Arguments;
+use crate::tools::arguments::{Arguments, shown};
 use crate::tools::event_history::EventHistory;
 use crate::tools::explain_rank::ExplainRank;
 use crate::tools::find_outlier_nodes::FindOutlierNodes;
@@ -40,6 +40,9 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
         self,
         context: &ToolContext,
     ) -> impl Future<Output = Result<Self::Answer, ToolError>> + Send;
+
+    /// Whether the input has a field `plot`, and [`Tool::drawing`] heeds it.
+    const DRAWS: bool = false;
 
     /// How the answer is to be drawn; nothing when no picture is asked for.
     fn drawing(&self) -> Option<Drawing<Self::Answer>> {
@@ -74,7 +77,9 @@ pub struct Registered {
     pub input_schema: Value,
     /// JSON schema of the answer.
     pub output_schema: Value,
-    /// Nothing only if the input's schema is none, which a test of all tools excludes.
+    /// Whether it draws its answer for whoever says `plot`.
+    pub draws: bool,
+    /// What holds an input against its schema; absent if that is no schema, so that every call of the tool fails.
     arguments: Option<Arguments>,
     run: fn(ToolContext, Value) -> Pending,
 }
@@ -83,11 +88,6 @@ impl Registered {
     /// The name for clients that take no dots in it.
     pub fn alias(&self) -> String {
         self.name.replace('.', "_")
-    }
-
-    /// Whether it draws its answer for whoever says `plot`.
-    pub fn draws(&self) -> bool {
-        self.input_schema.pointer("/properties/plot").is_some()
     }
 }
 
@@ -124,6 +124,7 @@ impl Registry {
             name: T::NAME,
             title: T::TITLE,
             description: T::DESCRIPTION,
+            draws: T::DRAWS,
             arguments: Arguments::of(&input_schema),
             input_schema,
             output_schema: output_schema::<T::Answer>(),
@@ -146,13 +147,9 @@ impl Registry {
         let tool = self.find(name)?;
         let arguments = tool.arguments.as_ref().ok_or(ToolError::Unchecked)?;
         let input = arguments.check(input)?;
-        let _place = context.places.take().await?;
-        let deadline = context.limits.deadline;
         let span = trace_span!(target: spans::TARGET, spans::QUERY, tool.name = tool.name);
         let answer = (tool.run)(context.clone(), input).instrument(span);
-        tokio::time::timeout(deadline, answer)
-            .await
-            .unwrap_or(Err(ToolError::Timeout { deadline }))
+        context.bounded(answer).await
     }
 
     /// The tool with that name or alias.
@@ -164,7 +161,7 @@ impl Registry {
         found.ok_or_else(|| {
             let names: Vec<&str> = self.tools.iter().map(|tool| tool.name).collect();
             ToolError::UnknownTool {
-                name: name.to_owned(),
+                name: shown(name),
                 known: names.join(", "),
             }
         })

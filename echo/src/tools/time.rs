@@ -116,6 +116,25 @@ impl Asked {
     }
 }
 
+impl Asked {
+    /// The window of the page before, when this is a later page of the same answer; else as [`Asked::resolve`].
+    pub async fn resolve_page(
+        self,
+        context: &ToolContext,
+        cluster: Option<&ClusterId>,
+        before: Option<Window>,
+    ) -> Result<Window, ToolError> {
+        match before {
+            Some(_) if self != Self::default() => {
+                let message = "carries the window already; leave out from, to and window";
+                Err(ToolError::invalid("cursor", message))
+            }
+            Some(window) => Ok(window),
+            None => self.resolve(context, cluster).await,
+        }
+    }
+}
+
 impl TimeArg {
     /// The instant that is meant at `now`.
     pub const fn on(self, now: Nanos) -> Nanos {

@@ -8,6 +8,8 @@ use tower::ServiceExt;
 
 use crate::error::Code;
 use crate::serve::http::answer::failure;
+use crate::serve::http::callers::Callers;
+use crate::serve::http::guarded;
 use crate::serve::http::health::{alive, not_ready};
 use crate::tools::error_body;
 
@@ -20,8 +22,8 @@ pub fn front(routes: watch::Receiver<Router>) -> Router {
 }
 
 /// The routes while the database is opened: its log is read back, and its schema brought up to date.
-pub fn starting() -> Router {
-    Router::new()
+pub fn starting(callers: &Callers) -> Router {
+    let routes = Router::new()
         .route("/healthz", get(alive))
         .route(
             "/readyz",
@@ -30,5 +32,6 @@ pub fn starting() -> Router {
         .fallback(|| async {
             let message = "Echo is starting: the database is being opened";
             failure(Code::Busy, error_body(Code::Busy, message))
-        })
+        });
+    guarded(routes, callers)
 }

@@ -50,7 +50,7 @@ fn service_that_stops(context: ToolContext, stopping: watch::Receiver<bool>) -> 
         vec!["https://grafana.lab:3000".to_owned()],
     );
     let metrics = Metrics::default();
-    router(Registry::standard(), context, (feeds, metrics), callers)
+    router(Registry::standard(), context, (feeds, metrics), &callers)
 }
 
 async fn sent(service: Router, request: Request<Body>) -> (u16, Value) {

@@ -24,7 +24,7 @@ const FORMAT: &str = "format";
 /// Field of an input that asks for a picture.
 const PLOT: &str = "plot";
 
-/// The form that is none of a picture.
+/// The form that is no picture.
 const JSON: &str = "json";
 
 /// Lists the tools with their schemas.
@@ -92,7 +92,7 @@ async fn answer(state: &HttpState, name: &str, input: Value, id: &RequestId) -> 
     }
 }
 
-fn failed(name: &str, error: &ToolError, id: &RequestId) -> Response {
+pub(super) fn failed(name: &str, error: &ToolError, id: &RequestId) -> Response {
     note(name, error, Some(id));
     failure(error.code(), error.body())
 }
@@ -103,7 +103,7 @@ fn with_plot(
     name: &str,
     mut pairs: Vec<(String, String)>,
 ) -> Result<Vec<(String, String)>, ToolError> {
-    if !registry.find(name)?.draws() {
+    if !registry.find(name)?.draws {
         return Ok(pairs);
     }
     let is_given = |name: &str| pairs.iter().any(|(field, _)| field == name);

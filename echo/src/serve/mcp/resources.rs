@@ -1,16 +1,20 @@
 //! What a model may want to read before it asks: what answers hold, which clusters there are, and the prices in use.
 
+use std::collections::BTreeMap;
+
 use rmcp::ErrorData;
 use rmcp::model::{CacheScope, ReadResourceResult, Resource, ResourceContents};
 use serde_json::{Value, json};
 
-use crate::error::{Code, Coded, chain};
+use crate::ids::ClusterId;
 use crate::rates::Rate;
-use crate::serve::http::sql as views;
 use crate::serve::mcp::LIST_TTL_MS;
-use crate::store::StoreError;
-use crate::tools::ToolContext;
 use crate::tools::registry::Registry;
+use crate::tools::{ToolContext, ToolError};
+use crate::units::{Nanos, Window};
+
+/// Most clusters that are listed.
+const MAX_CLUSTERS: usize = 500;
 
 const SCHEMA: &str = "echo://schema";
 const CLUSTERS: &str = "echo://clusters";
@@ -45,64 +49,69 @@ pub(super) fn list() -> Vec<Resource> {
     RESOURCES.map(listed).into()
 }
 
-/// One of them, as JSON.
+/// One of them, as JSON; nothing when there is none at this address.
 pub(super) async fn read(
     uri: &str,
     registry: &Registry,
     context: &ToolContext,
-) -> Result<ReadResourceResult, ErrorData> {
+) -> Result<Option<ReadResourceResult>, ToolError> {
     let (content, ttl_ms) = match uri {
         SCHEMA => (
-            schema(registry, context)
-                .await
-                .map_err(|error| unread(&error))?,
+            context.bounded(schema(registry, context)).await?,
             LIST_TTL_MS,
         ),
-        CLUSTERS => (clusters(context).await.map_err(|error| unread(&error))?, 0),
+        CLUSTERS => (context.bounded(clusters(context)).await?, 0),
         RATES => (rates(context), LIST_TTL_MS),
-        _ => {
-            let known = RESOURCES.map(|(uri, ..)| uri).join(", ");
-            let message = format!("there is no resource {uri:?}; the resources are {known}");
-            return Err(ErrorData::resource_not_found(
-                message,
-                Some(json!({ "uri": uri })),
-            ));
-        }
+        _ => return Ok(None),
     };
     let content = ResourceContents::text(content.to_string(), uri);
     let mut result = ReadResourceResult::new(vec![content.with_mime_type("application/json")]);
     result.ttl_ms = Some(ttl_ms);
     result.cache_scope = Some(CacheScope::Private);
-    Ok(result)
+    Ok(Some(result))
 }
 
-fn unread(error: &StoreError) -> ErrorData {
-    if error.code() == Code::Internal {
-        tracing::error!(error = chain(error), "a resource could not be read");
-    }
-    ErrorData::internal_error("Echo could not answer; its log says why", None)
+/// What is said of an address at which there is nothing.
+pub(super) fn unknown(uri: &str) -> ErrorData {
+    let known = RESOURCES.map(|(uri, ..)| uri).join(", ");
+    let message = format!("there is no resource {uri:?}; the resources are {known}");
+    ErrorData::resource_not_found(message, Some(json!({ "uri": uri })))
 }
 
-async fn schema(registry: &Registry, context: &ToolContext) -> Result<Value, StoreError> {
+async fn schema(registry: &Registry, context: &ToolContext) -> Result<Value, ToolError> {
     let tools = registry.tools().iter().map(|tool| {
         json!({ "name": tool.name, "input": tool.input_schema, "answer": tool.output_schema })
     });
     let views = context.store.views().await?;
-    let views = views.iter().map(views::json);
-    Ok(json!({ "tools": tools.collect::<Vec<_>>(), "views": views.collect::<Vec<_>>() }))
+    Ok(json!({ "tools": tools.collect::<Vec<_>>(), "views": views }))
 }
 
-async fn clusters(context: &ToolContext) -> Result<Value, StoreError> {
-    let mut listed = Vec::new();
-    for cluster in context.store.clusters().await? {
-        let extent = context.store.extent(Some(&cluster)).await?;
-        listed.push(json!({
-            "cluster": cluster.as_str(),
-            "first_event": extent.map(|(first, _)| first.to_string()),
-            "last_event": extent.map(|(_, last)| last.to_string()),
-        }));
+/// The clusters by name, with the times of their first and last event. One question is asked for all of them.
+async fn clusters(context: &ToolContext) -> Result<Value, ToolError> {
+    let store = &context.store;
+    let names = store.clusters().await?;
+    let mut seen: BTreeMap<ClusterId, (Nanos, Nanos)> = BTreeMap::new();
+    let ever = store.extent(None).await?;
+    if let Some(ever) = ever.and_then(|(first, last)| Window::new(first, last.offset(1))) {
+        for row in store.coverage(None, ever).await? {
+            let ends = seen.entry(row.origin.cluster.clone());
+            let ends = ends.or_insert((row.first, row.last));
+            *ends = (ends.0.min(row.first), ends.1.max(row.last));
+        }
     }
-    Ok(json!({ "clusters": listed, "now": context.clock.now().to_string() }))
+    let listed = names.iter().take(MAX_CLUSTERS).map(|cluster| {
+        let ends = seen.get(cluster);
+        json!({
+            "cluster": cluster.as_str(),
+            "first_event": ends.map(|(first, _)| first.to_string()),
+            "last_event": ends.map(|(_, last)| last.to_string()),
+        })
+    });
+    Ok(json!({
+        "clusters": listed.collect::<Vec<_>>(),
+        "truncated": names.len() > MAX_CLUSTERS,
+        "now": context.clock.now().to_string(),
+    }))
 }
 
 fn rates(context: &ToolContext) -> Value {

@@ -133,22 +133,91 @@ async fn prompts_are_filled_in_and_names_in_them_are_data() {
     }
 }
 
+/// Words with underscores, and addresses of resources.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | ':' | '.');
+    let words = text.split(move |c| !is_of_a_name(c));
+    let words = words.map(|word| word.trim_end_matches(['.', ':']));
+    words.filter(|word| word.contains('_') || word.starts_with("echo://"))
+}
+
 #[tokio::test]
-async fn prompts_name_tools_and_resources_that_exist() {
-    let registry = Registry::standard();
-    let shorts: Vec<&str> = registry
+async fn prompts_and_instructions_name_what_exists() {
+    let mut texts = vec![super::INSTRUCTIONS.to_owned()];
+    for (name, cluster) in [
+        ("investigate_stragglers", "prod"),
+        ("daily_cost_report", "prod"),
+    ] {
+        let params = json!({ "name": name, "arguments": { "cluster": cluster } });
+        let prompt = result("prompts/get", params).await;
+        let text = &prompt["messages"][0]["content"]["text"];
+        texts.push(text.as_str().unwrap().to_owned());
+    }
+    let known = json!(
+        Registry::standard()
+            .tools()
+            .iter()
+            .map(|tool| &tool.output_schema)
+            .collect::<Vec<_>>()
+    )
+    .to_string();
+    let resources = result("resources/list", json!({})).await.to_string();
+    let tools: Vec<String> = Registry::standard()
         .tools()
         .iter()
-        .map(|tool| tool.name.rsplit('.').next().unwrap())
+        .map(|tool| format!(".{}", tool.name))
         .collect();
-    for name in [
-        "find_outlier_nodes",
-        "explain_rank",
-        "get_cost",
-        "event_history",
+    let mut n_tools = 0;
+    for name in texts.iter().flat_map(|text| names(text)) {
+        let is_tool = tools.iter().any(|tool| tool.ends_with(&format!(".{name}")));
+        n_tools += usize::from(is_tool);
+        let is_known = if name.starts_with("echo://") {
+            resources.contains(&format!("\"{name}\""))
+        } else {
+            is_tool
+                || name
+                    .split('.')
+                    .all(|part| known.contains(&format!("\"{part}\"")))
+                || known.contains(name)
+        };
+        assert!(is_known, "{name}");
+    }
+    assert!(n_tools >= 8, "{n_tools}");
+}
+
+#[tokio::test]
+async fn a_call_that_is_malformed_is_told_what_a_call_is() {
+    for params in [
+        json!({ "name": "fleet.cluster.get_cost", "arguments": [] }),
+        json!({ "name": "fleet.cluster.get_cost", "arguments": "{\"cluster\":\"prod\"}" }),
+        json!({ "name": 5 }),
     ] {
-        assert!(shorts.contains(&name));
-        assert!(super::INSTRUCTIONS.contains(name));
+        let answer = asked(Names::Dotted, "tools/call", params).await;
+        assert_eq!(answer["error"]["code"], -32_602, "{answer}");
+        assert_eq!(
+            answer["error"]["data"]["error"]["code"], "invalid",
+            "{answer}"
+        );
+    }
+    let answer = asked(Names::Dotted, "tools/dance", json!({})).await;
+    assert_eq!(answer["error"]["code"], -32_601, "{answer}");
+}
+
+#[tokio::test]
+async fn resources_wait_for_a_place_and_not_for_ever() {
+    let read = |uri: &str| message("resources/read", json!({ "uri": uri }));
+    let mut silent = fixture::over(Arc::new(Broken::Silent));
+    silent.limits.deadline = Duration::ZERO;
+    let mut crowded = fixture::context().await;
+    crowded.places = fixture::no_place().await;
+    for (context, code) in [(silent, "timeout"), (crowded, "busy")] {
+        for uri in ["echo://clusters", "echo://schema"] {
+            let router = speaking(context.clone(), Names::Dotted);
+            let response = router.oneshot(read(uri)).await.unwrap();
+            let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+            let answer: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(answer["error"]["data"]["error"]["code"], code, "{answer}");
+        }
     }
 }
 

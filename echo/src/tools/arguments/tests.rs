@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{Arguments, MAX_SHOWN};
+use super::{Arguments, MAX_SHOWN, MAX_VIOLATIONS};
 use crate::tools::ToolError;
 
 fn arguments() -> Arguments {
@@ -102,4 +102,12 @@ fn errors_repeat_little_of_what_was_sent() {
 #[test]
 fn what_is_no_schema_is_not_used() {
     assert!(Arguments::of(&json!({ "type": "nothing" })).is_none());
+}
+
+#[test]
+fn a_heap_of_mistakes_is_told_in_few_words() {
+    let fields = (0..9_000).map(|number| (format!("x{number}"), json!(0)));
+    let violations = wrong(Value::Object(fields.collect()));
+    assert_eq!(violations.len(), MAX_VIOLATIONS + 1);
+    assert_eq!(violations.last().unwrap().1, "and more is wrong");
 }

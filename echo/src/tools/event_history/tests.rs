@@ -3,8 +3,9 @@ use std::collections::BTreeSet;
 use super::{EventHistory, History, PageCursor};
 use crate::store::Cursor;
 use crate::tools::ToolContext;
-use crate::tools::fixture::{at, context};
+use crate::tools::fixture::{at, batch, context};
 use crate::tools::registry::Tool;
+use crate::tools::time::TimeArg;
 use crate::units::Window;
 
 async fn asked(context: &ToolContext, tool: EventHistory) -> History {
@@ -112,4 +113,33 @@ fn a_cursor_is_read_as_it_is_written() {
     for text in ["", "1-2-3", "2-1-1-1", "1-2-3-4-5", "1-2-3-x"] {
         assert!(text.parse::<PageCursor>().is_err(), "{text:?} was accepted");
     }
+}
+
+#[tokio::test]
+async fn events_with_long_attributes_come_on_more_pages() {
+    let context = context().await;
+    let long = format!(r#"{{"note":"{}"}}"#, "x".repeat(16 * 1024));
+    let mut fat = batch(0..4, 601..=650);
+    for event in &mut fat.events {
+        event.attrs = long.as_str().into();
+    }
+    let n_fat = fat.events.len();
+    context.store.append(fat).await.unwrap();
+    let mut tool = EventHistory {
+        from: Some(TimeArg::At(at(0))),
+        to: Some(TimeArg::At(at(700))),
+        ..EventHistory::default()
+    };
+    let mut seen = BTreeSet::new();
+    loop {
+        let page = asked(&context, tool.clone()).await;
+        let tokens = serde_json::to_string(&page).unwrap().len() / 4;
+        assert!(tokens < 25_000, "{tokens} tokens");
+        assert_eq!(page.truncated, page.next_cursor.is_some());
+        seen.extend(page.events.iter().map(|event| event.event_id));
+        let Some(next) = page.next_cursor else { break };
+        (tool.from, tool.to) = (None, None);
+        tool.cursor = Some(next.parse().unwrap());
+    }
+    assert_eq!(seen.len(), 4 * 121 + n_fat);
 }

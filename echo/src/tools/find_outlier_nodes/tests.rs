@@ -18,6 +18,7 @@ async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &st
         to: Some(to.parse().unwrap()),
         window: None,
         limit: None,
+        cursor: None,
     };
     tool.call(context).await.unwrap()
 }
@@ -195,8 +196,13 @@ async fn a_window_that_begins_before_what_is_kept_says_so() {
     );
 }
 
-#[tokio::test]
-async fn an_answer_names_the_gravest_and_says_that_there_are_more() {
+/// Four bytes of JSON are about a token.
+fn tokens(answer: &Outliers) -> usize {
+    serde_json::to_string(answer).unwrap().len() / 4
+}
+
+/// Two hundred culprits, each graver than the one before.
+async fn many() -> ToolContext {
     let context = over(Arc::new(MemoryStore::new()));
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
     for id in 1..=200_u32 {
@@ -205,12 +211,88 @@ async fn an_answer_names_the_gravest_and_says_that_there_are_more() {
         incident.effect_ratio = f64::from(id) / 1_000.0;
         conclude(&context, incident).await;
     }
+    context
+}
+
+#[tokio::test]
+async fn pages_lead_through_all_culprits_once_gravest_first() {
+    let context = many().await;
+    let mut tool = FindOutlierNodes {
+        limit: Some(90),
+        ..FindOutlierNodes::default()
+    };
+    let mut seen = Vec::new();
+    loop {
+        let page = tool.clone().call(&context).await.unwrap();
+        assert_eq!(page.truncated, page.next_cursor.is_some());
+        seen.extend(page.outliers.iter().filter_map(|row| row.effect_ratio));
+        let Some(next) = page.next_cursor else { break };
+        tool.cursor = Some(next.parse().unwrap());
+    }
+    assert_eq!(seen.len(), 200);
+    assert!(seen.is_sorted_by(|a, b| a > b), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_cursor_carries_its_window() {
+    let tool = FindOutlierNodes {
+        cursor: Some("1-2-0".parse().unwrap()),
+        window: Some("15m".parse().unwrap()),
+        ..FindOutlierNodes::default()
+    };
+    let refused = tool.call(&context().await).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("carries the window"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn victims_never_displace_a_culprit() {
+    let context = over(Arc::new(MemoryStore::new()));
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
+    let mut grave = culprit();
+    grave.effect_ratio = 0.9;
+    if let Finding::Culprit(culprit) = &mut grave.finding {
+        culprit.victims = (100..10_340).map(Rank::new).collect();
+    }
+    let mut other = culprit();
+    other.id = IncidentId::new(0x18);
+    conclude(&context, grave).await;
+    conclude(&context, other).await;
+    let answer = asked(&context, None, "now-5m", "now").await;
+    let culprits = answer.outliers.iter().filter(|row| row.role == "culprit");
+    assert_eq!((culprits.count(), answer.truncated), (2, false));
+    assert_eq!(answer.outliers.len(), 40);
+    let first = &answer.outliers[0];
+    assert_eq!((first.victims.len(), first.victim_count), (64, 10_240));
+    assert!(tokens(&answer) < 25_000, "{} tokens", tokens(&answer));
+}
+
+#[tokio::test]
+async fn a_condition_of_a_whole_fleet_is_told_in_few_words() {
+    let context = context().await;
+    let missing = Condition {
+        ranks: (0..10_240).map(Rank::new).collect(),
+        ..Condition::of(ConditionKind::Hang)
+    };
+    let hung = Incident {
+        finding: Finding::Condition(missing),
+        ..culprit()
+    };
+    conclude(&context, hung).await;
+    let answer = asked(&context, None, "now-5m", "now").await;
+    let told = &answer.conditions[0];
+    assert_eq!((told.ranks.len(), told.rank_count), (64, 10_240));
+}
+
+#[tokio::test]
+async fn an_answer_names_the_gravest_and_says_that_there_are_more() {
+    let context = many().await;
     let answer = asked(&context, None, "now-5m", "now").await;
     assert_eq!((answer.outliers.len(), answer.truncated), (40, true));
     assert_eq!(answer.outliers[0].effect_ratio, Some(0.2));
-    // Four bytes of JSON are about a token.
-    let tokens = serde_json::to_string(&answer).unwrap().len() / 4;
-    assert!(tokens < 25_000, "{tokens} tokens");
+    assert!(tokens(&answer) < 25_000, "{} tokens", tokens(&answer));
     let all = FindOutlierNodes {
         limit: Some(1_000),
         ..FindOutlierNodes::default()

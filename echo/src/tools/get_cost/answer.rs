@@ -43,9 +43,9 @@ pub struct Cost {
     pub by_currency: Vec<CurrencyCost>,
     /// What kind of incident it was lost to.
     pub by_kind: Vec<KindCost>,
-    /// Where it was lost: cluster.
+    /// Where it was lost: cluster, largest first.
     pub by_cluster: Vec<ClusterCost>,
-    /// Where it was lost: the nodes that waited, the culprit's among them.
+    /// Where it was lost: the nodes that waited, the culprit's among them, largest first.
     pub by_node: Vec<NodeCost>,
     /// Where it was lost: model of the GPUs.
     pub by_gpu_model: Vec<ModelCost>,
@@ -55,9 +55,11 @@ pub struct Cost {
     pub contributors: Vec<Contributor>,
     /// Number of contributors that `limit` left out.
     pub contributors_left_out: u64,
+    /// Whether `limit` shortened a list: of contributors, nodes or clusters. The totals are of everything.
+    pub truncated: bool,
 }
 
-/// Lost GPU time and its price. The rows of one list add up to the totals exactly.
+/// Lost GPU time and its price. The rows of a list that was not shortened add up to the totals exactly.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Amount {
     /// GPU-hours lost.

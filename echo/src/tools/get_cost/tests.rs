@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::GetCost;
 use super::answer::Cost;
-use crate::model::conclusion::Conclusions;
+use crate::model::conclusion::{Conclusions, LostTime};
 use crate::rates::Rates;
 use crate::store::EventStore;
 use crate::store::memory::MemoryStore;
@@ -174,4 +174,33 @@ async fn contributors_beyond_the_limit_are_counted() {
         (1, 1)
     );
     assert_eq!(answer.contributors[0].rank, Some(2));
+}
+
+#[tokio::test]
+async fn of_a_large_cluster_the_nodes_that_lost_most_are_listed() {
+    let store = MemoryStore::new();
+    store.append(batch(0..4, 0..=600)).await.unwrap();
+    let late = culprit();
+    let losses = (0..1_280_u32).map(|node| LostTime {
+        lost_gpu_ms: f64::from(node + 1),
+        ..lost(&late, &format!("node-{node:04}"), Some("NVIDIA H200"), 400)
+    });
+    let conclusions = Conclusions {
+        lost: losses.collect(),
+        incidents: vec![late.clone()],
+        ..Conclusions::default()
+    };
+    store.conclude(conclusions).await.unwrap();
+    let context = over(Arc::new(store));
+    let answer = asked(&context, "now-5m", "now").await;
+    assert_eq!((answer.by_node.len(), answer.truncated), (50, true));
+    assert_eq!(answer.by_node[0].node_id, "node-1279");
+    let tokens = serde_json::to_string(&answer).unwrap().len() / 4;
+    assert!(tokens < 25_000, "{tokens} tokens");
+    let all = GetCost {
+        limit: Some(2_000),
+        ..GetCost::default()
+    };
+    let answer = all.call(&context).await.unwrap();
+    assert_eq!((answer.by_node.len(), answer.truncated), (1_280, false));
 }

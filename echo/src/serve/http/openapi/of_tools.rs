@@ -29,7 +29,7 @@ pub(super) fn path(tool: &Registered, schemas: &mut Map<String, Value>) -> Value
     let answer = hoist(&tool.output_schema, &format!("{name}Answer"), schemas);
     let mut parameters = parameters(&tool.input_schema);
     let mut answer = in_json("The answer.", answer);
-    if tool.draws() {
+    if tool.draws {
         // Both would say the same, and nobody has to wonder which of them counts.
         parameters.retain(|parameter| parameter.get("name") != Some(&json!("plot")));
         parameters.push(format_parameter());

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{sent, service, service_that_stops};
+use crate::serve::http::callers::Callers;
 use crate::serve::http::front::{front, starting};
 use crate::tools::fixture;
 use crate::tools::fixture::broken::Broken;
@@ -59,12 +60,13 @@ async fn all_reasons_are_said_and_stopping_is_the_first() {
 
 #[tokio::test]
 async fn an_echo_that_starts_lives_is_not_ready_and_answers_nothing_else() {
-    let (routes, current) = watch::channel(starting());
+    let (routes, current) = watch::channel(starting(&Callers::default()));
     let front = front(current);
     assert_eq!(reasons(&front).await, ["starting"]);
     assert_eq!(probed(&front, "/healthz").await.0, 200);
     let (status, body) = probed(&front, "/api/v1/tools/list").await;
     assert_eq!((status, &body["error"]["code"]), (503, &json!("busy")));
+    assert!(body["error"]["request_id"].is_string(), "{body}");
     drop(routes.send_replace(service(fixture::context().await)));
     assert_eq!(probed(&front, "/readyz").await.0, 200);
     assert_eq!(probed(&front, "/api/v1/tools/list").await.0, 200);
