@@ -24,7 +24,7 @@ const MAX_CALLS: usize = 64;
 /// Speak the Model Context Protocol on standard input and output
 #[derive(Debug, Clone, Args)]
 pub struct McpArgs {
-    /// The only way there is, to be said so that others can join it
+    /// Speak over standard input and output (required; the only transport so far)
     #[arg(long, required = true)]
     pub stdio: bool,
     /// Address of a running Echo
