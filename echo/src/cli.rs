@@ -182,15 +182,23 @@ fn base(server: &str) -> Result<&str, CliError> {
     })
 }
 
-/// Asks a tool for whoever reads: the answer to be put into words, or nothing when it has been printed as it came. With
-/// `--json` an error is printed like an answer, too, so that a script always has one JSON text to read.
+/// Asks a tool for whoever reads: the answer to be put into words, or nothing when it has been printed as it came.
 fn answer(
     server: &ServerArgs,
     tool: &str,
     input: Input,
     out: &mut dyn Write,
 ) -> Result<Option<Value>, CliError> {
-    let asked = ask(&server.server, tool, input);
+    in_words(server, ask(&server.server, tool, input), out)
+}
+
+/// The answer to be put into words, or nothing when it has been printed as it came. With `--json` an error is printed like
+/// an answer, too, so that a script always has one JSON text to read.
+fn in_words(
+    server: &ServerArgs,
+    asked: Result<(Vec<u8>, Value), CliError>,
+    out: &mut dyn Write,
+) -> Result<Option<Value>, CliError> {
     if !server.json {
         return asked.map(|(_, answer)| Some(answer));
     }

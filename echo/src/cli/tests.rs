@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
@@ -20,6 +21,7 @@ use crate::serve::http::{Feeds, router, serve};
 use crate::serve::listener::{Connections, ListenConfig, Listener};
 use crate::tools::ToolContext;
 use crate::tools::fixture;
+use crate::tools::fixture::broken::Broken;
 use crate::tools::registry::Registry;
 
 mod parity;
@@ -153,6 +155,15 @@ fn json_is_printed_byte_for_byte() {
         let (body, _) = ask(&url, tool, Input::default()).unwrap();
         assert_eq!(server.printed(line).unwrap().as_bytes(), body, "{line}");
     }
+}
+
+#[test]
+fn json_is_one_text_also_when_the_views_cannot_be_listed() {
+    let server = Server::over(|| Box::pin(async { fixture::over(Arc::new(Broken::Defect)) }));
+    let (printed, outcome) = server.told("sql --views --json");
+    let body: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(body["error"]["code"], "internal", "{body}");
+    assert_eq!(outcome.unwrap_err().exit_code(), 70);
 }
 
 #[test]
