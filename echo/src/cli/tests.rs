@@ -3,6 +3,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use clap::{Parser, Subcommand};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -51,7 +52,7 @@ pub(super) struct Server {
 /// What a server works with, made on its own thread.
 pub(super) type Making = Pin<Box<dyn Future<Output = ToolContext>>>;
 
-async fn usual() -> ToolContext {
+pub(super) async fn usual() -> ToolContext {
     let context = fixture::context().await;
     let evidence = fixture::host_evidence();
     context.store.append(evidence).await.unwrap();
@@ -69,6 +70,16 @@ fn feeds() -> Feeds {
     }
 }
 
+/// Everything that Echo answers over HTTP.
+pub(super) fn routes(context: ToolContext) -> Router {
+    router(
+        Registry::standard(),
+        context,
+        (feeds(), Metrics::default()),
+        Callers::default(),
+    )
+}
+
 impl Server {
     pub(super) fn start() -> Self {
         Self::over(|| Box::pin(usual()))
@@ -83,13 +94,7 @@ impl Server {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let context = make().await;
-                let router = router(
-                    Registry::standard(),
-                    context,
-                    (feeds(), Metrics::default()),
-                    Callers::default(),
-                );
+                let router = routes(make().await);
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
                 bound.send(listener.local_addr().unwrap()).unwrap();
                 let listener =

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::cli::mcp::McpArgs;
 use crate::cli::mcp::headers::{Repeated, VERSION, of_message, repeated, version};
-use crate::cli::{CliError, MAX_ANSWER_BYTES, PATIENCE, base};
+use crate::cli::{CliError, MAX_ANSWER_BYTES, PATIENCE, base, read};
 use crate::error::Code;
 
 /// Asks one Echo.
@@ -56,7 +56,13 @@ impl Remote {
         let id = id?;
         let (status, body) = match asked {
             Ok(answer) => answer,
-            Err(error) => return Some(failed(&id, &error.to_string(), None)),
+            Err(error) => {
+                let told = match &error {
+                    CliError::Answered { body, .. } => serde_json::from_slice(body).ok(),
+                    _ => None,
+                };
+                return Some(failed(&id, &error.to_string(), told));
+            }
         };
         match serde_json::from_slice::<Value>(&body) {
             Ok(answer) if answer.get("jsonrpc").is_some() => {
@@ -122,9 +128,13 @@ impl Remote {
             let request = request
                 .body(Body::empty())
                 .map_err(|error| self.unreachable(error))?;
-            let (_, body) = self.send(request).await?;
-            let list: Value = serde_json::from_slice(&body).unwrap_or_default();
-            Ok(repeated(&list))
+            let (status, body) = self.send(request).await?;
+            let (_, list) = read(&self.server, (status, body))?;
+            // What is no list must not be remembered: without it no later call would repeat anything.
+            repeated(&list).ok_or_else(|| CliError::Stranger {
+                server: self.server.clone(),
+                status,
+            })
         };
         self.repeated.get_or_try_init(list).await
     }

@@ -2,13 +2,19 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::http::StatusCode;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+use tokio::io::{
+    AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, duplex,
+};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use super::{McpArgs, run};
-use crate::cli::tests::{Making, Server};
+use crate::cli::tests::{Making, Server, routes, usual};
+use crate::serve::http::front::{front, starting};
 use crate::tools::fixture;
 use crate::tools::fixture::broken::Broken;
 
@@ -33,10 +39,11 @@ fn call(id: u64, tool: &str, newer: bool) -> Value {
 }
 
 /// What comes back for these lines.
-async fn proxied(server: &str, lines: &[String]) -> Vec<Value> {
-    let input = lines.join("\n");
+async fn proxied(server: &str, lines: &[impl AsRef<[u8]> + Sync]) -> Vec<Value> {
+    let lines: Vec<&[u8]> = lines.iter().map(AsRef::as_ref).collect();
+    let input = lines.join(&b'\n');
     let mut output = Vec::new();
-    run(&args(server), input.as_bytes(), &mut output)
+    run(&args(server), input.as_slice(), &mut output)
         .await
         .unwrap();
     let output = String::from_utf8(output).unwrap();
@@ -102,6 +109,51 @@ fn an_address_of_another_kind_is_refused_at_once() {
 async fn said(input: &mut DuplexStream, message: &Value) {
     let line = format!("{message}\n");
     input.write_all(line.as_bytes()).await.unwrap();
+}
+
+async fn heard(answers: &mut Lines<BufReader<DuplexStream>>) -> Value {
+    let line = answers.next_line().await.unwrap().unwrap();
+    serde_json::from_str(&line).unwrap()
+}
+
+/// The answers to two calls of which only the second finds an Echo that can answer.
+async fn recovered(before: Router) -> [Value; 2] {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let server_args = args(&format!("http://{}", listener.local_addr().unwrap()));
+    let (current, routed) = watch::channel(before);
+    let (mut input, theirs) = duplex(4_096);
+    let (answers, output) = duplex(65_536);
+    let asking = async {
+        let mut answers = BufReader::new(answers).lines();
+        said(&mut input, &call(1, "fleet.cluster.get_cost", true)).await;
+        let first = heard(&mut answers).await;
+        let _before = current.send_replace(routes(usual().await));
+        said(&mut input, &call(2, "fleet.cluster.get_cost", true)).await;
+        [first, heard(&mut answers).await]
+    };
+    tokio::select! {
+        answers = asking => answers,
+        passed = run(&server_args, BufReader::new(theirs), output) => panic!("ended: {passed:?}"),
+        served = axum::serve(listener, front(routed)) => panic!("ended: {served:?}"),
+    }
+}
+
+#[tokio::test]
+async fn calls_carry_their_cluster_once_the_tools_can_be_listed() {
+    const REFUSAL: &str = r#"{"error":{"code":"unauthenticated","message":"who is asking?"}}"#;
+    for (before, told) in [
+        (starting(), "Echo is starting"),
+        (
+            Router::new().fallback(async || (StatusCode::UNAUTHORIZED, REFUSAL)),
+            "who is asking?",
+        ),
+        (Router::new().fallback(async || "{}"), "not as Echo does"),
+    ] {
+        let [first, second] = recovered(before).await;
+        let message = first["error"]["message"].as_str().unwrap();
+        assert!(message.contains(told), "{first}");
+        assert_eq!(second["result"]["isError"], false, "{second}");
+    }
 }
 
 #[tokio::test]
