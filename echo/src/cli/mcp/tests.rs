@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
+use super::lines::MAX_LINE_BYTES;
 use super::{McpArgs, run};
 use crate::cli::tests::{Making, Server, routes, usual};
 use crate::serve::http::front::{front, starting};
@@ -82,10 +83,26 @@ async fn messages_of_both_eras_are_passed_on_and_answered() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_answered_without_asking() {
-    let answers = proxied("http://127.0.0.1:1", &["{".to_owned()]).await;
-    assert_eq!(answers[0]["error"]["code"], -32_700);
-    assert_eq!(answers[0]["id"], Value::Null);
+async fn what_is_no_message_is_answered_without_asking_and_those_after_it_are_passed_on() {
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
+    let longest = " ".repeat(MAX_LINE_BYTES - message.len());
+    for (line, code) in [
+        (b"{".to_vec(), -32_700),
+        (
+            b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}".to_vec(),
+            -32_700,
+        ),
+        (format!(" {longest}{message}").into_bytes(), -32_700),
+        (format!("[{message}]").into_bytes(), -32_600),
+        (b"5".to_vec(), -32_600),
+    ] {
+        let lines = [line, format!("{longest}{message}").into_bytes()];
+        let answers = proxied("http://127.0.0.1:1", &lines).await;
+        assert_eq!(answers.len(), 2, "{answers:?}");
+        assert_eq!(answers[0]["error"]["code"], code, "{answers:?}");
+        assert_eq!(answers[0]["id"], Value::Null);
+        assert_eq!(answers[1]["id"], 1);
+    }
 }
 
 #[tokio::test]
