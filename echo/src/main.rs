@@ -37,8 +37,9 @@ Start here:
   fleet-echo serve --db fleet.duckdb --insecure-no-tls     collect from agents on this host
   fleet-echo outliers --cluster NAME                       which rank is slow, and since when
 
-Exit codes: 0 done, 64 wrong flags or question, 65 database or input of another kind, 69 nobody answers
-or a port is taken, 70 defect, 74 cannot read or write, 75 another process holds the database.";
+Exit codes: 0 done, 64 wrong flags or question, 65 database or input of another kind, 69 nobody
+answers in time or a port is taken, 70 defect, 74 cannot read or write, 75 another process holds
+the database.";
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::cli::mcp::lines::{Line, Lines, MAX_LINE_BYTES};
 use crate::cli::mcp::remote::Remote;
-use crate::cli::{CliError, DEFAULT_SERVER};
+use crate::cli::{CliError, EchoArgs};
 
 mod headers;
 mod lines;
@@ -33,9 +33,9 @@ pub struct McpArgs {
     /// Speak over standard input and output (required; the only transport so far)
     #[arg(long, required = true)]
     pub stdio: bool,
-    /// Address of a running Echo
-    #[arg(long, value_name = "URL", env = "FLEET_ECHO_SERVER", default_value = DEFAULT_SERVER)]
-    pub server: String,
+    /// Which Echo.
+    #[command(flatten)]
+    pub echo: EchoArgs,
     /// List tools under names with underscores, for clients that take no dots
     #[arg(long, env = "FLEET_ECHO_MCP_COMPAT")]
     pub compat: bool,

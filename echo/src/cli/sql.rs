@@ -36,7 +36,7 @@ pub struct SqlArgs {
 /// Asks, and prints the answer.
 pub fn run(args: &SqlArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if args.views {
-        let asked = get(&args.server.server, "/api/v1/sql");
+        let asked = get(&args.server.echo, "/api/v1/sql");
         if let Some(answer) = in_words(&args.server, asked, out)? {
             print_views(&answer, out)?;
         }

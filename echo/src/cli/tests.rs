@@ -14,7 +14,7 @@ use super::explain::ExplainArgs;
 use super::history::HistoryArgs;
 use super::outliers::OutliersArgs;
 use super::sql::SqlArgs;
-use super::{CliError, Input, ask, cost, explain, history, outliers, sql};
+use super::{CliError, EchoArgs, Input, ask, cost, explain, history, outliers, sql};
 use crate::serve::http::callers::Callers;
 use crate::serve::http::health::Readiness;
 use crate::serve::http::metrics::Metrics;
@@ -27,6 +27,7 @@ use crate::tools::registry::Registry;
 
 mod parity;
 mod pictures;
+pub(super) mod waiting;
 
 #[derive(Debug, Parser)]
 struct Program {
@@ -67,6 +68,14 @@ fn feeds() -> Feeds {
             stopping: watch::channel(false).1,
             append_deadline: Duration::from_secs(10),
         },
+    }
+}
+
+/// An Echo at this address, and as long as anyone waits.
+pub(super) fn echo_at(server: &str) -> EchoArgs {
+    EchoArgs {
+        server: server.to_owned(),
+        timeout: Duration::from_mins(1),
     }
 }
 
@@ -157,7 +166,7 @@ fn json_is_printed_byte_for_byte() {
         ("cost --json", "fleet.cluster.get_cost"),
         ("history --json", "fleet.cluster.event_history"),
     ] {
-        let (body, _) = ask(&url, tool, Input::default()).unwrap();
+        let (body, _) = ask(&echo_at(&url), tool, Input::default()).unwrap();
         assert_eq!(server.printed(line).unwrap().as_bytes(), body, "{line}");
     }
 }
@@ -216,7 +225,7 @@ fn a_wrong_question_exits_64_and_says_what_is_wrong() {
         assert_eq!(error.exit_code(), 64, "{line}");
         assert!(error.to_string().contains(message), "{error}");
     }
-    let error = ask("https://127.0.0.1:1", "x", Input::default()).unwrap_err();
+    let error = ask(&echo_at("https://127.0.0.1:1"), "x", Input::default()).unwrap_err();
     assert_eq!(error.exit_code(), 64);
 }
 
@@ -226,7 +235,7 @@ fn a_missing_server_exits_69_and_says_how_to_start_one() {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let error = ask(&url, "fleet.cluster.get_cost", Input::default()).unwrap_err();
+    let error = ask(&echo_at(&url), "fleet.cluster.get_cost", Input::default()).unwrap_err();
     assert_eq!(error.exit_code(), 69);
     let message = error.to_string();
     assert!(

@@ -14,7 +14,8 @@ use tokio::task::spawn_blocking;
 
 use super::lines::MAX_LINE_BYTES;
 use super::{McpArgs, run};
-use crate::cli::tests::{Making, Server, routes, usual};
+use crate::cli::tests::waiting::Crowded;
+use crate::cli::tests::{Making, Server, echo_at, routes, usual};
 use crate::serve::http::front::{front, starting};
 use crate::tools::fixture;
 use crate::tools::fixture::broken::Broken;
@@ -22,7 +23,7 @@ use crate::tools::fixture::broken::Broken;
 fn args(server: &str) -> McpArgs {
     McpArgs {
         stdio: true,
-        server: server.to_owned(),
+        echo: echo_at(server),
         compat: false,
         token: Some("secret".to_owned()),
     }
@@ -115,6 +116,25 @@ async fn a_missing_server_is_an_error_that_says_how_to_start_one() {
     let answers = proxied(&url, &lines).await;
     let message = answers[0]["error"]["message"].as_str().unwrap();
     assert!(message.contains("fleet-echo serve"), "{message}");
+}
+
+#[tokio::test]
+async fn what_takes_too_long_is_told_from_where_nobody_answers() {
+    let server = spawn_blocking(Server::silent).await.unwrap();
+    let crowded = Crowded::new();
+    let line = call(1, "fleet.cluster.get_cost", false).to_string();
+    for (address, told) in [
+        (server.address, "within 500ms: raise --timeout"),
+        (crowded.address, "no Echo at http://"),
+    ] {
+        let mut asked = args(&format!("http://{address}"));
+        asked.echo.timeout = Duration::from_millis(500);
+        let mut output = Vec::new();
+        run(&asked, line.as_bytes(), &mut output).await.unwrap();
+        let answer: Value = serde_json::from_slice(&output).unwrap();
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains(told), "{message}");
+    }
 }
 
 #[test]
