@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Map, Value};
 use ureq::http::Response;
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, Timeout};
 
 use crate::error::Code;
 use crate::store::StoreError;
@@ -27,18 +27,29 @@ mod view;
 /// Where Echo listens unless told otherwise.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 
-/// Longest wait for an answer. The server gives up earlier.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Longest time to connect: where that takes longer nobody listens, and waiting on does not help.
+const CONNECTING: Duration = Duration::from_secs(10);
 
 /// Longest accepted answer, in bytes.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Which Echo is asked, and how the answer is printed.
+/// Which Echo is asked, and how long it may take.
 #[derive(Debug, Clone, Args)]
-pub struct ServerArgs {
+pub struct EchoArgs {
     /// Address of a running Echo
     #[arg(long, value_name = "URL", env = "FLEET_ECHO_SERVER", default_value = DEFAULT_SERVER)]
     pub server: String,
+    /// Longest wait for an answer; give more than the --query-deadline of that Echo
+    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_TIMEOUT", default_value = "60s", value_parser = wait)]
+    pub timeout: Duration,
+}
+
+/// Which Echo is asked, and how the answer is printed.
+#[derive(Debug, Clone, Args)]
+pub struct ServerArgs {
+    /// Which Echo.
+    #[command(flatten)]
+    pub echo: EchoArgs,
     /// Print the server's JSON as it is
     #[arg(long, env = "FLEET_ECHO_JSON")]
     pub json: bool,
@@ -82,6 +93,16 @@ pub enum CliError {
         /// What happened.
         reason: String,
     },
+    /// Somebody is there, and needs longer than the caller waits.
+    #[error(
+        "no answer from {server} within {timeout:?}: raise --timeout, or ask about a shorter window"
+    )]
+    Late {
+        /// The address.
+        server: String,
+        /// How long was waited.
+        timeout: Duration,
+    },
     /// Somebody answers who is no Echo.
     #[error("{server} answers, but not as Echo does (status {status})")]
     Stranger {
@@ -112,7 +133,8 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// Exit code, after `sysexits.h`: 64 the question is wrong, 69 nobody answers (now), 70 a defect, 74 the output is broken.
+    /// Exit code, after `sysexits.h`: 64 the question is wrong, 69 nobody answers (now, or in time), 70 a defect,
+    /// 74 the output is broken.
     pub fn exit_code(&self) -> u8 {
         const USAGE: u8 = 64;
         const UNAVAILABLE: u8 = 69;
@@ -121,7 +143,7 @@ impl CliError {
         match self {
             Self::Server { .. } | Self::Usage(_) => USAGE,
             Self::Store(error) => store_exit_code(error),
-            Self::Unreachable { .. } | Self::Stranger { .. } => UNAVAILABLE,
+            Self::Unreachable { .. } | Self::Late { .. } | Self::Stranger { .. } => UNAVAILABLE,
             Self::Output(_) => OUTPUT,
             Self::Answered { code, .. } => {
                 match Code::ALL.into_iter().find(|known| known.name() == code) {
@@ -170,27 +192,51 @@ impl Input {
     }
 }
 
-/// The address without what callers add behind it.
-fn base(server: &str) -> Result<&str, CliError> {
-    let server = server.trim_end_matches('/');
-    if server.starts_with("http://") {
-        return Ok(server);
-    }
-    Err(CliError::Server {
-        server: server.to_owned(),
-        reason: "is not of the form http://HOST:PORT",
-    })
+fn wait(text: &str) -> Result<Duration, String> {
+    /// Nobody reads an answer of yesterday.
+    const LONGEST: Duration = Duration::from_hours(24);
+    let wait = text.parse::<jiff::SignedDuration>().ok();
+    let wait = wait.and_then(|wait| Duration::try_from(wait).ok());
+    wait.filter(|wait| !wait.is_zero() && *wait <= LONGEST)
+        .ok_or_else(|| "give a length above 0s and up to 24h, such as 90s".to_owned())
 }
 
-/// Asks a tool for whoever reads: the answer to be put into words, or nothing when it has been printed as it came. With
-/// `--json` an error is printed like an answer, too, so that a script always has one JSON text to read.
+impl EchoArgs {
+    /// The address without what callers add behind it.
+    fn base(&self) -> Result<&str, CliError> {
+        let server = self.server.trim_end_matches('/');
+        if server.starts_with("http://") {
+            return Ok(server);
+        }
+        Err(CliError::Server {
+            server: server.to_owned(),
+            reason: "is not of the form http://HOST:PORT",
+        })
+    }
+
+    /// Longest time to connect. It ends before the wait for the answer does, so that the two can be told apart.
+    fn connecting(&self) -> Duration {
+        CONNECTING.min(self.timeout / 2)
+    }
+}
+
+/// Asks a tool for whoever reads: the answer to be put into words, or nothing when it has been printed as it came.
 fn answer(
     server: &ServerArgs,
     tool: &str,
     input: Input,
     out: &mut dyn Write,
 ) -> Result<Option<Value>, CliError> {
-    let asked = ask(&server.server, tool, input);
+    in_words(server, ask(&server.echo, tool, input), out)
+}
+
+/// The answer to be put into words, or nothing when it has been printed as it came. With `--json` an error is printed like
+/// an answer, too, so that a script always has one JSON text to read.
+fn in_words(
+    server: &ServerArgs,
+    asked: Result<(Vec<u8>, Value), CliError>,
+    out: &mut dyn Write,
+) -> Result<Option<Value>, CliError> {
     if !server.json {
         return asked.map(|(_, answer)| Some(answer));
     }
@@ -202,24 +248,24 @@ fn answer(
 }
 
 /// Asks a tool. The answer is the body as it came, with what it says.
-fn ask(server: &str, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliError> {
-    read(server, send(server, of_tool(tool, input))?)
+fn ask(echo: &EchoArgs, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliError> {
+    read(echo.base()?, send(echo, of_tool(tool, input))?)
 }
 
 /// Asks a tool for what is no JSON.
-fn ask_for_bytes(server: &str, tool: &str, input: Input) -> Result<Vec<u8>, CliError> {
-    let (status, body) = send(server, of_tool(tool, input))?;
+fn ask_for_bytes(echo: &EchoArgs, tool: &str, input: Input) -> Result<Vec<u8>, CliError> {
+    let (status, body) = send(echo, of_tool(tool, input))?;
     if (200..300).contains(&status) {
         return Ok(body);
     }
     let answer = serde_json::from_slice(&body).ok();
-    Err(failed(base(server)?, status, (body, answer)))
+    Err(failed(echo.base()?, status, (body, answer)))
 }
 
 /// Gets what is no tool's answer.
-fn get(server: &str, path: &str) -> Result<(Vec<u8>, Value), CliError> {
+fn get(echo: &EchoArgs, path: &str) -> Result<(Vec<u8>, Value), CliError> {
     let request = |agent: &Agent, server: &str| agent.get(format!("{server}{path}")).call();
-    read(server, send(server, request)?)
+    read(echo.base()?, send(echo, request)?)
 }
 
 /// The request of a tool's answer.
@@ -241,35 +287,42 @@ fn read(server: &str, (status, body): (u16, Vec<u8>)) -> Result<(Vec<u8>, Value)
     let answer: Option<Value> = serde_json::from_slice(&body).ok();
     match answer {
         Some(answer) if (200..300).contains(&status) => Ok((body, answer)),
-        answer => Err(failed(base(server)?, status, (body, answer))),
+        answer => Err(failed(server, status, (body, answer))),
     }
 }
 
 /// Sends a request. Status and body of what comes back.
 fn send(
-    server: &str,
+    echo: &EchoArgs,
     request: impl FnOnce(&Agent, &str) -> Result<Response<Body>, ureq::Error>,
 ) -> Result<(u16, Vec<u8>), CliError> {
-    let server = base(server)?;
-    let unreachable = |error: ureq::Error| CliError::Unreachable {
-        server: server.to_owned(),
-        reason: match error {
-            ureq::Error::Io(error) => error.to_string(),
-            error => error.to_string(),
-        },
-    };
+    let server = echo.base()?;
+    let unanswered = |error: ureq::Error| unanswered(server, echo.timeout, error);
     let config = Agent::config_builder()
         .http_status_as_error(false)
-        .timeout_global(Some(PATIENCE))
+        .timeout_global(Some(echo.timeout))
+        .timeout_connect(Some(echo.connecting()))
         // Echo is on this machine or at the end of a tunnel; a proxy for the web knows neither.
         .proxy(None)
         .build();
     let agent = Agent::new_with_config(config);
-    let mut response = request(&agent, server).map_err(unreachable)?;
+    let mut response = request(&agent, server).map_err(unanswered)?;
     let status = response.status().as_u16();
     let reader = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
-    let body = reader.read_to_vec().map_err(unreachable)?;
+    let body = reader.read_to_vec().map_err(unanswered)?;
     Ok((status, body))
+}
+
+/// What it means that nothing came back.
+fn unanswered(server: &str, timeout: Duration, error: ureq::Error) -> CliError {
+    let server = server.to_owned();
+    let reason = match error {
+        ureq::Error::Timeout(Timeout::Connect) => "it takes too long to connect".to_owned(),
+        ureq::Error::Timeout(_) => return CliError::Late { server, timeout },
+        ureq::Error::Io(error) => error.to_string(),
+        error => error.to_string(),
+    };
+    CliError::Unreachable { server, reason }
 }
 
 fn failed(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -> CliError {

@@ -37,8 +37,9 @@ Start here:
   fleet-echo serve --db fleet.duckdb --insecure-no-tls     collect from agents on this host
   fleet-echo outliers --cluster NAME                       which rank is slow, and since when
 
-Exit codes: 0 done, 64 wrong flags or question, 65 database or input of another kind, 69 nobody answers
-or a port is taken, 70 defect, 74 cannot read or write, 75 another process holds the database.";
+Exit codes: 0 done, 64 wrong flags or question, 65 database or input of another kind, 69 nobody
+answers in time or a port is taken, 70 defect, 74 cannot read or write, 75 another process holds
+the database.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -160,10 +161,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Explain(args) => Ok(cli::explain::run(&args, &mut out)?),
         Command::Cost(args) => Ok(cli::cost::run(&args, &mut out)?),
         Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
-        Command::Mcp(args) => {
-            let input = tokio::io::BufReader::new(tokio::io::stdin());
-            Ok(runtime()?.block_on(cli::mcp::run(&args, input, tokio::io::stdout()))?)
-        }
+        Command::Mcp(args) => pass_on(&args),
         Command::Sql(args) => Ok(cli::sql::run(&args, &mut out)?),
         Command::Backup(args) => Ok(cli::offline::backup::run(&args, &mut out)?),
         Command::Export(args) => Ok(cli::offline::export::run(&args, &mut out)?),
@@ -190,6 +188,16 @@ fn serve_and_export(args: &ServeArgs, endpoint: &str, log: &LogArgs) -> Result<(
     let served = runtime.block_on(serve(args, &mut io::stdout()));
     exporting.finish();
     served
+}
+
+/// Passes messages on between standard input and output and a running Echo.
+fn pass_on(args: &McpArgs) -> Result<(), Failure> {
+    let runtime = runtime()?;
+    let input = tokio::io::BufReader::new(tokio::io::stdin());
+    let passed = runtime.block_on(cli::mcp::run(args, input, tokio::io::stdout()));
+    // A read of standard input cannot be cancelled, so dropping the runtime would wait until somebody writes or closes it.
+    runtime.shutdown_background();
+    Ok(passed?)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

@@ -66,7 +66,7 @@ fn format_of(file: &Path) -> Result<Format, CliError> {
 
 fn draw(args: &ExplainArgs, file: &Path, format: Format) -> Result<(), CliError> {
     let input = input(args).with("plot", Some(format.name()));
-    let picture = ask_for_bytes(&args.server.server, TOOL, input)?;
+    let picture = ask_for_bytes(&args.server.echo, TOOL, input)?;
     let unwritten = |error: io::Error| {
         let message = format!("{}: {error}", file.display());
         io::Error::new(error.kind(), message)

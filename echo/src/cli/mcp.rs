@@ -2,34 +2,40 @@
 //!
 //! A thin proxy: each line is one message, which goes to a running Echo as one request, and its answer comes back as one
 //! line. A second process could not open the database, and needs not. A call that is cancelled is hung up on, which Echo
-//! feels and interrupts the query.
+//! feels and interrupts the query. A line that is no message is answered here, and ends nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
+use crate::cli::mcp::lines::{Line, Lines, MAX_LINE_BYTES};
 use crate::cli::mcp::remote::Remote;
-use crate::cli::{CliError, DEFAULT_SERVER};
+use crate::cli::{CliError, EchoArgs};
 
 mod headers;
+mod lines;
 mod remote;
 
 /// Most calls under way. Echo answers fewer at a time; reading waits for one to end.
 const MAX_CALLS: usize = 64;
 
+// Numbers of JSON-RPC.
+const PARSE_ERROR: i32 = -32_700;
+const INVALID_REQUEST: i32 = -32_600;
+
 /// Speak the Model Context Protocol on standard input and output
 #[derive(Debug, Clone, Args)]
 pub struct McpArgs {
-    /// The only way there is, to be said so that others can join it
+    /// Speak over standard input and output (required; the only transport so far)
     #[arg(long, required = true)]
     pub stdio: bool,
-    /// Address of a running Echo
-    #[arg(long, value_name = "URL", env = "FLEET_ECHO_SERVER", default_value = DEFAULT_SERVER)]
-    pub server: String,
+    /// Which Echo.
+    #[command(flatten)]
+    pub echo: EchoArgs,
     /// List tools under names with underscores, for clients that take no dots
     #[arg(long, env = "FLEET_ECHO_MCP_COMPAT")]
     pub compat: bool,
@@ -45,11 +51,11 @@ pub async fn run(
     mut output: impl AsyncWrite + Unpin,
 ) -> Result<(), CliError> {
     let mut calls = Calls::new(Remote::new(args)?);
-    let mut lines = input.lines();
+    let mut lines = Lines::new(input);
     let mut is_open = true;
     while is_open || !calls.tasks.is_empty() {
         let answer = tokio::select! {
-            line = lines.next_line(), if is_open && calls.tasks.len() < MAX_CALLS => {
+            line = lines.next(), if is_open && calls.tasks.len() < MAX_CALLS => {
                 let line = line?;
                 is_open = line.is_some();
                 line.and_then(|line| calls.take(&line))
@@ -83,16 +89,10 @@ impl Calls {
     }
 
     /// Takes a line. What can be answered without asking is answered at once.
-    fn take(&mut self, line: &str) -> Option<String> {
-        if line.trim().is_empty() {
-            return None;
-        }
-        let message: Value = match serde_json::from_str(line) {
+    fn take(&mut self, line: &Line) -> Option<String> {
+        let message = match message(line)? {
             Ok(message) => message,
-            Err(error) => {
-                let error = json!({ "code": -32_700, "message": format!("not JSON: {error}") });
-                return Some(json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string());
-            }
+            Err(refusal) => return Some(refusal),
         };
         if message
             .get("method")
@@ -122,6 +122,33 @@ impl Calls {
         self.open.retain(|_, call| call.id() != task);
         ended.ok()?.1
     }
+}
+
+/// The message of a line, or the answer to what is none; nothing for a blank line.
+fn message(line: &Line) -> Option<Result<Value, String>> {
+    let bytes = match line {
+        Line::Whole(bytes) if bytes.trim_ascii().is_empty() => return None,
+        Line::Whole(bytes) => bytes,
+        Line::TooLong => {
+            let told = format!("a message has at most {MAX_LINE_BYTES} bytes");
+            return Some(Err(refused(PARSE_ERROR, &told)));
+        }
+    };
+    Some(match serde_json::from_slice(bytes) {
+        Ok(message @ Value::Object(_)) => Ok(message),
+        // Batches, which only revision 2025-03-26 had, are nothing that Echo takes either.
+        Ok(_) => Err(refused(
+            INVALID_REQUEST,
+            "a message is one JSON object on a line of its own",
+        )),
+        Err(error) => Err(refused(PARSE_ERROR, &format!("not JSON: {error}"))),
+    })
+}
+
+/// The answer to what is no message, and so has no number.
+fn refused(number: i32, told: &str) -> String {
+    let error = json!({ "code": number, "message": told });
+    json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{list, table, text};
-use crate::cli::{CliError, Input, ServerArgs, answer, get};
+use crate::cli::{CliError, Input, ServerArgs, answer, get, in_words};
 
 /// One SELECT over the published views.
 #[derive(Debug, Clone, Args)]
@@ -36,10 +36,8 @@ pub struct SqlArgs {
 /// Asks, and prints the answer.
 pub fn run(args: &SqlArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if args.views {
-        let (body, answer) = get(&args.server.server, "/api/v1/sql")?;
-        if args.server.json {
-            out.write_all(&body)?;
-        } else {
+        let asked = get(&args.server.echo, "/api/v1/sql");
+        if let Some(answer) = in_words(&args.server, asked, out)? {
             print_views(&answer, out)?;
         }
         return Ok(());

@@ -3,7 +3,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use clap::{Parser, Subcommand};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
@@ -12,7 +14,7 @@ use super::explain::ExplainArgs;
 use super::history::HistoryArgs;
 use super::outliers::OutliersArgs;
 use super::sql::SqlArgs;
-use super::{CliError, Input, ask, cost, explain, history, outliers, sql};
+use super::{CliError, EchoArgs, Input, ask, cost, explain, history, outliers, sql};
 use crate::serve::http::callers::Callers;
 use crate::serve::http::health::Readiness;
 use crate::serve::http::metrics::Metrics;
@@ -20,10 +22,12 @@ use crate::serve::http::{Feeds, router, serve};
 use crate::serve::listener::{Connections, ListenConfig, Listener};
 use crate::tools::ToolContext;
 use crate::tools::fixture;
+use crate::tools::fixture::broken::Broken;
 use crate::tools::registry::Registry;
 
 mod parity;
 mod pictures;
+pub(super) mod waiting;
 
 #[derive(Debug, Parser)]
 struct Program {
@@ -49,7 +53,7 @@ pub(super) struct Server {
 /// What a server works with, made on its own thread.
 pub(super) type Making = Pin<Box<dyn Future<Output = ToolContext>>>;
 
-async fn usual() -> ToolContext {
+pub(super) async fn usual() -> ToolContext {
     let context = fixture::context().await;
     let evidence = fixture::host_evidence();
     context.store.append(evidence).await.unwrap();
@@ -67,6 +71,24 @@ fn feeds() -> Feeds {
     }
 }
 
+/// An Echo at this address, and as long as anyone waits.
+pub(super) fn echo_at(server: &str) -> EchoArgs {
+    EchoArgs {
+        server: server.to_owned(),
+        timeout: Duration::from_mins(1),
+    }
+}
+
+/// Everything that Echo answers over HTTP.
+pub(super) fn routes(context: ToolContext) -> Router {
+    router(
+        Registry::standard(),
+        context,
+        (feeds(), Metrics::default()),
+        &Callers::default(),
+    )
+}
+
 impl Server {
     pub(super) fn start() -> Self {
         Self::over(|| Box::pin(usual()))
@@ -81,13 +103,7 @@ impl Server {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let context = make().await;
-                let router = router(
-                    Registry::standard(),
-                    context,
-                    (feeds(), Metrics::default()),
-                    &Callers::default(),
-                );
+                let router = routes(make().await);
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
                 bound.send(listener.local_addr().unwrap()).unwrap();
                 let listener =
@@ -150,9 +166,18 @@ fn json_is_printed_byte_for_byte() {
         ("cost --json", "fleet.cluster.get_cost"),
         ("history --json", "fleet.cluster.event_history"),
     ] {
-        let (body, _) = ask(&url, tool, Input::default()).unwrap();
+        let (body, _) = ask(&echo_at(&url), tool, Input::default()).unwrap();
         assert_eq!(server.printed(line).unwrap().as_bytes(), body, "{line}");
     }
+}
+
+#[test]
+fn json_is_one_text_also_when_the_views_cannot_be_listed() {
+    let server = Server::over(|| Box::pin(async { fixture::over(Arc::new(Broken::Defect)) }));
+    let (printed, outcome) = server.told("sql --views --json");
+    let body: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(body["error"]["code"], "internal", "{body}");
+    assert_eq!(outcome.unwrap_err().exit_code(), 70);
 }
 
 #[test]
@@ -200,7 +225,7 @@ fn a_wrong_question_exits_64_and_says_what_is_wrong() {
         assert_eq!(error.exit_code(), 64, "{line}");
         assert!(error.to_string().contains(message), "{error}");
     }
-    let error = ask("https://127.0.0.1:1", "x", Input::default()).unwrap_err();
+    let error = ask(&echo_at("https://127.0.0.1:1"), "x", Input::default()).unwrap_err();
     assert_eq!(error.exit_code(), 64);
 }
 
@@ -210,7 +235,7 @@ fn a_missing_server_exits_69_and_says_how_to_start_one() {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let error = ask(&url, "fleet.cluster.get_cost", Input::default()).unwrap_err();
+    let error = ask(&echo_at(&url), "fleet.cluster.get_cost", Input::default()).unwrap_err();
     assert_eq!(error.exit_code(), 69);
     let message = error.to_string();
     assert!(

@@ -26,6 +26,8 @@ mod metrics;
 #[cfg(test)]
 mod offline;
 #[cfg(test)]
+mod proxy;
+#[cfg(test)]
 mod readiness;
 #[cfg(test)]
 mod readme;

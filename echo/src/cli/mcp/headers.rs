@@ -20,11 +20,10 @@ pub(super) fn version(message: &Value) -> Option<&str> {
         .as_str()
 }
 
-/// Reads which arguments are repeated from a list of tools.
-pub(super) fn repeated(list: &Value) -> Repeated {
-    let tools = list.get("tools").and_then(Value::as_array);
+/// Reads which arguments are repeated from a list of tools; nothing if it is no such list.
+pub(super) fn repeated(list: &Value) -> Option<Repeated> {
     let mut repeated = Repeated::new();
-    for tool in tools.into_iter().flatten() {
+    for tool in list.get("tools")?.as_array()? {
         let fields = tool.pointer("/input_schema/properties");
         let fields = fields.and_then(Value::as_object).into_iter().flatten();
         let of_tool: Vec<(String, String)> = fields
@@ -39,7 +38,7 @@ pub(super) fn repeated(list: &Value) -> Repeated {
             }
         }
     }
-    repeated
+    Some(repeated)
 }
 
 /// The headers of a message: its method, what it is about, and arguments of a tool.
@@ -92,7 +91,7 @@ fn encoded(value: &str) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{of_message, repeated, version};
+    use super::{Repeated, of_message, repeated, version};
 
     #[test]
     fn a_call_repeats_its_tool_and_its_cluster() {
@@ -104,7 +103,7 @@ mod tests {
             "method": "tools/call",
             "params": { "name": "a_b", "arguments": { "cluster": "prod", "rank": 2 } },
         });
-        let headers = of_message(&message, &repeated(&list));
+        let headers = of_message(&message, &repeated(&list).unwrap());
         assert_eq!(headers.len(), 3);
         assert_eq!(headers["mcp-method"], "tools/call");
         assert_eq!(headers["mcp-name"], "a_b");
@@ -112,9 +111,17 @@ mod tests {
     }
 
     #[test]
+    fn what_lists_no_tools_is_no_list() {
+        assert_eq!(repeated(&json!({ "tools": [] })), Some(Repeated::new()));
+        for other in [json!({}), json!({ "tools": {} }), json!([])] {
+            assert_eq!(repeated(&other), None, "{other}");
+        }
+    }
+
+    #[test]
     fn what_no_header_can_hold_is_encoded() {
         let message = json!({ "method": "resources/read", "params": { "uri": "echo://\u{fc}\n" } });
-        let headers = of_message(&message, &repeated(&json!({})));
+        let headers = of_message(&message, &Repeated::new());
         assert_eq!(headers["mcp-name"], "=?base64?ZWNobzovL8O8Cg==?=");
     }
 

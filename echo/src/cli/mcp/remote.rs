@@ -1,6 +1,7 @@
 //! The Echo that messages go to.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -14,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::cli::mcp::McpArgs;
 use crate::cli::mcp::headers::{Repeated, VERSION, of_message, repeated, version};
-use crate::cli::{CliError, MAX_ANSWER_BYTES, PATIENCE, base};
+use crate::cli::{CliError, MAX_ANSWER_BYTES, read};
 use crate::error::Code;
 
 /// Asks one Echo.
@@ -22,6 +23,8 @@ use crate::error::Code;
 pub(super) struct Remote {
     client: Client<HttpConnector, Body>,
     server: String,
+    /// Longest wait for an answer.
+    timeout: Duration,
     path: &'static str,
     authorization: Option<HeaderValue>,
     /// The revision that the first message agreed on, in the revisions that have such a message.
@@ -38,9 +41,12 @@ impl Remote {
             }
             value.map_err(|_unprintable| CliError::Usage("ECHO_TOKEN is no token".to_owned()))
         });
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(args.echo.connecting()));
         Ok(Self {
-            client: Client::builder(TokioExecutor::new()).build_http(),
-            server: base(&args.server)?.to_owned(),
+            client: Client::builder(TokioExecutor::new()).build(connector),
+            server: args.echo.base()?.to_owned(),
+            timeout: args.echo.timeout,
             path: if args.compat { "/mcp/compat" } else { "/mcp" },
             authorization: authorization.transpose()?,
             agreed: Mutex::new(None),
@@ -51,12 +57,23 @@ impl Remote {
     /// The answer to a message as one line; nothing if the message wants none.
     pub(super) async fn ask(&self, message: Value) -> Option<String> {
         let id = message.get("id").cloned();
-        let asked = timeout(PATIENCE, self.exchange(&message)).await;
-        let asked = asked.unwrap_or_else(|_late| Err(self.unreachable("no answer in time")));
+        let asked = timeout(self.timeout, self.exchange(&message)).await;
+        let asked = asked.unwrap_or_else(|_late| {
+            Err(CliError::Late {
+                server: self.server.clone(),
+                timeout: self.timeout,
+            })
+        });
         let id = id?;
         let (status, body) = match asked {
             Ok(answer) => answer,
-            Err(error) => return Some(failed(&id, &error.to_string(), None)),
+            Err(error) => {
+                let told = match &error {
+                    CliError::Answered { body, .. } => serde_json::from_slice(body).ok(),
+                    _ => None,
+                };
+                return Some(failed(&id, &error.to_string(), told));
+            }
         };
         match serde_json::from_slice::<Value>(&body) {
             Ok(answer) if answer.get("jsonrpc").is_some() => {
@@ -122,9 +139,13 @@ impl Remote {
             let request = request
                 .body(Body::empty())
                 .map_err(|error| self.unreachable(error))?;
-            let (_, body) = self.send(request).await?;
-            let list: Value = serde_json::from_slice(&body).unwrap_or_default();
-            Ok(repeated(&list))
+            let (status, body) = self.send(request).await?;
+            let (_, list) = read(&self.server, (status, body))?;
+            // What is no list must not be remembered: without it no later call would repeat anything.
+            repeated(&list).ok_or_else(|| CliError::Stranger {
+                server: self.server.clone(),
+                status,
+            })
         };
         self.repeated.get_or_try_init(list).await
     }

@@ -2,20 +2,29 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::http::StatusCode;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+use tokio::io::{
+    AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, duplex,
+};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
+use super::lines::MAX_LINE_BYTES;
 use super::{McpArgs, run};
-use crate::cli::tests::{Making, Server};
+use crate::cli::tests::waiting::Crowded;
+use crate::cli::tests::{Making, Server, echo_at, routes, usual};
+use crate::serve::http::callers::Callers;
+use crate::serve::http::front::{front, starting};
 use crate::tools::fixture;
 use crate::tools::fixture::broken::Broken;
 
 fn args(server: &str) -> McpArgs {
     McpArgs {
         stdio: true,
-        server: server.to_owned(),
+        echo: echo_at(server),
         compat: false,
         token: Some("secret".to_owned()),
     }
@@ -33,10 +42,11 @@ fn call(id: u64, tool: &str, newer: bool) -> Value {
 }
 
 /// What comes back for these lines.
-async fn proxied(server: &str, lines: &[String]) -> Vec<Value> {
-    let input = lines.join("\n");
+async fn proxied(server: &str, lines: &[impl AsRef<[u8]> + Sync]) -> Vec<Value> {
+    let lines: Vec<&[u8]> = lines.iter().map(AsRef::as_ref).collect();
+    let input = lines.join(&b'\n');
     let mut output = Vec::new();
-    run(&args(server), input.as_bytes(), &mut output)
+    run(&args(server), input.as_slice(), &mut output)
         .await
         .unwrap();
     let output = String::from_utf8(output).unwrap();
@@ -75,10 +85,26 @@ async fn messages_of_both_eras_are_passed_on_and_answered() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_answered_without_asking() {
-    let answers = proxied("http://127.0.0.1:1", &["{".to_owned()]).await;
-    assert_eq!(answers[0]["error"]["code"], -32_700);
-    assert_eq!(answers[0]["id"], Value::Null);
+async fn what_is_no_message_is_answered_without_asking_and_those_after_it_are_passed_on() {
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
+    let longest = " ".repeat(MAX_LINE_BYTES - message.len());
+    for (line, code) in [
+        (b"{".to_vec(), -32_700),
+        (
+            b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}".to_vec(),
+            -32_700,
+        ),
+        (format!(" {longest}{message}").into_bytes(), -32_700),
+        (format!("[{message}]").into_bytes(), -32_600),
+        (b"5".to_vec(), -32_600),
+    ] {
+        let lines = [line, format!("{longest}{message}").into_bytes()];
+        let answers = proxied("http://127.0.0.1:1", &lines).await;
+        assert_eq!(answers.len(), 2, "{answers:?}");
+        assert_eq!(answers[0]["error"]["code"], code, "{answers:?}");
+        assert_eq!(answers[0]["id"], Value::Null);
+        assert_eq!(answers[1]["id"], 1);
+    }
 }
 
 #[tokio::test]
@@ -93,6 +119,25 @@ async fn a_missing_server_is_an_error_that_says_how_to_start_one() {
     assert!(message.contains("fleet-echo serve"), "{message}");
 }
 
+#[tokio::test]
+async fn what_takes_too_long_is_told_from_where_nobody_answers() {
+    let server = spawn_blocking(Server::silent).await.unwrap();
+    let crowded = Crowded::new();
+    let line = call(1, "fleet.cluster.get_cost", false).to_string();
+    for (address, told) in [
+        (server.address, "within 500ms: raise --timeout"),
+        (crowded.address, "no Echo at http://"),
+    ] {
+        let mut asked = args(&format!("http://{address}"));
+        asked.echo.timeout = Duration::from_millis(500);
+        let mut output = Vec::new();
+        run(&asked, line.as_bytes(), &mut output).await.unwrap();
+        let answer: Value = serde_json::from_slice(&output).unwrap();
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.contains(told), "{message}");
+    }
+}
+
 #[test]
 fn an_address_of_another_kind_is_refused_at_once() {
     let wrong = super::Remote::new(&args("https://127.0.0.1:1")).unwrap_err();
@@ -102,6 +147,51 @@ fn an_address_of_another_kind_is_refused_at_once() {
 async fn said(input: &mut DuplexStream, message: &Value) {
     let line = format!("{message}\n");
     input.write_all(line.as_bytes()).await.unwrap();
+}
+
+async fn heard(answers: &mut Lines<BufReader<DuplexStream>>) -> Value {
+    let line = answers.next_line().await.unwrap().unwrap();
+    serde_json::from_str(&line).unwrap()
+}
+
+/// The answers to two calls of which only the second finds an Echo that can answer.
+async fn recovered(before: Router) -> [Value; 2] {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let server_args = args(&format!("http://{}", listener.local_addr().unwrap()));
+    let (current, routed) = watch::channel(before);
+    let (mut input, theirs) = duplex(4_096);
+    let (answers, output) = duplex(65_536);
+    let asking = async {
+        let mut answers = BufReader::new(answers).lines();
+        said(&mut input, &call(1, "fleet.cluster.get_cost", true)).await;
+        let first = heard(&mut answers).await;
+        let _before = current.send_replace(routes(usual().await));
+        said(&mut input, &call(2, "fleet.cluster.get_cost", true)).await;
+        [first, heard(&mut answers).await]
+    };
+    tokio::select! {
+        answers = asking => answers,
+        passed = run(&server_args, BufReader::new(theirs), output) => panic!("ended: {passed:?}"),
+        served = axum::serve(listener, front(routed)) => panic!("ended: {served:?}"),
+    }
+}
+
+#[tokio::test]
+async fn calls_carry_their_cluster_once_the_tools_can_be_listed() {
+    const REFUSAL: &str = r#"{"error":{"code":"unauthenticated","message":"who is asking?"}}"#;
+    for (before, told) in [
+        (starting(&Callers::default()), "Echo is starting"),
+        (
+            Router::new().fallback(async || (StatusCode::UNAUTHORIZED, REFUSAL)),
+            "who is asking?",
+        ),
+        (Router::new().fallback(async || "{}"), "not as Echo does"),
+    ] {
+        let [first, second] = recovered(before).await;
+        let message = first["error"]["message"].as_str().unwrap();
+        assert!(message.contains(told), "{first}");
+        assert_eq!(second["result"]["isError"], false, "{second}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,119 @@
+//! The lines of an input, whatever bytes they are made of.
+
+use std::io;
+use std::mem;
+
+use tokio::io::{AsyncBufRead, AsyncBufReadExt};
+
+/// Longest line that is kept. Echo itself takes less, and says so.
+pub(super) const MAX_LINE_BYTES: usize = 1024 * 1024;
+
+/// One line, without its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// As it came.
+    Whole(Vec<u8>),
+    /// Longer than what is kept.
+    TooLong,
+}
+
+/// Reads lines.
+#[derive(Debug)]
+pub(super) struct Lines<R> {
+    input: R,
+    /// What has come of the line under way.
+    begun: Line,
+}
+
+impl<R: AsyncBufRead + Unpin> Lines<R> {
+    pub(super) const fn new(input: R) -> Self {
+        Self {
+            input,
+            begun: Line::Whole(Vec::new()),
+        }
+    }
+
+    /// The next line; nothing at the end. Nothing is lost when the future is dropped before it is ready: the next one goes
+    /// on with what has come.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
+        loop {
+            let come = self.input.fill_buf().await?;
+            let part = come.split(|byte| *byte == b'\n').next().unwrap_or(come);
+            let (is_end, is_whole) = (come.is_empty(), part.len() < come.len());
+            self.begun.push(part);
+            let used = part.len() + usize::from(is_whole);
+            self.input.consume(used);
+            if is_end && self.begun == Line::Whole(Vec::new()) {
+                return Ok(None);
+            }
+            if is_end || is_whole {
+                let next = Line::Whole(Vec::new());
+                return Ok(Some(mem::replace(&mut self.begun, next)));
+            }
+        }
+    }
+}
+
+impl Line {
+    fn push(&mut self, part: &[u8]) {
+        match self {
+            Self::Whole(bytes) if bytes.len() + part.len() <= MAX_LINE_BYTES => {
+                bytes.extend_from_slice(part);
+            }
+            line => *line = Self::TooLong,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncWriteExt, BufReader, duplex};
+
+    use super::{Line, Lines, MAX_LINE_BYTES};
+
+    async fn read(input: &[u8]) -> Vec<Line> {
+        let mut lines = Lines::new(BufReader::with_capacity(1_000, input));
+        let mut read = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            read.push(line);
+        }
+        read
+    }
+
+    fn whole(bytes: &[u8]) -> Line {
+        Line::Whole(bytes.to_vec())
+    }
+
+    #[tokio::test]
+    async fn lines_are_any_bytes_and_the_last_needs_no_end() {
+        assert_eq!(read(b"").await, []);
+        assert_eq!(read(b"\n").await, [whole(b"")]);
+        let expected = [whole(b"a\xff"), whole(b""), whole(b"b")];
+        assert_eq!(read(b"a\xff\n\nb").await, expected);
+        assert_eq!(read(b"a\xff\n\nb\n").await, expected);
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_takes_no_other_with_it() {
+        let longest = vec![b'x'; MAX_LINE_BYTES];
+        let input = [&longest[..], b"\n", &longest, b"y\nz\n", &longest, b"y"].concat();
+        let expected = [whole(&longest), Line::TooLong, whole(b"z"), Line::TooLong];
+        assert_eq!(read(&input).await, expected);
+    }
+
+    #[tokio::test]
+    async fn a_line_that_comes_in_parts_survives_that_something_else_is_done_meanwhile() {
+        let (mut ours, theirs) = duplex(16);
+        let mut lines = Lines::new(BufReader::new(theirs));
+        for part in [b"a", b"b"] {
+            ours.write_all(part).await.unwrap();
+            tokio::select! {
+                biased;
+                line = lines.next() => panic!("{line:?} has not ended"),
+                () = std::future::ready(()) => {}
+            }
+        }
+        ours.write_all(b"\n").await.unwrap();
+        assert_eq!(lines.next().await.unwrap(), Some(whole(b"ab")));
+    }
+}
