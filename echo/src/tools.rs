@@ -35,6 +35,7 @@ pub mod registry;
 pub mod run_analysis;
 pub mod schemas;
 pub mod time;
+pub mod views;
 
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::{Code, Coded};
@@ -55,7 +54,7 @@ pub struct SqlColumn {
 }
 
 /// A published view with its columns.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewDocs {
     /// Name.
     pub name: String,
@@ -66,12 +65,11 @@ pub struct ViewDocs {
 }
 
 /// A column of a published view.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnDocs {
     /// Name.
     pub name: String,
     /// Type, as the database names it.
-    #[serde(rename = "type")]
     pub kind: String,
     /// What it means, with its unit.
     pub comment: String,

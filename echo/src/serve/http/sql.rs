@@ -13,6 +13,7 @@ use crate::serve::http::{HttpState, tools};
 use crate::serve::request::RequestId;
 use crate::tools::registry::Tool;
 use crate::tools::run_analysis::RunAnalysis;
+use crate::tools::views;
 
 /// Runs one statement; the body is the input of the tool.
 pub(super) async fn run(
@@ -28,8 +29,7 @@ pub(super) async fn run(
 /// Lists the views that can be asked about, with their columns.
 pub(super) async fn views(State(state): State<HttpState>, id: Extension<RequestId>) -> Response {
     let context = &state.context;
-    let views = context.bounded(async { Ok(context.store.views().await?) });
-    match views.await {
+    match context.bounded(views::views(context)).await {
         Ok(views) => success(json!({ "views": views }).to_string()),
         Err(error) => tools::failed("views", &error, &id),
     }

@@ -10,7 +10,7 @@ use crate::ids::ClusterId;
 use crate::rates::Rate;
 use crate::serve::mcp::LIST_TTL_MS;
 use crate::tools::registry::Registry;
-use crate::tools::{ToolContext, ToolError};
+use crate::tools::{ToolContext, ToolError, views};
 use crate::units::{Nanos, Window};
 
 /// Most clusters that are listed.
@@ -82,7 +82,7 @@ async fn schema(registry: &Registry, context: &ToolContext) -> Result<Value, Too
     let tools = registry.tools().iter().map(|tool| {
         json!({ "name": tool.name, "input": tool.input_schema, "answer": tool.output_schema })
     });
-    let views = context.store.views().await?;
+    let views = views::views(context).await?;
     Ok(json!({ "tools": tools.collect::<Vec<_>>(), "views": views }))
 }
 
