@@ -22,9 +22,11 @@ mod casts;
 mod expression;
 mod fields;
 mod from;
+mod items;
 mod patterns;
 mod query;
 mod size;
+mod spent;
 
 #[cfg(test)]
 mod tests;
