@@ -108,3 +108,4 @@ SELECT rank, count(DISTINCT op) OVER (ORDER BY seq_first), mode(op) OVER (PARTIT
 SELECT rank, sum(wait_sum_ms) OVER (ORDER BY seq_first ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING), median(wait_mean_ms) OVER (ORDER BY ended_at RANGE BETWEEN INTERVAL '1 minute' PRECEDING AND CURRENT ROW) FROM collectives
 WITH a AS (SELECT *, coalesce(wait_mean_ms, 0) AS wait FROM collectives), b AS (SELECT *, wait - avg(wait) OVER (PARTITION BY rank) AS far FROM a), c AS (SELECT *, far / nullif(stddev(far) OVER (), 0) AS z FROM b) SELECT * FROM c WHERE z > 3 AND wait > 1 ORDER BY z DESC
 SELECT string_split(node_id, '-')[1], list_contains(victims, 1), victims::VARCHAR, inputs->>'$.z' FROM verdicts
+WITH spans AS (SELECT attrs->>'$.name' AS name FROM events) SELECT upper(name), lower(name), len(name), count(*) FROM spans GROUP BY ALL

@@ -253,12 +253,10 @@ impl Walk {
         }
         // All columns together cost what they do, whichever of them costs how much.
         let columns = sight.columns.columns.max(1);
-        let all = sight.columns.all;
         let own = Size {
             cost: Cost {
-                nodes: all.nodes.div_ceil(columns).max(1),
-                made: all.made.div_ceil(columns),
-                searched: all.searched.div_ceil(columns),
+                nodes: sight.columns.all.nodes.div_ceil(columns).max(1),
+                ..Cost::default()
             },
             ..Size::column(sight.columns.bytes, sight.columns.copied)
         };

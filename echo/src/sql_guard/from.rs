@@ -126,7 +126,7 @@ impl Walk {
                 columns: both.beside(around.columns),
                 ..*around
             };
-            self.whole(condition, &sight, &mut both)?;
+            self.filter(condition, &sight, &mut both)?;
         }
         Ok(both)
     }

@@ -164,7 +164,7 @@ impl Walk {
         };
         for name in ["where_clause", "having", "qualify"] {
             if let Some(condition) = fields.optional(name)? {
-                self.whole(condition, &sight, &mut shape)?;
+                self.filter(condition, &sight, &mut shape)?;
             }
         }
         for group in fields.list("group_expressions")? {

@@ -101,11 +101,14 @@ impl Size {
         }
     }
 
-    /// A column.
+    /// A column, which only filters copy whole.
     pub(super) fn column(bytes: u64, copied: Cost) -> Self {
         let copied = copied.max(Cost::NODE);
         Self {
-            cost: copied,
+            cost: Cost {
+                nodes: copied.nodes,
+                ..Cost::default()
+            },
             copied,
             ..Self::value(bytes)
         }

@@ -21,25 +21,41 @@ impl Walk {
         let mut tables = 0;
         let size = self.expression(value, sight, &mut tables)?;
         shape.tables = shape.tables.saturating_add(tables);
-        let shorter = Cost {
-            made: mem::take(&mut self.shorter),
-            ..Cost::default()
-        };
         // A name alone is a reference, which makes nothing.
         let is_a_name = value
             .get("class")
             .is_some_and(|class| class == "COLUMN_REF");
-        let cost = if is_a_name {
+        self.spend(if is_a_name {
             Cost {
                 nodes: size.cost.nodes,
                 ..Cost::default()
             }
         } else {
             size.cost.times(size.columns)
+        })?;
+        Ok(size)
+    }
+
+    /// A filter, which moves down to where the values are made that it looks at.
+    pub(super) fn filter(
+        &mut self,
+        value: &Value,
+        sight: &Sight<'_>,
+        shape: &mut Shape,
+    ) -> Result<(), Refusal> {
+        let mut tables = 0;
+        let size = self.expression(value, sight, &mut tables)?;
+        shape.tables = shape.tables.saturating_add(tables);
+        self.spend(size.cost.max(size.copied).times(size.columns))
+    }
+
+    fn spend(&mut self, cost: Cost) -> Result<(), Refusal> {
+        let shorter = Cost {
+            made: mem::take(&mut self.shorter),
+            ..Cost::default()
         };
         self.spent = self.spent.plus(cost.less(shorter));
-        check_spent(self.spent)?;
-        Ok(size)
+        check_spent(self.spent)
     }
 
     /// Takes note that fields of a JSON column are read. The fields of one text are together no longer than that, each
