@@ -313,7 +313,7 @@ async fn open(
     clock: &Arc<dyn Clock>,
 ) -> Result<(Arc<DuckDbStore>, Asking), AppError> {
     let config = DuckDbConfig {
-        memory_limit: args.memory_limit.clone(),
+        memory_limit: args.memory_limit,
         // Every question has one at a time.
         readers: args.bounds.queries(cores()),
         limits: args.limits.limits(),

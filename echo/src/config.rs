@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 
 use crate::analysis::settings::Settings;
 use crate::feedback::health::HealthConfig;
+use crate::store::limits::Amount;
 
 pub mod bounds;
 pub mod callers;
@@ -94,14 +95,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_RATES")]
     pub rates: Option<PathBuf>,
 
-    /// Memory that the database may use
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "2GB",
-        env = "FLEET_ECHO_MEMORY_LIMIT"
-    )]
-    pub memory_limit: String,
+    /// Memory that the database may use: `2GB`, or a share of what the machine or the container has, such as `25%`
+    #[arg(long, value_name = "SIZE", default_value = "2GB", value_parser = limits::memory, env = "FLEET_ECHO_MEMORY_LIMIT")]
+    pub memory_limit: Amount,
 
     /// Smallest slowdown of a job, as a share of its period, for which a rank is named
     #[arg(long, value_name = "SHARE", default_value_t = Settings::default().effect_gate, env = "FLEET_ECHO_EFFECT_GATE")]

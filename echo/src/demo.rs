@@ -21,6 +21,7 @@ use crate::demo::report::{Answers, PolicyCourse};
 use crate::feedback::health::HealthConfig;
 use crate::feedback::table::PolicyTable;
 use crate::ids::ClusterId;
+use crate::store::limits::Amount;
 
 /// Why the demo could not be shown.
 #[derive(Debug, thiserror::Error)]
@@ -179,7 +180,7 @@ fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
         bounds: crate::config::bounds::BoundArgs::default(),
         callers: crate::config::callers::CallerArgs::default(),
         trace: crate::config::trace::TraceArgs::default(),
-        memory_limit: "1GB".to_owned(),
+        memory_limit: Amount::Bytes(1_000_000_000),
         effect_gate: Settings::default().effect_gate,
         ingero_k: health.k,
         ingero_ema: health.ema_alpha,

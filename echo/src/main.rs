@@ -155,7 +155,13 @@ fn run(line: CommandLine) -> Result<(), Failure> {
     }
     let mut out = io::stdout();
     match line.command {
-        Command::Serve(args) => runtime()?.block_on(serve(&args, &mut out)),
+        Command::Serve(args) => {
+            let runtime = runtime()?;
+            let served = runtime.block_on(serve(&args, &mut out));
+            // Who waited for threads here would wait for a statement that does not stop.
+            runtime.shutdown_background();
+            served
+        }
         Command::Demo(args) => Ok(runtime()?.block_on(demo::run(&args, &mut out))?),
         Command::Outliers(args) => Ok(cli::outliers::run(&args, &mut out)?),
         Command::Explain(args) => Ok(cli::explain::run(&args, &mut out)?),
@@ -187,6 +193,7 @@ fn serve_and_export(args: &ServeArgs, endpoint: &str, log: &LogArgs) -> Result<(
     }
     let served = runtime.block_on(serve(args, &mut io::stdout()));
     exporting.finish();
+    runtime.shutdown_background();
     served
 }
 

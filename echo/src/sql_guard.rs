@@ -22,9 +22,11 @@ mod casts;
 mod expression;
 mod fields;
 mod from;
+mod items;
 mod patterns;
 mod query;
 mod size;
+mod spent;
 
 #[cfg(test)]
 mod tests;
@@ -45,13 +47,12 @@ impl ReadOnlySql {
         &self.text
     }
 
-    /// The statement inside one that keeps `rows` rows, when it sorts all of them: keeping the first is much cheaper. It
-    /// has to pass the guard again.
+    /// The statement with a limit of `rows` rows, when it sorts all of them: keeping the first is much cheaper. It has to
+    /// pass the guard again.
     pub fn shortened(&self, rows: usize) -> Option<String> {
         let text = self.text.trim_end().trim_end_matches(';');
-        // On a line of its own the bracket is not part of a comment.
-        self.sorts_all
-            .then(|| format!("SELECT * FROM (\n{text}\n) LIMIT {rows}"))
+        // On a line of its own it is not part of a comment.
+        self.sorts_all.then(|| format!("{text}\nLIMIT {rows}"))
     }
 }
 

@@ -98,3 +98,14 @@ SELECT r.rank, last.ended_at FROM ranks r, LATERAL (SELECT ended_at FROM collect
 SELECT rank, try_cast(node_id AS INTEGER), rank::UBIGINT, rank::DECIMAL(10, 2) FROM ranks
 SELECT epoch(ended_at), epoch_ms(ended_at), year(ended_at), month(ended_at), day(ended_at), minute(ended_at), second(ended_at), quarter(ended_at), week(ended_at) FROM collectives
 SELECT count(*) FROM verdicts WHERE reason = 'in case of doubt' OR node_id = 'window (a) over b'
+SELECT attrs->>'service.name' AS service, attrs->>'$.name' AS name, attrs->>'otel.kind', attrs->>'otel.trace_id', attrs->>'otel.span_id', attrs->>'otel.status' FROM events
+SELECT left(attrs->>'$.name', 100) AS name, count(*) FROM events WHERE left(attrs->>'$.name', 100) ~ 'nccl.*' GROUP BY name
+SELECT count(*) FROM events WHERE attrs LIKE '%otel.trace_id%'
+SELECT count(*) FROM events WHERE attrs LIKE '%otel%kind%' AND contains(attrs, 'nccl')
+WITH spans AS (SELECT attrs->>'otel.trace_id' AS trace, timestamp_ns FROM events) SELECT trace, count(*) FROM spans WHERE trace IS NOT NULL GROUP BY trace ORDER BY trace
+SELECT (attrs->>'$.bytes')::DOUBLE AS bytes, json_extract_string(attrs, '$.name')::VARCHAR FROM events
+SELECT rank, count(DISTINCT op) OVER (ORDER BY seq_first), mode(op) OVER (PARTITION BY rank), mad(wait_mean_ms) OVER () FROM collectives
+SELECT rank, sum(wait_sum_ms) OVER (ORDER BY seq_first ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING), median(wait_mean_ms) OVER (ORDER BY ended_at RANGE BETWEEN INTERVAL '1 minute' PRECEDING AND CURRENT ROW) FROM collectives
+WITH a AS (SELECT *, coalesce(wait_mean_ms, 0) AS wait FROM collectives), b AS (SELECT *, wait - avg(wait) OVER (PARTITION BY rank) AS far FROM a), c AS (SELECT *, far / nullif(stddev(far) OVER (), 0) AS z FROM b) SELECT * FROM c WHERE z > 3 AND wait > 1 ORDER BY z DESC
+SELECT string_split(node_id, '-')[1], list_contains(victims, 1), victims::VARCHAR, inputs->>'$.z' FROM verdicts
+WITH spans AS (SELECT attrs->>'$.name' AS name FROM events) SELECT upper(name), lower(name), len(name), count(*) FROM spans GROUP BY ALL

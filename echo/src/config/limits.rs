@@ -113,6 +113,19 @@ fn amount(text: &str) -> Result<Bound<Amount>, String> {
     }
 }
 
+/// Least memory that a database can be opened with, bytes.
+const LEAST_MEMORY_BYTES: u64 = 64 * 1024 * 1024;
+
+/// An amount of memory, as the engine, too, would read it.
+pub(super) fn memory(text: &str) -> Result<Amount, String> {
+    match text.parse()? {
+        Amount::Bytes(bytes) if bytes < LEAST_MEMORY_BYTES => {
+            Err(format!("{text:?} is less than 64MiB"))
+        }
+        amount => Ok(amount),
+    }
+}
+
 fn bytes(text: &str) -> Result<Bound<u64>, String> {
     match amount(text)? {
         Bound::Off => Ok(Bound::Off),
@@ -127,7 +140,7 @@ mod tests {
 
     use clap::Parser;
 
-    use super::LimitArgs;
+    use super::{LimitArgs, memory};
     use crate::store::limits::{Amount, Limits};
 
     #[derive(Debug, Parser)]
@@ -157,6 +170,15 @@ mod tests {
         let tight = limits("--min-free 5% --ballast off").unwrap();
         assert_eq!(tight.floor, Some(Amount::Share(0.05)));
         assert_eq!(tight.ballast_bytes, 0);
+    }
+
+    #[test]
+    fn memory_is_said_in_one_way_only() {
+        assert_eq!(memory("2GB"), Ok(Amount::Bytes(2_000_000_000)));
+        assert_eq!(memory("25%"), Ok(Amount::Share(0.25)));
+        for wrong in ["1.5GB", "2gb", "2g", "-1", "0", "1MB", "all"] {
+            assert!(memory(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::sql_guard::functions::{self, Kind};
 use crate::sql_guard::limits::MAX_NAME_PARTS;
 use crate::sql_guard::query::{Sight, Walk};
 use crate::sql_guard::refusal::Refusal;
-use crate::sql_guard::size::Size;
-use crate::sql_guard::{casts, patterns};
+use crate::sql_guard::size::{Cost, Size};
+use crate::sql_guard::{casts, patterns, views};
 
 /// Bytes of a number or an instant as text.
 pub(super) const SHORT: u64 = 64;
@@ -30,21 +30,19 @@ impl Walk {
         fields.ignore(&["alias"])?;
         let size = match class {
             "CONSTANT" => constant(&mut fields)?,
-            "COLUMN_REF" => column(&mut fields, sight)?,
+            "COLUMN_REF" => self.column(&mut fields, sight)?,
             "POSITIONAL_REFERENCE" => {
                 fields.ignore(&["type", "index"])?;
-                Size::value(sight.columns.bytes)
+                Size::column(sight.columns.bytes, sight.columns.copied)
             }
             "STAR" => self.star(&mut fields, sight, tables)?,
             "FUNCTION" => self.function(&mut fields, sight, tables)?,
             "WINDOW" => self.window(&mut fields, sight, tables)?,
             "CAST" => {
                 fields.ignore(&["type", "try_cast"])?;
-                casts::check(fields.take("type_expr")?)?;
                 let size = self.expression(fields.take("child")?, sight, tables)?;
-                // A list as text has quotes and commas.
-                let bytes = size.bytes.saturating_mul(2).max(SHORT);
-                Size::around(&[size]).with_bytes(bytes)
+                let bytes = casts::check(fields.take("type_expr")?, size.bytes)?;
+                Size::around(&[size]).with_bytes(bytes).made()
             }
             "SUBQUERY" => self.subquery(&mut fields, sight, tables)?,
             "CASE" => self.case(&mut fields, sight, tables)?,
@@ -52,7 +50,8 @@ impl Walk {
             "COMPARISON" => self.parts(&mut fields, &["left", "right"], (sight, tables))?,
             "CONJUNCTION" => {
                 fields.ignore(&["type"])?;
-                self.each(fields.list("children")?, sight, tables)?
+                let size = self.each(fields.list("children")?, sight, tables)?;
+                size.with_bytes(1)
             }
             "OPERATOR" => self.operator(&mut fields, sight, tables)?,
             "LAMBDA" => self.arrow(&mut fields, sight, tables)?,
@@ -119,7 +118,7 @@ impl Walk {
             check.finish()?;
         }
         sizes.push(self.expression(fields.take("else_expr")?, sight, tables)?);
-        Ok(Size::around(&sizes))
+        Ok(Size::around(&sizes).made())
     }
 
     /// `attrs->'key'`, which the parser takes for a function of a function until it is bound.
@@ -138,10 +137,13 @@ impl Walk {
                 "unnest the list and work on its rows",
             ));
         }
-        let json = self.expression(fields.take("lhs")?, sight, tables)?;
+        let document = fields.take("lhs")?;
+        let json = self.expression(document, sight, tables)?;
         let size = self.expression(path, sight, tables)?;
-        patterns::check("->", Kind::Json, &[(path, json), (path, size)])?;
-        Ok(Size::around(&[json, size]))
+        let called = [(document, json), (path, size)];
+        patterns::check("->", Kind::Json, &called)?;
+        self.reads(&called);
+        Ok(Size::around(&[json, size]).made())
     }
 
     fn operator(
@@ -162,8 +164,19 @@ impl Walk {
             "OPERATOR_NOT",
             "STRUCT_EXTRACT",
         ];
-        fields.one_of("type", &known)?;
-        self.each(fields.list("children")?, sight, tables)
+        let kind = fields.one_of("type", &known)?;
+        let size = self.each(fields.list("children")?, sight, tables)?;
+        let is_a_part = [
+            "ARRAY_EXTRACT",
+            "ARRAY_SLICE",
+            "OPERATOR_COALESCE",
+            "STRUCT_EXTRACT",
+        ];
+        Ok(if is_a_part.contains(&kind) {
+            size.made()
+        } else {
+            size.with_bytes(1)
+        })
     }
 
     fn subquery(
@@ -179,14 +192,39 @@ impl Walk {
             let child = self.expression(child, sight, tables)?;
             size = Size::around(&[child]);
         }
-        let before = self.bound();
+        let before = self.spent;
         let shape = self.statement(fields.take("subquery")?, sight)?;
         *tables = tables.saturating_add(shape.tables);
         // Whoever uses the value again has the subquery copied, with the tables that it reads.
-        let copied = self.bound() - before + shape.tables.saturating_mul(OF_A_TABLE);
-        size.nodes = size.nodes.saturating_add(copied);
+        let copied = self.spent.less(before).plus(Cost {
+            nodes: shape.tables.saturating_mul(OF_A_TABLE),
+            ..Cost::default()
+        });
+        // It is counted with the expression that it is a part of.
+        self.spent = before;
         let bytes = if kind == "SCALAR" { shape.bytes } else { 1 };
-        Ok(size.with_bytes(bytes))
+        Ok(size.and(copied).with_bytes(bytes))
+    }
+
+    /// A column of FROM or of the select list, or a whole row.
+    fn column(&mut self, fields: &mut Fields<'_>, sight: &Sight<'_>) -> Result<Size, Refusal> {
+        let (name, is_bare) = column_of(fields)?;
+        let columns = sight.columns;
+        let own = if is_bare && self.rows.contains(&name) {
+            let bytes = columns.bytes.saturating_mul(columns.columns);
+            Size::column(bytes, columns.all)
+        } else if views::is_long(&name) {
+            Size::column(columns.bytes, columns.copied)
+        } else {
+            Size::column(columns.usual, columns.copied)
+        };
+        let alias = sight.aliases.get(&name);
+        Ok(alias.map_or(own, |alias| Size {
+            cost: alias.cost.max(own.cost),
+            copied: alias.copied.max(own.copied),
+            bytes: alias.bytes.max(own.bytes),
+            columns: 1,
+        }))
     }
 
     fn star(
@@ -213,14 +251,22 @@ impl Walk {
             }
             self.expression(chosen, sight, tables)?;
         }
-        let mut sizes = vec![Size::value(sight.columns.bytes)];
+        // All columns together cost what they do, whichever of them costs how much.
+        let columns = sight.columns.columns.max(1);
+        let own = Size {
+            cost: Cost {
+                nodes: sight.columns.all.nodes.div_ceil(columns).max(1),
+                ..Cost::default()
+            },
+            ..Size::column(sight.columns.bytes, sight.columns.copied)
+        };
+        let mut sizes = vec![own];
         for replaced in fields.list("replace_list")? {
             let mut replaced = Fields::of(replaced, "REPLACE")?;
             replaced.ignore(&["key"])?;
             sizes.push(self.expression(replaced.take("value")?, sight, tables)?);
             replaced.finish()?;
         }
-        let columns = sight.columns.columns.max(1);
         Ok(Size {
             columns,
             ..Size::around(&sizes)
@@ -247,7 +293,8 @@ pub(super) fn constant(fields: &mut Fields<'_>) -> Result<Size, Refusal> {
     Ok(Size::value(text.map_or(0, str::len) as u64))
 }
 
-fn column(fields: &mut Fields<'_>, sight: &Sight<'_>) -> Result<Size, Refusal> {
+/// The name of a column, in small letters, and whether it stands alone.
+fn column_of(fields: &mut Fields<'_>) -> Result<(String, bool), Refusal> {
     fields.one_of("type", &["COLUMN_REF"])?;
     let names = fields.list("column_names")?;
     if names.is_empty() || names.len() > MAX_NAME_PARTS {
@@ -264,11 +311,5 @@ fn column(fields: &mut Fields<'_>, sight: &Sight<'_>) -> Result<Size, Refusal> {
             "the views have the names of clusters, nodes and jobs",
         ));
     }
-    let own = Size::value(sight.columns.bytes);
-    let alias = sight.aliases.get(&last.to_lowercase());
-    Ok(alias.map_or(own, |alias| Size {
-        nodes: alias.nodes,
-        bytes: alias.bytes.max(own.bytes),
-        columns: 1,
-    }))
+    Ok((last.to_lowercase(), names.len() == 1))
 }

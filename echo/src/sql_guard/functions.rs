@@ -12,12 +12,20 @@ pub enum Kind {
     Short,
     /// Something as long as the longest argument.
     AsLong,
-    /// The same, written by the engine as several copies of its arguments.
+    /// The first argument up to a length that comes last.
+    Start,
+    /// Something as long as the longest argument, written by the engine as several copies of its arguments.
     Macro,
     /// All arguments, one after the other.
     Joined,
+    /// All arguments, with the first between them.
+    Separated,
     /// Something out of the values of a whole group.
     Collected,
+    /// A list of parts of the first argument.
+    Split,
+    /// One of these parts.
+    SplitPart,
     /// The first argument with parts replaced by the third.
     Replaced,
     /// An instant in a format of its own.
@@ -26,12 +34,16 @@ pub enum Kind {
     Found,
     /// Whether the first argument is like the pattern that comes second.
     Like,
-    /// The same with a regular expression, or a part of the first argument.
+    /// The same with a regular expression.
     Regex,
+    /// The part of the first argument that a regular expression matches.
+    RegexPart,
     /// The first argument with what matches a regular expression replaced.
     RegexReplaced,
     /// A part of a JSON text, at the path that comes second.
     Json,
+    /// The names in such a part.
+    JsonKeys,
 }
 
 /// A function that may be called.
@@ -41,6 +53,8 @@ pub struct Function {
     pub kind: Kind,
     /// Most arguments.
     pub most: usize,
+    /// Whether it makes one value of many rows.
+    pub is_of_groups: bool,
 }
 
 const MANY: usize = 64;
@@ -74,16 +88,16 @@ const OF_ROWS: &[(Kind, usize, &str)] = &[
     (
         Kind::AsLong,
         4,
-        "lcase left lower ltrim reverse right rtrim substr substring trim ucase upper string_split array_extract \
-         list_extract list_element struct_extract unnest",
+        "lcase lower ltrim reverse right rtrim trim ucase upper array_extract list_extract list_element \
+         struct_extract unnest",
     ),
+    (Kind::Start, 3, "left substr substring"),
+    (Kind::Split, 2, "string_split"),
+    (Kind::SplitPart, 3, "split_part"),
     (Kind::AsLong, MANY, "greatest least"),
-    (Kind::Macro, 3, "nullif split_part date_add fdiv"),
-    (
-        Kind::Joined,
-        MANY,
-        "|| concat concat_ws list_value row struct_pack",
-    ),
+    (Kind::Macro, 3, "nullif date_add fdiv"),
+    (Kind::Joined, MANY, "|| concat list_value row struct_pack"),
+    (Kind::Separated, MANY, "concat_ws"),
     (Kind::Replaced, 3, "replace translate"),
     (Kind::Formatted, 2, "strftime"),
     (
@@ -96,18 +110,16 @@ const OF_ROWS: &[(Kind, usize, &str)] = &[
         3,
         "~~ !~~ ~~* !~~* ~~~ like_escape ilike_escape not_like_escape not_ilike_escape",
     ),
-    (
-        Kind::Regex,
-        4,
-        "regexp_extract regexp_full_match regexp_matches",
-    ),
+    (Kind::Regex, 4, "regexp_full_match regexp_matches"),
+    (Kind::RegexPart, 4, "regexp_extract"),
     (Kind::RegexReplaced, 4, "regexp_replace"),
     (
         Kind::Json,
         2,
         "->> json_array_length json_exists json_extract json_extract_path json_extract_path_text \
-         json_extract_string json_keys json_type json_valid json_value",
+         json_extract_string json_type json_valid json_value",
     ),
+    (Kind::JsonKeys, 2, "json_keys"),
 ];
 
 /// Functions of groups and frames, in the same way.
@@ -148,23 +160,25 @@ const OF_WINDOWS: &[(Kind, usize, &str)] = &[(
 const SESSION: &str =
     "current_catalog current_database current_role current_schema current_user session_user user";
 
-fn groups() -> impl Iterator<Item = &'static (Kind, usize, &'static str)> {
+fn all() -> impl Iterator<Item = &'static (Kind, usize, &'static str)> {
     OF_ROWS.iter().chain(OF_GROUPS).chain(OF_WINDOWS)
 }
 
 /// The function with this name, if it may be called.
 pub fn allowed(name: &str) -> Option<Function> {
     let name = name.to_ascii_lowercase();
-    let found = groups().find(|(_, _, names)| names.split_whitespace().any(|known| known == name));
-    found.map(|(kind, most, _)| Function {
+    let is_named =
+        |(_, _, names): &&(Kind, usize, &str)| names.split_whitespace().any(|known| known == name);
+    all().find(is_named).map(|(kind, most, _)| Function {
         kind: *kind,
         most: *most,
+        is_of_groups: OF_GROUPS.iter().any(|group| is_named(&group)),
     })
 }
 
 /// The names of all functions that may be called.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    groups().flat_map(|(_, _, names)| names.split_whitespace())
+    all().flat_map(|(_, _, names)| names.split_whitespace())
 }
 
 /// Whether a column of this name could be a function about the session.

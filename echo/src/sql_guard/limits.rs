@@ -15,7 +15,8 @@ pub const MAX_TREE_BYTES: usize = 4 * 1024 * 1024;
 /// Most nodes of the tree: expressions, tables and queries.
 pub(super) const MAX_NODES: u64 = 1_500;
 
-/// Most nodes that the binder may make of them, where names of the select list are used again and again.
+/// Most nodes that the binder and the planner may make of them, where names are used again and again: those of the select
+/// list, and those of subqueries and of WITH, into which filters move.
 pub(super) const MAX_BOUND_NODES: u64 = 10_000;
 
 /// Most tables in one FROM.
@@ -30,6 +31,9 @@ pub(super) const MAX_COLUMNS: u64 = 400;
 /// Most columns that a published view has.
 pub(super) const VIEW_COLUMNS: u64 = 40;
 
+/// Nodes that a column of a published view is made of at most.
+pub(super) const VIEW_NODES: u64 = 5;
+
 /// Most combinations of GROUPING SETS, ROLLUP and CUBE.
 pub(super) const MAX_GROUPINGS: usize = 16;
 
@@ -43,17 +47,29 @@ pub(super) const MAX_NAME_PARTS: usize = 4;
 /// repeated.
 pub(super) const COLUMN_BYTES: u64 = 256;
 
+/// Bytes that a value of the columns is taken for which hold as much as somebody sends.
+pub(super) const LONG_COLUMN_BYTES: u64 = 16 * 1024;
+
 /// Bytes that a collected value, such as that of `string_agg`, is taken for.
 pub(super) const COLLECTED_BYTES: u64 = 16 * 1024;
 
-/// Most bytes that an expression may make of one row: two thousand rows are worked on at a time.
+/// Most bytes that an expression may make of one row.
 pub(super) const MAX_VALUE_BYTES: u64 = 64 * 1024;
+
+/// Most bytes that all expressions of a statement together may make of one row. The engine works on 2,048 rows at a time
+/// and holds what each expression made of them until it is done with the operator, apart from the memory that it counts:
+/// that is 128 MiB for each thread that works on the statement. All statements share the threads of the engine.
+pub(super) const MAX_MADE_BYTES: u64 = 64 * 1024;
 
 /// Longest pattern of LIKE, GLOB and regular expressions, bytes.
 pub(super) const MAX_PATTERN_BYTES: usize = 128;
 
 /// Most bytes that a pattern may be searched in.
-pub(super) const MAX_SEARCHED_BYTES: u64 = 4 * 1024;
+pub(super) const MAX_SEARCHED_BYTES: u64 = 16 * 1024;
+
+/// Most steps of searching for patterns in one row. A step takes up to 7 us for 2,048 rows, which nothing interrupts: the
+/// statement is back within a second of its deadline.
+pub(super) const MAX_SEARCH_STEPS: u64 = 128 * 1024;
 
 /// Most rows of `range` and of a sample.
 pub(super) const MAX_MADE_ROWS: i128 = 1_000_000;

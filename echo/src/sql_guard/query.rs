@@ -1,22 +1,28 @@
 //! Queries: SELECT, set operations and WITH.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use serde_json::Value;
 
 use crate::sql_guard::fields::Fields;
-use crate::sql_guard::limits::{
-    MAX_BOUND_NODES, MAX_COLUMNS, MAX_GROUPINGS, MAX_NODES, MAX_TABLES,
-};
+use crate::sql_guard::limits::{MAX_COLUMNS, MAX_GROUPINGS, MAX_NODES, MAX_TABLES};
 use crate::sql_guard::refusal::Refusal;
-use crate::sql_guard::size::{Shape, Size};
+use crate::sql_guard::size::{Cost, Shape, Size};
 use crate::sql_guard::views;
 
 /// A walk over a tree. Every node is visited once.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     nodes: u64,
-    bound: u64,
+    /// What all expressions cost that are not part of others.
+    pub(super) spent: Cost,
+    /// Names of tables that were seen: as a column such a name is a whole row.
+    pub(super) rows: BTreeSet<String>,
+    /// How often each field of a JSON column is read by the query that is walked.
+    pub(super) read: BTreeMap<(String, String), u64>,
+    /// What fields are shorter by than the texts that they are read from, in the expression that is walked.
+    pub(super) shorter: u64,
     /// Whether the whole answer is sorted before its first row is known.
     pub(super) sorts_all: bool,
 }
@@ -58,11 +64,6 @@ impl Walk {
             ));
         }
         Ok(())
-    }
-
-    /// Nodes that the binder makes of what was visited.
-    pub(super) const fn bound(&self) -> u64 {
-        self.bound
     }
 
     /// What the parser gave.
@@ -149,33 +150,21 @@ impl Walk {
         // A subquery can use the names of the select list that it stands in.
         let mut aliases = around.aliases.clone();
         let mut shape = Shape {
-            columns: 0,
-            bytes: 0,
             tables: from.tables,
+            ..Shape::default()
         };
-        for item in fields.list("select_list")? {
-            let sight = Sight {
-                scope: &scope,
-                columns: seen(from, &around),
-                aliases: &aliases,
-            };
-            let size = self.whole(item, &sight, &mut shape)?;
-            shape.columns = shape.columns.saturating_add(size.columns);
-            shape.bytes = shape.bytes.max(size.bytes);
-            check_columns(shape)?;
-            let alias = item.get("alias").and_then(Value::as_str);
-            if let Some(name) = alias.filter(|name| !name.is_empty()) {
-                aliases.insert(name.to_lowercase(), size);
-            }
-        }
+        let read = mem::take(&mut self.read);
+        let columns = seen(from, &around);
+        let items = fields.list("select_list")?;
+        self.items(items, (&scope, columns), (&mut aliases, &mut shape))?;
         let sight = Sight {
             scope: &scope,
-            columns: seen(from, &around),
+            columns,
             aliases: &aliases,
         };
         for name in ["where_clause", "having", "qualify"] {
             if let Some(condition) = fields.optional(name)? {
-                self.whole(condition, &sight, &mut shape)?;
+                self.filter(condition, &sight, &mut shape)?;
             }
         }
         for group in fields.list("group_expressions")? {
@@ -195,6 +184,7 @@ impl Walk {
             self.sample(sample)?;
         }
         self.modifiers(fields.list("modifiers")?, &sight, &mut shape)?;
+        self.read = read;
         Ok(shape)
     }
 
@@ -249,7 +239,7 @@ impl Walk {
             let name = entry.text("key")?;
             let mut value = Fields::of(entry.take("value")?, "WITH")?;
             entry.finish()?;
-            value.ignore(&["aliases"])?;
+            let is_renamed = !value.list("aliases")?.is_empty();
             let known = [
                 "CTE_MATERIALIZE_DEFAULT",
                 "CTE_MATERIALIZE_ALWAYS",
@@ -265,6 +255,7 @@ impl Walk {
                 ..*around
             };
             let shape = self.query(query, &inside)?;
+            let shape = if is_renamed { shape.renamed() } else { shape };
             scope.names.insert(name.to_lowercase(), shape);
         }
         Ok(scope)
@@ -317,40 +308,19 @@ impl Walk {
         }
         Ok(())
     }
-
-    /// An expression that is no part of another one. The tables of its subqueries are added to those of the query.
-    fn whole(
-        &mut self,
-        value: &Value,
-        sight: &Sight<'_>,
-        shape: &mut Shape,
-    ) -> Result<Size, Refusal> {
-        let mut tables = 0;
-        let size = self.expression(value, sight, &mut tables)?;
-        shape.tables = shape.tables.saturating_add(tables);
-        let bound = size.nodes.saturating_mul(size.columns);
-        self.bound = self.bound.saturating_add(bound);
-        if self.bound > MAX_BOUND_NODES {
-            return Err(Refusal::new(
-                format!(
-                    "names and stars of the select list stand for more than {MAX_BOUND_NODES} parts in all"
-                ),
-                "compute intermediate columns in a subquery instead of using them again in the same select list",
-            ));
-        }
-        Ok(size)
-    }
 }
 
 /// What FROM brings, and what the queries around do.
 fn seen(from: Shape, around: &Sight<'_>) -> Shape {
     Shape {
         bytes: from.bytes.max(around.columns.bytes),
+        usual: from.usual.max(around.columns.usual),
+        copied: from.copied.max(around.columns.copied),
         ..from
     }
 }
 
-fn check_columns(shape: Shape) -> Result<(), Refusal> {
+pub(super) fn check_columns(shape: Shape) -> Result<(), Refusal> {
     if shape.columns > MAX_COLUMNS {
         return Err(Refusal::new(
             format!(

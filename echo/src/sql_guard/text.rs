@@ -1,7 +1,7 @@
 //! What the parser may be given. It cannot be interrupted, and some short texts keep it busy for hours.
 //!
-//! Words count wherever they stand, but for plain strings in a text without comments and the like: to tell strings in
-//! every text would take a second grammar, and where it differs from the engine's there is a hole.
+//! Words count wherever they stand, but for plain strings, names in quotes and comments where it is certain that they are
+//! such: to tell them in every text would take a second grammar, and where it differs from the engine's there is a hole.
 
 use std::borrow::Cow;
 
@@ -69,34 +69,106 @@ fn check_length(text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The text with blanks in its strings, if it is certain where these are; else the text as it is.
+/// What operators are made of.
+const OPERATORS: &str = "+-*/<>=~!@#%^&|`?:";
+
+/// What a place of a text is part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Plain,
+    String,
+    Name,
+    /// A comment to the end of its line.
+    Line,
+    Comment,
+}
+
+/// The text with blanks in its strings, comments and names in quotes, if it is certain where these are; else the text as
+/// it is. A name that is a plain word stays: it may be the operand of a CASE.
 ///
-/// It is certain where quotes are all there is: without comments, dollar quotes, and letters that make a string another kind
-/// of string. A quote inside a string is doubled, which ends one string and begins the next.
+/// It is not certain with dollar quotes, letters that make a string another kind of string, comments in comments and
+/// carriage returns. A quote inside a string is doubled, which ends one string and begins the next.
 fn without_strings(text: &str) -> Cow<'_, str> {
+    blanked(text).map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+fn blanked(text: &str) -> Option<String> {
     let mut words = String::with_capacity(text.len());
-    let mut within = None;
+    let mut part = Part::Plain;
     let mut before = ' ';
-    for char in text.chars() {
-        match (within, char) {
-            (None, '\'') if before.is_alphanumeric() || matches!(before, '_' | '&') => {
-                return Cow::Borrowed(text);
+    let mut name_at = 0;
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        let next = chars.peek().copied();
+        match (part, char) {
+            (_, '\r') | (Part::Plain, '$') => return None,
+            (Part::Plain, '\'') if before.is_alphanumeric() || matches!(before, '_' | '&') => {
+                return None;
             }
-            (None, '$') => return Cow::Borrowed(text),
-            (None, '-') if before == '-' => return Cow::Borrowed(text),
-            (None, '*') if before == '/' => return Cow::Borrowed(text),
-            (None, '\'' | '"') => within = Some(char),
-            (Some(quote), _) if quote == char => within = None,
+            (Part::Plain, '\'') => part = Part::String,
+            // As with strings: U&"..." is another kind of name.
+            (Part::Plain, '"') if before == '&' => return None,
+            (Part::Plain, '"') => {
+                part = Part::Name;
+                name_at = words.len() + 1;
+            }
+            // The tokenizer might take it for the rest of an operator.
+            (Part::Plain, '-' | '/')
+                if begins_comment(char, next) && OPERATORS.contains(before) =>
+            {
+                return None;
+            }
+            (Part::Plain, '-') if next == Some('-') => part = Part::Line,
+            (Part::Plain, '/') if next == Some('*') => {
+                // Or the star could be taken for the beginning of its end.
+                chars.next();
+                words.push_str("  ");
+                part = Part::Comment;
+                before = ' ';
+                continue;
+            }
+            (Part::String, '\'') | (Part::Line, '\n') => part = Part::Plain,
+            (Part::Name, '"') => {
+                part = Part::Plain;
+                hide_unless_plain(&mut words, name_at);
+            }
+            (Part::Comment, '/') if next == Some('*') => return None,
+            (Part::Comment, '/') if before == '*' => {
+                part = Part::Plain;
+                words.push(' ');
+                before = ' ';
+                continue;
+            }
             _ => {}
         }
-        let is_of_a_string = within == Some('\'') && char != '\'';
-        words.push(if is_of_a_string { ' ' } else { char });
+        words.push(if is_shown(part, char) { char } else { ' ' });
         before = char;
     }
-    if within.is_some() {
-        return Cow::Borrowed(text);
+    // A comment to the end of its line may also end with the text.
+    matches!(part, Part::Plain | Part::Line).then_some(words)
+}
+
+fn begins_comment(char: char, next: Option<char>) -> bool {
+    matches!((char, next), ('-', Some('-')) | ('/', Some('*')))
+}
+
+/// Blanks for a name that begins here, if it is more than a word.
+fn hide_unless_plain(words: &mut String, name_at: usize) {
+    let name = words.get(name_at..).unwrap_or_default();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if !name.bytes().all(is_plain) {
+        let blanks = " ".repeat(name.len());
+        words.truncate(name_at);
+        words.push_str(&blanks);
     }
-    Cow::Owned(words)
+}
+
+fn is_shown(part: Part, char: char) -> bool {
+    match part {
+        Part::Plain | Part::Name => true,
+        Part::String => char == '\'',
+        Part::Line | Part::Comment => false,
+    }
 }
 
 /// What follows each place where the word could begin, in any case. Whatever is not certainly part of a longer name
@@ -170,6 +242,11 @@ mod tests {
             "x = 'in case of (nothing)' OR y = 'it''s a case (of)'",
             "\"it's\" = 'case' OR \"isn't\" = 'in case'",
             "CASE op WHEN 'case (a)' THEN 1 END",
+            "x = 'in case' -- of doubt",
+            "x = 'in case' -- of doubt: it's the case (x)\n AND y = 'case (x)'",
+            "x /* in case of (doubt) */ = 'in case'",
+            "x /***/ = 1 /* case (x) **/ + 1",
+            "\"a b case (x)\" = 1",
         ] {
             assert_eq!(check(text), Ok(()), "{text}");
         }
@@ -178,7 +255,13 @@ mod tests {
             "CASE (x) WHEN 1 THEN 2 END",
             "CASE f(x) WHEN 1 THEN 2 END",
             "CASE x + 1 WHEN 1 THEN 2 END",
-            "CASE/**/x WHEN 1 THEN 2 END",
+            "CASE/**/(x) WHEN 1 THEN 2 END",
+            "CASE /* */ /* x */(x) WHEN 1 THEN 2 END",
+            "/* /* */ ' */ CASE (x) WHEN 1 THEN 2 END /* ' */",
+            "/*/ ' */ ' || CASE (x) WHEN 1 THEN 2 END || ''",
+            "1 @-- ' CASE (x) WHEN 1 THEN 2 END",
+            "-- \r CASE (x) WHEN 1 THEN 2 END",
+            "U&\"'\" UESCAPE '!' || CASE (x) WHEN 1 THEN 2 END",
             "CASE\u{a0}x WHEN 1 THEN 2 END",
             "CASE -- WHEN\n(x) WHEN 1 THEN 2 END",
             "1CASE(x)WHEN 1 THEN 2 END",
@@ -195,7 +278,6 @@ mod tests {
             "$a$ ' $a$ || CASE (x) WHEN 1 THEN 2 END || $a$ ' $a$",
             "\"'\" || CASE (x) WHEN 1 THEN 2 END || \"'\"",
             "' CASE (x) WHEN 1 THEN 2 END",
-            "x = 'in case' -- of doubt",
         ] {
             assert!(check(text).is_err(), "{text}");
         }

@@ -53,6 +53,12 @@ pub const PRIVATE: [&str; 12] = [
     "verdict_rows",
 ];
 
+/// Columns that hold as much as somebody sends, or one item for each of many ranks.
+const LONG: [&str; 4] = ["attrs", "inputs", "ranks", "victims"];
+
+/// Views that have such columns.
+const WITH_LONG: [&str; 3] = ["events", "verdicts", "verdict_history"];
+
 /// How the names of the engine's own views begin, and one that does not begin so.
 const OF_THE_ENGINE: [&str; 5] = ["duckdb_", "pg_", "pragma_", "sqlite_", "information_schema"];
 
@@ -61,6 +67,16 @@ pub fn is_published(name: &str) -> bool {
     PUBLISHED
         .iter()
         .any(|view| view.name.eq_ignore_ascii_case(name))
+}
+
+/// Whether a column of this name, in small letters, is a long one where a view has it.
+pub(super) fn is_long(name: &str) -> bool {
+    LONG.contains(&name)
+}
+
+/// Whether a published view has long columns.
+pub(super) fn has_long(name: &str) -> bool {
+    WITH_LONG.iter().any(|view| view.eq_ignore_ascii_case(name))
 }
 
 /// Whether something else goes by the name.

@@ -13,6 +13,7 @@ mod filesystem;
 mod group;
 mod ledger;
 mod lock;
+mod memory;
 mod migrate;
 pub mod offline;
 mod open;
@@ -54,7 +55,7 @@ use crate::store::duckdb::sql::SqlPool;
 use crate::store::duckdb::upkeep::Upkeep;
 use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::writer::Writer;
-use crate::store::limits::Limits;
+use crate::store::limits::{Amount, Limits};
 use crate::store::obstacle::Obstacle;
 use crate::store::reporting::merged;
 use crate::store::resume::{Resume, WarmUp};
@@ -73,8 +74,8 @@ type EngineResult<T> = Result<T, ::duckdb::Error>;
 pub struct DuckDbConfig {
     /// Database file; it is created when it is absent, its folder is not.
     pub path: PathBuf,
-    /// Memory that the engine may use, as it writes sizes: `2GB`.
-    pub memory_limit: String,
+    /// Memory that the engine may use.
+    pub memory_limit: Amount,
     /// Threads that answer questions; one less than there are cores when absent.
     pub threads: Option<usize>,
     /// Questions answered at the same time.
@@ -94,7 +95,7 @@ impl DuckDbConfig {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
-            memory_limit: "2GB".to_owned(),
+            memory_limit: Amount::Bytes(2_000_000_000),
             threads: None,
             readers: 4,
             queue_events: 200_000,
@@ -146,14 +147,17 @@ impl DuckDbStore {
         self.timings.clone()
     }
 
-    /// Answers the questions that run, commits what is queued, writes everything to the database file and gives the
-    /// lock back. Everything asked afterwards is [`StoreError::Closed`].
+    /// Commits what is queued, writes everything to the database file, answers the questions that run and gives the
+    /// lock back. A statement in SQL that does not stop is left behind. Everything asked afterwards is [`StoreError::Closed`].
     pub async fn close(&self) -> Result<(), StoreError> {
         self.upkeep.stop().await;
+        self.sql.refuse();
+        // First, so that nothing that was acknowledged rests on how long a question takes.
+        let written = self.writer.close().await;
         self.sql.close().await;
         self.readers.close().await;
         self.follower.close().await;
-        self.writer.close().await
+        written
     }
 }
 

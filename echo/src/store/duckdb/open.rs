@@ -12,6 +12,7 @@ use crate::store::StoreError;
 use crate::store::duckdb::DuckDbConfig;
 use crate::store::duckdb::fatal::{Blame, first_line};
 use crate::store::duckdb::lock::beside;
+use crate::store::duckdb::memory;
 use crate::store::duckdb::migrate::{self, Migration};
 use crate::store::duckdb::rows::schema;
 use crate::store::duckdb::sql::SqlConnections;
@@ -48,13 +49,13 @@ pub(super) fn open(
     // A database of a later version must not be touched, and opening it for writing would replay its WAL into it.
     look(path, migrations)?;
     let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
-    let settings = settings(config).map_err(unreadable)?;
+    let memory = memory(config.memory_limit)?;
+    let settings = settings(config, memory).map_err(unreadable)?;
     let mut connection = connect(path, settings)?;
     migrate::apply(&mut connection, path, migrations, clock)?;
     connection
         .execute_batch("SET enable_external_access = false")
         .map_err(unreadable)?;
-    let memory = config.memory_limit.parse().ok().map(bytes);
     // Before the lock, because they have settings of their own.
     let sql = SqlConnections::beside(&connection, memory).map_err(unreadable)?;
     connection
@@ -63,9 +64,16 @@ pub(super) fn open(
     Ok(Opened { connection, sql })
 }
 
-/// Bytes of a limit that is no share.
-fn bytes(limit: Amount) -> u64 {
-    limit.of(0)
+/// Bytes that the engine may take.
+fn memory(limit: Amount) -> Result<u64, StoreError> {
+    if let Amount::Bytes(bytes) = limit {
+        return Ok(bytes);
+    }
+    let total = memory::total().ok_or_else(|| StoreError::Engine {
+        doing: "asking how much memory there is",
+        reason: "the system does not tell; write the limit in bytes, such as 2GB".to_owned(),
+    })?;
+    Ok(limit.of(total))
 }
 
 /// Checks without writing that the database is absent, empty or has a schema that this build can use. Returns the
@@ -137,7 +145,7 @@ fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
     })
 }
 
-fn settings(config: &DuckDbConfig) -> duckdb::Result<Config> {
+fn settings(config: &DuckDbConfig, memory: u64) -> duckdb::Result<Config> {
     // One core is left to the writer and to decoding.
     let threads = config.threads.unwrap_or_else(|| {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -145,7 +153,7 @@ fn settings(config: &DuckDbConfig) -> duckdb::Result<Config> {
     });
     offline(Config::default())?
         .access_mode(AccessMode::ReadWrite)?
-        .max_memory(&config.memory_limit)?
+        .max_memory(&format!("{memory} bytes"))?
         .with("threads", threads.to_string())?
         .with("checkpoint_threshold", CHECKPOINT_THRESHOLD)?
         .with("max_vacuum_tasks", MERGES)?

@@ -7,12 +7,14 @@
 mod answer;
 pub(super) mod docs;
 mod kind;
+mod memory;
 mod problem;
 #[cfg(test)]
 mod tests;
 mod watch;
 
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use duckdb::Connection;
@@ -29,7 +31,9 @@ use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::reader::{Reader, Readers};
 use crate::store::duckdb::sql::answer::Rows;
-use crate::store::duckdb::sql::watch::{Abandon, Memory, Rules, Stop, Watch};
+use crate::store::duckdb::sql::memory::Memory;
+use crate::store::duckdb::sql::problem::Hidden;
+use crate::store::duckdb::sql::watch::{Abandon, Rules, Stop, Watch};
 use crate::store::sql::{SqlError, SqlQuestion, SqlTable};
 use crate::store::timings::Stopwatch;
 
@@ -42,23 +46,26 @@ const WAIT: Duration = Duration::from_secs(1);
 /// Share of the engine's memory that one statement may take.
 const SHARE: u64 = 4;
 
+/// Longest wait for the statements that run when the store is closed. What has not heard then never may.
+const CLOSED_WITHIN: Duration = Duration::from_secs(2);
+
 /// Connections for SQL that were made before the settings were locked: some cannot be set later.
 #[derive(Debug)]
 pub(super) struct SqlConnections {
     of_statements: Vec<Connection>,
     looking: Connection,
-    budget_bytes: Option<u64>,
+    budget_bytes: u64,
 }
 
 impl SqlConnections {
-    /// Clones of a connection, each with its limit; `memory` is what the engine may take, bytes, if that is known.
-    pub(super) fn beside(connection: &Connection, memory: Option<u64>) -> EngineResult<Self> {
-        let budget_bytes = memory.map(|bytes| bytes / SHARE);
+    /// Clones of a connection, each with its limit; `memory` is what the engine may take, bytes.
+    pub(super) fn beside(connection: &Connection, memory: u64) -> EngineResult<Self> {
+        let budget_bytes = memory / SHARE;
         let one = |_| {
             let clone = connection.try_clone()?;
-            if let Some(bytes) = budget_bytes {
-                clone.execute_batch(&format!("SET operator_memory_limit = '{bytes} bytes'"))?;
-            }
+            clone.execute_batch(&format!(
+                "SET operator_memory_limit = '{budget_bytes} bytes'"
+            ))?;
             Ok(clone)
         };
         Ok(Self {
@@ -74,22 +81,27 @@ impl SqlConnections {
 pub(super) struct SqlPool {
     readers: Readers,
     places: Arc<Semaphore>,
-    memory: Option<Memory>,
+    memory: Memory,
+    hidden: Arc<Hidden>,
 }
 
 impl SqlPool {
-    /// A pool of these connections.
-    pub(super) fn new(connections: SqlConnections, lock: &Arc<Lock>, fatal: &Fatal) -> Self {
+    /// A pool of these connections to the database at `path`.
+    pub(super) fn new(
+        connections: SqlConnections,
+        path: &Path,
+        (lock, fatal): (&Arc<Lock>, &Fatal),
+    ) -> Self {
         let SqlConnections {
             of_statements,
             looking,
             budget_bytes,
         } = connections;
-        let looking = Arc::new(Mutex::new(looking));
         Self {
             readers: Readers::of(of_statements, lock, fatal),
             places: Arc::new(Semaphore::new(PLACES as usize)),
-            memory: budget_bytes.map(|budget| Memory::new(looking, budget)),
+            memory: Memory::new(looking, budget_bytes),
+            hidden: Arc::new(Hidden::of(path)),
         }
     }
 
@@ -109,22 +121,34 @@ impl SqlPool {
         let abandon = Abandon::of(&watch);
         let rules = Rules {
             deadline: question.deadline,
-            memory: self.memory.clone(),
+            memory: Some(self.memory.clone()),
         };
+        let hidden = Arc::clone(&self.hidden);
         let ask = move |reader: &Reader| {
             // A place is taken until the connection is free again, whether anybody waits or not.
             let _place = place;
-            Ok(answer(reader, &question, (&watch, &rules)))
+            let answered = answer(reader, &question, (&watch, &rules));
+            Ok(answered.map_err(|error| hidden.from(error)))
         };
         let answered = self.readers.ask("running SQL", ask).await;
         drop(abandon);
         answered?
     }
 
-    /// Waits for the statements that run, and runs none after them.
-    pub(super) async fn close(&self) {
+    /// Runs no more statements.
+    pub(super) fn refuse(&self) {
         self.places.close();
-        self.readers.close().await;
+    }
+
+    /// Waits for the statements that run, for a while, and runs none after them.
+    pub(super) async fn close(&self) {
+        self.refuse();
+        if timeout(CLOSED_WITHIN, self.readers.close()).await.is_err() {
+            tracing::warn!(
+                after_s = CLOSED_WITHIN.as_secs(),
+                "a statement does not stop and is left behind"
+            );
+        }
     }
 }
 
@@ -135,7 +159,7 @@ fn answer(
 ) -> Result<SqlTable, SqlError> {
     let begun = Stopwatch::start();
     let interrupt = reader.connection.interrupt_handle();
-    let (outcome, stop) = watch.during(rules, &interrupt, || {
+    let (outcome, stop) = watch.during(rules, &|| interrupt.interrupt(), || {
         run(&reader.connection, question).map(|table| SqlTable {
             elapsed: begun.elapsed(),
             ..table

@@ -54,7 +54,7 @@ fn start(
     let readers = |count| Readers::new(&connection, &lock, (count, &fatal));
     let follower = readers(1).map_err(&starting)?;
     let readers = readers(config.readers.max(1)).map_err(&starting)?;
-    let sql = SqlPool::new(sql, &lock, &fatal);
+    let sql = SqlPool::new(sql, &config.path, (&lock, &fatal));
     let looking_after = connection.try_clone().map_err(&starting)?;
     let holder = connection.try_clone().map_err(&starting)?;
     let (announce, committed) = watch::channel(0);

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{
-    DataType, Decimal128Type, DecimalType, Float32Type, Float64Type, Int8Type, Int16Type,
-    Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
+    DataType, Date32Type, Decimal128Type, DecimalType, Float32Type, Float64Type, Int8Type,
+    Int16Type, Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::record_batch::RecordBatch;
@@ -112,6 +112,7 @@ fn value(column: &ArrayRef, row: usize, room: &mut Room) -> Value {
             Decimal128Type::format_decimal(number, *precision, *scale).into()
         }
         DataType::Timestamp(unit, _) => instant(column, row, *unit),
+        DataType::Date32 => date(column, row),
         DataType::List(_) => list(&column.as_list::<i32>().value(row), room),
         DataType::LargeList(_) => list(&column.as_list::<i64>().value(row), room),
         DataType::FixedSizeList(_, _) => list(&column.as_fixed_size_list().value(row), room),
@@ -182,26 +183,47 @@ fn structure(column: &ArrayRef, row: usize, room: &mut Room) -> Value {
     Value::Object(names.zip(cells).collect::<Map<_, _>>())
 }
 
-/// RFC 3339; what lies outside of the years that it has is a text of the engine's form.
+/// RFC 3339; what lies outside of the years that it has is a text of another form, or the number of units since 1970.
 fn instant(column: &ArrayRef, row: usize, unit: TimeUnit) -> Value {
-    let nanos = match unit {
+    let (number, nanos) = match unit {
         TimeUnit::Second => {
-            i128::from(column.as_primitive::<TimestampSecondType>().value(row)) * 1_000_000_000
+            let number = column.as_primitive::<TimestampSecondType>().value(row);
+            (number, 1_000_000_000)
         }
         TimeUnit::Millisecond => {
-            i128::from(column.as_primitive::<TimestampMillisecondType>().value(row)) * 1_000_000
+            let number = column.as_primitive::<TimestampMillisecondType>().value(row);
+            (number, 1_000_000)
         }
         TimeUnit::Microsecond => {
-            i128::from(column.as_primitive::<TimestampMicrosecondType>().value(row)) * 1_000
+            let number = column.as_primitive::<TimestampMicrosecondType>().value(row);
+            (number, 1_000)
         }
         TimeUnit::Nanosecond => {
-            i128::from(column.as_primitive::<TimestampNanosecondType>().value(row))
+            let number = column.as_primitive::<TimestampNanosecondType>().value(row);
+            (number, 1)
         }
     };
-    Timestamp::from_nanosecond(nanos).map_or_else(
-        |_too_far| text(column, row),
+    if let Some(text) = endless(number, i64::MAX) {
+        return text.into();
+    }
+    Timestamp::from_nanosecond(i128::from(number) * nanos).map_or_else(
+        |_too_far| text_or(column, row, number),
         |instant| Value::String(instant.to_string()),
     )
+}
+
+fn date(column: &ArrayRef, row: usize) -> Value {
+    let days = column.as_primitive::<Date32Type>().value(row).into();
+    endless(days, i32::MAX.into()).map_or_else(|| text_or(column, row, days), Value::from)
+}
+
+/// The name of a day or an instant that never comes: the engine keeps the largest number for it, with either sign.
+fn endless(number: i64, last: i64) -> Option<&'static str> {
+    match number {
+        number if number == last => Some("infinity"),
+        number if number == -last => Some("-infinity"),
+        _ => None,
+    }
 }
 
 fn hexadecimal(bytes: &[u8], room: &mut Room) -> Value {
@@ -218,10 +240,18 @@ fn hexadecimal(bytes: &[u8], room: &mut Room) -> Value {
 
 /// Dates, times, intervals and whatever else there is, as text.
 fn text(column: &ArrayRef, row: usize) -> Value {
+    formatted(column, row).map_or(Value::Null, Value::String)
+}
+
+/// The same, or the number behind it where that has no text.
+fn text_or(column: &ArrayRef, row: usize, number: i64) -> Value {
+    Value::String(formatted(column, row).unwrap_or_else(|| number.to_string()))
+}
+
+fn formatted(column: &ArrayRef, row: usize) -> Option<String> {
     let options = FormatOptions::default();
-    let formatter = ArrayFormatter::try_new(column, &options);
-    let formatted = formatter.and_then(|formatter| formatter.value(row).try_to_string());
-    formatted.map_or(Value::Null, Value::String)
+    let formatter = ArrayFormatter::try_new(column, &options).ok()?;
+    formatter.value(row).try_to_string().ok()
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! What went wrong, as whoever asked can use it.
 
+use std::cmp::Reverse;
+use std::path::Path;
+
 use crate::store::StoreError;
 use crate::store::sql::SqlError;
 
@@ -48,6 +51,39 @@ pub(super) fn at(message: &str, text: &str, position: Option<usize>) -> String {
     }
 }
 
+/// What no message says: where the database lies.
+#[derive(Debug)]
+pub(super) struct Hidden(Vec<String>);
+
+impl Hidden {
+    /// This file, its folder and what both are called in full.
+    pub(super) fn of(path: &Path) -> Self {
+        let full = path.canonicalize().ok();
+        let files = [Some(path), full.as_deref()].into_iter().flatten();
+        let both = files.flat_map(|file| [Some(file), file.parent()]);
+        let texts = both.flatten().map(|path| path.display().to_string());
+        // A short one is a part of much else.
+        let mut texts: Vec<String> = texts
+            .filter(|text| text.contains('/') && text.len() > 1)
+            .collect();
+        texts.sort_by_key(|text| Reverse(text.len()));
+        Self(texts)
+    }
+
+    /// The error without it.
+    pub(super) fn from(&self, error: SqlError) -> SqlError {
+        match error {
+            SqlError::Wrong { message } => SqlError::Wrong {
+                message: self
+                    .0
+                    .iter()
+                    .fold(message, |said, text| said.replace(text, "(path)")),
+            },
+            other => other,
+        }
+    }
+}
+
 /// The message with every word that has a slash at its beginning left out: where files lie is nobody's business.
 fn without_paths(said: &str) -> String {
     let is_path = |word: &str| {
@@ -68,7 +104,9 @@ fn without_paths(said: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{at, without_paths};
+    use std::path::Path;
+
+    use super::{Hidden, SqlError, at, without_paths};
 
     #[test]
     fn paths_are_left_out_and_everything_else_is_kept() {
@@ -76,6 +114,15 @@ mod tests {
             "Binder Error: no \"/var/lib/echo/fleet.duckdb\" here\nLINE 1: SELECT a / b, c // d";
         let kept = "Binder Error: no (path) here\nLINE 1: SELECT a / b, c // d";
         assert_eq!(without_paths(said), kept);
+    }
+
+    #[test]
+    fn where_the_database_lies_is_left_out_also_in_the_middle_of_a_word() {
+        let hidden = Hidden::of(Path::new("/var/lib/my data/fleet.duckdb"));
+        let said = "no a=/var/lib/my data/fleet.duckdb.wal,b=/var/lib/my data/x or c/d";
+        let message = said.to_owned();
+        let error = hidden.from(SqlError::Wrong { message });
+        assert_eq!(error.to_string(), "no a=(path).wal,b=(path)/x or c/d");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::store::contract::sample::{
 };
 use crate::store::duckdb::reader::Reader;
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore, EngineResult};
+use crate::store::limits::Amount;
 use crate::store::sql::{SqlError, SqlQuestion, SqlTable};
 
 /// How long a statement may run here.
@@ -44,7 +45,7 @@ impl Lab {
         fs::create_dir(folder.path().join("canary")).unwrap();
         fs::write(folder.path().join("canary/secret.txt"), "a,b\n1,2\n").unwrap();
         let config = DuckDbConfig {
-            memory_limit: "1GB".to_owned(),
+            memory_limit: Amount::Bytes(1_000_000_000),
             checkpoint_every: Duration::from_hours(1),
             ..DuckDbConfig::new(folder.path().join("echo.db"))
         };

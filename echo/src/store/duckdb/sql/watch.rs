@@ -4,8 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use duckdb::{Connection, InterruptHandle};
-
+use crate::store::duckdb::sql::memory::{Memory, Share};
 use crate::store::timings::Stopwatch;
 
 /// Time between two looks at the memory, and between two interrupts: one can come while nothing runs that hears it.
@@ -14,10 +13,6 @@ const AGAIN: Duration = Duration::from_millis(250);
 
 /// What is said of a statement that does not hear.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
-
-/// Memory in use but for what only keeps the database file at hand and is given up at once.
-const IN_USE: &str =
-    "SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory() WHERE tag <> 'BASE_TABLE'";
 
 /// Why a statement was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,31 +30,8 @@ pub(super) enum Stop {
 pub(super) struct Rules {
     /// How long it may run.
     pub(super) deadline: Duration,
-    /// How much memory it may take; nothing when that is not watched.
+    /// The memory that it takes a share of; nothing when that is not watched.
     pub(super) memory: Option<Memory>,
-}
-
-/// Looks how much memory is in use.
-#[derive(Debug, Clone)]
-pub(super) struct Memory {
-    connection: Arc<Mutex<Connection>>,
-    budget_bytes: u64,
-}
-
-impl Memory {
-    /// Looks through a connection whether more than so many bytes were added.
-    pub(super) const fn new(connection: Arc<Mutex<Connection>>, budget_bytes: u64) -> Self {
-        Self {
-            connection,
-            budget_bytes,
-        }
-    }
-
-    /// Bytes in use; nothing when that cannot be said.
-    fn in_use(&self) -> Option<u64> {
-        let asked = lock(&self.connection).query_row(IN_USE, [], |row| row.get::<_, i64>(0));
-        asked.ok().and_then(|bytes| u64::try_from(bytes).ok())
-    }
 }
 
 /// What is known of a statement.
@@ -109,11 +81,12 @@ impl Watch {
     pub(super) fn during<T>(
         &self,
         rules: &Rules,
-        interrupt: &InterruptHandle,
+        interrupt: &(impl Fn() + Sync),
         work: impl FnOnce() -> T,
     ) -> (T, Option<Stop>) {
+        let share = rules.memory.as_ref().map(Memory::share);
         thread::scope(|scope| {
-            let watcher = scope.spawn(|| self.watch(rules, interrupt));
+            let watcher = scope.spawn(|| self.watch(rules.deadline, share.as_ref(), interrupt));
             let done = Done(self);
             let outcome = work();
             drop(done);
@@ -121,39 +94,37 @@ impl Watch {
         })
     }
 
-    fn watch(&self, rules: &Rules, interrupt: &InterruptHandle) -> Option<Stop> {
+    fn watch(
+        &self,
+        deadline: Duration,
+        share: Option<&Share<'_>>,
+        interrupt: &impl Fn(),
+    ) -> Option<Stop> {
         let begun = Stopwatch::start();
-        let memory = rules.memory.as_ref();
-        let before = memory.and_then(Memory::in_use).unwrap_or(0);
-        let most = memory.map(|memory| before.saturating_add(memory.budget_bytes));
         let mut stop = None;
         let mut is_told = false;
         loop {
-            let pause = if stop.is_some() { AGAIN } else { LOOK };
-            let left = rules.deadline.saturating_sub(begun.elapsed());
-            let pause = if stop.is_none() {
-                pause.min(left)
-            } else {
-                pause
+            let pause = match stop {
+                Some(_) => AGAIN,
+                None => LOOK.min(deadline.saturating_sub(begun.elapsed())),
             };
-            let (is_done, is_abandoned) = self.wait(pause, stop == Some(Stop::Abandoned));
+            let (is_done, is_abandoned) = self.wait(pause, stop.is_some());
             if is_done {
                 return stop;
             }
             stop = stop.or_else(|| {
-                let takes_much = || memory.and_then(Memory::in_use) > most.or(Some(u64::MAX));
                 if is_abandoned {
                     Some(Stop::Abandoned)
-                } else if begun.elapsed() >= rules.deadline {
+                } else if begun.elapsed() >= deadline {
                     Some(Stop::Deadline)
                 } else {
-                    takes_much().then_some(Stop::Memory)
+                    share.is_some_and(Share::is_spent).then_some(Stop::Memory)
                 }
             });
             if stop.is_some() {
-                interrupt.interrupt();
+                interrupt();
             }
-            if begun.elapsed() > rules.deadline + STUCK_AFTER && !is_told {
+            if begun.elapsed() > deadline + STUCK_AFTER && !is_told {
                 is_told = true;
                 tracing::warn!(
                     after_s = begun.elapsed().as_secs(),
@@ -163,14 +134,15 @@ impl Watch {
         }
     }
 
-    /// Waits until something changes, for a while at most. Whether it is done, and whether it is abandoned.
-    fn wait(&self, pause: Duration, was_abandoned: bool) -> (bool, bool) {
+    /// Waits until something changes, for a while at most. Whether it is done, and whether it is abandoned, which says
+    /// nothing new of a statement that is stopped.
+    fn wait(&self, pause: Duration, is_stopped: bool) -> (bool, bool) {
         let is_as_before = |state: &mut State| {
             let State {
                 is_done,
                 is_abandoned,
             } = *state;
-            !is_done && is_abandoned == was_abandoned
+            !is_done && (is_stopped || !is_abandoned)
         };
         let waited = self
             .changed
@@ -183,4 +155,32 @@ impl Watch {
 // Nothing that holds one of these locks can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Duration;
+
+    use super::{AGAIN, Abandon, Rules, Stop, Watch};
+
+    #[test]
+    fn a_stopped_statement_that_is_abandoned_too_is_not_interrupted_without_a_pause() {
+        let rules = Rules {
+            deadline: Duration::ZERO,
+            memory: None,
+        };
+        let watch = Arc::new(Watch::default());
+        let abandon = Abandon::of(&watch);
+        let (interrupt, interrupts) = channel();
+        let interrupt = move || interrupt.send(()).unwrap();
+        let (next, stop) = watch.during(&rules, &interrupt, || {
+            interrupts.recv().unwrap();
+            drop(abandon);
+            interrupts.recv_timeout(AGAIN / 2)
+        });
+        assert_eq!(next, Err(RecvTimeoutError::Timeout));
+        assert_eq!(stop, Some(Stop::Deadline));
+    }
 }

@@ -69,6 +69,30 @@ async fn values_are_json_that_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn instants_that_have_no_calendar_are_texts_all_the_same() {
+    let lab = Lab::new().await;
+    for (sql, kind, value) in [
+        ("'infinity'::TIMESTAMP", "TIMESTAMP", json!("infinity")),
+        (
+            "'-infinity'::TIMESTAMPTZ",
+            "TIMESTAMP WITH TIME ZONE",
+            json!("-infinity"),
+        ),
+        ("'-infinity'::DATE", "DATE", json!("-infinity")),
+        ("'infinity'::DATE", "DATE", json!("infinity")),
+        (
+            "TIMESTAMP '290000-12-31'",
+            "TIMESTAMP",
+            json!("9089380396800000000"),
+        ),
+    ] {
+        let table = lab.ask(&format!("SELECT {sql} AS v")).await.expect(sql);
+        assert_eq!(table.columns[0].kind, kind, "{sql}");
+        assert_eq!(table.rows, [[value]], "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn columns_keep_their_names_and_order() {
     let lab = Lab::new().await;
     let table = lab.ask("SELECT 1 AS a, 2 AS b, 3 AS a").await.unwrap();
@@ -78,6 +102,11 @@ async fn columns_keep_their_names_and_order() {
         .map(|column| column.name.as_str())
         .collect();
     assert_eq!(names, ["a", "b", "a"]);
+    let sorted = lab.ask("SELECT 1 AS a, 2 AS a ORDER BY 1").await.unwrap();
+    assert_eq!(
+        (&*sorted.columns[0].name, &*sorted.columns[1].name),
+        ("a", "a")
+    );
     let none = lab.ask("SELECT rank FROM ranks WHERE FALSE").await.unwrap();
     assert_eq!(
         (none.columns.len(), none.rows.len(), none.cut),
@@ -194,6 +223,25 @@ async fn a_statement_that_takes_much_memory_is_stopped_and_the_others_go_on() {
     let error = lab.store.run_sql(question).await.unwrap_err();
     assert!(matches!(error, SqlError::TooMuchMemory), "{error:?}");
     assert_eq!(lab.ask("SELECT 1").await.unwrap().rows, [[json!(1)]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_does_not_stop_does_not_keep_the_store_open() {
+    let lab = Lab::new().await;
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let stuck = lab.store.sql.readers.ask("testing", move |_| {
+        begin.send(()).unwrap();
+        Ok(held.recv().is_err())
+    });
+    let closing = async {
+        begun.await.unwrap();
+        let closed = lab.store.close().await;
+        drop(release);
+        closed
+    };
+    let (stuck, closed) = tokio::join!(stuck, closing);
+    assert!(closed.is_ok() && stuck.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 /// Each with what it is about.
 pub(super) fn attacks() -> Vec<(String, String)> {
     let all = deep().into_iter().chain(wide()).chain(grown());
+    let all = all.chain(copied()).chain(alive());
     all.chain(searched())
         .map(|(family, text)| (family.to_owned(), text))
         .collect()
@@ -137,10 +138,133 @@ fn grown() -> Vec<Attack> {
     ]
 }
 
+/// Filters that move down to where values are made, with all that these are made of.
+fn copied() -> Vec<Attack> {
+    let levels = |item: &str, times: usize| {
+        let inner = "SELECT rank AS a FROM ranks".to_owned();
+        (0..times).fold(inner, |query, _| {
+            format!("SELECT {item} AS a FROM ({query})")
+        })
+    };
+    let twice = levels("coalesce(a, a)", 24);
+    let names: Vec<String> = (0..24)
+        .map(|place| {
+            let next = place + 1;
+            format!("c{next} AS (SELECT ifnull(a, a) AS a FROM c{place})")
+        })
+        .collect();
+    let names = names.join(", ");
+    let wheres = |item: &str, times| format!("SELECT a FROM ({}) WHERE a > 5", levels(item, times));
+    let texts = [
+        wheres("coalesce(a, a)", 24),
+        wheres("coalesce(a, a, a, a)", 12),
+        wheres("nullif(a, a)", 12),
+        wheres("CASE WHEN a = a THEN a ELSE a END", 12),
+        format!(
+            "SELECT a FROM ({}) WHERE a",
+            levels("(a IS NULL OR a = a)", 24)
+        ),
+        format!("WITH c0 AS (SELECT rank AS a FROM ranks), {names} SELECT a FROM c24 WHERE a > 5"),
+        format!("SELECT a, count(*) FROM ({twice}) GROUP BY a HAVING a > 5"),
+        format!("SELECT 1 FROM ranks r LEFT JOIN ({twice}) x ON r.rank = x.a AND x.a > 3"),
+        format!(
+            "SELECT 1 FROM ranks r WHERE EXISTS (SELECT 1 FROM ({twice}) x WHERE x.a = r.rank)"
+        ),
+        format!("SELECT a, (SELECT max(rank) FROM ranks r WHERE r.rank < x.a) FROM ({twice}) x"),
+        format!("SELECT b FROM ({twice}) x, LATERAL (SELECT x.a + 1 AS b)"),
+        format!("SELECT a FROM (({twice}) UNION ALL ({twice})) WHERE a > 5"),
+    ];
+    texts.map(|text| ("copies of a filter", text)).into()
+}
+
+/// Many long values of one row at the same time.
+fn alive() -> Vec<Attack> {
+    let (a, b) = ("a".repeat(200), "b".repeat(200));
+    let long = format!("replace('{a}', 'a', '{b}') || i");
+    let from = format!("FROM (SELECT {long} AS s FROM range(4000) t(i))");
+    let many = |item: &str, between: &str| {
+        let items: Vec<String> = (0..60)
+            .map(|place| item.replace('#', &place.to_string()))
+            .collect();
+        items.join(between)
+    };
+    let rows = many("replace('{a}', 'a', 'bbbbbbbb') || i AS s#", ", ").replace("{a}", &a);
+    let texts = [
+        format!(
+            "SELECT max(greatest({})) {from}",
+            many("strlen(s || '#')", ", ")
+        ),
+        format!(
+            "SELECT max({}) {from}",
+            many("strlen(replace(s, 'b', '#'))", " + ")
+        ),
+        format!(
+            "SELECT count(*) {from} WHERE {}",
+            many("strlen(s) > #", " AND ")
+        ),
+        format!(
+            "SELECT count(*) {from} WHERE {}",
+            many("s || '#' < 'a'", " AND ")
+        ),
+        format!(
+            "SELECT max({}) {from}",
+            many("len(string_split(s, '#'))", " + ")
+        ),
+        format!(
+            "SELECT {} FROM events",
+            many("upper(attrs) || '#' AS c#", ", ")
+        ),
+        format!("SELECT {} FROM events", many("attrs->>'$.a[#]'", ", ")),
+        format!("SELECT {} FROM events", many("attrs->>'$.a'", ", ")),
+        format!("SELECT {} FROM events e", many("e::VARCHAR || '#'", ", ")),
+        format!(
+            "SELECT max({}) FROM (SELECT {rows} FROM range(4000) t(i)) e",
+            many("strlen(e::VARCHAR || '#')", " + ")
+        ),
+        format!(
+            "SELECT {} FROM events AS e(a, b, c, d, e, f, g, h, i, j, k)",
+            many("upper(k) || '#'", ", ")
+        ),
+        format!(
+            "SELECT {} FROM (SELECT attrs AS x FROM events)",
+            many("upper(x) || '#'", ", ")
+        ),
+        format!(
+            "SELECT concat_ws(repeat, {}) FROM (SELECT {long} AS repeat FROM range(4000) t(i))",
+            many("#", ", ")
+        ),
+    ];
+    texts.map(|text| ("values at a time", text)).into()
+}
+
 /// What is searched for long.
 fn searched() -> Vec<Attack> {
     let long = "a".repeat(8_000);
+    let dots = ".".repeat(110);
+    let digits = "(SELECT concat(hash(i), hash(i + 1), hash(i + 2), hash(i + 3)) AS s FROM range(4000) t(i))";
+    let many: Vec<String> = (0..20)
+        .map(|place| format!("regexp_matches(s, '[0-7]{}{place}')", ".".repeat(20)))
+        .collect();
     vec![
+        (
+            "dots",
+            format!("SELECT count(*) FROM {digits} WHERE regexp_matches(s, '[0-7]{dots}z')"),
+        ),
+        (
+            "many patterns",
+            format!("SELECT count(*) FROM {digits} WHERE {}", many.join(" OR ")),
+        ),
+        (
+            "a pattern in copies",
+            format!(
+                "SELECT count(*) FROM (SELECT regexp_matches(s, '[0-7]{dots}z') AS m FROM {digits}) WHERE {}",
+                vec!["m IS NULL"; 20].join(" OR ")
+            ),
+        ),
+        (
+            "letters of LIKE",
+            format!("SELECT attrs LIKE '%{}b%' FROM events", "_".repeat(100)),
+        ),
         (
             "pattern",
             format!("SELECT attrs LIKE '{}' FROM events", "%a".repeat(4_000)),

@@ -33,7 +33,13 @@ const LEAVES: [&str; 22] = [
 ];
 
 /// Forms of expressions, with a letter for each part.
-const FORMS: [&str; 24] = [
+const FORMS: [&str; 30] = [
+    "regexp_matches(E::VARCHAR, '[0-7]..................z')",
+    "(node_id ~ '(n|o|d)*[a-e]?.?.?.?.?.?.?.?.?.?.?.?.?.?.?.?.?z')",
+    "(E::VARCHAR LIKE '%_e_%_-%__________________%')",
+    "replace(E::VARCHAR, 'n', 'nnnnnnnnnnnnnnnn')",
+    "concat(E, E, E)",
+    "ifnull(E, E)",
     "(E + E)",
     "(E - E)",
     "(E * E)",
@@ -61,7 +67,10 @@ const FORMS: [&str; 24] = [
 ];
 
 /// What a query is asked from.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 12] = [
+    "(SELECT E AS rank, node_id, cluster_id FROM (SELECT coalesce(rank, E) AS rank, node_id, cluster_id FROM ranks WHERE E) WHERE E)",
+    "(SELECT ifnull(rank, rank) AS rank, node_id || node_id AS node_id, cluster_id FROM (SELECT nullif(rank, E) AS rank, node_id, cluster_id \
+     FROM (SELECT rank + rank AS rank, node_id, cluster_id FROM ranks) WHERE rank > 3) WHERE rank < 9)",
     "ranks",
     "verdicts",
     "events",
@@ -72,6 +81,17 @@ const TABLES: [&str; 10] = [
     "(SELECT i AS rank, 'x' AS node_id, 'y' AS cluster_id FROM range(3000) AS r(i))",
     "(VALUES (1, 'x', 'y'), (2, 'z', NULL)) AS v(rank, node_id, cluster_id)",
     "(SELECT *, (Q) AS inner_one FROM ranks)",
+];
+
+/// What a function looks at besides its row.
+const WINDOWS: [&str; 7] = [
+    " OVER ()",
+    " OVER (PARTITION BY cluster_id)",
+    " OVER (ORDER BY rank)",
+    " OVER (PARTITION BY rank ORDER BY node_id ROWS 3 PRECEDING)",
+    " OVER (ORDER BY rank ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE TIES)",
+    " OVER (ORDER BY node_id ROWS BETWEEN rank PRECEDING AND rank FOLLOWING)",
+    " OVER (ORDER BY rank RANGE BETWEEN 1000 PRECEDING AND 1000 FOLLOWING)",
 ];
 
 /// How two tables are put together.
@@ -148,7 +168,7 @@ fn call(rng: &mut ChaCha8Rng, depth: u32) -> String {
         .map(|_| expression(rng, depth - 1))
         .collect();
     let window = if rng.random_range(0..6) == 0 {
-        " OVER (PARTITION BY rank ORDER BY node_id ROWS 3 PRECEDING)"
+        WINDOWS.choose(rng).unwrap()
     } else {
         ""
     };
