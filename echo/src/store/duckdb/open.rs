@@ -9,13 +9,12 @@ use duckdb::{AccessMode, Config, Connection};
 
 use crate::clock::Clock;
 use crate::store::StoreError;
-use crate::store::duckdb::DuckDbConfig;
 use crate::store::duckdb::fatal::{Blame, first_line};
 use crate::store::duckdb::lock::beside;
-use crate::store::duckdb::memory;
 use crate::store::duckdb::migrate::{self, Migration};
 use crate::store::duckdb::rows::schema;
 use crate::store::duckdb::sql::SqlConnections;
+use crate::store::duckdb::{DuckDbConfig, memory};
 use crate::store::limits::Amount;
 
 /// WAL bytes at which a commit checkpoints by itself; the timer is expected to be there long before.
