@@ -11,6 +11,7 @@
 // Layer 0: vocabulary.
 pub mod clock;
 pub mod error;
+pub mod fields;
 pub mod ids;
 pub mod spans;
 pub mod stats;

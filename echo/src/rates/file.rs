@@ -1,14 +1,12 @@
 //! The rates file: YAML with `rates`, a list, and `aliases`, a mapping of model names.
-//!
-//! Every field is looked at before anything is refused, so that one run shows all mistakes.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 use jiff::civil::Date;
 use rust_decimal::Decimal;
-use serde_norway::{Mapping, Value};
+use serde_norway::Value;
 
+use crate::fields::Fields;
 use crate::rates::{MONEY_PLACES, ModelName, Rate, Rates, RatesError};
 use crate::units::Nanos;
 
@@ -192,59 +190,7 @@ fn refuse_ambiguous(
     }
 }
 
-/// The fields of one mapping, taken one by one.
-struct Fields<'a> {
-    place: String,
-    mapping: Mapping,
-    mistakes: &'a mut Vec<String>,
-}
-
-impl<'a> Fields<'a> {
-    /// The fields of `value`, if it has any.
-    fn of(place: &str, value: Value, mistakes: &'a mut Vec<String>) -> Option<Self> {
-        let Value::Mapping(mapping) = value else {
-            let named = if place.is_empty() { "the file" } else { place };
-            mistakes.push(format!("{named}: is not a mapping of fields"));
-            return None;
-        };
-        let place = if place.is_empty() {
-            String::new()
-        } else {
-            format!("{place}.")
-        };
-        Some(Self {
-            place,
-            mapping,
-            mistakes,
-        })
-    }
-
-    fn mistake(&mut self, field: &str, what: &str) {
-        self.mistakes.push(format!("{}{field}: {what}", self.place));
-    }
-
-    /// Reports a field as missing, unless it was there and has been reported as wrong.
-    fn require(&mut self, field: &str, is_missing: bool) {
-        let place = format!("{}{field}: ", self.place);
-        if is_missing && !self.mistakes.iter().any(|known| known.starts_with(&place)) {
-            self.mistake(field, "is missing");
-        }
-    }
-
-    fn take(&mut self, field: &str) -> Option<Value> {
-        self.mapping.remove(field).filter(|value| !value.is_null())
-    }
-
-    fn text(&mut self, field: &str) -> Option<String> {
-        match self.take(field)? {
-            Value::String(text) if !text.trim().is_empty() => Some(text),
-            _ => {
-                self.mistake(field, "is not a text");
-                None
-            }
-        }
-    }
-
+impl Fields<'_> {
     fn model(&mut self, field: &str) -> Option<ModelName> {
         let model = ModelName::new(&self.text(field)?);
         if model.is_empty() {
@@ -252,17 +198,6 @@ impl<'a> Fields<'a> {
             return None;
         }
         Some(model)
-    }
-
-    fn parsed<T: FromStr<Err: std::fmt::Display>>(&mut self, field: &str) -> Option<T> {
-        let text = self.text(field)?;
-        match text.parse() {
-            Ok(value) => Some(value),
-            Err(why) => {
-                self.mistake(field, &why.to_string());
-                None
-            }
-        }
     }
 
     fn price(&mut self, field: &str) -> Option<Decimal> {
@@ -294,13 +229,5 @@ impl<'a> Fields<'a> {
         let since_1970 = midnight.ok()?.duration_since(Date::constant(1970, 1, 1));
         let nanos = since_1970.as_secs().saturating_mul(1_000_000_000);
         Some(Nanos::new(nanos))
-    }
-
-    fn refuse_the_rest(self) {
-        for key in self.mapping.keys() {
-            let name = key.as_str().unwrap_or("a key that is no text");
-            self.mistakes
-                .push(format!("{}{name}: is not a known field", self.place));
-        }
     }
 }

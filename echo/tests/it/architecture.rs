@@ -21,6 +21,7 @@ use source::{Source, read_folder};
 const ECHO: Architecture = Architecture {
     layers: &[
         ("error", 0),
+        ("fields", 0),
         ("spans", 0),
         ("stats", 0),
         ("units", 0),
