@@ -21,7 +21,8 @@ pub mod units;
 pub mod model;
 pub mod sql_guard;
 
-// Layer 2: statistics and stores of plain data.
+// Layer 2: statistics and stores of plain data, and who may call.
+pub mod access;
 pub mod analysis;
 pub mod rates;
 pub mod store;

@@ -29,6 +29,7 @@ const ECHO: Architecture = Architecture {
         ("ids", 1),
         ("model", 2),
         ("sql_guard", 2),
+        ("access", 3),
         ("analysis", 3),
         ("rates", 3),
         ("store", 3),
@@ -59,6 +60,7 @@ const ECHO: Architecture = Architecture {
     stops: &[
         ("anyhow", &["app", "cli", "demo", "main"]),
         ("arrow", &["store::duckdb"]),
+        ("aws_lc_rs", &["access"]),
         ("axum", &["ingest::otlp", "serve", "app", "cli", "demo"]),
         ("clap", &["config", "cli", "demo", "main"]),
         ("duckdb", &["store::duckdb"]),
@@ -73,6 +75,7 @@ const ECHO: Architecture = Architecture {
         ),
         ("fs2", &["store::duckdb"]),
         ("indicatif", &["cli", "demo", "main"]),
+        ("jsonwebtoken", &["access"]),
         ("libduckdb_sys", &["store::duckdb"]),
         ("opentelemetry", &["telemetry"]),
         ("opentelemetry_otlp", &["telemetry"]),
@@ -85,6 +88,7 @@ const ECHO: Architecture = Architecture {
         (
             "serde",
             &[
+                "access",
                 "cli",
                 "config",
                 "demo",

@@ -1,0 +1,186 @@
+//! The part of the file about issuers.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_norway::{Mapping, Value};
+
+use crate::access::Kind;
+use crate::access::issuer::{Issuer, Subjects};
+use crate::access::keys::Keys;
+use crate::access::pattern::Pattern;
+use crate::access::permissions::Permissions;
+use crate::fields::Fields;
+
+/// How long tokens may live unless the file says otherwise.
+const USUAL_MAX_AGE: Duration = Duration::from_hours(24);
+
+/// Reads keys of one form.
+type ReadKeys = fn(&[u8]) -> Result<Keys, String>;
+
+/// The forms of keys, by the field that names their file.
+const KEY_FIELDS: [(&str, ReadKeys); 3] = [
+    ("keys", Keys::set),
+    ("secret", Keys::secret),
+    ("public_key", Keys::public_key),
+];
+
+/// The issuers, and the files that their keys come from.
+pub(super) fn read_issuers(
+    entries: Vec<(String, Value)>,
+    read: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
+    mistakes: &mut Vec<String>,
+) -> (Vec<Issuer>, Vec<PathBuf>) {
+    let mut issuers: Vec<Issuer> = Vec::new();
+    let mut files = Vec::new();
+    for (place, entry) in entries {
+        let Some(fields) = Fields::of(&place, entry, mistakes) else {
+            continue;
+        };
+        let Some((issuer, file)) = read_issuer(fields, read) else {
+            continue;
+        };
+        if issuers.iter().any(|known| known.name == issuer.name) {
+            mistakes.push(format!("{place}.issuer: is there twice"));
+        }
+        issuers.push(issuer);
+        files.push(file);
+    }
+    (issuers, files)
+}
+
+fn read_issuer(
+    mut fields: Fields<'_>,
+    read: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
+) -> Option<(Issuer, PathBuf)> {
+    let name = fields.text("issuer");
+    let audiences = fields.one_or_several("audience");
+    let keys = fields.keys(read);
+    let max_age = fields.length("max_age", USUAL_MAX_AGE);
+    let kind = fields.kind("kind");
+    let subjects = fields.subjects("subjects");
+    fields.require("issuer", name.is_none());
+    fields.require("audience", audiences.is_none());
+    if kind == Some(Kind::ServiceAccount) && subjects.as_ref().is_some_and(Subjects::is_empty) {
+        let why = "is missing: tokens of Kubernetes do not say what their bearers may do";
+        fields.mistake("subjects", why);
+    }
+    fields.refuse_the_rest();
+    let (keys, file) = keys?;
+    let issuer = Issuer {
+        name: name?,
+        audiences: audiences?,
+        keys,
+        max_age: max_age?,
+        kind: kind?,
+        subjects: subjects?,
+    };
+    Some((issuer, file))
+}
+
+impl Fields<'_> {
+    fn one_or_several(&mut self, field: &str) -> Option<Vec<String>> {
+        match self.take(field)? {
+            Value::String(one) if !one.trim().is_empty() => Some(vec![one]),
+            Value::Sequence(several) if !several.is_empty() => {
+                let texts = several.iter().map(|text| text.as_str().map(str::to_owned));
+                let texts: Option<Vec<String>> = texts.collect();
+                if texts.is_none() {
+                    self.mistake(field, "is not a list of texts");
+                }
+                texts
+            }
+            _ => {
+                self.mistake(field, "is neither a text nor a list of texts");
+                None
+            }
+        }
+    }
+
+    /// The keys, from the one file that has them.
+    fn keys(&mut self, read: &dyn Fn(&Path) -> io::Result<Vec<u8>>) -> Option<(Keys, PathBuf)> {
+        let before = self.mistakes().len();
+        let mut named: Vec<(&str, ReadKeys, PathBuf)> = Vec::new();
+        for (field, reader) in KEY_FIELDS {
+            if let Some(path) = self.text(field) {
+                named.push((field, reader, PathBuf::from(path)));
+            }
+        }
+        let [(field, reader, path)] = named.as_slice() else {
+            if self.mistakes().len() == before {
+                let why = "say one of `keys`, `secret` and `public_key`";
+                self.mistake("keys", why);
+            }
+            return None;
+        };
+        let keys = read(path)
+            .map_err(|error| format!("cannot be read: {error}"))
+            .and_then(|bytes| reader(&bytes));
+        match keys {
+            Ok(keys) => Some((keys, path.clone())),
+            Err(why) => {
+                self.mistake(field, &format!("{} {why}", path.display()));
+                None
+            }
+        }
+    }
+
+    fn length(&mut self, field: &str, usual: Duration) -> Option<Duration> {
+        let Some(value) = self.take(field) else {
+            return Some(usual);
+        };
+        let length = value
+            .as_str()
+            .and_then(|text| text.parse::<jiff::SignedDuration>().ok())
+            .and_then(|length| Duration::try_from(length).ok())
+            .filter(|length| !length.is_zero());
+        if length.is_none() {
+            self.mistake(field, "is not a length such as 1h or 30m");
+        }
+        length
+    }
+
+    fn kind(&mut self, field: &str) -> Option<Kind> {
+        let Some(value) = self.take(field) else {
+            return Some(Kind::Jwt);
+        };
+        let named = [Kind::Jwt, Kind::ServiceAccount]
+            .into_iter()
+            .find(|kind| value.as_str() == Some(kind.name()));
+        if named.is_none() {
+            self.mistake(field, "is neither jwt nor service_account");
+        }
+        named
+    }
+
+    fn subjects(&mut self, field: &str) -> Option<Subjects> {
+        let mapping = match self.take(field) {
+            None => Mapping::new(),
+            Some(Value::Mapping(mapping)) => mapping,
+            Some(_) => {
+                self.mistake(field, "is not a mapping of subjects");
+                return None;
+            }
+        };
+        let place = self.place(field);
+        let mut subjects = Vec::new();
+        for (subject, entry) in mapping {
+            let subject = subject.as_str().unwrap_or_default();
+            let Ok(pattern) = subject.parse::<Pattern>() else {
+                self.mistake(field, "has a subject that is no name");
+                continue;
+            };
+            let place = format!("{place}[{subject:?}]");
+            subjects.extend(read_subject(&place, entry, self.mistakes()).map(|may| (pattern, may)));
+        }
+        Some(Subjects::new(subjects))
+    }
+}
+
+fn read_subject(place: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<Permissions> {
+    let mut fields = Fields::of(place, entry, mistakes)?;
+    let permissions = fields.permissions();
+    fields.refuse_the_rest();
+    permissions
+}

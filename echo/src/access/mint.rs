@@ -1,0 +1,113 @@
+//! New opaque tokens.
+
+use std::fmt::Write;
+use std::io;
+
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use aws_lc_rs::rand;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+/// How every opaque token begins, so that people and scanners for secrets know it when they see it.
+pub const PREFIX: &str = "echo_";
+
+/// Random bytes in a token: nobody guesses it, so a hash without salt keeps it.
+const RANDOM_BYTES: usize = 32;
+
+/// Characters behind the prefix: the random bytes in base64.
+const RANDOM_CHARS: usize = 43;
+
+/// The SHA-256 of a token.
+pub(super) type Hash = [u8; SHA256_OUTPUT_LEN];
+
+/// Makes a token, and its SHA-256 in hexadecimal digits, which is what the access file has of it.
+pub fn new_token() -> io::Result<(String, String)> {
+    let mut random = [0; RANDOM_BYTES];
+    rand::fill(&mut random)
+        .map_err(|_unspecified| io::Error::other("the system has no random numbers"))?;
+    let token = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random));
+    let hash = hex(&hash(&token));
+    Ok((token, hash))
+}
+
+/// Whether a text could have been made here.
+pub(super) fn has_form(token: &str) -> bool {
+    let Some(random) = token.strip_prefix(PREFIX) else {
+        return false;
+    };
+    random.len() == RANDOM_CHARS
+        && URL_SAFE_NO_PAD
+            .decode(random)
+            .is_ok_and(|random| random.len() == RANDOM_BYTES)
+}
+
+pub(super) fn hash(token: &str) -> Hash {
+    let mut hash = [0; SHA256_OUTPUT_LEN];
+    hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+    hash
+}
+
+/// What stands for a token in logs: eight digits of its hash.
+pub(super) fn short(hash: &Hash) -> String {
+    hex(hash).chars().take(8).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a text cannot fail.
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// A hash as the file writes it.
+pub(super) fn unhex(text: &str) -> Option<Hash> {
+    let digits: Option<Vec<u8>> = text.chars().map(digit).collect();
+    let pairs = digits?;
+    let bytes: Option<Vec<u8>> = pairs
+        .chunks(2)
+        .map(|pair| match pair {
+            [high, low] => Some((high << 4) | low),
+            _ => None,
+        })
+        .collect();
+    Hash::try_from(bytes?).ok()
+}
+
+fn digit(c: char) -> Option<u8> {
+    c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{has_form, hash, new_token, short, unhex};
+
+    #[test]
+    fn a_new_token_has_the_form_and_its_hash_is_read_again() {
+        let (token, hex) = new_token().unwrap();
+        assert!(has_form(&token), "{token}");
+        assert_eq!(token.len(), 48);
+        assert_eq!(unhex(&hex), Some(hash(&token)));
+        assert!(hex.starts_with(&short(&hash(&token))));
+        assert_ne!(new_token().unwrap().0, token);
+    }
+
+    #[test]
+    fn the_hash_is_the_one_of_every_other_program() {
+        let (abc, text) = (
+            hash("abc"),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        );
+        assert_eq!(unhex(text), Some(abc));
+        assert_eq!(unhex(&text.to_uppercase()), Some(abc));
+        for wrong in [
+            "",
+            "ba",
+            text.trim_start_matches('b'),
+            &format!("{text}0"),
+            &text.replace('a', "g"),
+        ] {
+            assert_eq!(unhex(wrong), None, "{wrong}");
+        }
+    }
+}
