@@ -216,24 +216,11 @@ fn each_of_several_keys_has_a_name_of_its_own() {
 }
 
 #[test]
-fn the_form_in_the_documentation_is_accepted() {
-    let yaml = format!(
-        "
-tokens:
-  - id: grafana
-    sha256: {HASH}
-    not_after: 2027-01-31
-    ask: {{ clusters: [\"*\"], tools: [\"*\"], sql: true }}
-    rate: {{ per_second: 10, burst: 20 }}
-issuers:
-  - issuer: https://idp.example
-    audience: [echo, https://echo.example]
-    secret: keys
-    max_age: 24h
-    kind: service_account
-    subjects:
-      \"system:serviceaccount:monitoring:grafana\": {{ ask: {{ clusters: [\"*\"] }} }}
-"
-    );
-    assert_eq!(mistakes(&yaml, &[b'x'; 32]), "none");
+fn the_example_can_be_read() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/access.yaml");
+    let yaml = std::fs::read_to_string(path).unwrap();
+    let keys = json!({ "keys": [jwk(every_form()[3].key, "a")] }).to_string();
+    let access = Access::parse(&yaml, &|_| Ok(keys.clone().into_bytes())).unwrap();
+    let files = [Path::new("jwks.json"), Path::new("kubernetes-jwks.json")];
+    assert_eq!(access.files(), files);
 }
