@@ -2,6 +2,8 @@
 //!
 //! With `--json` they print what the server answered, byte for byte; otherwise a text for people. Nothing is computed
 //! here, so the shell, Grafana and an agent see the same numbers.
+//!
+//! Beside them stands what needs no running Echo: `token`, and the work on a database file.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -22,6 +24,7 @@ pub mod mcp;
 pub mod offline;
 pub mod outliers;
 pub mod sql;
+pub mod token;
 mod view;
 
 /// Where Echo listens unless told otherwise.
@@ -127,6 +130,9 @@ pub enum CliError {
     /// The database file cannot be worked on.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// No token can be made.
+    #[error("cannot make a token")]
+    Token(#[source] io::Error),
     /// The answer cannot be written.
     #[error("the answer cannot be written")]
     Output(#[from] io::Error),
@@ -144,7 +150,7 @@ impl CliError {
             Self::Server { .. } | Self::Usage(_) => USAGE,
             Self::Store(error) => store_exit_code(error),
             Self::Unreachable { .. } | Self::Late { .. } | Self::Stranger { .. } => UNAVAILABLE,
-            Self::Output(_) => OUTPUT,
+            Self::Output(_) | Self::Token(_) => OUTPUT,
             Self::Answered { code, .. } => {
                 match Code::ALL.into_iter().find(|known| known.name() == code) {
                     Some(Code::Internal) | None => DEFECT,

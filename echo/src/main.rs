@@ -14,6 +14,7 @@ use fleet_echo::cli::offline::export::ExportArgs;
 use fleet_echo::cli::offline::repair::RepairArgs;
 use fleet_echo::cli::outliers::OutliersArgs;
 use fleet_echo::cli::sql::SqlArgs;
+use fleet_echo::cli::token::TokenArgs;
 use fleet_echo::cli::{self, CliError, store_exit_code};
 use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
 use fleet_echo::demo::{self, DemoError};
@@ -59,6 +60,8 @@ enum Command {
     Mcp(McpArgs),
     /// Ask a running Echo with a SELECT of your own
     Sql(SqlArgs),
+    /// Make tokens for those who call
+    Token(TokenArgs),
     /// Copy the database of a stopped Echo and check the copy
     Backup(BackupArgs),
     /// Write the database of a stopped Echo as Parquet
@@ -169,6 +172,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
         Command::Mcp(args) => pass_on(&args),
         Command::Sql(args) => Ok(cli::sql::run(&args, &mut out)?),
+        Command::Token(args) => Ok(cli::token::run(&args, &mut out, &mut io::stderr())?),
         Command::Backup(args) => Ok(cli::offline::backup::run(&args, &mut out)?),
         Command::Export(args) => Ok(cli::offline::export::run(&args, &mut out)?),
         Command::Repair(args) => Ok(cli::offline::repair::run(&args, &mut out)?),
