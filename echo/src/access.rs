@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Code, Coded};
-use crate::ids::NodeId;
+use crate::ids::{ClusterId, NodeId};
 use crate::units::Nanos;
 
 mod claims;
@@ -161,6 +161,40 @@ impl Principal {
             },
             not_after: None,
         }
+    }
+}
+
+impl Principal {
+    /// Whoever was not let in: may do nothing.
+    pub fn nobody() -> Self {
+        Self {
+            id: Arc::from("nobody"),
+            ask: None,
+            write: None,
+            ..Self::local()
+        }
+    }
+
+    /// Whether the caller may ask about all clusters.
+    pub fn sees_everything(&self) -> bool {
+        self.ask
+            .as_ref()
+            .is_some_and(|ask| ask.clusters.is_everything())
+    }
+
+    /// Whether the caller may ask about this cluster.
+    pub fn may_see(&self, cluster: &ClusterId) -> bool {
+        self.ask
+            .as_ref()
+            .is_some_and(|ask| ask.clusters.allows(cluster))
+    }
+}
+
+impl Principal {
+    /// Whether the caller asks about this cluster or sends for it: who sends for one knows that it is there.
+    pub fn knows(&self, cluster: &ClusterId) -> bool {
+        let sends = self.write.as_ref();
+        self.may_see(cluster) || sends.is_some_and(|write| write.clusters.allows(cluster))
     }
 }
 

@@ -16,8 +16,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use crate::access::AccessError;
 use crate::app::asking::Asking;
 use crate::app::doors::Doors;
+use crate::app::inputs::Inputs;
 use crate::app::routes::{cores, routes};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{ConfigError, ServeArgs};
@@ -25,18 +27,21 @@ use crate::feedback::refresh::Refresh;
 use crate::feedback::table::PolicyTable;
 use crate::ids::IdError;
 use crate::ingest::accept::{Ingest, IngestConfig};
-use crate::rates::{Rates, RatesError};
+use crate::rates::RatesError;
 use crate::serve::files;
-use crate::serve::grpc::GrpcServeError;
 use crate::serve::http::Feeds;
 use crate::serve::http::health::Readiness;
+use crate::serve::terms::Terms;
+use crate::serve::tls::{Encryption, TlsError};
 use crate::store::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::store::{EventStore, StoreError};
 
 mod asking;
 mod detour;
 mod doors;
+mod inputs;
 mod routes;
+mod sources;
 
 /// How long open requests may take to finish once Echo is told to stop.
 const DRAIN_FOR: Duration = Duration::from_secs(10);
@@ -61,7 +66,8 @@ pub struct App {
     store: Arc<DuckDbStore>,
     stopping: watch::Sender<bool>,
     stop_judging: watch::Sender<bool>,
-    listeners: JoinSet<Result<(), AppError>>,
+    listeners: JoinSet<()>,
+    watcher: JoinSet<()>,
     detector: JoinSet<()>,
     interrupt: Signal,
     terminate: Signal,
@@ -76,9 +82,12 @@ pub enum AppError {
     /// The price table cannot be used.
     #[error(transparent)]
     Rates(#[from] RatesError),
-    /// The price table cannot be read.
-    #[error("cannot read the rates in {}", path.display())]
-    RatesFile {
+    /// The access file cannot be used.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// A file cannot be read, or not be written.
+    #[error("cannot use {}", path.display())]
+    File {
         /// The file.
         path: PathBuf,
         /// Why not.
@@ -99,9 +108,9 @@ pub enum AppError {
         /// Why not.
         source: std::io::Error,
     },
-    /// The gRPC listener ended.
+    /// The certificate or its key cannot be used.
     #[error(transparent)]
-    Grpc(#[from] GrpcServeError),
+    Tls(#[from] TlsError),
     /// A name that Echo itself uses is not a name.
     #[error(transparent)]
     Name(#[from] IdError),
@@ -124,10 +133,13 @@ impl App {
         // Caught from the first moment on: whoever sees Echo ready may tell it to stop.
         let interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
         let terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
-        let rates = read_rates(args)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let (store, asking) = open(args, &clock).await?;
-        let doors = Doors::open(args, &asking).await?;
+        let inputs = Inputs::read(args, &clock)?;
+        let hangup = sources::hangup().map_err(AppError::Signal)?;
+        let (store, asking) = open(args, &clock, (&inputs.terms, &inputs.of_questions)).await?;
+        let doors = Doors::open(args, &asking, &inputs).await?;
+        // Not before: who cannot start says why in one line.
+        inputs::warn_of_risks(args);
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
 
         let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
@@ -150,19 +162,14 @@ impl App {
         asking.answer(routes(
             args,
             (&store, &ingest),
-            (rates, clock),
-            Feeds {
-                judged: judged.clone(),
-                policies: policies.clone(),
-                readiness: Readiness {
-                    stopping: listening.clone(),
-                    append_deadline: IngestConfig::default().admission.append_deadline,
-                },
-            },
+            (&inputs, clock),
+            feeds((&judged, &policies), &listening),
             doors.seen(&asking),
         ));
         let (otlp_address, otlp_http_address) = (doors.otlp_address, doors.otlp_http_address);
         let listeners = doors.listen(ingest, listening);
+        let mut watcher = JoinSet::new();
+        watcher.spawn(sources::watch(inputs.sources, hangup, judging.clone()));
         let mut detector = JoinSet::new();
         // A thread of its own: a block of ten thousand ranks takes a while to judge, and no request should wait for that.
         let runtime = Handle::current();
@@ -177,6 +184,7 @@ impl App {
             stopping,
             stop_judging,
             listeners,
+            watcher,
             detector,
             interrupt,
             terminate,
@@ -216,7 +224,7 @@ impl App {
         let failed = tokio::select! {
             _ = self.interrupt.recv() => None,
             _ = self.terminate.recv() => None,
-            ended = self.listeners.join_next() => ended,
+            ended = self.listeners.join_next() => ended.map(|ended| ended.map(Ok)),
             ended = self.asking.tasks.join_next() => ended.map(|ended| ended.map(Ok)),
             // Without its detector Echo would go on storing and never judge again.
             ended = self.detector.join_next() => ended.map(|ended| ended.map(Ok)),
@@ -254,15 +262,31 @@ impl App {
         self.asking.tasks.abort_all();
         self.stop_judging.send_replace(true);
         let judged = self.detector.join_next().await.transpose();
+        self.watcher.abort_all();
         self.store.close().await?;
         judged?;
         drained.unwrap_or(Ok(()))
     }
 }
 
-async fn finish(listeners: &mut JoinSet<Result<(), AppError>>) -> Result<(), AppError> {
+/// What questions are told of what changes.
+fn feeds(
+    (judged, policies): (&watch::Receiver<u64>, &watch::Receiver<Arc<PolicyTable>>),
+    stopping: &watch::Receiver<bool>,
+) -> Feeds {
+    Feeds {
+        judged: judged.clone(),
+        policies: policies.clone(),
+        readiness: Readiness {
+            stopping: stopping.clone(),
+            append_deadline: IngestConfig::default().admission.append_deadline,
+        },
+    }
+}
+
+async fn finish(listeners: &mut JoinSet<()>) -> Result<(), AppError> {
     while let Some(ended) = listeners.join_next().await {
-        ended??;
+        ended?;
     }
     Ok(())
 }
@@ -275,17 +299,6 @@ pub async fn interrupted() -> Result<(), AppError> {
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
     }
-}
-
-fn read_rates(args: &ServeArgs) -> Result<Rates, AppError> {
-    let Some(path) = &args.rates else {
-        return Ok(Rates::default());
-    };
-    let text = std::fs::read_to_string(path).map_err(|source| AppError::RatesFile {
-        path: path.clone(),
-        source,
-    })?;
-    Ok(Rates::parse(&text)?)
 }
 
 /// The arguments with as many connections as the process may have files for.
@@ -311,6 +324,7 @@ fn within_limits(args: &ServeArgs) -> ServeArgs {
 async fn open(
     args: &ServeArgs,
     clock: &Arc<dyn Clock>,
+    (terms, encryption): (&Terms, &Encryption),
 ) -> Result<(Arc<DuckDbStore>, Asking), AppError> {
     let config = DuckDbConfig {
         memory_limit: args.memory_limit,
@@ -324,10 +338,13 @@ async fn open(
     let mut opening = tokio::task::spawn_blocking(move || DuckDbStore::open(&config, clock));
     if let Ok(opened) = timeout(OPENS_WITHIN, &mut opening).await {
         let store = opened??;
-        return Ok((Arc::new(store), Asking::start(args).await?));
+        return Ok((
+            Arc::new(store),
+            Asking::start(args, (terms, encryption.clone())).await?,
+        ));
     }
     info!("opening the database takes a while: probes are told that Echo is starting");
-    let asking = Asking::start(args).await?;
+    let asking = Asking::start(args, (terms, encryption.clone())).await?;
     Ok((Arc::new(opening.await??), asking))
 }
 

@@ -11,12 +11,15 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Map, Value};
 use ureq::http::Response;
-use ureq::{Agent, Body, Timeout};
+use ureq::{Agent, Body, RequestBuilder, Timeout};
 
+use crate::cli::connection::EchoArgs;
 use crate::error::Code;
 use crate::store::StoreError;
 
+pub mod connection;
 pub mod cost;
+pub mod dev_cert;
 pub mod explain;
 pub mod history;
 pub mod mcp;
@@ -27,25 +30,8 @@ pub mod sql;
 pub mod token;
 mod view;
 
-/// Where Echo listens unless told otherwise.
-pub const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
-
-/// Longest time to connect: where that takes longer nobody listens, and waiting on does not help.
-const CONNECTING: Duration = Duration::from_secs(10);
-
 /// Longest accepted answer, in bytes.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
-
-/// Which Echo is asked, and how long it may take.
-#[derive(Debug, Clone, Args)]
-pub struct EchoArgs {
-    /// Address of a running Echo
-    #[arg(long, value_name = "URL", env = "FLEET_ECHO_SERVER", default_value = DEFAULT_SERVER)]
-    pub server: String,
-    /// Longest wait for an answer; give more than the --query-deadline of that Echo
-    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_TIMEOUT", default_value = "60s", value_parser = wait)]
-    pub timeout: Duration,
-}
 
 /// Which Echo is asked, and how the answer is printed.
 #[derive(Debug, Clone, Args)]
@@ -198,34 +184,6 @@ impl Input {
     }
 }
 
-fn wait(text: &str) -> Result<Duration, String> {
-    /// Nobody reads an answer of yesterday.
-    const LONGEST: Duration = Duration::from_hours(24);
-    let wait = text.parse::<jiff::SignedDuration>().ok();
-    let wait = wait.and_then(|wait| Duration::try_from(wait).ok());
-    wait.filter(|wait| !wait.is_zero() && *wait <= LONGEST)
-        .ok_or_else(|| "give a length above 0s and up to 24h, such as 90s".to_owned())
-}
-
-impl EchoArgs {
-    /// The address without what callers add behind it.
-    fn base(&self) -> Result<&str, CliError> {
-        let server = self.server.trim_end_matches('/');
-        if server.starts_with("http://") {
-            return Ok(server);
-        }
-        Err(CliError::Server {
-            server: server.to_owned(),
-            reason: "is not of the form http://HOST:PORT",
-        })
-    }
-
-    /// Longest time to connect. It ends before the wait for the answer does, so that the two can be told apart.
-    fn connecting(&self) -> Duration {
-        CONNECTING.min(self.timeout / 2)
-    }
-}
-
 /// Asks a tool for whoever reads: the answer to be put into words, or nothing when it has been printed as it came.
 fn answer(
     server: &ServerArgs,
@@ -270,7 +228,9 @@ fn ask_for_bytes(echo: &EchoArgs, tool: &str, input: Input) -> Result<Vec<u8>, C
 
 /// Gets what is no tool's answer.
 fn get(echo: &EchoArgs, path: &str) -> Result<(Vec<u8>, Value), CliError> {
-    let request = |agent: &Agent, server: &str| agent.get(format!("{server}{path}")).call();
+    let request = |agent: &Agent, server: &str, token: Option<&str>| {
+        shown(agent.get(format!("{server}{path}")), token).call()
+    };
     read(echo.base()?, send(echo, request)?)
 }
 
@@ -278,14 +238,22 @@ fn get(echo: &EchoArgs, path: &str) -> Result<(Vec<u8>, Value), CliError> {
 fn of_tool(
     tool: &str,
     input: Input,
-) -> impl FnOnce(&Agent, &str) -> Result<Response<Body>, ureq::Error> {
+) -> impl FnOnce(&Agent, &str, Option<&str>) -> Result<Response<Body>, ureq::Error> {
     let input = Value::Object(input.0).to_string();
     let path = format!("/api/v1/tools/{tool}");
-    move |agent, server| {
+    move |agent, server, token| {
         let request = agent.post(format!("{server}{path}"));
-        request
+        shown(request, token)
             .header("Content-Type", "application/json")
             .send(input)
+    }
+}
+
+/// The request with a token, if there is one.
+fn shown<B>(request: RequestBuilder<B>, token: Option<&str>) -> RequestBuilder<B> {
+    match token {
+        Some(token) => request.header("Authorization", token),
+        None => request,
     }
 }
 
@@ -300,19 +268,12 @@ fn read(server: &str, (status, body): (u16, Vec<u8>)) -> Result<(Vec<u8>, Value)
 /// Sends a request. Status and body of what comes back.
 fn send(
     echo: &EchoArgs,
-    request: impl FnOnce(&Agent, &str) -> Result<Response<Body>, ureq::Error>,
+    request: impl FnOnce(&Agent, &str, Option<&str>) -> Result<Response<Body>, ureq::Error>,
 ) -> Result<(u16, Vec<u8>), CliError> {
     let server = echo.base()?;
     let unanswered = |error: ureq::Error| unanswered(server, echo.timeout, error);
-    let config = Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(echo.timeout))
-        .timeout_connect(Some(echo.connecting()))
-        // Echo is on this machine or at the end of a tunnel; a proxy for the web knows neither.
-        .proxy(None)
-        .build();
-    let agent = Agent::new_with_config(config);
-    let mut response = request(&agent, server).map_err(unanswered)?;
+    let (agent, token) = (echo.agent()?, echo.authorization()?);
+    let mut response = request(&agent, server, token.as_deref()).map_err(unanswered)?;
     let status = response.status().as_u16();
     let reader = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
     let body = reader.read_to_vec().map_err(unanswered)?;

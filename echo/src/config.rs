@@ -12,11 +12,13 @@ use crate::store::limits::Amount;
 pub mod bounds;
 pub mod callers;
 pub mod limits;
+pub mod security;
 pub mod trace;
 
 use bounds::BoundArgs;
 use callers::CallerArgs;
 use limits::LimitArgs;
+use security::SecurityArgs;
 use trace::TraceArgs;
 
 /// Form of a log line.
@@ -87,10 +89,6 @@ pub struct ServeArgs {
     )]
     pub http_listen: SocketAddr,
 
-    /// Serve without encryption and without asking who calls; loopback addresses only
-    #[arg(long, env = "FLEET_ECHO_INSECURE_NO_TLS")]
-    pub insecure_no_tls: bool,
-
     /// GPU-hour prices (YAML); without it costs are reported in GPU-hours only
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_RATES")]
     pub rates: Option<PathBuf>,
@@ -117,6 +115,10 @@ pub struct ServeArgs {
     pub ingero_quorum: usize,
 
     // Last, because their headings stay for what follows.
+    /// How it is encrypted, and who may call
+    #[command(flatten)]
+    pub security: SecurityArgs,
+
     /// How much is kept
     #[command(flatten)]
     pub limits: LimitArgs,
@@ -184,23 +186,12 @@ impl ServeArgs {
     /// Checks what the parser cannot, and reports every mistake at once.
     pub fn check(&self) -> Result<(Settings, HealthConfig), ConfigError> {
         let mut wrong = Vec::new();
-        if !self.insecure_no_tls {
-            wrong.push(
-                "this version cannot encrypt yet: say --insecure-no-tls to serve on loopback in plain text"
-                    .to_owned(),
-            );
-        }
-        for (flag, address) in [
+        let listeners = [
             ("--otlp-listen", self.otlp_listen),
             ("--otlp-http-listen", self.otlp_http_listen),
             ("--http-listen", self.http_listen),
-        ] {
-            if !address.ip().is_loopback() {
-                wrong.push(format!(
-                    "{flag} {address} can be reached from outside, which needs encryption: use 127.0.0.1 or [::1]"
-                ));
-            }
-        }
+        ];
+        self.security.check(listeners, &mut wrong);
         if !(self.effect_gate > 0.0 && self.effect_gate < 1.0) {
             wrong.push(format!(
                 "--effect-gate {} is not a share between 0 and 1",
@@ -265,10 +256,20 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_has_to_be_asked_for_by_name() {
+    fn without_a_certificate_plain_text_has_to_be_asked_for_by_name() {
         let error = serve("").check().unwrap_err().to_string();
-        assert!(error.contains("--insecure-no-tls"), "{error}");
-        assert!(serve("--insecure-no-tls").check().is_ok());
+        assert!(
+            error.contains("--tls-cert") && error.contains("--insecure-no-tls"),
+            "{error}"
+        );
+        for flags in [
+            "--insecure-no-tls",
+            "--insecure-no-tls=loopback",
+            "--insecure-no-tls=any --insecure-no-auth --http-listen 0.0.0.0:80",
+            "--tls-cert a --tls-key b --access c --http-listen 0.0.0.0:80",
+        ] {
+            assert!(serve(flags).check().is_ok(), "{flags}");
+        }
     }
 
     #[test]
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_never_leaves_the_host() {
+    fn plain_text_leaves_the_host_only_where_that_was_said() {
         let flags = "--insecure-no-tls --otlp-listen 0.0.0.0:4317 --http-listen 10.1.2.3:80";
         let error = serve(flags).check().unwrap_err().to_string();
         assert!(
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn every_mistake_is_reported_at_once() {
-        let error = serve("--effect-gate 5 --http-listen 0.0.0.0:80")
+        let error = serve("--effect-gate 5 --ingero-k 0 --ingero-quorum 1 --insecure-no-tls")
             .check()
             .unwrap_err();
         assert_eq!(error.to_string().matches("; ").count(), 2, "{error}");

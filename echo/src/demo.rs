@@ -174,7 +174,7 @@ fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
         otlp_listen: ([127, 0, 0, 1], 0).into(),
         otlp_http_listen: ([127, 0, 0, 1], 0).into(),
         http_listen: ([127, 0, 0, 1], 0).into(),
-        insecure_no_tls: true,
+        security: crate::config::security::SecurityArgs::local(),
         rates: Some(args.rates.clone()),
         limits: crate::config::limits::LimitArgs::default(),
         bounds: crate::config::bounds::BoundArgs::default(),

@@ -20,3 +20,4 @@ pub mod otlp;
 pub mod respond;
 pub mod room;
 pub mod sender;
+pub mod writer;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use fleet_echo::app::{App, AppError};
 use fleet_echo::cli::cost::CostArgs;
+use fleet_echo::cli::dev_cert::DevCertArgs;
 use fleet_echo::cli::explain::ExplainArgs;
 use fleet_echo::cli::history::HistoryArgs;
 use fleet_echo::cli::mcp::McpArgs;
@@ -60,6 +61,8 @@ enum Command {
     Mcp(McpArgs),
     /// Ask a running Echo with a SELECT of your own
     Sql(SqlArgs),
+    /// Make certificates for a first try
+    DevCert(DevCertArgs),
     /// Make tokens for those who call
     Token(TokenArgs),
     /// Copy the database of a stopped Echo and check the copy
@@ -113,7 +116,9 @@ impl Failure {
 
 const fn app_exit_code(error: &AppError) -> u8 {
     match error {
-        AppError::Config(_) | AppError::RatesFile { .. } => USAGE,
+        AppError::Config(_) | AppError::File { .. } | AppError::Access(_) | AppError::Tls(_) => {
+            USAGE
+        }
         AppError::Rates(_) => DATA,
         AppError::Bind { .. } => UNAVAILABLE,
         AppError::Store(error) => store_exit_code(error),
@@ -172,6 +177,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
         Command::Mcp(args) => pass_on(&args),
         Command::Sql(args) => Ok(cli::sql::run(&args, &mut out)?),
+        Command::DevCert(args) => Ok(cli::dev_cert::run(&args, &mut out)?),
         Command::Token(args) => Ok(cli::token::run(&args, &mut out, &mut io::stderr())?),
         Command::Backup(args) => Ok(cli::offline::backup::run(&args, &mut out)?),
         Command::Export(args) => Ok(cli::offline::export::run(&args, &mut out)?),

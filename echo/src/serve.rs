@@ -1,10 +1,18 @@
 //! The listeners: what is reachable from outside, and on which terms.
 
+mod asking;
+pub mod audit;
+mod connections;
+pub mod contexts;
 pub mod files;
+pub mod gate;
 pub mod grpc;
 pub mod http;
-mod http1;
 pub mod listener;
 pub mod mcp;
 pub mod otlp_http;
+mod rate_limit;
+pub mod reloads;
 mod request;
+pub mod terms;
+pub mod tls;

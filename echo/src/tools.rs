@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::access::Principal;
 use crate::clock::Clock;
 use crate::error::{Code, Coded};
 use crate::rates::Rates;
@@ -53,6 +54,8 @@ pub struct ToolContext {
     pub limits: Limits,
     /// Places for questions that are being answered.
     pub places: Places,
+    /// Who asks.
+    pub caller: Arc<Principal>,
 }
 
 /// Questions that are answered at the same time, where nobody says otherwise.
@@ -67,6 +70,7 @@ impl ToolContext {
             clock,
             limits: Limits::default(),
             places: Places::new(PLACES),
+            caller: Arc::new(Principal::local()),
         }
     }
 

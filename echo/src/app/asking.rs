@@ -11,6 +11,8 @@ use crate::config::ServeArgs;
 use crate::serve::http;
 use crate::serve::http::front::{front, starting};
 use crate::serve::listener::{Connections, Listener};
+use crate::serve::terms::Terms;
+use crate::serve::tls::Encryption;
 
 /// The running listener.
 #[derive(Debug)]
@@ -27,15 +29,19 @@ pub(super) struct Asking {
 
 impl Asking {
     /// Binds, and says to everybody that Echo is starting.
-    pub(super) async fn start(args: &ServeArgs) -> Result<Self, AppError> {
+    pub(super) async fn start(
+        args: &ServeArgs,
+        (terms, encryption): (&Terms, Encryption),
+    ) -> Result<Self, AppError> {
         let listener = bind("--http-listen", args.http_listen).await?;
         let address = address(&listener)?;
         let connections = Connections::default();
         let listener = Listener::new(listener, args.bounds.listen(), connections.clone());
-        let (routes, current) = watch::channel(starting(&args.callers.callers()));
+        let (routes, current) = watch::channel(starting(terms));
         let (stop, stopping) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(http::serve(listener, front(current), stopped(stopping)));
+        let until = stopped(stopping);
+        tasks.spawn(http::serve(listener, front(current), encryption, until));
         Ok(Self {
             address,
             connections,

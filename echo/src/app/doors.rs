@@ -6,12 +6,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::app::asking::Asking;
+use crate::app::inputs::Inputs;
 use crate::app::{AppError, address, bind, detour, stopped};
 use crate::config::ServeArgs;
 use crate::ingest::accept::Ingest;
 use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
-use crate::serve::http::callers::Callers;
 use crate::serve::listener::{Connections, Listener};
+use crate::serve::terms::Terms;
+use crate::serve::tls::Encryption;
 use crate::serve::{grpc, otlp_http};
 
 /// Bound, and nothing taken yet.
@@ -25,12 +27,17 @@ pub(super) struct Doors {
     otlp_http: Listener,
     otlp_seen: Connections,
     otlp_http_seen: Connections,
-    callers: Callers,
+    terms: Terms,
+    encryption: Encryption,
 }
 
 impl Doors {
     /// Binds.
-    pub(super) async fn open(args: &ServeArgs, asking: &Asking) -> Result<Self, AppError> {
+    pub(super) async fn open(
+        args: &ServeArgs,
+        asking: &Asking,
+        inputs: &Inputs,
+    ) -> Result<Self, AppError> {
         let otlp = bind("--otlp-listen", args.otlp_listen).await?;
         let otlp_http = bind("--otlp-http-listen", args.otlp_http_listen).await?;
         let (otlp_address, otlp_http_address) = (address(&otlp)?, address(&otlp_http)?);
@@ -45,7 +52,8 @@ impl Doors {
             otlp_http: Listener::new(otlp_http, config, otlp_http_seen.clone()),
             otlp_seen,
             otlp_http_seen,
-            callers: args.callers.callers(),
+            terms: inputs.terms.clone(),
+            encryption: inputs.of_agents.clone(),
         })
     }
 
@@ -59,12 +67,9 @@ impl Doors {
     }
 
     /// Serves until `listening` says to stop.
-    pub(super) fn listen(
-        self,
-        ingest: Ingest,
-        listening: watch::Receiver<bool>,
-    ) -> JoinSet<Result<(), AppError>> {
-        let (otlp, otlp_http, callers) = (self.otlp, self.otlp_http, self.callers);
+    pub(super) fn listen(self, ingest: Ingest, listening: watch::Receiver<bool>) -> JoinSet<()> {
+        let (otlp, otlp_http) = (self.otlp, self.otlp_http);
+        let (terms, encryption) = (self.terms, self.encryption);
         let mut listeners = JoinSet::new();
         let services = (
             MetricsService::new(ingest.clone()),
@@ -72,11 +77,15 @@ impl Doors {
             TracesService::new(ingest.clone()),
         );
         let until = stopped(listening.clone());
-        listeners.spawn(async move { Ok(grpc::serve(otlp, services, until).await?) });
+        let guard = (
+            terms.gate.clone(),
+            terms.auditing.clone(),
+            encryption.clone(),
+        );
+        listeners.spawn(async move { grpc::serve(otlp, services, guard, until).await });
         let until = stopped(listening);
         listeners.spawn(async move {
-            otlp_http::serve(otlp_http, ingest, callers, until).await;
-            Ok(())
+            otlp_http::serve(otlp_http, ingest, (terms, encryption), until).await;
         });
         listeners
     }

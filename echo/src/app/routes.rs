@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use axum::Router;
 
+use crate::app::inputs::Inputs;
 use crate::clock::Clock;
 use crate::config::ServeArgs;
 use crate::ingest::accept::Ingest;
 use crate::rates::Rates;
+use crate::serve::contexts::Contexts;
 use crate::serve::http::metrics::{Metrics, Sources};
 use crate::serve::http::{Feeds, router};
 use crate::serve::listener::Connections;
@@ -27,12 +29,12 @@ pub(super) fn cores() -> usize {
 pub(super) fn routes(
     args: &ServeArgs,
     (store, ingest): (&Arc<DuckDbStore>, &Ingest),
-    (rates, clock): (Rates, Arc<dyn Clock>),
+    (inputs, clock): (&Inputs, Arc<dyn Clock>),
     feeds: Feeds,
     listeners: [(&'static str, Connections); 3],
 ) -> Router {
     let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(store);
-    let usual = ToolContext::new(Arc::clone(&shared), rates, clock);
+    let usual = ToolContext::new(Arc::clone(&shared), Rates::default(), clock);
     let tools = ToolContext {
         limits: Limits {
             deadline: args.bounds.query_deadline,
@@ -48,11 +50,14 @@ pub(super) fn routes(
         judged: feeds.judged.clone(),
         listeners,
         places: tools.places.clone(),
+        terms: inputs.terms.clone(),
+        reloads: inputs.reloads.clone(),
+        encryption: inputs.of_questions.clone(),
     });
     router(
         Registry::standard(),
-        tools,
+        Contexts::new(tools, inputs.rates.clone()),
         (feeds, metrics),
-        &args.callers.callers(),
+        &inputs.terms,
     )
 }

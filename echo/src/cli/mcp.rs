@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
+use crate::cli::CliError;
+use crate::cli::connection::EchoArgs;
 use crate::cli::mcp::lines::{Line, Lines, MAX_LINE_BYTES};
 use crate::cli::mcp::remote::Remote;
-use crate::cli::{CliError, EchoArgs};
 
 mod headers;
 mod lines;
@@ -39,9 +40,6 @@ pub struct McpArgs {
     /// List tools under names with underscores, for clients that take no dots
     #[arg(long, env = "FLEET_ECHO_MCP_COMPAT")]
     pub compat: bool,
-    /// Bearer token to send; others can see it on a command line, so put it into the environment
-    #[arg(long, value_name = "TOKEN", env = "ECHO_TOKEN", hide_env_values = true)]
-    pub token: Option<String>,
 }
 
 /// Passes messages on until the input ends and everything is answered.

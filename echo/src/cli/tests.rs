@@ -9,17 +9,19 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
+use super::connection::EchoArgs;
 use super::cost::CostArgs;
 use super::explain::ExplainArgs;
 use super::history::HistoryArgs;
 use super::outliers::OutliersArgs;
 use super::sql::SqlArgs;
-use super::{CliError, EchoArgs, Input, ask, cost, explain, history, outliers, sql};
-use crate::serve::http::callers::Callers;
+use super::{CliError, Input, ask, cost, explain, history, outliers, sql};
 use crate::serve::http::health::Readiness;
 use crate::serve::http::metrics::Metrics;
 use crate::serve::http::{Feeds, router, serve};
 use crate::serve::listener::{Connections, ListenConfig, Listener};
+use crate::serve::terms::Terms;
+use crate::serve::tls::Encryption;
 use crate::tools::ToolContext;
 use crate::tools::fixture;
 use crate::tools::fixture::broken::Broken;
@@ -76,17 +78,18 @@ pub(super) fn echo_at(server: &str) -> EchoArgs {
     EchoArgs {
         server: server.to_owned(),
         timeout: Duration::from_mins(1),
+        tls_ca: None,
+        token: None,
+        token_file: None,
+        insecure_token: false,
     }
 }
 
 /// Everything that Echo answers over HTTP.
 pub(super) fn routes(context: ToolContext) -> Router {
-    router(
-        Registry::standard(),
-        context,
-        (feeds(), Metrics::default()),
-        &Callers::default(),
-    )
+    let terms = Terms::open(Arc::clone(&context.clock));
+    let feeds = (feeds(), Metrics::default());
+    router(Registry::standard(), context, feeds, &terms)
 }
 
 impl Server {
@@ -109,7 +112,7 @@ impl Server {
                 let listener =
                     Listener::new(listener, ListenConfig::default(), Connections::default());
                 let shutdown = async { stopped.await.unwrap_or(()) };
-                serve(listener, router, shutdown).await;
+                serve(listener, router, Encryption::None, shutdown).await;
             });
         });
         Self {
@@ -225,7 +228,7 @@ fn a_wrong_question_exits_64_and_says_what_is_wrong() {
         assert_eq!(error.exit_code(), 64, "{line}");
         assert!(error.to_string().contains(message), "{error}");
     }
-    let error = ask(&echo_at("https://127.0.0.1:1"), "x", Input::default()).unwrap_err();
+    let error = ask(&echo_at("ftp://127.0.0.1:1"), "x", Input::default()).unwrap_err();
     assert_eq!(error.exit_code(), 64);
 }
 

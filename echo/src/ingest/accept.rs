@@ -15,6 +15,7 @@ use super::decode::reject::{RejectReason, Rejections};
 use super::decode::unfold::unfolded_bytes;
 use super::decode::{Decoded, Malformed, Payload, decode_body};
 use super::sender::Sender;
+use super::writer::{Foreign, Writer};
 use crate::clock::Clock;
 use crate::error::{Code, Coded};
 use crate::feedback::table::{ClusterPolicy, PolicyTable};
@@ -72,6 +73,9 @@ pub enum IngestError {
         /// How long it may take.
         after: Duration,
     },
+    /// It is sent for somebody else.
+    #[error(transparent)]
+    Foreign(#[from] Foreign),
     /// There is no room for it, or it could not be stored.
     #[error(transparent)]
     Admit(#[from] AdmitError),
@@ -97,10 +101,22 @@ impl Coded for IngestError {
             Self::BatchKey(error) => error.code(),
             Self::TooLarge { .. } => Code::TooLarge,
             Self::Slow { .. } => Code::Timeout,
+            Self::Foreign(error) => error.code(),
             Self::Admit(error) => error.code(),
             Self::Aborted => Code::Internal,
         }
     }
+}
+
+/// Where a request comes from.
+#[derive(Debug, Clone)]
+pub struct Sent<'a> {
+    /// Whose room it takes up.
+    pub sender: &'a Sender,
+    /// The number of the batch, if it has one.
+    pub key: Option<BatchKey>,
+    /// For whom it may send.
+    pub writer: &'a Writer,
 }
 
 /// What the sender of a request that was taken gets to know.
@@ -180,7 +196,7 @@ impl Ingest {
     pub async fn accept(
         &self,
         (payload, body): (Payload, Bytes),
-        (sender, key): (&Sender, Option<BatchKey>),
+        sent: Sent<'_>,
         unpacking: Option<Unpacking>,
     ) -> Result<Accepted, IngestError> {
         let span = match payload {
@@ -189,14 +205,18 @@ impl Ingest {
                 trace_span!(target: spans::TARGET, spans::INGEST, bytes = body.len())
             }
         };
-        let accepted = self.accept_one((payload, body), (sender, key), unpacking);
+        let accepted = self.accept_one((payload, body), sent, unpacking);
         accepted.instrument(span).await
     }
 
     async fn accept_one(
         &self,
         (payload, body): (Payload, Bytes),
-        (sender, key): (&Sender, Option<BatchKey>),
+        Sent {
+            sender,
+            key,
+            writer,
+        }: Sent<'_>,
         unpacking: Option<Unpacking>,
     ) -> Result<Accepted, IngestError> {
         let Parts {
@@ -210,6 +230,7 @@ impl Ingest {
         let decoding = trace_span!(target: spans::TARGET, spans::DECODE);
         let read = self.read((payload, body), key, received);
         let (mut decoded, key) = read.instrument(decoding).await?;
+        writer.check(&decoded.events)?;
         self.refuse_unnameable(&mut decoded);
         let _points = trace_span!(target: spans::TARGET, spans::ADMIT)
             .in_scope(|| admission.points(sender, decoded.weight()))?;

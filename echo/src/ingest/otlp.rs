@@ -24,12 +24,13 @@ use tonic::{Request, Response, Status};
 
 use self::arrival::Arrival;
 use self::unpack::Compression;
-use super::accept::{Ingest, IngestError};
+use super::accept::{Ingest, IngestError, Sent};
 use super::admit::Unpacking;
 use super::batch_key::{BatchKeyError, numbered};
 use super::decode::Payload;
 use super::respond;
 use super::sender::{Peer, Sender};
+use super::writer::Writer;
 use crate::error::{Code, Coded, chain};
 use crate::model::event::BatchKey;
 
@@ -118,6 +119,7 @@ impl Exporter {
             Ok(known) => known,
             Err(error) => return failed(&self.ingest, &error.into(), number).into_http(),
         };
+        let writer = writer(request.extensions());
         let unpacking = match compression(request.headers()) {
             Some(compression) => {
                 let memory = compression.memory(self.ingest.max_message_bytes());
@@ -136,7 +138,7 @@ impl Exporter {
             ingest: self.ingest.clone(),
             payload: self.payload,
             number,
-            from: Some((sender, key)),
+            from: Some((sender, key, writer)),
             unpacking,
             answered: Arc::clone(&answered),
         };
@@ -180,6 +182,11 @@ fn sender(
     )?;
     let sender = Sender::of(key.as_ref(), extensions.get::<Peer>());
     Ok((sender, key))
+}
+
+/// For whom the sender may send, as the listener put it among the extensions.
+fn writer(extensions: &http_types::Extensions) -> Writer {
+    Writer::new(extensions.get().cloned(), extensions.get().cloned())
 }
 
 /// How the messages may be compressed; the transport refuses what is neither.
@@ -241,8 +248,8 @@ struct Export {
     ingest: Ingest,
     payload: Payload,
     number: u64,
-    /// Who sends, and the key of a numbered batch; taken by the one call.
-    from: Option<(Sender, Option<BatchKey>)>,
+    /// Who sends, the key of a numbered batch, and for whom it may be; taken by the one call.
+    from: Option<(Sender, Option<BatchKey>, Writer)>,
     /// What was set aside for a compressed message.
     unpacking: Option<Unpacking>,
     /// Set once the answer is Echo's own: errors before that are the transport's.
@@ -258,10 +265,15 @@ impl UnaryService<Bytes> for Export {
         let ingest = self.ingest.clone();
         let (payload, number) = (self.payload, self.number);
         let unpacking = self.unpacking.take();
-        let (sender, key) = self.from.take().unwrap_or_default();
+        let (sender, key, writer) = self.from.take().unwrap_or_default();
         let body = request.into_inner();
         Box::pin(async move {
-            let accepted = ingest.accept((payload, body), (&sender, key), unpacking);
+            let sent = Sent {
+                sender: &sender,
+                key,
+                writer: &writer,
+            };
+            let accepted = ingest.accept((payload, body), sent, unpacking);
             match accepted.await {
                 Ok(accepted) => Ok(respond::grpc(payload, &accepted)),
                 Err(error) => Err(failed(&ingest, &error, number)),

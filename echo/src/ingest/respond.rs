@@ -120,6 +120,15 @@ pub fn no_such_method() -> tonic::Status {
     tonic::Status::new(tonic::Code::Unimplemented, "no such method")
 }
 
+/// The status of a request that is turned down before anything of it is read.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the table of `error` becomes a status here, too"
+)]
+pub fn refusal(code: Code, message: &str) -> tonic::Status {
+    tonic::Status::new(tonic::Code::from_i32(code.grpc()), message)
+}
+
 /// The status of a request that failed. Senders of a busy collector, or of one that cannot store, learn when to come
 /// back: without that they would drop the data. Of what is wrong inside they get only the number under which it was
 /// logged.

@@ -1,6 +1,7 @@
 //! Who sent a request, as far as sharing the room is concerned.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::ids::AgentInstance;
 use crate::model::event::BatchKey;
@@ -8,6 +9,20 @@ use crate::model::event::BatchKey;
 /// The other end of a connection. Listeners put it among the extensions of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
+
+/// The names in the certificate that the other end showed. Listeners put it among the extensions of every request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate(pub Arc<[String]>);
+
+impl ClientCertificate {
+    /// Whether it names this node: as a host, or at the end of a URI such as `spiffe://fleet/node/gpu-17`.
+    pub fn is_for(&self, node: &str) -> bool {
+        self.0.iter().any(|name| match name.rsplit_once('/') {
+            None => name.eq_ignore_ascii_case(node),
+            Some((_, last)) => last == node,
+        })
+    }
+}
 
 /// Whose room a request takes up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

@@ -7,50 +7,54 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Version};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use tokio::time::timeout;
 use tonic::service::Routes;
-use tonic::transport::Server;
 
+use crate::error::Code;
 use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
+use crate::ingest::respond::refusal;
+use crate::serve::audit::{Auditing, audited_refusals};
+use crate::serve::connections::{self, Manner, Speech};
+use crate::serve::gate::{Gate, only_writers};
 use crate::serve::listener::Listener;
-
-/// How long a connection may be silent before it is asked for a sign of life.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-
-/// How long a sign of life may take.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::serve::tls::Encryption;
 
 /// Longest time for one request, from its first header to its answer. Cuts off senders that trickle.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
-
-/// The listener failed.
-#[derive(Debug, thiserror::Error)]
-#[error("the gRPC listener failed")]
-pub struct GrpcServeError(#[from] tonic::transport::Error);
 
 /// Serves until `shutdown` completes, then lets open requests finish.
 pub async fn serve(
     listener: Listener,
     (metrics, logs, traces): (MetricsService, LogsService, TracesService),
+    (gate, auditing, encryption): (Gate, Auditing, Encryption),
     shutdown: impl Future<Output = ()> + Send,
-) -> Result<(), GrpcServeError> {
-    let config = listener.config();
+) {
     let router = Routes::new(metrics)
         .add_service(logs)
         .add_service(traces)
         .into_axum_router()
+        .layer(from_fn_with_state(gate, only_writers))
+        .layer(from_fn_with_state(auditing, audited_refusals))
+        .layer(from_fn(in_time))
         .layer(from_fn(only_grpc));
-    Server::builder()
-        .accept_http1(true)
-        .max_concurrent_streams(config.max_streams)
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .timeout(REQUEST_TIMEOUT)
-        .add_routes(Routes::from(router))
-        .serve_with_incoming_shutdown(listener, shutdown)
-        .await?;
-    Ok(())
+    let manner = Manner {
+        encryption,
+        speech: Speech::Either,
+    };
+    connections::serve(listener, router, manner, shutdown).await;
+}
+
+/// Cuts off senders that trickle.
+async fn in_time(request: Request, next: Next) -> Response {
+    timeout(REQUEST_TIMEOUT, next.run(request))
+        .await
+        .unwrap_or_else(|_late| {
+            let after_s = REQUEST_TIMEOUT.as_secs();
+            let message = format!("the request had not ended after {after_s} s");
+            refusal(Code::Timeout, &message).into_http()
+        })
 }
 
 /// Whether the content type is gRPC's with messages in protobuf, whatever its parameters. Its siblings, such as gRPC for

@@ -14,8 +14,7 @@
 //! | `/healthz`, `/readyz` | GET | that the process lives; whether events are taken, and if not, why |
 //!
 //! Every error is `{"error":{"code","message","request_id"}}`, with `details` when the input is wrong; the status comes
-//! from the one table in [`crate::error`]. There is neither encryption nor a question who is asking, so the listener
-//! belongs on a loopback address.
+//! from the one table in [`crate::error`].
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,25 +22,26 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
-use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::get;
 use tokio::sync::watch;
 
-use self::answer::{failure, number};
-use self::callers::{Callers, refuse_strangers};
+use self::answer::failure;
 use self::health::Readiness;
 use self::metrics::Metrics;
 use crate::error::Code;
 use crate::feedback::table::PolicyTable;
-use crate::serve::http1;
+use crate::serve::connections::{self, Manner, Speech};
+use crate::serve::contexts::Contexts;
 use crate::serve::listener::Listener;
 use crate::serve::mcp::{self, Names};
-use crate::serve::request::{MAX_BODY_BYTES, RequestIds};
+use crate::serve::request::MAX_BODY_BYTES;
+use crate::serve::terms::Terms;
+use crate::serve::tls::Encryption;
+use crate::tools::error_body;
 use crate::tools::registry::Registry;
-use crate::tools::{ToolContext, error_body};
 
-mod answer;
+pub(in crate::serve) mod answer;
 pub mod callers;
 pub mod front;
 pub mod health;
@@ -56,7 +56,7 @@ pub mod versions;
 #[derive(Debug, Clone)]
 struct HttpState {
     registry: Arc<Registry>,
-    context: ToolContext,
+    contexts: Contexts,
     feeds: Feeds,
     metrics: Metrics,
 }
@@ -75,16 +75,17 @@ pub struct Feeds {
 /// The routes.
 pub fn router(
     registry: Registry,
-    context: ToolContext,
+    contexts: impl Into<Contexts>,
     (feeds, metrics): (Feeds, Metrics),
-    callers: &Callers,
+    terms: &Terms,
 ) -> Router {
+    let contexts = contexts.into();
     let registry = Arc::new(registry);
-    let speak = |names| mcp::service(Arc::clone(&registry), context.clone(), names);
+    let speak = |names| mcp::service(Arc::clone(&registry), contexts.clone(), names);
     let (mcp, mcp_compat) = (speak(Names::Dotted), speak(Names::Plain));
     let state = HttpState {
         registry,
-        context,
+        contexts,
         feeds,
         metrics,
     };
@@ -105,22 +106,21 @@ pub fn router(
         .with_state(state)
         .route_service("/mcp", mcp)
         .route_service("/mcp/compat", mcp_compat);
-    guarded(routes, callers)
-}
-
-/// Lets in only who calls Echo by its name and from its own pages, and gives every request a number.
-pub fn guarded(mut routes: Router, callers: &Callers) -> Router {
-    if let Some(cors) = callers.cors() {
-        routes = routes.layer(cors);
-    }
-    routes
-        .layer(from_fn_with_state(callers.clone(), refuse_strangers))
-        .layer(from_fn_with_state(RequestIds::default(), number))
+    terms.guard(routes)
 }
 
 /// Serves `router` until `shutdown` ends, then lets requests in flight finish.
-pub async fn serve(listener: Listener, router: Router, shutdown: impl Future<Output = ()> + Send) {
-    http1::serve(listener, router, shutdown).await;
+pub async fn serve(
+    listener: Listener,
+    router: Router,
+    encryption: Encryption,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let manner = Manner {
+        encryption,
+        speech: Speech::Http1,
+    };
+    connections::serve(listener, router, manner, shutdown).await;
 }
 
 async fn no_such_route(method: Method, uri: Uri) -> Response {

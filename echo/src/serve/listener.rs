@@ -16,8 +16,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
-use tokio_stream::Stream;
-use tonic::transport::server::Connected;
 
 use crate::ingest::sender::Peer;
 
@@ -58,6 +56,7 @@ struct Counts {
     accepted: AtomicU64,
     refused: AtomicU64,
     idle: AtomicU64,
+    failed_handshakes: AtomicU64,
 }
 
 impl Connections {
@@ -79,6 +78,16 @@ impl Connections {
     /// Closed because nothing happened on them, since the start.
     pub fn idle(&self) -> u64 {
         self.0.idle.load(Relaxed)
+    }
+
+    /// Closed because no encryption was agreed on, since the start.
+    pub fn failed_handshakes(&self) -> u64 {
+        self.0.failed_handshakes.load(Relaxed)
+    }
+
+    /// Counts one of them.
+    pub(super) fn saw_failed_handshake(&self) {
+        self.0.failed_handshakes.fetch_add(1, Relaxed);
     }
 }
 
@@ -163,14 +172,6 @@ impl Listener {
     }
 }
 
-impl Stream for Listener {
-    type Item = io::Result<Connection>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_accept(cx).map(|connection| Some(Ok(connection)))
-    }
-}
-
 /// A connection that ends when nothing happens on it.
 #[derive(Debug)]
 pub struct Connection {
@@ -198,6 +199,11 @@ impl Connection {
         self.peer
     }
 
+    /// What its listener has seen.
+    pub const fn connections(&self) -> &Connections {
+        &self.open.0
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "the runtime's time, which tests can pause"
@@ -214,14 +220,6 @@ impl Connection {
             self.open.0.0.idle.fetch_add(1, Relaxed);
         }
         is_silent
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer
     }
 }
 

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use axum::http::Extensions;
 use axum::http::request::Parts;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -25,9 +26,11 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::Value;
 
+use crate::access::Principal;
+use crate::serve::asking::Asking;
+use crate::serve::contexts::Contexts;
 use crate::serve::mcp::failures::{malformed, of_protocol, of_tool};
-use crate::serve::request::{MAX_BODY_BYTES, RequestId};
-use crate::tools::ToolContext;
+use crate::serve::request::MAX_BODY_BYTES;
 use crate::tools::registry::{Answered, Registry};
 
 mod failures;
@@ -59,19 +62,19 @@ pub enum Names {
 #[derive(Debug, Clone)]
 pub struct Handler {
     registry: Arc<Registry>,
-    context: ToolContext,
+    contexts: Contexts,
     names: Names,
 }
 
 /// The service behind a path.
 pub(super) fn service(
     registry: Arc<Registry>,
-    context: ToolContext,
+    contexts: Contexts,
     names: Names,
 ) -> StreamableHttpService<Handler, NeverSessionManager> {
     let handler = Handler {
         registry,
-        context,
+        contexts,
         names,
     };
     let config = StreamableHttpServerConfig::default()
@@ -104,9 +107,10 @@ impl rmcp::ServerHandler for Handler {
     async fn list_tools(
         &self,
         _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = self.registry.tools().iter();
+        let asking = asking(&context);
+        let tools = self.registry.tools_for(&asking.caller);
         let tools = tools.map(|tool| listing::tool(tool, self.names)).collect();
         let mut result = ListToolsResult::with_all_items(tools);
         result.ttl_ms = Some(LIST_TTL_MS);
@@ -115,7 +119,8 @@ impl rmcp::ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<rmcp::model::Tool> {
-        let tool = self.registry.find(name).ok()?;
+        // Only for what headers repeat of arguments; the call itself looks at who asks.
+        let tool = self.registry.find_for(&Principal::local(), name).ok()?;
         Some(listing::tool(tool, self.names))
     }
 
@@ -124,11 +129,12 @@ impl rmcp::ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        let asking = asking(&context);
         let input = Value::Object(request.arguments.unwrap_or_default());
-        let answer = self.registry.dispatch(&self.context, &request.name, input);
+        let answer = asking.ask((&self.registry, &self.contexts), (&request.name, input));
         match unless_cancelled(&context, answer).await? {
             Ok(answer) => Ok(complete(answer).into()),
-            Err(error) => of_tool(&request.name, &error, number(&context)).map(Into::into),
+            Err(error) => of_tool(&request.name, &error, asking.id.as_ref()).map(Into::into),
         }
     }
 
@@ -157,11 +163,13 @@ impl rmcp::ServerHandler for Handler {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let reading = resources::read(&request.uri, &self.registry, &self.context);
+        let asking = asking(&context);
+        let with = self.contexts.of(&asking.caller);
+        let reading = resources::read(&request.uri, &self.registry, &with);
         match unless_cancelled(&context, reading).await? {
             Ok(Some(result)) => Ok(result.into()),
             Ok(None) => Err(resources::unknown(&request.uri)),
-            Err(error) => Err(of_protocol(&request.uri, &error, number(&context))),
+            Err(error) => Err(of_protocol(&request.uri, &error, asking.id.as_ref())),
         }
     }
 
@@ -198,10 +206,13 @@ async fn unless_cancelled<T>(
     }
 }
 
-/// The number of the request that a message came with.
-fn number(context: &RequestContext<RoleServer>) -> Option<&RequestId> {
-    let parts = context.extensions.get::<Parts>()?;
-    parts.extensions.get::<RequestId>()
+/// Who asks, as the request says that the message came with.
+fn asking(context: &RequestContext<RoleServer>) -> Asking {
+    let parts = context.extensions.get::<Parts>();
+    parts.map_or_else(
+        || Asking::of(&Extensions::new()),
+        |parts| Asking::of(&parts.extensions),
+    )
 }
 
 /// An answer as a result. Some clients read the text, others the structure; a picture comes beside both.

@@ -5,17 +5,28 @@ use axum::middleware::from_fn_with_state;
 
 use crate::ingest::accept::Ingest;
 use crate::ingest::otlp::http::router;
-use crate::serve::http::callers::{Callers, refuse_pages};
-use crate::serve::http1;
+use crate::serve::audit::audited_refusals;
+use crate::serve::connections::{self, Manner, Speech};
+use crate::serve::gate::only_writers;
+use crate::serve::http::callers::refuse_pages;
 use crate::serve::listener::Listener;
+use crate::serve::terms::Terms;
+use crate::serve::tls::Encryption;
 
 /// Serves until `shutdown` ends, then lets requests in flight finish.
 pub async fn serve(
     listener: Listener,
     ingest: Ingest,
-    callers: Callers,
+    (terms, encryption): (Terms, Encryption),
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let router = router(ingest).layer(from_fn_with_state(callers, refuse_pages));
-    http1::serve(listener, router, shutdown).await;
+    let router = router(ingest)
+        .layer(from_fn_with_state(terms.gate, only_writers))
+        .layer(from_fn_with_state(terms.callers, refuse_pages))
+        .layer(from_fn_with_state(terms.auditing, audited_refusals));
+    let manner = Manner {
+        encryption,
+        speech: Speech::Http1,
+    };
+    connections::serve(listener, router, manner, shutdown).await;
 }

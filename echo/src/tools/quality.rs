@@ -178,12 +178,12 @@ pub async fn known_cluster(
     asked: Option<&str>,
 ) -> Result<Option<ClusterId>, ToolError> {
     let Some(name) = asked else {
-        return Ok(None);
+        return only_cluster(context).await;
     };
     let cluster: ClusterId = name
         .parse()
         .map_err(|error| ToolError::invalid("cluster", format!("{error}")))?;
-    let known = context.store.clusters().await?;
+    let known = visible_clusters(context).await?;
     if known.contains(&cluster) {
         return Ok(Some(cluster));
     }
@@ -196,6 +196,33 @@ pub async fn known_cluster(
             names.join(", ")
         },
     })
+}
+
+/// All clusters for whoever may see all; else the only one that the caller may see.
+async fn only_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolError> {
+    if context.caller.sees_everything() {
+        return Ok(None);
+    }
+    let known = visible_clusters(context).await?;
+    let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
+    match names.as_slice() {
+        [_only] => Ok(known.first().cloned()),
+        [] => Err(ToolError::invalid(
+            "cluster",
+            "is needed with this token; no cluster that it may see has sent anything yet",
+        )),
+        several => Err(ToolError::invalid(
+            "cluster",
+            format!("is needed with this token, one of {}", several.join(", ")),
+        )),
+    }
+}
+
+/// The clusters that sent something and that the caller may see.
+async fn visible_clusters(context: &ToolContext) -> Result<BTreeSet<ClusterId>, ToolError> {
+    let mut known = context.store.clusters().await?;
+    known.retain(|cluster| context.caller.may_see(cluster));
+    Ok(known)
 }
 
 /// Says what to do about an empty window, which is otherwise easily taken for a healthy cluster, and that a window begins

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::{Instrument, trace_span};
 
+use crate::access::Principal;
 use crate::spans;
 use crate::tools::arguments::{Arguments, shown};
 use crate::tools::event_history::EventHistory;
@@ -40,6 +41,9 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
         self,
         context: &ToolContext,
     ) -> impl Future<Output = Result<Self::Answer, ToolError>> + Send;
+
+    /// Whether the caller needs to be allowed to ask in SQL.
+    const NEEDS_SQL: bool = false;
 
     /// Whether the input has a field `plot`, and [`Tool::drawing`] heeds it.
     const DRAWS: bool = false;
@@ -77,6 +81,8 @@ pub struct Registered {
     pub input_schema: Value,
     /// JSON schema of the answer.
     pub output_schema: Value,
+    /// Whether the caller needs to be allowed to ask in SQL.
+    pub needs_sql: bool,
     /// Whether it draws its answer for whoever says `plot`.
     pub draws: bool,
     /// What holds an input against its schema; absent if that is no schema, so that every call of the tool fails.
@@ -124,12 +130,24 @@ impl Registry {
             name: T::NAME,
             title: T::TITLE,
             description: T::DESCRIPTION,
+            needs_sql: T::NEEDS_SQL,
             draws: T::DRAWS,
             arguments: Arguments::of(&input_schema),
             input_schema,
             output_schema: output_schema::<T::Answer>(),
             run: run::<T>,
         });
+    }
+
+    /// The tools that a caller may use, in the order of registration.
+    pub fn tools_for<'a, 'b>(
+        &'a self,
+        caller: &'b Principal,
+    ) -> impl Iterator<Item = &'a Registered> + use<'a, 'b> {
+        let ask = caller.ask.as_ref();
+        self.tools.iter().filter(move |tool| {
+            ask.is_some_and(|ask| ask.tools.allows(tool.name) && (ask.sql || !tool.needs_sql))
+        })
     }
 
     /// The tools, in the order of registration.
@@ -144,7 +162,7 @@ impl Registry {
         name: &str,
         input: Value,
     ) -> Result<Answered, ToolError> {
-        let tool = self.find(name)?;
+        let tool = self.find_for(&context.caller, name)?;
         let arguments = tool.arguments.as_ref().ok_or(ToolError::Unchecked)?;
         let input = arguments.check(input)?;
         let span = trace_span!(target: spans::TARGET, spans::QUERY, tool.name = tool.name);
@@ -152,14 +170,13 @@ impl Registry {
         context.bounded(answer).await
     }
 
-    /// The tool with that name or alias.
-    pub fn find(&self, name: &str) -> Result<&Registered, ToolError> {
+    /// The tool with that name or alias, if the caller may use it. One that he may not use is as if it were not there.
+    pub fn find_for(&self, caller: &Principal, name: &str) -> Result<&Registered, ToolError> {
         let found = self
-            .tools
-            .iter()
+            .tools_for(caller)
             .find(|tool| tool.name == name || tool.alias() == name);
         found.ok_or_else(|| {
-            let names: Vec<&str> = self.tools.iter().map(|tool| tool.name).collect();
+            let names: Vec<&str> = self.tools_for(caller).map(|tool| tool.name).collect();
             ToolError::UnknownTool {
                 name: shown(name),
                 known: names.join(", "),

@@ -67,6 +67,7 @@ impl Tool for RunAnalysis {
     const DESCRIPTION: &'static str = "Runs one read-only SELECT (DuckDB dialect) for what the other tools do not answer. \
         Views: verdicts, ranks, collectives, events, op_waits, cost_hours, lost_time, verdict_history, dropped_slices, judged. \
         Units are in column names; *_ns is Unix nanoseconds. SELECT * FROM view LIMIT 1 shows columns. Aggregate in SQL: answers are cut off.";
+    const NEEDS_SQL: bool = true;
     type Answer = Analysis;
 
     async fn call(self, context: &ToolContext) -> Result<Analysis, ToolError> {

@@ -38,6 +38,8 @@ mod room;
 #[cfg(test)]
 mod sdk;
 #[cfg(test)]
+mod security;
+#[cfg(test)]
 mod spans;
 #[cfg(test)]
 mod sql;

@@ -98,8 +98,14 @@ impl Echo {
 
     /// SIGTERM.
     pub(crate) fn ask_to_stop(&self) {
+        self.signal("TERM");
+    }
+
+    /// A signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
-        assert!(Command::new("kill").arg(pid).status().unwrap().success());
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
     }
 
     /// SIGTERM, and the exit code after it has drained.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::body::{Body, to_bytes};
 use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use axum::http::{Request, Response};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -21,7 +22,7 @@ use crate::error::Code;
 /// Asks one Echo.
 #[derive(Debug)]
 pub(super) struct Remote {
-    client: Client<HttpConnector, Body>,
+    client: Client<HttpsConnector<HttpConnector>, Body>,
     server: String,
     /// Longest wait for an answer.
     timeout: Duration,
@@ -34,15 +35,21 @@ pub(super) struct Remote {
 
 impl Remote {
     pub(super) fn new(args: &McpArgs) -> Result<Self, CliError> {
-        let authorization = args.token.as_ref().map(|token| {
-            let mut value = HeaderValue::try_from(format!("Bearer {token}"));
+        let authorization = args.echo.authorization()?.map(|shown| {
+            let mut value = HeaderValue::try_from(shown);
             if let Ok(value) = &mut value {
                 value.set_sensitive(true);
             }
-            value.map_err(|_unprintable| CliError::Usage("ECHO_TOKEN is no token".to_owned()))
+            value.map_err(|_unprintable| CliError::Usage("the token is no token".to_owned()))
         });
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(args.echo.connecting()));
+        connector.enforce_http(false);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(args.echo.tls()?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
         Ok(Self {
             client: Client::builder(TokioExecutor::new()).build(connector),
             server: args.echo.base()?.to_owned(),

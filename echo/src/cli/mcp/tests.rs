@@ -14,19 +14,23 @@ use tokio::task::spawn_blocking;
 
 use super::lines::MAX_LINE_BYTES;
 use super::{McpArgs, run};
+use crate::cli::connection::EchoArgs;
 use crate::cli::tests::waiting::Crowded;
 use crate::cli::tests::{Making, Server, echo_at, routes, usual};
-use crate::serve::http::callers::Callers;
+use crate::clock::SystemClock;
 use crate::serve::http::front::{front, starting};
+use crate::serve::terms::Terms;
 use crate::tools::fixture;
 use crate::tools::fixture::broken::Broken;
 
 fn args(server: &str) -> McpArgs {
     McpArgs {
         stdio: true,
-        echo: echo_at(server),
+        echo: EchoArgs {
+            token: Some("secret".to_owned()),
+            ..echo_at(server)
+        },
         compat: false,
-        token: Some("secret".to_owned()),
     }
 }
 
@@ -140,7 +144,7 @@ async fn what_takes_too_long_is_told_from_where_nobody_answers() {
 
 #[test]
 fn an_address_of_another_kind_is_refused_at_once() {
-    let wrong = super::Remote::new(&args("https://127.0.0.1:1")).unwrap_err();
+    let wrong = super::Remote::new(&args("ftp://127.0.0.1:1")).unwrap_err();
     assert_eq!(wrong.exit_code(), 64);
 }
 
@@ -180,7 +184,10 @@ async fn recovered(before: Router) -> [Value; 2] {
 async fn calls_carry_their_cluster_once_the_tools_can_be_listed() {
     const REFUSAL: &str = r#"{"error":{"code":"unauthenticated","message":"who is asking?"}}"#;
     for (before, told) in [
-        (starting(&Callers::default()), "Echo is starting"),
+        (
+            starting(&Terms::open(Arc::new(SystemClock))),
+            "Echo is starting",
+        ),
         (
             Router::new().fallback(async || (StatusCode::UNAUTHORIZED, REFUSAL)),
             "who is asking?",

@@ -10,7 +10,8 @@ use tokio::net::TcpSocket;
 use tokio::task::spawn_blocking;
 
 use super::{Program, Server, echo_at};
-use crate::cli::{CliError, EchoArgs, Input, ask};
+use crate::cli::connection::EchoArgs;
+use crate::cli::{CliError, Input, ask};
 use crate::tools::fixture;
 use crate::tools::fixture::broken::Broken;
 

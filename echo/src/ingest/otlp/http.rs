@@ -22,9 +22,9 @@ use prost::Message;
 use serde_json::json;
 
 use self::body::{Form, Media, compression};
-use super::{note, sender};
+use super::{note, sender, writer};
 use crate::error::{Code, Coded};
-use crate::ingest::accept::{Accepted, Ingest, IngestError};
+use crate::ingest::accept::{Accepted, Ingest, IngestError, Sent};
 use crate::ingest::decode::Payload;
 use crate::ingest::respond;
 
@@ -82,8 +82,12 @@ async fn handle(
     };
     let (sender, key) = sender(&parts.headers, &parts.extensions)?;
     let (body, unpacking) = form.read((ingest, &sender), body).await?;
-    let body = (payload, body);
-    ingest.accept(body, (&sender, key), unpacking).await
+    let sent = Sent {
+        sender: &sender,
+        key,
+        writer: &writer(&parts.extensions),
+    };
+    ingest.accept((payload, body), sent, unpacking).await
 }
 
 fn success((payload, media): (Payload, Media), accepted: &Accepted) -> Response {

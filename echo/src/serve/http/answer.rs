@@ -46,7 +46,7 @@ pub(super) fn pictured(picture: Picture) -> Response {
 }
 
 /// A response with an error.
-pub(super) fn failure(code: Code, body: Value) -> Response {
+pub(in crate::serve) fn failure(code: Code, body: Value) -> Response {
     let status = StatusCode::from_u16(code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = success(body.to_string());
     *response.status_mut() = status;
@@ -60,7 +60,7 @@ pub(super) fn failure(code: Code, body: Value) -> Response {
 }
 
 /// Gives each request a number, and each error the one body with that number in it, whoever turned the request down.
-pub(super) async fn number(
+pub(in crate::serve) async fn number(
     State(ids): State<RequestIds>,
     mut request: Request,
     next: Next,

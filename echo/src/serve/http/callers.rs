@@ -17,6 +17,7 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
 use crate::error::Code;
 use crate::serve::http::answer::failure;
+use crate::serve::tls::Encryption;
 use crate::tools::error_body;
 
 /// Headers by which browsers say whose page sends a request, and what for. Pages cannot change them.
@@ -27,8 +28,11 @@ const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
 const PRIVATE: [&str; 4] = ["localhost", ".localhost", ".svc", ".svc.cluster.local"];
 
 /// What the operator allows beside addresses and private names. Clones share it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Callers(Arc<Allowed>);
+#[derive(Debug, Clone, Default)]
+pub struct Callers {
+    allowed: Arc<Allowed>,
+    certified: Option<Encryption>,
+}
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Allowed {
@@ -39,7 +43,24 @@ struct Allowed {
 impl Callers {
     /// Allows these names of this machine, and pages of these origins, such as `https://grafana.example`.
     pub fn new(hosts: Vec<String>, origins: Vec<String>) -> Self {
-        Self(Arc::new(Allowed { hosts, origins }))
+        Self {
+            allowed: Arc::new(Allowed { hosts, origins }),
+            certified: None,
+        }
+    }
+
+    /// The same, and the names in the certificate that is in force.
+    #[must_use]
+    pub fn certified(self, encryption: Encryption) -> Self {
+        Self {
+            certified: Some(encryption),
+            ..self
+        }
+    }
+
+    fn is_certified(&self, name: &str) -> bool {
+        let identity = self.certified.as_ref().and_then(Encryption::identity);
+        identity.is_some_and(|identity| identity.certificate().is_for(name))
     }
 
     /// Whether the request calls this machine by a name it goes by.
@@ -52,7 +73,10 @@ impl Callers {
             let name = authority.host();
             let bare = name.trim_start_matches('[').trim_end_matches(']');
             let is = |known: &String| known.eq_ignore_ascii_case(name);
-            is_private(name) || bare.parse::<IpAddr>().is_ok() || self.0.hosts.iter().any(is)
+            is_private(name)
+                || bare.parse::<IpAddr>().is_ok()
+                || self.allowed.hosts.iter().any(is)
+                || self.is_certified(name)
         })
     }
 
@@ -63,12 +87,12 @@ impl Callers {
         }
         let origin = text(headers, &ORIGIN);
         let is = |known: &String| origin.is_some_and(|origin| known.eq_ignore_ascii_case(origin));
-        self.0.origins.iter().any(is)
+        self.allowed.origins.iter().any(is)
     }
 
     /// What tells browsers that pages of the allowed origins may read answers; nothing without such origins.
     pub(in crate::serve) fn cors(&self) -> Option<CorsLayer> {
-        let origins = self.0.origins.iter();
+        let origins = self.allowed.origins.iter();
         let origins: Vec<HeaderValue> = origins.filter_map(|origin| origin.parse().ok()).collect();
         (!origins.is_empty()).then(|| {
             CorsLayer::new()

@@ -8,9 +8,8 @@ use tower::ServiceExt;
 
 use crate::error::Code;
 use crate::serve::http::answer::failure;
-use crate::serve::http::callers::Callers;
-use crate::serve::http::guarded;
 use crate::serve::http::health::{alive, not_ready};
+use crate::serve::terms::Terms;
 use crate::tools::error_body;
 
 /// Passes every request to the router that is in `routes` at that moment.
@@ -22,7 +21,7 @@ pub fn front(routes: watch::Receiver<Router>) -> Router {
 }
 
 /// The routes while the database is opened: its log is read back, and its schema brought up to date.
-pub fn starting(callers: &Callers) -> Router {
+pub fn starting(terms: &Terms) -> Router {
     let routes = Router::new()
         .route("/healthz", get(alive))
         .route(
@@ -33,5 +32,5 @@ pub fn starting(callers: &Callers) -> Router {
             let message = "Echo is starting: the database is being opened";
             failure(Code::Busy, error_body(Code::Busy, message))
         });
-    guarded(routes, callers)
+    terms.guard(routes)
 }

@@ -17,12 +17,18 @@ use tokio::sync::watch;
 use crate::error::Code;
 use crate::ingest::accept::Ingest;
 use crate::ingest::decode::reject::RejectReason;
+use crate::serve::asking::Asking;
 use crate::serve::http::{HttpState, failure};
 use crate::serve::listener::Connections;
+use crate::serve::reloads::Reloads;
+use crate::serve::terms::Terms;
+use crate::serve::tls::Encryption;
 use crate::store::EventStore;
 use crate::store::timings::Timings;
 use crate::tools::error_body;
 use crate::tools::places::Places;
+
+mod security;
 
 /// Of the text below.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -49,6 +55,12 @@ pub struct Sources {
     pub listeners: [(&'static str, Connections); 3],
     /// Places for questions.
     pub places: Places,
+    /// On which terms callers are let in.
+    pub terms: Terms,
+    /// How reading files again goes.
+    pub reloads: Reloads,
+    /// With which certificate.
+    pub encryption: Encryption,
 }
 
 impl Metrics {
@@ -109,7 +121,11 @@ impl Metrics {
 }
 
 /// All metrics, as they are now.
-pub(super) async fn metrics(State(state): State<HttpState>) -> Response {
+pub(super) async fn metrics(State(state): State<HttpState>, asking: Asking) -> Response {
+    if !asking.caller.sees_everything() {
+        let message = "metrics are about all clusters, and this token is for some";
+        return failure(Code::Forbidden, error_body(Code::Forbidden, message));
+    }
     state.metrics.text().map_or_else(
         |_cannot_happen| failure(Code::Internal, error_body(Code::Internal, "no metrics")),
         |text| {
@@ -129,6 +145,7 @@ impl Collector for Sources {
         self.of_requests(&mut encoder)?;
         self.by_listener(&mut encoder)?;
         self.of_questions(&mut encoder)?;
+        security::encode(self, &mut encoder)?;
         self.of_the_store(&mut encoder)
     }
 }
@@ -214,7 +231,7 @@ impl Sources {
             ConstGauge::new(seen.open() as f64).encode(open.encode_family(&label)?)?;
         }
         type Count = fn(&Connections) -> u64;
-        let counts: [(&str, &str, Count); 3] = [
+        let counts: [(&str, &str, Count); 4] = [
             (
                 "connections_accepted",
                 "Connections that were let in",
@@ -229,6 +246,11 @@ impl Sources {
                 "connections_idle",
                 "Connections that were closed because nothing came or went on them",
                 Connections::idle,
+            ),
+            (
+                "handshakes_failed",
+                "Connections on which no encryption was agreed on",
+                Connections::failed_handshakes,
             ),
         ];
         let kind = ConstCounter::new(0_u64).metric_type();

@@ -5,7 +5,9 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
+use crate::access::{Kind, Principal};
 use crate::error::Code;
+use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
 use crate::serve::http::answer::success;
 use crate::tools::registry::{Registry, Tool};
@@ -15,21 +17,27 @@ mod fixed;
 mod of_tools;
 
 /// The document.
-pub(super) async fn openapi(State(state): State<HttpState>) -> Response {
-    success(document(&state.registry).to_string())
+pub(super) async fn openapi(State(state): State<HttpState>, asking: Asking) -> Response {
+    success(document(&state.registry, &asking.caller).to_string())
 }
 
-/// The document for these tools.
-pub fn document(registry: &Registry) -> Value {
+/// The document of the tools that this caller may use.
+pub fn document(registry: &Registry, caller: &Principal) -> Value {
     let mut schemas = Map::new();
     schemas.insert("Error".to_owned(), error_schema());
     let mut paths = Map::new();
-    for tool in registry.tools() {
+    for tool in registry.tools_for(caller) {
         let path = format!("/api/v1/tools/{}", tool.name);
         paths.insert(path, of_tools::path(tool, &mut schemas));
     }
     paths.extend(fixed::paths());
     add_sql(&mut paths);
+    // Where nobody is asked who he is, no token is wanted either.
+    let security = match caller.kind {
+        Kind::Local => json!([]),
+        _ => json!([{ "bearer": [] }]),
+    };
+    let schemes = json!({ "bearer": { "type": "http", "scheme": "bearer" } });
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -40,7 +48,8 @@ pub fn document(registry: &Registry) -> Value {
         },
         "servers": [{ "url": "/", "description": "The Echo that serves this document" }],
         "paths": paths,
-        "components": { "schemas": schemas },
+        "security": security,
+        "components": { "schemas": schemas, "securitySchemes": schemes },
     })
 }
 

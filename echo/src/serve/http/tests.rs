@@ -16,6 +16,7 @@ use super::{Feeds, router};
 use crate::error::Coded;
 use crate::feedback::table::{HealthThreshold, PolicyTable};
 use crate::serve::request::MAX_BODY_BYTES;
+use crate::serve::terms::Terms;
 use crate::tools::ToolContext;
 use crate::tools::fixture;
 use crate::tools::fixture::broken::Broken;
@@ -27,30 +28,44 @@ mod asking;
 mod crowd;
 mod pictures;
 mod readiness;
+mod tenants;
 
 fn service(context: ToolContext) -> Router {
     service_that_stops(context, watch::channel(false).1)
 }
 
-fn service_that_stops(context: ToolContext, stopping: watch::Receiver<bool>) -> Router {
+fn feeds() -> Feeds {
+    feeds_that_stop(watch::channel(false).1)
+}
+
+fn feeds_that_stop(stopping: watch::Receiver<bool>) -> Feeds {
     let mut table = PolicyTable::default();
     table.set_health("prod".parse().unwrap(), HealthThreshold::example(0.75));
-    let policies = watch::channel(Arc::new(table)).1;
-    let judged = watch::channel(480).1;
-    let feeds = Feeds {
-        judged,
-        policies,
+    table.set_health(
+        "hidden-fleet".parse().unwrap(),
+        HealthThreshold::example(0.75),
+    );
+    Feeds {
+        judged: watch::channel(480).1,
+        policies: watch::channel(Arc::new(table)).1,
         readiness: Readiness {
             stopping,
             append_deadline: Duration::from_secs(10),
         },
-    };
+    }
+}
+
+fn service_that_stops(context: ToolContext, stopping: watch::Receiver<bool>) -> Router {
     let callers = Callers::new(
         vec!["echo.lab".to_owned()],
         vec!["https://grafana.lab:3000".to_owned()],
     );
-    let metrics = Metrics::default();
-    router(Registry::standard(), context, (feeds, metrics), &callers)
+    let terms = Terms {
+        callers,
+        ..Terms::open(Arc::clone(&context.clock))
+    };
+    let feeds = (feeds_that_stop(stopping), Metrics::default());
+    router(Registry::standard(), context, feeds, &terms)
 }
 
 async fn sent(service: Router, request: Request<Body>) -> (u16, Value) {

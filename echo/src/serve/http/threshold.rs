@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::error::Code;
 use crate::ids::ClusterId;
+use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
 use crate::serve::http::answer::{failure, success};
 use crate::tools::error_body;
@@ -22,6 +23,7 @@ pub(super) struct Asked {
 /// The threshold of a cluster. What is not known is null: the threshold without quorum, the time before the first score.
 pub(super) async fn threshold(
     State(state): State<HttpState>,
+    asking: Asking,
     Query(asked): Query<Asked>,
 ) -> Response {
     let cluster = asked.cluster_id.as_deref().unwrap_or_default();
@@ -30,6 +32,8 @@ pub(super) async fn threshold(
         return failure(Code::Invalid, error_body(Code::Invalid, message));
     };
     let policy = state.feeds.policies.borrow().of(&cluster).cloned();
+    // What may not be seen is as if it were not there.
+    let policy = policy.filter(|_| asking.caller.knows(&cluster));
     let Some(policy) = policy else {
         let message = format!("no node of cluster {cluster} has reported yet");
         return failure(Code::NotFound, error_body(Code::NotFound, &message));

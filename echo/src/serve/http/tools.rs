@@ -1,6 +1,5 @@
 //! The tools over HTTP.
 
-use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -10,10 +9,12 @@ use axum::response::Response;
 use serde_json::map::Entry;
 use serde_json::{Map, Value, json};
 
+use crate::access::Principal;
 use crate::error::{Code, Coded};
+use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
 use crate::serve::http::answer::{failure, pictured, success};
-use crate::serve::request::{MAX_BODY_BYTES, RequestId, note};
+use crate::serve::request::{MAX_BODY_BYTES, note};
 use crate::tools::picture::Format;
 use crate::tools::registry::Registry;
 use crate::tools::{ToolError, error_body};
@@ -28,11 +29,10 @@ const PLOT: &str = "plot";
 const JSON: &str = "json";
 
 /// Lists the tools with their schemas.
-pub(super) async fn list(State(state): State<HttpState>) -> Response {
+pub(super) async fn list(State(state): State<HttpState>, asking: Asking) -> Response {
     let tools: Vec<Value> = state
         .registry
-        .tools()
-        .iter()
+        .tools_for(&asking.caller)
         .map(|tool| {
             json!({
                 "name": tool.name,
@@ -52,12 +52,12 @@ pub(super) async fn list(State(state): State<HttpState>) -> Response {
 pub(super) async fn call(
     State(state): State<HttpState>,
     Path(name): Path<String>,
-    id: Extension<RequestId>,
+    asking: Asking,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     match body.map_err(unread).and_then(|body| input(&headers, &body)) {
-        Ok(input) => answer(&state, &name, input, &id).await,
+        Ok(input) => answer(&state, &name, input, &asking).await,
         Err((code, message)) => failure(code, error_body(code, &message)),
     }
 }
@@ -67,13 +67,13 @@ pub(super) async fn call(
 pub(super) async fn read(
     State(state): State<HttpState>,
     Path(name): Path<String>,
-    id: Extension<RequestId>,
+    asking: Asking,
     query: Result<Query<Vec<(String, String)>>, QueryRejection>,
 ) -> Response {
     match query {
-        Ok(Query(pairs)) => match with_plot(&state.registry, &name, pairs) {
-            Ok(pairs) => answer(&state, &name, of_query(pairs), &id).await,
-            Err(error) => failed(&name, &error, &id),
+        Ok(Query(pairs)) => match with_plot((&state.registry, &asking.caller), &name, pairs) {
+            Ok(pairs) => answer(&state, &name, of_query(pairs), &asking).await,
+            Err(error) => failed(&name, &error, &asking),
         },
         Err(rejection) => {
             let body = error_body(Code::Invalid, &rejection.body_text());
@@ -82,28 +82,29 @@ pub(super) async fn read(
     }
 }
 
-async fn answer(state: &HttpState, name: &str, input: Value, id: &RequestId) -> Response {
-    match state.registry.dispatch(&state.context, name, input).await {
+async fn answer(state: &HttpState, name: &str, input: Value, asking: &Asking) -> Response {
+    let served = (&*state.registry, &state.contexts);
+    match asking.ask(served, (name, input)).await {
         Ok(answer) => match answer.picture {
             Some(picture) => pictured(picture),
             None => success(answer.text),
         },
-        Err(error) => failed(name, &error, id),
+        Err(error) => failed(name, &error, asking),
     }
 }
 
-pub(super) fn failed(name: &str, error: &ToolError, id: &RequestId) -> Response {
-    note(name, error, Some(id));
+pub(super) fn failed(name: &str, error: &ToolError, asking: &Asking) -> Response {
+    note(name, error, asking.id.as_ref());
     failure(error.code(), error.body())
 }
 
 /// A query to a tool that draws, with `plot` for `format`: the address of a picture says what it is a picture in.
 fn with_plot(
-    registry: &Registry,
+    (registry, caller): (&Registry, &Principal),
     name: &str,
     mut pairs: Vec<(String, String)>,
 ) -> Result<Vec<(String, String)>, ToolError> {
-    if !registry.find(name)?.draws {
+    if !registry.find_for(caller, name)?.draws {
         return Ok(pairs);
     }
     let is_given = |name: &str| pairs.iter().any(|(field, _)| field == name);

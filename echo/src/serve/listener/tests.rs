@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use super::{Connections, ListenConfig, Listener};
 use crate::ingest::sender::Peer;
 use crate::serve::http;
+use crate::serve::tls::Encryption;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 
@@ -37,7 +38,7 @@ impl Server {
         let who = |Extension(Peer(peer)): Extension<Peer>| async move { peer.ip().to_string() };
         let router = Router::new().route("/", get(who));
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(http::serve(listener, router, async {
+        let task = tokio::spawn(http::serve(listener, router, Encryption::None, async {
             stopped.await.unwrap_or(());
         }));
         Self {

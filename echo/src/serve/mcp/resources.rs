@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use crate::ids::ClusterId;
 use crate::rates::Rate;
 use crate::serve::mcp::LIST_TTL_MS;
-use crate::tools::registry::Registry;
+use crate::tools::registry::{Registry, Tool};
+use crate::tools::run_analysis::RunAnalysis;
 use crate::tools::{ToolContext, ToolError, views};
 use crate::units::{Nanos, Window};
 
@@ -79,17 +80,21 @@ pub(super) fn unknown(uri: &str) -> ErrorData {
 }
 
 async fn schema(registry: &Registry, context: &ToolContext) -> Result<Value, ToolError> {
-    let tools = registry.tools().iter().map(|tool| {
+    let tools = registry.tools_for(&context.caller).map(|tool| {
         json!({ "name": tool.name, "input": tool.input_schema, "answer": tool.output_schema })
     });
-    let views = views::views(context).await?;
+    let views = match registry.find_for(&context.caller, RunAnalysis::NAME) {
+        Ok(_) => views::views(context).await?,
+        Err(_) => Vec::new(),
+    };
     Ok(json!({ "tools": tools.collect::<Vec<_>>(), "views": views }))
 }
 
 /// The clusters by name, with the times of their first and last event. One question is asked for all of them.
 async fn clusters(context: &ToolContext) -> Result<Value, ToolError> {
     let store = &context.store;
-    let names = store.clusters().await?;
+    let mut names = store.clusters().await?;
+    names.retain(|cluster| context.caller.may_see(cluster));
     let mut seen: BTreeMap<ClusterId, (Nanos, Nanos)> = BTreeMap::new();
     let ever = store.extent(None).await?;
     if let Some(ever) = ever.and_then(|(first, last)| Window::new(first, last.offset(1))) {
@@ -127,6 +132,12 @@ fn rates(context: &ToolContext) -> Value {
             "to": rate.to.map(|to| to.to_string()),
         })
     };
-    let rows = context.rates.all().iter().map(row);
+    // A price of one cluster or node tells that it is there.
+    let may_see = |rate: &&Rate| match (&rate.cluster, &rate.node) {
+        (Some(cluster), _) => context.caller.may_see(cluster),
+        (None, Some(_node)) => context.caller.sees_everything(),
+        (None, None) => true,
+    };
+    let rows = context.rates.all().iter().filter(may_see).map(row);
     json!({ "rates": rows.collect::<Vec<_>>() })
 }

@@ -11,6 +11,7 @@ use std::pin::pin;
 use tower::ServiceExt;
 
 use super::{Names, service};
+use crate::serve::terms::Terms;
 use crate::tools::ToolContext;
 use crate::tools::fixture;
 use crate::tools::fixture::broken::Broken;
@@ -22,8 +23,9 @@ const fn tokens(bytes: usize) -> usize {
 }
 
 fn speaking(context: ToolContext, names: Names) -> Router {
-    let service = service(Arc::new(Registry::standard()), context, names);
-    Router::new().route_service("/mcp", service)
+    let terms = Terms::open(Arc::clone(&context.clock));
+    let service = service(Arc::new(Registry::standard()), context.into(), names);
+    terms.guard(Router::new().route_service("/mcp", service))
 }
 
 fn message(method: &str, params: Value) -> Request<Body> {

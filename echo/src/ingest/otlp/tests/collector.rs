@@ -22,6 +22,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use crate::clock::ManualClock;
+use crate::clock::SystemClock;
 use crate::feedback::table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use crate::ingest::accept::{Ingest, IngestConfig};
 use crate::ingest::fixture::RECEIVED;
@@ -29,6 +30,8 @@ use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::otlp::{BytesCodec, LogsService, MetricsService, TracesService};
 use crate::serve::grpc::serve;
 use crate::serve::listener::{Connections, ListenConfig, Listener};
+use crate::serve::terms::Terms;
+use crate::serve::tls::Encryption;
 use crate::store::EventStore;
 
 /// A collector on a free port.
@@ -63,9 +66,9 @@ impl Collector {
             let stopped = async move {
                 stopped.wait_for(|stop| *stop).await.unwrap();
             };
-            serve(listener, (metrics, logs, traces), stopped)
-                .await
-                .unwrap();
+            let terms = Terms::open(Arc::new(SystemClock));
+            let guard = (terms.gate, terms.auditing, Encryption::None);
+            serve(listener, (metrics, logs, traces), guard, stopped).await;
         });
         Self {
             store,

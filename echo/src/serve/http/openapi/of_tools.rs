@@ -8,8 +8,9 @@ use crate::tools::picture::Format;
 use crate::tools::registry::Registered;
 
 /// What can become of a question.
-const ERRORS: [Code; 8] = [
+const ERRORS: [Code; 9] = [
     Code::Invalid,
+    Code::Unauthenticated,
     Code::Forbidden,
     Code::NotFound,
     Code::TooMany,

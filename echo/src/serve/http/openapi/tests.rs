@@ -1,11 +1,15 @@
 use serde_json::Value;
 
 use super::document;
+use crate::access::{Kind, Principal};
 use crate::tools::registry::Registry;
 
 #[test]
 fn the_document_is_what_clients_were_told() {
-    insta::assert_json_snapshot!("openapi", document(&Registry::standard()));
+    insta::assert_json_snapshot!(
+        "openapi",
+        document(&Registry::standard(), &Principal::local())
+    );
 }
 
 #[test]
@@ -20,7 +24,7 @@ fn every_reference_leads_somewhere_and_every_operation_has_a_name_of_its_own() {
             _ => {}
         }
     }
-    let document = document(&Registry::standard());
+    let document = document(&Registry::standard(), &Principal::local());
     let mut found = Vec::new();
     references(&document, &mut found);
     assert!(found.len() > 20);
@@ -37,4 +41,19 @@ fn every_reference_leads_somewhere_and_every_operation_has_a_name_of_its_own() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), all);
+}
+
+#[test]
+fn whoever_came_with_a_token_is_told_that_one_is_wanted() {
+    let registry = Registry::standard();
+    let known = Principal {
+        kind: Kind::Opaque,
+        ..Principal::local()
+    };
+    assert_eq!(
+        document(&registry, &known)["security"],
+        serde_json::json!([{ "bearer": [] }])
+    );
+    let document = document(&registry, &Principal::local());
+    assert_eq!(document["security"], serde_json::json!([]));
 }

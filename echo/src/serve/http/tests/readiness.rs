@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{sent, service, service_that_stops};
-use crate::serve::http::callers::Callers;
+use crate::clock::SystemClock;
 use crate::serve::http::front::{front, starting};
+use crate::serve::terms::Terms;
 use crate::tools::fixture;
 use crate::tools::fixture::broken::Broken;
 
@@ -60,7 +61,7 @@ async fn all_reasons_are_said_and_stopping_is_the_first() {
 
 #[tokio::test]
 async fn an_echo_that_starts_lives_is_not_ready_and_answers_nothing_else() {
-    let (routes, current) = watch::channel(starting(&Callers::default()));
+    let (routes, current) = watch::channel(starting(&Terms::open(Arc::new(SystemClock))));
     let front = front(current);
     assert_eq!(reasons(&front).await, ["starting"]);
     assert_eq!(probed(&front, "/healthz").await.0, 200);

@@ -1,0 +1,137 @@
+//! What Echo is told by files: how it is encrypted, who may call, and what GPU-hours cost.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tracing::warn;
+
+use crate::access::Access;
+use crate::app::AppError;
+use crate::app::sources::{FileSource, Source};
+use crate::clock::Clock;
+use crate::config::ServeArgs;
+use crate::config::security::PlainText;
+use crate::rates::Rates;
+use crate::serve::audit::Auditing;
+use crate::serve::audit::log::AuditLog;
+use crate::serve::gate::Gate;
+use crate::serve::reloads::Reloads;
+use crate::serve::terms::Terms;
+use crate::serve::tls::Encryption;
+
+/// What the files say, as long as Echo runs.
+pub(super) struct Inputs {
+    /// How connections of agents are encrypted.
+    pub(super) of_agents: Encryption,
+    /// How questions are encrypted.
+    pub(super) of_questions: Encryption,
+    /// On which terms callers are let in.
+    pub(super) terms: Terms,
+    /// Prices.
+    pub(super) rates: watch::Receiver<Arc<Rates>>,
+    /// How reading again goes.
+    pub(super) reloads: Reloads,
+    /// What has to be looked at for changes.
+    pub(super) sources: Vec<Box<dyn Source>>,
+}
+
+impl Inputs {
+    /// Reads all of them for the first time. A file that cannot be used keeps Echo from starting.
+    pub(super) fn read(args: &ServeArgs, clock: &Arc<dyn Clock>) -> Result<Self, AppError> {
+        let reloads = Reloads::default();
+        let mut sources: Vec<Box<dyn Source>> = Vec::new();
+        let (mut of_agents, mut of_questions) = (Encryption::None, Encryption::None);
+        if let Some(files) = args.security.tls() {
+            let load = move || files.load().map(|identity| (identity, files.paths()));
+            let source = FileSource::new("certificate", load, &reloads)?;
+            of_agents = Encryption::Agents(source.current());
+            of_questions = Encryption::Questions(source.current());
+            sources.push(Box::new(source));
+        }
+        let mut access = None;
+        if let Some(path) = args.security.access.clone() {
+            let source = FileSource::new("access", move || read_access(&path), &reloads)?;
+            access = Some(source.current());
+            sources.push(Box::new(source));
+        }
+        let mut rates = watch::channel(Arc::default()).1;
+        if let Some(path) = args.rates.clone() {
+            let source = FileSource::new("rates", move || read_rates(&path), &reloads)?;
+            rates = source.current();
+            sources.push(Box::new(source));
+        }
+        let terms = Terms {
+            callers: args.callers.callers().certified(of_questions.clone()),
+            gate: Gate::new(access, Arc::clone(clock)),
+            auditing: Auditing {
+                log: audit_log(args)?,
+                clock: Arc::clone(clock),
+            },
+        };
+        Ok(Self {
+            of_agents,
+            of_questions,
+            terms,
+            rates,
+            reloads,
+            sources,
+        })
+    }
+}
+
+/// What was asked for by name is done, and said aloud each time that Echo starts.
+pub(super) fn warn_of_risks(args: &ServeArgs) {
+    let who = match args.security.access {
+        Some(_) => "whoever has a token",
+        None => "everybody",
+    };
+    match args.security.insecure_no_tls {
+        Some(PlainText::Loopback) => {
+            warn!("--insecure-no-tls: {who} on this machine is served in plain text");
+        }
+        Some(PlainText::Any) => warn!("--insecure-no-tls=any: {who} is served in plain text"),
+        None if args.security.access.is_none() => {
+            warn!("no --access: everybody who reaches Echo may do everything");
+        }
+        None => {}
+    }
+}
+
+fn audit_log(args: &ServeArgs) -> Result<AuditLog, AppError> {
+    let usual = || match args.security.access {
+        Some(_) => args.db.with_file_name("audit.jsonl"),
+        None => PathBuf::from("off"),
+    };
+    let path = args.security.audit_log.clone().unwrap_or_else(usual);
+    match path.to_str() {
+        Some("off") => Ok(AuditLog::nowhere()),
+        Some("-") => Ok(AuditLog::standard_error()),
+        _ => {
+            let opened = AuditLog::file(&path, args.security.audit_max_bytes);
+            opened.map_err(|source| AppError::File { path, source })
+        }
+    }
+}
+
+fn read_access(path: &Path) -> Result<(Access, Vec<PathBuf>), AppError> {
+    let beside = path.parent().unwrap_or_else(|| Path::new("."));
+    let read = |file: &Path| std::fs::read(beside.join(file));
+    let access = Access::parse(&text(path)?, &read)?;
+    let files = access.files().iter().map(|file| beside.join(file));
+    let files = [path.to_owned()].into_iter().chain(files).collect();
+    Ok((access, files))
+}
+
+fn read_rates(path: &Path) -> Result<(Rates, Vec<PathBuf>), AppError> {
+    Ok((Rates::parse(&text(path)?)?, vec![path.to_owned()]))
+}
+
+fn text(path: &Path) -> Result<String, AppError> {
+    let unread = |source: io::Error| AppError::File {
+        path: path.to_owned(),
+        source,
+    };
+    std::fs::read_to_string(path).map_err(unread)
+}

@@ -1,0 +1,190 @@
+//! `fleet-echo dev-cert`: an authority and certificates of it, for a first try and for tests. Where it matters, take
+//! certificates from the authority that your fleet trusts already.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+};
+
+use crate::cli::CliError;
+
+/// Makes an authority, a certificate of it for this Echo, and ones for agents.
+#[derive(Debug, Clone, Args)]
+pub struct DevCertArgs {
+    /// Folder that the files are written to; made when it does not exist
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "tls",
+        env = "FLEET_ECHO_DEV_CERT_DIR"
+    )]
+    pub dir: PathBuf,
+    /// Name or address by which Echo is called, beside localhost and the addresses of loopback. Can be given several times
+    #[arg(long = "name", value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Node whose agent gets a certificate of its own. Can be given several times
+    #[arg(long = "agent", value_name = "NODE")]
+    pub agents: Vec<String>,
+    /// Overwrite files that are there
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// What stands in for a key of the authority: it is not kept, so nobody can sign with it later.
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+/// Makes the files, and says how to use them.
+pub fn run(args: &DevCertArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    fs::create_dir_all(&args.dir)?;
+    let authority = authority().map_err(unmade)?;
+    let own = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    let own: Vec<String> = own.into_iter().chain(args.names.clone()).collect();
+    let mut files = vec![("ca.pem".to_owned(), authority.pem(), false)];
+    let (cert, key) = certified(&authority, own, ExtendedKeyUsagePurpose::ServerAuth)?;
+    files.push(("cert.pem".to_owned(), cert, false));
+    files.push(("key.pem".to_owned(), key, true));
+    for node in &args.agents {
+        let purpose = ExtendedKeyUsagePurpose::ClientAuth;
+        let (cert, key) = certified(&authority, vec![node.clone()], purpose)?;
+        let name: String = node
+            .chars()
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') {
+                    c
+                } else {
+                    '_'
+                }
+            })
+            .collect();
+        files.push((format!("agent-{name}.pem"), cert, false));
+        files.push((format!("agent-{name}-key.pem"), key, true));
+    }
+    let names: Vec<&str> = files.iter().map(|(name, ..)| name.as_str()).collect();
+    refuse_to_overwrite(args, &names)?;
+    for (name, text, is_secret) in &files {
+        write(&args.dir.join(name), text, *is_secret)?;
+    }
+    let dir = args.dir.display();
+    writeln!(out, "made {} files in {dir}", files.len())?;
+    writeln!(
+        out,
+        "  fleet-echo serve --db fleet.duckdb --tls-cert {dir}/cert.pem --tls-key {dir}/key.pem"
+    )?;
+    writeln!(
+        out,
+        "  fleet-echo outliers --server https://localhost:8081 --tls-ca {dir}/ca.pem"
+    )?;
+    if !args.agents.is_empty() {
+        writeln!(
+            out,
+            "with --client-ca {dir}/ca.pem agents have to show theirs: --tls-cert, --tls-key"
+        )?;
+    }
+    Ok(())
+}
+
+fn authority() -> Result<Authority, rcgen::Error> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = named("Echo development authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    CertifiedIssuer::self_signed(params, KeyPair::generate()?)
+}
+
+/// A certificate for these names and its key, both in PEM.
+fn certified(
+    authority: &Authority,
+    names: Vec<String>,
+    purpose: ExtendedKeyUsagePurpose,
+) -> Result<(String, String), CliError> {
+    let make = || {
+        let mut params = CertificateParams::new(names.clone())?;
+        params.distinguished_name = named(names.first().map_or("echo", String::as_str));
+        params.extended_key_usages = vec![purpose.clone()];
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, authority)?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    };
+    make().map_err(unmade)
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut names = DistinguishedName::new();
+    names.push(DnType::CommonName, name);
+    names
+}
+
+fn unmade(error: rcgen::Error) -> CliError {
+    CliError::Usage(format!("no certificate could be made: {error}"))
+}
+
+fn refuse_to_overwrite(args: &DevCertArgs, names: &[&str]) -> Result<(), CliError> {
+    let there = names.iter().filter(|name| args.dir.join(name).exists());
+    let there: Vec<&str> = there.copied().collect();
+    if args.force || there.is_empty() {
+        return Ok(());
+    }
+    let dir = args.dir.display();
+    let there = there.join(", ");
+    Err(CliError::Usage(format!(
+        "{dir} has {there} already; --force overwrites"
+    )))
+}
+
+fn write(path: &Path, text: &str, is_secret: bool) -> io::Result<()> {
+    let mode = if is_secret { 0o600 } else { 0o644 };
+    // A file that is there keeps its mode, so that it must not stay.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::{DevCertArgs, run};
+    use crate::serve::tls::TlsFiles;
+
+    #[test]
+    fn the_files_make_an_identity_and_are_not_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut args = DevCertArgs {
+            dir: folder.path().join("tls"),
+            names: vec!["echo.example".to_owned()],
+            agents: vec!["gpu/17".to_owned()],
+            force: false,
+        };
+        run(&args, &mut Vec::new()).unwrap();
+        let files = TlsFiles {
+            cert: args.dir.join("cert.pem"),
+            key: args.dir.join("key.pem"),
+            client_ca: Some(args.dir.join("ca.pem")),
+        };
+        let identity = files.load().unwrap();
+        for name in ["localhost", "echo.example"] {
+            assert!(identity.certificate().is_for(name), "{name}");
+        }
+        for key in ["key.pem", "agent-gpu_17-key.pem"] {
+            let mode = args.dir.join(key).metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{key}");
+        }
+        let refused = run(&args, &mut Vec::new()).unwrap_err().to_string();
+        assert!(refused.contains("--force"), "{refused}");
+        args.force = true;
+        run(&args, &mut Vec::new()).unwrap();
+    }
+}

@@ -1,0 +1,208 @@
+//! Where lines of the audit go: a file that is set aside when it has grown, or standard error.
+
+use std::fs::{File, OpenOptions, rename};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Files that are kept beside the current one.
+const KEPT: u32 = 8;
+
+/// Where lines go. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct AuditLog(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    sink: Mutex<Sink>,
+    written: AtomicU64,
+    lost: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Sink {
+    Nowhere,
+    StandardError,
+    File(Rotating),
+    #[cfg(test)]
+    Memory(Vec<String>),
+}
+
+/// A file, and how large it may get.
+#[derive(Debug)]
+struct Rotating {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    most: u64,
+}
+
+impl AuditLog {
+    /// Keeps nothing: for a listener that lets in everybody.
+    pub fn nowhere() -> Self {
+        Self::to(Sink::Nowhere)
+    }
+
+    /// Writes to standard error.
+    pub fn standard_error() -> Self {
+        Self::to(Sink::StandardError)
+    }
+
+    /// Appends to a file, which is set aside as `PATH.1` when it has `most` bytes; eight such are kept.
+    pub fn file(path: &Path, most: u64) -> io::Result<Self> {
+        Ok(Self::to(Sink::File(Rotating::open(path, most)?)))
+    }
+
+    fn to(sink: Sink) -> Self {
+        Self(Arc::new(Shared {
+            sink: Mutex::new(sink),
+            written: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }))
+    }
+
+    /// Writes a line. One that cannot be written is counted, and the first of them is logged.
+    pub(super) fn write(&self, line: &str) {
+        let mut sink = self.0.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        match sink.write(line) {
+            Ok(()) => {
+                self.0.written.fetch_add(1, Relaxed);
+            }
+            Err(error) => {
+                if self.0.lost.fetch_add(1, Relaxed) == 0 {
+                    tracing::error!(%error, "a line of the audit cannot be written; metrics count how many are lost");
+                }
+            }
+        }
+    }
+
+    /// Lines written since the start.
+    pub fn written(&self) -> u64 {
+        self.0.written.load(Relaxed)
+    }
+
+    /// Lines that could not be written since the start.
+    pub fn lost(&self) -> u64 {
+        self.0.lost.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+impl AuditLog {
+    /// Keeps the lines for a test.
+    pub(crate) fn memory() -> Self {
+        Self::to(Sink::Memory(Vec::new()))
+    }
+
+    /// The lines so far.
+    pub(crate) fn lines(&self) -> Vec<serde_json::Value> {
+        let sink = self.0.sink.lock().unwrap();
+        match &*sink {
+            Sink::Memory(lines) => lines
+                .iter()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Sink {
+    fn write(&mut self, line: &str) -> io::Result<()> {
+        match self {
+            Self::Nowhere => Ok(()),
+            // One call, so that lines of several threads do not mix.
+            Self::StandardError => io::stderr().write_all(format!("{line}\n").as_bytes()),
+            Self::File(file) => file.write(line),
+            #[cfg(test)]
+            Self::Memory(lines) => {
+                lines.push(line.to_owned());
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Rotating {
+    fn open(path: &Path, most: u64) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            bytes: file.metadata()?.len(),
+            file,
+            most,
+        })
+    }
+
+    fn write(&mut self, line: &str) -> io::Result<()> {
+        if self.bytes >= self.most {
+            self.set_aside()?;
+        }
+        let line = format!("{line}\n");
+        self.file.write_all(line.as_bytes())?;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Renames the files by one, the oldest over the one before it, and begins a new one.
+    fn set_aside(&mut self) -> io::Result<()> {
+        for number in (1..KEPT).rev() {
+            match rename(self.numbered(number), self.numbered(number + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        rename(&self.path, self.numbered(1))?;
+        *self = Self::open(&self.path, self.most)?;
+        Ok(())
+    }
+
+    fn numbered(&self, number: u32) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{number}"));
+        name.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::read_to_string;
+
+    use super::{AuditLog, KEPT};
+
+    #[test]
+    fn a_file_that_has_grown_is_set_aside_and_the_oldest_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let log = AuditLog::file(&path, 10).unwrap();
+        for number in 0..30 {
+            log.write(&format!("line {number:02}, long"));
+        }
+        assert_eq!((log.written(), log.lost()), (30, 0));
+        assert_eq!(read_to_string(&path).unwrap(), "line 29, long\n");
+        for number in 1..=KEPT {
+            let older =
+                read_to_string(folder.path().join(format!("audit.jsonl.{number}"))).unwrap();
+            assert_eq!(older, format!("line {:02}, long\n", 29 - number));
+        }
+        assert!(!folder.path().join("audit.jsonl.9").exists());
+    }
+
+    #[test]
+    fn a_file_is_gone_on_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        for line in ["one", "two"] {
+            AuditLog::file(&path, 1_000).unwrap().write(line);
+        }
+        assert_eq!(read_to_string(&path).unwrap(), "one\ntwo\n");
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted() {
+        let log = AuditLog::file("/dev/full".as_ref(), 1_000).unwrap();
+        log.write("one");
+        assert_eq!((log.written(), log.lost()), (0, 1));
+    }
+}
