@@ -250,9 +250,14 @@ fn come_and_go() {
 fn split() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
-    let job = gpu.job(Linking::Dynamic, 4, 60, &["split"]);
+    let end = format!("end={}", gpu.gate("end").display());
+    let job = gpu.job(Linking::Dynamic, 4, 0, &["split", &end]);
     let pids = job.pids();
-    observer.follow(&job);
+    observer.let_go(&job);
+    // The parts' sizes are read from the memory of the ranks, which have to be there still.
+    observer.until(|observer| pids.iter().all(|pid| observer.inits(*pid).len() == 2));
+    fs::write(gpu.gate("end"), "").unwrap();
+    observer.until_ended(&pids);
     let parts: Vec<u64> = pids
         .iter()
         .map(|pid| observer.inits(*pid)[1].unique_id)

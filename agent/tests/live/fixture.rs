@@ -122,6 +122,12 @@ impl Observer {
 
     /// Lets a job join its communicators once it is watched, and looks on until it was seen to end.
     pub(crate) fn follow(&mut self, job: &Job) {
+        self.let_go(job);
+        self.until_ended(&job.pids());
+    }
+
+    /// Lets a job join its communicators once it is watched.
+    pub(crate) fn let_go(&mut self, job: &Job) {
         let pids = job.pids();
         self.until(|observer| {
             let watched = observer.live.watched();
@@ -134,7 +140,6 @@ impl Observer {
             pids.iter().all(|pid| libraries(pid) >= job.libraries)
         });
         job.go();
-        self.until_ended(&pids);
     }
 
     /// Looks on until all these processes were seen to end.
