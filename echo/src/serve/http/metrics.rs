@@ -369,6 +369,11 @@ impl Sources {
                 "Most senders; points of more are rejected",
                 vitals.origins_limit as f64,
             ),
+            (
+                "query_stuck",
+                "Statements in SQL that do not stop although their time is over; each keeps a place",
+                vitals.stuck_statements as f64,
+            ),
         ];
         gauges(encoder, &measured)
     }
