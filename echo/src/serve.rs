@@ -2,6 +2,7 @@
 
 mod asking;
 pub mod audit;
+mod body;
 mod connections;
 pub mod contexts;
 pub mod files;
@@ -12,6 +13,7 @@ pub mod listener;
 pub mod mcp;
 pub mod otlp_http;
 mod rate_limit;
+pub mod panics;
 pub mod reloads;
 mod request;
 pub mod terms;

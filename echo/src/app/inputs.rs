@@ -17,6 +17,7 @@ use crate::rates::Rates;
 use crate::serve::audit::Auditing;
 use crate::serve::audit::log::AuditLog;
 use crate::serve::gate::Gate;
+use crate::serve::panics::Panics;
 use crate::serve::reloads::Reloads;
 use crate::serve::terms::Terms;
 use crate::serve::tls::Encryption;
@@ -69,6 +70,7 @@ impl Inputs {
                 log: audit_log(args)?,
                 clock: Arc::clone(clock),
             },
+            panics: Panics::default(),
         };
         Ok(Self {
             of_agents,

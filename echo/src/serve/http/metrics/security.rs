@@ -34,6 +34,11 @@ pub(super) fn encode(
             gate.limited(),
         ),
         (
+            "requests_panicked",
+            "Requests that met a defect of Echo; the log says which",
+            sources.terms.panics.caught(),
+        ),
+        (
             "audit_lines",
             "Lines of the audit that were written",
             log.written(),
