@@ -112,7 +112,7 @@ const ECHO: Architecture = Architecture {
             ],
         ),
         ("tracing_opentelemetry", &["telemetry"]),
-        ("ureq", &["cli", "demo"]),
+        ("ureq", &["app::key_sets", "cli", "demo"]),
     ],
 };
 

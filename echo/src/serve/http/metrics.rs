@@ -19,6 +19,7 @@ use crate::ingest::accept::Ingest;
 use crate::ingest::decode::reject::RejectReason;
 use crate::serve::asking::Asking;
 use crate::serve::http::{HttpState, failure};
+use crate::serve::key_sets::KeySets;
 use crate::serve::listener::Connections;
 use crate::serve::reloads::Reloads;
 use crate::serve::terms::Terms;
@@ -59,6 +60,8 @@ pub struct Sources {
     pub terms: Terms,
     /// How reading files again goes.
     pub reloads: Reloads,
+    /// Keys that issuers publish.
+    pub key_sets: KeySets,
     /// With which certificate.
     pub encryption: Encryption,
 }
