@@ -14,7 +14,7 @@ with_duckdb = $(with_bpf) $(call need,cargo,install Rust from https://rustup.rs)
 	export DUCKDB_LIB_DIR="$$dir" DUCKDB_INCLUDE_DIR="$$dir" DUCKDB_STATIC=1;
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients crash-test lint docs bench bench-agent load soak fuzz fuzz-sql duckdb
+.PHONY: help demo test clients crash-test lint docs deny bench bench-agent load soak fuzz fuzz-sql duckdb
 
 help: ## list the targets
 	@echo 'Echo finds the GPU that holds back a cluster. Start with `make demo`.'
@@ -60,6 +60,22 @@ lint: ## formatting and clippy, with DuckDB and without; warnings are errors
 docs: ## the documentation of the code; warnings are errors
 	@$(with_duckdb) \
 	RUSTDOCFLAGS="-D warnings" cargo docs
+
+# Built without optimisation, which takes a third of the time and costs seconds of each run.
+deny_version = 0.20.2
+deny_root = $(CARGO_TARGET_DIR)/tools
+cargo_deny = "$(deny_root)/bin/cargo-deny"
+
+deny: ## licences, sources and known weaknesses of the dependencies; installs cargo-deny once, some minutes
+	@$(call need,cargo,install Rust from https://rustup.rs); \
+	if [ "$$($(cargo_deny) --version 2>/dev/null)" != "cargo-deny $(deny_version)" ]; then \
+		env -u CARGO_TARGET_DIR CARGO_PROFILE_DEV_DEBUG=0 \
+			cargo install --locked --debug --force --root "$(deny_root)" cargo-deny@$(deny_version) || exit 1; \
+	fi; \
+	$(cargo_deny) check licenses bans sources || exit 1; \
+	if timeout 60 $(cargo_deny) fetch db >/dev/null 2>&1; \
+	then $(cargo_deny) check advisories; \
+	else echo "advisories: skipped, their database (github.com/RustSec/advisory-db) could not be fetched"; fi
 
 # Rotel, the receiver that Echo is compared with, in a folder of its own. Its rows are left out where pip cannot fetch it.
 rotel_dir = $(CARGO_TARGET_DIR)/rotel

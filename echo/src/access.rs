@@ -23,10 +23,12 @@ pub mod mint;
 mod opaque;
 mod pattern;
 mod permissions;
+pub mod published;
 pub mod scope;
 
 use issuer::Issuer;
 use opaque::OpaqueTokens;
+use published::{KeySource, Published};
 use scope::{Globs, Scope};
 
 /// Longest token that is looked at, in bytes. Those of Kubernetes have about one thousand.
@@ -62,6 +64,8 @@ pub enum Kind {
     ServiceAccount,
     /// By the listener, which asks nobody.
     Local,
+    /// Not at all.
+    Unknown,
 }
 
 /// What may be asked.
@@ -125,8 +129,10 @@ pub enum Rejected {
     WrongKey,
     /// Signed in a way that its key is not for, or not at all.
     WrongAlgorithm,
-    /// Signed with a key that the file does not have.
+    /// Signed with a key that its issuer does not have.
     UnknownKey,
+    /// Of an issuer whose keys could not be fetched yet.
+    NoKeys,
     /// Genuine, and allowed nothing.
     NoPermission,
 }
@@ -169,6 +175,7 @@ impl Principal {
     pub fn nobody() -> Self {
         Self {
             id: Arc::from("nobody"),
+            kind: Kind::Unknown,
             ask: None,
             write: None,
             ..Self::local()
@@ -206,6 +213,7 @@ impl Kind {
             Self::Jwt => "jwt",
             Self::ServiceAccount => "service_account",
             Self::Local => "local",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -233,15 +241,29 @@ impl Access {
         &self.files
     }
 
-    /// Whose token this is at the instant `now`.
-    pub fn identify(&self, token: &str, now: Nanos) -> Result<Arc<Principal>, Rejected> {
+    /// Whose token this is at the instant `now`. `published` has the keys of issuers that publish them.
+    pub fn identify_with(
+        &self,
+        (token, now): (&str, Nanos),
+        published: &Published,
+    ) -> Result<Arc<Principal>, Rejected> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(Rejected::TooLong);
         }
         if token.starts_with(mint::PREFIX) {
             return self.tokens.identify(token, now);
         }
-        issuer::identify(&self.issuers, token, now).map(Arc::new)
+        issuer::identify(&self.issuers, (token, now), published).map(Arc::new)
+    }
+
+    /// Where issuers publish their keys.
+    pub fn key_sources(&self) -> impl Iterator<Item = &KeySource> {
+        self.issuers.iter().filter_map(Issuer::source)
+    }
+
+    /// Where the keys are published that this token would be checked with, if they are.
+    pub fn key_source_of(&self, token: &str) -> Option<&KeySource> {
+        issuer::source_of(&self.issuers, token)
     }
 }
 
@@ -260,8 +282,17 @@ impl Rejected {
             Self::WrongKey => "wrong_key",
             Self::WrongAlgorithm => "wrong_algorithm",
             Self::UnknownKey => "unknown_key",
+            Self::NoKeys => "no_keys",
             Self::NoPermission => "no_permission",
         }
+    }
+}
+
+#[cfg(test)]
+impl Access {
+    /// Whose token this is where nobody publishes keys.
+    pub(crate) fn identify(&self, token: &str, now: Nanos) -> Result<Arc<Principal>, Rejected> {
+        self.identify_with((token, now), &Published::default())
     }
 }
 
@@ -272,4 +303,4 @@ impl Coded for AccessError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -20,7 +20,9 @@ use crate::access::AccessError;
 use crate::app::asking::Asking;
 use crate::app::doors::Doors;
 use crate::app::inputs::Inputs;
+use crate::app::key_sets::Keeper;
 use crate::app::routes::{cores, routes};
+use crate::app::sources::Source;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{ConfigError, ServeArgs};
 use crate::feedback::refresh::Refresh;
@@ -40,6 +42,7 @@ mod asking;
 mod detour;
 mod doors;
 mod inputs;
+mod key_sets;
 mod routes;
 mod sources;
 
@@ -168,8 +171,7 @@ impl App {
         ));
         let (otlp_address, otlp_http_address) = (doors.otlp_address, doors.otlp_http_address);
         let listeners = doors.listen(ingest, listening);
-        let mut watcher = JoinSet::new();
-        watcher.spawn(sources::watch(inputs.sources, hangup, judging.clone()));
+        let watcher = watching((inputs.sources, hangup), inputs.keeper, &judging);
         let mut detector = JoinSet::new();
         // A thread of its own: a block of ten thousand ranks takes a while to judge, and no request should wait for that.
         let runtime = Handle::current();
@@ -267,6 +269,20 @@ impl App {
         judged?;
         drained.unwrap_or(Ok(()))
     }
+}
+
+/// Looks at what changes outside, until `judging` says to stop.
+fn watching(
+    (sources, hangup): (Vec<Box<dyn Source>>, Signal),
+    keeper: Option<Keeper>,
+    judging: &watch::Receiver<bool>,
+) -> JoinSet<()> {
+    let mut watcher = JoinSet::new();
+    watcher.spawn(sources::watch(sources, hangup, judging.clone()));
+    if let Some(keeper) = keeper {
+        watcher.spawn(keeper.keep(judging.clone()));
+    }
+    watcher
 }
 
 /// What questions are told of what changes.

@@ -2,15 +2,18 @@
 
 mod asking;
 pub mod audit;
+mod body;
 mod connections;
 pub mod contexts;
 pub mod files;
 pub mod gate;
 pub mod grpc;
 pub mod http;
+pub mod key_sets;
 pub mod listener;
 pub mod mcp;
 pub mod otlp_http;
+pub mod panics;
 mod rate_limit;
 pub mod reloads;
 mod request;

@@ -68,7 +68,7 @@ fn read_token(place: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<O
     let hash = fields.hash("sha256");
     let not_before = fields.instant("not_before", Border::Begin);
     let not_after = fields.instant("not_after", Border::End);
-    let permissions = fields.permissions();
+    let permissions = fields.permissions(Rate::USUAL);
     fields.require("id", id.is_none());
     fields.require("sha256", hash.is_none());
     if let (Some(begin), Some(end)) = (not_before, not_after)
@@ -139,16 +139,16 @@ impl Fields<'_> {
         Some(at(day.duration_since(Date::constant(1970, 1, 1)).as_secs()))
     }
 
-    /// What `ask`, `write` and `rate` say, if they say it without a mistake.
-    fn permissions(&mut self) -> Option<Permissions> {
+    /// What `ask`, `write` and `rate` say, if they say it without a mistake; `usual` is the rate of who has none.
+    fn permissions(&mut self, usual: Rate) -> Option<Permissions> {
         let before = self.mistakes().len();
         let ask = self.nested("ask").and_then(read_ask);
         let write = self.nested("write").and_then(read_write);
-        let rate = self.nested("rate").map_or(Some(Rate::USUAL), read_rate);
+        let rate = self.rate(usual);
         let permissions = Permissions {
             ask,
             write,
-            rate: rate.unwrap_or(Rate::USUAL),
+            rate: rate.unwrap_or(usual),
         };
         if self.mistakes().len() > before {
             return None;
@@ -159,6 +159,11 @@ impl Fields<'_> {
             return None;
         }
         Some(permissions)
+    }
+
+    fn rate(&mut self, usual: Rate) -> Option<Rate> {
+        let rate = self.nested("rate");
+        rate.map_or(Some(usual), |fields| read_rate(fields, usual))
     }
 
     fn clusters(&mut self) -> Option<Scope> {
@@ -211,9 +216,9 @@ fn read_write(mut fields: Fields<'_>) -> Option<Write> {
     })
 }
 
-fn read_rate(mut fields: Fields<'_>) -> Option<Rate> {
-    let per_second = fields.positive("per_second", Rate::USUAL.per_second);
-    let burst = fields.positive("burst", Rate::USUAL.burst);
+fn read_rate(mut fields: Fields<'_>, usual: Rate) -> Option<Rate> {
+    let per_second = fields.positive("per_second", usual.per_second);
+    let burst = fields.positive("burst", usual.burst);
     fields.refuse_the_rest();
     Some(Rate {
         per_second: per_second?,

@@ -13,7 +13,8 @@ use crate::access::claims::Claims;
 use crate::access::keys::Keys;
 use crate::access::pattern::{Pattern, checked_name};
 use crate::access::permissions::Permissions;
-use crate::access::{Kind, Principal, Rejected, mint};
+use crate::access::published::{KeySource, Published};
+use crate::access::{Kind, Principal, Rate, Rejected, mint};
 use crate::ids::NodeId;
 use crate::units::Nanos;
 
@@ -22,10 +23,21 @@ use crate::units::Nanos;
 pub(super) struct Issuer {
     pub(super) name: String,
     pub(super) audiences: Vec<String>,
-    pub(super) keys: Keys,
+    pub(super) keys: KeysOf,
     pub(super) max_age: Duration,
     pub(super) kind: Kind,
     pub(super) subjects: Subjects,
+    /// How often those may call of whom nothing else is said.
+    pub(super) rate: Rate,
+}
+
+/// Where the keys of an issuer come from.
+#[derive(Debug)]
+pub(super) enum KeysOf {
+    /// From a file, which has been read.
+    File(Keys),
+    /// From an address, from which they may have been fetched.
+    Address(KeySource),
 }
 
 /// What subjects may do. The most exact pattern decides: a name before a form, a longer form before a shorter one.
@@ -42,7 +54,11 @@ struct Header {
 }
 
 /// Whose token this is.
-pub(super) fn identify(issuers: &[Issuer], token: &str, now: Nanos) -> Result<Principal, Rejected> {
+pub(super) fn identify(
+    issuers: &[Issuer],
+    (token, now): (&str, Nanos),
+    published: &Published,
+) -> Result<Principal, Rejected> {
     let (message, signature) = token.rsplit_once('.').ok_or(Rejected::Malformed)?;
     let (header, payload) = message.split_once('.').ok_or(Rejected::Malformed)?;
     let header: Header = decoded(header)?;
@@ -50,12 +66,13 @@ pub(super) fn identify(issuers: &[Issuer], token: &str, now: Nanos) -> Result<Pr
     if header.crit.is_some() {
         return Err(Rejected::Malformed);
     }
-    let issuer = issuers
-        .iter()
-        .find(|issuer| claims.iss.as_ref() == Some(&issuer.name))
-        .ok_or(Rejected::WrongIssuer)?;
+    let issuer = issuer_of(issuers, &claims).ok_or(Rejected::WrongIssuer)?;
     let named = (header.alg.as_str(), header.kid.as_deref());
-    issuer.keys.verify(named, message, signature)?;
+    let keys = match &issuer.keys {
+        KeysOf::File(keys) => keys,
+        KeysOf::Address(source) => published.of(source).ok_or(Rejected::NoKeys)?,
+    };
+    keys.verify(named, message, signature)?;
     if !claims.is_for(&issuer.audiences) {
         return Err(Rejected::WrongAudience);
     }
@@ -75,6 +92,18 @@ pub(super) fn identify(issuers: &[Issuer], token: &str, now: Nanos) -> Result<Pr
     })
 }
 
+/// Where the keys are published of the issuer that this token names, if they are.
+pub(super) fn source_of<'a>(issuers: &'a [Issuer], token: &str) -> Option<&'a KeySource> {
+    let claims: Claims = decoded(token.split('.').nth(1)?).ok()?;
+    issuer_of(issuers, &claims)?.source()
+}
+
+fn issuer_of<'a>(issuers: &'a [Issuer], claims: &Claims) -> Option<&'a Issuer> {
+    issuers
+        .iter()
+        .find(|issuer| claims.iss.as_ref() == Some(&issuer.name))
+}
+
 fn decoded<T: DeserializeOwned>(part: &str) -> Result<T, Rejected> {
     let json = URL_SAFE_NO_PAD.decode(part).ok();
     json.and_then(|json| serde_json::from_slice(&json).ok())
@@ -89,12 +118,20 @@ fn token_id(claims: &Claims, token: &str) -> Arc<str> {
 }
 
 impl Issuer {
+    /// Where its keys are published, if they are.
+    pub(super) const fn source(&self) -> Option<&KeySource> {
+        match &self.keys {
+            KeysOf::File(_) => None,
+            KeysOf::Address(source) => Some(source),
+        }
+    }
+
     fn permissions(&self, subject: &str, claims: &Claims) -> Result<Permissions, Rejected> {
         let listed = self.subjects.find(subject).cloned();
         let mut permissions = match self.kind {
             // Kubernetes puts no claims of ours into its tokens.
             Kind::ServiceAccount => listed,
-            _ => listed.or_else(|| Permissions::claimed(claims)),
+            _ => listed.or_else(|| Permissions::claimed(claims, self.rate)),
         }
         .filter(Permissions::are_any)
         .ok_or(Rejected::NoPermission)?;

@@ -16,6 +16,9 @@ use crate::access::Rejected;
 /// Shortest secret: as long as the hash that it keys. A shorter one can be guessed from one token.
 const MIN_SECRET_BYTES: usize = 32;
 
+/// Most keys that are taken from an address: an issuer has a handful, old ones among them.
+const MAX_PUBLISHED: usize = 100;
+
 /// The keys of one issuer, at least one.
 #[derive(Debug)]
 pub(super) struct Keys(Vec<Key>);
@@ -70,8 +73,22 @@ impl Keys {
 
     /// A JSON Web Key Set (RFC 7517). Keys for other purposes, and of kinds that are not understood, are left out.
     pub(super) fn set(file: &[u8]) -> Result<Self, String> {
-        let set: KeySet = serde_json::from_slice(file)
-            .map_err(|error| format!("is no JSON Web Key Set: {error}"))?;
+        Self::of_set(key_set(file)?)
+    }
+
+    /// The same from an address, where there may be anything.
+    pub(super) fn published(text: &[u8]) -> Result<Self, String> {
+        let set = key_set(text)?;
+        if set.keys.len() > MAX_PUBLISHED {
+            return Err(format!(
+                "has {} keys, and at most {MAX_PUBLISHED} are read",
+                set.keys.len()
+            ));
+        }
+        Self::of_set(set)
+    }
+
+    fn of_set(set: KeySet) -> Result<Self, String> {
         let jwks = set.keys.into_iter();
         let keys: Vec<Key> = jwks
             .filter_map(|jwk| Key::of(&serde_json::from_value(jwk).ok()?))
@@ -119,6 +136,10 @@ impl Keys {
                 .find(|key| key.id.is_some() && key.id.as_deref() == id),
         }
     }
+}
+
+fn key_set(text: &[u8]) -> Result<KeySet, String> {
+    serde_json::from_slice(text).map_err(|error| format!("is no JSON Web Key Set: {error}"))
 }
 
 /// What is said of a key that no signature can be checked with.

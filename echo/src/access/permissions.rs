@@ -44,7 +44,7 @@ impl EchoClaim {
         }
     }
 
-    fn permissions(self) -> Result<Permissions, NoName> {
+    fn permissions(self, rate: Rate) -> Result<Permissions, NoName> {
         let clusters = Scope::of(patterns(&self.clusters)?);
         let tools = match self.tools {
             Some(tools) if tools.is_empty() => None,
@@ -60,22 +60,18 @@ impl EchoClaim {
             clusters,
             node: None,
         });
-        Ok(Permissions {
-            ask,
-            write,
-            rate: Rate::USUAL,
-        })
+        Ok(Permissions { ask, write, rate })
     }
 }
 
 impl Permissions {
-    /// What a token claims; nothing when it claims nothing that can be understood.
-    pub(super) fn claimed(claims: &Claims) -> Option<Self> {
+    /// What a token claims, `rate` times; nothing when it claims nothing that can be understood.
+    pub(super) fn claimed(claims: &Claims, rate: Rate) -> Option<Self> {
         let claim = match &claims.echo {
             Some(claim) => EchoClaim::deserialize(claim).ok()?,
             None => EchoClaim::of_scopes(claims.scope.as_ref()?.as_str()?),
         };
-        claim.permissions().ok()
+        claim.permissions(rate).ok()
     }
 
     /// Whether these allow anything.

@@ -9,12 +9,12 @@ mod claims;
 mod file;
 mod jwt;
 mod opaque;
-mod signed;
+pub(crate) mod signed;
 
 /// 2026-06-01, in seconds since 1970.
 const NOW_SECONDS: i64 = 1_780_272_000;
 
-fn at(seconds: i64) -> Nanos {
+pub(crate) fn at(seconds: i64) -> Nanos {
     Nanos::new((NOW_SECONDS + seconds) * 1_000_000_000)
 }
 

@@ -77,11 +77,7 @@ impl Doors {
             TracesService::new(ingest.clone()),
         );
         let until = stopped(listening.clone());
-        let guard = (
-            terms.gate.clone(),
-            terms.auditing.clone(),
-            encryption.clone(),
-        );
+        let guard = (terms.clone(), encryption.clone());
         listeners.spawn(async move { grpc::serve(otlp, services, guard, until).await });
         let until = stopped(listening);
         listeners.spawn(async move {

@@ -9,6 +9,7 @@ use tracing::warn;
 
 use crate::access::Access;
 use crate::app::AppError;
+use crate::app::key_sets::Keeper;
 use crate::app::sources::{FileSource, Source};
 use crate::clock::Clock;
 use crate::config::ServeArgs;
@@ -17,6 +18,8 @@ use crate::rates::Rates;
 use crate::serve::audit::Auditing;
 use crate::serve::audit::log::AuditLog;
 use crate::serve::gate::Gate;
+use crate::serve::key_sets::KeySets;
+use crate::serve::panics::Panics;
 use crate::serve::reloads::Reloads;
 use crate::serve::terms::Terms;
 use crate::serve::tls::Encryption;
@@ -35,6 +38,10 @@ pub(super) struct Inputs {
     pub(super) reloads: Reloads,
     /// What has to be looked at for changes.
     pub(super) sources: Vec<Box<dyn Source>>,
+    /// Keys that issuers publish.
+    pub(super) key_sets: KeySets,
+    /// What fetches them; nothing without an access file.
+    pub(super) keeper: Option<Keeper>,
 }
 
 impl Inputs {
@@ -50,10 +57,13 @@ impl Inputs {
             of_questions = Encryption::Questions(source.current());
             sources.push(Box::new(source));
         }
-        let mut access = None;
+        let (mut access, mut keeper) = (None, None);
+        let key_sets = KeySets::default();
         if let Some(path) = args.security.access.clone() {
+            let beside = folder(&path).to_owned();
             let source = FileSource::new("access", move || read_access(&path), &reloads)?;
             access = Some(source.current());
+            keeper = Some(Keeper::new(key_sets.clone(), source.current(), beside));
             sources.push(Box::new(source));
         }
         let mut rates = watch::channel(Arc::default()).1;
@@ -64,11 +74,12 @@ impl Inputs {
         }
         let terms = Terms {
             callers: args.callers.callers().certified(of_questions.clone()),
-            gate: Gate::new(access, Arc::clone(clock)),
+            gate: Gate::new(access, Arc::clone(clock)).with_keys(key_sets.clone()),
             auditing: Auditing {
                 log: audit_log(args)?,
                 clock: Arc::clone(clock),
             },
+            panics: Panics::default(),
         };
         Ok(Self {
             of_agents,
@@ -77,6 +88,8 @@ impl Inputs {
             rates,
             reloads,
             sources,
+            key_sets,
+            keeper,
         })
     }
 }
@@ -115,8 +128,13 @@ fn audit_log(args: &ServeArgs) -> Result<AuditLog, AppError> {
     }
 }
 
+/// The folder that paths in a file are relative to.
+fn folder(path: &Path) -> &Path {
+    path.parent().unwrap_or_else(|| Path::new("."))
+}
+
 fn read_access(path: &Path) -> Result<(Access, Vec<PathBuf>), AppError> {
-    let beside = path.parent().unwrap_or_else(|| Path::new("."));
+    let beside = folder(path);
     let read = |file: &Path| std::fs::read(beside.join(file));
     let access = Access::parse(&text(path)?, &read)?;
     let files = access.files().iter().map(|file| beside.join(file));

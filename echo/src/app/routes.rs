@@ -52,6 +52,7 @@ pub(super) fn routes(
         places: tools.places.clone(),
         terms: inputs.terms.clone(),
         reloads: inputs.reloads.clone(),
+        key_sets: inputs.key_sets.clone(),
         encryption: inputs.of_questions.clone(),
     });
     router(

@@ -1,6 +1,5 @@
 //! How the Echo that is asked is reached: where, for how long, by whose word, and with which token.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
+use crate::access::published::is_overheard;
 use crate::cli::CliError;
 
 /// Where Echo listens unless told otherwise.
@@ -89,7 +89,7 @@ impl EchoArgs {
             let message = "the token is empty, or has characters that no token has";
             return Err(CliError::Usage(message.to_owned()));
         }
-        if !self.insecure_token && self.is_overheard() {
+        if !self.insecure_token && is_overheard(&self.server) {
             let server = &self.server;
             let message = format!(
                 "the token would go to {server} in plain text: use https://, or say --insecure-token"
@@ -97,21 +97,6 @@ impl EchoArgs {
             return Err(CliError::Usage(message));
         }
         Ok(Some(format!("Bearer {token}")))
-    }
-
-    /// Whether others than this machine can read what is sent.
-    fn is_overheard(&self) -> bool {
-        let Some(rest) = self.server.strip_prefix("http://") else {
-            return false;
-        };
-        let authority = rest.split('/').next().unwrap_or(rest);
-        let host = match authority.strip_prefix('[') {
-            Some(address) => address.split(']').next(),
-            None => authority.split(':').next(),
-        };
-        let host = host.unwrap_or(authority);
-        let address = host.parse::<IpAddr>();
-        !(host == "localhost" || address.is_ok_and(|address| address.is_loopback()))
     }
 
     /// What asks over HTTP and waits.

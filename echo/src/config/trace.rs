@@ -52,7 +52,11 @@ fn endpoint(text: &str) -> Result<String, String> {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
             Ok(text.to_owned())
         }
-        _ => Err("give http://HOST:PORT; this version cannot encrypt yet".to_owned()),
+        _ => Err(
+            "give http://HOST:PORT; spans are sent in plain text, so send them to a collector on this machine or through \
+             something that encrypts"
+                .to_owned(),
+        ),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::ingest::respond;
 use crate::ingest::sender::Peer;
 use crate::serve::audit::Attempt;
 use crate::serve::http::answer::failure;
+use crate::serve::key_sets::KeySets;
 use crate::serve::rate_limit::{Failures, Rates};
 use crate::tools::error_body;
 
@@ -40,6 +41,7 @@ const NOT_ALLOWED: &str = "Bearer realm=\"echo\", error=\"insufficient_scope\"";
 pub struct Gate {
     access: Option<watch::Receiver<Arc<Access>>>,
     clock: Arc<dyn Clock>,
+    key_sets: KeySets,
     failures: Failures,
     rates: Rates,
     counts: Arc<Counts>,
@@ -78,10 +80,17 @@ impl Gate {
         Self {
             access,
             clock,
+            key_sets: KeySets::default(),
             failures: Failures::default(),
             rates: Rates::default(),
             counts: Arc::default(),
         }
+    }
+
+    /// Also by keys that issuers publish.
+    #[must_use]
+    pub fn with_keys(self, key_sets: KeySets) -> Self {
+        Self { key_sets, ..self }
     }
 
     /// Requests whose token was missing or not valid, since the start.
@@ -119,7 +128,7 @@ impl Gate {
         let access = Arc::clone(&access.borrow());
         let identified = bearer(shown)
             .ok_or(Rejected::Malformed)
-            .and_then(|token| access.identify(token, self.clock.now()));
+            .and_then(|token| self.whose(&access, token));
         identified.map_err(|rejected| {
             let taken = from.map_or(Ok(()), |address| self.failures.take(address));
             match taken {
@@ -127,6 +136,20 @@ impl Gate {
                 Err(wait) => Refusal::TooManyFailures(wait),
             }
         })
+    }
+}
+
+impl Gate {
+    /// Whose token this is. When its key is not known, its issuer may have a new one.
+    fn whose(&self, access: &Access, token: &str) -> Result<Arc<Principal>, Rejected> {
+        let now = self.clock.now();
+        let identified = access.identify_with((token, now), &self.key_sets.published());
+        if let Err(Rejected::UnknownKey | Rejected::NoKeys) = identified
+            && let Some(source) = access.key_source_of(token)
+        {
+            self.key_sets.wish(source);
+        }
+        identified
     }
 }
 

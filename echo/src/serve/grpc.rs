@@ -15,10 +15,11 @@ use tonic::service::Routes;
 use crate::error::Code;
 use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
 use crate::ingest::respond::refusal;
-use crate::serve::audit::{Auditing, audited_refusals};
+use crate::serve::audit::audited_refusals;
 use crate::serve::connections::{self, Manner, Speech};
-use crate::serve::gate::{Gate, only_writers};
+use crate::serve::gate::only_writers;
 use crate::serve::listener::Listener;
+use crate::serve::terms::Terms;
 use crate::serve::tls::Encryption;
 
 /// Longest time for one request, from its first header to its answer. Cuts off senders that trickle.
@@ -28,15 +29,16 @@ const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 pub async fn serve(
     listener: Listener,
     (metrics, logs, traces): (MetricsService, LogsService, TracesService),
-    (gate, auditing, encryption): (Gate, Auditing, Encryption),
+    (terms, encryption): (Terms, Encryption),
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let router = Routes::new(metrics)
         .add_service(logs)
         .add_service(traces)
         .into_axum_router()
-        .layer(from_fn_with_state(gate, only_writers))
-        .layer(from_fn_with_state(auditing, audited_refusals))
+        .layer(from_fn_with_state(terms.gate, only_writers))
+        .layer(terms.panics.over_grpc())
+        .layer(from_fn_with_state(terms.auditing, audited_refusals))
         .layer(from_fn(in_time))
         .layer(from_fn(only_grpc));
     let manner = Manner {

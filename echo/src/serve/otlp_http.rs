@@ -23,6 +23,7 @@ pub async fn serve(
     let router = router(ingest)
         .layer(from_fn_with_state(terms.gate, only_writers))
         .layer(from_fn_with_state(terms.callers, refuse_pages))
+        .layer(terms.panics.over_http())
         .layer(from_fn_with_state(terms.auditing, audited_refusals));
     let manner = Manner {
         encryption,

@@ -1,25 +1,22 @@
 //! On which terms questions are let in: the chain that every one of them passes, whatever it asks.
 //!
-//! From the outside in: a number, the audit, whose page sends it, who asks, how often, how long its body takes. So the audit
-//! sees all that is turned down further in.
+//! From the outside in: a number, the audit, what catches panics, whose page sends it, who asks, how often, its body. So the
+//! audit sees all that is turned down further in.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use tower_http::timeout::RequestBodyTimeoutLayer;
 
 use crate::clock::Clock;
 use crate::serve::audit::log::AuditLog;
 use crate::serve::audit::{Auditing, audited};
+use crate::serve::body::{BODY_WITHIN, whole};
 use crate::serve::gate::{Gate, only_readers};
 use crate::serve::http::answer::number;
 use crate::serve::http::callers::{Callers, refuse_strangers};
+use crate::serve::panics::Panics;
 use crate::serve::request::RequestIds;
-
-/// Longest pause between two pieces of a body.
-const BODY_PAUSE: Duration = Duration::from_secs(10);
 
 /// The terms. Clones are the same.
 #[derive(Debug, Clone)]
@@ -30,6 +27,8 @@ pub struct Terms {
     pub gate: Gate,
     /// What is written down.
     pub auditing: Auditing,
+    /// What was answered in place of handlers that panicked.
+    pub panics: Panics,
 }
 
 impl Terms {
@@ -42,19 +41,21 @@ impl Terms {
                 log: AuditLog::nowhere(),
                 clock,
             },
+            panics: Panics::default(),
         }
     }
 
     /// The routes for whoever keeps to the terms.
     pub fn guard(&self, routes: Router) -> Router {
         let mut routes = routes
-            .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
+            .layer(from_fn_with_state(BODY_WITHIN, whole))
             .layer(from_fn_with_state(self.gate.clone(), only_readers));
         if let Some(cors) = self.callers.cors() {
             routes = routes.layer(cors);
         }
         routes
             .layer(from_fn_with_state(self.callers.clone(), refuse_strangers))
+            .layer(self.panics.over_http())
             .layer(from_fn_with_state(self.auditing.clone(), audited))
             .layer(from_fn_with_state(RequestIds::default(), number))
     }

@@ -291,4 +291,4 @@ fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -183,6 +183,7 @@ impl EventStore for DuckDbStore {
             names_limit: limits.names as u64,
             origins: held.origins as u64,
             origins_limit: limits.origins as u64,
+            stuck_statements: self.sql.n_stuck(),
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Vitals {
     pub origins_limit: u64,
     /// How long what waits longest for the writer has waited; nothing when nothing waits.
     pub oldest_wait: Option<Duration>,
+    /// Statements in SQL that were told to stop and do not, each of which keeps a place.
+    pub stuck_statements: u64,
 }
 
 /// What of an event there is no room for.

@@ -60,7 +60,7 @@ const ECHO: Architecture = Architecture {
     stops: &[
         ("anyhow", &["app", "cli", "demo", "main"]),
         ("arrow", &["store::duckdb"]),
-        ("aws_lc_rs", &["access", "serve", "cli"]),
+        ("aws_lc_rs", &["access", "app::key_sets", "serve", "cli"]),
         ("axum", &["ingest::otlp", "serve", "app", "cli", "demo"]),
         ("clap", &["config", "cli", "demo", "main"]),
         ("duckdb", &["store::duckdb"]),
@@ -112,7 +112,7 @@ const ECHO: Architecture = Architecture {
             ],
         ),
         ("tracing_opentelemetry", &["telemetry"]),
-        ("ureq", &["cli", "demo"]),
+        ("ureq", &["app::key_sets", "cli", "demo"]),
     ],
 };
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use serde_norway::{Mapping, Value};
 
-use crate::access::Kind;
-use crate::access::issuer::{Issuer, Subjects};
+use crate::access::issuer::{Issuer, KeysOf, Subjects};
 use crate::access::keys::Keys;
 use crate::access::pattern::Pattern;
 use crate::access::permissions::Permissions;
+use crate::access::published::{KeySource, KeyUrl};
+use crate::access::{Kind, Rate};
 use crate::fields::Fields;
 
 /// How long tokens may live unless the file says otherwise.
@@ -18,6 +19,9 @@ const USUAL_MAX_AGE: Duration = Duration::from_hours(24);
 
 /// Reads keys of one form.
 type ReadKeys = fn(&[u8]) -> Result<Keys, String>;
+
+/// Gives the bytes of a file.
+type ReadFile<'a> = dyn Fn(&Path) -> io::Result<Vec<u8>> + 'a;
 
 /// The forms of keys, by the field that names their file.
 const KEY_FIELDS: [(&str, ReadKeys); 3] = [
@@ -29,7 +33,7 @@ const KEY_FIELDS: [(&str, ReadKeys); 3] = [
 /// The issuers, and the files that their keys come from.
 pub(super) fn read_issuers(
     entries: Vec<(String, Value)>,
-    read: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
+    read: &ReadFile<'_>,
     mistakes: &mut Vec<String>,
 ) -> (Vec<Issuer>, Vec<PathBuf>) {
     let mut issuers: Vec<Issuer> = Vec::new();
@@ -45,21 +49,19 @@ pub(super) fn read_issuers(
             mistakes.push(format!("{place}.issuer: is there twice"));
         }
         issuers.push(issuer);
-        files.push(file);
+        files.extend(file);
     }
     (issuers, files)
 }
 
-fn read_issuer(
-    mut fields: Fields<'_>,
-    read: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
-) -> Option<(Issuer, PathBuf)> {
+fn read_issuer(mut fields: Fields<'_>, read: &ReadFile<'_>) -> Option<(Issuer, Option<PathBuf>)> {
     let name = fields.text("issuer");
     let audiences = fields.one_or_several("audience");
-    let keys = fields.keys(read);
+    let keys = fields.keys(name.as_deref().unwrap_or_default(), read);
     let max_age = fields.length("max_age", USUAL_MAX_AGE);
     let kind = fields.kind("kind");
-    let subjects = fields.subjects("subjects");
+    let rate = fields.rate(Rate::USUAL);
+    let subjects = fields.subjects("subjects", rate.unwrap_or(Rate::USUAL));
     fields.require("issuer", name.is_none());
     fields.require("audience", audiences.is_none());
     if kind == Some(Kind::ServiceAccount) && subjects.as_ref().is_some_and(Subjects::is_empty) {
@@ -75,6 +77,7 @@ fn read_issuer(
         max_age: max_age?,
         kind: kind?,
         subjects: subjects?,
+        rate: rate?,
     };
     Some((issuer, file))
 }
@@ -98,8 +101,8 @@ impl Fields<'_> {
         }
     }
 
-    /// The keys, from the one file that has them.
-    fn keys(&mut self, read: &dyn Fn(&Path) -> io::Result<Vec<u8>>) -> Option<(Keys, PathBuf)> {
+    /// The keys, from the one file or address that has them, with the file if it is one.
+    fn keys(&mut self, issuer: &str, read: &ReadFile<'_>) -> Option<(KeysOf, Option<PathBuf>)> {
         let before = self.mistakes().len();
         let mut named: Vec<(&str, ReadKeys, PathBuf)> = Vec::new();
         for (field, reader) in KEY_FIELDS {
@@ -107,23 +110,52 @@ impl Fields<'_> {
                 named.push((field, reader, PathBuf::from(path)));
             }
         }
-        let [(field, reader, path)] = named.as_slice() else {
-            if self.mistakes().len() == before {
-                let why = "say one of `keys`, `secret` and `public_key`";
-                self.mistake("keys", why);
-            }
+        let url: Option<KeyUrl> = self.parsed("jwks_url");
+        let of_url = ["jwks_ca", "jwks_token"].map(|field| self.readable(field, read));
+        if self.mistakes().len() > before {
             return None;
-        };
-        let keys = read(path)
-            .map_err(|error| format!("cannot be read: {error}"))
-            .and_then(|bytes| reader(&bytes));
-        match keys {
-            Ok(keys) => Some((keys, path.clone())),
-            Err(why) => {
-                self.mistake(field, &format!("{} {why}", path.display()));
+        }
+        match (named.as_slice(), url, of_url) {
+            ([(field, reader, path)], None, [None, None]) => {
+                let keys = read(path)
+                    .map_err(|error| format!("cannot be read: {error}"))
+                    .and_then(|bytes| reader(&bytes));
+                match keys {
+                    Ok(keys) => Some((KeysOf::File(keys), Some(path.clone()))),
+                    Err(why) => {
+                        self.mistake(field, &format!("{} {why}", path.display()));
+                        None
+                    }
+                }
+            }
+            ([], Some(url), [ca, token]) => {
+                let issuer = issuer.to_owned();
+                let source = KeySource {
+                    issuer,
+                    url,
+                    ca,
+                    token,
+                };
+                Some((KeysOf::Address(source), None))
+            }
+            _ => {
+                let why = "say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)";
+                self.mistake("keys", why);
                 None
             }
         }
+    }
+
+    /// A file that is read each time that it is needed, and can be read now.
+    fn readable(&mut self, field: &str, read: &ReadFile<'_>) -> Option<PathBuf> {
+        let path = PathBuf::from(self.text(field)?);
+        if let Err(error) = read(&path) {
+            self.mistake(
+                field,
+                &format!("{} cannot be read: {error}", path.display()),
+            );
+        }
+        Some(path)
     }
 
     fn length(&mut self, field: &str, usual: Duration) -> Option<Duration> {
@@ -154,7 +186,7 @@ impl Fields<'_> {
         named
     }
 
-    fn subjects(&mut self, field: &str) -> Option<Subjects> {
+    fn subjects(&mut self, field: &str, usual: Rate) -> Option<Subjects> {
         let mapping = match self.take(field) {
             None => Mapping::new(),
             Some(Value::Mapping(mapping)) => mapping,
@@ -172,15 +204,20 @@ impl Fields<'_> {
                 continue;
             };
             let place = format!("{place}[{subject:?}]");
-            subjects.extend(read_subject(&place, entry, self.mistakes()).map(|may| (pattern, may)));
+            let may = read_subject((&place, entry), usual, self.mistakes());
+            subjects.extend(may.map(|may| (pattern, may)));
         }
         Some(Subjects::new(subjects))
     }
 }
 
-fn read_subject(place: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<Permissions> {
+fn read_subject(
+    (place, entry): (&str, Value),
+    usual: Rate,
+    mistakes: &mut Vec<String>,
+) -> Option<Permissions> {
     let mut fields = Fields::of(place, entry, mistakes)?;
-    let permissions = fields.permissions();
+    let permissions = fields.permissions(usual);
     fields.refuse_the_rest();
     permissions
 }

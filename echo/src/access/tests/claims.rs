@@ -150,6 +150,32 @@ fn what_the_file_says_of_a_subject_counts_instead_of_claims() {
     );
 }
 
+#[test]
+fn tokens_of_an_issuer_call_as_often_as_its_entry_says() {
+    let idp = ed25519();
+    let access = idp.access(
+        "    rate: { per_second: 50, burst: 200 }
+    subjects:
+      listed: { ask: { clusters: [prod] } }
+      slow: { ask: { clusters: [prod] }, rate: { per_second: 1 } }
+",
+    );
+    for (subject, expected) in [
+        ("grafana", (50, 200)),
+        ("listed", (50, 200)),
+        ("slow", (1, 200)),
+    ] {
+        let mut all = claims();
+        all["sub"] = json!(subject);
+        let rate = access.identify(&idp.token(&all), at(0)).unwrap().rate;
+        assert_eq!(
+            (rate.per_second.get(), rate.burst.get()),
+            expected,
+            "{subject}"
+        );
+    }
+}
+
 const SERVICE_ACCOUNTS: &str = "    kind: service_account
     subjects:
       'system:serviceaccount:monitoring:grafana': { ask: { clusters: ['*'] } }

@@ -78,13 +78,17 @@ issuers:
   - { issuer: e, audience: echo, secret: keys, kind: service_account }
   - { issuer: f, audience: echo, secret: keys, max_age: -1h, subjects: { x: { }, '': { }, y: { ask: { clusters: [a], sql: true } }, z: 3 } }
   - { issuer: a, audience: echo, secret: keys }
+  - { issuer: g, audience: echo, jwks_url: 'http://idp.example/keys' }
+  - { issuer: h, audience: echo, jwks_url: 'https://idp.example/keys', jwks_ca: nowhere, jwks_token: keys }
+  - { issuer: i, audience: echo, jwks_url: 'https://idp.example/keys', secret: keys }
+  - { issuer: j, audience: echo, jwks_ca: keys, secret: keys, rate: { per_second: 0 } }
 ";
     insta::assert_snapshot!(mistakes(yaml, &[b'x'; 32]), @r#"
-    issuers[0].keys: say one of `keys`, `secret` and `public_key`
+    issuers[0].keys: say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
     issuers[0].issuer: is missing
     issuers[0].audience: is missing
     issuers[1].keys: nowhere cannot be read: entity not found
-    issuers[3].keys: say one of `keys`, `secret` and `public_key`
+    issuers[3].keys: say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
     issuers[4].audience: is neither a text nor a list of texts
     issuers[4].max_age: is not a length such as 1h or 30m
     issuers[4].kind: is neither jwt nor service_account
@@ -98,6 +102,11 @@ issuers:
     issuers[7].subjects["y"].ask.sql: needs clusters ["*"], because a statement sees the rows of all clusters
     issuers[7].subjects["z"]: is not a mapping of fields
     issuers[8].issuer: is there twice
+    issuers[9].jwks_url: is no address of the form https://HOST/PATH (http:// only on this machine)
+    issuers[10].jwks_ca: nowhere cannot be read: entity not found
+    issuers[11].keys: say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
+    issuers[12].keys: say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
+    issuers[12].rate.per_second: is not a whole number from 1 to 4294967295
     "#);
 }
 
@@ -221,6 +230,10 @@ fn the_example_can_be_read() {
     let yaml = std::fs::read_to_string(path).unwrap();
     let keys = json!({ "keys": [jwk(every_form()[3].key, "a")] }).to_string();
     let access = Access::parse(&yaml, &|_| Ok(keys.clone().into_bytes())).unwrap();
-    let files = [Path::new("jwks.json"), Path::new("kubernetes-jwks.json")];
-    assert_eq!(access.files(), files);
+    assert_eq!(access.files(), [Path::new("jwks.json")]);
+    let addresses: Vec<_> = access
+        .key_sources()
+        .map(|source| source.url.as_str())
+        .collect();
+    assert_eq!(addresses, ["https://kubernetes.default.svc/openid/v1/jwks"]);
 }

@@ -18,17 +18,17 @@ use serde_json::{Value, json};
 use super::{Access, NOW_SECONDS};
 
 /// A key that signs, and what checks its signatures.
-pub(super) struct SigningKey {
-    pub(super) algorithm: Algorithm,
+pub(crate) struct SigningKey {
+    pub(crate) algorithm: Algorithm,
     pub(super) private: EncodingKey,
     /// The secret, or the public key in PEM.
     pub(super) file: Vec<u8>,
 }
 
 /// An issuer as one access file knows it.
-pub(super) struct Idp {
+pub(crate) struct Idp {
     pub(super) name: &'static str,
-    pub(super) key: &'static SigningKey,
+    pub(crate) key: &'static SigningKey,
     /// Another key of the same kind, which nobody knows.
     pub(super) stranger: &'static SigningKey,
     /// The field that names the file.
@@ -106,7 +106,7 @@ pub(super) fn pem(label: &str, der: &[u8]) -> Vec<u8> {
 }
 
 /// The public half of a key in a set.
-pub(super) fn jwk(key: &SigningKey, id: &str) -> Value {
+pub(crate) fn jwk(key: &SigningKey, id: &str) -> Value {
     let jwk = Jwk::from_encoding_key(&key.private, key.algorithm).unwrap();
     let mut jwk = serde_json::to_value(jwk).unwrap();
     jwk["kid"] = json!(id);
@@ -129,7 +129,7 @@ fn key_set() -> Arc<[u8]> {
 }
 
 /// Every kind of key in every form of file.
-pub(super) fn every_form() -> Vec<Idp> {
+pub(crate) fn every_form() -> Vec<Idp> {
     let [
         secret,
         rsa,
@@ -171,7 +171,7 @@ pub(super) fn every_form() -> Vec<Idp> {
 }
 
 /// A dashboard's claims, which are in order.
-pub(super) fn claims() -> Value {
+pub(crate) fn claims() -> Value {
     json!({
         "iss": "https://idp.example",
         "sub": "grafana",
@@ -189,7 +189,7 @@ pub(super) fn unsigned(header: &Value, claims: &Value) -> String {
     format!("{}.{}", part(header), part(claims))
 }
 
-pub(super) fn signed(header: &Value, claims: &Value, key: &SigningKey) -> String {
+pub(crate) fn signed(header: &Value, claims: &Value, key: &SigningKey) -> String {
     let message = unsigned(header, claims);
     let signature = crypto::sign(message.as_bytes(), &key.private, key.algorithm).unwrap();
     format!("{message}.{signature}")

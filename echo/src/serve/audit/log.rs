@@ -2,12 +2,16 @@
 
 use std::fs::{File, OpenOptions, rename};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Files that are kept beside the current one.
 const KEPT: u32 = 8;
+
+/// Whoever reads the lines learns who asks what, so a new file is for its owner alone.
+const MODE: u32 = 0o600;
 
 /// Where lines go. Clones are the same.
 #[derive(Debug, Clone)]
@@ -49,7 +53,8 @@ impl AuditLog {
         Self::to(Sink::StandardError)
     }
 
-    /// Appends to a file, which is set aside as `PATH.1` when it has `most` bytes; eight such are kept.
+    /// Appends to a file, which is set aside as `PATH.1` when it has `most` bytes; eight such are kept. Who may read a file
+    /// that is there already is up to whoever made it.
     pub fn file(path: &Path, most: u64) -> io::Result<Self> {
         Ok(Self::to(Sink::File(Rotating::open(path, most)?)))
     }
@@ -126,7 +131,8 @@ impl Sink {
 
 impl Rotating {
     fn open(path: &Path, most: u64) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let mut options = OpenOptions::new();
+        let file = options.create(true).append(true).mode(MODE).open(path)?;
         Ok(Self {
             path: path.to_owned(),
             bytes: file.metadata()?.len(),
@@ -167,7 +173,9 @@ impl Rotating {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::read_to_string;
+    use std::fs::{Permissions, metadata, read_to_string, set_permissions, write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     use super::{AuditLog, KEPT};
 
@@ -187,6 +195,23 @@ mod tests {
             assert_eq!(older, format!("line {:02}, long\n", 29 - number));
         }
         assert!(!folder.path().join("audit.jsonl.9").exists());
+    }
+
+    #[test]
+    fn new_files_are_for_their_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let mode = |path: &Path| metadata(path).unwrap().permissions().mode() & 0o777;
+        // Whoever made the file has decided who reads it.
+        write(&path, "older\n").unwrap();
+        set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let log = AuditLog::file(&path, 1).unwrap();
+        assert_eq!(mode(&path), 0o640);
+        log.write("one");
+        log.write("two");
+        let aside = |number: u32| folder.path().join(format!("audit.jsonl.{number}"));
+        assert_eq!(mode(&aside(2)), 0o640);
+        assert_eq!((mode(&aside(1)), mode(&path)), (0o600, 0o600));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::ingest::accept::Ingest;
 use crate::ingest::decode::reject::RejectReason;
 use crate::serve::asking::Asking;
 use crate::serve::http::{HttpState, failure};
+use crate::serve::key_sets::KeySets;
 use crate::serve::listener::Connections;
 use crate::serve::reloads::Reloads;
 use crate::serve::terms::Terms;
@@ -59,6 +60,8 @@ pub struct Sources {
     pub terms: Terms,
     /// How reading files again goes.
     pub reloads: Reloads,
+    /// Keys that issuers publish.
+    pub key_sets: KeySets,
     /// With which certificate.
     pub encryption: Encryption,
 }
@@ -368,6 +371,11 @@ impl Sources {
                 "store_senders_limit",
                 "Most senders; points of more are rejected",
                 vitals.origins_limit as f64,
+            ),
+            (
+                "query_stuck",
+                "Statements in SQL that do not stop although their time is over; each keeps a place",
+                vitals.stuck_statements as f64,
             ),
         ];
         gauges(encoder, &measured)

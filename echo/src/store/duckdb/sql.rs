@@ -33,7 +33,7 @@ use crate::store::duckdb::reader::{Reader, Readers};
 use crate::store::duckdb::sql::answer::Rows;
 use crate::store::duckdb::sql::memory::Memory;
 use crate::store::duckdb::sql::problem::Hidden;
-use crate::store::duckdb::sql::watch::{Abandon, Rules, Stop, Watch};
+use crate::store::duckdb::sql::watch::{Abandon, Rules, STUCK_AFTER, Stop, Stuck, Watch};
 use crate::store::sql::{SqlError, SqlQuestion, SqlTable};
 use crate::store::timings::Stopwatch;
 
@@ -82,6 +82,7 @@ pub(super) struct SqlPool {
     readers: Readers,
     places: Arc<Semaphore>,
     memory: Memory,
+    stuck: Stuck,
     hidden: Arc<Hidden>,
 }
 
@@ -101,6 +102,7 @@ impl SqlPool {
             readers: Readers::of(of_statements, lock, fatal),
             places: Arc::new(Semaphore::new(PLACES as usize)),
             memory: Memory::new(looking, budget_bytes),
+            stuck: Stuck::default(),
             hidden: Arc::new(Hidden::of(path)),
         }
     }
@@ -121,6 +123,8 @@ impl SqlPool {
         let abandon = Abandon::of(&watch);
         let rules = Rules {
             deadline: question.deadline,
+            stuck_after: STUCK_AFTER,
+            stuck: self.stuck.clone(),
             memory: Some(self.memory.clone()),
         };
         let hidden = Arc::clone(&self.hidden);
@@ -133,6 +137,11 @@ impl SqlPool {
         let answered = self.readers.ask("running SQL", ask).await;
         drop(abandon);
         answered?
+    }
+
+    /// Statements that were told to stop and do not.
+    pub(super) fn n_stuck(&self) -> u64 {
+        self.stuck.count()
     }
 
     /// Runs no more statements.

@@ -67,7 +67,7 @@ impl Collector {
                 stopped.wait_for(|stop| *stop).await.unwrap();
             };
             let terms = Terms::open(Arc::new(SystemClock));
-            let guard = (terms.gate, terms.auditing, Encryption::None);
+            let guard = (terms, Encryption::None);
             serve(listener, (metrics, logs, traces), guard, stopped).await;
         });
         Self {

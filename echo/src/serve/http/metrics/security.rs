@@ -7,9 +7,12 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::serve::http::metrics::{Sources, gauges};
+use crate::serve::key_sets::Fetches;
 use crate::serve::reloads::Reload;
 
 type Count = fn(&Reload) -> u64;
+
+type FetchCount = fn(&Fetches) -> u64;
 
 /// Writes the metrics.
 #[expect(
@@ -34,6 +37,11 @@ pub(super) fn encode(
             gate.limited(),
         ),
         (
+            "requests_panicked",
+            "Requests that met a defect of Echo; the log says which",
+            sources.terms.panics.caught(),
+        ),
+        (
             "audit_lines",
             "Lines of the audit that were written",
             log.written(),
@@ -49,6 +57,7 @@ pub(super) fn encode(
         ConstCounter::new(value).encode(metric)?;
     }
     of_reloads(sources, encoder)?;
+    of_key_sets(sources, encoder)?;
     match sources.encryption.identity() {
         None => Ok(()),
         Some(identity) => gauges(
@@ -91,6 +100,44 @@ fn of_reloads(sources: &Sources, encoder: &mut DescriptorEncoder<'_>) -> Result<
     for (source, reload) in &reloads {
         let value = f64::from(u8::from(reload.is_failing));
         ConstGauge::new(value).encode(family.encode_family(&[("source", *source)])?)?;
+    }
+    Ok(())
+}
+
+/// Writes how fetching the keys of issuers goes.
+fn of_key_sets(sources: &Sources, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let (counter, gauge) = (ConstCounter::new(0_u64), ConstGauge::new(0_f64));
+    let issuers = sources.key_sets.counts();
+    if issuers.is_empty() {
+        return Ok(());
+    }
+    let counts: [(&str, &str, FetchCount); 2] = [
+        (
+            "jwks_fetches",
+            "Times that the keys of an issuer were fetched",
+            |fetches| fetches.succeeded,
+        ),
+        (
+            "jwks_fetches_failed",
+            "Times that the keys of an issuer could not be fetched",
+            |fetches| fetches.failed,
+        ),
+    ];
+    for (name, help, count) in counts {
+        let mut family = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
+        for (issuer, fetches) in &issuers {
+            let label = [("issuer", issuer.as_str())];
+            ConstCounter::new(count(fetches)).encode(family.encode_family(&label)?)?;
+        }
+    }
+    let name = "jwks_age_seconds";
+    let help = "Time since the keys of an issuer were fetched; they count for a day";
+    let mut family = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+    for (issuer, fetches) in &issuers {
+        if let Some(age) = fetches.age() {
+            let label = [("issuer", issuer.as_str())];
+            ConstGauge::new(age.as_secs_f64()).encode(family.encode_family(&label)?)?;
+        }
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Watches over a statement, on a thread of its own, and stops it when it has to end.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use crate::store::timings::Stopwatch;
 const LOOK: Duration = Duration::from_millis(50);
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// What is said of a statement that does not hear.
-const STUCK_AFTER: Duration = Duration::from_secs(5);
+/// How long after its deadline a statement may take to hear that it is over.
+pub(super) const STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// Why a statement was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +31,38 @@ pub(super) enum Stop {
 pub(super) struct Rules {
     /// How long it may run.
     pub(super) deadline: Duration,
+    /// How long after that it counts as stuck.
+    pub(super) stuck_after: Duration,
+    /// Where it is counted then.
+    pub(super) stuck: Stuck,
     /// The memory that it takes a share of; nothing when that is not watched.
     pub(super) memory: Option<Memory>,
+}
+
+/// Statements that do not hear. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stuck(Arc<AtomicU64>);
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+struct One<'a>(&'a Stuck);
+
+impl Stuck {
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    fn one(&self) -> One<'_> {
+        self.0.fetch_add(1, Relaxed);
+        One(self)
+    }
+}
+
+impl Drop for One<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// What is known of a statement.
@@ -86,7 +117,7 @@ impl Watch {
     ) -> (T, Option<Stop>) {
         let share = rules.memory.as_ref().map(Memory::share);
         thread::scope(|scope| {
-            let watcher = scope.spawn(|| self.watch(rules.deadline, share.as_ref(), interrupt));
+            let watcher = scope.spawn(|| self.watch(rules, share.as_ref(), interrupt));
             let done = Done(self);
             let outcome = work();
             drop(done);
@@ -96,17 +127,17 @@ impl Watch {
 
     fn watch(
         &self,
-        deadline: Duration,
+        rules: &Rules,
         share: Option<&Share<'_>>,
         interrupt: &impl Fn(),
     ) -> Option<Stop> {
         let begun = Stopwatch::start();
         let mut stop = None;
-        let mut is_told = false;
+        let mut stuck = None;
         loop {
             let pause = match stop {
                 Some(_) => AGAIN,
-                None => LOOK.min(deadline.saturating_sub(begun.elapsed())),
+                None => LOOK.min(rules.deadline.saturating_sub(begun.elapsed())),
             };
             let (is_done, is_abandoned) = self.wait(pause, stop.is_some());
             if is_done {
@@ -115,7 +146,7 @@ impl Watch {
             stop = stop.or_else(|| {
                 if is_abandoned {
                     Some(Stop::Abandoned)
-                } else if begun.elapsed() >= deadline {
+                } else if begun.elapsed() >= rules.deadline {
                     Some(Stop::Deadline)
                 } else {
                     share.is_some_and(Share::is_spent).then_some(Stop::Memory)
@@ -124,8 +155,8 @@ impl Watch {
             if stop.is_some() {
                 interrupt();
             }
-            if begun.elapsed() > deadline + STUCK_AFTER && !is_told {
-                is_told = true;
+            if begun.elapsed() > rules.deadline + rules.stuck_after && stuck.is_none() {
+                stuck = Some(rules.stuck.one());
                 tracing::warn!(
                     after_s = begun.elapsed().as_secs(),
                     "a statement does not stop; its place is out of use until it does"
@@ -163,14 +194,35 @@ mod tests {
     use std::sync::mpsc::{RecvTimeoutError, channel};
     use std::time::Duration;
 
-    use super::{AGAIN, Abandon, Rules, Stop, Watch};
+    use super::{AGAIN, Abandon, Rules, Stop, Stuck, Watch};
+
+    /// Of a statement whose time is over, and which counts as stuck after this.
+    fn over(stuck_after: Duration) -> Rules {
+        Rules {
+            deadline: Duration::ZERO,
+            stuck_after,
+            stuck: Stuck::default(),
+            memory: None,
+        }
+    }
+
+    #[test]
+    fn a_statement_that_does_not_stop_is_counted_until_it_does() {
+        let rules = over(Duration::ZERO);
+        let (interrupt, interrupts) = channel();
+        let interrupt = move || interrupt.send(()).unwrap();
+        let (counted, _) = Watch::default().during(&rules, &interrupt, || {
+            // It is told again and again, and counted after the first time at the latest.
+            interrupts.recv().unwrap();
+            interrupts.recv().unwrap();
+            rules.stuck.count()
+        });
+        assert_eq!((counted, rules.stuck.count()), (1, 0));
+    }
 
     #[test]
     fn a_stopped_statement_that_is_abandoned_too_is_not_interrupted_without_a_pause() {
-        let rules = Rules {
-            deadline: Duration::ZERO,
-            memory: None,
-        };
+        let rules = over(Duration::from_secs(5));
         let watch = Arc::new(Watch::default());
         let abandon = Abandon::of(&watch);
         let (interrupt, interrupts) = channel();
