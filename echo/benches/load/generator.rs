@@ -1,6 +1,7 @@
 //! Drives a receiver with many senders, each with one request under way as an agent has.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,7 +15,7 @@ use tonic::codec::CompressionEncoding;
 use crate::message::{Sender, Shape};
 use crate::table::times;
 use crate::template::Template;
-use crate::wire::{Client, connect};
+use crate::wire::{Client, Target};
 
 /// Before a request that failed is sent again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -99,6 +100,23 @@ impl Tally {
             acks: times()?,
         })
     }
+
+    /// What went wrong, for a table.
+    pub(crate) fn problems(&self) -> String {
+        let mut text = String::new();
+        if self.rejected > 0 {
+            // Writing to a string cannot fail.
+            let _written = write!(text, "{} points refused ", self.rejected);
+        }
+        for (code, attempts) in &self.failures {
+            let _written = write!(text, "{attempts} times {code} ");
+        }
+        if text.is_empty() {
+            "none".to_owned()
+        } else {
+            text.trim_end().to_owned()
+        }
+    }
 }
 
 /// Senders at work.
@@ -119,10 +137,10 @@ struct Shared {
 
 impl Generator {
     /// Opens the connections and begins to send.
-    pub(crate) async fn start(load: Load, address: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn start(load: Load, target: &Target) -> anyhow::Result<Self> {
         let mut channels = Vec::new();
         for _ in 0..load.connections {
-            channels.push(connect(address).await?);
+            channels.push(target.connect().await?);
         }
         let templates = (0..load.nodes).map(|node| Template::new(load.sender(node)));
         let templates = templates.collect::<anyhow::Result<Vec<_>>>()?;
@@ -139,7 +157,7 @@ impl Generator {
             templates.into_iter().zip(channels.iter().cycle()).zip(0..)
         {
             let instance = format!("load/{node}/{start:x}");
-            let client = Client::new(channel.clone(), &instance, load.compression)?;
+            let client = Client::new((target, channel.clone()), &instance, load.compression)?;
             senders.spawn(Arc::clone(&shared).send(node, client, template));
         }
         Ok(Self { shared, senders })

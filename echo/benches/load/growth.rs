@@ -13,6 +13,7 @@ use crate::message::{CLUSTER, Shape};
 use crate::programs::Programs;
 use crate::receiver::{Kind, Receiver};
 use crate::table::{Table, megabytes, millis, times, whole};
+use crate::wire::Target;
 
 /// How often the question is asked at each size.
 const QUESTIONS: u32 = 50;
@@ -76,7 +77,7 @@ pub(crate) async fn by_rows(
             megabytes(echo.file_mb()),
             megabytes(memory.resident),
             megabytes(memory.peak),
-            cost.problems(),
+            cost.tally.problems(),
         ]);
     }
     Ok(table.end(""))
@@ -88,7 +89,7 @@ async fn fill(
     load: Load,
     (target, progress): (u64, &ProgressBar),
 ) -> anyhow::Result<u64> {
-    let generator = Generator::start(load, &echo.otlp).await?;
+    let generator = Generator::start(load, &Target::plain(&echo.otlp)).await?;
     #[expect(clippy::cast_precision_loss, reason = "a number of rows to fill up to")]
     let target = target as f64;
     loop {
@@ -153,7 +154,7 @@ pub(crate) async fn by_connections(
             millis(&cost.tally.acks, 0.99),
             megabytes(cost.memory.resident),
             megabytes(cost.memory.peak),
-            cost.problems(),
+            cost.tally.problems(),
         ]);
     }
     Ok(table.end(""))

@@ -113,7 +113,7 @@ fn row(kind: Kind, load: &Load, cost: &Cost) -> Vec<String> {
         millis(&cost.tally.acks, 0.99),
         megabytes(cost.memory.resident),
         megabytes(cost.memory.peak),
-        cost.problems(),
+        cost.tally.problems(),
     ]
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::Parser;
 use indicatif::ProgressBar;
 
+mod attacks;
 mod echo;
 mod fleet;
 mod generator;
@@ -46,7 +47,7 @@ struct Args {
     /// Short measurements and a small database: shows that everything works, the figures mean little
     #[arg(long)]
     quick: bool,
-    /// Only what is named so: ingest, growth or connections
+    /// Only what is named so: ingest, growth, connections or attacks
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// How long each measurement takes, seconds
@@ -122,6 +123,9 @@ impl Args {
         }
         if is_wanted("connections") {
             text += &growth::by_connections(programs, timing, progress).await?;
+        }
+        if is_wanted("attacks") {
+            text += &attacks::table(programs, timing, progress).await?;
         }
         Ok(text)
     }

@@ -1,6 +1,5 @@
 //! One load on one receiver: what it costs and how long its senders wait.
 
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
@@ -8,6 +7,7 @@ use tokio::time::sleep;
 use crate::generator::{Generator, Load, Tally};
 use crate::process::Memory;
 use crate::receiver::Receiver;
+use crate::wire::Target;
 
 /// How long a load runs.
 #[derive(Debug, Clone, Copy)]
@@ -37,25 +37,6 @@ pub(crate) struct Cost {
     pub(crate) next_round: u64,
 }
 
-impl Cost {
-    /// What went wrong, for a table.
-    pub(crate) fn problems(&self) -> String {
-        let mut text = String::new();
-        if self.tally.rejected > 0 {
-            // Writing to a string cannot fail.
-            let _written = write!(text, "{} points refused ", self.tally.rejected);
-        }
-        for (code, attempts) in &self.tally.failures {
-            let _written = write!(text, "{attempts} times {code} ");
-        }
-        if text.is_empty() {
-            "none".to_owned()
-        } else {
-            text.trim_end().to_owned()
-        }
-    }
-}
-
 /// Puts the load on the receiver. Its CPU time is counted until it has done all that came with the points, also what it does
 /// after the acknowledgement.
 #[expect(
@@ -68,7 +49,7 @@ pub(crate) async fn measure(
     timing: Timing,
 ) -> anyhow::Result<Cost> {
     let process = receiver.process();
-    let generator = Generator::start(load, receiver.otlp()).await?;
+    let generator = Generator::start(load, &Target::plain(receiver.otlp())).await?;
     sleep(timing.warm_up).await;
     let (_warm_up, cpu_before, begin) = (generator.take()?, process.cpu_seconds()?, Instant::now());
     sleep(timing.measured).await;

@@ -11,6 +11,7 @@ use crate::message::{CLUSTER, Shape};
 use crate::programs::Programs;
 use crate::samples::Samples;
 use crate::table::{Table, megabytes, millis, whole};
+use crate::wire::Target;
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -33,7 +34,7 @@ pub(crate) async fn table(
         rate: Some(RATE),
         ..Load::closed(Shape::Blocks, 400)
     };
-    let generator = Generator::start(load, &echo.otlp).await?;
+    let generator = Generator::start(load, &Target::plain(&echo.otlp)).await?;
     let (begin, every) = (Instant::now(), LOOK_EVERY.min(duration / 10));
     let (mut resident, mut file) = (Samples::default(), Samples::default());
     let mut failed_queries = 0;

@@ -1,25 +1,83 @@
 //! A gRPC client that sends requests as the bytes they are.
 
+use std::io;
+
 use anyhow::Context;
 use bytes::{BufMut, Bytes};
 use fleet_proto::metadata;
+use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 use prost::Message;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::Uri;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::{AsciiMetadataValue, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
+use tower::service_fn;
 
 const EXPORT: PathAndQuery =
     PathAndQuery::from_static("/opentelemetry.proto.collector.metrics.v1.MetricsService/Export");
 
-/// Opens a connection of its own.
-pub(crate) async fn connect(address: &str) -> anyhow::Result<Channel> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true);
-    let channel = endpoint.connect().await;
-    channel.with_context(|| format!("no connection to {address}"))
+/// Where requests go, and how.
+#[derive(Clone)]
+pub(crate) struct Target {
+    address: String,
+    tls: Option<TlsConnector>,
+    bearer: Option<AsciiMetadataValue>,
+}
+
+impl Target {
+    /// A receiver that takes everything in plain text.
+    pub(crate) fn plain(address: &str) -> Self {
+        Self {
+            address: address.to_owned(),
+            tls: None,
+            bearer: None,
+        }
+    }
+
+    /// A receiver that is encrypted and wants a token.
+    pub(crate) fn guarded(address: &str, tls: TlsConnector, token: &str) -> anyhow::Result<Self> {
+        Ok(Self {
+            address: address.to_owned(),
+            tls: Some(tls),
+            bearer: Some(format!("Bearer {token}").parse()?),
+        })
+    }
+
+    /// Opens a connection of its own.
+    pub(crate) async fn connect(&self) -> anyhow::Result<Channel> {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address))?.tcp_nodelay(true);
+        let channel = match &self.tls {
+            None => endpoint.connect().await,
+            Some(tls) => {
+                let (tls, address) = (tls.clone(), self.address.clone());
+                let connect = service_fn(move |_uri: Uri| {
+                    let (tls, address) = (tls.clone(), address.clone());
+                    async move { encrypted(&address, tls).await.map(TokioIo::new) }
+                });
+                endpoint.connect_with_connector(connect).await
+            }
+        };
+        channel.with_context(|| format!("no connection to {}", self.address))
+    }
+}
+
+/// A connection after its handshake.
+pub(crate) async fn encrypted(
+    address: &str,
+    tls: TlsConnector,
+) -> io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
+    tls.connect(name, stream).await
 }
 
 /// One agent instance, whose batches are numbered.
@@ -27,12 +85,13 @@ pub(crate) async fn connect(address: &str) -> anyhow::Result<Channel> {
 pub(crate) struct Client {
     grpc: Grpc<Channel>,
     instance: AsciiMetadataValue,
+    bearer: Option<AsciiMetadataValue>,
 }
 
 impl Client {
     /// An instance of that name on a connection, which others may use as well.
     pub(crate) fn new(
-        channel: Channel,
+        (target, channel): (&Target, Channel),
         instance: &str,
         compression: Option<CompressionEncoding>,
     ) -> anyhow::Result<Self> {
@@ -43,6 +102,7 @@ impl Client {
                 None => grpc,
             },
             instance: instance.parse()?,
+            bearer: target.bearer.clone(),
         })
     }
 
@@ -52,6 +112,9 @@ impl Client {
         let keys = request.metadata_mut();
         keys.insert(metadata::AGENT_INSTANCE, self.instance.clone());
         keys.insert(metadata::BATCH_NUMBER, MetadataValue::from(number));
+        if let Some(bearer) = &self.bearer {
+            keys.insert("authorization", bearer.clone());
+        }
         let ready = self.grpc.ready().await;
         ready.map_err(|error| Status::unavailable(error.to_string()))?;
         let response = self.grpc.unary(request, EXPORT, Raw).await?.into_inner();

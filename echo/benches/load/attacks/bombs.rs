@@ -1,0 +1,157 @@
+//! Attacks with bodies that are larger than anybody wants.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tokio::time::interval;
+use tonic::body::Body;
+use tonic::codegen::http::Request;
+use tower::{Service, ServiceExt};
+
+use crate::wire::Target;
+
+use super::line::Line;
+use super::site::Site;
+use super::{Attackers, Attempts};
+
+/// What a bomb unpacks to, bytes.
+const UNPACKED: u64 = 1 << 30;
+
+/// From one bomb of an attacker to its next.
+const BOMB_PAUSE: Duration = Duration::from_millis(500);
+
+/// From one endless body of an attacker to its next.
+const BODY_PAUSE: Duration = Duration::from_millis(300);
+
+/// Bodies that do not end.
+pub(super) fn oversized(attackers: &mut Attackers, site: &Arc<Site>) {
+    let (agent, reader) = (&site.agent_token, &site.reader_token);
+    for (door, path, token) in [
+        (&site.otlp_http, "/v1/metrics", agent),
+        (&site.http, "/mcp", reader),
+        (&site.http, "/api/v1/tools/fleet.cluster.get_cost", reader),
+    ] {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+             authorization: Bearer {token}\r\ntransfer-encoding: chunked\r\n\r\n"
+        );
+        let (site, door) = (Arc::clone(site), door.clone());
+        attackers.spawn(move |attempts| async move {
+            let mut ticks = interval(BODY_PAUSE);
+            loop {
+                ticks.tick().await;
+                attempts.add();
+                // Being thrown out is the end of one attempt.
+                let _thrown_out = endless(&site, &door, &head).await;
+            }
+        });
+    }
+}
+
+async fn endless(site: &Site, door: &str, head: &str) -> io::Result<()> {
+    let mut line = Line::open(door, site.http1()).await?;
+    line.send(head.as_bytes()).await?;
+    let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x1_0000));
+    loop {
+        line.send(chunk.as_bytes()).await?;
+    }
+}
+
+/// Small requests that unpack to large ones.
+pub(super) fn compressed(attackers: &mut Attackers, site: &Arc<Site>) {
+    for (encoding, packed) in [("gzip", gzip()), ("zstd", zstd())] {
+        // An attacker that cannot even pack does nothing, which the number of attempts shows.
+        let Ok(packed) = packed.map(Bytes::from) else {
+            continue;
+        };
+        let (by_http, bomb) = (Arc::clone(site), packed.clone());
+        attackers.spawn(move |attempts| async move {
+            let mut ticks = interval(BOMB_PAUSE);
+            loop {
+                ticks.tick().await;
+                attempts.add();
+                let _thrown_out = over_http(&by_http, encoding, &bomb).await;
+            }
+        });
+        let by_grpc = Arc::clone(site);
+        attackers.spawn(move |attempts| over_grpc(by_grpc, encoding, packed, attempts));
+    }
+}
+
+async fn over_http(site: &Site, encoding: &str, packed: &[u8]) -> io::Result<()> {
+    let mut line = Line::open(&site.otlp_http, site.http1()).await?;
+    let head = format!(
+        "POST /v1/metrics HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-protobuf\r\ncontent-encoding: {encoding}\r\n\
+         authorization: Bearer {}\r\ncontent-length: {}\r\n\r\n",
+        site.agent_token,
+        packed.len()
+    );
+    line.send(head.as_bytes()).await?;
+    line.send(packed).await?;
+    line.answer().await
+}
+
+async fn over_grpc(site: Arc<Site>, encoding: &'static str, packed: Bytes, attempts: Attempts) {
+    let target = Target::guarded(&site.otlp, site.http2(), &site.agent_token);
+    let mut ticks = interval(BOMB_PAUSE);
+    let Ok(target) = target else { return };
+    loop {
+        let Ok(mut channel) = target.connect().await else {
+            continue;
+        };
+        loop {
+            ticks.tick().await;
+            attempts.add();
+            let request = grpc_request(&site.agent_token, encoding, &packed);
+            let Ok(request) = request else { return };
+            let Ok(channel) = channel.ready().await else {
+                break;
+            };
+            if channel.call(request).await.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// A compressed message of gRPC: a flag, its length, and itself.
+fn grpc_request(
+    token: &str,
+    encoding: &str,
+    packed: &Bytes,
+) -> Result<Request<Body>, tonic::codegen::http::Error> {
+    let mut framed = BytesMut::with_capacity(packed.len() + 5);
+    framed.put_u8(1);
+    framed.put_u32(u32::try_from(packed.len()).unwrap_or(u32::MAX));
+    framed.put_slice(packed);
+    Request::post("http://localhost/opentelemetry.proto.collector.metrics.v1.MetricsService/Export")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("grpc-encoding", encoding)
+        .header("authorization", format!("Bearer {token}"))
+        .body(Body::new(axum::body::Body::from(framed.freeze())))
+}
+
+fn gzip() -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    fill(&mut encoder)?;
+    encoder.finish()
+}
+
+fn zstd() -> io::Result<Vec<u8>> {
+    let mut encoder = zstd::Encoder::new(Vec::new(), 3)?;
+    fill(&mut encoder)?;
+    encoder.finish()
+}
+
+fn fill(encoder: &mut impl Write) -> io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..UNPACKED >> 20 {
+        encoder.write_all(&zeros)?;
+    }
+    Ok(())
+}

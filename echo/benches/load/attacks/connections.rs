@@ -1,0 +1,106 @@
+//! Attacks that hold on to connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+use super::Attackers;
+use super::line::Line;
+use super::site::Site;
+
+/// Between two pieces of what comes slowly.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Before a connection that was refused is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// The beginning of the record that a client greets with: its length is said, the rest never comes.
+const GREETING: [u8; 9] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc];
+
+/// Handshakes that are begun and not ended.
+pub(super) fn half_open(attackers: &mut Attackers, site: &Arc<Site>) {
+    for number in 0..1_000 {
+        let address = address(site, number);
+        attackers.spawn(|attempts| async move {
+            loop {
+                attempts.add();
+                if let Ok(mut stream) = TcpStream::connect(&address).await {
+                    let _sent = stream.write_all(&GREETING).await;
+                    let mut buffer = [0; 64];
+                    while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
+                }
+                sleep(RETRY_AFTER).await;
+            }
+        });
+    }
+}
+
+/// Connections on which nothing is said.
+pub(super) fn idle(attackers: &mut Attackers, site: &Arc<Site>) {
+    for number in 0..1_000 {
+        let site = Arc::clone(site);
+        attackers.spawn(move |attempts| async move {
+            loop {
+                attempts.add();
+                let line = Line::open(&address(&site, number), site.http1()).await;
+                if let Ok(mut line) = line {
+                    line.outlast().await;
+                }
+                sleep(RETRY_AFTER).await;
+            }
+        });
+    }
+}
+
+/// Headers that come a line at a time.
+pub(super) fn slow_headers(attackers: &mut Attackers, site: &Arc<Site>) {
+    let head = "GET / HTTP/1.1\r\nhost: localhost\r\n";
+    drip(attackers, site, (head.to_owned(), b"x-more: 1\r\n"));
+}
+
+/// Bodies that come a byte at a time.
+pub(super) fn slow_bodies(attackers: &mut Attackers, site: &Arc<Site>) {
+    let head = format!(
+        "POST /v1/metrics HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-protobuf\r\nauthorization: Bearer {}\r\n\
+         content-length: 100000\r\n\r\n",
+        site.agent_token
+    );
+    drip(attackers, site, (head, b"\n"));
+}
+
+fn drip(attackers: &mut Attackers, site: &Arc<Site>, what: (String, &'static [u8])) {
+    for _ in 0..500 {
+        let (site, (head, more)) = (Arc::clone(site), what.clone());
+        attackers.spawn(move |attempts| async move {
+            loop {
+                attempts.add();
+                // Being thrown out is the end of one attempt.
+                let _thrown_out = one_drip(&site, &head, more).await;
+                sleep(RETRY_AFTER).await;
+            }
+        });
+    }
+}
+
+async fn one_drip(site: &Site, head: &str, more: &[u8]) -> std::io::Result<()> {
+    let mut line = Line::open(&site.otlp_http, site.http1()).await?;
+    line.send(head.as_bytes()).await?;
+    loop {
+        sleep(PAUSE).await;
+        line.send(more).await?;
+    }
+}
+
+/// All three doors in turn.
+fn address(site: &Site, number: usize) -> String {
+    let doors = [&site.otlp, &site.otlp_http, &site.http];
+    doors
+        .into_iter()
+        .cycle()
+        .nth(number % 3)
+        .cloned()
+        .unwrap_or_default()
+}

@@ -1,0 +1,62 @@
+//! HTTP/1.1 by hand: no library sends what an attacker does.
+
+use std::io;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::wire::encrypted;
+
+/// Most that is read of an answer's head, bytes.
+const MAX_HEAD: usize = 64 * 1024;
+
+/// An encrypted connection.
+#[derive(Debug)]
+pub(super) struct Line {
+    stream: TlsStream<TcpStream>,
+}
+
+impl Line {
+    /// Opens one.
+    pub(super) async fn open(address: &str, tls: TlsConnector) -> io::Result<Self> {
+        let stream = encrypted(address, tls).await?;
+        Ok(Self { stream })
+    }
+
+    /// Sends bytes.
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes).await?;
+        self.stream.flush().await
+    }
+
+    /// Reads until the other side ends the connection.
+    pub(super) async fn outlast(&mut self) {
+        let mut buffer = [0; 4096];
+        while self
+            .stream
+            .read(&mut buffer)
+            .await
+            .is_ok_and(|read| read > 0)
+        {}
+    }
+
+    /// Reads one answer, and throws it away.
+    pub(super) async fn answer(&mut self) -> io::Result<()> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            if head.len() > MAX_HEAD {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            head.push(self.stream.read_u8().await?);
+        }
+        let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+        let mut lines = head.lines();
+        let length = lines.find_map(|line| line.strip_prefix("content-length:"));
+        let length = length.and_then(|length| length.trim().parse().ok());
+        let mut rest = vec![0; length.unwrap_or(0)];
+        self.stream.read_exact(&mut rest).await?;
+        Ok(())
+    }
+}
