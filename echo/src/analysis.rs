@@ -3,10 +3,12 @@
 //! `assembly` lines up what the ranks of a cohort report about the same operations, `lag` compares them,
 //! `baseline` remembers what healthy looks like, `verdict` decides, `cause` and `imbalance` say what kind of trouble it
 //! is, `charge`, `docket` and `incident` give decisions a memory, `cohort` puts these together for one cohort and
-//! `detector` for all of them; `hang` finds operations that never end. `cost` adds up the GPU time that incidents cost.
+//! `detector` for all of them; `hang` finds operations that never end. `ledger` charges what a job loses to its incidents, by the shares of
+//! `blame`, and `cost` adds up the GPU time that incidents cost.
 
 pub mod assembly;
 pub mod baseline;
+pub mod blame;
 pub mod cause;
 pub mod charge;
 pub mod cohort;
@@ -18,6 +20,7 @@ pub mod hang;
 pub mod imbalance;
 pub mod incident;
 pub mod lag;
+pub mod ledger;
 pub mod settings;
 pub mod verdict;
 pub mod window;

@@ -106,14 +106,19 @@ impl std::fmt::Display for Named {
     }
 }
 
+/// The job as what arrives.
+pub(crate) fn deliveries(job: &RealJob, testdata: &Path) -> anyhow::Result<Vec<Delivery>> {
+    let path = testdata.join(job.name);
+    if job.name.starts_with("bytedance") {
+        bytedance::read(&path)
+    } else {
+        recordings::read(&path)
+    }
+}
+
 /// What each method names in the job, whose file is in the folder of test data.
 pub(crate) fn run(job: &RealJob, testdata: &Path) -> anyhow::Result<BTreeMap<&'static str, Named>> {
-    let path = testdata.join(job.name);
-    let deliveries: Vec<Delivery> = if job.name.starts_with("bytedance") {
-        bytedance::read(&path)?
-    } else {
-        recordings::read(&path)?
-    };
+    let deliveries = deliveries(job, testdata)?;
     let mut detector = Detector::new(Settings::default());
     let mut incidents = Incidents::default();
     let mut recent = RecentBlocks::default();

@@ -47,6 +47,7 @@ pub struct History {
     scatter: Option<Scatter>,
     /// Of the periods above, for the same reason.
     period: Option<Usual>,
+    blocked: VecDeque<f64>,
     transfers: BTreeMap<(CommId, Option<Op>), VecDeque<Times>>,
 }
 
@@ -86,6 +87,22 @@ impl History {
             self.periods.extend(readings);
             self.period = self.usual_period();
         }
+    }
+
+    /// Remembers how long the ranks were blocked in a healthy block, milliseconds per iteration.
+    pub fn remember_blocked(&mut self, blocked_ms: &[f64]) {
+        self.blocked.extend(median(blocked_ms));
+        if self.blocked.len() > MAX_READINGS {
+            self.blocked.pop_front();
+        }
+    }
+
+    /// What a rank is blocked in a healthy iteration, milliseconds; nothing before enough was seen.
+    pub fn blocked_ms(&self) -> Option<f64> {
+        if self.blocked.len() < ENOUGH_READINGS {
+            return None;
+        }
+        median(&self.blocked.iter().copied().collect::<Vec<_>>())
     }
 
     /// Remembers the lags of one healthy window, milliseconds; windows must not overlap. Lags of another signal than

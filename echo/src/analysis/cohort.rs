@@ -7,11 +7,12 @@ use crate::analysis::baseline::History;
 use crate::analysis::charge::{Charge, Subject};
 use crate::analysis::docket::{Docket, Scene};
 use crate::analysis::lag::{Lags, lags, place, suited_signal};
+use crate::analysis::ledger::{Account, Accused, Ledger, blocked_ms};
 use crate::analysis::settings::Settings;
 use crate::analysis::verdict::sigma_ms;
 use crate::analysis::window::Stretch;
 use crate::ids::Rank;
-use crate::model::conclusion::{Baseline, Conclusions, Incident, Signal};
+use crate::model::conclusion::{Baseline, Conclusions, Incident, LostTime, Signal};
 use crate::units::Nanos;
 
 mod accuse;
@@ -34,6 +35,7 @@ pub struct Cohort {
     faults: Docket,
     /// What is the job's own way.
     structure: Docket,
+    ledger: Ledger,
     iterations_since_lags: f64,
     standing: Standing,
     outlook: Option<Outlook>,
@@ -46,6 +48,8 @@ pub struct Standing {
     pub root_own_ms: f64,
     /// Its ranks that are late only because they wait.
     pub victims: BTreeSet<Rank>,
+    /// How late the latest rank is that waits as long as its peers, milliseconds per iteration; 0 for none.
+    pub victim_lag_ms: f64,
     /// Time that its GPUs computed in the order of their ranks, milliseconds per iteration. Empty unless all tell.
     pub busy_ms: Vec<f64>,
     /// Whether an open incident of it shows why the whole job is slow: a late rank or a slow network.
@@ -63,6 +67,8 @@ pub struct JobView {
     pub rival_own_ms: f64,
     /// Victims in the others.
     pub victims: BTreeSet<Rank>,
+    /// The largest [`Standing::victim_lag_ms`] among the others.
+    pub victim_lag_ms: f64,
     /// How much longer the GPUs of this role compute than is typical, milliseconds per iteration; 0 for none.
     pub stage_excess_ms: f64,
     /// Whether another cohort shows why the job is slow, or speaks for the job where nothing does.
@@ -113,6 +119,7 @@ impl Cohort {
             known_bad_since: None,
             faults: Docket::default(),
             structure: Docket::default(),
+            ledger: Ledger::default(),
             iterations_since_lags: 0.0,
             standing: Standing::default(),
             outlook: None,
@@ -145,6 +152,22 @@ impl Cohort {
     /// Healthy duration of an iteration, milliseconds, when known.
     pub fn healthy_ms(&self) -> Option<f64> {
         self.history.period_ms()
+    }
+
+    /// What is open here that the loss of the job can be charged to.
+    pub fn accused(&self) -> Vec<Accused> {
+        self.faults.accused(&self.key)
+    }
+
+    /// What it has lost, as far as that was not charged before.
+    pub fn charge(&mut self, accused: &[Accused]) -> Vec<LostTime> {
+        let account = Account {
+            key: &self.key,
+            blocks: &self.blocks,
+            healthy_ms: self.history.period_ms(),
+            healthy_blocked_ms: self.history.blocked_ms(),
+        };
+        self.ledger.charge(&account, accused)
     }
 
     /// Takes the next block and says what follows from it.
@@ -263,6 +286,7 @@ impl Cohort {
     /// Goes on with incidents as they were concluded before; gives back those that it cannot go on with.
     pub fn adopt(&mut self, known: Vec<Incident>) -> Vec<Incident> {
         self.known_bad_since = None;
+        self.settle();
         let Some(now) = self.blocks.back() else {
             return known;
         };
@@ -291,6 +315,11 @@ impl Cohort {
         strange
     }
 
+    /// Leaves what an earlier detector has charged as it is.
+    pub fn settle(&mut self) {
+        self.ledger.settle(&self.blocks);
+    }
+
     /// Clears what is open, because the job does not report any more.
     pub fn end(&mut self) -> Conclusions {
         let mut conclusions = self.faults.end(self.blocks.back());
@@ -312,6 +341,11 @@ impl Cohort {
             if let Some(reading) = &block.period {
                 self.history.remember_period(reading);
             }
+            let blocked = block.members.iter();
+            let blocked: Vec<f64> = blocked
+                .filter_map(|member| blocked_ms(member, block))
+                .collect();
+            self.history.remember_blocked(&blocked);
             for transfer in &block.transfers {
                 self.history.remember_transfer(transfer);
             }

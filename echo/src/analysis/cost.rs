@@ -95,6 +95,8 @@ pub fn within(rows: &[LostTime], window: Window) -> Vec<LostTime> {
             interval,
             iterations: row.iterations * share,
             lost_gpu_ms: row.lost_gpu_ms * share,
+            peer_wait_gpu_ms: row.peer_wait_gpu_ms.map(|waited| waited * share),
+            saved_gpu_ms: row.saved_gpu_ms * share,
             ..row.clone()
         })
     };

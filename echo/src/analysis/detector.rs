@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::analysis::assembly::{Assembly, CohortKey};
 use crate::analysis::cohort::{Cohort, JobView, Outlook, Standing};
 use crate::analysis::imbalance::stage_excess;
+use crate::analysis::ledger::Accused;
 use crate::analysis::settings::Settings;
-use crate::ids::{ClusterId, JobId, RoleId};
-use crate::model::conclusion::Conclusions;
+use crate::ids::{ClusterId, IncidentId, JobId, RoleId};
+use crate::model::conclusion::{Baseline, Conclusions, LostTime};
 use crate::model::event::StoredEvent;
 use crate::units::Nanos;
 
@@ -66,10 +67,12 @@ impl Detector {
             conclusions.append(self.end_dead_roles());
             for (key, block) in self.assembly.closed(self.settings.silence_ms) {
                 let view = self.view_of(&key);
+                let before = self.accused(&key);
                 let new = || self.handover.cohort(&key);
                 let cohort = self.cohorts.entry(key.clone()).or_insert_with(new);
                 conclusions.append(cohort.observe(block, &view, &self.settings));
                 conclusions.append(ended(self.handover.give(&key, cohort)));
+                conclusions.lost.extend(self.charge(&key, &before));
             }
             // Also when the clock was set back: what it said before is no time that has passed.
             let is_early = |last: &StoredEvent| {
@@ -104,17 +107,8 @@ impl Detector {
 
     /// What a cohort has to know of the others of its job.
     fn view_of(&self, key: &CohortKey) -> JobView {
-        let of_job = || {
-            let first = CohortKey {
-                role: RoleId::new(0),
-                ..key.clone()
-            };
-            let is_same = |other: &CohortKey| other.cluster == key.cluster && other.job == key.job;
-            self.cohorts
-                .range(first..)
-                .take_while(move |(other, _)| is_same(other))
-        };
-        let others: Vec<&Standing> = of_job()
+        let others: Vec<&Standing> = self
+            .of_job(key)
             .filter(|(other, _)| other.role != key.role)
             .map(|(_, cohort)| cohort.standing())
             .collect();
@@ -132,11 +126,52 @@ impl Detector {
         JobView {
             n_ranks: self.assembly.n_ranks(&key.cluster, key.job.as_ref()),
             rival_own_ms,
+            victim_lag_ms: others
+                .iter()
+                .map(|other| other.victim_lag_ms)
+                .fold(0.0, f64::max),
             victims,
             stage_excess_ms: own.map_or(0.0, |own| own_excess_ms(own, &others)),
             is_explained: others.iter().any(|other| other.explains) || self.is_spoken_for(key),
             is_disturbed: others.iter().any(|other| other.is_disturbed),
         }
+    }
+
+    /// The cohorts of a job, by role.
+    fn of_job<'a>(
+        &'a self,
+        key: &'a CohortKey,
+    ) -> impl Iterator<Item = (&'a CohortKey, &'a Cohort)> {
+        let is_same = |other: &CohortKey| other.cluster == key.cluster && other.job == key.job;
+        let cohorts = self.cohorts.range(first_of_job(key)..);
+        cohorts.take_while(move |(other, _)| is_same(other))
+    }
+
+    /// What is open in the job of a cohort that its loss can be charged to.
+    fn accused(&self, key: &CohortKey) -> Vec<Accused> {
+        self.of_job(key)
+            .flat_map(|(_, cohort)| cohort.accused())
+            .collect()
+    }
+
+    /// Charges what a cohort has lost; where somebody else is to blame than before, or healthy means something else, what all
+    /// cohorts of its job have lost.
+    fn charge(&mut self, key: &CohortKey, before: &[Accused]) -> Vec<LostTime> {
+        let accused = self.accused(key);
+        let reasons = |accused: &[Accused]| -> Vec<(IncidentId, Baseline)> {
+            let reasons = accused.iter();
+            reasons.map(|one| (one.incident, one.baseline)).collect()
+        };
+        if reasons(&accused) == reasons(before) {
+            let cohort = self.cohorts.get_mut(key);
+            return cohort.map_or_else(Vec::new, |cohort| cohort.charge(&accused));
+        }
+        let is_same = |other: &CohortKey| other.cluster == key.cluster && other.job == key.job;
+        let cohorts = self.cohorts.range_mut(first_of_job(key)..);
+        cohorts
+            .take_while(|(other, _)| is_same(other))
+            .flat_map(|(_, cohort)| cohort.charge(&accused))
+            .collect()
     }
 
     /// Whether another cohort that is judged at the same time speaks for the job: a slow job is one condition, and the
@@ -150,11 +185,7 @@ impl Detector {
             let age_ms = judged_at(cohort).map(|at| own.millis_since(at));
             age_ms.is_some_and(|age_ms| age_ms < self.settings.silence_ms)
         };
-        let first = CohortKey {
-            role: RoleId::new(0),
-            ..key.clone()
-        };
-        let mut before = self.cohorts.range(first..key.clone());
+        let mut before = self.cohorts.range(first_of_job(key)..key.clone());
         before.any(|(_, cohort)| is_current(cohort))
     }
 
@@ -212,6 +243,14 @@ impl Detector {
     /// followed.
     pub const fn late_points(&self) -> u64 {
         self.assembly.late()
+    }
+}
+
+/// The least key that a cohort of the same job can have.
+fn first_of_job(key: &CohortKey) -> CohortKey {
+    CohortKey {
+        role: RoleId::new(0),
+        ..key.clone()
     }
 }
 

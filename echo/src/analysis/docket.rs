@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::analysis::assembly::{CohortBlock, CohortKey};
 use crate::analysis::charge::{Charge, Subject};
-use crate::analysis::incident::{OpenIncident, is_recurrence, lost_time};
+use crate::analysis::incident::{OpenIncident, is_recurrence};
+use crate::analysis::ledger::Accused;
 use crate::analysis::settings::Settings;
 use crate::analysis::verdict::Span;
 use crate::analysis::window::{Affected, Stretch};
@@ -66,6 +67,40 @@ impl Docket {
         self.open.contains_key(&subject)
     }
 
+    /// What the loss of the job can be charged to: the late ranks, and the condition where there are none. What is a property of
+    /// the job is charged with nothing.
+    pub fn accused(&self, key: &CohortKey) -> Vec<Accused> {
+        let accused = |(subject, open): (&Subject, &OpenIncident)| Accused {
+            incident: open.incident.id,
+            role: key.role,
+            rank: match subject {
+                Subject::Rank(rank) => Some(*rank),
+                _ => None,
+            },
+            // One that keeps up again is no reason any more, though its incident is open until that has lasted.
+            lag_ms: open
+                .incident
+                .culprit_lag_ms()
+                .filter(|_| open.calm == 0)
+                .unwrap_or(0.0),
+            period_ms: open.incident.period_ms,
+            baseline: open.incident.baseline,
+            first_iteration: open.incident.first_iteration,
+        };
+        let faults = || {
+            self.open
+                .iter()
+                .filter(|(subject, _)| !subject.is_structural())
+                .map(accused)
+        };
+        let ranks: Vec<Accused> = faults().filter(|accused| accused.rank.is_some()).collect();
+        if ranks.is_empty() {
+            faults().last().into_iter().collect()
+        } else {
+            ranks
+        }
+    }
+
     /// Forgets what is suspected.
     pub fn forget_suspicions(&mut self) {
         self.streaks.clear();
@@ -103,18 +138,10 @@ impl Docket {
         let Some(block) = scene.blocks.back() else {
             return (conclusions, false);
         };
-        let grave = gravest(&self.open);
         let mut ended = Vec::new();
         for (subject, open) in &mut self.open {
             let charge = charges.iter().find(|charge| charge.subject == *subject);
             carry_on(open, *subject, charge, scene);
-            if grave == Some(*subject)
-                && let Some(reading) = block.period
-            {
-                conclusions
-                    .lost
-                    .extend(lost_time(&open.incident, block, &reading));
-            }
             let is_explained = scene.is_explained && subject.is_riddle();
             if open.calm >= scene.settings.clear_after || is_explained {
                 ended.push(*subject);
@@ -171,11 +198,10 @@ impl Docket {
                 Subject::Rank(_) => !matches!(subject, Subject::Rank(_)),
                 _ => subject.is_riddle() && !charge.subject.is_structural(),
             };
-            let first = !self.open.keys().any(|subject| !is_explained(subject));
             while let Some(explained) = self.open.keys().copied().find(is_explained) {
                 conclusions.incidents.extend(self.clear(explained, now));
             }
-            conclusions.append(self.open_incident(scene, charge, first));
+            conclusions.append(self.open_incident(scene, charge));
         }
         conclusions
     }
@@ -193,12 +219,7 @@ impl Docket {
         !self.open.keys().any(names_a_rank)
     }
 
-    fn open_incident(
-        &mut self,
-        scene: &Scene<'_>,
-        charge: &Charge,
-        counts_loss: bool,
-    ) -> Conclusions {
+    fn open_incident(&mut self, scene: &Scene<'_>, charge: &Charge) -> Conclusions {
         let mut conclusions = Conclusions::default();
         let history = || {
             scene
@@ -227,14 +248,6 @@ impl Docket {
                 open.affect(block, test.lag_ms(&[block]));
             } else {
                 open.pass();
-            }
-            if counts_loss
-                && !charge.subject.is_structural()
-                && let Some(reading) = block.period
-            {
-                conclusions
-                    .lost
-                    .extend(lost_time(&open.incident, block, &reading));
             }
         }
         conclusions.incidents.push(open.incident.clone());
@@ -273,6 +286,7 @@ fn carry_on(open: &mut OpenIncident, subject: Subject, charge: Option<&Charge>, 
     let recent = Stretch::latest(scene.blocks, iterations, 1);
     if let Some(charge) = charge {
         open.strengthen(charge);
+        open.refine(charge.baseline);
     }
     open.add_victims(scene.victims);
     let about = (subject, &open.incident.finding);
@@ -315,15 +329,4 @@ fn onset(blocks: &VecDeque<CohortBlock>, test: &Affected<'_>) -> usize {
         }
     }
     onset
-}
-
-/// The open incident that the cohort's loss is booked on: the latest rank, else whatever is open. What is a property of
-/// the job is booked nothing.
-fn gravest(open: &BTreeMap<Subject, OpenIncident>) -> Option<Subject> {
-    let weight = |open: &OpenIncident| open.incident.culprit_lag_ms().unwrap_or(0.0);
-    let latest = open
-        .iter()
-        .filter(|(subject, _)| !subject.is_structural())
-        .max_by(|a, b| weight(a.1).total_cmp(&weight(b.1)));
-    latest.map(|(subject, _)| *subject)
 }

@@ -1,16 +1,16 @@
 //! An incident while it is open: what it is about, how it began, and what was measured since.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use xxhash_rust::xxh64::xxh64;
 
-use crate::analysis::assembly::{CohortBlock, CohortKey, PeriodReading};
+use crate::analysis::assembly::{CohortBlock, CohortKey};
 use crate::analysis::charge::{Charge, Subject};
 use crate::analysis::verdict::Span;
-use crate::ids::{IncidentId, NodeId, Rank};
+use crate::ids::{IncidentId, Rank};
 use crate::model::conclusion::{
-    Baseline, ConditionKind, Finding, Incident, IncidentState, LostTime, Severity, Signal,
+    Baseline, ConditionKind, Finding, Incident, IncidentState, Severity, Signal,
 };
 use crate::units::Nanos;
 
@@ -19,6 +19,10 @@ const WARN: f64 = 0.05;
 
 /// Damage from which on it is worth getting up for.
 const CRITICAL: f64 = 0.10;
+
+/// Judgements after the first by which the healthy period is still improved where no healthy iteration was ever seen: other
+/// cohorts are judged after the one that raised the incident.
+const REFINEMENTS: u32 = 4;
 
 /// An open incident.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +37,7 @@ pub struct OpenIncident {
     lag: WeightedMean,
     n_affected: u32,
     n_blocks: u32,
+    refinements: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -122,6 +127,7 @@ impl OpenIncident {
             lag: WeightedMean::default(),
             n_affected: 0,
             n_blocks: 0,
+            refinements: 0,
         }
     }
 
@@ -176,6 +182,20 @@ impl OpenIncident {
             (Finding::Condition(known), Finding::Condition(later)) => known.clone_from(later),
             (Finding::Culprit(_), Finding::Condition(_))
             | (Finding::Condition(_), Finding::Culprit(_)) => {}
+        }
+    }
+
+    /// Takes over a later estimate of the healthy period that claims a smaller loss.
+    pub fn refine(&mut self, later: Option<Baseline>) {
+        if self.refinements >= REFINEMENTS {
+            return;
+        }
+        self.refinements += 1;
+        if let (Baseline::None { period_ms: known }, Some(Baseline::None { period_ms: later })) =
+            (self.incident.baseline, later)
+            && later > known
+        {
+            self.incident.baseline = Baseline::None { period_ms: later };
         }
     }
 
@@ -256,33 +276,6 @@ pub fn abandoned(mut incident: Incident) -> Incident {
     incident.state = IncidentState::Cleared;
     incident.cleared_at = Some(incident.last_seen.offset(1));
     incident
-}
-
-/// GPU time that the cohort lost in one reading, a row per node and GPU model.
-pub fn lost_time(
-    incident: &Incident,
-    block: &CohortBlock,
-    reading: &PeriodReading,
-) -> Vec<LostTime> {
-    let mut groups: BTreeMap<(NodeId, Option<Arc<str>>), u32> = BTreeMap::new();
-    for member in &block.members {
-        let group = (member.origin.node.clone(), member.origin.gpu_model.clone());
-        *groups.entry(group).or_default() += 1;
-    }
-    let lost_per_rank = (reading.ms - incident.baseline.period_ms()) * reading.iterations;
-    groups
-        .into_iter()
-        .map(|((node, gpu_model), n_ranks)| LostTime {
-            incident: incident.id,
-            cluster: incident.cluster.clone(),
-            node,
-            gpu_model,
-            interval: reading.interval,
-            n_ranks,
-            iterations: reading.iterations,
-            lost_gpu_ms: lost_per_rank * f64::from(n_ranks),
-        })
-        .collect()
 }
 
 /// Whether an incident cleared at `cleared` and seen again at `now` is the same one.

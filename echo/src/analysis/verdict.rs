@@ -74,6 +74,8 @@ pub struct Evidence<'a> {
     pub n_tests: usize,
     /// What the latest rank of any other cohort of the job waits less than its peers, milliseconds per iteration.
     pub rival_own_ms: f64,
+    /// How late the latest rank in any other cohort of the job is that waits itself, milliseconds per iteration; 0 for none.
+    pub victim_lag_ms: f64,
     /// Whether another cohort of the job shows why the job is slow.
     pub is_explained: bool,
 }
@@ -357,9 +359,21 @@ fn baseline(lag: &Lag, evidence: &Evidence<'_>) -> Baseline {
             period_ms: evidence.period_ms,
         },
         None => Baseline::None {
-            period_ms: (evidence.period_ms - lag.doing_ms())
+            period_ms: (evidence.period_ms - loss_ms(lag, evidence))
                 .max(evidence.period_ms * LEAST_HEALTHY_SHARE),
         },
+    }
+}
+
+/// What a rank has cost an iteration, milliseconds, where no healthy one was ever seen: what it waits less than its peers, but not
+/// more than its victims come later. The rest is the job's own way: in a pipeline healthy ranks wait in its bubbles, too, and
+/// the culprit does not.
+fn loss_ms(lag: &Lag, evidence: &Evidence<'_>) -> f64 {
+    let doing_ms = lag.doing_ms();
+    if lag.signal == Signal::DeviceWait && evidence.victim_lag_ms > 0.0 {
+        doing_ms.min(evidence.victim_lag_ms)
+    } else {
+        doing_ms
     }
 }
 

@@ -323,9 +323,14 @@ pub struct LostTime {
     pub n_ranks: u32,
     /// Iterations in the interval.
     pub iterations: f64,
-    /// GPU time lost by all of them together, milliseconds. Noise makes single intervals negative; sums are clipped
-    /// at zero per incident.
+    /// GPU time lost by all of them together because the job was slower, milliseconds: the culprit's own is among it (job
+    /// delay). Noise makes single intervals negative; sums are clipped at zero per incident.
     pub lost_gpu_ms: f64,
+    /// The part of it that they spent blocked, beyond what is usual, because others were late (peer wait), milliseconds; never
+    /// negative. Nothing when a rank does not tell how long it was blocked.
+    pub peer_wait_gpu_ms: Option<f64>,
+    /// The part of it that would not have been lost had this culprit alone been well, milliseconds; 0 where nobody is named.
+    pub saved_gpu_ms: f64,
 }
 
 /// A policy as it was published.

@@ -24,6 +24,9 @@ pub(super) fn check_conclusions(conclusions: &Conclusions) -> Result<(), StoreEr
         let whose = || format!("incident {}", lost.incident);
         finite(("iterations", lost.iterations), whose)?;
         finite(("lost_gpu_ms", lost.lost_gpu_ms), whose)?;
+        let waited = lost.peer_wait_gpu_ms.unwrap_or(0.0);
+        finite(("peer_wait_gpu_ms", waited), whose)?;
+        finite(("saved_gpu_ms", lost.saved_gpu_ms), whose)?;
     }
     Ok(())
 }

@@ -195,6 +195,8 @@ pub(crate) fn lost(incident: &Incident, node: &str, model: Option<&str>, second:
         n_ranks: 2,
         iterations: 45.0,
         lost_gpu_ms: 1_000.0,
+        peer_wait_gpu_ms: Some(750.0),
+        saved_gpu_ms: 1_000.0,
     }
 }
 

@@ -8,6 +8,8 @@ use crate::testbed::repository;
 #[path = "../../benches/detection/echobench.rs"]
 mod echobench;
 
+mod costs;
+
 use echobench::alert::Alert;
 use echobench::case::Case;
 use echobench::fault::{Expected, Fault};

@@ -90,7 +90,7 @@ impl Job {
         let (event, block, rank) = (&stored.event, judged.block, judged.rank);
         self.first_received.get_or_insert(stored.received);
         self.last_received = self.last_received.max(stored.received);
-        self.progress.hear(rank, stored.received);
+        self.progress.hear(rank, &event.origin, stored.received);
         if judged.kind == Kind::Progress {
             self.progress.add(block, rank, event, stored.received);
             return true;

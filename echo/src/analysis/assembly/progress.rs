@@ -1,9 +1,10 @@
 //! How far each rank has come on each communicator, so that an operation that never ends can be told from a slow one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::ids::{CommId, Rank};
-use crate::model::event::{Block, Event, Reading};
+use crate::model::event::{Block, Event, Origin, Reading};
 use crate::units::Nanos;
 
 /// Communicators followed per job; ranks of one communicator are bounded by the job.
@@ -13,7 +14,7 @@ const MAX_COMMS: usize = 65_536;
 #[derive(Debug, Default)]
 pub struct Progress {
     comms: BTreeMap<CommId, BTreeMap<Rank, Position>>,
-    alive: BTreeMap<Rank, Nanos>,
+    alive: BTreeMap<Rank, (Arc<Origin>, Nanos)>,
 }
 
 /// How far one rank has come on one communicator.
@@ -33,13 +34,18 @@ pub struct Position {
 
 impl Progress {
     /// Notes a sign of life of a rank, whatever it is about.
-    pub(super) fn hear(&mut self, rank: Rank, received: Nanos) {
-        self.alive.insert(rank, received);
+    pub(super) fn hear(&mut self, rank: Rank, origin: &Arc<Origin>, received: Nanos) {
+        self.alive.insert(rank, (Arc::clone(origin), received));
     }
 
     /// When the rank was last heard of, by whatever it reported, arrival time.
     pub fn alive(&self, rank: Rank) -> Option<Nanos> {
-        self.alive.get(&rank).copied()
+        self.alive.get(&rank).map(|(_, received)| *received)
+    }
+
+    /// Who the rank is.
+    pub fn origin(&self, rank: Rank) -> Option<&Arc<Origin>> {
+        self.alive.get(&rank).map(|(origin, _)| origin)
     }
 
     /// Takes a report of operations issued so far.

@@ -27,6 +27,9 @@ const ALWAYS_SHARE: f64 = 0.5;
 /// Iterations on either side of a change of pace before it is believed (Greyhound's verification: 10 periods).
 const PACE_ITERATIONS: f64 = 10.0;
 
+/// What a late rank is blocked less than its peers, at most, as a share of its lag, if it is late because it waits.
+const VICTIM_SHARE: f64 = 0.5;
+
 /// Blocks that a window for rare stalls consists of, at least.
 const LONG_BLOCKS: usize = 8;
 
@@ -38,6 +41,19 @@ pub(super) struct Accused {
     pub(super) is_healthy: bool,
     /// Whether the window lost something that counts against the past.
     pub(super) is_damaged: bool,
+}
+
+/// How late the latest rank is that is blocked as long as its peers, milliseconds per iteration; 0 for none: what it is late by has
+/// been done elsewhere.
+fn victim_lag_ms(lags: &Lags) -> f64 {
+    let waits = |lag: &&Lag| {
+        lag.signal == Signal::DeviceWait
+            && lag
+                .own_ms
+                .is_some_and(|own| own < VICTIM_SHARE * lag.mean_ms)
+    };
+    let victims = lags.ranks.iter().filter(waits);
+    victims.map(|lag| lag.mean_ms).fold(0.0, f64::max)
 }
 
 impl Cohort {
@@ -65,6 +81,7 @@ impl Cohort {
         let evidence = self.with_transfers(window, evidence, settings);
         let judgement = judge(&evidence, settings);
         standing.root_own_ms = judgement.root_own_ms;
+        standing.victim_lag_ms = lags.map_or(0.0, victim_lag_ms);
         standing.victims = judgement.victims.iter().copied().collect();
         let mut charges = self.charges(&judgement, window, &evidence, settings);
         // A name is better than a riddle: who cannot be told by the window may be told by a shorter or longer one. What
@@ -112,6 +129,7 @@ impl Cohort {
             span,
             n_tests: view.n_ranks,
             rival_own_ms: view.rival_own_ms,
+            victim_lag_ms: view.victim_lag_ms,
             is_explained: view.is_explained,
         })
     }

@@ -88,6 +88,7 @@ impl Detector {
         }
         self.stuck.adopt(hangs);
         for (key, cohort) in &mut self.cohorts {
+            cohort.settle();
             if cohort.has_begun() {
                 let known = self.handover.waiting.remove(key);
                 strange.extend(cohort.adopt(known.unwrap_or_default()));

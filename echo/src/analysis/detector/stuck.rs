@@ -1,6 +1,6 @@
 //! Operations that never end, as incidents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::JobKey;
@@ -9,11 +9,12 @@ use crate::analysis::assembly::progress::Progress;
 use crate::analysis::charge::Subject;
 use crate::analysis::hang::{Hang, hangs};
 use crate::analysis::incident::{abandoned, incident_id};
-use crate::ids::{CommId, Rank, RoleId};
+use crate::ids::{ClusterId, CommId, IncidentId, NodeId, Rank, RoleId};
 use crate::model::conclusion::{
-    Baseline, Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState, Severity,
+    Baseline, Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState, LostTime,
+    Severity,
 };
-use crate::units::Nanos;
+use crate::units::{Nanos, Window};
 
 /// How sure it is that an operation hangs of which some ranks are missing.
 const CONFIDENCE: f64 = 0.95;
@@ -25,11 +26,18 @@ const NAMED: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Stuck {
     open: BTreeMap<(JobKey, CommId), Incident>,
+    /// Up to when the ranks of a job that hangs are charged for, on the clock of who waits longest.
+    charged_until: BTreeMap<JobKey, Nanos>,
 }
 
 impl Stuck {
     /// Goes on with hangs as they were concluded before, in place of those found in reading their events again.
     pub(super) fn adopt(&mut self, known: BTreeMap<(JobKey, CommId), Incident>) {
+        for ((job, _), incident) in &known {
+            let until = self.charged_until.entry(job.clone());
+            let until = until.or_insert(incident.last_seen);
+            *until = (*until).max(incident.last_seen);
+        }
         self.open = known;
     }
 
@@ -58,6 +66,7 @@ impl Stuck {
                 self.open.insert(key, incident);
             }
         }
+        conclusions.lost = self.charge(job, progress, &found);
         let hangs_on = |comm: CommId| found.iter().any(|hang| hang.comm == comm);
         let over = self
             .open
@@ -68,8 +77,29 @@ impl Stuck {
         conclusions
     }
 
+    /// GPU time lost since the last look. Whoever waits in one communicator keeps others waiting elsewhere, so the hang that was
+    /// first is charged with all ranks, and none of them twice.
+    fn charge(&mut self, job: &JobKey, progress: &Progress, found: &[Hang]) -> Vec<LostTime> {
+        let Some(first) = found.iter().min_by_key(|hang| (hang.since, hang.comm)) else {
+            self.charged_until.remove(job);
+            return Vec::new();
+        };
+        let until = self.charged_until.entry(job.clone());
+        let until = until.or_insert(first.since);
+        let Some(interval) = Window::new((*until).max(first.since), first.last_heard) else {
+            return Vec::new();
+        };
+        *until = first.last_heard;
+        let incident = self.open.get(&(job.clone(), first.comm));
+        let incident = incident.map(|incident| incident.id);
+        incident.map_or_else(Vec::new, |incident| {
+            lost_time((incident, &job.0), interval, (progress, found))
+        })
+    }
+
     /// Ends what is open in a job that does not report any more.
     pub(super) fn end(&mut self, job: &JobKey) -> Conclusions {
+        self.charged_until.remove(job);
         let mut conclusions = Conclusions::default();
         let over = self.open.extract_if(.., |(of, _), _| of == job);
         conclusions
@@ -114,12 +144,50 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         occurrences: 1,
         effect_ratio: 0.0,
         period_ms: 0.0,
-        // No iteration ends, so there is none to compare; what the wait costs is not known from periods.
+        // No iteration ends, so there is none to compare: all the time that passes is lost.
         baseline: Baseline::None { period_ms: 0.0 },
         confidence: CONFIDENCE,
         reason: detail,
         inputs: None,
     }
+}
+
+/// What the ranks of a job that hangs lose in an interval: all of it, and those who entered the operation by waiting.
+fn lost_time(
+    (incident, cluster): (IncidentId, &ClusterId),
+    interval: Window,
+    (progress, found): (&Progress, &[Hang]),
+) -> Vec<LostTime> {
+    let missing: BTreeSet<Rank> = found
+        .iter()
+        .flat_map(|hang| &hang.missing)
+        .copied()
+        .collect();
+    let entered = found.iter().flat_map(|hang| &hang.entered).copied();
+    let held: BTreeSet<Rank> = entered.chain(missing.iter().copied()).collect();
+    let mut groups: BTreeMap<(NodeId, Option<Arc<str>>), (u32, u32)> = BTreeMap::new();
+    for rank in held {
+        let Some(origin) = progress.origin(rank) else {
+            continue;
+        };
+        let group = (origin.node.clone(), origin.gpu_model.clone());
+        let (n_ranks, n_waiting) = groups.entry(group).or_default();
+        *n_ranks += 1;
+        *n_waiting += u32::from(!missing.contains(&rank));
+    }
+    let row = |((node, gpu_model), (n_ranks, n_waiting))| LostTime {
+        incident,
+        cluster: cluster.clone(),
+        node,
+        gpu_model,
+        interval,
+        n_ranks,
+        iterations: 0.0,
+        lost_gpu_ms: interval.millis() * f64::from(n_ranks),
+        peer_wait_gpu_ms: Some(interval.millis() * f64::from(n_waiting)),
+        saved_gpu_ms: 0.0,
+    };
+    groups.into_iter().map(row).collect()
 }
 
 fn told(hang: &Hang) -> String {

@@ -1,5 +1,6 @@
 //! What the detector must say, told as stories of whole jobs.
 
+mod charges;
 mod conditions;
 mod devices;
 mod fast;

@@ -46,6 +46,7 @@ fn evidence(lags: &Lags, period_ms: f64) -> Evidence<'_> {
         span: Span::Short,
         n_tests: lags.ranks.len(),
         rival_own_ms: 0.0,
+        victim_lag_ms: 0.0,
         is_explained: false,
     }
 }
@@ -197,6 +198,7 @@ fn a_late_gpu_beside_a_much_later_one_of_another_role_is_its_victim() {
     assert_eq!(culprits(&verdict(&alone, &Settings::default())), [2]);
     let beside = Evidence {
         rival_own_ms: 20.0,
+        victim_lag_ms: 0.0,
         ..alone
     };
     let judgement = judge(&beside, &Settings::default());

@@ -243,6 +243,8 @@ pub(crate) fn lost(incident: u64, cluster: &str, node: &str, (from, to): (i64, i
         n_ranks: 8,
         iterations: 10.5,
         lost_gpu_ms: 2_480.25,
+        peer_wait_gpu_ms: Some(2_000.5),
+        saved_gpu_ms: 1_240.125,
     }
 }
 

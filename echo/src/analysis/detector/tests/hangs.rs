@@ -4,7 +4,7 @@ use crate::analysis::detector::Detector;
 use crate::analysis::settings::Settings;
 use crate::analysis::simulated::outcome::{condition, kinds};
 use crate::analysis::simulated::{Job, Measured, instant};
-use crate::model::conclusion::{ConditionKind, Incident, IncidentState};
+use crate::model::conclusion::{ConditionKind, Incident, IncidentState, LostTime};
 use crate::model::event::StoredEvent;
 
 const N_RANKS: u32 = 8;
@@ -248,4 +248,16 @@ fn a_hang_of_a_job_that_has_gone_is_ended() {
         (gone[0].id, gone[0].state),
         (raised.id, IncidentState::Cleared)
     );
+}
+
+#[test]
+fn a_hang_costs_every_rank_all_the_time_that_it_lasts_and_no_moment_twice() {
+    let mut detector = detector();
+    let seconds = (0..60).map(|second| detector.observe(&stuck(second, second + 1)).lost);
+    let lost: Vec<LostTime> = seconds.flatten().collect();
+    let total: f64 = lost.iter().map(|row| row.lost_gpu_ms).sum();
+    let waited: f64 = lost.iter().filter_map(|row| row.peer_wait_gpu_ms).sum();
+    let passed_ms = 59_000.0;
+    assert!((total - 8.0 * passed_ms).abs() < 1.0, "{total}");
+    assert!((waited - 6.0 * passed_ms).abs() < 1.0, "{waited}");
 }

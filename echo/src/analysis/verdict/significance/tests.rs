@@ -30,6 +30,7 @@ fn evidence(lags: &Lags, n_usual: Option<usize>) -> Evidence<'_> {
         span: Span::Short,
         n_tests: lags.ranks.len(),
         rival_own_ms: 0.0,
+        victim_lag_ms: 0.0,
         is_explained: false,
     }
 }

@@ -43,6 +43,8 @@ fn row(incident: u64, place: (usize, usize), hour: i64, lost_gpu_ms: f64) -> Los
         n_ranks: 8,
         iterations: 10.0,
         lost_gpu_ms,
+        peer_wait_gpu_ms: None,
+        saved_gpu_ms: lost_gpu_ms,
     }
 }
 
