@@ -75,7 +75,9 @@ fn the_recipe_with_curl_and_jq_fails_where_it_should() {
         "an error is no pass"
     );
     assert_eq!(code("window=all", "window=1s"), 1, "no events are no pass");
-    assert_eq!(code(&echo.http, "127.0.0.1:1"), 4, "nobody answers");
+    // Curl's code, or that of a jq that is not content with nothing.
+    let unanswered = code(&echo.http, "127.0.0.1:1");
+    assert!([7, 4].contains(&unanswered), "{unanswered}: nobody answers");
     assert_eq!(echo.terminate(), 0);
 }
 
