@@ -29,6 +29,8 @@ demo: ## a recorded job with one slow rank, through real agents and a real Echo
 	cargo build --release -p fleet-agent -p fleet-echo && exec "$$CARGO_TARGET_DIR/release/fleet-echo" demo
 
 test: ## all tests
+	@$(call need,curl,the commands of the README are tests: apt-get install curl)
+	@$(call need,jq,the commands of the README are tests: apt-get install jq)
 	@$(call need,python3,one test is a client in Python: apt-get install python3-venv)
 	@python3 -m venv --help >/dev/null 2>&1 || { echo "no venv in python3: apt-get install python3-venv" >&2; exit 1; }
 	@$(with_duckdb) \

@@ -21,7 +21,6 @@ mod issuer;
 mod keys;
 pub mod mint;
 mod opaque;
-mod pattern;
 mod permissions;
 pub mod published;
 pub mod scope;

@@ -3,7 +3,8 @@
 //! With `--json` they print what the server answered, byte for byte; otherwise a text for people. Nothing is computed
 //! here, so the shell, Grafana and an agent see the same numbers.
 //!
-//! Beside them stands what needs no running Echo: `token`, and the work on a database file.
+//! `assert` asks the same tools for a build pipeline. Beside them stands what needs no running Echo: `token`, `rates`, and the
+//! work on a database file.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::cli::connection::EchoArgs;
 use crate::error::Code;
 use crate::store::StoreError;
 
+pub mod assert;
 pub mod connection;
 pub mod cost;
 pub mod dev_cert;
@@ -26,6 +28,7 @@ pub mod mcp;
 #[cfg(feature = "duckdb")]
 pub mod offline;
 pub mod outliers;
+pub mod rates;
 pub mod sql;
 pub mod token;
 mod view;
@@ -113,6 +116,14 @@ pub enum CliError {
     /// The flags do not fit together.
     #[error("{0}")]
     Usage(String),
+    /// The rates file has mistakes.
+    #[error("{file} cannot be used:{}", below(.mistakes))]
+    Rates {
+        /// The file.
+        file: String,
+        /// What is wrong with it, a sentence each with its place.
+        mistakes: Vec<String>,
+    },
     /// The database file cannot be worked on.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -125,15 +136,17 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// Exit code, after `sysexits.h`: 64 the question is wrong, 69 nobody answers (now, or in time), 70 a defect,
+    /// Exit code, after `sysexits.h`: 64 the question is wrong, 65 so is the file that it is about, 69 nobody answers (now, or in time), 70 a defect,
     /// 74 the output is broken.
     pub fn exit_code(&self) -> u8 {
         const USAGE: u8 = 64;
+        const DATA: u8 = 65;
         const UNAVAILABLE: u8 = 69;
         const DEFECT: u8 = 70;
         const OUTPUT: u8 = 74;
         match self {
             Self::Server { .. } | Self::Usage(_) => USAGE,
+            Self::Rates { .. } => DATA,
             Self::Store(error) => store_exit_code(error),
             Self::Unreachable { .. } | Self::Late { .. } | Self::Stranger { .. } => UNAVAILABLE,
             Self::Output(_) | Self::Token(_) => OUTPUT,
@@ -161,6 +174,12 @@ pub const fn store_exit_code(error: &StoreError) -> u8 {
         StoreError::Locked { .. } => 75,
         _ => 70,
     }
+}
+
+/// Sentences, each on a line of its own below.
+fn below(sentences: &[String]) -> String {
+    let lines = sentences.iter().flat_map(|one| ["\n  ", one]);
+    lines.collect()
 }
 
 /// The input of a tool in the making: what the caller did not say is left out.

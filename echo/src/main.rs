@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use fleet_echo::app::{App, AppError};
+use fleet_echo::cli::assert::{self as gate, AssertArgs};
 use fleet_echo::cli::cost::CostArgs;
 use fleet_echo::cli::dev_cert::DevCertArgs;
 use fleet_echo::cli::explain::ExplainArgs;
@@ -14,6 +15,7 @@ use fleet_echo::cli::offline::backup::BackupArgs;
 use fleet_echo::cli::offline::export::ExportArgs;
 use fleet_echo::cli::offline::repair::RepairArgs;
 use fleet_echo::cli::outliers::OutliersArgs;
+use fleet_echo::cli::rates::RatesArgs;
 use fleet_echo::cli::sql::SqlArgs;
 use fleet_echo::cli::token::TokenArgs;
 use fleet_echo::cli::{self, CliError, store_exit_code};
@@ -41,7 +43,8 @@ Start here:
 
 Exit codes: 0 done, 64 wrong flags or question, 65 database or input of another kind, 69 nobody
 answers in time or a port is taken, 70 defect, 74 cannot read or write, 75 another process holds
-the database.";
+the database. `assert` has others: 0 within the limits, 1 exceeded, 2 wrong flags, 3 nobody
+answers, 4 not enough data.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -55,6 +58,10 @@ enum Command {
     Explain(ExplainArgs),
     /// Ask a running Echo what that costs
     Cost(CostArgs),
+    /// Let a build fail when stragglers cost or are more than a limit
+    Assert(AssertArgs),
+    /// Say what a rates file means, and which GPUs have no price
+    Rates(RatesArgs),
     /// Ask a running Echo for the events behind it
     History(HistoryArgs),
     /// Let a model ask: the Model Context Protocol on standard input and output
@@ -131,11 +138,20 @@ fn main() -> ExitCode {
         Ok(line) => line,
         Err(shown) => {
             // Help and version are no errors and go to standard output.
-            let code = if shown.use_stderr() { USAGE } else { 0 };
+            let code = if !shown.use_stderr() {
+                0
+            } else if is_gate() {
+                gate::USAGE
+            } else {
+                USAGE
+            };
             let _broken_pipe = shown.print();
             return ExitCode::from(code);
         }
     };
+    if let Command::Assert(args) = &line.command {
+        return ExitCode::from(hold(args, &line.log));
+    }
     match run(line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -143,6 +159,26 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// Whether a command line that cannot be read is one of `assert`, which has exit codes of its own.
+fn is_gate() -> bool {
+    let read = CommandLine::command().ignore_errors(true).try_get_matches();
+    read.is_ok_and(|matches| matches.subcommand_name() == Some("assert"))
+}
+
+/// Holds a cluster against limits.
+fn hold(args: &AssertArgs, log: &LogArgs) -> u8 {
+    let filter = log.filter.as_deref().unwrap_or("warn");
+    let logging = match log.format {
+        LogFormat::Text => telemetry::log_text(filter),
+        LogFormat::Json => telemetry::log_json(filter),
+    };
+    if let Err(error) = logging {
+        let _broken_pipe = writeln!(io::stderr(), "fleet-echo: {}", chain(&error));
+        return gate::USAGE;
+    }
+    gate::run(args, &mut io::stdout(), &mut io::stderr())
 }
 
 fn run(line: CommandLine) -> Result<(), Failure> {
@@ -174,6 +210,9 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Outliers(args) => Ok(cli::outliers::run(&args, &mut out)?),
         Command::Explain(args) => Ok(cli::explain::run(&args, &mut out)?),
         Command::Cost(args) => Ok(cli::cost::run(&args, &mut out)?),
+        // Its exit codes are its own, so `main` runs it.
+        Command::Assert(_) => Ok(()),
+        Command::Rates(args) => Ok(cli::rates::run(&args, &mut out)?),
         Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
         Command::Mcp(args) => pass_on(&args),
         Command::Sql(args) => Ok(cli::sql::run(&args, &mut out)?),

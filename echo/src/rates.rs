@@ -1,11 +1,14 @@
 //! What a GPU-hour costs: the operator's table.
 //!
-//! A rate names the GPUs that it is for by node, cluster and model, all optional but not all absent. The most
-//! specific rate in force decides: one that names the node before one that names the cluster before one that names
-//! only the model. A GPU that no rate matches has no price; nothing here ever takes it for free.
+//! A rate names the GPUs that it is for by node, cluster and model, of which it has one at least, and may narrow that to a
+//! provider and a region of it. The most specific rate in force decides: one that names the node before one that names the
+//! cluster, that before one that names the model, and of those alike in this one with provider and region before one with the
+//! provider before one without. A GPU that no rate matches has no price; nothing here ever takes it for free.
 //!
-//! Provider, region, class and source describe a rate and do not select it: events do not carry them.
+//! Events do not carry provider and region: the table says itself where clusters and nodes stand ([`Place`]). Class and
+//! source describe a rate and do not select it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
@@ -14,9 +17,13 @@ use rust_decimal::Decimal;
 
 use crate::error::{Code, Coded};
 use crate::ids::{ClusterId, NodeId};
+use crate::pattern::Pattern;
 use crate::units::{GpuTime, Nanos, Window};
 
 mod file;
+mod iso_4217;
+mod models;
+mod notes;
 
 /// Decimal places of money: a millionth of the currency's unit.
 pub const MONEY_PLACES: u32 = 6;
@@ -25,7 +32,23 @@ pub const MONEY_PLACES: u32 = 6;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rates {
     rates: Vec<Rate>,
+    /// Where in the file each of them stands.
+    written_at: Vec<String>,
     aliases: BTreeMap<ModelName, ModelName>,
+    places: Vec<Place>,
+}
+
+/// Where clusters and nodes stand. The first that is for a node decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Clusters that it is for; all when absent.
+    pub cluster: Option<Pattern>,
+    /// Nodes that it is for; all when absent.
+    pub node: Option<Pattern>,
+    /// Who sells the GPUs there.
+    pub provider: String,
+    /// Region of the provider, when that matters.
+    pub region: Option<String>,
 }
 
 /// The price of one GPU for one hour, and the GPUs that it is for.
@@ -47,15 +70,16 @@ pub struct Rate {
     pub from: Nanos,
     /// First instant no longer in force, if there is one.
     pub to: Option<Nanos>,
-    /// Who sells the GPUs, for people.
+    /// Provider that it is for; all when absent. Case does not matter.
     pub provider: Option<String>,
-    /// Where they stand, for people.
+    /// Region of the provider that it is for; all when absent. Case does not matter.
     pub region: Option<String>,
     /// Where the price was found, for people.
     pub source: Option<String>,
 }
 
-/// A GPU model in the one spelling that is compared: lower case, words of letters and digits with single spaces.
+/// A GPU model in the one spelling that is compared: lower case, words of letters and digits with single spaces, without
+/// the maker, and the same for all names of one product.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelName(String);
 
@@ -74,7 +98,7 @@ pub enum RateClass {
     Internal,
 }
 
-/// A currency as ISO 4217 writes it: three capital letters.
+/// A currency of ISO 4217, as it writes it: three capital letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Currency([u8; 3]);
 
@@ -117,10 +141,40 @@ impl Rates {
     /// The rate in force for a GPU at an instant; nothing when the GPU has no price.
     pub fn rate(&self, gpu: &Gpu<'_>, at: Nanos) -> Option<&Rate> {
         let model = gpu.model.map(|model| self.canonical(model));
+        let place = self.place(gpu.cluster, gpu.node);
         self.rates
             .iter()
-            .filter(|rate| rate.is_for(gpu, model.as_ref()) && rate.is_in_force(at))
+            .filter(|rate| rate.is_for(gpu, model.as_ref(), place) && rate.is_in_force(at))
             .max_by_key(|rate| rate.specificity())
+    }
+
+    /// Where a node stands; nothing when the table does not say.
+    pub fn place(&self, cluster: &ClusterId, node: &NodeId) -> Option<&Place> {
+        self.places.iter().find(|place| place.holds(cluster, node))
+    }
+
+    /// All places, in the order in which they are tried.
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// The rates in the order in which they decide, each with where it stands in the file.
+    pub fn in_order(&self) -> Vec<(&str, &Rate)> {
+        let written_at = self.written_at.iter().map(String::as_str);
+        let mut rates: Vec<(&str, &Rate)> = written_at.zip(&self.rates).collect();
+        rates.sort_by_key(|(_, rate)| Reverse(rate.specificity()));
+        rates
+    }
+
+    /// Where in the file a rate of this table stands.
+    pub fn written_at(&self, rate: &Rate) -> Option<&str> {
+        let at = self.rates.iter().position(|one| one == rate)?;
+        self.written_at.get(at).map(String::as_str)
+    }
+
+    /// What is allowed and probably not meant, a sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        notes::notes(self)
     }
 
     /// Instants inside the window at which a rate begins or ends, in order. Between two of them prices stand still.
@@ -158,8 +212,9 @@ impl Rate {
         (hours_times_rate / Decimal::from(GpuTime::MICROS_PER_HOUR)).round_dp(MONEY_PLACES)
     }
 
-    fn is_for(&self, gpu: &Gpu<'_>, model: Option<&ModelName>) -> bool {
-        self.node.as_ref().is_none_or(|node| node == gpu.node)
+    fn is_for(&self, gpu: &Gpu<'_>, model: Option<&ModelName>, place: Option<&Place>) -> bool {
+        self.is_at(place)
+            && self.node.as_ref().is_none_or(|node| node == gpu.node)
             && self
                 .cluster
                 .as_ref()
@@ -167,28 +222,56 @@ impl Rate {
             && (self.gpu_model.is_none() || self.gpu_model.as_ref() == model)
     }
 
-    fn is_in_force(&self, at: Nanos) -> bool {
+    /// Whether it is for GPUs that stand there.
+    fn is_at(&self, place: Option<&Place>) -> bool {
+        let Some(provider) = &self.provider else {
+            return true;
+        };
+        place.is_some_and(|place| {
+            let is_region = |region: &String| {
+                let standing = place.region.as_ref();
+                standing.is_some_and(|standing| standing.eq_ignore_ascii_case(region))
+            };
+            place.provider.eq_ignore_ascii_case(provider)
+                && self.region.as_ref().is_none_or(is_region)
+        })
+    }
+
+    /// Whether it is in force at an instant.
+    pub fn is_in_force(&self, at: Nanos) -> bool {
         self.from <= at && self.to.is_none_or(|to| at < to)
     }
 
-    const fn specificity(&self) -> (bool, bool, bool) {
-        (
+    /// What it names, the most telling first: of two rates for a GPU the larger decides.
+    const fn specificity(&self) -> [bool; 5] {
+        [
             self.node.is_some(),
             self.cluster.is_some(),
             self.gpu_model.is_some(),
-        )
+            self.region.is_some(),
+            self.provider.is_some(),
+        ]
+    }
+}
+
+impl Place {
+    fn holds(&self, cluster: &ClusterId, node: &NodeId) -> bool {
+        let is = |pattern: &Option<Pattern>, name: &str| {
+            pattern.as_ref().is_none_or(|pattern| pattern.matches(name))
+        };
+        is(&self.cluster, cluster.as_str()) && is(&self.node, node.as_str())
     }
 }
 
 impl ModelName {
     /// Brings a model's name into the spelling that is compared.
     pub fn new(name: &str) -> Self {
-        let lower = name.to_lowercase();
-        let words: Vec<&str> = lower
-            .split(|c: char| !c.is_alphanumeric())
-            .filter(|word| !word.is_empty())
-            .collect();
-        Self(words.join(" "))
+        Self(models::compared(name))
+    }
+
+    /// The products that share this name, as senders report them, when it is the name of several.
+    pub fn products(&self) -> Option<&'static [&'static str]> {
+        models::products(&self.0)
     }
 
     fn is_empty(&self) -> bool {
@@ -222,6 +305,16 @@ impl RateClass {
             Self::Internal => "internal",
         }
     }
+
+    /// The `PricingCategory` of FOCUS.
+    pub const fn pricing_category(self) -> &'static str {
+        match self {
+            Self::OnDemand => "Standard",
+            Self::Reserved => "Committed",
+            Self::Spot => "Dynamic",
+            Self::Owned | Self::Internal => "Other",
+        }
+    }
 }
 
 impl FromStr for RateClass {
@@ -242,9 +335,9 @@ impl FromStr for Currency {
     fn from_str(text: &str) -> Result<Self, String> {
         let letters = <[u8; 3]>::try_from(text.as_bytes()).ok();
         letters
-            .filter(|letters| letters.iter().all(u8::is_ascii_uppercase))
+            .filter(|_| iso_4217::is_currency(text))
             .map(Self)
-            .ok_or_else(|| format!("{text:?} is not three capital letters such as USD"))
+            .ok_or_else(|| format!("{text:?} is no currency of ISO 4217 such as USD or EUR"))
     }
 }
 

@@ -11,11 +11,11 @@ use serde_norway::Value;
 
 use crate::access::mint::{self, Hash};
 use crate::access::opaque::{OpaqueToken, OpaqueTokens};
-use crate::access::pattern::{Pattern, checked_name};
 use crate::access::permissions::Permissions;
 use crate::access::scope::{Globs, Scope};
 use crate::access::{Access, AccessError, Ask, Kind, Principal, Rate, Write};
 use crate::fields::Fields;
+use crate::pattern::{Pattern, checked_name};
 use crate::units::Nanos;
 
 mod issuers;

@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::access::claims::Claims;
 use crate::access::keys::Keys;
-use crate::access::pattern::{Pattern, checked_name};
 use crate::access::permissions::Permissions;
 use crate::access::published::{KeySource, Published};
 use crate::access::{Kind, Principal, Rate, Rejected, mint};
 use crate::ids::NodeId;
+use crate::pattern::{Pattern, checked_name};
 use crate::units::Nanos;
 
 /// Somebody who signs tokens, and who of its subjects may do what.

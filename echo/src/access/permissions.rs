@@ -5,9 +5,9 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 use crate::access::claims::Claims;
-use crate::access::pattern::{NoName, Pattern};
 use crate::access::scope::{Globs, Scope};
 use crate::access::{Ask, Rate, Write};
+use crate::pattern::{NoName, Pattern};
 
 /// What one entry of the file, or one token, allows.
 #[derive(Debug, Clone)]

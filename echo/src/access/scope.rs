@@ -1,7 +1,7 @@
 //! Which clusters, and which tools.
 
-use crate::access::pattern::{self, Pattern};
 use crate::ids::ClusterId;
+use crate::pattern::{self, Pattern};
 
 /// Clusters, by names and names with `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -143,7 +143,11 @@ fn read_access(path: &Path) -> Result<(Access, Vec<PathBuf>), AppError> {
 }
 
 fn read_rates(path: &Path) -> Result<(Rates, Vec<PathBuf>), AppError> {
-    Ok((Rates::parse(&text(path)?)?, vec![path.to_owned()]))
+    let rates = Rates::parse(&text(path)?)?;
+    for note in rates.notes() {
+        warn!("{}: {note}", path.display());
+    }
+    Ok((rates, vec![path.to_owned()]))
 }
 
 fn text(path: &Path) -> Result<String, AppError> {

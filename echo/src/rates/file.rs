@@ -1,4 +1,5 @@
-//! The rates file: YAML with `rates`, a list, and `aliases`, a mapping of model names.
+//! The rates file: YAML with `rates`, a list, `places`, a list, and `aliases`, a mapping of model names. In place of
+//! `rates` there may be what a published catalogue has.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +10,12 @@ use serde_norway::Value;
 use crate::fields::Fields;
 use crate::rates::{MONEY_PLACES, ModelName, Rate, Rates, RatesError};
 use crate::units::Nanos;
+
+use catalogue::Head;
+
+mod aliases;
+mod catalogue;
+mod places;
 
 /// Highest price of a GPU-hour, in any currency; above it a mistake is more likely, and sums could overflow.
 const MAX_PER_GPU_HOUR: u32 = 1_000_000;
@@ -27,32 +34,44 @@ pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
         return Err(RatesError { mistakes });
     };
     let listed = top.take("rates");
+    let providers = top.take("providers");
+    let catalogue = providers.map(|providers| Head::take(&mut top, providers));
     let aliases = top.take("aliases");
+    let places = top.take("places");
     top.refuse_the_rest();
-    let rates = read_rates(listed, &mut mistakes);
-    let aliases = read_aliases(aliases, &mut mistakes);
-    refuse_chains(&aliases, &mut mistakes);
+    let is_catalogue = catalogue.is_some();
+    let rates = match catalogue {
+        Some(_) if listed.is_some() => {
+            mistakes
+                .push("providers: cannot stand beside rates: write one or the other".to_owned());
+            Vec::new()
+        }
+        Some(head) => head.rates(&mut mistakes),
+        None => read_rates(listed, &mut mistakes),
+    };
+    let aliases = aliases::read(aliases, &mut mistakes);
+    let places = places::read(places, &mut mistakes);
     refuse_ambiguous(&rates, &aliases, &mut mistakes);
-    if mistakes.is_empty() {
-        let rates = rates.into_iter().map(|(_, rate)| rate);
-        Ok(Rates {
-            rates: rates.map(|rate| canonical(rate, &aliases)).collect(),
-            aliases,
-        })
-    } else {
-        Err(RatesError { mistakes })
+    if places.is_empty() && !is_catalogue && mistakes.is_empty() {
+        refuse_unplaced(&rates, &mut mistakes);
     }
-}
-
-fn canonical(mut rate: Rate, aliases: &BTreeMap<ModelName, ModelName>) -> Rate {
-    if let Some(target) = rate.gpu_model.as_ref().and_then(|model| aliases.get(model)) {
-        rate.gpu_model = Some(target.clone());
+    if !mistakes.is_empty() {
+        return Err(RatesError { mistakes });
     }
-    rate
+    let (written_at, rates): (_, Vec<Rate>) = rates.into_iter().unzip();
+    let rates = rates.into_iter();
+    Ok(Rates {
+        rates: rates
+            .map(|rate| aliases::resolved(rate, &aliases))
+            .collect(),
+        written_at,
+        aliases,
+        places,
+    })
 }
 
 /// The rates that can be read, each with its place in the list.
-fn read_rates(listed: Option<Value>, mistakes: &mut Vec<String>) -> Vec<(usize, Rate)> {
+fn read_rates(listed: Option<Value>, mistakes: &mut Vec<String>) -> Vec<(String, Rate)> {
     let entries = match listed {
         Some(Value::Sequence(entries)) => entries,
         None => {
@@ -66,12 +85,16 @@ fn read_rates(listed: Option<Value>, mistakes: &mut Vec<String>) -> Vec<(usize, 
     };
     let numbered = entries.into_iter().enumerate();
     numbered
-        .filter_map(|(index, entry)| Some((index, read_rate(index, entry, mistakes)?)))
+        .map(|(index, entry)| (format!("rates[{index}]"), entry))
+        .filter_map(|(at, entry)| {
+            let rate = read_rate(&at, entry, mistakes)?;
+            Some((at, rate))
+        })
         .collect()
 }
 
-fn read_rate(index: usize, entry: Value, mistakes: &mut Vec<String>) -> Option<Rate> {
-    let mut fields = Fields::of(&format!("rates[{index}]"), entry, mistakes)?;
+fn read_rate(at: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<Rate> {
+    let mut fields = Fields::of(at, entry, mistakes)?;
     let node = fields.parsed("node");
     let cluster = fields.parsed("cluster");
     let gpu_model = fields.model("gpu_model");
@@ -97,6 +120,7 @@ fn read_rate(index: usize, entry: Value, mistakes: &mut Vec<String>) -> Option<R
         "gpu_model",
         node.is_none() && cluster.is_none() && gpu_model.is_none(),
     );
+    fields.require("provider", region.is_some() && provider.is_none());
     let begin = from.map_or(Nanos::EARLIEST, |from| from.max(Nanos::EARLIEST));
     if begin >= Nanos::LATEST {
         fields.mistake("effective_from", "is not before 2100-01-01");
@@ -124,48 +148,9 @@ fn read_rate(index: usize, entry: Value, mistakes: &mut Vec<String>) -> Option<R
     })
 }
 
-fn read_aliases(
-    value: Option<Value>,
-    mistakes: &mut Vec<String>,
-) -> BTreeMap<ModelName, ModelName> {
-    let mapping = match value {
-        None => return BTreeMap::new(),
-        Some(Value::Mapping(mapping)) => mapping,
-        Some(_) => {
-            mistakes.push("aliases: is not a mapping of model names".to_owned());
-            return BTreeMap::new();
-        }
-    };
-    let mut aliases = BTreeMap::new();
-    for (alias, model) in &mapping {
-        let (Some(alias), Some(model)) = (alias.as_str(), model.as_str()) else {
-            mistakes.push("aliases: both sides must be names".to_owned());
-            continue;
-        };
-        let (name, model) = (ModelName::new(alias), ModelName::new(model));
-        if name.is_empty() || model.is_empty() {
-            mistakes.push(format!("aliases.{alias}: {NAMELESS}"));
-        } else if aliases.insert(name, model).is_some() {
-            mistakes.push(format!("aliases.{alias}: the same name is there twice"));
-        }
-    }
-    aliases
-}
-
-/// A name is looked up once, so the GPUs of an alias of an alias would have no price.
-fn refuse_chains(aliases: &BTreeMap<ModelName, ModelName>, mistakes: &mut Vec<String>) {
-    for (alias, model) in aliases {
-        if let Some(further) = aliases.get(model).filter(|further| *further != model) {
-            mistakes.push(format!(
-                "aliases.{alias}: stands for {model}, which is an alias itself; write what that stands for, {further}"
-            ));
-        }
-    }
-}
-
 /// Two rates for the same GPUs at the same time: nobody could say which one decides.
 fn refuse_ambiguous(
-    rates: &[(usize, Rate)],
+    rates: &[(String, Rate)],
     aliases: &BTreeMap<ModelName, ModelName>,
     mistakes: &mut Vec<String>,
 ) {
@@ -175,18 +160,35 @@ fn refuse_ambiguous(
     };
     let overlaps =
         |a: &Rate, b: &Rate| a.to.is_none_or(|to| b.from < to) && b.to.is_none_or(|to| a.from < to);
-    for (position, (index, rate)) in rates.iter().enumerate() {
+    let is_one = |a: &Option<String>, b: &Option<String>| match (a, b) {
+        (Some(a), Some(b)) => a.eq_ignore_ascii_case(b),
+        (a, b) => a == b,
+    };
+    for (position, (at, rate)) in rates.iter().enumerate() {
         let clash = rates.iter().take(position).find(|(_, earlier)| {
             earlier.node == rate.node
                 && earlier.cluster == rate.cluster
                 && model(earlier) == model(rate)
+                && is_one(&earlier.provider, &rate.provider)
+                && is_one(&earlier.region, &rate.region)
                 && overlaps(earlier, rate)
         });
         if let Some((earlier, _)) = clash {
             mistakes.push(format!(
-                "rates[{index}]: prices the same GPUs at the same time as rates[{earlier}]"
+                "{at}: prices the same GPUs at the same time as {earlier}"
             ));
         }
+    }
+}
+
+/// A rate of a provider where nothing stands at any: it would price nothing without a word.
+fn refuse_unplaced(rates: &[(String, Rate)], mistakes: &mut Vec<String>) {
+    let of_provider = |(at, rate): &(String, Rate)| Some((at.clone(), rate.provider.clone()?));
+    if let Some((at, provider)) = rates.iter().find_map(of_provider) {
+        mistakes.push(format!(
+            "places: is missing, and {at} is only for GPUs of {provider}: say what stands there, such as \
+             `places: [{{ cluster: \"*\", provider: {provider} }}]`"
+        ));
     }
 }
 

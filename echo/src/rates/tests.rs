@@ -6,7 +6,9 @@ use super::{Gpu, Rate, RateClass, Rates};
 use crate::ids::{ClusterId, NodeId};
 use crate::units::{GpuTime, Nanos, Window};
 
+mod catalogue;
 mod fuzz;
+mod places;
 
 const DAY: i64 = 86_400_000_000_000;
 
@@ -39,7 +41,7 @@ rates:
   - { cluster: a, gpu_model: NVIDIA H200, rate_class: reserved, rate: 2.5, currency: USD }
   - { cluster: a, rate_class: internal, rate: 2, currency: USD }
   - { node: n7, rate_class: owned, rate: 1, currency: EUR }
-aliases: { H200: NVIDIA H200 }
+aliases: { our GPU: NVIDIA H200 }
 ";
 
 #[test]
@@ -67,7 +69,13 @@ fn an_unknown_model_has_no_price() {
 #[test]
 fn spelling_and_aliases_do_not_matter() {
     let rates = Rates::parse(LAYERED).unwrap();
-    for model in ["nvidia h200", " NVIDIA  H200 ", "NVIDIA-H200", "h200"] {
+    for model in [
+        "nvidia h200",
+        " NVIDIA  H200 ",
+        "NVIDIA-H200",
+        "h200",
+        "our gpu",
+    ] {
         assert_eq!(
             price(&rates, ("b", "n1"), Some(model)).unwrap(),
             "3.8",
@@ -136,7 +144,7 @@ prices: {}
     prices: is not a known field
     rates[1].rate_class: "cheap" is none of on_demand, reserved, spot, owned, internal
     rates[1].rate: is not a price per GPU-hour from 0 to 1000000 with at most 6 decimals
-    rates[1].currency: "dollar" is not three capital letters such as USD
+    rates[1].currency: "dollar" is no currency of ISO 4217 such as USD or EUR
     rates[1].colour: is not a known field
     rates[2].rate: is not a price per GPU-hour from 0 to 1000000 with at most 6 decimals
     rates[2].effective_from: is not a date such as 2026-01-31
@@ -181,5 +189,51 @@ fn the_example_table_can_be_read() {
         price(&rates, ("example-reserved", "n"), Some("H100")).unwrap(),
         "2.35"
     );
+    assert_eq!(
+        price(&rates, ("lab-north", "n"), Some("NVIDIA H100 80GB HBM3")).unwrap(),
+        "2.75"
+    );
     assert_eq!(rates.only_currency().unwrap().to_string(), "USD");
+    assert_eq!(rates.notes(), Vec::<String>::new());
+}
+
+#[test]
+fn a_name_of_several_products_prices_none_of_them_and_says_so() {
+    let rate = "rates: [{ gpu_model: H100, rate_class: spot, rate: 2, currency: USD }]";
+    let rates = Rates::parse(rate).unwrap();
+    for model in [
+        "NVIDIA H100 80GB HBM3",
+        "NVIDIA H100 PCIe",
+        "NVIDIA H100 NVL",
+    ] {
+        assert_eq!(price(&rates, ("c", "n"), Some(model)), None, "{model}");
+    }
+    insta::assert_snapshot!(rates.notes().join("\n"), @"rates[0]: h100 is sold as NVIDIA H100 80GB HBM3, NVIDIA H100 PCIe, NVIDIA H100 NVL, at different prices, and GPUs report one of these: write which one is meant, or list those that cost the same under `aliases`");
+    // Who says what is meant is believed.
+    let one = format!("{rate}\naliases: {{ H100: H100 PCIe }}");
+    let all = format!("{rate}\naliases: {{ H100 PCIe: H100, H100 SXM: H100, H100 NVL: H100 }}");
+    for (table, n_priced) in [(one, 1), (all, 3)] {
+        let rates = Rates::parse(&table).unwrap();
+        let models = [
+            "NVIDIA H100 80GB HBM3",
+            "NVIDIA H100 PCIe",
+            "NVIDIA H100 NVL",
+        ];
+        let priced = models.map(|model| price(&rates, ("c", "n"), Some(model)));
+        assert_eq!(priced.iter().flatten().count(), n_priced, "{table}");
+        assert_eq!(rates.notes(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn every_class_has_its_pricing_category() {
+    let categories = RateClass::ALL.map(|class| (class.name(), class.pricing_category()));
+    let expected = [
+        ("on_demand", "Standard"),
+        ("reserved", "Committed"),
+        ("spot", "Dynamic"),
+        ("owned", "Other"),
+        ("internal", "Other"),
+    ];
+    assert_eq!(categories, expected);
 }

@@ -28,6 +28,7 @@ const ECHO: Architecture = Architecture {
         ("clock", 1),
         ("ids", 1),
         ("model", 2),
+        ("pattern", 2),
         ("sql_guard", 2),
         ("access", 3),
         ("analysis", 3),
@@ -49,6 +50,7 @@ const ECHO: Architecture = Architecture {
         "units",
         "stats",
         "model",
+        "pattern",
         "sql_guard",
         "analysis",
         "ingest::decode",
@@ -84,6 +86,7 @@ const ECHO: Architecture = Architecture {
         ("plotters", &["tools::picture"]),
         ("png", &["tools::picture"]),
         ("prost", &["ingest", "feedback", "serve", "demo"]),
+        ("quick_junit", &["cli"]),
         ("rmcp", &["serve"]),
         (
             "serde",

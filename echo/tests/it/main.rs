@@ -18,6 +18,8 @@ mod duckdb_link;
 #[cfg(test)]
 mod durability;
 #[cfg(test)]
+mod gates;
+#[cfg(test)]
 mod ingero;
 #[cfg(test)]
 mod load;
@@ -27,6 +29,8 @@ mod metrics;
 mod offline;
 #[cfg(test)]
 mod proxy;
+#[cfg(test)]
+mod rates;
 #[cfg(test)]
 mod readiness;
 #[cfg(test)]

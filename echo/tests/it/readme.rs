@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::testbed::{ECHO, repository};
+use crate::testbed::{ECHO, Echo, recording, replay_all, repository};
 
 fn readme() -> String {
     std::fs::read_to_string(repository("README.md")).unwrap()
@@ -48,6 +48,37 @@ fn the_commands_of_the_readme_work_in_their_order() {
         printed.contains("\"outliers\""),
         "curl got no answer:\n{printed}"
     );
+}
+
+#[test]
+fn the_recipe_with_curl_and_jq_fails_where_it_should() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    replay_all(&recording("host-sleep-rank2"), &echo, "lab", "max");
+    echo.caught_up();
+    let recipes = blocks(&readme(), "sh").into_iter();
+    let recipe = recipes
+        .filter(|block| block.contains("jq -e"))
+        .collect::<String>();
+    let recipe = recipe.replace("127.0.0.1:8081", &echo.http);
+    let code = |from: &str, to: &str| {
+        assert!(recipe.contains(from), "no {from:?} in {recipe}");
+        let mut command = Command::new("bash");
+        let output = command.arg("-c").arg(recipe.replace(from, to)).output();
+        output.unwrap().status.code().unwrap()
+    };
+    assert_eq!(code("<= 1'", "<= 1'"), 0);
+    assert_eq!(code("<= 1'", "<= 0'"), 1, "it costs more");
+    assert_eq!(
+        code("cluster=lab", "cluster=nobody"),
+        1,
+        "an error is no pass"
+    );
+    assert_eq!(code("window=all", "window=1s"), 1, "no events are no pass");
+    // Curl's code, or that of a jq that is not content with nothing.
+    let unanswered = code(&echo.http, "127.0.0.1:1");
+    assert!([7, 4].contains(&unanswered), "{unanswered}: nobody answers");
+    assert_eq!(echo.terminate(), 0);
 }
 
 #[test]

@@ -78,6 +78,12 @@ fn nobody_else_asks_and_all_of_it_is_written_down() {
             said(&output)
         );
     }
+    // A gate that is not let in is no pass.
+    let gate = ["assert", "outliers", "--cluster", "lab", "--max", "0"];
+    for token in [None, Some("agents")] {
+        let output = site.ask(&echo, token, &gate);
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    }
     let fine = site.ask(&echo, Some("grafana"), &["cost", "--window", "all"]);
     assert!(fine.status.success(), "{}", said(&fine));
     let lines = site.audit();

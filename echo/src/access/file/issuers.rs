@@ -8,11 +8,11 @@ use serde_norway::{Mapping, Value};
 
 use crate::access::issuer::{Issuer, KeysOf, Subjects};
 use crate::access::keys::Keys;
-use crate::access::pattern::Pattern;
 use crate::access::permissions::Permissions;
 use crate::access::published::{KeySource, KeyUrl};
 use crate::access::{Kind, Rate};
 use crate::fields::Fields;
+use crate::pattern::Pattern;
 
 /// How long tokens may live unless the file says otherwise.
 const USUAL_MAX_AGE: Duration = Duration::from_hours(24);

@@ -36,7 +36,7 @@ const RESOURCES: [(&str, &str, &str); 3] = [
     (
         RATES,
         "rates",
-        "Prices of GPU-hours that costs are computed with. Of the lines that fit, one that names the node decides before one that names the cluster, and that before one that names the model.",
+        "Prices of GPU-hours that costs are computed with. Of the lines that fit, one that names the node decides before one that names the cluster, that before one that names the model, and of those alike in this the one that also names region and provider.",
     ),
 ];
 
@@ -125,6 +125,8 @@ fn rates(context: &ToolContext) -> Value {
             "cluster": rate.cluster.as_ref().map(ToString::to_string),
             "node": rate.node.as_ref().map(ToString::to_string),
             "gpu_model": rate.gpu_model.as_ref().map(ToString::to_string),
+            "provider": rate.provider,
+            "region": rate.region,
             "rate_class": rate.class.name(),
             "per_gpu_hour": rate.per_gpu_hour.to_string(),
             "currency": rate.currency.to_string(),

@@ -18,6 +18,7 @@ use crate::units::Nanos;
 
 pub mod backup;
 pub mod export;
+pub mod gpus;
 pub mod repair;
 
 /// A database under its lock.

@@ -6,37 +6,42 @@ use crate::ids::MAX_NAME_BYTES;
 
 /// A name, or all names of a form.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Pattern(String);
+pub struct Pattern(String);
 
 /// Why a text is no name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is no name of 1 to {MAX_NAME_BYTES} bytes without control characters")]
-pub(super) struct NoName;
+pub struct NoName;
 
 impl Pattern {
-    pub(super) fn everything() -> Self {
+    /// The pattern of all names.
+    pub fn everything() -> Self {
         Self("*".to_owned())
     }
 
-    pub(super) fn is_everything(&self) -> bool {
+    /// Whether every name has the form.
+    pub fn is_everything(&self) -> bool {
         self.0.bytes().all(|byte| byte == b'*')
     }
 
-    pub(super) fn is_one_name(&self) -> bool {
+    /// Whether it is a name and no form.
+    pub fn is_one_name(&self) -> bool {
         !self.0.contains('*')
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    /// The pattern as it was written.
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// The pattern for names in which underscores stand for dots.
-    pub(super) fn without_dots(&self) -> Self {
+    #[must_use]
+    pub fn without_dots(&self) -> Self {
         Self(without_dots(&self.0))
     }
 
     /// Whether the name has the form. Each part takes the first place it can have, so the time is linear in both lengths.
-    pub(super) fn matches(&self, name: &str) -> bool {
+    pub fn matches(&self, name: &str) -> bool {
         let Some((head, rest)) = self.0.split_once('*') else {
             return self.0 == name;
         };
@@ -64,7 +69,7 @@ impl FromStr for Pattern {
 }
 
 /// A text that can stand in a log, if it is one.
-pub(super) fn checked_name(text: &str) -> Result<&str, NoName> {
+pub fn checked_name(text: &str) -> Result<&str, NoName> {
     let fits = (1..=MAX_NAME_BYTES).contains(&text.len());
     if !fits || text.chars().any(char::is_control) {
         return Err(NoName);
@@ -73,7 +78,7 @@ pub(super) fn checked_name(text: &str) -> Result<&str, NoName> {
 }
 
 /// A tool's name as callers write it that know no dots.
-pub(super) fn without_dots(name: &str) -> String {
+pub fn without_dots(name: &str) -> String {
     name.replace('.', "_")
 }
 

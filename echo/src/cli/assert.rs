@@ -1,0 +1,283 @@
+//! `fleet-echo assert`: a build fails when stragglers cost or are more than a limit.
+//!
+//! It passes on numbers alone: where they are not known, or rest on too little, it ends with 4, never with 0.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::cli::connection::EchoArgs;
+use crate::cli::{Input, ask};
+use crate::rates::Currency;
+use crate::tools::time::{TimeArg, WindowArg};
+
+use case::{Broken, Case, Outcome};
+use cost::CostLimitArgs;
+use outliers::OutlierLimitArgs;
+
+mod case;
+mod caught_up;
+pub mod cost;
+mod junit;
+pub mod outliers;
+mod report;
+
+/// Exit code where the flags are wrong.
+pub const USAGE: u8 = 2;
+
+/// Limits that a cluster is held against.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = HELP)]
+pub struct AssertArgs {
+    /// What is held against limits.
+    #[command(subcommand)]
+    pub subject: Subject,
+}
+
+/// What is held against limits.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Subject {
+    /// Hold what stragglers cost against limits
+    #[command(after_help = COST_HELP)]
+    Cost(CostArgs),
+    /// Hold the number of stragglers against a limit
+    #[command(after_help = OUTLIERS_HELP)]
+    Outliers(OutliersArgs),
+}
+
+/// Limits of what stragglers cost.
+#[derive(Debug, Clone, Args)]
+pub struct CostArgs {
+    /// The limits.
+    #[command(flatten)]
+    pub limits: CostLimitArgs,
+    /// Currency that limits in money are in; that of the rates when absent
+    #[arg(long, value_name = "CODE", env = "FLEET_ECHO_CURRENCY")]
+    pub currency: Option<Currency>,
+    /// What is asked, and how the outcome is told.
+    #[command(flatten)]
+    pub gate: GateArgs,
+}
+
+/// Limit of the number of stragglers.
+#[derive(Debug, Clone, Args)]
+pub struct OutliersArgs {
+    /// The limit.
+    #[command(flatten)]
+    pub limits: OutlierLimitArgs,
+    /// What is asked, and how the outcome is told.
+    #[command(flatten)]
+    pub gate: GateArgs,
+}
+
+/// Which clusters, how much of them has to report, and how the outcome is told.
+#[derive(Debug, Clone, Args)]
+pub struct GateArgs {
+    /// Cluster; may be repeated
+    #[arg(
+        long,
+        required = true,
+        value_name = "NAME",
+        env = "FLEET_ECHO_CLUSTER",
+        value_delimiter = ','
+    )]
+    pub cluster: Vec<String>,
+    /// Window: the last `30m`, `24h`, `7d`, or `all` [default: 30m]
+    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_WINDOW", value_parser = window, conflicts_with_all = ["from", "to"])]
+    pub window: Option<String>,
+    /// Instead of --window its beginning: RFC 3339, Unix milliseconds or `now-15m`; an hour before the end when absent
+    #[arg(long, value_name = "TIME", env = "FLEET_ECHO_FROM", value_parser = time)]
+    pub from: Option<String>,
+    /// Instead of --window its end, in the same forms; now when absent
+    #[arg(long, value_name = "TIME", env = "FLEET_ECHO_TO", value_parser = time)]
+    pub to: Option<String>,
+    /// Smallest share of the expected ranks that has to report: `0.9` or `90%`
+    #[arg(long, value_name = "SHARE", default_value = "0.9", env = "FLEET_ECHO_MIN_COVERAGE", value_parser = share)]
+    pub min_coverage: f64,
+    /// Skip clusters of which too little is known instead of failing
+    #[arg(long, env = "FLEET_ECHO_ALLOW_MISSING")]
+    pub allow_missing: bool,
+    /// Also write the outcome to this file, as JUnit XML
+    #[arg(long, value_name = "FILE", env = "FLEET_ECHO_JUNIT")]
+    pub junit: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, env = "FLEET_ECHO_JSON")]
+    pub json: bool,
+    /// Which Echo.
+    #[command(flatten)]
+    pub echo: EchoArgs,
+}
+
+const HELP: &str = "\
+Exit codes, the first that applies to any of the clusters:
+  1  a limit is exceeded, on what is known
+  2  the flags or the question are wrong
+  3  Echo cannot be reached, does not know the token, or failed; or the outcome cannot be written
+  4  too little is known to say that all is within the limits; --allow-missing makes it 0
+  0  everything is within the limits
+Nothing is asked twice: retry 3 and 4 where the pipeline retries.";
+
+const COST_HELP: &str = "\
+One line per cluster says PASS, FAIL, NO DATA, SKIP or ERROR with the numbers; a number that
+equals its limit passes.
+
+  fleet-echo assert cost --cluster prod --window 30m --max-cost-per-hour 25
+  fleet-echo assert cost --cluster prod --window 24h --max-lost-ratio 2% --junit cost.xml
+  fleet-echo assert cost --cluster a --cluster b --max-window-total 100 \\
+      --from 2026-11-20T00:00:00Z --to 2026-11-20T06:00:00Z
+
+Not enough data is: no events; ranks missing beyond --min-coverage; a window that goes on for
+more than a minute after the last event (end it with --to where the job ended); events that
+Echo has not judged yet; and for limits in money GPUs without a price, several currencies, or
+another one than --currency.
+
+Exit codes: 0 within the limits, 1 exceeded, 2 wrong flags, 3 no answer, 4 not enough data (0
+with --allow-missing).";
+
+const OUTLIERS_HELP: &str = "\
+Ranks that hold back others count, each once per incident, at any time in the window; ranks
+that only wait for them do not.
+
+  fleet-echo assert outliers --cluster prod --window 30m --max 0
+  fleet-echo assert outliers --cluster prod --window 24h --max 2 --class host \\
+      --min-confidence 90% --junit outliers.xml
+
+Not enough data is: no events; ranks missing beyond --min-coverage; a last event more than a
+minute before the end of the window (end it with --to where the job ended); events that Echo
+has not judged yet.
+
+Exit codes: 0 within the limit, 1 exceeded, 2 wrong flags, 3 no answer, 4 not enough data (0
+with --allow-missing).";
+
+/// Holds the clusters against their limits, tells the outcome, and returns the exit code.
+pub fn run(args: &AssertArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let gate = args.subject.gate();
+    let cases = held(&args.subject, gate);
+    let outcome = cases.iter().map(Case::outcome).min();
+    let mut outcome = outcome.unwrap_or(Outcome::Missing);
+    let mut complain = |what: &str, error: io::Error| {
+        let _broken_pipe = writeln!(err, "fleet-echo: {what} cannot be written: {error}");
+    };
+    let name = args.subject.name();
+    if let Some(file) = &gate.junit
+        && let Err(error) = junit::write(name, &cases, file)
+    {
+        complain(&format!("--junit {}", file.display()), error);
+        // Whoever reads the outcome there would take what is missing for a pass.
+        outcome = outcome.min(Outcome::Failed);
+    }
+    let told = if gate.json {
+        report::json(name, &cases, outcome, out)
+    } else {
+        report::text(&cases, out)
+    };
+    if let Err(error) = told {
+        complain("the outcome", error);
+        outcome = outcome.min(Outcome::Failed);
+    }
+    outcome.exit_code()
+}
+
+/// Asks, and holds each cluster against the limits.
+fn held(subject: &Subject, gate: &GateArgs) -> Vec<Case> {
+    let read = caught_up::wait(&gate.echo).map_err(Broken::from);
+    let case = |cluster: &String| {
+        let mut case = Case::of(cluster, gate.allow_missing);
+        let answer = match &read {
+            Err(broken) => Err(broken.clone()),
+            Ok(behind) => {
+                case.missing.extend(behind.clone());
+                let (tool, input) = (subject.tool(), gate.input(cluster, subject.limit()));
+                ask(&gate.echo, tool, input).map_err(|error| Broken::of(error, tool))
+            }
+        };
+        match answer {
+            Ok((_, answer)) => {
+                case.rests_on(&answer, gate.min_coverage);
+                match subject {
+                    Subject::Cost(args) => cost::judge(args, &answer, &mut case),
+                    Subject::Outliers(args) => outliers::judge(&args.limits, &answer, &mut case),
+                }
+            }
+            Err(broken) => case.broke(broken),
+        }
+        case
+    };
+    gate.cluster.iter().map(case).collect()
+}
+
+impl Subject {
+    const fn gate(&self) -> &GateArgs {
+        match self {
+            Self::Cost(args) => &args.gate,
+            Self::Outliers(args) => &args.gate,
+        }
+    }
+
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Cost(_) => "cost",
+            Self::Outliers(_) => "outliers",
+        }
+    }
+
+    const fn tool(&self) -> &'static str {
+        match self {
+            Self::Cost(_) => "fleet.cluster.get_cost",
+            Self::Outliers(_) => "fleet.cluster.find_outlier_nodes",
+        }
+    }
+
+    /// As much of its lists as the tool gives: what is cut off is never taken for nothing.
+    const fn limit(&self) -> u32 {
+        match self {
+            Self::Cost(_) => 2_000,
+            Self::Outliers(_) => 1_000,
+        }
+    }
+}
+
+impl GateArgs {
+    /// The question about one cluster.
+    fn input(&self, cluster: &str, limit: u32) -> Input {
+        let usual = (self.from.is_none() && self.to.is_none()).then(|| "30m".to_owned());
+        Input::default()
+            .with("cluster", Some(cluster))
+            .with("from", self.from.clone())
+            .with("to", self.to.clone())
+            .with("window", self.window.clone().or(usual))
+            .with("limit", Some(limit))
+    }
+}
+
+fn window(text: &str) -> Result<String, String> {
+    text.parse::<WindowArg>().map(|_| text.to_owned())
+}
+
+fn time(text: &str) -> Result<String, String> {
+    text.parse::<TimeArg>().map(|_| text.to_owned())
+}
+
+/// A share as `0.02` or `2%`.
+fn share(text: &str) -> Result<f64, String> {
+    let (digits, whole) = match text.trim().strip_suffix('%') {
+        Some(percent) => (percent.trim_end(), 100.0),
+        None => (text.trim(), 1.0),
+    };
+    let share = digits.parse::<f64>().ok().map(|number| number / whole);
+    share
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| "give a share from 0 to 1, or from 0% to 100%".to_owned())
+}
+
+/// A number that can be a limit.
+fn amount(text: &str) -> Result<f64, String> {
+    let amount = text.trim().parse::<f64>().ok();
+    amount
+        .filter(|amount| amount.is_finite() && *amount >= 0.0)
+        .ok_or_else(|| "give a number from 0 on".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! The outcome, for people and for scripts.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use crate::cli::assert::case::{Case, Outcome};
+
+/// A line for each cluster.
+pub(super) fn text(cases: &[Case], out: &mut dyn Write) -> io::Result<()> {
+    for case in cases {
+        writeln!(out, "{}", line(case))?;
+    }
+    out.flush()
+}
+
+/// A cluster in a line.
+pub(super) fn line(case: &Case) -> String {
+    let told = case.told();
+    let told = told.chars().filter(|c| !c.is_control());
+    format!(
+        "{} {}: {}",
+        case.outcome().word(),
+        case.cluster,
+        told.collect::<String>()
+    )
+}
+
+/// Everything as one JSON text.
+pub(super) fn json(
+    name: &str,
+    cases: &[Case],
+    outcome: Outcome,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let clusters: Vec<Value> = cases.iter().map(cluster).collect();
+    let answer = json!({
+        "assert": name,
+        "outcome": outcome.name(),
+        "exit_code": outcome.exit_code(),
+        "clusters": clusters,
+    });
+    writeln!(out, "{answer}")?;
+    out.flush()
+}
+
+fn cluster(case: &Case) -> Value {
+    let checks = case.checks.iter().map(|check| {
+        json!({
+            "name": check.name,
+            "value": check.value,
+            "limit": check.limit,
+            "within": check.within,
+            "message": check.told,
+        })
+    });
+    json!({
+        "cluster": case.cluster,
+        "outcome": case.outcome().name(),
+        "window": case.window,
+        "checks": checks.collect::<Vec<_>>(),
+        "missing": case.missing,
+        "error": case.broken.as_ref().map(|broken| &broken.message),
+        "data_quality": case.quality,
+    })
+}

@@ -1,0 +1,270 @@
+use clap::Parser;
+use serde_json::{Value, json};
+
+use super::case::{Case, Outcome};
+use super::{AssertArgs, Subject, cost, outliers};
+
+#[derive(Debug, Parser)]
+struct Program {
+    #[command(flatten)]
+    assert: AssertArgs,
+}
+
+fn parsed(flags: &str) -> Result<Subject, clap::Error> {
+    let words = ["assert"].into_iter().chain(flags.split_whitespace());
+    Program::try_parse_from(words).map(|program| program.assert.subject)
+}
+
+/// What an answer comes to.
+fn case(flags: &str, answer: &Value) -> Case {
+    let subject = parsed(flags).unwrap();
+    let gate = subject.gate();
+    let mut case = Case::of("lab", gate.allow_missing);
+    case.rests_on(answer, gate.min_coverage);
+    match &subject {
+        Subject::Cost(args) => cost::judge(args, answer, &mut case),
+        Subject::Outliers(args) => outliers::judge(&args.limits, answer, &mut case),
+    }
+    case
+}
+
+/// An answer of `get_cost` in which nothing is missing.
+fn cost_answer() -> Value {
+    json!({
+        "as_of": "2026-11-01T12:00:00Z",
+        "currency": "USD",
+        "window_total": 10.0,
+        "run_rate_per_hour": 5.0,
+        "stale": false,
+        "lost_gpu_hours": 4.0,
+        "lost_gpu_hours_per_hour": 2.0,
+        "unpriced_gpu_hours": 0.0,
+        "lost_ratio": 0.03,
+        "data_quality": { "coverage": 1.0, "last_event_age_s": 1.0, "quorum_met": true },
+        "by_currency": [{ "currency": "USD", "window_total": 10.0 }],
+        "truncated": false,
+    })
+}
+
+/// An answer of `find_outlier_nodes` with a culprit and its victim.
+fn outliers_answer() -> Value {
+    let outlier = |rank: u32, role: &str| json!({ "rank": rank, "node_id": format!("node-{rank}"), "role": role, "class": "host", "lag_ms": 7.5, "confidence": 0.95 });
+    json!({
+        "outliers": [outlier(2, "culprit"), outlier(3, "victim")],
+        "truncated": false,
+        "data_quality": { "coverage": 1.0, "last_event_age_s": 1.0, "quorum_met": true },
+    })
+}
+
+/// The answer with something else in one place; nothing takes the field out.
+fn with(mut answer: Value, pointer: &str, value: Option<Value>) -> Value {
+    let (place, field) = pointer.rsplit_once('/').unwrap();
+    let fields = answer.pointer_mut(place).unwrap().as_object_mut().unwrap();
+    match value {
+        Some(value) => fields.insert(field.to_owned(), value),
+        None => fields.remove(field),
+    };
+    answer
+}
+
+/// Limits that the answer keeps by far.
+const WIDE: &str = "cost --cluster lab --max-cost-per-hour 100 --max-window-total 100 --max-lost-ratio 50% \
+    --max-unpriced-gpu-hours 1";
+
+#[test]
+fn a_number_up_to_its_limit_passes_and_one_above_it_does_not() {
+    for (limits, expected) in [
+        (
+            WIDE.trim_start_matches("cost --cluster lab"),
+            Outcome::Passed,
+        ),
+        ("--max-window-total 10", Outcome::Passed),
+        ("--max-window-total 9.99", Outcome::Exceeded),
+        ("--max-cost-per-hour 5", Outcome::Passed),
+        ("--max-cost-per-hour 4.99", Outcome::Exceeded),
+        ("--max-lost-ratio 3%", Outcome::Passed),
+        ("--max-lost-ratio 0.03", Outcome::Passed),
+        ("--max-lost-ratio 2.9%", Outcome::Exceeded),
+        ("--max-unpriced-gpu-hours 0", Outcome::Passed),
+        (
+            "--max-window-total 9 --max-cost-per-hour 100",
+            Outcome::Exceeded,
+        ),
+        ("--max-window-total 10 --currency USD", Outcome::Passed),
+    ] {
+        let case = case(&format!("cost --cluster lab {limits}"), &cost_answer());
+        assert_eq!(case.outcome(), expected, "{limits}: {}", case.told());
+    }
+    for (limits, expected) in [
+        ("--max 1", Outcome::Passed),
+        ("--max 0", Outcome::Exceeded),
+        ("--max 0 --class device --class network", Outcome::Passed),
+        ("--max 0 --class device,host", Outcome::Exceeded),
+        ("--max 0 --min-confidence 96%", Outcome::Passed),
+        ("--max 0 --min-confidence 0.95", Outcome::Exceeded),
+    ] {
+        let case = case(
+            &format!("outliers --cluster lab {limits}"),
+            &outliers_answer(),
+        );
+        assert_eq!(case.outcome(), expected, "{limits}: {}", case.told());
+    }
+}
+
+#[test]
+fn what_is_not_known_is_never_a_pass() {
+    let other = |pointer: &'static str, value: Value| (pointer, Some(value));
+    let absent = |pointer: &'static str| [(pointer, None), (pointer, Some(Value::Null))];
+    let two = json!([{ "currency": "EUR" }, { "currency": "USD" }]);
+    let mut changes = vec![
+        other("/data_quality/coverage", json!(0.89)),
+        other("/data_quality/quorum_met", json!(false)),
+        other("/unpriced_gpu_hours", json!(0.5)),
+        other("/stale", json!(true)),
+        other("/truncated", json!(true)),
+        other("/by_currency", two),
+    ];
+    for field in [
+        "/window_total",
+        "/run_rate_per_hour",
+        "/lost_ratio",
+        "/unpriced_gpu_hours",
+        "/stale",
+        "/truncated",
+        "/data_quality",
+        "/data_quality/coverage",
+        "/data_quality/quorum_met",
+        "/data_quality/last_event_age_s",
+    ] {
+        changes.extend(absent(field));
+    }
+    for (pointer, value) in changes {
+        let answer = with(cost_answer(), pointer, value.clone());
+        let case = case(WIDE, &answer);
+        assert_eq!(
+            case.outcome(),
+            Outcome::Missing,
+            "{pointer} {value:?}: {}",
+            case.told()
+        );
+        assert!(!case.missing.is_empty(), "{pointer}");
+    }
+    let changes = [
+        other("/truncated", json!(true)),
+        other("/data_quality/coverage", json!(0.5)),
+        other("/data_quality/last_event_age_s", json!(61.0)),
+        ("/outliers", None),
+        ("/data_quality", None),
+    ];
+    for (pointer, value) in changes {
+        let answer = with(outliers_answer(), pointer, value);
+        let case = case("outliers --cluster lab --max 5", &answer);
+        assert_eq!(
+            case.outcome(),
+            Outcome::Missing,
+            "{pointer}: {}",
+            case.told()
+        );
+    }
+}
+
+#[test]
+fn a_limit_in_another_currency_is_not_compared() {
+    let flags = format!("{WIDE} --currency EUR");
+    let case = case(&flags, &cost_answer());
+    assert_eq!(case.outcome(), Outcome::Missing);
+    assert!(
+        case.told()
+            .contains("the rates are in USD, the limit is in EUR"),
+        "{}",
+        case.told()
+    );
+}
+
+#[test]
+fn who_lost_nothing_paid_nothing_in_any_currency() {
+    let mut answer = cost_answer();
+    for (field, value) in [
+        ("/currency", Value::Null),
+        ("/window_total", Value::Null),
+        ("/run_rate_per_hour", Value::Null),
+        ("/by_currency", json!([])),
+        ("/lost_gpu_hours", json!(0.0)),
+        ("/lost_gpu_hours_per_hour", json!(0.0)),
+    ] {
+        answer = with(answer, field, Some(value));
+    }
+    assert_eq!(
+        case(WIDE, &answer).outcome(),
+        Outcome::Missing,
+        "of rates nothing is known"
+    );
+    assert_eq!(
+        case(&format!("{WIDE} --currency EUR"), &answer).outcome(),
+        Outcome::Passed
+    );
+    let unknown = with(answer, "/lost_gpu_hours_per_hour", Some(Value::Null));
+    let flags = "cost --cluster lab --max-cost-per-hour 1 --currency EUR";
+    assert_eq!(case(flags, &unknown).outcome(), Outcome::Missing);
+}
+
+#[test]
+fn what_is_exceeded_on_what_is_known_is_exceeded() {
+    let answer = with(cost_answer(), "/data_quality/coverage", Some(json!(0.5)));
+    let answer = with(answer, "/unpriced_gpu_hours", Some(json!(2.0)));
+    let limits = "cost --cluster lab --max-window-total 5 --max-lost-ratio 50%";
+    let exceeded = case(limits, &answer);
+    assert_eq!(exceeded.outcome(), Outcome::Exceeded);
+    insta::assert_snapshot!(exceeded.told(), @"lost 10 USD in the window, at most 5 USD; share of GPU time lost 3 %, at most 50 %; 50 % of the expected ranks report, at least 90 % have to; 2 GPU-hours were lost that have no price: `fleet-echo rates check` says why");
+    let stale = with(cost_answer(), "/stale", Some(json!(true)));
+    let limits = "cost --cluster lab --max-cost-per-hour 1";
+    let case = case(limits, &stale);
+    assert_eq!(
+        case.outcome(),
+        Outcome::Missing,
+        "a run rate of the past is none"
+    );
+    insta::assert_snapshot!(case.told(), @"the window goes on after the last event at 2026-11-01T12:00:00Z: end it there with --to, or with --window all; lost unknown per hour, at most 1 USD");
+}
+
+#[test]
+fn too_little_can_be_allowed_and_too_much_cannot() {
+    let answer = with(cost_answer(), "/data_quality/coverage", Some(json!(0.5)));
+    let flags = format!("{WIDE} --allow-missing");
+    assert_eq!(case(&flags, &answer).outcome(), Outcome::Skipped);
+    let flags = "cost --cluster lab --max-window-total 5 --allow-missing";
+    assert_eq!(case(flags, &answer).outcome(), Outcome::Exceeded);
+}
+
+#[test]
+fn limits_that_limit_nothing_are_refused() {
+    for flags in [
+        "cost --cluster lab",
+        "cost --cluster lab --currency USD",
+        "cost --max-window-total 1",
+        "cost --cluster lab --max-window-total -1",
+        "cost --cluster lab --max-window-total NaN",
+        "cost --cluster lab --max-window-total inf",
+        "cost --cluster lab --max-lost-ratio 101%",
+        "cost --cluster lab --max-lost-ratio 2",
+        "cost --cluster lab --max-window-total 1 --min-coverage 2",
+        "cost --cluster lab --max-window-total 1 --window soon",
+        "cost --cluster lab --max-window-total 1 --window 1h --from now-2h",
+        "cost --cluster lab --max-window-total 1 --currency dollars",
+        "outliers --cluster lab",
+        "outliers --cluster lab --max 1.5",
+        "outliers --cluster lab --max 0 --class gpu",
+        "",
+    ] {
+        assert!(parsed(flags).is_err(), "{flags}");
+    }
+}
+
+#[test]
+fn the_gravest_outcome_is_that_of_all() {
+    use Outcome::{Exceeded, Failed, Missing, Misused, Passed, Skipped};
+    let mut all = [Passed, Missing, Failed, Skipped, Exceeded, Misused];
+    all.sort();
+    let codes = all.map(Outcome::exit_code);
+    assert_eq!(codes, [1, 2, 3, 4, 0, 0]);
+}

@@ -1,0 +1,149 @@
+//! `fleet-echo rates`: what a rates file says, and what it means for a fleet.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::cli::CliError;
+use crate::clock::{Clock, SystemClock};
+use crate::pattern::Pattern;
+use crate::rates::{Rates, RatesError};
+use crate::units::Nanos;
+
+use fleet::{Fleet, FleetArgs};
+
+pub mod fleet;
+mod print;
+
+/// The price table.
+#[derive(Debug, Clone, Args)]
+pub struct RatesArgs {
+    /// What is done.
+    #[command(subcommand)]
+    pub command: RatesCommand,
+}
+
+/// What is done with the price table.
+#[derive(Debug, Clone, Subcommand)]
+pub enum RatesCommand {
+    /// Say whether a rates file is right, what it means, and which GPUs of a fleet have no price
+    Check(CheckArgs),
+}
+
+/// Which file is looked at, and against which fleet.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = HELP)]
+pub struct CheckArgs {
+    /// Rates file, in the form of `testdata/rates.yaml` or of a published `gpu_rates.yaml`
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print JSON
+    #[arg(long, env = "FLEET_ECHO_JSON")]
+    pub json: bool,
+    /// The fleet.
+    #[command(flatten)]
+    pub fleet: FleetArgs,
+}
+
+const HELP: &str = "\
+Without a fleet it says whether the file is right, and lists its rates in the order in which
+they decide. With one (--server, with a token that may use SQL, or --db, of a stopped Echo) it
+also says which GPUs have which price today, and which have none.
+
+  fleet-echo rates check rates.yaml
+  fleet-echo rates check rates.yaml --server https://echo.example:8081 --token-file token
+  fleet-echo rates check rates.yaml --db fleet.duckdb --json | jq .fleet.unpriced_nodes
+
+A rate is the price of one GPU for one hour:
+  rates:
+    - { gpu_model: H200, rate_class: on_demand, rate: 3.80, currency: USD }
+    - { cluster: prod, rate_class: internal, rate: 2, currency: USD, effective_from: 2026-01-01 }
+    - { node: gpu-7, rate_class: owned, rate: 1.10, currency: USD }
+    - provider: example-cloud
+      region: north
+      gpu_model: H200
+      rate_class: reserved       # or on_demand, spot, owned, internal
+      rate: 2.50
+      currency: USD
+  places:                        # where GPUs stand; the first that fits a node decides
+    - { cluster: \"prod-*\", provider: example-cloud, region: north }
+  aliases:                       # names of models that only this site uses
+    our-gpu: NVIDIA H200
+
+Of the rates for a GPU one that names its node decides over one that names its cluster, that
+over one that names its model; of those alike in this one with provider and region over one
+with the provider over one without. Currencies are never added up.
+
+Exit codes: 0 the file is right (GPUs may be without a price all the same), 64 the file cannot
+be read, 65 it has mistakes, 69 nobody answers, 75 another process holds the database.";
+
+/// Looks, and prints what was found.
+pub fn run(args: &RatesArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let RatesCommand::Check(args) = &args.command;
+    let file = args.file.display().to_string();
+    let text = fs::read_to_string(&args.file)
+        .map_err(|error| CliError::Usage(format!("cannot read {file}: {error}")))?;
+    let rates = match Rates::parse(&text) {
+        Ok(rates) => rates,
+        Err(RatesError { mistakes }) => {
+            if args.json {
+                let answer = json!({ "file": file, "valid": false, "mistakes": mistakes });
+                writeln!(out, "{answer}")?;
+            }
+            return Err(CliError::Rates { file, mistakes });
+        }
+    };
+    let now = SystemClock.now();
+    let fleet = args.fleet.ask()?;
+    let fleet = fleet.map(|fleet| fleet.priced(&rates, now));
+    if args.json {
+        writeln!(out, "{}", answer(&file, (&rates, fleet.as_ref()), now))?;
+        return Ok(());
+    }
+    print::table(&file, &rates, now, out)?;
+    if let Some(fleet) = &fleet {
+        print::fleet(fleet, out)?;
+    }
+    Ok(())
+}
+
+fn answer(file: &str, (rates, fleet): (&Rates, Option<&Fleet>), now: Nanos) -> Value {
+    let rows = rates.in_order().into_iter().map(|(at, rate)| {
+        json!({
+            "at": at,
+            "node": rate.node.as_ref().map(ToString::to_string),
+            "cluster": rate.cluster.as_ref().map(ToString::to_string),
+            "provider": rate.provider,
+            "region": rate.region,
+            "gpu_model": rate.gpu_model.as_ref().map(ToString::to_string),
+            "per_gpu_hour": print::number(rate.per_gpu_hour),
+            "currency": rate.currency.to_string(),
+            "rate_class": rate.class.name(),
+            "pricing_category": rate.class.pricing_category(),
+            "from": rate.from.to_string(),
+            "to": rate.to.map(|to| to.to_string()),
+            "in_force": rate.is_in_force(now),
+            "source": rate.source,
+        })
+    });
+    let places = rates.places().iter().map(|place| {
+        json!({
+            "cluster": place.cluster.as_ref().map(Pattern::as_str),
+            "node": place.node.as_ref().map(Pattern::as_str),
+            "provider": place.provider,
+            "region": place.region,
+        })
+    });
+    json!({
+        "file": file,
+        "valid": true,
+        "mistakes": [],
+        "notes": rates.notes(),
+        "rates": rows.collect::<Vec<_>>(),
+        "places": places.collect::<Vec<_>>(),
+        "fleet": fleet.map(Fleet::answer),
+    })
+}

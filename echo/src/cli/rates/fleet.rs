@@ -1,0 +1,209 @@
+//! The GPUs of a fleet, as they have reported themselves, with their prices.
+
+#[cfg(feature = "duckdb")]
+use std::path::PathBuf;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use serde_json::{Value, json};
+
+use crate::cli::connection::EchoArgs;
+use crate::cli::rates::print::number;
+use crate::cli::view::list;
+use crate::cli::{CliError, Input, ask};
+use crate::ids::{ClusterId, NodeId};
+use crate::rates::{Gpu, Rates};
+use crate::units::Nanos;
+
+/// Which fleet is meant.
+#[derive(Debug, Clone, Args)]
+pub struct FleetArgs {
+    /// Database file of an Echo that does not run, to be asked instead of --server
+    #[cfg(feature = "duckdb")]
+    #[arg(long, value_name = "PATH")]
+    pub db: Option<PathBuf>,
+    /// A running Echo.
+    #[command(flatten)]
+    pub echo: NamedEcho,
+}
+
+/// The Echo that was named, on the command line or in the environment; unlike elsewhere there is none by default.
+#[derive(Debug, Clone)]
+pub struct NamedEcho(Option<EchoArgs>);
+
+/// The GPUs of one model on a node.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) cluster: ClusterId,
+    pub(super) node: NodeId,
+    pub(super) model: Option<String>,
+    pub(super) n_ranks: u64,
+    pub(super) place: Option<(String, Option<String>)>,
+    pub(super) price: Option<Price>,
+}
+
+/// What one of them costs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Price {
+    /// Where in the file it stands.
+    pub(super) at: String,
+    pub(super) per_gpu_hour: rust_decimal::Decimal,
+    pub(super) currency: String,
+    pub(super) class: &'static str,
+}
+
+/// A fleet.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    /// Who told of it.
+    pub(super) source: String,
+    pub(super) nodes: Vec<Node>,
+    /// Whether there are more nodes than were told.
+    pub(super) truncated: bool,
+}
+
+/// Which GPU each rank has; what a rank said before it knew its model does not count.
+const QUESTION: &str = "\
+    SELECT cluster_id, node_id, gpu_model, count(*)::BIGINT AS n_ranks \
+    FROM (SELECT cluster_id, node_id, job, rank, max(gpu_model) AS gpu_model FROM ranks WHERE rank IS NOT NULL \
+          GROUP BY cluster_id, node_id, job, rank) AS gpus \
+    GROUP BY cluster_id, node_id, gpu_model ORDER BY cluster_id, node_id, gpu_model";
+
+/// As much as an answer may hold.
+const MAX_ROWS: u32 = 10_000;
+const MAX_BYTES: u32 = 4 * 1024 * 1024;
+
+impl FleetArgs {
+    /// Asks for the fleet; nothing when none was named.
+    pub(super) fn ask(&self) -> Result<Option<Fleet>, CliError> {
+        #[cfg(feature = "duckdb")]
+        if let Some(db) = &self.db {
+            return stored(db).map(Some);
+        }
+        let Some(echo) = &self.echo.0 else {
+            return Ok(None);
+        };
+        let input = Input::default()
+            .with("sql", Some(QUESTION))
+            .with("max_rows", Some(MAX_ROWS))
+            .with("max_bytes", Some(MAX_BYTES));
+        let (_, answer) = ask(echo, "fleet.cluster.run_analysis", input)?;
+        Ok(Some(Fleet {
+            source: echo.server.clone(),
+            nodes: list(&answer, "rows").iter().filter_map(read).collect(),
+            truncated: answer.get("truncated") == Some(&Value::Bool(true)),
+        }))
+    }
+}
+
+/// A row of the answer.
+fn read(row: &Value) -> Option<Node> {
+    let text = |at: usize| row.get(at).and_then(Value::as_str);
+    Some(Node {
+        cluster: text(0)?.parse().ok()?,
+        node: text(1)?.parse().ok()?,
+        model: text(2).map(str::to_owned),
+        n_ranks: row.get(3)?.as_u64()?,
+        place: None,
+        price: None,
+    })
+}
+
+#[cfg(feature = "duckdb")]
+fn stored(db: &std::path::Path) -> Result<Fleet, CliError> {
+    use crate::clock::SystemClock;
+    use crate::store::duckdb::offline::gpus::gpus;
+
+    let of = |row: crate::store::duckdb::offline::gpus::Gpus| Node {
+        cluster: row.cluster,
+        node: row.node,
+        model: row.model,
+        n_ranks: row.n_ranks,
+        place: None,
+        price: None,
+    };
+    Ok(Fleet {
+        source: db.display().to_string(),
+        nodes: gpus(db, &SystemClock)?.into_iter().map(of).collect(),
+        truncated: false,
+    })
+}
+
+impl Fleet {
+    /// With the prices of an instant.
+    pub(super) fn priced(mut self, rates: &Rates, now: Nanos) -> Self {
+        for node in &mut self.nodes {
+            let gpu = Gpu {
+                cluster: &node.cluster,
+                node: &node.node,
+                model: node.model.as_deref(),
+            };
+            let place = rates.place(&node.cluster, &node.node);
+            node.place = place.map(|place| (place.provider.clone(), place.region.clone()));
+            node.price = rates.rate(&gpu, now).map(|rate| Price {
+                at: rates.written_at(rate).unwrap_or_default().to_owned(),
+                per_gpu_hour: rate.per_gpu_hour,
+                currency: rate.currency.to_string(),
+                class: rate.class.name(),
+            });
+        }
+        self
+    }
+
+    /// Those without a price.
+    pub(super) fn unpriced(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.price.is_none())
+    }
+
+    /// As JSON.
+    pub(super) fn answer(&self) -> Value {
+        let row = |node: &Node| {
+            let (price, place) = (node.price.as_ref(), node.place.as_ref());
+            json!({
+                "cluster": node.cluster.as_str(),
+                "node_id": node.node.as_str(),
+                "gpu_model": node.model,
+                "n_ranks": node.n_ranks,
+                "provider": place.map(|(provider, _)| provider),
+                "region": place.and_then(|(_, region)| region.as_ref()),
+                "rate": price.map(|price| &price.at),
+                "per_gpu_hour": price.map(|price| number(price.per_gpu_hour)),
+                "currency": price.map(|price| &price.currency),
+                "rate_class": price.map(|price| price.class),
+            })
+        };
+        json!({
+            "source": self.source,
+            "nodes": self.nodes.iter().map(row).collect::<Vec<_>>(),
+            "unpriced_nodes": self.unpriced().count(),
+            "truncated": self.truncated,
+        })
+    }
+}
+
+impl Args for NamedEcho {
+    fn augment_args(cmd: Command) -> Command {
+        EchoArgs::augment_args(cmd).mut_arg("server", |arg| {
+            arg.hide_default_value(true)
+                .help("Address of a running Echo; its GPUs are listed with their prices")
+        })
+    }
+
+    fn augment_args_for_update(cmd: Command) -> Command {
+        Self::augment_args(cmd)
+    }
+}
+
+impl FromArgMatches for NamedEcho {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let source = matches.value_source("server");
+        let is_named = source.is_some_and(|source| source != ValueSource::DefaultValue);
+        let echo = is_named.then(|| EchoArgs::from_arg_matches(matches));
+        echo.transpose().map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! A rates file and a fleet, as people read them.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use rust_decimal::Decimal;
+
+use crate::cli::rates::fleet::{Fleet, Node};
+use crate::cli::view;
+use crate::pattern::Pattern;
+use crate::rates::{Rate, Rates};
+use crate::units::Nanos;
+
+/// Nodes that are named in a row; of the others only the number is said.
+const MAX_NAMED: usize = 4;
+
+/// A price as a JSON number, the double next to it.
+pub(super) fn number(price: Decimal) -> f64 {
+    // A decimal prints as digits only, which always parse.
+    price.normalize().to_string().parse().unwrap_or(f64::NAN)
+}
+
+/// The table as it is understood, in the order in which it decides.
+pub(super) fn table(file: &str, rates: &Rates, now: Nanos, out: &mut dyn Write) -> io::Result<()> {
+    let n_rates = rates.all().len();
+    let rows = rates.in_order();
+    writeln!(
+        out,
+        "{file} is right: {}\n",
+        counted(
+            n_rates,
+            "rate",
+            "the first of these that is for a GPU is its price"
+        )
+    )?;
+    let header = ["RATE", "FOR", "PRICE", "CLASS", "FROM", "UNTIL", ""];
+    let rows: Vec<Vec<String>> = rows.iter().map(|(at, rate)| row(at, rate, now)).collect();
+    view::table(out, &header, &rows)?;
+    if !rates.places().is_empty() {
+        writeln!(out)?;
+        let places = rates.places().iter().map(|place| {
+            let name = |pattern: &Option<Pattern>| {
+                pattern
+                    .as_ref()
+                    .map_or_else(|| "*".to_owned(), |pattern| pattern.as_str().to_owned())
+            };
+            let region = place.region.clone().unwrap_or_else(|| "-".to_owned());
+            vec![
+                name(&place.cluster),
+                name(&place.node),
+                place.provider.clone(),
+                region,
+            ]
+        });
+        let header = ["CLUSTER", "NODE", "PROVIDER", "REGION"];
+        view::table(out, &header, &places.collect::<Vec<_>>())?;
+    }
+    for note in rates.notes() {
+        writeln!(out, "\nnote: {note}")?;
+    }
+    Ok(())
+}
+
+fn counted(n: usize, one: &str, rest: &str) -> String {
+    match n {
+        1 => format!("1 {one}, {rest}"),
+        n => format!("{n} {one}s, {rest}"),
+    }
+}
+
+fn row(at: &str, rate: &Rate, now: Nanos) -> Vec<String> {
+    let date = |instant: Nanos| instant.to_string().chars().take(10).collect::<String>();
+    let from = Some(rate.from).filter(|from| *from != Nanos::EARLIEST);
+    vec![
+        at.to_owned(),
+        gpus(rate),
+        format!("{} {}", rate.per_gpu_hour.normalize(), rate.currency),
+        rate.class.name().to_owned(),
+        from.map_or_else(|| "-".to_owned(), date),
+        rate.to.map_or_else(|| "-".to_owned(), date),
+        if rate.is_in_force(now) {
+            String::new()
+        } else {
+            "not in force today".to_owned()
+        },
+    ]
+}
+
+/// Which GPUs a rate is for.
+fn gpus(rate: &Rate) -> String {
+    let named = [
+        ("node", rate.node.as_ref().map(ToString::to_string)),
+        ("cluster", rate.cluster.as_ref().map(ToString::to_string)),
+        ("model", rate.gpu_model.as_ref().map(ToString::to_string)),
+        ("region", rate.region.clone()),
+        ("provider", rate.provider.clone()),
+    ];
+    let named = named.into_iter();
+    let parts: Vec<String> = named
+        .filter_map(|(what, name)| Some(format!("{what} {}", name?)))
+        .collect();
+    if parts.is_empty() {
+        "every GPU".to_owned()
+    } else {
+        parts.join(", ")
+    }
+}
+
+/// The GPUs of a fleet with their prices: those without one last, and all of them by name.
+pub(super) fn fleet(fleet: &Fleet, out: &mut dyn Write) -> io::Result<()> {
+    let mut groups: BTreeMap<_, Vec<&Node>> = BTreeMap::new();
+    for node in &fleet.nodes {
+        let key = (
+            node.price.is_none(),
+            node.cluster.as_str(),
+            node.model.as_deref(),
+            node.price.as_ref(),
+        );
+        groups.entry(key).or_default().push(node);
+    }
+    writeln!(
+        out,
+        "\nGPUs that {} knows, at the prices of today:\n",
+        fleet.source
+    )?;
+    let rows = groups.iter().map(|((_, cluster, model, price), nodes)| {
+        let n_ranks: u64 = nodes.iter().map(|node| node.n_ranks).sum();
+        let (at, price) = price.map_or_else(
+            || ("-".to_owned(), "NO PRICE".to_owned()),
+            |price| {
+                let amount = price.per_gpu_hour.normalize();
+                (
+                    price.at.clone(),
+                    format!("{amount} {} {}", price.currency, price.class),
+                )
+            },
+        );
+        let model = model.unwrap_or("not known").to_owned();
+        vec![
+            (*cluster).to_owned(),
+            model,
+            n_ranks.to_string(),
+            at,
+            price,
+            names(nodes),
+        ]
+    });
+    let header = ["CLUSTER", "MODEL", "RANKS", "RATE", "PRICE", "NODES"];
+    view::table(out, &header, &rows.collect::<Vec<_>>())?;
+    let (n_nodes, n_unpriced) = (fleet.nodes.len(), fleet.unpriced().count());
+    if n_unpriced == 0 {
+        writeln!(out, "\nall have a price")?;
+    } else {
+        writeln!(
+            out,
+            "\n{n_unpriced} of {n_nodes} have no price: write rates for their models, as they stand here"
+        )?;
+    }
+    if fleet.truncated {
+        writeln!(
+            out,
+            "there are more than these {n_nodes}: --db has no limit"
+        )?;
+    }
+    Ok(())
+}
+
+fn names(nodes: &[&Node]) -> String {
+    let is_unpriced = nodes.iter().any(|node| node.price.is_none());
+    let most = if is_unpriced { usize::MAX } else { MAX_NAMED };
+    let named: Vec<&str> = nodes
+        .iter()
+        .take(most)
+        .map(|node| node.node.as_str())
+        .collect();
+    match nodes.len().saturating_sub(most) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}

@@ -1,0 +1,92 @@
+//! The form of `gpu_rates.yaml` that Ingero publishes.
+
+use super::{looked_up, price};
+use crate::rates::{RateClass, Rates};
+
+const PUBLISHED: &str = "
+currency_name: EUR
+currency_symbol: \"€\"
+
+providers:
+  ec2:
+    \"NVIDIA H100 80GB HBM3\":     9.50
+    \"NVIDIA L4 24GB\":            0.75
+    \"NVIDIA L4\":                 0.75
+  lambda:
+    \"NVIDIA H100 80GB HBM3\":     2.25
+
+fallback_rate: 0.0
+";
+
+#[test]
+fn list_prices_apply_where_the_provider_is_known() {
+    let placed = format!(
+        "{PUBLISHED}\nplaces: [{{ cluster: a, provider: ec2 }}, {{ cluster: b, provider: lambda }}]"
+    );
+    let rates = Rates::parse(&placed).unwrap();
+    for (cluster, model, expected) in [
+        ("a", "NVIDIA H100 80GB HBM3", Some("9.5")),
+        ("b", "NVIDIA H100 80GB HBM3", Some("2.25")),
+        ("a", "NVIDIA L4", Some("0.75")),
+        ("b", "NVIDIA L4", None),
+        ("c", "NVIDIA H100 80GB HBM3", None),
+        ("a", "NVIDIA H100 PCIe", None),
+    ] {
+        let found = price(&rates, (cluster, "n"), Some(model));
+        assert_eq!(found.as_deref(), expected, "{model} in {cluster}");
+    }
+    let rate = looked_up(&rates, ("a", "n"), Some("h100 sxm")).unwrap();
+    assert_eq!(rate.class, RateClass::OnDemand);
+    assert_eq!(rate.currency.to_string(), "EUR");
+    assert_eq!(rate.source.as_deref(), Some("gpu_rates.yaml"));
+    assert_eq!(
+        rates.written_at(rate),
+        Some("providers.ec2.NVIDIA H100 80GB HBM3")
+    );
+}
+
+#[test]
+fn as_published_it_is_read_and_says_what_is_missing() {
+    let rates = Rates::parse(PUBLISHED).unwrap();
+    assert_eq!(rates.all().len(), 3);
+    assert_eq!(looked_up(&rates, ("a", "n"), Some("NVIDIA L4")), None);
+    insta::assert_snapshot!(rates.notes().join("\n"), @r#"nothing says where GPUs stand, so no rate of a provider is used: add places, such as `places: [{ cluster: "*", provider: ec2 }]`"#);
+}
+
+#[test]
+fn a_fallback_of_zero_leaves_gpus_without_a_price_and_any_other_prices_them() {
+    let text = PUBLISHED.replace("fallback_rate: 0.0", "fallback_rate: 1.5");
+    let placed = format!("{text}\nplaces: [{{ cluster: a, provider: ec2 }}]\nrate_class: internal");
+    let rates = Rates::parse(&placed).unwrap();
+    assert_eq!(
+        price(&rates, ("a", "n"), Some("NVIDIA L4")).unwrap(),
+        "0.75"
+    );
+    assert_eq!(price(&rates, ("b", "n"), Some("other")).unwrap(), "1.5");
+    let rate = looked_up(&rates, ("b", "n"), None).unwrap();
+    assert_eq!(rate.class, RateClass::Internal);
+    assert_eq!(rates.written_at(rate), Some("fallback_rate"));
+}
+
+#[test]
+fn mistakes_in_it_are_told_with_their_places() {
+    let text = "
+currency_name: dollars
+providers:
+  ec2: { NVIDIA L4: cheap, \"--\": 1, NVIDIA A10: 1, A10 24GB: 2 }
+  gcp: [ 1 ]
+fallback_rate: -1
+per: hour
+";
+    let told = |text: &str| Rates::parse(text).unwrap_err().mistakes.join("\n");
+    insta::assert_snapshot!(told(text), @r#"
+    currency_name: "dollars" is no currency of ISO 4217 such as USD or EUR
+    fallback_rate: is not a price per GPU-hour from 0 to 1000000 with at most 6 decimals
+    per: is not a known field
+    providers.ec2.NVIDIA L4: is not a price per GPU-hour from 0 to 1000000 with at most 6 decimals
+    providers.ec2.--: is a name without a letter or a digit
+    providers.gcp: is not a mapping of fields
+    providers.ec2.A10 24GB: prices the same GPUs at the same time as providers.ec2.NVIDIA A10
+    "#);
+    insta::assert_snapshot!(told("providers: 7\ncurrency_name: USD\nrates: []"), @"providers: cannot stand beside rates: write one or the other");
+}

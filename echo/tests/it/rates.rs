@@ -1,0 +1,158 @@
+//! `fleet-echo rates check`, as an operator runs it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::testbed::{ECHO, Echo, recording, replay_all, repository};
+
+fn check(file: &Path, flags: &[&str]) -> Output {
+    let mut command = Command::new(ECHO);
+    command.args(["rates", "check"]).arg(file).args(flags);
+    command.output().unwrap()
+}
+
+fn printed(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_right_file_is_shown_in_the_order_in_which_it_decides() {
+    let file = repository("testdata/rates.yaml");
+    let text = printed(&check(&file, &[]));
+    let (_, table) = text.split_once('\n').unwrap();
+    insta::assert_snapshot!(table);
+    let told: Value = serde_json::from_str(&printed(&check(&file, &["--json"]))).unwrap();
+    assert_eq!(told["valid"], true);
+    assert_eq!(told["rates"][0]["pricing_category"], "Committed");
+    assert_eq!(told["rates"][0]["per_gpu_hour"], 2.35);
+    assert_eq!(told["fleet"], Value::Null);
+}
+
+#[test]
+fn a_wrong_file_is_65_with_everything_that_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rates.yaml");
+    let text =
+        "rates:\n  - { gpu_model: H200, rate_class: cheap, rate: 1, currency: USX }\n  - 7\n";
+    std::fs::write(&file, text).unwrap();
+    let output = check(&file, &["--json"]);
+    assert_eq!(output.status.code(), Some(65));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["valid"], false);
+    for (at, place) in ["rates[0].rate_class", "rates[0].currency", "rates[1]"]
+        .iter()
+        .enumerate()
+    {
+        assert!(said.contains(place), "{said}");
+        assert!(
+            told["mistakes"][at].as_str().unwrap().starts_with(place),
+            "{told}"
+        );
+    }
+    assert_eq!(
+        check(&folder.path().join("none.yaml"), &[]).status.code(),
+        Some(64)
+    );
+    let unreachable = check(
+        &repository("testdata/rates.yaml"),
+        &["--server", "http://127.0.0.1:1"],
+    );
+    assert_eq!(unreachable.status.code(), Some(69));
+}
+
+#[test]
+fn it_says_which_gpus_of_a_fleet_have_which_price_and_which_have_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("fleet.duckdb");
+    let echo = Echo::serve(&db);
+    replay_all(&recording("healthy"), &echo, "lab", "max");
+    let server = format!("http://{}", echo.http);
+    let file = folder.path().join("rates.yaml");
+    let table = |rate: &str| {
+        std::fs::write(
+            &file,
+            format!("rates: [{{ {rate}, rate_class: owned, currency: EUR }}]"),
+        )
+        .unwrap();
+        file.clone()
+    };
+    let priced = check(&table("gpu_model: H200, rate: 1.5"), &["--server", &server]);
+    let text = printed(&priced);
+    assert!(
+        text.contains("lab      NVIDIA H200  4      rates[0]  1.5 EUR owned"),
+        "{text}"
+    );
+    assert!(text.ends_with("\nall have a price\n"), "{text}");
+
+    let flags = ["--json", "--server", &server];
+    let one_node = check(&table("node: node-1, rate: 2"), &flags);
+    let told: Value = serde_json::from_str(&printed(&one_node)).unwrap();
+    assert_eq!(told["fleet"]["unpriced_nodes"], 3);
+    let nodes = told["fleet"]["nodes"].as_array().unwrap().clone();
+    assert_eq!(nodes.len(), 4);
+    assert_eq!(
+        (&nodes[1]["node_id"], &nodes[1]["per_gpu_hour"]),
+        (&"node-1".into(), &2.0.into())
+    );
+    assert_eq!(nodes[0]["rate"], Value::Null);
+
+    let text = printed(&check(
+        &table("node: node-1, rate: 2"),
+        &["--server", &server],
+    ));
+    assert!(
+        text.contains("NO PRICE") && text.contains("node-0, node-2, node-3"),
+        "{text}"
+    );
+    assert!(text.contains("3 of 4 have no price"), "{text}");
+
+    // Somebody else has the file.
+    let path = db.display().to_string();
+    let held = check(&file, &["--db", &path]);
+    assert_eq!(held.status.code(), Some(75));
+    assert_eq!(echo.terminate(), 0);
+    let stored = check(&table("node: node-1, rate: 2"), &["--json", "--db", &path]);
+    let stored: Value = serde_json::from_str(&printed(&stored)).unwrap();
+    assert_eq!(stored["fleet"]["nodes"], Value::Array(nodes));
+}
+
+#[test]
+fn new_prices_are_used_without_a_restart_and_wrong_ones_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rates.yaml");
+    let write = |rates: &str| std::fs::write(&file, rates).unwrap();
+    let at = |rate: &str| {
+        format!(
+            "rates: [{{ provider: here, gpu_model: H200, rate_class: owned, currency: EUR, rate: {rate} }}]\nplaces: [{{ cluster: '*', provider: here }}]"
+        )
+    };
+    write(&at("1"));
+    let path = file.display().to_string();
+    let echo = Echo::serve_with(&folder.path().join("fleet.duckdb"), &["--rates", &path]);
+    replay_all(&recording("host-sleep-rank2"), &echo, "lab", "max");
+    echo.caught_up();
+    let rate = || echo.ask("get_cost", "lab")["by_rate_class"][0]["rate_per_gpu_hour"].clone();
+    assert_eq!(rate(), 1.0);
+    write(&at("2"));
+    echo.signal("HUP");
+    crate::testbed::wait_for("the new price", || rate() == 2.0);
+    write(&at("cheap"));
+    echo.signal("HUP");
+    let url = format!("http://{}/metrics", echo.http);
+    crate::testbed::wait_for("the wrong price to be noticed", || {
+        let metrics = ureq::get(&url)
+            .call()
+            .unwrap()
+            .body_mut()
+            .read_to_string()
+            .unwrap();
+        metrics.contains("echo_config_reload_failing{source=\"rates\"} 1")
+    });
+    assert_eq!(rate(), 2.0);
+    assert_eq!(echo.terminate(), 0);
+}
