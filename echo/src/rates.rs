@@ -177,6 +177,12 @@ impl Rates {
         notes::notes(self)
     }
 
+    /// How many rates hold at an instant.
+    pub fn in_force(&self, at: Nanos) -> usize {
+        let in_force = self.rates.iter().filter(|rate| rate.is_in_force(at));
+        in_force.count()
+    }
+
     /// Instants inside the window at which a rate begins or ends, in order. Between two of them prices stand still.
     pub fn changes(&self, window: Window) -> Vec<Nanos> {
         let borders = self

@@ -57,6 +57,13 @@ impl Nanos {
         let nanos = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
         Self(self.0.saturating_sub(nanos))
     }
+
+    /// The instant that lies `span` after, held at the end of the range.
+    #[must_use]
+    pub fn after(self, span: Duration) -> Self {
+        let nanos = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
 }
 
 impl fmt::Display for Nanos {

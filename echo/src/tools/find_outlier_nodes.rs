@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ids::ClusterId;
 use crate::model::conclusion::{Incident, IncidentState};
 use crate::tools::host_evidence::Scope;
 use crate::tools::list_cursor::ListCursor;
@@ -14,6 +15,7 @@ use crate::tools::registry::Tool;
 use crate::tools::schemas::ClusterName;
 use crate::tools::time::{AnswerWindow, Asked, TimeArg, WindowArg};
 use crate::tools::{ToolContext, ToolError};
+use crate::units::Window;
 
 /// Most incidents of one answer whose hosts are looked into, gravest first.
 const MAX_EXPLAINED: usize = 20;
@@ -79,12 +81,7 @@ impl Tool for FindOutlierNodes {
         let before = self.cursor.map(|cursor| cursor.window);
         let window = asked.resolve_page(context, cluster.as_ref(), before);
         let window = window.await?;
-        let incidents = context.store.incidents(cluster.as_ref(), window).await?;
-        let incidents = incidents
-            .into_iter()
-            .filter_map(|incident| as_of(incident, context, window));
-        let mut incidents: Vec<Incident> = incidents.collect();
-        incidents.sort_by(gravest_first);
+        let incidents = incidents(context, cluster.as_ref(), window).await?;
         let presence = Presence::of(context, cluster.as_ref(), window).await?;
         let quality = presence.quality(context, window);
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
@@ -110,6 +107,21 @@ impl Tool for FindOutlierNodes {
             cluster: cluster.map(|cluster| cluster.to_string()),
         })
     }
+}
+
+/// Incidents that were there at any time in the window, in the state that they had at its end, gravest first.
+pub async fn incidents(
+    context: &ToolContext,
+    cluster: Option<&ClusterId>,
+    window: Window,
+) -> Result<Vec<Incident>, ToolError> {
+    let incidents = context.store.incidents(cluster, window).await?;
+    let incidents = incidents
+        .into_iter()
+        .filter_map(|incident| as_of(incident, context, window));
+    let mut incidents: Vec<Incident> = incidents.collect();
+    incidents.sort_by(gravest_first);
+    Ok(incidents)
 }
 
 /// Each culprit with the evidence, and its victims after it, as long as there are not more than `limit` in all.

@@ -230,13 +230,21 @@ impl Statement<'_> {
 
     fn by_rate_class(&self) -> Vec<RateClassCost> {
         let price = |part: &bill::Part<'_>| part.rate.map(|rate| (rate.class, rate.per_gpu_hour));
-        let sums = self.bill.by(price).into_iter();
-        sums.map(|((price, currency), sum)| RateClassCost {
-            rate_class: price.map(|(class, _)| class.name()),
-            rate_per_gpu_hour: price.map(|(_, rate)| money(rate)),
-            amount: amount(currency, sum),
-        })
-        .collect()
+        let mut sums = self.bill.by(price);
+        let recent = self.run_rate.as_ref().map(|run_rate| run_rate.by(price));
+        for price in recent.iter().flat_map(BTreeMap::keys) {
+            sums.entry(*price).or_default();
+        }
+        let lately = |price| Some(recent.as_ref()?.get(price).copied().unwrap_or_default());
+        sums.iter()
+            .map(|(price, sum)| RateClassCost {
+                rate_class: price.0.map(|(class, _)| class.name()),
+                rate_per_gpu_hour: price.0.map(|(_, rate)| money(rate)),
+                run_rate_per_hour: price.1.and_then(|_| Some(money(lately(price)?.cost))),
+                lost_gpu_hours_per_hour: lately(price).map(|sum| sum.time.hours()),
+                amount: amount(price.1, *sum),
+            })
+            .collect()
     }
 
     /// The contributors, largest first, and how many were left out.

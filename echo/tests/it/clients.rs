@@ -1,5 +1,6 @@
 //! Clients that others wrote, as judges: the conformance suite of the Model Context Protocol, its inspector and its SDK for
-//! Python, and schemathesis. `make clients` runs these tests; they install what they need below the target folder.
+//! Python, schemathesis, Prometheus, and Grafana's model of dashboards. `make clients` runs these tests; they install what they
+//! need below the target folder.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,8 +10,10 @@ use tempfile::TempDir;
 
 use crate::testbed::{Echo, recording, replay_all, repository};
 
+mod grafana;
 mod inspector;
 mod openapi;
+mod prometheus;
 mod protocol;
 
 /// Packages for Node.js, and Node.js itself: the suite needs a newer one than many machines have.
@@ -21,7 +24,11 @@ const FOR_NODE: [&str; 3] = [
 ];
 
 /// Packages for Python.
-const FOR_PYTHON: [&str; 2] = ["mcp==2.3.0", "schemathesis==4.32.5"];
+const FOR_PYTHON: [&str; 3] = [
+    "mcp==2.3.0",
+    "schemathesis==4.32.5",
+    "grafana-foundation-sdk==1769699379!11.6.0",
+];
 
 /// One test at a time installs.
 static INSTALLING: Mutex<()> = Mutex::new(());

@@ -26,6 +26,8 @@ mod load;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
+mod monitoring;
+#[cfg(test)]
 mod offline;
 #[cfg(test)]
 mod proxy;

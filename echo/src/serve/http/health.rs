@@ -47,9 +47,19 @@ pub(super) async fn alive() -> Response {
     success(json!({ "status": "ok" }).to_string())
 }
 
-/// Whether events are taken, and if not, why. No question is put to the database: a crowd of questions is no reason to
-/// send the agents elsewhere.
+/// Whether events are taken, and if not, why.
 pub(super) async fn ready(State(state): State<HttpState>) -> Response {
+    let reasons = reasons(&state);
+    if reasons.is_empty() {
+        success(readiness_body(&reasons).to_string())
+    } else {
+        not_ready(&reasons)
+    }
+}
+
+/// Why no events are taken; nothing when they are. No question is put to the database: a crowd of questions is no reason
+/// to send the agents elsewhere.
+pub(super) fn reasons(state: &HttpState) -> Vec<(&'static str, String)> {
     let readiness = &state.feeds.readiness;
     let mut reasons = Vec::new();
     if *readiness.stopping.borrow() {
@@ -65,11 +75,7 @@ pub(super) async fn ready(State(state): State<HttpState>) -> Response {
         let message = format!("the writer has not answered for {waited_s} s");
         reasons.push(("writer_silent", message));
     }
-    if reasons.is_empty() {
-        success(readiness_body(&reasons).to_string())
-    } else {
-        not_ready(&reasons)
-    }
+    reasons
 }
 
 /// The answer to a probe that Echo takes no events, and why.

@@ -1,4 +1,4 @@
-//! What Echo says of itself, as `OpenMetrics` text for whoever scrapes it.
+//! What Echo says of itself and what it concluded, as `OpenMetrics` text for whoever scrapes it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -14,11 +15,12 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::sync::watch;
 
+use crate::access::Principal;
 use crate::error::Code;
 use crate::ingest::accept::Ingest;
 use crate::ingest::decode::reject::RejectReason;
 use crate::serve::asking::Asking;
-use crate::serve::http::{HttpState, failure};
+use crate::serve::http::{HttpState, failure, health};
 use crate::serve::key_sets::KeySets;
 use crate::serve::listener::Connections;
 use crate::serve::reloads::Reloads;
@@ -29,7 +31,11 @@ use crate::store::timings::Timings;
 use crate::tools::error_body;
 use crate::tools::places::Places;
 
+mod conclusions;
 mod security;
+mod storage;
+
+use conclusions::{Conclusions, Families};
 
 /// Of the text below.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -39,7 +45,10 @@ const PREFIX: &str = "echo";
 
 /// All metrics. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Metrics(Arc<Registry>);
+pub struct Metrics {
+    of_echo: Arc<Registry>,
+    conclusions: Conclusions,
+}
 
 /// Whom to ask.
 #[derive(Debug)]
@@ -113,23 +122,37 @@ impl Metrics {
             registry.register(name, help, counter.clone());
         }
         registry.register_collector(Box::new(sources));
-        Self(Arc::new(registry))
+        Self {
+            of_echo: Arc::new(registry),
+            conclusions: Conclusions::default(),
+        }
     }
 
-    fn text(&self) -> Result<String, fmt::Error> {
+    fn text(&self, concluded: Families, has_all: bool) -> Result<String, fmt::Error> {
+        let mut registry = Registry::with_prefix(PREFIX);
+        registry.register_collector(Box::new(concluded));
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.0)?;
+        if has_all {
+            encode_registry(&mut text, &self.of_echo)?;
+        }
+        encode_registry(&mut text, &registry)?;
+        encode_eof(&mut text)?;
         Ok(text)
     }
 }
 
-/// All metrics, as they are now.
+/// All metrics, as they are now, that are about clusters of the caller. How Echo fares is about all of them.
+///
+/// What was concluded is read on behalf of Echo and kept for all callers; each is shown what he may see of it.
 pub(super) async fn metrics(State(state): State<HttpState>, asking: Asking) -> Response {
-    if !asking.caller.sees_everything() {
-        let message = "metrics are about all clusters, and this token is for some";
-        return failure(Code::Forbidden, error_body(Code::Forbidden, message));
-    }
-    state.metrics.text().map_or_else(
+    let context = state.contexts.of(&Arc::new(Principal::local()));
+    state.metrics.conclusions.refresh(&context).await;
+    let is_ready = health::reasons(&state).is_empty();
+    let caller = &asking.caller;
+    let now = context.clock.now();
+    let concluded = state.metrics.conclusions.families(caller, (now, is_ready));
+    let text = state.metrics.text(concluded, caller.sees_everything());
+    text.map_or_else(
         |_cannot_happen| failure(Code::Internal, error_body(Code::Internal, "no metrics")),
         |text| {
             (
@@ -149,7 +172,7 @@ impl Collector for Sources {
         self.by_listener(&mut encoder)?;
         self.of_questions(&mut encoder)?;
         security::encode(self, &mut encoder)?;
-        self.of_the_store(&mut encoder)
+        storage::encode(self, &mut encoder)
     }
 }
 
@@ -315,67 +338,6 @@ impl Sources {
                 "query_in_flight_limit",
                 "Most questions that are answered at the same time",
                 f64::from(self.places.most()),
-            ),
-        ];
-        gauges(encoder, &measured)
-    }
-
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a gauge is read by eye and by thresholds"
-    )]
-    fn of_the_store(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let vitals = self.store.vitals();
-        let measured = [
-            (
-                "store_oldest_wait_seconds",
-                "How long what waits longest for the writer has waited",
-                vitals.oldest_wait.unwrap_or_default().as_secs_f64(),
-            ),
-            (
-                "store_queued_events",
-                "Events that wait to be committed",
-                vitals.queued_events as f64,
-            ),
-            (
-                "store_queued_events_limit",
-                "Most events that may wait; more are refused",
-                vitals.queue_limit as f64,
-            ),
-            (
-                "store_database_bytes",
-                "Size of the database file",
-                vitals.database_bytes as f64,
-            ),
-            (
-                "store_log_bytes",
-                "Size of the log beside the database file",
-                vitals.log_bytes as f64,
-            ),
-            (
-                "store_names",
-                "Different names of metrics, units, operations and spans that are kept",
-                vitals.names as f64,
-            ),
-            (
-                "store_names_limit",
-                "Most names; points that bring more are rejected",
-                vitals.names_limit as f64,
-            ),
-            (
-                "store_senders",
-                "Different senders that are kept",
-                vitals.origins as f64,
-            ),
-            (
-                "store_senders_limit",
-                "Most senders; points of more are rejected",
-                vitals.origins_limit as f64,
-            ),
-            (
-                "query_stuck",
-                "Statements in SQL that do not stop although their time is over; each keeps a place",
-                vitals.stuck_statements as f64,
             ),
         ];
         gauges(encoder, &measured)

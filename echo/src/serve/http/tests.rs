@@ -28,6 +28,7 @@ mod asking;
 mod crowd;
 mod pictures;
 mod readiness;
+mod scrapes;
 mod tenants;
 
 fn service(context: ToolContext) -> Router {

@@ -26,7 +26,7 @@ const MAX_ROWS: usize = 3_000_000;
 /// Slots that are kept at most, full or empty.
 const MAX_SLOTS: usize = 20_000;
 
-/// Who reported in one slot: ids of origins, each once.
+/// Who reported in one slot: ids of origins, each once, in order.
 type Sheet = Arc<[(u64, Seen)]>;
 
 /// What is kept of who reported when.
@@ -67,7 +67,8 @@ pub(super) fn coverage(
     // Taken before anything is read, so that all that the rows refer to is kept.
     let _lease = dictionary.lease();
     let (origins, _) = dictionary.fullness();
-    let seen = cache.seen(reader, window, origins.origins)?;
+    let wanted = cluster.map(|cluster| dictionary.origins_of(cluster));
+    let seen = cache.seen(reader, window, (origins.origins, wanted.as_deref()))?;
     let mut reporting = Reporting::default();
     for (origin, seen) in seen {
         let origin = dictionary.origin(origin);
@@ -102,12 +103,13 @@ impl CoverageCache {
         }
     }
 
-    /// When each origin was seen in the window, by its id. There are about `n_origins`.
+    /// When each origin was seen in the window, by its id. There are about `n_origins`, and those that are wanted are told at
+    /// least.
     fn seen(
         &self,
         reader: &Reader,
         window: Window,
-        n_origins: usize,
+        (n_origins, wanted): (usize, Option<&[u64]>),
     ) -> EngineResult<HashMap<u64, Seen>> {
         let mut seen = HashMap::new();
         let host_evidence = coverage::host_evidence(reader)?;
@@ -122,8 +124,11 @@ impl CoverageCache {
             })?;
             return Ok(seen);
         };
-        let known = asked.known.iter().flat_map(|sheet| sheet.iter());
-        known.for_each(|(origin, more)| add(&mut seen, *origin, *more));
+        for sheet in &asked.known {
+            for_each_wanted(sheet, wanted, |(origin, more)| {
+                add(&mut seen, *origin, *more);
+            });
+        }
         let mut counted: BTreeMap<Slot, Vec<(u64, Seen)>> = BTreeMap::new();
         for stretch in stretches(&asked.missing, &ends) {
             coverage::count(reader, (stretch, &host_evidence), |begin, origin, more| {
@@ -157,7 +162,7 @@ impl CoverageCache {
 
     /// Keeps what was counted, but for slots in which something has changed meanwhile.
     fn keep(&self, asked: &Asked, mut counted: BTreeMap<Slot, Vec<(u64, Seen)>>) {
-        let sheet = |slot: &Slot| -> Sheet { Arc::from(counted.remove(slot).unwrap_or_default()) };
+        let sheet = |slot: &Slot| in_order(counted.remove(slot).unwrap_or_default());
         let sheets: Vec<Sheet> = asked.missing.iter().map(sheet).collect();
         let mut kept = lock(&self.0);
         let changed = lock(&asked.changed);
@@ -236,7 +241,33 @@ fn merged(parts: &[Sheet]) -> Sheet {
     for (origin, seen) in parts.iter().flat_map(|sheet| sheet.iter()) {
         add(&mut whole, *origin, *seen);
     }
-    whole.into_iter().collect()
+    in_order(whole.into_iter().collect())
+}
+
+fn in_order(mut rows: Vec<(u64, Seen)>) -> Sheet {
+    rows.sort_unstable_by_key(|(origin, _)| *origin);
+    Arc::from(rows)
+}
+
+/// Gives the rows that are wanted: those of a few origins without looking at the others, else all of them. A question about
+/// one of two hundred clusters need not go through the whole fleet slot by slot.
+fn for_each_wanted(
+    sheet: &[(u64, Seen)],
+    wanted: Option<&[u64]>,
+    mut each: impl FnMut(&(u64, Seen)),
+) {
+    const FEW: usize = 8;
+    let few = wanted.filter(|wanted| wanted.len() < sheet.len() / FEW);
+    let Some(few) = few else {
+        return sheet.iter().for_each(each);
+    };
+    for id in few {
+        if let Ok(at) = sheet.binary_search_by_key(id, |(origin, _)| *origin)
+            && let Some(row) = sheet.get(at)
+        {
+            each(row);
+        }
+    }
 }
 
 fn add(seen: &mut HashMap<u64, Seen>, origin: u64, more: Seen) {

@@ -132,6 +132,17 @@ impl Dictionary {
         clusters
     }
 
+    /// Ids of the origins of a cluster, in order.
+    pub(super) fn origins_of(&self, cluster: &ClusterId) -> Vec<u64> {
+        let mut ids: Vec<u64> = read(&self.origins)
+            .iter()
+            .filter(|(_, origin)| origin.cluster == *cluster)
+            .map(|(id, _)| *id)
+            .collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// Adds entries.
     pub(super) fn extend(&self, entries: &Entries) {
         if !entries.names.is_empty() {

@@ -132,6 +132,10 @@ pub struct RateClassCost {
     pub rate_class: Option<&'static str>,
     /// Price of one GPU for one hour; null without a price.
     pub rate_per_gpu_hour: Option<f64>,
+    /// Money lost per hour lately, as above; null when it is not known.
+    pub run_rate_per_hour: Option<f64>,
+    /// GPU-hours lost per hour lately, as above; null when too few ranks report.
+    pub lost_gpu_hours_per_hour: Option<f64>,
     /// How much.
     #[serde(flatten)]
     pub amount: Amount,

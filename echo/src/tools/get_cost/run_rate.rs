@@ -1,5 +1,7 @@
 //! What is being lost per hour, as far as the last reports tell.
 
+use std::collections::BTreeMap;
+
 use crate::analysis::cost::within;
 use crate::ids::ClusterId;
 use crate::model::conclusion::LostTime;
@@ -8,7 +10,7 @@ use crate::tools::quality::Presence;
 use crate::tools::{ToolContext, ToolError};
 use crate::units::{MILLIS_PER_HOUR, Nanos, Window};
 
-use super::bill::{Bill, money};
+use super::bill::{Bill, Part, Sum, money};
 
 /// The end of what was reported in a window.
 pub(super) struct Recent {
@@ -79,7 +81,15 @@ pub(super) struct RunRate<'a> {
     per_hour: Bill<'a>,
 }
 
-impl RunRate<'_> {
+impl<'a> RunRate<'a> {
+    /// What is lost per hour by any key and currency.
+    pub(super) fn by<K: Ord>(
+        &self,
+        key: impl Fn(&Part<'a>) -> K,
+    ) -> BTreeMap<(K, Option<Currency>), Sum> {
+        self.per_hour.by(key)
+    }
+
     /// GPU-hours lost per hour.
     pub(super) fn gpu_hours_per_hour(&self) -> f64 {
         self.per_hour.time().hours()

@@ -28,7 +28,7 @@ const TENANT: &str = "id: tenant, ask: { clusters: [prod], sql: false }";
 const OWNER: &str = "id: owner, ask: { clusters: [\"*\"], sql: true }";
 
 /// The usual cluster, and another one in which somebody is late as well.
-async fn two_clusters() -> ToolContext {
+pub(super) async fn two_clusters() -> ToolContext {
     let store = MemoryStore::new();
     store.append(batch(0..4, 0..=600)).await.unwrap();
     store.conclude(conclusions()).await.unwrap();

@@ -196,3 +196,31 @@ async fn what_is_stored_while_questions_are_answered_is_in_the_answers_after_it(
     let answer = store.coverage(None, whole).await.unwrap();
     assert_eq!(answer, plain.coverage(None, whole).await.unwrap());
 }
+
+#[tokio::test]
+async fn one_cluster_of_many_is_counted_as_by_a_store_that_counts_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = std::sync::Arc::new(crate::clock::ManualClock::at(at(60_000)));
+    let config = DuckDbConfig::new(folder.path().join("echo.db"));
+    let store = DuckDbStore::open(&config, clock).unwrap();
+    let plain = MemoryStore::default();
+    let cluster = |number: i64| format!("cluster-{number}");
+    for number in 0..40_i64 {
+        let events = [1_000, 11_000, 61_000].map(|millis| {
+            let origin = origin(&cluster(number), "node-1", number % 2);
+            gauge(&origin, "m", millis + number * 7, Reading::Int(1))
+        });
+        let batch = batch(number.unsigned_abs(), events.to_vec());
+        store.append(batch.clone()).await.unwrap();
+        plain.append(batch).await.unwrap();
+    }
+    // The first question about the window counts, the others take what is kept.
+    for number in 0..40 {
+        let one = cluster(number).parse().unwrap();
+        for window in [window(0, 120_000), window(10_500, 70_000)] {
+            let answer = store.coverage(Some(&one), window).await.unwrap();
+            assert_eq!(answer.len(), 1);
+            assert_eq!(answer, plain.coverage(Some(&one), window).await.unwrap());
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Prometheus, as Debian packages it: it checks and tests the rules, scrapes a real Echo, and raises the alarm.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::{done, installed};
+use crate::monitoring::lab::Lab;
+use crate::testbed::{repository, wait_for};
+
+/// A running Prometheus, killed when it is dropped.
+struct Prometheus {
+    child: Child,
+    address: String,
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+impl Prometheus {
+    /// Scrapes and judges each second.
+    fn start(program: &Path, lab: &Lab) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap().to_string();
+        drop(free);
+        std::fs::write(lab.path("rules.yml"), at_once()).unwrap();
+        std::fs::write(lab.path("prometheus.yml"), config(lab)).unwrap();
+        let child = Command::new(program)
+            .arg(format!(
+                "--config.file={}",
+                lab.path("prometheus.yml").display()
+            ))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                lab.path("tsdb").display()
+            ))
+            .arg(format!("--web.listen-address={address}"))
+            .arg("--log.level=warn")
+            .stdin(Stdio::null())
+            .stderr(std::fs::File::create(lab.path("prometheus.log")).unwrap())
+            .spawn();
+        Self {
+            child: child.unwrap(),
+            address,
+        }
+    }
+
+    fn get(&self, path: &str) -> Option<Value> {
+        let answer = ureq::get(format!("http://{}/api/v1/{path}", self.address)).call();
+        answer.ok()?.body_mut().read_json().ok()
+    }
+
+    /// The value of an expression that has one.
+    fn value(&self, expression: &str) -> Option<f64> {
+        let answer = self.get(&format!("query?query={expression}"))?;
+        answer
+            .pointer("/data/result/0/value/1")?
+            .as_str()?
+            .parse()
+            .ok()
+    }
+
+    fn is_firing(&self, alert: &str) -> bool {
+        let Some(answer) = self.get("alerts") else {
+            return false;
+        };
+        let alerts = answer["data"]["alerts"].as_array().unwrap();
+        alerts.iter().any(|one| {
+            one["labels"]["alertname"] == alert
+                && one["labels"]["cluster"] == "lab"
+                && one["state"] == "firing"
+        })
+    }
+}
+
+/// The example that ships, as it would be edited for this Echo, with a shorter interval.
+fn config(lab: &Lab) -> String {
+    let shipped = std::fs::read_to_string(repository("deploy/prometheus/prometheus.yml")).unwrap();
+    let path = |name: &str| lab.path(name).display().to_string();
+    let edited = shipped
+        .replace("15s", "1s")
+        .replace("/etc/prometheus/echo.token", &path("scraper"))
+        .replace("/etc/prometheus/echo-ca.pem", &path("tls/ca.pem"))
+        .replace(
+            "fleet-echo.monitoring.svc.cluster.local:8081",
+            &lab.echo.http,
+        );
+    assert!(
+        edited.contains(&lab.echo.http) && edited.contains("scraper"),
+        "{edited}"
+    );
+    edited
+}
+
+/// The rules that ship, without the time that something has to last.
+fn at_once() -> String {
+    let shipped = std::fs::read_to_string(repository("deploy/prometheus/rules.yml")).unwrap();
+    let lasting = |line: &&str| !line.trim().starts_with("for: ");
+    let lines: Vec<&str> = shipped.lines().filter(lasting).collect();
+    assert!(lines.len() < shipped.lines().count());
+    lines.join("\n")
+}
+
+/// A program of Debian's package, unpacked beside the build; nothing, said in one line, where that cannot be had.
+fn debian(program: &str) -> Option<PathBuf> {
+    if Command::new("apt-get").arg("--version").output().is_err() {
+        eprintln!("no apt-get: the tests with Prometheus are left out");
+        return None;
+    }
+    let folder = installed("debian", &["prometheus"], |folder| {
+        let mut download = Command::new("apt-get");
+        download
+            .args(["download", "prometheus"])
+            .current_dir(folder);
+        done(
+            &mut download,
+            "apt-get could not download Prometheus: try apt-get update",
+        );
+        let mut unpack = Command::new("sh");
+        unpack
+            .args(["-c", "dpkg-deb --extract prometheus_*.deb ."])
+            .current_dir(folder);
+        done(&mut unpack, "dpkg-deb could not unpack Prometheus");
+    });
+    Some(folder.join("usr/bin").join(program))
+}
+
+#[test]
+#[ignore = "downloads a package of Debian: make clients"]
+fn promtool_finds_the_rules_right_and_their_tests_pass() {
+    let Some(promtool) = debian("promtool") else {
+        return;
+    };
+    for arguments in [
+        ["check", "rules", "deploy/prometheus/rules.yml"],
+        ["test", "rules", "deploy/prometheus/rules.test.yml"],
+    ] {
+        let mut promtool = Command::new(&promtool);
+        promtool.args(arguments).current_dir(repository(""));
+        done(&mut promtool, "promtool finds faults");
+    }
+}
+
+#[test]
+#[ignore = "downloads a package of Debian: make clients"]
+fn prometheus_scrapes_echo_and_raises_the_alarm_of_a_straggler() {
+    let Some(program) = debian("prometheus") else {
+        return;
+    };
+    let lab = Lab::new();
+    let prometheus = Prometheus::start(&program, &lab);
+    wait_for("the alarm", || prometheus.is_firing("EchoStraggler"));
+    wait_for("the cost", || {
+        prometheus
+            .value("cluster_currency:echo_straggler_cost:per_hour")
+            .is_some()
+    });
+    let cost = prometheus
+        .value("cluster_currency:echo_straggler_cost:per_hour")
+        .unwrap();
+    let (_, told) = lab.curl(
+        "/api/v1/tools/fleet.cluster.get_cost",
+        Some(r#"{"cluster":"lab"}"#),
+    );
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let expected = told["run_rate_per_hour"].as_f64().unwrap();
+    assert!(
+        cost > 0.0 && (cost - expected).abs() < 1e-5,
+        "{cost}, but get_cost says {expected}"
+    );
+    let targets = prometheus.get("targets").unwrap();
+    let target = &targets["data"]["activeTargets"][0];
+    assert_eq!(
+        (&target["health"], &target["lastError"]),
+        (&"up".into(), &"".into()),
+        "{target}"
+    );
+    let said = std::fs::read_to_string(lab.path("prometheus.log")).unwrap();
+    assert!(said.is_empty(), "{said}");
+    assert!(!prometheus.is_firing("EchoCoverageLow"));
+}

@@ -1,0 +1,187 @@
+//! What ships for Prometheus and Grafana speaks of what there is: metrics, fields of answers, and questions that Echo answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use self::dashboard::{infinity_queries, panels, promql, shipped};
+use self::exposition::{Metric, metrics_of};
+use self::lab::Lab;
+use crate::testbed::repository;
+
+mod dashboard;
+mod exposition;
+pub(crate) mod lab;
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(repository(path)).unwrap()
+}
+
+/// A row of the table in the documentation.
+struct Documented {
+    kind: String,
+    labels: BTreeSet<String>,
+    meaning: String,
+}
+
+fn documented() -> BTreeMap<String, Documented> {
+    let docs = text("echo/docs/metrics.md");
+    let rows = docs.lines().filter(|line| line.starts_with("| `echo_"));
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, name, kind, labels, _unit, meaning, _] = cells.as_slice() else {
+            panic!("{line} does not have five cells");
+        };
+        assert!(meaning.len() > 10, "{line} does not say what it means");
+        let plain = |cell: &str| cell.replace('`', "");
+        let labels = plain(labels);
+        let labels = labels.split(", ").filter(|label| !label.is_empty());
+        let documented = Documented {
+            kind: plain(kind),
+            labels: labels.map(str::to_owned).collect(),
+            meaning: (*meaning).to_owned(),
+        };
+        (plain(name), documented)
+    };
+    rows.map(row).collect()
+}
+
+/// Names that begin like a metric of Echo, in expressions. Those with a colon are recorded by the rules themselves.
+fn named(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let words = text.split(|c| !is_part(c));
+    let metrics = words.filter(|word| word.starts_with("echo_") && !word.contains(':'));
+    metrics.map(str::to_owned).collect()
+}
+
+/// The same in the rules, without what is said to people.
+fn named_in_rules() -> BTreeSet<String> {
+    let rules = text("deploy/prometheus/rules.yml");
+    let code = rules.lines().filter(|line| !line.trim().starts_with('#'));
+    code.flat_map(named).collect()
+}
+
+fn assert_known(names: &BTreeSet<String>, metrics: &BTreeMap<String, Metric>) {
+    assert!(names.len() > 5, "{names:?}");
+    for name in names {
+        let known = metrics
+            .iter()
+            .any(|(known, metric)| metric.is_sampled_as(known, name));
+        assert!(known, "{name} is not among the metrics");
+    }
+}
+
+#[test]
+fn documents_rules_and_dashboard_know_the_metrics_that_there_are() {
+    let lab = Lab::new();
+    let metrics = metrics_of(&lab.metrics());
+    let documented = documented();
+    for (name, metric) in &metrics {
+        let row = documented
+            .get(name)
+            .unwrap_or_else(|| panic!("{name} is not documented"));
+        assert_eq!(row.kind, metric.kind, "{name}");
+        if !metric.labels.is_empty() {
+            assert_eq!(row.labels, metric.labels, "{name}");
+        }
+    }
+    for (name, row) in &documented {
+        let is_there = metrics.contains_key(name) || row.meaning.contains("absent without");
+        assert!(
+            is_there,
+            "{name} is documented, and there is no such metric"
+        );
+    }
+    assert_known(&named_in_rules(), &metrics);
+    let promql: String = promql(&shipped()).join("\n");
+    assert_known(&named(&promql), &metrics);
+}
+
+#[test]
+fn the_dashboard_is_one_file_for_import_and_provisioning() {
+    let dashboard = shipped();
+    assert_eq!(dashboard["schemaVersion"], 41);
+    for absent in ["id", "__inputs", "__requires"] {
+        assert!(dashboard.get(absent).is_none(), "{absent}");
+    }
+    let panels = panels(&dashboard);
+    let ids: BTreeSet<i64> = panels
+        .iter()
+        .map(|panel| panel["id"].as_i64().unwrap())
+        .collect();
+    assert_eq!(ids.len(), panels.len());
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let side = |name: &str| panel["gridPos"][name].as_i64().unwrap();
+        assert!(side("x") + side("w") <= 24, "{panel}");
+        for x in side("x")..side("x") + side("w") {
+            for y in side("y")..side("y") + side("h") {
+                assert!(taken.insert((x, y)), "{} lies on another", panel["title"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_dashboard_leaves_it_to_the_reader_which_data_sources_it_asks() {
+    let dashboard = shipped();
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let sources = variables
+        .iter()
+        .filter(|variable| variable["type"] == "datasource");
+    let sources: BTreeMap<&str, &str> = sources
+        .map(|variable| {
+            (
+                variable["name"].as_str().unwrap(),
+                variable["query"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    let expected = [
+        ("infinity", "yesoreyeram-infinity-datasource"),
+        ("prom", "prometheus"),
+    ];
+    assert_eq!(sources, expected.into());
+    for source in dashboard::data_sources(&dashboard) {
+        let (kind, uid) = (
+            source["type"].as_str().unwrap(),
+            source["uid"].as_str().unwrap(),
+        );
+        let name = uid.strip_prefix("${").and_then(|uid| uid.strip_suffix('}'));
+        let variable = name.unwrap_or_else(|| panic!("{uid} is a data source of one Grafana only"));
+        assert_eq!(sources[variable], kind);
+    }
+}
+
+#[test]
+fn every_question_of_the_dashboard_is_answered_with_the_fields_that_it_shows() {
+    let lab = Lab::new();
+    let (_, tools) = lab.curl("/api/v1/tools/list", None);
+    let tools: Value = serde_json::from_str(&tools).unwrap();
+    let alert = dashboard::shipped_alert();
+    let queries: Vec<Value> = infinity_queries(&shipped())
+        .into_iter()
+        .chain([alert])
+        .collect();
+    assert!(queries.len() > 4, "{queries:?}");
+    for query in queries {
+        assert_eq!(query["parser"], "backend", "{query}");
+        let path = query["url"].as_str().unwrap();
+        let body = dashboard::interpolated(query["url_options"]["data"].as_str().unwrap());
+        let (status, answer) = lab.curl(path, Some(&body));
+        assert_eq!(status, 200, "{body}: {answer}");
+        let tool = tools["tools"].as_array().unwrap().iter();
+        let mut tool = tool.filter(|tool| path.ends_with(tool["name"].as_str().unwrap()));
+        let schema = &tool.next().unwrap()["output_schema"];
+        let rows = dashboard::rows_schema(schema, query["root_selector"].as_str().unwrap());
+        for column in query["columns"].as_array().unwrap() {
+            let selector = column["selector"].as_str().unwrap();
+            let kinds = dashboard::kinds(&rows, selector);
+            let kind = column["type"].as_str().unwrap();
+            assert!(
+                dashboard::shows(kind, &kinds),
+                "{path} {selector}: {kind}, but it is {kinds:?}"
+            );
+        }
+    }
+}
