@@ -3,7 +3,8 @@
 //! `assembly` lines up what the ranks of a cohort report about the same operations, `lag` compares them,
 //! `baseline` remembers what healthy looks like, `verdict` decides, `cause` and `imbalance` say what kind of trouble it
 //! is, `charge`, `docket` and `incident` give decisions a memory, `cohort` puts these together for one cohort and
-//! `detector` for all of them; `hang` finds operations that never end. `cost` adds up the GPU time that incidents cost.
+//! `detector` for all of them; `hang` finds operations that never end. `cost` adds up the GPU time that incidents cost,
+//! `hours` by node and hour, beside the time that GPUs were there.
 
 pub mod assembly;
 pub mod baseline;
@@ -15,6 +16,7 @@ pub mod detector;
 pub mod docket;
 pub mod evidence;
 pub mod hang;
+pub mod hours;
 pub mod imbalance;
 pub mod incident;
 pub mod lag;

@@ -23,6 +23,7 @@ use crate::app::inputs::Inputs;
 use crate::app::routes::{cores, routes};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{ConfigError, ServeArgs};
+use crate::feedback::hours::HourCloser;
 use crate::feedback::refresh::Refresh;
 use crate::feedback::table::PolicyTable;
 use crate::ids::IdError;
@@ -170,6 +171,8 @@ impl App {
         let listeners = doors.listen(ingest, listening);
         let mut watcher = JoinSet::new();
         watcher.spawn(sources::watch(inputs.sources, hangup, judging.clone()));
+        let closing = (judged.clone(), judging.clone());
+        watcher.spawn(close_hours(shared, args.limits.cost_grace, closing));
         let mut detector = JoinSet::new();
         // A thread of its own: a block of ten thousand ranks takes a while to judge, and no request should wait for that.
         let runtime = Handle::current();
@@ -267,6 +270,18 @@ impl App {
         judged?;
         drained.unwrap_or(Ok(()))
     }
+}
+
+/// Closes hours of costs until told to stop.
+async fn close_hours(
+    store: Arc<dyn EventStore>,
+    grace: Duration,
+    (judged, stop): (watch::Receiver<u64>, watch::Receiver<bool>),
+) {
+    let clock = Arc::new(SystemClock);
+    HourCloser::new((store, clock), grace, judged)
+        .run(stop)
+        .await;
 }
 
 /// What questions are told of what changes.

@@ -14,6 +14,7 @@ use fleet_echo::cli::offline::backup::BackupArgs;
 use fleet_echo::cli::offline::export::ExportArgs;
 use fleet_echo::cli::offline::repair::RepairArgs;
 use fleet_echo::cli::outliers::OutliersArgs;
+use fleet_echo::cli::report::ReportArgs;
 use fleet_echo::cli::sql::SqlArgs;
 use fleet_echo::cli::token::TokenArgs;
 use fleet_echo::cli::{self, CliError, store_exit_code};
@@ -55,6 +56,8 @@ enum Command {
     Explain(ExplainArgs),
     /// Ask a running Echo what that costs
     Cost(CostArgs),
+    /// Ask a running Echo for the costs of a day, as CSV in FOCUS columns
+    Report(ReportArgs),
     /// Ask a running Echo for the events behind it
     History(HistoryArgs),
     /// Let a model ask: the Model Context Protocol on standard input and output
@@ -174,6 +177,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Outliers(args) => Ok(cli::outliers::run(&args, &mut out)?),
         Command::Explain(args) => Ok(cli::explain::run(&args, &mut out)?),
         Command::Cost(args) => Ok(cli::cost::run(&args, &mut out)?),
+        Command::Report(args) => Ok(cli::report::run(&args, &mut out)?),
         Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
         Command::Mcp(args) => pass_on(&args),
         Command::Sql(args) => Ok(cli::sql::run(&args, &mut out)?),

@@ -44,6 +44,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(4, "retention", "0004_retention.sql"),
     migration!(5, "judged", "0005_judged.sql"),
     migration!(6, "sql", "0006_sql.sql"),
+    migration!(7, "cost_hours", "0007_cost_hours.sql"),
 ];
 
 impl Migration {

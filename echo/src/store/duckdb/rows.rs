@@ -8,6 +8,7 @@ pub(super) mod conclusions;
 pub(super) mod coverage;
 pub(super) mod events;
 pub(super) mod filter;
+pub(super) mod hours;
 pub(super) mod identity;
 mod inputs;
 pub(super) mod parquet;
