@@ -25,6 +25,7 @@ use crate::app::routes::{cores, routes};
 use crate::app::sources::Source;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{ConfigError, ServeArgs};
+use crate::feedback::hours::HourCloser;
 use crate::feedback::refresh::Refresh;
 use crate::feedback::table::PolicyTable;
 use crate::ids::IdError;
@@ -171,7 +172,9 @@ impl App {
         ));
         let (otlp_address, otlp_http_address) = (doors.otlp_address, doors.otlp_http_address);
         let listeners = doors.listen(ingest, listening);
-        let watcher = watching((inputs.sources, hangup), inputs.keeper, &judging);
+        let mut watcher = watching((inputs.sources, hangup), inputs.keeper, &judging);
+        let closing = (judged.clone(), judging.clone());
+        watcher.spawn(close_hours(shared, args.limits.cost_grace, closing));
         let mut detector = JoinSet::new();
         // A thread of its own: a block of ten thousand ranks takes a while to judge, and no request should wait for that.
         let runtime = Handle::current();
@@ -283,6 +286,18 @@ fn watching(
         watcher.spawn(keeper.keep(judging.clone()));
     }
     watcher
+}
+
+/// Closes hours of costs until told to stop.
+async fn close_hours(
+    store: Arc<dyn EventStore>,
+    grace: Duration,
+    (judged, stop): (watch::Receiver<u64>, watch::Receiver<bool>),
+) {
+    let clock = Arc::new(SystemClock);
+    HourCloser::new((store, clock), grace, judged)
+        .run(stop)
+        .await;
 }
 
 /// What questions are told of what changes.

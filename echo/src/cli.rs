@@ -1,4 +1,4 @@
-//! The tools from the shell: `fleet-echo outliers`, `explain`, `cost`, `history` and `sql` ask a running Echo over HTTP.
+//! The tools from the shell: `fleet-echo outliers`, `explain`, `cost`, `report`, `history` and `sql` ask a running Echo over HTTP.
 //!
 //! With `--json` they print what the server answered, byte for byte; otherwise a text for people. Nothing is computed
 //! here, so the shell, Grafana and an agent see the same numbers.
@@ -29,6 +29,7 @@ pub mod mcp;
 pub mod offline;
 pub mod outliers;
 pub mod rates;
+pub mod report;
 pub mod sql;
 pub mod token;
 mod view;
@@ -237,20 +238,39 @@ fn ask(echo: &EchoArgs, tool: &str, input: Input) -> Result<(Vec<u8>, Value), Cl
 
 /// Asks a tool for what is no JSON.
 fn ask_for_bytes(echo: &EchoArgs, tool: &str, input: Input) -> Result<Vec<u8>, CliError> {
-    let (status, body) = send(echo, of_tool(tool, input))?;
-    if (200..300).contains(&status) {
-        return Ok(body);
-    }
-    let answer = serde_json::from_slice(&body).ok();
-    Err(failed(echo.base()?, status, (body, answer)))
+    bytes(echo.base()?, send(echo, of_tool(tool, input))?)
 }
 
 /// Gets what is no tool's answer.
 fn get(echo: &EchoArgs, path: &str) -> Result<(Vec<u8>, Value), CliError> {
-    let request = |agent: &Agent, server: &str, token: Option<&str>| {
-        shown(agent.get(format!("{server}{path}")), token).call()
-    };
-    read(echo.base()?, send(echo, request)?)
+    read(echo.base()?, send(echo, of_path(path, &[]))?)
+}
+
+/// Gets what is no JSON.
+fn get_bytes(echo: &EchoArgs, path: &str, query: &[(&str, String)]) -> Result<Vec<u8>, CliError> {
+    bytes(echo.base()?, send(echo, of_path(path, query))?)
+}
+
+fn bytes(server: &str, (status, body): (u16, Vec<u8>)) -> Result<Vec<u8>, CliError> {
+    if (200..300).contains(&status) {
+        return Ok(body);
+    }
+    let answer = serde_json::from_slice(&body).ok();
+    Err(failed(server, status, (body, answer)))
+}
+
+/// The request of something at a path, with what is asked in the query.
+fn of_path<'a>(
+    path: &'a str,
+    query: &'a [(&'a str, String)],
+) -> impl FnOnce(&Agent, &str, Option<&str>) -> Result<Response<Body>, ureq::Error> + 'a {
+    move |agent, server, token| {
+        let request = agent.get(format!("{server}{path}"));
+        let request = query
+            .iter()
+            .fold(request, |request, (name, value)| request.query(name, value));
+        shown(request, token).call()
+    }
 }
 
 /// The request of a tool's answer.

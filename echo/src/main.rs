@@ -16,6 +16,7 @@ use fleet_echo::cli::offline::export::ExportArgs;
 use fleet_echo::cli::offline::repair::RepairArgs;
 use fleet_echo::cli::outliers::OutliersArgs;
 use fleet_echo::cli::rates::RatesArgs;
+use fleet_echo::cli::report::ReportArgs;
 use fleet_echo::cli::sql::SqlArgs;
 use fleet_echo::cli::token::TokenArgs;
 use fleet_echo::cli::{self, CliError, store_exit_code};
@@ -62,6 +63,8 @@ enum Command {
     Assert(AssertArgs),
     /// Say what a rates file means, and which GPUs have no price
     Rates(RatesArgs),
+    /// Ask a running Echo for the costs of a day, as CSV in FOCUS columns
+    Report(ReportArgs),
     /// Ask a running Echo for the events behind it
     History(HistoryArgs),
     /// Let a model ask: the Model Context Protocol on standard input and output
@@ -213,6 +216,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         // Its exit codes are its own, so `main` runs it.
         Command::Assert(_) => Ok(()),
         Command::Rates(args) => Ok(cli::rates::run(&args, &mut out)?),
+        Command::Report(args) => Ok(cli::report::run(&args, &mut out)?),
         Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
         Command::Mcp(args) => pass_on(&args),
         Command::Sql(args) => Ok(cli::sql::run(&args, &mut out)?),

@@ -25,8 +25,12 @@ mod iso_4217;
 mod models;
 mod notes;
 
-/// Decimal places of money: a millionth of the currency's unit.
+/// Decimal places of money that is shown: a millionth of the currency's unit.
 pub const MONEY_PLACES: u32 = 6;
+
+/// Decimal places of money that is added up. A month of a thousand nodes is a million amounts, which may all be rounded to
+/// the same side.
+pub const EXACT_PLACES: u32 = 12;
 
 /// The operator's price table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -34,6 +38,7 @@ pub struct Rates {
     rates: Vec<Rate>,
     /// Where in the file each of them stands.
     written_at: Vec<String>,
+    as_of: Option<String>,
     aliases: BTreeMap<ModelName, ModelName>,
     places: Vec<Place>,
 }
@@ -138,6 +143,11 @@ impl Rates {
         &self.rates
     }
 
+    /// The day that the operator says the prices are of, such as `2026-01-31`.
+    pub fn as_of(&self) -> Option<&str> {
+        self.as_of.as_deref()
+    }
+
     /// The rate in force for a GPU at an instant; nothing when the GPU has no price.
     pub fn rate(&self, gpu: &Gpu<'_>, at: Nanos) -> Option<&Rate> {
         let model = gpu.model.map(|model| self.canonical(model));
@@ -183,7 +193,8 @@ impl Rates {
         in_force.count()
     }
 
-    /// Instants inside the window at which a rate begins or ends, in order. Between two of them prices stand still.
+    /// Instants inside the window at which a rate begins or ends, in order. Between two of them prices stand still. All are
+    /// midnights, so a whole hour has one price.
     pub fn changes(&self, window: Window) -> Vec<Nanos> {
         let borders = self
             .rates
@@ -212,10 +223,10 @@ impl Rates {
 }
 
 impl Rate {
-    /// Price of an amount of GPU time, rounded to a millionth of the currency's unit.
+    /// Price of an amount of GPU time, to [`EXACT_PLACES`]: sums of many stay right to the last place that is shown.
     pub fn cost(&self, time: GpuTime) -> Decimal {
         let hours_times_rate = self.per_gpu_hour * Decimal::from(time.micros());
-        (hours_times_rate / Decimal::from(GpuTime::MICROS_PER_HOUR)).round_dp(MONEY_PLACES)
+        (hours_times_rate / Decimal::from(GpuTime::MICROS_PER_HOUR)).round_dp(EXACT_PLACES)
     }
 
     fn is_for(&self, gpu: &Gpu<'_>, model: Option<&ModelName>, place: Option<&Place>) -> bool {

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "duckdb")]
 pub mod duckdb;
+pub mod hours;
 pub mod limits;
 pub mod memory;
 pub mod obstacle;
@@ -29,6 +30,7 @@ use crate::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId}
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
 pub use crate::store::failure::StoreError;
+use crate::store::hours::CostHours;
 use crate::store::obstacle::Obstacle;
 use crate::store::resume::{Resume, WarmUp};
 use crate::store::sql::{SqlError, SqlQuestion, SqlTable, ViewDocs};
@@ -37,7 +39,7 @@ use crate::units::{Nanos, Window};
 
 /// A database of events and conclusions. Shared as `Arc<dyn EventStore>`.
 #[async_trait]
-pub trait EventStore: Send + Sync + std::fmt::Debug {
+pub trait EventStore: CostHours + std::fmt::Debug {
     /// Stores the batch durably, or reports that a batch with the same key was stored before. The events of a batch
     /// get consecutive numbers in their order, and all of them are numbered above every event committed earlier.
     async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError>;

@@ -22,6 +22,7 @@ use crate::tools::picture::DrawError;
 use crate::tools::places::Places;
 
 mod arguments;
+pub mod cost_report;
 pub mod event_history;
 pub mod explain_rank;
 pub mod find_outlier_nodes;
@@ -98,6 +99,8 @@ pub struct Limits {
     pub stale_after: Duration,
     /// Longest time that an answer may take.
     pub deadline: Duration,
+    /// How long after its end an hour of costs is closed.
+    pub cost_grace: Duration,
 }
 
 impl Default for Limits {
@@ -107,6 +110,7 @@ impl Default for Limits {
             horizon: Duration::from_mins(5),
             stale_after: Duration::from_mins(1),
             deadline: Duration::from_secs(10),
+            cost_grace: Duration::from_mins(15),
         }
     }
 }
@@ -170,6 +174,9 @@ pub enum ToolError {
     /// The answer cannot be written.
     #[error("the answer cannot be written as JSON")]
     Unwritable(#[source] serde_json::Error),
+    /// The answer cannot be written as CSV.
+    #[error("the answer cannot be written as CSV")]
+    Untabled(#[from] csv::Error),
     /// The picture of the answer cannot be drawn.
     #[error("the picture cannot be drawn")]
     Undrawn(#[from] DrawError),
@@ -243,7 +250,9 @@ impl Coded for ToolError {
                 Code::Refused => Code::Internal,
                 code => code,
             },
-            Self::Unwritable(_) | Self::Unchecked | Self::Undrawn(_) => Code::Internal,
+            Self::Unwritable(_) | Self::Untabled(_) | Self::Unchecked | Self::Undrawn(_) => {
+                Code::Internal
+            }
         }
     }
 }

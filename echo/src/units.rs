@@ -103,9 +103,53 @@ impl Window {
         self.to.millis_since(self.from)
     }
 
+    /// Hours that begin inside, in order.
+    pub fn hours(self) -> impl Iterator<Item = Hour> {
+        let first = Hour::of(self.from.offset(Hour::NANOS - 1));
+        std::iter::successors(Some(first), |hour| Some(Hour::of(hour.end())))
+            .take_while(move |hour| hour.begin() < self.to)
+    }
+
     /// Whether the instant lies inside.
     pub fn contains(self, instant: Nanos) -> bool {
         self.from <= instant && instant < self.to
+    }
+}
+
+/// An hour of UTC. Costs are kept by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hour(Nanos);
+
+impl Hour {
+    /// Nanoseconds in one hour.
+    pub const NANOS: i64 = 3_600 * 1_000_000_000;
+
+    /// The hour that an instant lies in.
+    pub const fn of(instant: Nanos) -> Self {
+        Self(instant.offset(-instant.value().rem_euclid(Self::NANOS)))
+    }
+
+    /// First instant inside.
+    pub const fn begin(self) -> Nanos {
+        self.0
+    }
+
+    /// First instant after.
+    pub const fn end(self) -> Nanos {
+        self.0.offset(Self::NANOS)
+    }
+
+    /// From the first instant to the last.
+    pub const fn window(self) -> Window {
+        Window {
+            from: self.0,
+            to: self.end(),
+        }
+    }
+
+    /// Whether an hour begins at the instant.
+    pub const fn begins_at(instant: Nanos) -> bool {
+        instant.value().rem_euclid(Self::NANOS) == 0
     }
 }
 
@@ -165,7 +209,22 @@ impl std::iter::Sum for GpuTime {
 
 #[cfg(test)]
 mod tests {
-    use super::{Nanos, Window};
+    use super::{Hour, Nanos, Window};
+
+    #[test]
+    fn an_hour_has_its_first_instant_and_not_its_last() {
+        let begin = Nanos::EARLIEST;
+        let hour = Hour::of(begin.offset(Hour::NANOS - 1));
+        assert_eq!((hour, hour.begin()), (Hour::of(begin), begin));
+        assert!(Hour::begins_at(hour.end()));
+        assert_ne!(Hour::of(hour.end()), hour);
+        let window = Window::new(begin.offset(1), begin.offset(3 * Hour::NANOS)).unwrap();
+        let begins: Vec<i64> = window
+            .hours()
+            .map(|hour| (hour.begin().value() - begin.value()) / Hour::NANOS)
+            .collect();
+        assert_eq!(begins, [1, 2]);
+    }
 
     #[test]
     fn clocks_that_were_never_set_are_not_plausible() {

@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use crate::ids::{ClusterId, IncidentId, NodeId};
 use crate::model::conclusion::LostTime;
-use crate::units::{GpuTime, Nanos, Window};
+use crate::units::{GpuTime, Hour, Nanos, Window};
 
-/// GPU time that the GPUs of one model on one node lost to one incident, between two changes of price.
+/// GPU time that the GPUs of one model on one node lost to one incident in one hour, between two changes of price.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
     /// Incident that it was lost to.
     pub incident: IncidentId,
+    /// Hour in which the intervals begin.
+    pub hour: Hour,
     /// Cluster of the node.
     pub cluster: ClusterId,
     /// Node.
@@ -29,13 +31,15 @@ pub struct Loss {
 /// Adds up lost time. `prices_from` are the instants from which prices hold, in order, the first at or before all
 /// rows; an interval has the prices that held when it began.
 ///
-/// Noise makes single intervals negative, so an incident is clipped at zero as a whole: a node that won time in an
-/// incident that lost some lowers the losses of the others in proportion.
+/// Noise makes single intervals negative, so an incident is clipped at zero in each hour as a whole: a node that won time in
+/// an incident that lost some lowers the losses of the others in proportion. An interval belongs to the hour that it begins
+/// in, and no hour knows of another: so windows that follow one another add up exactly when they are cut between hours.
 pub fn losses(rows: &[LostTime], prices_from: &[Nanos]) -> Vec<Loss> {
     let mut parts: BTreeMap<Loss, GpuTime> = BTreeMap::new();
     for row in rows {
         let key = Loss {
             incident: row.incident,
+            hour: Hour::of(row.interval.from()),
             cluster: row.cluster.clone(),
             node: row.node.clone(),
             gpu_model: row.gpu_model.clone(),
@@ -45,10 +49,11 @@ pub fn losses(rows: &[LostTime], prices_from: &[Nanos]) -> Vec<Loss> {
         let sum = parts.entry(key).or_default();
         *sum = *sum + GpuTime::from_millis(row.lost_gpu_ms);
     }
-    let mut incidents: BTreeMap<IncidentId, Vec<Loss>> = BTreeMap::new();
+    let mut incidents: BTreeMap<(IncidentId, Hour), Vec<Loss>> = BTreeMap::new();
     for (key, time) in parts {
         let loss = Loss { time, ..key };
-        incidents.entry(loss.incident).or_default().push(loss);
+        let hours = incidents.entry((loss.incident, loss.hour)).or_default();
+        hours.push(loss);
     }
     incidents.into_values().flat_map(clipped).collect()
 }
@@ -59,7 +64,7 @@ fn latest_at(instants: &[Nanos], at: Nanos) -> Nanos {
     latest.copied().unwrap_or(at)
 }
 
-/// The losses of one incident without negative parts, with the same total; nothing when that is not positive.
+/// The losses of one incident in one hour without negative parts, with the same total; nothing when that is not positive.
 fn clipped(losses: Vec<Loss>) -> Vec<Loss> {
     let micros = |loss: &Loss| i128::from(loss.time.micros());
     let total: i128 = losses.iter().map(micros).sum();

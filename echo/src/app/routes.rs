@@ -38,6 +38,7 @@ pub(super) fn routes(
     let tools = ToolContext {
         limits: Limits {
             deadline: args.bounds.query_deadline,
+            cost_grace: args.limits.cost_grace,
             ..usual.limits
         },
         places: Places::new(args.bounds.queries(cores())),

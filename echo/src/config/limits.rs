@@ -11,10 +11,18 @@ use crate::tools::time::WindowArg;
 #[derive(Debug, Clone, Copy, PartialEq, Args)]
 #[command(next_help_heading = "What is kept")]
 pub struct LimitArgs {
-    /// Delete events received longer ago, hour by hour: `30d`, `12h`, or `off` to keep them for ever. Incidents and costs
-    /// stay
+    /// Delete events received longer ago, hour by hour: `30d`, `12h`, or `off` to keep them for ever. Incidents and
+    /// costs stay
     #[arg(long, value_name = "LENGTH", default_value = "30d", value_parser = length, env = "FLEET_ECHO_RETENTION_AGE")]
     pub retention_age: Bound<Duration>,
+
+    /// Delete closed hours of costs that began longer ago: `400d`, or `off` to keep them for ever
+    #[arg(long, value_name = "LENGTH", default_value = "400d", value_parser = length, env = "FLEET_ECHO_RETENTION_COST")]
+    pub retention_cost: Bound<Duration>,
+
+    /// How long after its end an hour of costs waits for late data before it is closed
+    #[arg(long, value_name = "LENGTH", default_value = "15m", value_parser = grace, env = "FLEET_ECHO_COST_GRACE")]
+    pub cost_grace: Duration,
 
     /// Most that the database may take: `50GB`, a share of its volume such as `80%`, or `off`. From four fifths of it on
     /// the oldest hours are deleted
@@ -71,6 +79,8 @@ impl Default for LimitArgs {
         let usual = Limits::default();
         Self {
             retention_age: usual.age.into(),
+            retention_cost: usual.cost_age.into(),
+            cost_grace: Duration::from_mins(15),
             retention_size: usual.size.into(),
             min_free: usual.floor,
             ballast: Bound::At(usual.ballast_bytes),
@@ -85,6 +95,7 @@ impl LimitArgs {
     pub fn limits(self) -> Limits {
         Limits {
             age: self.retention_age.at(),
+            cost_age: self.retention_cost.at(),
             size: self.retention_size.at(),
             floor: self.min_free,
             ballast_bytes: self.ballast.at().unwrap_or(0),
@@ -103,6 +114,19 @@ fn length(text: &str) -> Result<Bound<Duration>, String> {
     match text.parse()? {
         WindowArg::Last(nanos) => Ok(Bound::At(Duration::from_nanos(nanos.unsigned_abs()))),
         WindowArg::All => Err("write `off` to keep everything".to_owned()),
+    }
+}
+
+/// Longest that an hour may wait: a day has to be closed before the report of the next one is asked for.
+const LONGEST_GRACE: Duration = Duration::from_hours(24);
+
+fn grace(text: &str) -> Result<Duration, String> {
+    if text.trim() == "0s" {
+        return Ok(Duration::ZERO);
+    }
+    match length(text)? {
+        Bound::At(grace) if grace <= LONGEST_GRACE => Ok(grace),
+        Bound::At(_) | Bound::Off => Err("give a length from 0s to 24h".to_owned()),
     }
 }
 
@@ -170,6 +194,18 @@ mod tests {
         let tight = limits("--min-free 5% --ballast off").unwrap();
         assert_eq!(tight.floor, Some(Amount::Share(0.05)));
         assert_eq!(tight.ballast_bytes, 0);
+    }
+
+    #[test]
+    fn an_hour_waits_for_a_day_at_most() {
+        let grace = |flags: &str| {
+            let words = ["serve"].into_iter().chain(flags.split_whitespace());
+            Serve::try_parse_from(words).map(|serve| serve.limits.cost_grace)
+        };
+        assert_eq!(grace("").unwrap(), Duration::from_mins(15));
+        assert_eq!(grace("--cost-grace 0s").unwrap(), Duration::ZERO);
+        assert!(grace("--cost-grace 25h").is_err());
+        assert!(grace("--cost-grace off").is_err());
     }
 
     #[test]

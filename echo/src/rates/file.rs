@@ -23,6 +23,9 @@ const MAX_PER_GPU_HOUR: u32 = 1_000_000;
 /// What is wrong with a model's name of which nothing is left in the spelling that is compared.
 const NAMELESS: &str = "is a name without a letter or a digit";
 
+/// What is wrong with a text that should be a date.
+const NO_DATE: &str = "is not a date such as 2026-01-31";
+
 /// Reads the file.
 pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
     // The parser's own message names line and column.
@@ -38,6 +41,13 @@ pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
     let catalogue = providers.map(|providers| Head::take(&mut top, providers));
     let aliases = top.take("aliases");
     let places = top.take("places");
+    let as_of = top.text("as_of");
+    if as_of
+        .as_deref()
+        .is_some_and(|day| day.parse::<Date>().is_err())
+    {
+        top.mistake("as_of", NO_DATE);
+    }
     top.refuse_the_rest();
     let is_catalogue = catalogue.is_some();
     let rates = match catalogue {
@@ -65,6 +75,7 @@ pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
             .map(|rate| aliases::resolved(rate, &aliases))
             .collect(),
         written_at,
+        as_of,
         aliases,
         places,
     })
@@ -226,7 +237,7 @@ impl Fields<'_> {
         let text = self.text(field)?;
         let midnight = text.parse::<Date>();
         if midnight.is_err() {
-            self.mistake(field, "is not a date such as 2026-01-31");
+            self.mistake(field, NO_DATE);
         }
         let since_1970 = midnight.ok()?.duration_since(Date::constant(1970, 1, 1));
         let nanos = since_1970.as_secs().saturating_mul(1_000_000_000);

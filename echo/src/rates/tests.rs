@@ -4,7 +4,7 @@ use rust_decimal::Decimal;
 
 use super::{Gpu, Rate, RateClass, Rates};
 use crate::ids::{ClusterId, NodeId};
-use crate::units::{GpuTime, Nanos, Window};
+use crate::units::{GpuTime, Hour, Nanos, Window};
 
 mod catalogue;
 mod fuzz;
@@ -109,10 +109,18 @@ rates:
     assert_eq!(at(change).unwrap(), "2");
     let window = Window::new(change.offset(-DAY), change.offset(DAY)).unwrap();
     assert_eq!(rates.changes(window), [change]);
+    assert!(Hour::begins_at(change), "no hour has two prices");
 }
 
 #[test]
-fn money_is_rounded_to_a_millionth() {
+fn the_operator_says_of_which_day_the_prices_are() {
+    let rates = |as_of: &str| Rates::parse(&format!("as_of: {as_of}\nrates: []\n"));
+    assert_eq!(rates("2026-01-31").unwrap().as_of(), Some("2026-01-31"));
+    assert!(rates("lately").is_err());
+}
+
+#[test]
+fn money_is_exact_to_a_trillionth() {
     let rates = Rates::parse(LAYERED).unwrap();
     let rate = looked_up(&rates, ("b", "n1"), Some("h200")).unwrap();
     assert_eq!(rate.class, RateClass::OnDemand);
@@ -120,7 +128,7 @@ fn money_is_rounded_to_a_millionth() {
         rate.cost(GpuTime::new(GpuTime::MICROS_PER_HOUR)),
         Decimal::from_str("3.8").unwrap()
     );
-    assert_eq!(rate.cost(GpuTime::new(1_000)).to_string(), "0.000001");
+    assert_eq!(rate.cost(GpuTime::new(1_000)).to_string(), "0.000001055556");
     assert!(
         rate.cost(GpuTime::new(i64::MAX)) > Decimal::ZERO,
         "no overflow"

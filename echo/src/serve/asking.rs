@@ -46,11 +46,22 @@ impl Asking {
         (registry, contexts): (&Registry, &Contexts),
         (name, input): (&str, Value),
     ) -> Result<Answered, ToolError> {
-        if let Some(attempt) = &self.attempt {
-            attempt.asks(name, &input);
-        }
         let context = contexts.of(&self.caller);
-        let answer = registry.dispatch(&context, name, input).await;
+        let noted = input.clone();
+        self.noted((name, &noted), registry.dispatch(&context, name, input))
+            .await
+    }
+
+    /// Answers something that is no tool, and writes down what was asked and what came of it.
+    pub(super) async fn noted<T>(
+        &self,
+        (name, input): (&str, &Value),
+        answer: impl Future<Output = Result<T, ToolError>>,
+    ) -> Result<T, ToolError> {
+        if let Some(attempt) = &self.attempt {
+            attempt.asks(name, input);
+        }
+        let answer = answer.await;
         if let (Some(attempt), Err(error)) = (&self.attempt, &answer) {
             attempt.came_to(error.code());
         }

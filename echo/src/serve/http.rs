@@ -7,6 +7,7 @@
 //! | `/api/v1/openapi.json` | GET | this API as an OpenAPI document, made from the registry |
 //! | `/mcp`, `/mcp/compat` | POST | the Model Context Protocol, with dots in the names of tools or with underscores |
 //! | `/api/v1/sql` | POST, GET | the rows of one SELECT, as the tool `run_analysis` gives them; what SELECT can ask about |
+//! | `/api/v1/cost.csv?day=`, `/api/v1/cost.json?day=` | GET | what GPUs cost by hour and node, in the columns of FOCUS |
 //! | `/api/v1/threshold?cluster_id=` | GET | what Ingero agents compare their health scores with, in the body and as headers |
 //! | `/api/v1/health` | GET | that Echo runs, how much it has stored, and how much of that the detector has taken in |
 //! | `/api/versions` | GET | which versions of the API there are |
@@ -43,6 +44,7 @@ use crate::tools::registry::Registry;
 
 pub(in crate::serve) mod answer;
 pub mod callers;
+pub mod cost;
 pub mod front;
 pub mod health;
 pub mod metrics;
@@ -94,6 +96,8 @@ pub fn router(
         .route("/api/v1/tools/{name}", get(tools::read).post(tools::call))
         .route("/api/v1/openapi.json", get(openapi::openapi))
         .route("/api/v1/sql", get(sql::views).post(sql::run))
+        .route("/api/v1/cost.csv", get(cost::csv))
+        .route("/api/v1/cost.json", get(cost::json))
         .route("/api/v1/threshold", get(threshold::threshold))
         .route("/api/v1/health", get(health::health))
         .route("/api/versions", get(versions::versions))

@@ -15,7 +15,7 @@ const fn view(name: &'static str, purpose: &'static str) -> PublishedView {
 }
 
 /// The published views, those first that most questions are about.
-pub const PUBLISHED: [PublishedView; 10] = [
+pub const PUBLISHED: [PublishedView; 11] = [
     view(
         "verdicts",
         "who was found to be slow, and what else was found",
@@ -30,16 +30,22 @@ pub const PUBLISHED: [PublishedView; 10] = [
     ),
     view("events", "every data point"),
     view("op_waits", "single operations, sampled"),
-    view("cost_hours", "GPU-hours lost per hour, node and GPU model"),
+    view(
+        "cost_hours",
+        "GPU-hours allocated and lost per hour, node and GPU model",
+    ),
     view("lost_time", "GPU time lost to each incident"),
     view("verdict_history", "what was held true of incidents before"),
+    view("cost_hour_history", "what hours came to before"),
     view("dropped_slices", "what retention has deleted"),
     view("judged", "how far the detector has come"),
 ];
 
 /// What else is in the database. No name of WITH may be one of these, so that no misunderstanding opens it.
-pub const PRIVATE: [&str; 12] = [
+pub const PRIVATE: [&str; 14] = [
+    "cost_hour_rows",
     "dropped_rows",
+    "due_hour_rows",
     "event_rows",
     "ingested_batches",
     "judged_rows",

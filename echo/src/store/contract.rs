@@ -2,6 +2,7 @@
 
 mod concluding;
 mod following;
+mod hours;
 mod of_a_job;
 pub(crate) mod sample;
 
@@ -41,6 +42,10 @@ macro_rules! keeps_the_contract {
             a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it,
             a_clock_that_was_wrong_does_not_cut_the_warm_up_short,
             the_last_policy_of_each_cluster_is_remembered,
+            whatever_is_stored_makes_its_hours_due,
+            a_closed_hour_comes_back_as_it_went_in,
+            an_hour_gets_a_revision_when_it_comes_to_something_else,
+            an_hour_that_changes_while_it_is_computed_stays_due,
             nan_never_enters
         );
     };
@@ -65,6 +70,11 @@ pub(crate) use following::{
     a_tail_is_in_order_and_says_how_far_it_looked, every_commit_is_announced,
     the_last_policy_of_each_cluster_is_remembered,
     where_nothing_was_judged_a_detector_begins_at_the_beginning,
+};
+pub(crate) use hours::{
+    a_closed_hour_comes_back_as_it_went_in,
+    an_hour_gets_a_revision_when_it_comes_to_something_else,
+    an_hour_that_changes_while_it_is_computed_stays_due, whatever_is_stored_makes_its_hours_due,
 };
 pub(crate) use keeps_the_contract;
 pub(crate) use of_a_job::{

@@ -11,6 +11,7 @@ mod failure;
 mod fatal;
 mod filesystem;
 mod group;
+mod hours;
 mod ledger;
 mod lock;
 mod memory;
@@ -46,6 +47,7 @@ use crate::model::event::{Event, EventBatch, StoredEvent};
 use crate::store::duckdb::coverage::CoverageCache;
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::fatal::Fatal;
+use crate::store::duckdb::hours::HoursCache;
 use crate::store::duckdb::migrate::MIGRATIONS;
 use crate::store::duckdb::reader::{Reader, Readers};
 use crate::store::duckdb::recent::Recent;
@@ -121,6 +123,7 @@ pub struct DuckDbStore {
     dictionary: Arc<Dictionary>,
     recent: Arc<Recent>,
     coverage: Arc<CoverageCache>,
+    hours: Arc<HoursCache>,
     committed: watch::Receiver<u64>,
     /// Number up to which the detector has read.
     followed: Arc<AtomicU64>,

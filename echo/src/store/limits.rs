@@ -10,11 +10,13 @@ const MIB: u64 = 1024 * 1024;
 /// Share of its limit that the database may take before retention begins to delete.
 const BEGIN_AT: f64 = 0.8;
 
-/// Limits of what is kept. Conclusions and costs are small and stay.
+/// Limits of what is kept. Conclusions are small and stay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// Events received longer ago are deleted; nothing keeps them for ever.
     pub age: Option<Duration>,
+    /// Closed hours of costs that began longer ago are deleted; nothing keeps them for ever.
+    pub cost_age: Option<Duration>,
     /// Most that the database may take; nothing lets it fill the volume up to the floor.
     pub size: Option<Amount>,
     /// Room on the volume below which nothing is taken any more; [`Self::FLOOR`] when absent.
@@ -56,6 +58,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             age: Some(Duration::from_hours(30 * 24)),
+            cost_age: Some(Duration::from_hours(400 * 24)),
             size: Some(Amount::Share(1.0)),
             floor: None,
             ballast_bytes: 64 * MIB,

@@ -11,6 +11,8 @@ use tokio::sync::watch;
 use crate::ids::{ClusterId, IncidentId, JobId, MetricName, NodeId, RankOf};
 use crate::model::conclusion::{Conclusions, Incident, IncidentState, LostTime, PolicyRecord};
 use crate::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, StoredEvent};
+use crate::store::hours::hours_of;
+use crate::store::memory::hours::HourState;
 use crate::store::reporting::{Count, Reporting, merged};
 use crate::store::resume::{Resume, WarmUp};
 use crate::store::{
@@ -19,8 +21,10 @@ use crate::store::{
 };
 use crate::units::{Nanos, Window};
 
+mod hours;
+
 /// Keeps everything in memory, for as long as the value lives.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MemoryStore {
     state: Mutex<State>,
     committed: watch::Sender<u64>,
@@ -35,23 +39,15 @@ struct State {
     policies: BTreeMap<ClusterId, PolicyRecord>,
     dropped_until: Option<Nanos>,
     judged: u64,
+    hours: HourState,
 }
 
 type LostKey = (Nanos, Nanos, IncidentId, NodeId, Option<Arc<str>>);
 
-impl Default for MemoryStore {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> Self {
-        Self {
-            state: Mutex::default(),
-            committed: watch::Sender::new(0),
-        }
+        Self::default()
     }
 
     /// Deletes what was received before `until`, as retention does.
@@ -185,6 +181,9 @@ impl State {
             return Appended::Duplicate;
         }
         let events = batch.events.len();
+        let last = self.last_id() + events as u64;
+        let hours = hours_of(batch.events.iter().map(|event| event.timestamp));
+        self.hours.touch(hours, (batch.received, last));
         for event in batch.events {
             self.events.push(StoredEvent {
                 id: self.last_id() + 1,
@@ -227,6 +226,9 @@ impl State {
         for incident in conclusions.incidents {
             self.incidents.insert(incident.id, incident);
         }
+        let begins = conclusions.lost.iter().map(|lost| lost.interval.from());
+        self.hours
+            .touch(hours_of(begins), (Nanos::EARLIEST, self.last_id()));
         for lost in conclusions.lost {
             self.lost.insert(lost_key(&lost), lost);
         }

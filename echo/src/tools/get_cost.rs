@@ -23,6 +23,7 @@ use answer::{
 use bill::{Bill, Sum, money};
 use run_rate::{Recent, RunRate};
 
+mod allocation;
 pub mod answer;
 mod bill;
 mod run_rate;
@@ -79,7 +80,7 @@ impl Tool for GetCost {
         };
         let currency = statement.only_currency(context);
         let lost = statement.bill.time();
-        let allocated = presence.allocated();
+        let allocated = allocation::allocated(context, cluster.as_ref(), window).await?;
         let (contributors, left_out) = statement.contributors(limit);
         let (by_cluster, fewer_clusters) = largest(statement.by_cluster(), limit);
         let (by_node, fewer_nodes) = largest(statement.by_node(), limit);

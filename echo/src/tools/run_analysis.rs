@@ -64,8 +64,8 @@ pub struct Column {
 impl Tool for RunAnalysis {
     const NAME: &'static str = "fleet.cluster.run_analysis";
     const TITLE: &'static str = "Run analysis";
-    const DESCRIPTION: &'static str = "Runs one read-only SELECT (DuckDB dialect) for what the other tools do not answer. \
-        Views: verdicts, ranks, collectives, events, op_waits, cost_hours, lost_time, verdict_history, dropped_slices, judged. \
+    const DESCRIPTION: &'static str = "One read-only SELECT (DuckDB dialect) for what other tools do not answer. \
+        Views: verdicts, ranks, collectives, events, op_waits, cost_hours, cost_hour_history, lost_time, verdict_history, dropped_slices, judged. \
         Units are in column names; *_ns is Unix nanoseconds. SELECT * FROM view LIMIT 1 shows columns. Aggregate in SQL: answers are cut off.";
     const NEEDS_SQL: bool = true;
     type Answer = Analysis;

@@ -1,6 +1,6 @@
 //! Clients that others wrote, as judges: the conformance suite of the Model Context Protocol, its inspector and its SDK for
-//! Python, schemathesis, Prometheus, and Grafana's model of dashboards. `make clients` runs these tests; they install what they
-//! need below the target folder.
+//! Python, schemathesis, Prometheus, Grafana's model of dashboards, and the validator of FOCUS. `make clients` runs these tests; they
+//! install what they need below the target folder.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::testbed::{Echo, recording, replay_all, repository};
 
+mod focus;
 mod grafana;
 mod inspector;
 mod openapi;
@@ -93,13 +94,17 @@ fn node(script: &str) -> Command {
 
 /// A program of a virtual environment with the packages for Python.
 fn python(program: &str) -> Command {
-    let folder = installed("python", &FOR_PYTHON, |folder| {
+    python_with(&FOR_PYTHON, program)
+}
+
+/// A program of a virtual environment with these packages.
+fn python_with(packages: &[&str], program: &str) -> Command {
+    let folder = installed("python", packages, |folder| {
         let mut venv = Command::new("python3");
         venv.args(["-m", "venv", "--clear"]).arg(folder);
         done(&mut venv, "python3 could not make a virtual environment");
         let mut pip = Command::new(folder.join("bin/python"));
-        pip.args(["-m", "pip", "install", "--quiet"])
-            .args(FOR_PYTHON);
+        pip.args(["-m", "pip", "install", "--quiet"]).args(packages);
         done(&mut pip, "pip could not install the clients for Python");
     });
     Command::new(folder.join("bin").join(program))

@@ -40,6 +40,8 @@ mod readme;
 #[cfg(test)]
 mod recordings;
 #[cfg(test)]
+mod report;
+#[cfg(test)]
 mod room;
 #[cfg(test)]
 mod sdk;

@@ -5,7 +5,7 @@ use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 use super::{Loss, losses, within};
 use crate::ids::IncidentId;
 use crate::model::conclusion::LostTime;
-use crate::units::{GpuTime, Nanos, Window};
+use crate::units::{GpuTime, Hour, Nanos, Window};
 
 fn row(incident: u64, node: &str, seconds: (i64, i64), lost_gpu_ms: f64) -> LostTime {
     let second = |s: i64| Nanos::EARLIEST.offset(s * 1_000_000_000);
@@ -126,6 +126,28 @@ proptest! {
                 .sum();
             prop_assert_eq!(parts, raw.max(GpuTime::ZERO));
         }
+    }
+
+    #[test]
+    fn windows_cut_between_hours_add_up_exactly(
+        rows in proptest::collection::vec(
+            (0..4_u64, 0..3_usize, 0..4 * 3_600_i64, -1e6..1e7_f64).prop_map(
+                |(incident, node, start, lost)| row(incident, ["a", "b", "c"][node], (start, start + 5), lost)
+            ),
+            0..80,
+        ),
+        cut in 0..5_i64,
+    ) {
+        let border = Nanos::EARLIEST.offset(cut * Hour::NANOS);
+        let (before, after): (Vec<LostTime>, Vec<LostTime>) =
+            rows.iter().cloned().partition(|row| row.interval.from() < border);
+        let prices_from = [Nanos::EARLIEST];
+        let mut parts = losses(&before, &prices_from);
+        parts.extend(losses(&after, &prices_from));
+        parts.sort();
+        let mut whole = losses(&rows, &prices_from);
+        whole.sort();
+        prop_assert_eq!(whole, parts);
     }
 
     #[test]

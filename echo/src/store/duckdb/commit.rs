@@ -1,7 +1,6 @@
 //! One group, one transaction: events, their samples, names, origins, the ledger and conclusions, all or nothing.
 
-use std::collections::{HashMap, HashSet};
-use std::ptr;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use duckdb::Connection;
@@ -9,25 +8,30 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::model::conclusion::Conclusions;
-use crate::model::event::{BatchKey, EventBatch, Origin};
+use crate::model::event::BatchKey;
 use crate::store::duckdb::checkpoint::Backlog;
 use crate::store::duckdb::coverage::CoverageCache;
-use crate::store::duckdb::dictionary::{Dictionary, Entries, name_id, origin_id};
+use crate::store::duckdb::dictionary::{Dictionary, Entries};
 use crate::store::duckdb::failure::{Failure, failed};
 use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::group::{Append, Chore, Group};
-use crate::store::duckdb::ledger::{Entry, Ledger};
+use crate::store::duckdb::hours::HoursCache;
+use crate::store::duckdb::ledger::Ledger;
 use crate::store::duckdb::recent::Recent;
-use crate::store::duckdb::rows::events::EventRow;
 use crate::store::duckdb::rows::identity::LedgerRow;
 use crate::store::duckdb::rows::slices::{self, Cut};
 use crate::store::duckdb::rows::unused::{self, Unused};
-use crate::store::duckdb::rows::{conclusions, events, identity, schema};
+use crate::store::duckdb::rows::{conclusions, events, hours, identity, schema};
 use crate::store::duckdb::volume::Volume;
 use crate::store::duckdb::{EngineResult, engine};
 use crate::store::timings::{Timings, timed};
 use crate::store::{Appended, StoreError};
-use crate::units::Nanos;
+use crate::units::{Hour, Nanos};
+
+mod closing;
+mod staged;
+
+use staged::Staged;
 
 /// How long a batch is remembered: longer than any agent goes on trying to send it.
 const REMEMBER_NANOS: i64 = 24 * 3_600 * 1_000_000_000;
@@ -58,6 +62,8 @@ pub(super) struct Shared {
     pub(super) recent: Arc<Recent>,
     /// What is kept of who reported when.
     pub(super) coverage: Arc<CoverageCache>,
+    /// Which hours have to be computed.
+    pub(super) hours: Arc<HoursCache>,
     /// What the next checkpoint has to write.
     pub(super) backlog: Arc<Backlog>,
     /// The clock of Echo.
@@ -70,17 +76,6 @@ pub(super) struct Shared {
     pub(super) timings: Timings,
 }
 
-/// The rows of one group.
-#[derive(Debug, Default)]
-struct Staged<'g> {
-    events: Vec<EventRow<'g>>,
-    entries: Entries,
-    ledger: Vec<LedgerRow>,
-    conclusions: Conclusions,
-    /// Ids of origins by address: the events of a batch share a few.
-    origin_ids: HashMap<*const Origin, u64>,
-}
-
 impl Session {
     /// Continues where the last session of this database ended.
     pub(super) fn load(connection: Connection, shared: Shared) -> EngineResult<Self> {
@@ -89,6 +84,7 @@ impl Session {
         let last_event = identity::last_event(&connection)?;
         shared.committed.send_replace(last_event);
         shared.recent.begin_behind(last_event);
+        shared.hours.fill(hours::load(&connection, last_event)?);
         let mut session = Self {
             ledger: identity::ledger(&connection)?,
             next_revision: conclusions::next_revision(&connection)?,
@@ -177,15 +173,29 @@ impl Session {
                 }
                 drop(answer.send(deleted.map_err(engine("deleting old events"))));
             }
-            Chore::Tidy { now, policies } => {
-                let tidied = self.compact(now).and_then(|()| match policies {
-                    Some(cutoff) => slices::forget_policies(&self.connection, cutoff),
-                    None => Ok(()),
-                });
+            Chore::Tidy {
+                now,
+                policies,
+                hours,
+            } => {
+                let tidied = self
+                    .compact(now)
+                    .and_then(|()| match policies {
+                        Some(cutoff) => slices::forget_policies(&self.connection, cutoff),
+                        None => Ok(()),
+                    })
+                    .and_then(|()| hours.map_or(Ok(()), |cutoff| self.forget_hours(cutoff)));
                 if let Err(error) = tidied {
-                    tracing::warn!(%error, "old batches and states could not be forgotten");
+                    tracing::warn!(%error, "old batches, states and hours could not be forgotten");
                 }
                 self.shared.dictionary.settle(&self.stored);
+            }
+            Chore::CloseHour { closing, answer } => {
+                let closed = self.close_hour(closing);
+                if let Err(error) = &closed {
+                    self.shared.fatal.note(&error.to_string());
+                }
+                drop(answer.send(closed.map_err(engine("closing an hour"))));
             }
             Chore::Forget { unused, answer } => {
                 let forgotten = self.forget(&unused);
@@ -255,10 +265,7 @@ impl Session {
         new: &[(Append, Appended)],
         conclusions: Conclusions,
     ) -> Result<(), Failure> {
-        let mut staged = Staged {
-            conclusions,
-            ..Staged::default()
-        };
+        let mut staged = Staged::with(conclusions);
         let mut last_event = self.last_event;
         for (append, appended) in new {
             if matches!(appended, Appended::Stored { .. }) {
@@ -271,7 +278,11 @@ impl Session {
         self.shared.dictionary.extend(&staged.entries);
         // Groups that need no transaction are not measured.
         let times = self.shared.timings.commits.clone();
-        let next_revision = timed(&times, || self.write(&staged))?;
+        let touched = staged.touched();
+        let due = self.shared.hours.not_due(&touched);
+        let next_revision = timed(&times, || self.write(&staged, &due))?;
+        let now = self.shared.clock.now();
+        self.shared.hours.touch(touched, (now, last_event));
         let Staged {
             entries, ledger, ..
         } = staged;
@@ -291,12 +302,13 @@ impl Session {
         Ok(())
     }
 
-    fn write(&mut self, staged: &Staged<'_>) -> Result<u64, Failure> {
+    fn write(&mut self, staged: &Staged<'_>, due: &[Hour]) -> Result<u64, Failure> {
         let revision = (self.next_revision, self.shared.clock.now());
         let transaction = self.connection.transaction().map_err(failed("beginning"))?;
         identity::append_entries(&transaction, &staged.entries).map_err(failed("adding names"))?;
         events::append(&transaction, &staged.events).map_err(failed("adding events"))?;
         identity::append_ledger(&transaction, &staged.ledger).map_err(failed("adding batches"))?;
+        hours::append_due(&transaction, due).map_err(failed("noting hours"))?;
         let next_revision = conclusions::append(&transaction, &staged.conclusions, revision)
             .map_err(failed("adding conclusions"))?;
         transaction.commit().map_err(failed("committing"))?;
@@ -324,56 +336,5 @@ impl Session {
         let newest = self.ledger.newest().map_or(now, |newest| newest.min(now));
         conclusions::compact(&transaction, newest.offset(-REMEMBER_NANOS))?;
         transaction.commit()
-    }
-}
-
-impl<'g> Staged<'g> {
-    /// Adds a batch whose events are numbered from `last_event` on. Returns the number of the last.
-    fn add(&mut self, batch: &'g EventBatch, mut last_event: u64, stored: &Entries) -> u64 {
-        self.events.reserve(batch.events.len());
-        for event in &batch.events {
-            last_event += 1;
-            let op = event.block.as_ref().and_then(|block| block.op.as_ref());
-            let row = EventRow {
-                id: last_event,
-                received: batch.received,
-                origin: self.origin(&event.origin, stored),
-                metric: self.name(event.metric.as_str(), stored),
-                unit: self.name(&event.unit, stored),
-                op: op.map(|op| self.name(op.as_str(), stored)),
-                event,
-            };
-            self.events.push(row);
-        }
-        self.ledger.push(LedgerRow {
-            entry: Entry::of(&batch.key),
-            received: batch.received,
-            last_event,
-        });
-        last_event
-    }
-
-    fn name(&mut self, name: &str, stored: &Entries) -> u64 {
-        let id = name_id(name);
-        if !stored.names.contains_key(&id) {
-            self.entries
-                .names
-                .entry(id)
-                .or_insert_with(|| Arc::from(name));
-        }
-        id
-    }
-
-    fn origin(&mut self, origin: &Arc<Origin>, stored: &Entries) -> u64 {
-        let address = ptr::from_ref::<Origin>(origin);
-        if let Some(id) = self.origin_ids.get(&address) {
-            return *id;
-        }
-        let id = origin_id(origin);
-        if !stored.origins.contains_key(&id) {
-            self.entries.origins.insert(id, Arc::clone(origin));
-        }
-        self.origin_ids.insert(address, id);
-        id
     }
 }

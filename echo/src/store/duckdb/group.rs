@@ -11,6 +11,7 @@ use crate::model::conclusion::Conclusions;
 use crate::model::event::EventBatch;
 use crate::store::duckdb::rows::slices::Cut;
 use crate::store::duckdb::rows::unused::Unused;
+use crate::store::hours::{Closed, ClosingHour};
 use crate::store::timings::Stopwatch;
 use crate::store::{Appended, StoreError};
 use crate::units::Nanos;
@@ -71,6 +72,15 @@ pub(super) enum Chore {
         now: Nanos,
         /// Policies computed before are forgotten.
         policies: Option<Nanos>,
+        /// Closed hours that begin before are forgotten.
+        hours: Option<Nanos>,
+    },
+    /// Close an hour.
+    CloseHour {
+        /// What it came to.
+        closing: ClosingHour,
+        /// Where the outcome is awaited.
+        answer: oneshot::Sender<Result<Closed, StoreError>>,
     },
     /// Forget names or origins that nothing refers to.
     Forget {

@@ -44,7 +44,8 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(4, "retention", "0004_retention.sql"),
     migration!(5, "judged", "0005_judged.sql"),
     migration!(6, "sql", "0006_sql.sql"),
-    migration!(7, "blame", "0007_blame.sql"),
+    migration!(7, "cost_hours", "0007_cost_hours.sql"),
+    migration!(8, "blame", "0008_blame.sql"),
 ];
 
 impl Migration {

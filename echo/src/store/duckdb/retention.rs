@@ -128,8 +128,9 @@ impl Retention {
             return Ok(());
         }
         self.tidied = Some(now);
-        let policies = self.limits.age.map(|age| now.offset(-nanos(age)));
-        self.chores.tidy(now, policies)?;
+        let before = |age: Option<Duration>| age.map(|age| now.offset(-nanos(age)));
+        let (policies, hours) = (before(self.limits.age), before(self.limits.cost_age));
+        self.chores.tidy(now, (policies, hours))?;
         if self.has_deleted.get() {
             self.forget_unused(connection, signal)?;
         }

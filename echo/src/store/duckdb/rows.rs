@@ -9,6 +9,7 @@ pub(super) mod coverage;
 pub(super) mod events;
 pub(super) mod filter;
 pub(super) mod gpus;
+pub(super) mod hours;
 pub(super) mod identity;
 mod inputs;
 pub(super) mod parquet;

@@ -12,6 +12,7 @@ use crate::store::duckdb::commit::{Session, Shared};
 use crate::store::duckdb::coverage::CoverageCache;
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::fatal::{Fatal, or_fatal};
+use crate::store::duckdb::hours::HoursCache;
 use crate::store::duckdb::lock::{Lock, canonical};
 use crate::store::duckdb::migrate::Migration;
 use crate::store::duckdb::open::Opened;
@@ -60,6 +61,7 @@ fn start(
     let (announce, committed) = watch::channel(0);
     let dictionary = Arc::new(Dictionary::new(config.limits.entries));
     let coverage = Arc::new(CoverageCache::default());
+    let hours = Arc::new(HoursCache::default());
     let recent = Arc::new(Recent::new(Arc::clone(&dictionary)));
     let timings = Timings::default();
     let shared = Shared {
@@ -67,6 +69,7 @@ fn start(
         committed: announce,
         recent: Arc::clone(&recent),
         coverage: Arc::clone(&coverage),
+        hours: Arc::clone(&hours),
         backlog: Arc::clone(&backlog),
         clock: Arc::clone(&clock),
         volume: Arc::clone(&volume),
@@ -98,6 +101,7 @@ fn start(
         dictionary,
         recent,
         coverage,
+        hours,
         committed,
         followed,
         fatal,

@@ -8,6 +8,7 @@ mod durability;
 mod followed;
 mod growth;
 mod held;
+mod hours;
 mod names;
 mod pace;
 mod retention;

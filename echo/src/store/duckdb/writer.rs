@@ -17,6 +17,7 @@ use crate::store::duckdb::group::{Append, Chore, Conclude, Group, Pace, Request}
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::rows::slices::Cut;
 use crate::store::duckdb::rows::unused::Unused;
+use crate::store::hours::{Closed, ClosingHour};
 use crate::store::timings::Stopwatch;
 use crate::store::{Appended, StoreError};
 use crate::units::Nanos;
@@ -123,6 +124,13 @@ impl Writer {
         answered.await.unwrap_or(Err(StoreError::Closed))
     }
 
+    /// Queues what an hour came to and waits until it is committed.
+    pub(super) async fn close_hour(&self, closing: ClosingHour) -> Result<Closed, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.request(Request::Chore(Chore::CloseHour { closing, answer }))?;
+        answered.await.unwrap_or(Err(StoreError::Closed))
+    }
+
     /// Commits what is queued, writes everything to the database file and ends the thread.
     pub(super) async fn close(&self) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();
@@ -161,9 +169,17 @@ impl Chores {
         answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Has old batches, states and (before `policies`) policies forgotten, some time soon.
-    pub(super) fn tidy(&self, now: Nanos, policies: Option<Nanos>) -> Result<(), StoreError> {
-        self.send(Chore::Tidy { now, policies })
+    /// Has old batches, states, policies (before `policies`) and closed hours (before `hours`) forgotten, some time soon.
+    pub(super) fn tidy(
+        &self,
+        now: Nanos,
+        (policies, hours): (Option<Nanos>, Option<Nanos>),
+    ) -> Result<(), StoreError> {
+        self.send(Chore::Tidy {
+            now,
+            policies,
+            hours,
+        })
     }
 
     /// Forgets names or origins and waits until that is committed; never called on the runtime. Returns how many went.
@@ -220,7 +236,7 @@ fn write(
             at_work.set(Some(Stopwatch::start()));
             let span = match chore {
                 Chore::Delete { .. } => trace_span!(target: spans::TARGET, spans::RETENTION),
-                Chore::Tidy { .. } | Chore::Forget { .. } => Span::none(),
+                Chore::Tidy { .. } | Chore::Forget { .. } | Chore::CloseHour { .. } => Span::none(),
             };
             span.in_scope(|| session.look_after(chore));
         }

@@ -33,7 +33,7 @@ pub struct Cost {
     pub lost_gpu_hours_per_hour: Option<f64>,
     /// The part of `lost_gpu_hours` that has no price in the rates file.
     pub unpriced_gpu_hours: f64,
-    /// GPU-hours from each rank's first to its last event in the window.
+    /// GPU-hours from each rank's first to its last event, hour by hour.
     pub allocated_gpu_hours: f64,
     /// `lost_gpu_hours` as a share of `allocated_gpu_hours`; null when nothing was allocated.
     pub lost_ratio: Option<f64>,

@@ -1,7 +1,7 @@
 //! Losses with their prices, and sums over them.
 //!
-//! A bill is a list of parts, each rounded to a millionth once. Every total is a sum of parts, so totals agree however
-//! the parts are grouped. Currencies never meet in one sum.
+//! A bill is a list of parts, each rounded to a trillionth once. Every total is a sum of parts, so totals agree however
+//! the parts are grouped, and is rounded to a millionth when it is shown. Currencies never meet in one sum.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use rust_decimal::Decimal;
 
 use crate::analysis::cost::{Loss, losses};
 use crate::model::conclusion::LostTime;
-use crate::rates::{Currency, Gpu, Rate, Rates};
+use crate::rates::{Currency, Gpu, MONEY_PLACES, Rate, Rates};
 use crate::units::{GpuTime, Nanos, Window};
 
 /// Lost time with its price.
@@ -86,8 +86,9 @@ impl<'a> Bill<'a> {
 
 /// Money as a JSON number, the double next to the decimal.
 pub(super) fn money(amount: Decimal) -> f64 {
+    let shown = amount.round_dp(MONEY_PLACES).normalize();
     // A decimal prints as digits only, which always parse.
-    amount.normalize().to_string().parse().unwrap_or(f64::NAN)
+    shown.to_string().parse().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use serde_json::{Map, Value, json};
 use crate::error::Code;
 use crate::serve::http::openapi::{in_json, responses};
 
+mod cost;
+
 /// Path, operation, summary, and schema of the answer.
 type Fixed = (&'static str, &'static str, &'static str, fn() -> Value);
 
@@ -50,6 +52,7 @@ pub(super) fn paths() -> Map<String, Value> {
     paths.insert("/readyz".to_owned(), with_unready(ready));
     paths.insert("/metrics".to_owned(), metrics());
     paths.insert("/api/v1/threshold".to_owned(), threshold());
+    paths.extend(cost::paths());
     paths
 }
 

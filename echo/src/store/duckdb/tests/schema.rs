@@ -186,7 +186,7 @@ fn a_newer_database_is_refused_and_left_byte_for_byte() {
         else {
             panic!("{error:?}");
         };
-        assert_eq!(known, 7);
+        assert_eq!(known, 8);
         assert!(bytes(&folder) == before, "the database was touched");
     }
 }
@@ -252,7 +252,7 @@ fn a_database_without_anything_is_taken() {
     drop(empty);
     assert_eq!(schema_version(&config(&folder).path).unwrap(), 0);
     drop(open(&config(&folder)));
-    assert_eq!(schema_version(&config(&folder).path).unwrap(), 7);
+    assert_eq!(schema_version(&config(&folder).path).unwrap(), 8);
 }
 
 #[test]

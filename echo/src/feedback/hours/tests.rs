@@ -1,0 +1,188 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::HourCloser;
+use crate::clock::ManualClock;
+use crate::ids::{IncidentId, RankOf};
+use crate::model::conclusion::{Conclusions, LostTime};
+use crate::model::cost::StoredHour;
+use crate::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
+use crate::store::EventStore;
+use crate::store::hours::{Closed, CostHours};
+use crate::store::memory::MemoryStore;
+use crate::units::{Hour, Nanos, Window};
+
+/// The instant `minutes` after the first hour begins.
+fn at(minutes: i64) -> Nanos {
+    Nanos::EARLIEST.offset(minutes * 60_000_000_000)
+}
+
+fn origin(rank: i64) -> Arc<Origin> {
+    Arc::new(Origin {
+        cluster: "prod".parse().unwrap(),
+        node: "node-1".parse().unwrap(),
+        rank: Some(RankOf::new(rank, Some(2)).unwrap()),
+        job: None,
+        gpu_model: Some(Arc::from("H200")),
+        gpu_uuid: None,
+        namespace: None,
+        pod: None,
+    })
+}
+
+/// What a rank reported at these minutes, received in the last of them unless it was later.
+fn reported(rank: i64, minutes: &[i64], received: Nanos) -> EventBatch {
+    let event = |minute: &i64| Event {
+        timestamp: at(*minute),
+        start: None,
+        origin: origin(rank),
+        metric: "fleet.rank.period_ms".parse().unwrap(),
+        unit: Arc::from("ms"),
+        reading: Reading::Double(100.0),
+        block: None,
+        attrs: Arc::from("{}"),
+        samples: Vec::new(),
+    };
+    EventBatch {
+        key: BatchKey::Content(received.value().unsigned_abs().into()),
+        received,
+        events: minutes.iter().map(event).collect(),
+    }
+}
+
+fn lost(minute: i64, lost_gpu_ms: f64) -> Conclusions {
+    let lost = LostTime {
+        incident: IncidentId::new(1),
+        cluster: "prod".parse().unwrap(),
+        node: "node-1".parse().unwrap(),
+        gpu_model: Some(Arc::from("H200")),
+        interval: Window::new(at(minute), at(minute + 1)).unwrap(),
+        n_ranks: 2,
+        iterations: 10.0,
+        lost_gpu_ms,
+    };
+    Conclusions {
+        lost: vec![lost],
+        ..Conclusions::default()
+    }
+}
+
+struct Site {
+    store: Arc<MemoryStore>,
+    clock: Arc<ManualClock>,
+    judged: watch::Sender<u64>,
+    closer: HourCloser,
+}
+
+impl Site {
+    /// Rank 0 reported through the first hour and into the second, and everything has been judged.
+    async fn new() -> Self {
+        let store = Arc::new(MemoryStore::new());
+        let clock = Arc::new(ManualClock::at(at(70)));
+        let (judged, judging) = watch::channel(0);
+        let shared: Arc<dyn EventStore> = Arc::<MemoryStore>::clone(&store);
+        let closer = HourCloser::new(
+            (shared, Arc::<ManualClock>::clone(&clock)),
+            Duration::from_mins(15),
+            judging,
+        );
+        let site = Self {
+            store,
+            clock,
+            judged,
+            closer,
+        };
+        site.report(reported(0, &[0, 20, 40, 65], at(65))).await;
+        site
+    }
+
+    async fn report(&self, batch: EventBatch) {
+        self.store.append(batch).await.unwrap();
+        let committed = *self.store.committed().borrow();
+        self.judged.send_replace(committed);
+    }
+
+    async fn close_at(&self, minutes: i64) -> Option<Closed> {
+        self.clock.set(at(minutes));
+        let closed = self.closer.close_next().await.unwrap();
+        closed.map(|(_, closed)| closed)
+    }
+
+    async fn closed(&self) -> Vec<StoredHour> {
+        let window = Window::new(at(0), at(600)).unwrap();
+        self.store.cost_hours(None, window, 100).await.unwrap()
+    }
+
+    /// Revision and allocated minutes of the only row of the first hour.
+    async fn first_hour(&self) -> (u64, i64) {
+        let rows = self.closed().await;
+        assert_eq!(rows[0].row.hour, Hour::of(at(0)));
+        (
+            rows[0].revision,
+            rows[0].row.allocated.micros() / 60_000_000,
+        )
+    }
+}
+
+#[tokio::test]
+async fn an_hour_is_closed_when_it_has_been_over_for_the_grace() {
+    let site = Site::new().await;
+    assert_eq!(site.close_at(74).await, None);
+    assert_eq!(site.close_at(80).await, Some(Closed::Revised(1)));
+    assert_eq!(site.first_hour().await, (1, 40));
+    assert_eq!(site.close_at(80).await, None, "the second hour goes on");
+}
+
+#[tokio::test]
+async fn an_hour_that_is_not_judged_yet_is_not_closed() {
+    let site = Site::new().await;
+    site.judged.send_replace(3);
+    assert_eq!(site.close_at(80).await, None);
+    site.judged.send_replace(4);
+    assert_eq!(site.close_at(80).await, Some(Closed::Revised(1)));
+}
+
+#[tokio::test]
+async fn late_data_and_late_conclusions_make_a_revision_and_nothing_else_does() {
+    let site = Site::new().await;
+    site.close_at(80).await;
+    site.report(reported(1, &[0, 30], at(81))).await;
+    assert_eq!(site.close_at(90).await, None, "more may come with it");
+    assert_eq!(site.close_at(96).await, Some(Closed::Revised(1)));
+    assert_eq!(site.first_hour().await, (2, 70));
+    site.report(reported(0, &[10], at(97))).await;
+    assert_eq!(site.close_at(112).await, Some(Closed::Same));
+    site.store.conclude(lost(30, 250.0)).await.unwrap();
+    assert_eq!(site.close_at(113).await, Some(Closed::Revised(1)));
+    let rows = site.closed().await;
+    assert_eq!((rows[0].revision, rows[0].row.lost.micros()), (3, 250_000));
+}
+
+#[tokio::test]
+async fn an_hour_that_never_rests_is_closed_all_the_same() {
+    let site = Site::new().await;
+    for minute in 70..125 {
+        site.report(reported(1, &[5], at(minute))).await;
+    }
+    assert_eq!(site.close_at(124).await, None);
+    assert_eq!(site.close_at(125).await, Some(Closed::Revised(1)));
+}
+
+#[tokio::test]
+async fn a_closed_hour_outlives_its_events_and_late_data_only_adds_to_it() {
+    let site = Site::new().await;
+    site.close_at(80).await;
+    site.store.drop_before(at(66));
+    assert_eq!(site.first_hour().await, (1, 40));
+    site.report(reported(1, &[50, 55], at(81))).await;
+    assert_eq!(
+        site.close_at(100).await,
+        Some(Closed::Same),
+        "four tens are more than one five"
+    );
+    site.report(reported(0, &[0, 59], at(101))).await;
+    assert_eq!(site.close_at(120).await, Some(Closed::Revised(1)));
+    assert_eq!(site.first_hour().await.0, 2);
+}

@@ -1,0 +1,53 @@
+//! The validator of the FinOps Foundation, which reads a report as a provider's.
+
+use std::collections::BTreeSet;
+
+use super::{client, python_with};
+use crate::report::{printed, with_a_closed_day};
+
+/// The validator, and the last version of a package of which it uses something that is gone.
+const PACKAGES: [&str; 2] = ["focus-validator==1.0.0", "multimethod<2"];
+
+/// Nodes with prices of several classes and currencies, and two without.
+const RATES: &str = "rates:
+  - { node: node-0, rate_class: spot, rate: 2, currency: EUR, provider: example, region: north }
+  - { node: node-1, rate_class: reserved, rate: 2.345678, currency: USD }
+";
+
+/// Names of rules in the file of what is known.
+fn known() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(client("focus-validator.yml")).unwrap();
+    let names = text.lines().filter_map(|line| line.strip_prefix("  - "));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+#[ignore = "installs packages from PyPI: make clients"]
+fn the_validator_of_focus_finds_nothing_but_its_own_defects() {
+    let folder = tempfile::tempdir().unwrap();
+    let rates = folder.path().join("rates.yaml");
+    std::fs::write(&rates, RATES).unwrap();
+    let rates = rates.display().to_string();
+    let db = folder.path().join("fleet.duckdb");
+    let echo = with_a_closed_day(&db, &["--rates", &rates]);
+    let report = folder.path().join("costs.csv");
+    let csv = format!(
+        "--day 2026-11-01 --format focus-csv --out {}",
+        report.display()
+    );
+    printed(&echo, &csv);
+    let output = python_with(&PACKAGES, "focus-validator")
+        .args(["--validate-version", "1.0", "--column-namespace", "x_Echo"])
+        .arg("--data-file")
+        .arg(report)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let failed = said
+        .lines()
+        .filter_map(|line| line.strip_suffix(" failed:"));
+    let failed: BTreeSet<String> = failed.map(str::to_owned).collect();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(failed, known(), "{said}\n{error}");
+}
