@@ -122,7 +122,7 @@ impl Hours {
     ) {
         self.turn += 1;
         for hour in hours {
-            let due = self.due.entry(hour).or_insert(DueHour {
+            let due = self.due.entry(hour).or_insert_with(|| DueHour {
                 hour,
                 was_closed: self.closed.contains(&hour),
                 since: now,

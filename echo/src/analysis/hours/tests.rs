@@ -51,6 +51,8 @@ fn lost(node: &str, second: i64, lost_gpu_ms: f64) -> LostTime {
         n_ranks: 2,
         iterations: 1.0,
         lost_gpu_ms,
+        peer_wait_gpu_ms: None,
+        saved_gpu_ms: 0.0,
     }
 }
 

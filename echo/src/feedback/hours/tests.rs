@@ -62,6 +62,8 @@ fn lost(minute: i64, lost_gpu_ms: f64) -> Conclusions {
         n_ranks: 2,
         iterations: 10.0,
         lost_gpu_ms,
+        peer_wait_gpu_ms: None,
+        saved_gpu_ms: 0.0,
     };
     Conclusions {
         lost: vec![lost],

@@ -225,7 +225,7 @@ async fn late_data_changes_the_report_with_the_next_revision() {
     let after = reported(&context).await;
     assert_eq!((after.open.len(), after.revised_soon.len()), (0, 0));
     assert_eq!(after.rows[0].revision, Some(2));
-    assert!(after.rows[0].node_hour.allocated > before.rows[0].node_hour.allocated);
+    assert!(after.rows[1].node_hour.allocated > before.rows[1].node_hour.allocated);
     store.append(batch(0..4, 3_600..=3_900)).await.unwrap();
     let error = of_day().report(&context).await.unwrap_err();
     assert_eq!(

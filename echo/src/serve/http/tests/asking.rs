@@ -147,5 +147,5 @@ async fn everything_that_the_document_describes_is_answered() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 2 * Registry::standard().tools().len() + 10);
+    assert_eq!(seen, 2 * Registry::standard().tools().len() + 12);
 }
