@@ -88,6 +88,26 @@ fn clipped(losses: Vec<Loss>) -> Vec<Loss> {
     .collect()
 }
 
+/// The same intervals with what healthy GPUs spent waiting in them in place of what was lost; nothing unless all of them tell.
+pub fn peer_waits(rows: &[LostTime]) -> Option<Vec<LostTime>> {
+    let waited = |row: &LostTime| {
+        Some(LostTime {
+            lost_gpu_ms: row.peer_wait_gpu_ms?,
+            ..row.clone()
+        })
+    };
+    rows.iter().map(waited).collect()
+}
+
+/// The same intervals with what fixing each culprit alone would have saved in place of what was lost.
+pub fn savings(rows: &[LostTime]) -> Vec<LostTime> {
+    let saved = |row: &LostTime| LostTime {
+        lost_gpu_ms: row.saved_gpu_ms,
+        ..row.clone()
+    };
+    rows.iter().map(saved).collect()
+}
+
 /// The part of the lost time that lies in `window`; intervals across its borders count in proportion.
 pub fn within(rows: &[LostTime], window: Window) -> Vec<LostTime> {
     let clip = |row: &LostTime| {

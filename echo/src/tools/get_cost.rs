@@ -3,9 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::analysis::cost::{peer_waits, savings};
 use crate::ids::{ClusterId, IncidentId};
 use crate::model::conclusion::{Finding, Incident, IncidentState, LostTime};
 use crate::rates::Currency;
@@ -73,6 +75,8 @@ impl Tool for GetCost {
         let note = with_note(quality, context, (cluster.as_ref(), window)).await?;
         let statement = Statement {
             bill: Bill::of(&rows, window, &context.rates),
+            waiting: peer_waits(&rows).map(|rows| Bill::of(&rows, window, &context.rates)),
+            saving: Bill::of(&savings(&rows), window, &context.rates),
             run_rate: recent
                 .as_ref()
                 .and_then(|recent| recent.run_rate(context, &rows)),
@@ -100,6 +104,8 @@ impl Tool for GetCost {
             lost_gpu_hours: lost.hours(),
             lost_gpu_hours_per_hour: statement.run_rate.as_ref().map(RunRate::gpu_hours_per_hour),
             unpriced_gpu_hours: statement.unpriced().hours(),
+            peer_wait_total: statement.peer_wait_total(currency),
+            peer_wait_gpu_hours: statement.waiting.as_ref().map(|bill| bill.time().hours()),
             allocated_gpu_hours: allocated.hours(),
             lost_ratio: (allocated > GpuTime::ZERO).then(|| lost.hours() / allocated.hours()),
             data_quality: note,
@@ -141,6 +147,10 @@ async fn incidents_of(
 /// Everything that the answer is made of.
 struct Statement<'a> {
     bill: Bill<'a>,
+    /// What healthy GPUs spent waiting; nothing unless all tell.
+    waiting: Option<Bill<'a>>,
+    /// What fixing one culprit alone would have saved.
+    saving: Bill<'a>,
     run_rate: Option<RunRate<'a>>,
     incidents: BTreeMap<IncidentId, Incident>,
 }
@@ -158,6 +168,14 @@ impl Statement<'_> {
 
     fn window_total(&self, currency: Option<Currency>) -> Option<f64> {
         let sums = self.bill.by_currency();
+        match sums.get(&Some(currency?)) {
+            Some(sum) => Some(money(sum.cost)),
+            None => sums.is_empty().then_some(0.0),
+        }
+    }
+
+    fn peer_wait_total(&self, currency: Option<Currency>) -> Option<f64> {
+        let sums = self.waiting.as_ref()?.by_currency();
         match sums.get(&Some(currency?)) {
             Some(sum) => Some(money(sum.cost)),
             None => sums.is_empty().then_some(0.0),
@@ -251,16 +269,18 @@ impl Statement<'_> {
     /// The contributors, largest first, and how many were left out.
     fn contributors(&self, limit: usize) -> (Vec<Contributor>, u64) {
         let key = |part: &bill::Part<'_>| (part.loss.incident, part.loss.cluster.clone());
-        let sums = self.bill.by(key);
+        let (sums, saved) = (self.bill.by(key), self.saving.by(key));
         let left_out = u64::try_from(sums.len().saturating_sub(limit)).unwrap_or(u64::MAX);
         let contributors =
             largest_first(sums)
                 .take(limit)
                 .map(|(((id, cluster), currency), sum)| {
+                    let saved = saved.get(&((id, cluster.clone()), currency));
                     contributor(
                         (id, &cluster),
                         self.incidents.get(&id),
                         amount(currency, sum),
+                        saved.map_or(Decimal::ZERO, |saved| saved.cost),
                     )
                 });
         (contributors.collect(), left_out)
@@ -285,6 +305,7 @@ fn contributor(
     (id, cluster): (IncidentId, &ClusterId),
     incident: Option<&Incident>,
     amount: Amount,
+    saved: Decimal,
 ) -> Contributor {
     let culprit = incident.and_then(|incident| match &incident.finding {
         Finding::Culprit(culprit) => Some(culprit),
@@ -303,7 +324,8 @@ fn contributor(
         cohort: incident.map(|incident| incident.cohort.as_ref().to_owned()),
         baseline: incident.map(|incident| incident.baseline.name()),
         reason: incident.map(|incident| incident.reason.clone()),
-        if_fixed: culprit.and(amount.cost),
+        confidence: incident.map(|incident| incident.confidence),
+        if_fixed: culprit.and(amount.cost).map(|_| money(saved)),
         amount,
     }
 }

@@ -27,12 +27,17 @@ pub struct Cost {
     pub horizon_s: Option<f64>,
     /// Whether `as_of` lies so far before the end of the window that the run rate says nothing about it.
     pub stale: bool,
-    /// GPU-hours lost to all incidents in the window.
+    /// GPU-hours lost to all incidents in the window because jobs were slower (job delay), the culprits' own among them.
     pub lost_gpu_hours: f64,
     /// GPU-hours lost per hour lately; null when too few ranks report.
     pub lost_gpu_hours_per_hour: Option<f64>,
     /// The part of `lost_gpu_hours` that has no price in the rates file.
     pub unpriced_gpu_hours: f64,
+    /// The part of `window_total` that healthy GPUs spent waiting for culprits (peer wait). It is in `window_total` already: never
+    /// add them. Null when it is not known: a rank did not tell how long it was blocked, no price, or several currencies.
+    pub peer_wait_total: Option<f64>,
+    /// The same in GPU-hours, a part of `lost_gpu_hours`.
+    pub peer_wait_gpu_hours: Option<f64>,
     /// GPU-hours from each rank's first to its last event, hour by hour.
     pub allocated_gpu_hours: f64,
     /// `lost_gpu_hours` as a share of `allocated_gpu_hours`; null when nothing was allocated.
@@ -165,7 +170,9 @@ pub struct Contributor {
     /// How much.
     #[serde(flatten)]
     pub amount: Amount,
-    /// What would not have been lost, at most, had this culprit alone been fixed; null when there is no culprit or no
-    /// price. A second culprit of the same cohort would have kept some of the loss.
+    /// How sure it is, 0 to 1; null when the incident is no longer stored.
+    pub confidence: Option<f64>,
+    /// What would not have been lost had this culprit alone been well; null when there is no culprit or no price. `cost` is its
+    /// share, which adds up with those of the others: where another rank was late as well, fixing one alone saves less.
     pub if_fixed: Option<f64>,
 }

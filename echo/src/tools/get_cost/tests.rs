@@ -204,3 +204,56 @@ async fn of_a_large_cluster_the_nodes_that_lost_most_are_listed() {
     let answer = all.call(&context).await.unwrap();
     assert_eq!((answer.by_node.len(), answer.truncated), (1_280, false));
 }
+
+#[tokio::test]
+async fn one_late_rank_of_64_costs_what_the_worked_example_says() {
+    // 64 GPUs at 2.35 an hour, steps of a second, one rank 80 ms late in each of an hour.
+    let store = MemoryStore::new();
+    store.append(batch(0..4, 0..=600)).await.unwrap();
+    let late = culprit();
+    let hour_ms = 3_600_000.0;
+    let losses = (0..64_u32).map(|node| LostTime {
+        lost_gpu_ms: 0.08 * hour_ms,
+        peer_wait_gpu_ms: Some(if node == 2 { 0.0 } else { 0.08 * hour_ms }),
+        ..lost(&late, &format!("node-{node}"), Some("NVIDIA H200"), 400)
+    });
+    let conclusions = Conclusions {
+        lost: losses.collect(),
+        incidents: vec![late.clone()],
+        ..Conclusions::default()
+    };
+    store.conclude(conclusions).await.unwrap();
+    let rates = "rates: [{ gpu_model: H200, rate_class: reserved, rate: 2.35, currency: USD }]";
+    let rates = Arc::new(Rates::parse(rates).unwrap());
+    let context = ToolContext {
+        rates,
+        ..over(Arc::new(store))
+    };
+    let answer = asked(&context, "now-10m", "now").await;
+    assert!(near(Some(answer.lost_gpu_hours), 5.12), "{answer:?}");
+    assert!(near(answer.window_total, 12.032));
+    assert!(near(answer.peer_wait_gpu_hours, 5.04));
+    assert!(near(answer.peer_wait_total, 11.844));
+}
+
+#[tokio::test]
+async fn what_fixing_one_rank_saves_is_less_than_its_share_where_another_is_late() {
+    let store = MemoryStore::new();
+    store.append(batch(0..4, 0..=600)).await.unwrap();
+    let late = culprit();
+    let shared = LostTime {
+        lost_gpu_ms: 750_000.0,
+        saved_gpu_ms: 500_000.0,
+        ..lost(&late, "node-2", Some("NVIDIA H200"), 400)
+    };
+    let conclusions = Conclusions {
+        lost: vec![shared],
+        incidents: vec![late.clone()],
+        ..Conclusions::default()
+    };
+    store.conclude(conclusions).await.unwrap();
+    let answer = asked(&over(Arc::new(store)), "now-10m", "now").await;
+    let contributor = &answer.contributors[0];
+    assert!(near(contributor.amount.cost, 750.0 / 3_600.0 * 3.8));
+    assert!(near(contributor.if_fixed, 500.0 / 3_600.0 * 3.8));
+}
