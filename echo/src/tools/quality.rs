@@ -219,7 +219,7 @@ async fn only_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolEr
 }
 
 /// The clusters that sent something and that the caller may see.
-async fn visible_clusters(context: &ToolContext) -> Result<BTreeSet<ClusterId>, ToolError> {
+pub async fn visible_clusters(context: &ToolContext) -> Result<BTreeSet<ClusterId>, ToolError> {
     let mut known = context.store.clusters().await?;
     known.retain(|cluster| context.caller.may_see(cluster));
     Ok(known)
