@@ -11,6 +11,7 @@ use crate::testbed::{Echo, recording, replay_all, repository};
 
 mod inspector;
 mod openapi;
+mod page;
 mod protocol;
 
 /// Packages for Node.js, and Node.js itself: the suite needs a newer one than many machines have.
