@@ -111,7 +111,10 @@ type Key = (
     clippy::cast_precision_loss,
     reason = "counts of one window stay far below 2^53"
 )]
-pub(super) fn sums(query: &CourseQuery, events: impl Iterator<Item = &Event>) -> Vec<CoursePoint> {
+pub(super) fn sums<'e>(
+    query: &'e CourseQuery,
+    events: impl Iterator<Item = &'e Event>,
+) -> Vec<CoursePoint> {
     let mut sums: BTreeMap<Key, (f64, f64, f64)> = BTreeMap::new();
     for event in events.filter(|event| is_meant(query, event)) {
         let place = query.stretches.place_of(event);
