@@ -5,6 +5,7 @@
 
 use axum::extract::Request;
 use axum::http::header::{ACCEPT, AUTHORIZATION, COOKIE, HOST, ORIGIN};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use cookie::{Cookie, SameSite};
 
@@ -105,7 +106,7 @@ pub(super) fn is_of_own_page(headers: &HeaderMap, uri: &Uri) -> bool {
 pub(super) fn is_own_origin(headers: &HeaderMap, uri: &Uri) -> bool {
     let origin = text(headers, &ORIGIN).and_then(|origin| origin.split_once("://"));
     // HTTP/2 names the server in the address.
-    let called = text(headers, &HOST).or_else(|| uri.authority().map(|name| name.as_str()));
+    let called = text(headers, &HOST).or_else(|| uri.authority().map(Authority::as_str));
     origin.is_some_and(|(_, authority)| called == Some(authority))
 }
 

@@ -3,6 +3,7 @@
 use axum::Form;
 use axum::extract::{FromRequest, Query, Request, State};
 use axum::http::header::{LOCATION, SET_COOKIE};
+use axum::http::uri::PathAndQuery;
 use axum::http::{Extensions, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
@@ -33,7 +34,7 @@ pub(super) struct SignIn {
 
 /// The address of the form, for somebody on the way to `wanted`.
 pub(in crate::serve) fn address(wanted: &Uri) -> String {
-    let path = wanted.path_and_query().map_or("/", |path| path.as_str());
+    let path = wanted.path_and_query().map_or("/", PathAndQuery::as_str);
     if path == "/" {
         return "/login".to_owned();
     }

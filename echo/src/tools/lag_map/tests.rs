@@ -155,8 +155,8 @@ async fn of_many_ranks_those_named_and_those_latest_are_listed_and_the_others_co
     );
     let cells = map.ranks.iter().map(|one| one.lags_ms.len());
     assert_eq!(cells.max(), Some(29));
-    assert_eq!(known(&map, 9_000)[0].1, 5.0);
-    assert_eq!(known(&map, 8_000)[0].1, 0.0);
+    assert_eq!(known(&map, 9_000), [(14, 5.0)]);
+    assert_eq!(known(&map, 8_000), [(14, 0.0)]);
     assert_eq!(map.usual_ms, Some(0.0));
 }
 
