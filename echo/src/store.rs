@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing outside `store` knows SQL or the engine. Windows, names and limits arrive checked.
 
+pub mod course;
 #[cfg(feature = "duckdb")]
 pub mod duckdb;
 pub mod hours;
@@ -29,6 +30,7 @@ use tokio::sync::watch;
 use crate::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
+use crate::store::course::{CoursePoint, CourseQuery};
 pub use crate::store::failure::StoreError;
 use crate::store::hours::CostHours;
 use crate::store::obstacle::Obstacle;
@@ -102,6 +104,10 @@ pub trait EventStore: CostHours + std::fmt::Debug {
     /// Events of a job about blocks, in the order of their numbers, without attributes, with samples as in [`Self::tail`]. Of more
     /// than the limit the latest are given.
     async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError>;
+
+    /// Sums of histogram signals per rank, communicator, operation and stretch of a window, in no particular order. A rank that told
+    /// different things about itself has several of them. Waits are given only as measured by a GPU, as in [`Self::tail`].
+    async fn course(&self, query: CourseQuery) -> Result<Vec<CoursePoint>, StoreError>;
 
     /// Clusters that have sent events, also where all of them were deleted within the last hours.
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError>;

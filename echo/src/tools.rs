@@ -28,6 +28,7 @@ pub mod explain_rank;
 pub mod find_outlier_nodes;
 pub mod get_cost;
 pub mod host_evidence;
+pub mod lag_map;
 pub mod list_cursor;
 pub mod outlier;
 pub mod picture;

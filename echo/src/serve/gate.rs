@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, Version};
+use axum::http::header::{AUTHORIZATION, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, Version};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
 
 use crate::access::{Access, Principal, Rejected};
@@ -23,10 +23,18 @@ use crate::serve::audit::Attempt;
 use crate::serve::http::answer::failure;
 use crate::serve::key_sets::KeySets;
 use crate::serve::rate_limit::{Failures, Rates};
+use crate::serve::{pages, session};
 use crate::tools::error_body;
 
 /// What is answered to everybody, so that probes and clients find out what they talk to.
-const PUBLIC: [&str; 4] = ["/healthz", "/readyz", "/api/versions", "/api/v1/health"];
+const PUBLIC: [&str; 6] = [
+    "/healthz",
+    "/readyz",
+    "/api/versions",
+    "/api/v1/health",
+    "/login",
+    "/logout",
+];
 
 /// What agents ask who do not listen to what they are answered when they send.
 const FOR_AGENTS: &str = "/api/v1/threshold";
@@ -109,6 +117,42 @@ impl Gate {
         refusal.for_people()
     }
 
+    /// Shows a browser where to say who uses it; whoever failed too often has to wait first.
+    fn send_to_login(&self, refusal: Refusal, request: &Request) -> Response {
+        if refusal.code() != Code::Unauthenticated {
+            return self.refuse(refusal);
+        }
+        self.count(refusal);
+        if let Some(attempt) = request.extensions().get::<Attempt>() {
+            attempt.came_to(refusal.code());
+        }
+        let login = pages::login_address(request.uri());
+        let location = HeaderValue::from_str(&login).unwrap_or(HeaderValue::from_static("/login"));
+        (StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response()
+    }
+
+    /// Whether everybody is let in.
+    pub(in crate::serve) const fn asks_nobody(&self) -> bool {
+        self.access.is_none()
+    }
+
+    /// Lets in whoever shows this token in a form, as if it had come in a header; else says why not.
+    pub(in crate::serve) fn let_in(
+        &self,
+        token: &str,
+        extensions: &Extensions,
+    ) -> Result<(), (Code, &'static str)> {
+        let identified = self.identify(Some(token), address(extensions));
+        noted(extensions.get::<Attempt>(), &identified);
+        let refusal = match identified {
+            Ok(principal) if principal.ask.is_none() => Some(Refusal::NotForAsking),
+            Ok(principal) => self.rates.take(&principal).err().map(Refusal::TooOften),
+            Err(refusal) => Some(refusal),
+        };
+        let refused = refusal.inspect(|refusal| self.count(*refusal));
+        refused.map_or(Ok(()), |refusal| Err((refusal.code(), refusal.message())))
+    }
+
     fn count(&self, refusal: Refusal) {
         match refusal.code() {
             Code::TooMany => self.counts.limited.fetch_add(1, Relaxed),
@@ -118,17 +162,15 @@ impl Gate {
 
     fn identify(
         &self,
-        headers: &HeaderMap,
+        shown: Option<&str>,
         from: Option<IpAddr>,
     ) -> Result<Arc<Principal>, Refusal> {
         let Some(access) = &self.access else {
             return Ok(Arc::new(Principal::local()));
         };
-        let shown = headers.get(AUTHORIZATION).ok_or(Refusal::NothingShown)?;
+        let token = shown.ok_or(Refusal::NothingShown)?;
         let access = Arc::clone(&access.borrow());
-        let identified = bearer(shown)
-            .ok_or(Rejected::Malformed)
-            .and_then(|token| self.whose(&access, token));
+        let identified = self.whose(&access, token);
         identified.map_err(|rejected| {
             let taken = from.map_or(Ok(()), |address| self.failures.take(address));
             match taken {
@@ -153,14 +195,14 @@ impl Gate {
     }
 }
 
-/// The token of `Bearer TOKEN`, in any case of the first word.
-fn bearer(value: &HeaderValue) -> Option<&str> {
-    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+/// The token in the header of a request.
+fn bearer_of(headers: &HeaderMap) -> Option<&str> {
+    let shown = headers.get(AUTHORIZATION)?;
+    Some(session::bearer(shown).unwrap_or_default())
 }
 
-fn address(request: &Request) -> Option<IpAddr> {
-    request.extensions().get::<Peer>().map(|peer| peer.0.ip())
+fn address(extensions: &Extensions) -> Option<IpAddr> {
+    extensions.get::<Peer>().map(|peer| peer.0.ip())
 }
 
 /// Lets in whoever may ask, as often as he may.
@@ -170,11 +212,14 @@ pub(in crate::serve) async fn only_readers(
     next: Next,
 ) -> Response {
     let is_public = PUBLIC.contains(&request.uri().path());
-    let identified = gate.identify(request.headers(), address(&request));
+    let identified = gate.identify(session::token(&request), address(request.extensions()));
     noted(request.extensions().get::<Attempt>(), &identified);
     let caller = match identified {
         Ok(principal) => Some(principal),
         Err(_) if is_public => None,
+        Err(refusal) if session::wants_page(&request) => {
+            return gate.send_to_login(refusal, &request);
+        }
         Err(refusal) => return gate.refuse(refusal),
     };
     if let Some(principal) = caller.as_ref().filter(|_| !is_public) {
@@ -195,7 +240,8 @@ pub(in crate::serve) async fn only_writers(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let identified = gate.identify(request.headers(), address(&request));
+    let shown = bearer_of(request.headers());
+    let identified = gate.identify(shown, address(request.extensions()));
     noted(request.extensions().get::<Attempt>(), &identified);
     let refusal = match identified {
         Ok(principal) if principal.write.is_some() => {

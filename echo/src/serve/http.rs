@@ -11,6 +11,8 @@
 //! | `/api/v1/threshold?cluster_id=` | GET | what Ingero agents compare their health scores with, in the body and as headers |
 //! | `/api/v1/health` | GET | that Echo runs, how much it has stored, and how much of that the detector has taken in |
 //! | `/api/versions` | GET | which versions of the API there are |
+//! | `/`, `/clusters/{name}` | GET | pages for people |
+//! | `/login`, `/logout` | GET, POST | what keeps a token in a browser, and has it forget it |
 //! | `/metrics` | GET | what Echo says of itself, for Prometheus |
 //! | `/healthz`, `/readyz` | GET | that the process lives; whether events are taken, and if not, why |
 //!
@@ -36,6 +38,7 @@ use crate::serve::connections::{self, Manner, Speech};
 use crate::serve::contexts::Contexts;
 use crate::serve::listener::Listener;
 use crate::serve::mcp::{self, Names};
+use crate::serve::pages::{self, Pages};
 use crate::serve::request::MAX_BODY_BYTES;
 use crate::serve::terms::Terms;
 use crate::serve::tls::Encryption;
@@ -85,6 +88,11 @@ pub fn router(
     let registry = Arc::new(registry);
     let speak = |names| mcp::service(Arc::clone(&registry), contexts.clone(), names);
     let (mcp, mcp_compat) = (speak(Names::Dotted), speak(Names::Plain));
+    let pages = pages::routes(Pages {
+        registry: Arc::clone(&registry),
+        contexts: contexts.clone(),
+        terms: terms.clone(),
+    });
     let state = HttpState {
         registry,
         contexts,
@@ -106,8 +114,9 @@ pub fn router(
         .route("/readyz", get(health::ready))
         .method_not_allowed_fallback(no_such_method)
         .fallback(no_such_route)
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(state)
+        .merge(pages.method_not_allowed_fallback(no_such_method))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .route_service("/mcp", mcp)
         .route_service("/mcp/compat", mcp_compat);
     terms.guard(routes)

@@ -44,6 +44,7 @@ use crate::clock::Clock;
 use crate::ids::{ClusterId, MetricName};
 use crate::model::conclusion::{Conclusions, Incident, LostTime};
 use crate::model::event::{Event, EventBatch, StoredEvent};
+use crate::store::course::{CoursePoint, CourseQuery};
 use crate::store::duckdb::coverage::CoverageCache;
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::fatal::Fatal;
@@ -324,6 +325,13 @@ impl EventStore for DuckDbStore {
             Ok(events)
         };
         self.readers.ask("reading events of a job", question).await
+    }
+
+    async fn course(&self, query: CourseQuery) -> Result<Vec<CoursePoint>, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        let query = questions::course(&query);
+        let question = move |reader: &Reader| reading::course(reader, &dictionary, &query);
+        self.readers.ask("adding up signals", question).await
     }
 
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError> {

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::ids::{ClusterId, IncidentId, JobId, MetricName, NodeId, RankOf};
 use crate::model::conclusion::{Conclusions, Incident, IncidentState, LostTime, PolicyRecord};
 use crate::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, StoredEvent};
+use crate::store::course::{self, CoursePoint, CourseQuery};
 use crate::store::hours::hours_of;
 use crate::store::memory::hours::HourState;
 use crate::store::reporting::{Count, Reporting, merged};
@@ -143,6 +144,10 @@ impl EventStore for MemoryStore {
             events.reverse();
             events.into_iter().map(without_details).collect()
         }))
+    }
+
+    async fn course(&self, query: CourseQuery) -> Result<Vec<CoursePoint>, StoreError> {
+        Ok(self.with(|state| course::sums(&query, state.of_cluster(Some(&query.cluster)))))
     }
 
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError> {

@@ -56,7 +56,12 @@ const ECHO: Architecture = Architecture {
         "ingest::decode",
         "feedback::health",
         "feedback::table",
+        "serve::pages::answers",
+        "serve::pages::bars",
+        "serve::pages::standing",
+        "serve::pages::words",
         "tools::explain_rank::plot",
+        "tools::lag_map::lags",
         "tools::picture",
     ],
     stops: &[
@@ -65,6 +70,7 @@ const ECHO: Architecture = Architecture {
         ("aws_lc_rs", &["access", "app::key_sets", "serve", "cli"]),
         ("axum", &["ingest::otlp", "serve", "app", "cli", "demo"]),
         ("clap", &["config", "cli", "demo", "main"]),
+        ("cookie", &["serve::session"]),
         ("duckdb", &["store::duckdb"]),
         // The names of attributes and metrics are vocabulary; messages and headers are transport.
         (
@@ -79,6 +85,7 @@ const ECHO: Architecture = Architecture {
         ("indicatif", &["cli", "demo", "main"]),
         ("jsonwebtoken", &["access"]),
         ("libduckdb_sys", &["store::duckdb"]),
+        ("maud", &["serve::pages"]),
         ("opentelemetry", &["telemetry"]),
         ("opentelemetry_otlp", &["telemetry"]),
         ("opentelemetry_proto", &["ingest", "serve", "demo"]),

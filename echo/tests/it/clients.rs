@@ -14,6 +14,7 @@ mod focus;
 mod grafana;
 mod inspector;
 mod openapi;
+mod page;
 mod prometheus;
 mod protocol;
 

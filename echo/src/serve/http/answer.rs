@@ -3,7 +3,8 @@
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, RETRY_AFTER,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
@@ -11,12 +12,17 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
 use crate::error::Code;
+use crate::serve::pages::problem;
 use crate::serve::request::{REQUEST_ID, RequestId, RequestIds};
+use crate::serve::session::wants_page;
 use crate::tools::error_body;
 use crate::tools::picture::Picture;
 
 /// Seconds after which a caller may try again.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
+
+/// What a picture may do where somebody opens it by itself: nothing. Names in it come from outside.
+const PICTURE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; sandbox";
 
 /// Longest text of a refusal that is taken over into an error body.
 const MAX_REFUSAL_BYTES: usize = 4 * 1024;
@@ -41,6 +47,10 @@ pub(super) fn pictured(picture: Picture) -> Response {
     let headers = [
         (CONTENT_TYPE, kind),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (
+            CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static(PICTURE_POLICY),
+        ),
     ];
     (headers, picture.bytes).into_response()
 }
@@ -66,8 +76,9 @@ pub(in crate::serve) async fn number(
     next: Next,
 ) -> Response {
     let id = ids.of(request.headers());
+    let wants_page = wants_page(&request);
     request.extensions_mut().insert(id.clone());
-    let mut response = finished(next.run(request).await, &id).await;
+    let mut response = finished(next.run(request).await, (&id, wants_page)).await;
     let headers = response.headers_mut();
     // Browsers take an answer for what it says it is.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -77,7 +88,7 @@ pub(in crate::serve) async fn number(
     response
 }
 
-async fn finished(mut response: Response, id: &RequestId) -> Response {
+async fn finished(mut response: Response, (id, wants_page): (&RequestId, bool)) -> Response {
     let body = match response.extensions_mut().remove::<Failure>() {
         Some(Failure(body)) => body,
         None if is_bare(&response) => {
@@ -91,6 +102,11 @@ async fn finished(mut response: Response, id: &RequestId) -> Response {
     };
     let (mut parts, _) = response.into_parts();
     parts.headers.remove(CONTENT_LENGTH);
+    if wants_page {
+        let (headers, page) = problem(parts.status, &id.on(body));
+        parts.headers.extend(headers);
+        return Response::from_parts(parts, Body::from(page));
+    }
     let kind = HeaderValue::from_static("application/json");
     parts.headers.insert(CONTENT_TYPE, kind);
     Response::from_parts(parts, Body::from(format!("{}\n", id.on(body))))
@@ -99,7 +115,9 @@ async fn finished(mut response: Response, id: &RequestId) -> Response {
 /// Whether this is a refusal that says nothing, or says it in plain text.
 fn is_bare(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE);
-    let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let says = |known: &[u8]| kind.is_some_and(|kind| kind.as_bytes().starts_with(known));
     let status = response.status();
-    (status.is_client_error() || status.is_server_error()) && !is_json
+    (status.is_client_error() || status.is_server_error())
+        && !says(b"application/json")
+        && !says(b"text/html")
 }

@@ -17,6 +17,7 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
 use crate::error::Code;
 use crate::serve::http::answer::failure;
+use crate::serve::session::is_own_origin;
 use crate::serve::tls::Encryption;
 use crate::tools::error_body;
 
@@ -56,6 +57,12 @@ impl Callers {
             certified: Some(encryption),
             ..self
         }
+    }
+
+    /// Whether they are answered on encrypted connections.
+    pub(in crate::serve) fn are_encrypted(&self) -> bool {
+        let identity = self.certified.as_ref().and_then(Encryption::identity);
+        identity.is_some()
     }
 
     fn is_certified(&self, name: &str) -> bool {
@@ -122,12 +129,6 @@ fn is_of_foreign_page(headers: &HeaderMap) -> bool {
     is_foreign && text(headers, &DESTINATION) != Some("document")
 }
 
-/// Whether a page of Echo itself sends it.
-fn is_own(headers: &HeaderMap) -> bool {
-    let origin = text(headers, &ORIGIN).and_then(|origin| origin.split_once("://"));
-    origin.is_some_and(|(_, authority)| text(headers, &HOST) == Some(authority))
-}
-
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
@@ -142,7 +143,7 @@ pub(in crate::serve) async fn refuse_strangers(
     if !callers.knows_host(headers) {
         return refusal("ask by an IP address, localhost, or a name given with --allowed-host");
     }
-    if !callers.knows_origin(headers) && !is_own(headers) {
+    if !callers.knows_origin(headers) && !is_own_origin(headers, request.uri()) {
         return refusal(FOREIGN);
     }
     next.run(request).await

@@ -26,6 +26,7 @@ const JSON: &str = "application/json";
 
 mod asking;
 mod crowd;
+mod pages;
 mod pictures;
 mod readiness;
 mod scrapes;
@@ -153,7 +154,7 @@ async fn every_mistake_has_its_status_and_says_what_to_do() {
         ("POST", cost, JSON, long.as_str()),
         ("POST", "/api/v1/tools/reboot", JSON, "{}"),
         ("PUT", cost, JSON, ""),
-        ("GET", "/", JSON, ""),
+        ("GET", "/nowhere", JSON, ""),
         ("DELETE", "/api/v1/tools/list", JSON, ""),
     ] {
         let (status, body) = asked(method, path, content_type, body).await;

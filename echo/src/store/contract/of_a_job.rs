@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::ids::{CommId, Rank, RoleId};
+use crate::ids::{CommId, Rank, RankOf, RoleId};
 use crate::model::event::{Event, Origin, Reading, SeqRange, Source};
 use crate::store::contract::sample::{batch, device_wait, gauge, origin, wait, window};
+use crate::store::course::{CoursePoint, CourseQuery, Stretches};
 use crate::store::{EventStore, EvidenceQuery, JobQuery};
 
 /// The blocks that the sample events have: operations 64 to 95 of role `ff...`, 1.5 iterations.
@@ -168,4 +169,65 @@ pub(crate) async fn the_events_of_a_job_are_its_latest_in_their_order(store: &im
     };
     assert_eq!(found[0].event.samples, []);
     assert_eq!(found[1].event, bare(device_wait(&second, 30)));
+}
+
+pub(crate) async fn signals_are_added_up_per_rank_and_stretch(store: &impl EventStore) {
+    let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
+    let (wait_ms, blocked_ms) = ("nccl.collective.wait_ms", "fleet.rank.blocked_ms");
+    let summary = wait(&first, 0).reading;
+    let blocked = |origin, millis| evidence(origin, blocked_ms, millis, summary);
+    let mut endless = blocked(&first, 30);
+    if let Some(block) = &mut endless.block {
+        block.iterations = None;
+    }
+    let events = vec![
+        blocked(&first, 10),
+        blocked(&first, 23),
+        blocked(&second, 50),
+        device_wait(&second, 51),
+        // None of these counts: before and behind the window, in the part that is not looked at, another cluster, a wait of a
+        // host, another signal, no distribution, no iterations.
+        blocked(&first, 9),
+        blocked(&first, 70),
+        blocked(&first, 45),
+        blocked(&origin("test", "node-1", 0), 30),
+        wait(&first, 30),
+        evidence(&first, "fleet.rank.busy_ms", 30, summary),
+        evidence(&first, blocked_ms, 30, Reading::Double(1.0)),
+        endless,
+    ];
+    store.append(batch(1, events)).await.unwrap();
+    let stretches = Stretches::new(window(10, 70), 40 * 1_000_000, 30 * 1_000_000);
+    let query = CourseQuery {
+        cluster: "prod".parse().unwrap(),
+        metrics: vec![wait_ms.parse().unwrap(), blocked_ms.parse().unwrap()],
+        stretches: stretches.unwrap(),
+    };
+    let mut found = store.course(query).await.unwrap();
+    found.sort_by_key(|point| (point.origin.rank.map(RankOf::rank), point.metric.clone()));
+    let block = wait(&first, 0).block.unwrap();
+    let point = |origin: &Arc<Origin>, metric: &str, (place, n): (i64, f64)| CoursePoint {
+        origin: Arc::clone(origin),
+        metric: metric.parse().unwrap(),
+        source: Source::Host,
+        role: block.role,
+        comm: block.comm,
+        op: block.op.clone(),
+        place,
+        count: 32.0 * n,
+        sum: 176.5 * n,
+        iterations: 1.5 * n,
+    };
+    let by_gpu = CoursePoint {
+        source: Source::Device,
+        ..point(&second, wait_ms, (1, 1.0))
+    };
+    assert_eq!(
+        found,
+        [
+            point(&first, blocked_ms, (0, 2.0)),
+            point(&second, blocked_ms, (1, 1.0)),
+            by_gpu
+        ]
+    );
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::model::event::StoredEvent;
+use crate::store::course::CoursePoint;
 use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::dictionary::Dictionary;
 use crate::store::duckdb::reader::Reader;
@@ -50,6 +51,21 @@ pub(super) fn judged(
         read_samples(reader, &questions::device_samples(ids), &mut events)?;
     }
     Ok(events)
+}
+
+/// Sums of signals per rank and stretch.
+pub(super) fn course(
+    reader: &Reader,
+    dictionary: &Dictionary,
+    query: &Query,
+) -> EngineResult<Vec<CoursePoint>> {
+    let mut points = Vec::new();
+    let mut rows = EventReader::new(dictionary);
+    reader.each_batch(query, |batch| {
+        points.extend(rows.course(batch)?);
+        Ok(())
+    })?;
+    Ok(points)
 }
 
 fn read_samples(reader: &Reader, query: &Query, events: &mut [StoredEvent]) -> EngineResult<()> {

@@ -240,7 +240,7 @@ impl OwnBlocks {
     }
 }
 
-pub(super) fn metrics(names: &[&str]) -> Result<Vec<MetricName>, ToolError> {
+pub(in crate::tools) fn metrics(names: &[&str]) -> Result<Vec<MetricName>, ToolError> {
     let names = names.iter().map(|name| name.parse());
     names
         .collect::<Result<_, IdError>>()

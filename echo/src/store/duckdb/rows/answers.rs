@@ -12,6 +12,7 @@ use crate::model::event::{
     Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
 };
 use crate::store::EvidenceSum;
+use crate::store::course::CoursePoint;
 use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::dictionary::{Dictionary, Lease};
 use crate::store::duckdb::rows::column::{Unexpected, column, malformed, maybe};
@@ -99,6 +100,42 @@ impl<'d> EventReader<'d> {
             })
         };
         (0..batch.num_rows()).map(sum).collect()
+    }
+
+    /// The sums of signals in a batch of rows.
+    pub(in crate::store::duckdb) fn course(
+        &mut self,
+        batch: &RecordBatch,
+    ) -> EngineResult<Vec<CoursePoint>> {
+        let (origin, metric): (&UInt64Array, &UInt64Array) =
+            (column(batch, "origin")?, column(batch, "metric")?);
+        let (role, comm): (&UInt64Array, &UInt64Array) =
+            (column(batch, "role")?, column(batch, "comm")?);
+        let (op, place): (&UInt64Array, &Int64Array) =
+            (column(batch, "op")?, column(batch, "place")?);
+        let (count, sum): (&Float64Array, &Float64Array) =
+            (column(batch, "samples")?, column(batch, "total")?);
+        let iterations: &Float64Array = column(batch, "covered")?;
+        let on_device: &BooleanArray = column(batch, "on_device")?;
+        let point = |row| {
+            Ok(CoursePoint {
+                origin: self.origin(origin.value(row))?,
+                metric: self.metric(metric.value(row))?,
+                source: if on_device.value(row) {
+                    Source::Device
+                } else {
+                    Source::Host
+                },
+                role: maybe!(role, row).map(RoleId::new),
+                comm: CommId::new(comm.value(row)),
+                op: maybe!(op, row).map(|id| self.op(id)).transpose()?,
+                place: place.value(row),
+                count: count.value(row),
+                sum: sum.value(row),
+                iterations: iterations.value(row),
+            })
+        };
+        (0..batch.num_rows()).map(point).collect()
     }
 
     fn origin(&mut self, id: u64) -> EngineResult<Arc<Origin>> {

@@ -4,6 +4,7 @@ use fleet_proto::metric;
 
 use crate::ids::{ClusterId, CommId, JobId, MetricName, Rank, RoleId};
 use crate::model::event::Source;
+use crate::store::course::CourseQuery;
 use crate::store::duckdb::dictionary::name_id;
 use crate::store::duckdb::rows::filter::Query;
 use crate::store::{EventQuery, EvidenceQuery, JobQuery};
@@ -111,6 +112,33 @@ pub(in crate::store::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
     .bind("AND seq_first >= ?", query.seqs.first())
     .bind("AND seq_last <= ?", query.seqs.last())
     .then("GROUP BY origin, metric")
+}
+
+/// Sums of signals per origin, communicator, operation and stretch.
+pub(in crate::store::duckdb) fn course(query: &CourseQuery) -> Query {
+    let (stretches, from) = (query.stretches, query.stretches.window().from().value());
+    let sums = Query::new(
+        "SELECT origin, metric, coalesce(on_device, FALSE) AS on_device, role, comm, op,
+            sum(count)::DOUBLE AS samples, sum(sum) AS total, sum(iterations) AS covered,",
+    )
+    .bind("((timestamp_ns - ?)", from)
+    .bind("// ?)::BIGINT AS place", stretches.length_nanos())
+    .then("FROM event_rows WHERE comm IS NOT NULL AND iterations IS NOT NULL AND count IS NOT NULL")
+    .one_of(
+        "AND metric",
+        query.metrics.iter().map(|name| name_id(name.as_str())),
+    )
+    .bind("AND (metric <> ?", name_id(metric::WAIT))
+    .then("OR coalesce(on_device, FALSE))")
+    .bind("AND (timestamp_ns - ?)", from)
+    .bind("% ?", stretches.length_nanos())
+    .bind("< ?", stretches.looked_at_nanos());
+    in_window(sums, stretches.window())
+        .bind(
+            "AND origin IN (SELECT id FROM origins WHERE rank IS NOT NULL AND cluster = ?)",
+            query.cluster.as_str().to_owned(),
+        )
+        .then("GROUP BY ALL")
 }
 
 /// Events of a job, without attributes, latest number first.

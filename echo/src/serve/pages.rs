@@ -1,0 +1,94 @@
+//! What a person looks at: every cluster on one page, and each on its own. Rendered here, whole, without scripts.
+//!
+//! The numbers are those of the tools, asked in the name of whoever looks. `answers` and `standing` say what they mean; the modules
+//! beside them say it in HTML, in which every text is escaped where it is put.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use axum::routing::{get, post};
+use maud::Markup;
+
+use crate::error::Coded;
+use crate::serve::asking::Asking;
+use crate::serve::contexts::Contexts;
+use crate::serve::http::answer::failure;
+use crate::serve::request::note;
+use crate::serve::terms::Terms;
+use crate::tools::ToolError;
+use crate::tools::registry::Registry;
+
+mod answers;
+mod bars;
+mod cluster;
+mod login;
+mod overview;
+mod questions;
+mod shell;
+mod standing;
+mod words;
+
+use login::{login, logout, sign_in};
+use questions::{Asked, Questions};
+use shell::Visitor;
+
+pub(super) use login::address as login_address;
+pub(super) use shell::problem;
+
+/// What the pages are made from.
+#[derive(Debug, Clone)]
+pub(super) struct Pages {
+    /// The tools.
+    pub(super) registry: Arc<Registry>,
+    /// What they work with.
+    pub(super) contexts: Contexts,
+    /// Who is let in.
+    pub(super) terms: Terms,
+}
+
+/// The routes of pages.
+pub(super) fn routes(pages: Pages) -> Router {
+    Router::new()
+        .route("/", get(overview))
+        .route("/clusters/{name}", get(cluster))
+        .route("/login", get(login).post(sign_in))
+        .route("/logout", post(logout))
+        .with_state(pages)
+}
+
+async fn overview(State(pages): State<Pages>, asking: Asking) -> Response {
+    let questions = Questions::new(&pages, &asking);
+    let page = overview::page(&questions).await;
+    shown("Clusters", (page, &pages), &asking)
+}
+
+async fn cluster(
+    State(pages): State<Pages>,
+    Path(name): Path<String>,
+    Query(asked): Query<Asked>,
+    asking: Asking,
+) -> Response {
+    let questions = Questions::new(&pages, &asking);
+    let page = cluster::page(&questions, &name, &asked).await;
+    shown(&name, (page, &pages), &asking)
+}
+
+fn shown(
+    title: &str,
+    (page, pages): (Result<Markup, ToolError>, &Pages),
+    asking: &Asking,
+) -> Response {
+    let visitor = Visitor {
+        name: &asking.caller.id,
+        is_signed_in: !pages.terms.gate.asks_nobody(),
+    };
+    match page {
+        Ok(body) => shell::page(title, Some(&visitor), body),
+        Err(error) => {
+            note("page", &error, asking.id.as_ref());
+            failure(error.code(), error.body())
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The front page: every cluster that may be seen, how it stands and what it costs.
+
+use maud::{Markup, html};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::answers::{Cost, Outliers};
+use super::questions::{Asked, Questions};
+use super::standing::Standing;
+use super::words;
+use crate::tools::ToolError;
+use crate::units::Nanos;
+
+/// Most clusters whose state is shown; the others are linked.
+const MAX_CLUSTERS: usize = 50;
+
+/// Nanoseconds of a day.
+pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
+
+/// A cluster as the front page shows it.
+struct Card {
+    name: String,
+    outliers: Option<Outliers>,
+    cost: Option<Cost>,
+}
+
+/// The page.
+pub(super) async fn page(questions: &Questions<'_>) -> Result<Markup, ToolError> {
+    let mut names = questions.clusters().await?;
+    let others = names.split_off(names.len().min(MAX_CLUSTERS));
+    let today = Asked {
+        from: midnight(questions.now()).to_string(),
+        ..Asked::default()
+    };
+    let mut cards = Vec::new();
+    for name in names {
+        cards.push(Card {
+            outliers: questions.outliers(&name, &Asked::last_hour()).await?,
+            cost: questions.cost(&name, &today).await?,
+            name,
+        });
+    }
+    Ok(html! {
+        h1 { "Clusters" }
+        @if cards.is_empty() {
+            (empty())
+        } @else {
+            p.quiet { "As of " (words::instant(&questions.now().to_string())) ", by the last hour of events." }
+            ul.cards { @for card in &cards { li { (shown(card)) } } }
+        }
+        @if !others.is_empty() {
+            h2 { "More clusters" }
+            ul.links { @for name in &others { li { a href=(path(name)) { (name) } } } }
+        }
+    })
+}
+
+/// Address of a cluster's own page.
+pub(super) fn path(cluster: &str) -> String {
+    format!("/clusters/{}", encoded(cluster))
+}
+
+/// A name as a part of an address.
+pub(super) fn encoded(name: &str) -> String {
+    utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
+}
+
+/// When the day began, in UTC.
+pub(super) fn midnight(now: Nanos) -> Nanos {
+    now.offset(-now.value().rem_euclid(DAY_NANOS))
+}
+
+fn empty() -> Markup {
+    html! {
+        div.empty {
+            p.lead { "No events are stored yet." }
+            p { "Start an agent on each host, and let it send to the address that " code { "--otlp-listen" } " names:" }
+            pre { code { "fleet-agent run --cluster NAME --endpoint https://ECHO:4317" } }
+            p { "Then load this page again." }
+        }
+    }
+}
+
+fn shown(card: &Card) -> Markup {
+    let standing = card.outliers.as_ref().map(Standing::of);
+    html! {
+        article.card {
+            h2 { a href=(path(&card.name)) { (card.name) } }
+            @if let Some(standing) = &standing { (badge(standing)) }
+            dl.figures {
+                @if let Some(outliers) = &card.outliers { (figures_of(outliers)) }
+                @if let Some(cost) = &card.cost {
+                    (figure("Cost now", &words::run_rate(cost)))
+                    (figure("Cost today", &words::total(cost)))
+                }
+            }
+        }
+    }
+}
+
+fn figures_of(answer: &Outliers) -> Markup {
+    let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
+    let open = culprits.filter(|one| one.course.is_open()).count();
+    html! {
+        (figure("Outliers now", &open.to_string()))
+        (quality(answer))
+    }
+}
+
+/// How much of a cluster reports, and since when it has not.
+pub(super) fn quality(answer: &Outliers) -> Markup {
+    let quality = &answer.data_quality;
+    let coverage = quality.coverage.map(words::percent);
+    let ranks = format!("{} of {}", quality.ranks_reporting, quality.ranks_expected);
+    let age = quality
+        .last_event_age_s
+        .map(|age_s| format!("{} ago", words::length(age_s)));
+    html! {
+        (figure("Coverage", &coverage.map_or_else(|| words::UNKNOWN.to_owned(), |share| format!("{share}, {ranks}"))))
+        (figure("Last event", age.as_deref().unwrap_or(words::UNKNOWN)))
+    }
+}
+
+/// A number with its name.
+pub(super) fn figure(name: &str, value: &str) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
+}
+
+/// How a cluster stands.
+pub(super) fn badge(standing: &Standing) -> Markup {
+    html! {
+        p class={ "badge " (standing.tone.name()) } { (standing.words) }
+        @if let Some(doubt) = standing.doubt.as_deref().filter(|doubt| !doubt.is_empty()) {
+            p.doubt { (doubt) }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! A browser, which is the only one to say whether a page is one.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{Lab, client};
+use crate::testbed::{ECHO, Echo, recording, replay_all, repository};
+
+mod crowd;
+
+/// Takes the browser through the steps of a plan; false where there is no browser.
+#[track_caller]
+fn browsed(plan: &[Value]) -> bool {
+    let found = Command::new("chromium").arg("--version").output();
+    if found.is_err() {
+        eprintln!("skipped: no chromium: apt-get install chromium");
+        return false;
+    }
+    let mut browser = Command::new("python3");
+    browser
+        .arg(client("browser.py"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut browser = browser.spawn().unwrap();
+    let mut plan_of = browser.stdin.take().unwrap();
+    plan_of
+        .write_all(json!(plan).to_string().as_bytes())
+        .unwrap();
+    drop(plan_of);
+    let Output { status, stderr, .. } = browser.wait_with_output().unwrap();
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    true
+}
+
+fn go(url: &str) -> Value {
+    json!({ "go": url })
+}
+
+fn expect(expression: &str) -> Value {
+    json!({ "expect": expression })
+}
+
+/// That the text of the page has these words.
+fn says(words: &str) -> Value {
+    let words = json!(words.to_lowercase());
+    expect(&format!(
+        "document.body.innerText.toLowerCase().replaceAll('\\u00a0', ' ').includes({words})"
+    ))
+}
+
+/// Pictures of the page, light and dark, wide and as on a telephone, in the folder that `FLEET_ECHO_PICTURES` names.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a person who wants to look says where to"
+)]
+fn pictures(name: &str) -> Vec<Value> {
+    let Ok(folder) = std::env::var("FLEET_ECHO_PICTURES") else {
+        return Vec::new();
+    };
+    let looks = [
+        ("light", json!({})),
+        ("dark", json!({ "dark": true })),
+        ("narrow", json!({ "width": 400 })),
+    ];
+    let shots = looks.into_iter().flat_map(|(look, how)| {
+        let file = Path::new(&folder).join(format!("{name}-{look}.png"));
+        [json!({ "look": how }), json!({ "shot": file })]
+    });
+    shots.chain([json!({ "look": {} })]).collect()
+}
+
+#[test]
+#[ignore = "needs chromium: make clients"]
+fn a_browser_shows_the_recorded_incident_on_its_rank() {
+    let lab = Lab::new();
+    let mut plan = vec![
+        go(&lab.url("/")),
+        says("lab"),
+        expect("document.querySelectorAll('.card').length === 1"),
+    ];
+    plan.extend(pictures("front"));
+    plan.extend([
+        json!({ "click": ".card a" }),
+        says("no events in this window"),
+        json!({ "click": ".tabs a[href$=all]" }),
+        says("rank 2"),
+        expect(
+            "document.querySelector('.map .former th, .map .culprit th').innerText.startsWith('2')",
+        ),
+        expect("document.querySelectorAll('.map tbody tr').length === 4"),
+        // It is dark where it was late, and the others are pale.
+        expect("document.querySelectorAll('.map .former .s5, .map .culprit .s5').length > 0"),
+        expect("document.querySelectorAll('.map tr:not(.former):not(.culprit) .s5').length === 0"),
+        expect("document.documentElement.scrollWidth <= window.innerWidth"),
+    ]);
+    plan.extend(pictures("cluster"));
+    plan.extend([
+        json!({ "look": { "width": 400 } }),
+        expect("document.documentElement.scrollWidth <= window.innerWidth"),
+        json!({ "look": {} }),
+        expect("(document.querySelector('a[href*=\"format=svg\"]').closest('details') ?? {}).open = true"),
+        json!({ "click": "a[href*='format=svg']" }),
+        expect("document.documentElement.tagName === 'svg'"),
+    ]);
+    browsed(&plan);
+}
+
+#[test]
+#[ignore = "needs chromium: make clients"]
+fn a_browser_shows_an_empty_database_and_what_to_do_about_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    let mut plan = vec![
+        go(&format!("http://{}/", echo.http)),
+        says("no events are stored yet"),
+    ];
+    plan.extend(pictures("empty"));
+    plan.extend([
+        go(&format!("http://{}/clusters/lab", echo.http)),
+        says("not found"),
+    ]);
+    browsed(&plan);
+}
+
+/// Two clusters in a database, and an encrypted Echo that knows a token of one of them.
+struct Guarded {
+    echo: Echo,
+    token: String,
+    _folder: TempDir,
+}
+
+impl Guarded {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let db = folder.path().join("fleet.duckdb");
+        let before = Echo::serve(&db);
+        for cluster in ["lab", "hidden"] {
+            replay_all(&recording("host-sleep-rank2"), &before, cluster, "50");
+        }
+        before.caught_up();
+        assert_eq!(before.terminate(), 0);
+        let run = |arguments: &[&str]| Command::new(ECHO).args(arguments).output().unwrap();
+        assert!(run(&["dev-cert", "--dir", &path("tls")]).status.success());
+        let made = run(&["token", "new", "--id", "tenant", "--cluster", "lab"]);
+        let made = String::from_utf8(made.stdout).unwrap();
+        let (token, entry) = made.split_once('\n').unwrap();
+        std::fs::write(path("access.yaml"), format!("tokens:\n{entry}")).unwrap();
+        let mut command = Command::new(ECHO);
+        command
+            .args(["serve", "--db", &path("fleet.duckdb"), "--log", "warn"])
+            .args([
+                "--tls-cert",
+                &path("tls/cert.pem"),
+                "--tls-key",
+                &path("tls/key.pem"),
+            ])
+            .args(["--access", &path("access.yaml")])
+            .args([
+                "--otlp-listen",
+                "127.0.0.1:0",
+                "--otlp-http-listen",
+                "127.0.0.1:0",
+            ])
+            .args(["--http-listen", "127.0.0.1:0", "--rates"])
+            .arg(repository("testdata/rates.yaml"));
+        let (echo, _said) = Echo::spawn(command);
+        Self {
+            echo,
+            token: token.to_owned(),
+            _folder: folder,
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs chromium: make clients"]
+fn a_browser_signs_in_sees_the_own_cluster_alone_and_signs_out() {
+    let guarded = Guarded::new();
+    let url = |path: &str| format!("https://{}{path}", guarded.echo.http);
+    let at = |path: &str| expect(&format!("location.pathname + location.search === {path:?}"));
+    let mut plan = vec![
+        go(&url("/clusters/lab?window=all")),
+        expect("location.pathname === '/login'"),
+    ];
+    plan.extend(pictures("login"));
+    plan.extend([
+        json!({ "fill": ["#token", "nonsense"] }),
+        json!({ "click": "main button" }),
+        says("this token is not valid"),
+        json!({ "fill": ["#token", guarded.token] }),
+        json!({ "click": "main button" }),
+        at("/clusters/lab?window=all"),
+        says("signed in as tenant"),
+        says("rank 2"),
+        expect("document.cookie === ''"),
+        json!({ "click": ".brand" }),
+        expect("document.querySelectorAll('.card').length === 1"),
+        expect("!document.documentElement.innerHTML.includes('hidden')"),
+        go(&url("/clusters/hidden")),
+        says("not found"),
+        expect("!document.body.innerText.includes('node-')"),
+        go(&url("/")),
+        json!({ "click": "header button" }),
+        at("/login"),
+        go(&url("/")),
+        at("/login"),
+    ]);
+    browsed(&plan);
+}
