@@ -286,7 +286,6 @@ impl Cohort {
     /// Goes on with incidents as they were concluded before; gives back those that it cannot go on with.
     pub fn adopt(&mut self, known: Vec<Incident>) -> Vec<Incident> {
         self.known_bad_since = None;
-        self.settle();
         let Some(now) = self.blocks.back() else {
             return known;
         };
@@ -315,9 +314,9 @@ impl Cohort {
         strange
     }
 
-    /// Leaves what an earlier detector has charged as it is.
-    pub fn settle(&mut self) {
-        self.ledger.settle(&self.blocks);
+    /// Charges anew what lies behind this iteration, and leaves alone what an earlier detector has charged before.
+    pub fn settle(&mut self, until: f64) {
+        self.ledger.begin_anew(until);
     }
 
     /// Clears what is open, because the job does not report any more.

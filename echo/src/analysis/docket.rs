@@ -95,7 +95,7 @@ impl Docket {
         };
         let ranks: Vec<Accused> = faults().filter(|accused| accused.rank.is_some()).collect();
         if ranks.is_empty() {
-            faults().last().into_iter().collect()
+            faults().next_back().into_iter().collect()
         } else {
             ranks
         }

@@ -51,8 +51,8 @@ pub struct Account<'a> {
 pub struct Ledger {
     /// By the first operation of the block.
     charged: BTreeMap<u64, Vec<Charged>>,
-    /// Blocks before this operation are charged to nobody else any more.
-    settled_before: u64,
+    /// Blocks up to this iteration are charged to nobody else any more.
+    settled_until: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,10 +64,10 @@ struct Charged {
 }
 
 impl Ledger {
-    /// Leaves what was charged as it is: an earlier detector has written it down.
-    pub fn settle(&mut self, blocks: &VecDeque<CohortBlock>) {
-        let last = blocks.back().map(|block| block.seqs.last() + 1);
-        self.settled_before = last.unwrap_or(self.settled_before);
+    /// Forgets what was charged, and leaves alone what lies before the end of an incident that an earlier detector has written
+    /// down. What that one has charged to incidents that go on is charged to them again, which changes nothing.
+    pub fn begin_anew(&mut self, settled_until: f64) {
+        self.settled_until = settled_until;
         self.charged.clear();
     }
 
@@ -101,7 +101,7 @@ impl Ledger {
 
     /// Whether a block is to be charged to these.
     fn is_due(&self, block: &CohortBlock, reasons: &[&Accused], accused: &[Accused]) -> bool {
-        if block.seqs.first() < self.settled_before {
+        if block.end_iteration() <= self.settled_until {
             return false;
         }
         let Some(before) = self.charged.get(&block.seqs.first()) else {

@@ -72,6 +72,7 @@ impl Detector {
     ) -> Conclusions {
         (self.looked_at, self.look_after_ms) = (listening, come_back_ms);
         self.handover = Handover::default();
+        let settled_until = settled_until(&known);
         let (mut hangs, mut strange) = (BTreeMap::new(), Vec::new());
         for incident in known {
             match CohortKey::of(&incident) {
@@ -88,7 +89,8 @@ impl Detector {
         }
         self.stuck.adopt(hangs);
         for (key, cohort) in &mut self.cohorts {
-            cohort.settle();
+            let job = (key.cluster.clone(), key.job.clone());
+            cohort.settle(settled_until.get(&job).copied().unwrap_or(0.0));
             if cohort.has_begun() {
                 let known = self.handover.waiting.remove(key);
                 strange.extend(cohort.adopt(known.unwrap_or_default()));
@@ -104,6 +106,18 @@ impl Detector {
         gone.extend(self.stuck.give_up(|job| assembly.has_job(job)));
         ended(gone)
     }
+}
+
+/// Up to which iteration incidents of a job have ended.
+fn settled_until(known: &[Incident]) -> BTreeMap<JobKey, f64> {
+    let mut settled: BTreeMap<JobKey, f64> = BTreeMap::new();
+    for incident in known {
+        let until = settled
+            .entry((incident.cluster.clone(), incident.job.clone()))
+            .or_default();
+        *until = until.max(incident.cleared_iteration.unwrap_or(0.0));
+    }
+    settled
 }
 
 /// The end of those that are open.

@@ -9,7 +9,7 @@ use crate::analysis::assembly::progress::Progress;
 use crate::analysis::charge::Subject;
 use crate::analysis::hang::{Hang, hangs};
 use crate::analysis::incident::{abandoned, incident_id};
-use crate::ids::{ClusterId, CommId, IncidentId, NodeId, Rank, RoleId};
+use crate::ids::{ClusterId, CommId, IncidentId, Rank, RoleId};
 use crate::model::conclusion::{
     Baseline, Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState, LostTime,
     Severity,
@@ -165,13 +165,13 @@ fn lost_time(
         .collect();
     let entered = found.iter().flat_map(|hang| &hang.entered).copied();
     let held: BTreeSet<Rank> = entered.chain(missing.iter().copied()).collect();
-    let mut groups: BTreeMap<(NodeId, Option<Arc<str>>), (u32, u32)> = BTreeMap::new();
+    let mut groups = BTreeMap::new();
     for rank in held {
         let Some(origin) = progress.origin(rank) else {
             continue;
         };
         let group = (origin.node.clone(), origin.gpu_model.clone());
-        let (n_ranks, n_waiting) = groups.entry(group).or_default();
+        let (n_ranks, n_waiting): &mut (u32, u32) = groups.entry(group).or_default();
         *n_ranks += 1;
         *n_waiting += u32::from(!missing.contains(&rank));
     }

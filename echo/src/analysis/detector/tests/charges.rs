@@ -1,5 +1,10 @@
 //! What a job's loss is charged to: all of it, once, and to those who caused it.
 
+#![expect(
+    clippy::suboptimal_flops,
+    reason = "expectations read better as plain arithmetic"
+)]
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::{prop_assert, proptest};
