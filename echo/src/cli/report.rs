@@ -35,7 +35,14 @@ pub struct ReportArgs {
     #[arg(long, env = "FLEET_ECHO_CLUSTER")]
     pub cluster: Option<String>,
     /// What to write
-    #[arg(long, value_enum, default_value = "table", env = "FLEET_ECHO_FORMAT")]
+    // `--log-format` has the identity that the field would give it.
+    #[arg(
+        id = "report_format",
+        long = "format",
+        value_enum,
+        default_value = "table",
+        env = "FLEET_ECHO_FORMAT"
+    )]
     pub format: Format,
     /// Also tell hours that are not closed yet, as far as they are known; such a report will change
     #[arg(long)]
