@@ -103,7 +103,9 @@ class Browser:
         if method == "Page.loadEventFired":
             self._loads += 1
         elif method == "Log.entryAdded":
-            self.complaints.append(params["entry"]["text"])
+            # That an address is answered with an error is for the plan to say.
+            if params["entry"]["source"] != "network":
+                self.complaints.append(params["entry"]["text"])
         elif method == "Runtime.exceptionThrown":
             self.complaints.append(params["exceptionDetails"]["text"])
         elif method == "Runtime.consoleAPICalled":

@@ -53,9 +53,9 @@ pub struct GetCost {
 impl Tool for GetCost {
     const NAME: &'static str = "fleet.cluster.get_cost";
     const TITLE: &'static str = "Get cost";
-    const DESCRIPTION: &'static str = "Prices the GPU time that jobs lost to stragglers: window_total is the money lost \
-        in the window, run_rate_per_hour is what is being lost per hour at its end. Also by cluster, node, GPU model and \
-        rate class, and which incident cost how much. GPU-hours without a price are reported apart, never as free.";
+    const DESCRIPTION: &'static str = "Prices the GPU time that jobs lost to stragglers: window_total is lost in the window, \
+        run_rate_per_hour is being lost at its end. By cluster, node, GPU model, rate class and incident. GPU-hours without a \
+        price are apart, never free.";
     type Answer = Cost;
 
     async fn call(self, context: &ToolContext) -> Result<Cost, ToolError> {
@@ -73,15 +73,7 @@ impl Tool for GetCost {
         let recent = Recent::of(context, cluster.as_ref(), window, &presence).await?;
         let quality = presence.quality(context, window);
         let note = with_note(quality, context, (cluster.as_ref(), window)).await?;
-        let statement = Statement {
-            bill: Bill::of(&rows, window, &context.rates),
-            waiting: peer_waits(&rows).map(|rows| Bill::of(&rows, window, &context.rates)),
-            saving: Bill::of(&savings(&rows), window, &context.rates),
-            run_rate: recent
-                .as_ref()
-                .and_then(|recent| recent.run_rate(context, &rows)),
-            incidents,
-        };
+        let statement = Statement::of((context, window), &rows, recent.as_ref(), incidents);
         let currency = statement.only_currency(context);
         let lost = statement.bill.time();
         let allocated = allocation::allocated(context, cluster.as_ref(), window).await?;
@@ -153,6 +145,24 @@ struct Statement<'a> {
     saving: Bill<'a>,
     run_rate: Option<RunRate<'a>>,
     incidents: BTreeMap<IncidentId, Incident>,
+}
+
+impl<'a> Statement<'a> {
+    fn of(
+        (context, window): (&'a ToolContext, Window),
+        rows: &[LostTime],
+        recent: Option<&Recent>,
+        incidents: BTreeMap<IncidentId, Incident>,
+    ) -> Self {
+        let bill = |rows: &[LostTime]| Bill::of(rows, window, &context.rates);
+        Self {
+            bill: bill(rows),
+            waiting: peer_waits(rows).map(|rows| bill(&rows)),
+            saving: bill(&savings(rows)),
+            run_rate: recent.and_then(|recent| recent.run_rate(context, rows)),
+            incidents,
+        }
+    }
 }
 
 impl Statement<'_> {

@@ -42,8 +42,10 @@ impl View<'_> {
     /// The window as the end of an address.
     fn window_query(&self) -> String {
         let said = self.asked.said();
-        said.map(|(name, value)| format!("&{name}={}", encoded(value)))
-            .collect()
+        let said: Vec<String> = said
+            .map(|(name, value)| format!("&{name}={}", encoded(value)))
+            .collect();
+        said.concat()
     }
 }
 

@@ -9,6 +9,8 @@ pub(super) const UNKNOWN: &str = "\u{2013}";
 
 /// Milliseconds: `5.2 ms`.
 pub(super) fn millis(ms: f64) -> String {
+    // What is rounded to nothing has no sign.
+    let ms = if ms.abs() < 0.005 { 0.0 } else { ms };
     let digits = if ms.abs() < 10.0 { 2 } else { 1 };
     format!("{ms:.digits$}\u{a0}ms")
 }
@@ -123,6 +125,7 @@ mod tests {
         for (text, expected) in [
             (millis(5.234), "5.23 ms"),
             (millis(52.34), "52.3 ms"),
+            (millis(-0.004), "0.00 ms"),
             (percent(0.1), "10 %"),
             (percent(0.045), "4.5 %"),
             (percent(1.0), "100 %"),

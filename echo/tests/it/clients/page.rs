@@ -140,7 +140,7 @@ impl Guarded {
         let path = |name: &str| folder.path().join(name).display().to_string();
         let db = folder.path().join("fleet.duckdb");
         let before = Echo::serve(&db);
-        for cluster in ["lab", "hidden"] {
+        for cluster in ["lab", "secret-fleet"] {
             replay_all(&recording("host-sleep-rank2"), &before, cluster, "50");
         }
         before.caught_up();
@@ -201,8 +201,8 @@ fn a_browser_signs_in_sees_the_own_cluster_alone_and_signs_out() {
         expect("document.cookie === ''"),
         json!({ "click": ".brand" }),
         expect("document.querySelectorAll('.card').length === 1"),
-        expect("!document.documentElement.innerHTML.includes('hidden')"),
-        go(&url("/clusters/hidden")),
+        expect("!document.documentElement.innerHTML.includes('secret')"),
+        go(&url("/clusters/secret-fleet")),
         says("not found"),
         expect("!document.body.innerText.includes('node-')"),
         go(&url("/")),
