@@ -177,7 +177,7 @@ impl Tool for EventHistory {
     const NAME: &'static str = "fleet.cluster.event_history";
     const TITLE: &'static str = "Event history";
     const DESCRIPTION: &'static str = "Lists the stored measurements (OTLP data points) newest first, filtered by \
-        cluster, node, rank, operation, metric and time, one page at a time. Use it to look at the evidence behind an outlier.";
+        cluster, node, rank, operation, metric and time, one page at a time: the evidence behind an outlier.";
     type Answer = History;
 
     async fn call(self, context: &ToolContext) -> Result<History, ToolError> {

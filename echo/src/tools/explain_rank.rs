@@ -108,8 +108,7 @@ impl Tool for ExplainRank {
     const TITLE: &'static str = "Explain rank";
     const DESCRIPTION: &'static str = "Explains one rank (GPU) against its peers: whether it holds them back or only waits \
         for another, since when and how sure that is, the inputs of each judgement, what its host went through beyond its \
-        peers (preemption, blocking, I/O, retransmits), and how late it was block by block. Ask it about a rank that \
-        find_outlier_nodes names.";
+        peers (preemption, I/O, retransmits), and how late it was block by block. For ranks that find_outlier_nodes names.";
     const DRAWS: bool = true;
     type Answer = Explanation;
 
