@@ -105,8 +105,8 @@ pub trait EventStore: CostHours + std::fmt::Debug {
     /// than the limit the latest are given.
     async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError>;
 
-    /// Sums of histogram signals per rank, communicator, operation and stretch of a window, in no particular order. A rank that told
-    /// different things about itself has several of them. Waits are given only as measured by a GPU, as in [`Self::tail`].
+    /// Sums of histogram signals per rank, communicator, operation and stretch of a window, in no particular order. All reports of a
+    /// block lie in the same stretch. A rank that told different things about itself has several sums. Waits are given only as measured by a GPU, as in [`Self::tail`].
     async fn course(&self, query: CourseQuery) -> Result<Vec<CoursePoint>, StoreError>;
 
     /// Clusters that have sent events, also where all of them were deleted within the last hours.

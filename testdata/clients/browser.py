@@ -103,9 +103,10 @@ class Browser:
         if method == "Page.loadEventFired":
             self._loads += 1
         elif method == "Log.entryAdded":
+            entry = params["entry"]
             # That an address is answered with an error is for the plan to say.
-            if params["entry"]["source"] != "network":
-                self.complaints.append(params["entry"]["text"])
+            if entry["source"] != "network" and entry["level"] in ("warning", "error"):
+                self.complaints.append(entry["text"])
         elif method == "Runtime.exceptionThrown":
             self.complaints.append(params["exceptionDetails"]["text"])
         elif method == "Runtime.consoleAPICalled":

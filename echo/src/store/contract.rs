@@ -38,7 +38,7 @@ macro_rules! keeps_the_contract {
             the_extent_is_that_of_the_cluster,
             host_evidence_is_added_up_over_whole_blocks,
             the_events_of_a_job_are_its_latest_in_their_order,
-            signals_are_added_up_per_rank_and_stretch,
+            signals_are_added_up_per_rank_and_stretch_whatever_clocks_say,
             where_nothing_was_judged_a_detector_begins_at_the_beginning,
             a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it,
             a_clock_that_was_wrong_does_not_cut_the_warm_up_short,
@@ -79,7 +79,8 @@ pub(crate) use hours::{
 };
 pub(crate) use keeps_the_contract;
 pub(crate) use of_a_job::{
-    host_evidence_is_added_up_over_whole_blocks, signals_are_added_up_per_rank_and_stretch,
+    host_evidence_is_added_up_over_whole_blocks,
+    signals_are_added_up_per_rank_and_stretch_whatever_clocks_say,
     the_events_of_a_job_are_its_latest_in_their_order,
 };
 

@@ -1,12 +1,16 @@
 //! The course of signals over time: sums per rank and stretch, which is what a picture of a whole cluster is made of.
+//!
+//! All reports of one block come into the same stretch, whatever the senders' clocks say: that of the mean of their times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::ids::{ClusterId, CommId, MetricName, Op, RoleId};
-use crate::model::event::{Event, Origin, Reading, Source};
+use fleet_proto::metric;
+
+use crate::ids::{ClusterId, CommId, JobId, MetricName, Op, RoleId};
+use crate::model::event::{Event, Origin, Reading, SeqRange, Source};
 use crate::store::is_idle_wait;
-use crate::units::Window;
+use crate::units::{Nanos, Window};
 
 /// Which sums are meant by [`crate::store::EventStore::course`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,12 +68,13 @@ impl Stretches {
         ((span + self.length_nanos - 1) / self.length_nanos).unsigned_abs() as usize
     }
 
-    /// The piece that an event lies in; nothing when it is not looked at.
-    fn place_of(self, event: &Event) -> Option<i64> {
-        let after = event.timestamp.value() - self.window.from().value();
-        let is_seen = self.window.contains(event.timestamp)
-            && after % self.length_nanos < self.looked_at_nanos;
-        is_seen.then_some(after / self.length_nanos)
+    /// The piece that begins last before so many nanoseconds after the beginning; nothing when that is not looked at.
+    const fn place_of(self, after_nanos: i64) -> Option<i64> {
+        if after_nanos % self.length_nanos < self.looked_at_nanos {
+            Some(after_nanos / self.length_nanos)
+        } else {
+            None
+        }
     }
 }
 
@@ -106,6 +111,36 @@ type Key = (
     i64,
 );
 
+/// Longest time between reports of one block, nanoseconds. Those that are further apart are of runs of a job that count anew.
+pub(super) const MAX_APART_NANOS: i64 = 120_000_000_000;
+
+/// What reports of the same block share: the job, the kind of block, who is compared, and the operations.
+type BlockKey = (Option<JobId>, bool, u64, Option<SeqRange>);
+
+fn block_of(event: &Event) -> Option<BlockKey> {
+    let block = event.block.as_ref()?;
+    let role = block.role.map_or_else(|| block.comm.value(), RoleId::value);
+    let is_wait = event.metric.as_str() == metric::WAIT;
+    Some((event.origin.job.clone(), is_wait, role, block.seqs))
+}
+
+/// When blocks were, nanoseconds after the beginning of the window.
+struct Times(BTreeMap<BlockKey, Vec<i64>>);
+
+impl Times {
+    fn after(&self, event: &Event, from: Nanos) -> i64 {
+        let own = event.timestamp.value() - from.value();
+        let all = block_of(event).and_then(|key| self.0.get(&key));
+        let ends = all.and_then(|all| all.iter().min().zip(all.iter().max()));
+        match (all, ends) {
+            (Some(all), Some((first, last))) if last - first <= MAX_APART_NANOS => {
+                all.iter().sum::<i64>() / i64::try_from(all.len()).unwrap_or(1)
+            }
+            _ => own,
+        }
+    }
+}
+
 /// The sums of these events.
 #[expect(
     clippy::cast_precision_loss,
@@ -115,9 +150,18 @@ pub(super) fn sums<'e>(
     query: &'e CourseQuery,
     events: impl Iterator<Item = &'e Event>,
 ) -> Vec<CoursePoint> {
+    let events: Vec<&Event> = events.filter(|event| is_meant(query, event)).collect();
+    let from = query.stretches.window().from();
+    let mut times = Times(BTreeMap::new());
+    for event in &events {
+        if let Some(key) = block_of(event) {
+            let after = event.timestamp.value() - from.value();
+            times.0.entry(key).or_default().push(after);
+        }
+    }
     let mut sums: BTreeMap<Key, (f64, f64, f64)> = BTreeMap::new();
-    for event in events.filter(|event| is_meant(query, event)) {
-        let place = query.stretches.place_of(event);
+    for event in events {
+        let place = query.stretches.place_of(times.after(event, from));
         let (Some(place), Some(block), Reading::Histogram(summary)) =
             (place, event.block.as_ref(), event.reading)
         else {
@@ -138,10 +182,13 @@ pub(super) fn sums<'e>(
 }
 
 fn is_meant(query: &CourseQuery, event: &Event) -> bool {
-    event.origin.cluster == query.cluster
+    query.stretches.window().contains(event.timestamp)
+        && event.origin.cluster == query.cluster
         && event.origin.rank.is_some()
         && query.metrics.contains(&event.metric)
         && !is_idle_wait(event)
+        && matches!(event.reading, Reading::Histogram(_))
+        && (event.block.as_ref()).is_some_and(|block| block.iterations.is_some())
 }
 
 fn point((key, (count, sum, iterations)): (Key, (f64, f64, f64))) -> CoursePoint {

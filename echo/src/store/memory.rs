@@ -394,8 +394,4 @@ fn was_open_in(incident: &Incident, window: Window) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::MemoryStore;
-
-    crate::store::contract::keeps_the_contract!((MemoryStore::new(), ()));
-}
+mod tests;

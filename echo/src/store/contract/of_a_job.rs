@@ -171,40 +171,54 @@ pub(crate) async fn the_events_of_a_job_are_its_latest_in_their_order(store: &im
     assert_eq!(found[1].event, bare(device_wait(&second, 30)));
 }
 
-pub(crate) async fn signals_are_added_up_per_rank_and_stretch(store: &impl EventStore) {
-    let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
-    let (wait_ms, blocked_ms) = ("nccl.collective.wait_ms", "fleet.rank.blocked_ms");
-    let summary = wait(&first, 0).reading;
-    let blocked = |origin, millis| evidence(origin, blocked_ms, millis, summary);
-    let mut endless = blocked(&first, 30);
+const WAIT_MS: &str = "nccl.collective.wait_ms";
+const BLOCKED_MS: &str = "fleet.rank.blocked_ms";
+
+/// Signals of two ranks whose clocks differ, and what does not count beside them.
+fn signals(first: &Arc<Origin>, second: &Arc<Origin>) -> Vec<Event> {
+    let summary = wait(first, 0).reading;
+    let blocked = |origin, millis| evidence(origin, BLOCKED_MS, millis, summary);
+    let mut endless = blocked(first, 30);
     if let Some(block) = &mut endless.block {
         block.iterations = None;
     }
-    let events = vec![
-        blocked(&first, 10),
-        blocked(&first, 23),
-        blocked(&second, 50),
-        device_wait(&second, 51),
+    vec![
+        // The clocks of two ranks may differ: both were in the same block at 20 on average.
+        with_seqs(blocked(first, 10), 0, 31),
+        with_seqs(blocked(second, 30), 0, 31),
+        with_seqs(blocked(first, 23), 32, 63),
+        with_seqs(blocked(second, 50), 64, 95),
+        device_wait(second, 51),
         // None of these counts: before and behind the window, in the part that is not looked at, another cluster, a wait of a
         // host, another signal, no distribution, no iterations.
-        blocked(&first, 9),
-        blocked(&first, 70),
-        blocked(&first, 45),
+        blocked(first, 9),
+        blocked(first, 70),
+        with_seqs(blocked(first, 45), 96, 127),
         blocked(&origin("test", "node-1", 0), 30),
-        wait(&first, 30),
-        evidence(&first, "fleet.rank.busy_ms", 30, summary),
-        evidence(&first, blocked_ms, 30, Reading::Double(1.0)),
+        wait(first, 30),
+        evidence(first, "fleet.rank.busy_ms", 30, summary),
+        evidence(first, BLOCKED_MS, 30, Reading::Double(1.0)),
         endless,
-    ];
+    ]
+}
+
+pub(crate) async fn signals_are_added_up_per_rank_and_stretch_whatever_clocks_say(
+    store: &impl EventStore,
+) {
+    let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
+    let events = signals(&first, &second);
     store.append(batch(1, events)).await.unwrap();
     let stretches = Stretches::new(window(10, 70), 40 * 1_000_000, 30 * 1_000_000);
     let query = CourseQuery {
         cluster: "prod".parse().unwrap(),
-        metrics: vec![wait_ms.parse().unwrap(), blocked_ms.parse().unwrap()],
+        metrics: vec![WAIT_MS.parse().unwrap(), BLOCKED_MS.parse().unwrap()],
         stretches: stretches.unwrap(),
     };
     let mut found = store.course(query).await.unwrap();
-    found.sort_by_key(|point| (point.origin.rank.map(RankOf::rank), point.metric.clone()));
+    found.sort_by_key(|point| {
+        let rank = point.origin.rank.map(RankOf::rank);
+        (rank, point.metric.clone(), point.place)
+    });
     let block = wait(&first, 0).block.unwrap();
     let point = |origin: &Arc<Origin>, metric: &str, (place, n): (i64, f64)| CoursePoint {
         origin: Arc::clone(origin),
@@ -220,13 +234,14 @@ pub(crate) async fn signals_are_added_up_per_rank_and_stretch(store: &impl Event
     };
     let by_gpu = CoursePoint {
         source: Source::Device,
-        ..point(&second, wait_ms, (1, 1.0))
+        ..point(&second, WAIT_MS, (1, 1.0))
     };
     assert_eq!(
         found,
         [
-            point(&first, blocked_ms, (0, 2.0)),
-            point(&second, blocked_ms, (1, 1.0)),
+            point(&first, BLOCKED_MS, (0, 2.0)),
+            point(&second, BLOCKED_MS, (0, 1.0)),
+            point(&second, BLOCKED_MS, (1, 1.0)),
             by_gpu
         ]
     );

@@ -94,8 +94,8 @@ fn a_browser_shows_the_recorded_incident_on_its_rank() {
         ),
         expect("document.querySelectorAll('.map tbody tr').length === 4"),
         // It is dark where it was late, and the others are pale.
-        expect("document.querySelectorAll('.map .former .s5, .map .culprit .s5').length > 0"),
-        expect("document.querySelectorAll('.map tr:not(.former):not(.culprit) .s5').length === 0"),
+        expect("document.querySelectorAll('.map .culprit :is(.s4, .s5), .map .former :is(.s4, .s5)').length > 0"),
+        expect("document.querySelectorAll('.map tr:not(.former, .culprit) :is(.s3, .s4, .s5)').length === 0"),
         expect("document.documentElement.scrollWidth <= window.innerWidth"),
     ]);
     plan.extend(pictures("cluster"));

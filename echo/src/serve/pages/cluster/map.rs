@@ -12,7 +12,7 @@ use crate::units::Nanos;
 
 /// Least lag that has the darkest shade, milliseconds, and how many times the usual one it is at least: noise stays pale.
 const LEAST_SCALE_MS: f64 = 0.1;
-const SCALE_PER_USUAL: f64 = 20.0;
+const SCALE_PER_USUAL: f64 = 12.0;
 
 /// Where each shade begins, as shares of the darkest.
 const STEPS: [f64; 6] = [f64::NEG_INFINITY, 0.1, 0.25, 0.45, 0.65, 0.85];

@@ -4,7 +4,7 @@ use fleet_proto::metric;
 
 use crate::ids::{ClusterId, CommId, JobId, MetricName, Rank, RoleId};
 use crate::model::event::Source;
-use crate::store::course::CourseQuery;
+use crate::store::course::{CourseQuery, MAX_APART_NANOS};
 use crate::store::duckdb::dictionary::name_id;
 use crate::store::duckdb::rows::filter::Query;
 use crate::store::{EventQuery, EvidenceQuery, JobQuery};
@@ -114,31 +114,50 @@ pub(in crate::store::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
     .then("GROUP BY origin, metric")
 }
 
-/// Sums of signals per origin, communicator, operation and stretch.
+/// Sums of signals per origin, communicator, operation and stretch: that of the mean time of the block.
 pub(in crate::store::duckdb) fn course(query: &CourseQuery) -> Query {
     let (stretches, from) = (query.stretches, query.stretches.window().from().value());
-    let sums = Query::new(
-        "SELECT origin, metric, coalesce(on_device, FALSE) AS on_device, role, comm, op,
+    // What is no number counts as one, so that equal keys join.
+    let keys = "coalesce(origins.job, ''), metric = wait.id, coalesce(role, comm), coalesce(seq_first, 0), coalesce(seq_last, 0)";
+    let blocks = Query::new("WITH wait AS (SELECT")
+        .bind("CAST(? AS UBIGINT) AS id),", name_id(metric::WAIT))
+        .bind("blocks AS (SELECT avg(timestamp_ns - ?)::BIGINT AS after,", from)
+        .then("max(timestamp_ns) - min(timestamp_ns) AS apart, hash(")
+        .then(keys)
+        .then(") AS block FROM event_rows JOIN origins ON origins.id = event_rows.origin, wait WHERE TRUE");
+    let placed = of_course(blocks, query)
+        .then("GROUP BY block),")
+        .then("placed AS (SELECT event_rows.*,")
+        .bind("CASE WHEN apart <= ?", MAX_APART_NANOS)
+        .bind("THEN after ELSE timestamp_ns - ? END AS after", from)
+        .then("FROM event_rows JOIN origins ON origins.id = event_rows.origin, wait, blocks WHERE blocks.block = hash(")
+        .then(keys)
+        .then(")");
+    of_course(placed, query)
+        .then(
+            ") SELECT origin, metric, coalesce(on_device, FALSE) AS on_device, role, comm, op,
             sum(count)::DOUBLE AS samples, sum(sum) AS total, sum(iterations) AS covered,",
-    )
-    .bind("((timestamp_ns - ?)", from)
-    .bind("// ?)::BIGINT AS place", stretches.length_nanos())
-    .then("FROM event_rows WHERE comm IS NOT NULL AND iterations IS NOT NULL AND count IS NOT NULL")
-    .one_of(
-        "AND metric",
-        query.metrics.iter().map(|name| name_id(name.as_str())),
-    )
-    .bind("AND (metric <> ?", name_id(metric::WAIT))
-    .then("OR coalesce(on_device, FALSE))")
-    .bind("AND (timestamp_ns - ?)", from)
-    .bind("% ?", stretches.length_nanos())
-    .bind("< ?", stretches.looked_at_nanos());
-    in_window(sums, stretches.window())
-        .bind(
-            "AND origin IN (SELECT id FROM origins WHERE rank IS NOT NULL AND cluster = ?)",
-            query.cluster.as_str().to_owned(),
         )
-        .then("GROUP BY ALL")
+        .bind(
+            "(after // ?)::BIGINT AS place FROM placed",
+            stretches.length_nanos(),
+        )
+        .bind("WHERE after % ?", stretches.length_nanos())
+        .bind("< ? GROUP BY ALL", stretches.looked_at_nanos())
+}
+
+/// The events that are added up.
+fn of_course(events: Query, query: &CourseQuery) -> Query {
+    let events = events
+        .then("AND comm IS NOT NULL AND iterations IS NOT NULL AND count IS NOT NULL")
+        .one_of(
+            "AND metric",
+            query.metrics.iter().map(|name| name_id(name.as_str())),
+        )
+        .then("AND (metric <> wait.id OR coalesce(on_device, FALSE))");
+    in_window(events, query.stretches.window())
+        .then("AND origins.rank IS NOT NULL")
+        .bind("AND origins.cluster = ?", query.cluster.as_str().to_owned())
 }
 
 /// Events of a job, without attributes, latest number first.

@@ -142,6 +142,10 @@ fn incident() -> Incident {
     }
 }
 
+#[expect(
+    clippy::significant_drop_tightening,
+    reason = "the store lives until it is full"
+)]
 async fn filled(db: &Path) {
     let clock = ManualClock::at(at(BLOCKS * 5));
     let store = DuckDbStore::open(&DuckDbConfig::new(db.to_owned()), Arc::new(clock)).unwrap();
