@@ -34,13 +34,12 @@ pub(super) fn bad(attackers: &mut Attackers, site: &Arc<Site>) {
 
 /// One guess, on a connection that is kept while the other side keeps it.
 async fn one(site: &Site, line: Option<Line>, guess: u64) -> std::io::Result<Line> {
-    let asks = guess % 2 == 0;
-    let mut line = match line {
-        Some(line) => line,
-        None => {
-            let door = if asks { &site.http } else { &site.otlp_http };
-            Line::open(door, site.http1()).await?
-        }
+    let asks = guess.is_multiple_of(2);
+    let mut line = if let Some(line) = line {
+        line
+    } else {
+        let door = if asks { &site.http } else { &site.otlp_http };
+        Line::open(door, site.http1()).await?
     };
     let request = if asks {
         "GET /api/v1/tools/list HTTP/1.1\r\n"
