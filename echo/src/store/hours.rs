@@ -98,22 +98,6 @@ pub(super) struct Hours {
 }
 
 impl Hours {
-    /// What a database says after a restart, when its last event has the number `last_event`.
-    pub(super) fn of(due: Vec<Hour>, closed: BTreeSet<Hour>, last_event: u64) -> Self {
-        let mut hours = Self {
-            closed,
-            ..Self::default()
-        };
-        hours.touch(due, (Nanos::EARLIEST, last_event));
-        hours
-    }
-
-    /// Hours of these that are not due yet.
-    pub(super) fn not_due(&self, hours: &BTreeSet<Hour>) -> Vec<Hour> {
-        let new = hours.iter().filter(|hour| !self.due.contains_key(hour));
-        new.copied().collect()
-    }
-
     /// Notes that something was stored in these hours.
     pub(super) fn touch(
         &mut self,
@@ -149,14 +133,34 @@ impl Hours {
         }
     }
 
-    /// Forgets closed hours that begin before `cutoff`.
-    pub(super) fn forget_before(&mut self, cutoff: Nanos) {
-        self.closed.retain(|hour| hour.begin() >= cutoff);
-    }
-
     /// The hours that are due, oldest first.
     pub(super) fn due(&self) -> Vec<DueHour> {
         self.due.values().copied().collect()
+    }
+}
+
+/// What only a store on disk needs.
+#[cfg(feature = "duckdb")]
+impl Hours {
+    /// What a database says after a restart, when its last event has the number `last_event`.
+    pub(super) fn of(due: Vec<Hour>, closed: BTreeSet<Hour>, last_event: u64) -> Self {
+        let mut hours = Self {
+            closed,
+            ..Self::default()
+        };
+        hours.touch(due, (Nanos::EARLIEST, last_event));
+        hours
+    }
+
+    /// Hours of these that are not due yet.
+    pub(super) fn not_due(&self, hours: &BTreeSet<Hour>) -> Vec<Hour> {
+        let new = hours.iter().filter(|hour| !self.due.contains_key(hour));
+        new.copied().collect()
+    }
+
+    /// Forgets closed hours that begin before `cutoff`.
+    pub(super) fn forget_before(&mut self, cutoff: Nanos) {
+        self.closed.retain(|hour| hour.begin() >= cutoff);
     }
 }
 
