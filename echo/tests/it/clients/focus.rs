@@ -9,7 +9,8 @@ use crate::report::{printed, with_a_closed_day};
 const PACKAGES: [&str; 2] = ["focus-validator==1.0.0", "multimethod<2"];
 
 /// Nodes with prices of several classes and currencies, and two without.
-const RATES: &str = "rates:
+const RATES: &str = "places: [{ node: node-0, provider: example, region: north }]
+rates:
   - { node: node-0, rate_class: spot, rate: 2, currency: EUR, provider: example, region: north }
   - { node: node-1, rate_class: reserved, rate: 2.345678, currency: USD }
 ";
