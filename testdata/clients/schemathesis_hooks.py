@@ -1,7 +1,7 @@
 """What a JSON schema cannot say of Echo's arguments, said to schemathesis: such requests are left out.
 
 Valid by the schema and refused all the same: a window beside its ends, a beginning after the end, 30 February, a cursor
-that no answer gave, a name of more than 256 bytes. Invalid by the schema and taken all the same: a number or a truth value
+that no answer gave, a name of more than 256 bytes, a report without a day or two ends. Invalid by the schema and taken all the same: a number or a truth value
 as text, and null for what is left out. Valid by the schema and without an answer: a text that is no SQL, and a rank that
 never reported, so that a statement and a rank take their places.
 """
@@ -58,6 +58,12 @@ def is_ordered(given):
     return begin is None or isinstance(begin, str) and re.fullmatch(r"now-\d+[smhd]", begin) is not None
 
 
+def lacks_its_window(case, given):
+    """Whether a report is asked for without saying of when: it needs a day, or both ends of a window in its place."""
+    ends = "from" in given or "to" in given
+    return case.operation.path.startswith("/api/v1/cost.") and (ends or "day" not in given)
+
+
 def is_taken_anyway(value):
     """Whether Echo understands a value that the schema does not list."""
     return value is None or isinstance(value, str) and PLAIN.fullmatch(value) is not None
@@ -68,7 +74,7 @@ def filter_case(context, case):
     given = arguments(case)
     mode = case.meta.generation.mode if case.meta else None
     if mode == GenerationMode.POSITIVE:
-        return not is_contradictory(given)
+        return not (is_contradictory(given) or lacks_its_window(case, given))
     return not any(is_taken_anyway(value) for value in given.values())
 
 
