@@ -321,10 +321,10 @@ pub struct LostTime {
     pub interval: Window,
     /// GPUs of this node and model that took part.
     pub n_ranks: u32,
-    /// Iterations in the interval.
+    /// Iterations in the interval; 0 where none ends, as in a hang.
     pub iterations: f64,
     /// GPU time lost by all of them together because the job was slower, milliseconds: the culprit's own is among it (job
-    /// delay). Noise makes single intervals negative; sums are clipped at zero per incident.
+    /// delay). Noise makes single intervals negative; sums are clipped at zero per incident and hour.
     pub lost_gpu_ms: f64,
     /// The part of it that they spent blocked, beyond what is usual, because others were late (peer wait), milliseconds; never
     /// negative. Nothing when a rank does not tell how long it was blocked.

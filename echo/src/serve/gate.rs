@@ -179,9 +179,7 @@ impl Gate {
             }
         })
     }
-}
 
-impl Gate {
     /// Whose token this is. When its key is not known, its issuer may have a new one.
     fn whose(&self, access: &Access, token: &str) -> Result<Arc<Principal>, Rejected> {
         let now = self.clock.now();

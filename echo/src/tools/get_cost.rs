@@ -177,19 +177,11 @@ impl Statement<'_> {
     }
 
     fn window_total(&self, currency: Option<Currency>) -> Option<f64> {
-        let sums = self.bill.by_currency();
-        match sums.get(&Some(currency?)) {
-            Some(sum) => Some(money(sum.cost)),
-            None => sums.is_empty().then_some(0.0),
-        }
+        total(&self.bill, currency)
     }
 
     fn peer_wait_total(&self, currency: Option<Currency>) -> Option<f64> {
-        let sums = self.waiting.as_ref()?.by_currency();
-        match sums.get(&Some(currency?)) {
-            Some(sum) => Some(money(sum.cost)),
-            None => sums.is_empty().then_some(0.0),
-        }
+        total(self.waiting.as_ref()?, currency)
     }
 
     fn run_rate_per_hour(&self, currency: Option<Currency>) -> Option<f64> {
@@ -294,6 +286,15 @@ impl Statement<'_> {
                     )
                 });
         (contributors.collect(), left_out)
+    }
+}
+
+/// All of a bill in one currency; nothing when it has parts, and none in this one.
+fn total(bill: &Bill<'_>, currency: Option<Currency>) -> Option<f64> {
+    let sums = bill.by_currency();
+    match sums.get(&Some(currency?)) {
+        Some(sum) => Some(money(sum.cost)),
+        None => sums.is_empty().then_some(0.0),
     }
 }
 
