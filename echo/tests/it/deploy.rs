@@ -6,6 +6,7 @@ mod container;
 mod manifests;
 mod pod;
 mod policy;
+mod production_pod;
 pub(crate) mod rendered;
 mod site;
 mod units;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use self::site::{Site, metrics, run, said};
 use crate::testbed::{ECHO, Echo, agent, recording, wait_for};
 
-mod issuer;
+pub(crate) mod issuer;
 mod site;
 
 #[test]

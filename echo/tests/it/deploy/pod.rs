@@ -1,18 +1,19 @@
 //! Echo as the pod of the quick start: the same arguments, files, user and rights, its root folder read-only.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::container::{is_possible, probe};
-use super::rendered::container;
-use super::site::QuickStart;
-use crate::testbed::{agent, summary, wait_for};
+use super::container::{Image, is_possible, probe};
+use super::rendered::{backup_job, container, objects};
+use super::site::Site;
+use crate::testbed::{ECHO, agent, summary, wait_for};
 
 #[test]
 fn the_pod_starts_without_rights_and_answers_its_probes() {
     if !is_possible() {
         return;
     }
-    let quick = QuickStart::new("probes");
+    let quick = Site::new("quickstart", "probes");
     let echo = quick.echo("echo.log");
     quick.wait_until_ready();
     let spec = container(quick.overlay.echo());
@@ -32,7 +33,7 @@ fn the_pod_starts_without_rights_and_answers_its_probes() {
 }
 
 /// Agents that send for ten seconds, however often Echo goes away.
-fn load(quick: &QuickStart) -> Command {
+fn load(quick: &Site) -> Command {
     let mut command = quick.network.run(agent());
     command
         .args(["simulate", "--json", "--cluster", "drill", "--nodes", "16"])
@@ -52,7 +53,7 @@ fn a_pod_that_is_replaced_under_load_loses_nothing_and_ends_within_its_grace() {
     if !is_possible() {
         return;
     }
-    let quick = QuickStart::new("drain");
+    let quick = Site::new("quickstart", "drain");
     let first = quick.echo("first.log");
     quick.wait_until_ready();
     let agents = load(&quick).spawn().unwrap();
@@ -76,7 +77,7 @@ fn a_second_pod_on_the_same_volume_says_who_holds_it_and_ends() {
     if !is_possible() {
         return;
     }
-    let quick = QuickStart::new("volume");
+    let quick = Site::new("quickstart", "volume");
     let first = quick.echo("first.log");
     quick.wait_until_ready();
     let elsewhere = quick.on_another_node("volume-2");
@@ -90,6 +91,41 @@ fn a_second_pod_on_the_same_volume_says_who_holds_it_and_ends() {
         "{said}"
     );
     drop(first);
+}
+
+#[test]
+fn the_backup_job_copies_the_database_of_a_pod_that_was_scaled_away() {
+    if !is_possible() {
+        return;
+    }
+    let quick = Site::new("quickstart", "backup");
+    let echo = quick.echo("echo.log");
+    quick.wait_until_ready();
+    echo.ask_to_stop();
+    assert_eq!(echo.wait(), Some(0));
+    let objects = objects(&backup_job());
+    let job = objects
+        .iter()
+        .find(|object| object["kind"] == "Job")
+        .unwrap();
+    let pod = &job["spec"]["template"]["spec"];
+    let claim = &pod["volumes"][0]["persistentVolumeClaim"]["claimName"];
+    let set = quick.overlay.object("StatefulSet", "fleet-echo");
+    let template = &set["spec"]["volumeClaimTemplates"][0]["metadata"]["name"];
+    assert_eq!(
+        claim,
+        &format!("{}-fleet-echo-0", template.as_str().unwrap())
+    );
+    std::fs::create_dir(quick.path("backup")).unwrap();
+    quick.belongs_to_group("backup", 0o2770);
+    let volumes = ["data", "backup"].map(|name| (name, quick.path(name)));
+    let image = Image::of(Path::new(ECHO));
+    let backup = quick.start(pod, &image, &volumes, "backup.log");
+    assert_eq!(backup.wait(), Some(0), "{}", quick.said("backup.log"));
+    let of = |folder: &str| std::fs::metadata(quick.path(folder).join("fleet.duckdb")).unwrap();
+    assert!(of("backup").len() > 0);
+    let image = container(pod)["image"].as_str();
+    assert_eq!(image, container(quick.overlay.echo())["image"].as_str());
 }
 
 /// The moment at which the pod was asked to stop.

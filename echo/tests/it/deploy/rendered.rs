@@ -1,6 +1,6 @@
 //! Rendered overlays.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -22,6 +22,19 @@ pub(crate) fn file(overlay: &str) -> PathBuf {
     repository("testdata/deploy").join(format!("{overlay}.yaml"))
 }
 
+/// The objects of a file.
+pub(crate) fn objects(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let documents = serde_norway::Deserializer::from_str(&text);
+    let read = |document| Value::deserialize(document).unwrap();
+    documents.map(read).collect()
+}
+
+/// What copies the database, which no overlay contains.
+pub(crate) fn backup_job() -> PathBuf {
+    repository("deploy/statefulset/backup-job.yaml")
+}
+
 /// The objects of an overlay.
 pub(crate) struct Overlay {
     pub(crate) name: &'static str,
@@ -30,13 +43,9 @@ pub(crate) struct Overlay {
 
 impl Overlay {
     pub(crate) fn new(name: &'static str) -> Self {
-        let text = std::fs::read_to_string(file(name)).unwrap();
-        let documents = serde_norway::Deserializer::from_str(&text);
         Self {
             name,
-            objects: documents
-                .map(|document| Value::deserialize(document).unwrap())
-                .collect(),
+            objects: objects(&file(name)),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The quick start in a network of its own, with a volume, and secrets that its own script made.
+//! An overlay in a network of its own, with a volume, and secrets that the script of the quick start made.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -15,40 +15,48 @@ use super::rendered::{Overlay, container};
 use crate::testbed::{ECHO, repository, wait_for};
 
 /// Names that the cluster's DNS would know.
-const NAMES: &str = "127.0.0.1 localhost fleet-echo fleet-echo.fleet-echo.svc\n";
+const NAMES: &str =
+    "127.0.0.1 localhost fleet-echo fleet-echo.fleet-echo.svc kubernetes.default.svc\n";
+
+/// The certificate that an operator brings to production.
+const BROUGHT: [(&str, &str); 2] = [
+    ("tls.crt", "secrets/cert.pem"),
+    ("tls.key", "secrets/key.pem"),
+];
 
 /// What was applied, and where it lies.
-pub(super) struct QuickStart {
+pub(super) struct Site {
     pub(super) overlay: Overlay,
     pub(super) network: Network,
     folder: TempDir,
 }
 
-impl QuickStart {
-    pub(super) fn new(name: &str) -> Self {
+impl Site {
+    /// An overlay; `name` is that of its network.
+    pub(super) fn new(overlay: &'static str, name: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let script = "make-secrets";
-        let overlay = repository("deploy/statefulset/overlays/quickstart");
-        std::fs::copy(overlay.join(script), folder.path().join(script)).unwrap();
+        let quick_start = repository("deploy/statefulset/overlays/quickstart");
+        std::fs::copy(quick_start.join(script), folder.path().join(script)).unwrap();
         let made = Command::new(folder.path().join(script))
             .env("FLEET_ECHO", ECHO)
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&made.stderr);
         assert!(made.status.success(), "{said}");
-        let quick = Self {
-            overlay: Overlay::new("quickstart"),
+        let site = Self {
+            overlay: Overlay::new(overlay),
             network: Network::new(name),
             folder,
         };
-        std::fs::create_dir(quick.path("data")).unwrap();
-        quick.belongs_to_group("data", 0o2770);
-        quick
+        std::fs::create_dir(site.path("data")).unwrap();
+        site.belongs_to_group("data", 0o2770);
+        site
     }
 
     /// The same volume and secrets, seen from another node.
     pub(super) fn on_another_node(&self, name: &str) -> Self {
-        let copy = Self::new(name);
+        let copy = Self::new(self.overlay.name, name);
         for shared in ["data", "secrets"] {
             let own = copy.path(shared);
             std::fs::remove_dir_all(&own).unwrap();
@@ -62,7 +70,7 @@ impl QuickStart {
     }
 
     /// What `fsGroup` does to a volume.
-    fn belongs_to_group(&self, name: &str, mode: u32) {
+    pub(super) fn belongs_to_group(&self, name: &str, mode: u32) {
         let group = &self.overlay.echo()["securityContext"]["fsGroup"];
         let path = self.path(name);
         chown(
@@ -77,13 +85,17 @@ impl QuickStart {
     /// The files of a volume that is made of a Secret or a `ConfigMap`; nothing for others.
     fn files(&self, volume: &Value) -> Option<Vec<(String, Vec<u8>)>> {
         if let Some(secret) = volume["secret"]["secretName"].as_str() {
-            let data = self.overlay.data("Secret", secret).unwrap().iter();
-            let file = |(key, encoded): (&String, &Value)| {
-                let path = STANDARD.decode(encoded.as_str().unwrap()).unwrap();
-                let path = String::from_utf8(path).unwrap();
-                (key.clone(), std::fs::read(self.path(&path)).unwrap())
+            let read =
+                |(key, path): (String, String)| (key, std::fs::read(self.path(&path)).unwrap());
+            let Some(data) = self.overlay.data("Secret", secret) else {
+                let brought = BROUGHT.map(|(key, path)| (key.to_owned(), path.to_owned()));
+                return Some(brought.map(read).into());
             };
-            return Some(data.map(file).collect());
+            let path = |(key, encoded): (&String, &Value)| {
+                let path = STANDARD.decode(encoded.as_str().unwrap()).unwrap();
+                (key.clone(), String::from_utf8(path).unwrap())
+            };
+            return Some(data.iter().map(path).map(read).collect());
         }
         let map = volume["configMap"]["name"].as_str()?;
         let Some(data) = self.overlay.data("ConfigMap", map) else {
@@ -131,15 +143,15 @@ impl QuickStart {
         let others = volumes
             .iter()
             .map(|(name, path)| ((*name).to_owned(), path.clone()));
-        let settings = &container(pod)["envFrom"][0]["configMapRef"]["name"];
-        let settings = self.overlay.data("ConfigMap", settings.as_str().unwrap());
+        let settings = container(pod)["envFrom"][0]["configMapRef"]["name"].as_str();
+        let settings = settings.map(|name| self.overlay.data("ConfigMap", name).unwrap());
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let around = Surroundings {
             network: &self.network,
             volumes: made.chain(others).collect(),
             environment: settings
-                .unwrap()
-                .iter()
+                .into_iter()
+                .flatten()
                 .map(|(key, value)| (key.clone(), text(value)))
                 .collect(),
             fields: BTreeMap::from([("spec.nodeName".to_owned(), "gpu-host-1".to_owned())]),
@@ -148,11 +160,17 @@ impl QuickStart {
         Container::start(image, pod, &around, &self.path(log))
     }
 
-    /// The pod of Echo.
-    pub(super) fn echo(&self, log: &str) -> Container {
+    /// The pod of Echo, with further volumes that are not made of objects.
+    pub(super) fn echo_with(&self, volumes: &[(&str, PathBuf)], log: &str) -> Container {
         let image = Image::of(Path::new(ECHO));
         let data = ("data", self.path("data"));
-        self.start(self.overlay.echo(), &image, &[data], log)
+        let volumes = [volumes, &[data]].concat();
+        self.start(self.overlay.echo(), &image, &volumes, log)
+    }
+
+    /// The pod of Echo.
+    pub(super) fn echo(&self, log: &str) -> Container {
+        self.echo_with(&[], log)
     }
 
     /// Waits until the probe of the manifest is answered with 200.

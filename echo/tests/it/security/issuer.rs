@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::site::{Site, metrics};
 use crate::testbed::wait_for;
@@ -19,20 +19,30 @@ const PRIVATE: [u8; 48] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x0
 const PUBLIC: &str = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
 
 fn token() -> String {
+    signed(json!({
+        "iss": "https://idp.example", "sub": "ci", "aud": "echo", "echo": { "clusters": ["lab"] },
+    }))
+}
+
+/// A token of these claims that is good for ten minutes.
+pub(crate) fn signed(mut claims: Value) -> String {
     let now = jiff::Timestamp::now().as_second();
-    let claims = json!({
-        "iss": "https://idp.example", "sub": "ci", "aud": "echo", "iat": now, "exp": now + 600,
-        "echo": { "clusters": ["lab"] },
-    });
+    claims["iat"] = now.into();
+    claims["exp"] = (now + 600).into();
     let mut header = Header::new(Algorithm::EdDSA);
     header.kid = Some("rfc".to_owned());
     encode(&header, &claims, &EncodingKey::from_ed_der(&PRIVATE)).unwrap()
 }
 
+/// The key set that its signatures are checked by.
+pub(crate) fn key_set() -> String {
+    let keys = json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "kid": "rfc", "x": PUBLIC }] });
+    keys.to_string()
+}
+
 /// Answers whoever asks.
 fn publish(listener: &TcpListener) {
-    let keys = json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "kid": "rfc", "x": PUBLIC }] });
-    let keys = keys.to_string();
+    let keys = key_set();
     let length = keys.len();
     for connection in listener.incoming() {
         let mut connection = connection.unwrap();

@@ -1,0 +1,127 @@
+//! Echo as the pod of production: agents show tokens of their service account, and Echo asks the API server for the keys.
+
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::container::is_possible;
+use super::site::Site;
+use crate::security::issuer::{key_set, signed};
+use crate::testbed::{ECHO, agent, wait_for};
+
+/// The one path of an API server that Echo asks for, given only to a bearer.
+const API_SERVER: &str = "
+import http.server, ssl, sys
+cert, key, keys = sys.argv[1:]
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        known = self.headers['Authorization'] == 'Bearer of-echo' and self.path == '/openid/v1/jwks'
+        self.send_response(200 if known else 403)
+        self.end_headers()
+        self.wfile.write(keys.encode() if known else b'')
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 443), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(cert, key)
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+";
+
+struct ApiServer(Child);
+
+impl ApiServer {
+    fn start(site: &Site) -> Self {
+        let mut certificate = Command::new(ECHO);
+        certificate.args(["dev-cert", "--name", "kubernetes.default.svc", "--dir"]);
+        let made = certificate.arg(site.path("api")).output().unwrap();
+        assert!(made.status.success());
+        let mut python = site.network.run("python3");
+        python.args(["-c", API_SERVER]);
+        python.args([site.path("api/cert.pem"), site.path("api/key.pem")]);
+        python.arg(key_set()).stderr(Stdio::null());
+        Self(python.spawn().unwrap())
+    }
+
+    /// What the node puts into the volume `api-server`.
+    fn volume(site: &Site) -> std::path::PathBuf {
+        let folder = site.path("api-server");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("token"), "of-echo").unwrap();
+        std::fs::copy(site.path("api/ca.pem"), folder.join("ca.crt")).unwrap();
+        site.belongs_to_group("api-server", 0o750);
+        site.belongs_to_group("api-server/token", 0o440);
+        site.belongs_to_group("api-server/ca.crt", 0o440);
+        folder
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        let _killed = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// A token as the node projects it into the agent's pod.
+fn token_of(node: &str, audience: &str) -> String {
+    signed(json!({
+        "iss": "https://kubernetes.default.svc.cluster.local",
+        "sub": "system:serviceaccount:fleet-agent:fleet-agent",
+        "aud": [audience],
+        "kubernetes.io": {
+            "namespace": "fleet-agent",
+            "node": { "name": node, "uid": "c2c3a5a4" },
+            "pod": { "name": "fleet-agent-x7k2p", "uid": "0a5ba0b5" },
+            "serviceaccount": { "name": "fleet-agent", "uid": "d9c1f6c1" },
+        },
+    }))
+}
+
+/// Agents of so many nodes that all show this token; the exit code and the summary.
+fn send(site: &Site, nodes: u32, token: &str) -> (Option<i32>, Value) {
+    std::fs::write(site.path("token"), token).unwrap();
+    let mut command = site.network.run(agent());
+    command
+        .args(["simulate", "--json", "--cluster", "prod", "--speed", "max"])
+        .args([
+            "--nodes",
+            &nodes.to_string(),
+            "--duration",
+            "20s",
+            "--interval",
+            "1s",
+        ])
+        .args(["--step", "100ms", "--give-up-after", "2s"])
+        .args(["--endpoint", "https://localhost:4317", "--tls-ca"])
+        .arg(site.path("secrets/ca.pem"))
+        .arg("--token-file")
+        .arg(site.path("token"));
+    let sent = command.output().unwrap();
+    let said = serde_json::from_slice(&sent.stdout).unwrap_or(Value::Null);
+    (sent.status.code(), said)
+}
+
+#[test]
+fn agents_are_known_by_their_service_account_and_send_for_their_own_node_alone() {
+    if !is_possible() {
+        return;
+    }
+    let site = Site::new("production", "production");
+    let _api_server = ApiServer::start(&site);
+    let volume = ApiServer::volume(&site);
+    let echo = site.echo_with(&[("api-server", volume)], "echo.log");
+    site.wait_until_ready();
+    let own = token_of("node-0", "fleet-echo");
+    wait_for("the keys of the API server", || {
+        send(&site, 1, &own).0 == Some(0)
+    });
+    let (code, sent) = send(&site, 2, &own);
+    assert_eq!(code, Some(69), "the second node is not its own: {sent}");
+    let (code, sent) = send(
+        &site,
+        1,
+        &token_of("node-0", "https://kubernetes.default.svc"),
+    );
+    assert_eq!(code, Some(69), "a token for the API server: {sent}");
+    echo.ask_to_stop();
+    assert_eq!(echo.wait(), Some(0), "{}", site.said("echo.log"));
+}
