@@ -138,7 +138,7 @@ fn the_agent_watches_with_five_capabilities_and_a_read_only_root() {
             .contains(&library.display().to_string())
     });
     for name in ["startupProbe", "livenessProbe"] {
-        assert_eq!(probe(&quick.network, spec, name), Some(200), "{name}");
+        wait_for(name, || probe(&quick.network, spec, name) == Some(200));
     }
     assert_eq!(watcher.status("CapEff"), "000001c000080004");
     assert_eq!(watcher.status("CapBnd"), "000001c000080004");
