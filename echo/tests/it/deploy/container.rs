@@ -160,7 +160,7 @@ impl Container {
     pub(super) fn start(image: &Image, pod: &Value, around: &Surroundings<'_>, log: &Path) -> Self {
         let spec = container(pod);
         let mut command = around.network.run("unshare");
-        command.args(["--mount", "--fork", "--kill-child"]);
+        command.args(["--mount", "--fork"]);
         if pod["hostPID"] != true {
             command.arg("--pid");
         }
@@ -212,8 +212,7 @@ impl Container {
 
     /// Sends SIGTERM to the program, as the node does.
     pub(super) fn ask_to_stop(&self) {
-        let sent = Command::new("kill").arg(self.pid.to_string()).status();
-        assert!(sent.unwrap().success());
+        assert!(signal(self.pid, "TERM"));
     }
 
     /// Waits for the end; the exit code of the program.
@@ -224,9 +223,20 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
+        // What started the program does not take it along: the kernel forgets that wish when a process changes its user.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _killed = signal(self.pid, "KILL");
+        }
         let _killed = self.child.kill();
         let _reaped = self.child.wait();
     }
+}
+
+fn signal(pid: u32, name: &str) -> bool {
+    let sent = Command::new("kill")
+        .args(["-s", name, &pid.to_string()])
+        .status();
+    sent.unwrap().success()
 }
 
 /// The status that a probe of a container gets; nothing when nobody answers.
