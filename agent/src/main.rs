@@ -81,11 +81,14 @@ fn run_live(args: &RunArgs) -> ExitCode {
 async fn run_to(args: &RunArgs) -> Result<Result<(), RunError>, EndpointError> {
     let stop = asked_to_stop();
     let node = args.node.clone().unwrap_or_else(host_name);
-    let endpoint = endpoint(&args.sender.connection, &args.endpoint, &args.cluster)?;
-    if endpoint == "none" {
+    let args = &RunArgs {
+        endpoint: endpoint(&args.sender.connection, &args.endpoint, &args.cluster)?,
+        ..args.clone()
+    };
+    if args.endpoint == "none" {
         return Ok(Box::pin(run::run(args, &node, Null, stop)).await);
     }
-    let link = args.sender.connection.link(&endpoint)?;
+    let link = args.sender.connection.link(&args.endpoint)?;
     let exporter = Otlp::over(
         &link,
         instance(StartAt::Now.unix_ns(), &node),
@@ -254,11 +257,14 @@ async fn replay_to(
     args: &ReplayArgs,
     progress: &ProgressBar,
 ) -> Result<(replay::summary::Summary, Result<(), ReplayError>), EndpointError> {
-    let endpoint = endpoint(&args.connection, &args.endpoint, &args.cluster)?;
-    if endpoint == "none" {
+    let args = &ReplayArgs {
+        endpoint: endpoint(&args.connection, &args.endpoint, &args.cluster)?,
+        ..args.clone()
+    };
+    if args.endpoint == "none" {
         return Ok(replay::replay(args, |_| Null, progress).await);
     }
-    let link = args.connection.link(&endpoint)?;
+    let link = args.connection.link(&args.endpoint)?;
     let boot = StartAt::Now.unix_ns();
     let exporter = |node: &str| Otlp::over(&link, instance(boot, node), &Arc::default());
     Ok(replay::replay(args, exporter, progress).await)
@@ -276,12 +282,15 @@ async fn simulate_to(
             std::future::pending::<()>().await;
         }
     };
-    let endpoint = endpoint(&args.connection, &args.endpoint, &args.cluster)?;
-    if endpoint == "none" {
+    let args = &SimulateArgs {
+        endpoint: endpoint(&args.connection, &args.endpoint, &args.cluster)?,
+        ..args.clone()
+    };
+    if args.endpoint == "none" {
         let null = |_: &str, _: &Arc<AtomicU64>| Null;
         return Ok(simulate::simulate(args, layout, null, interrupted, progress).await);
     }
-    let link = args.connection.link(&endpoint)?;
+    let link = args.connection.link(&args.endpoint)?;
     let boot = StartAt::Now.unix_ns();
     let exporter = |agent: &str, connections: &Arc<AtomicU64>| {
         Otlp::over(&link, instance(boot, agent), connections)

@@ -110,6 +110,7 @@ fn one_of_several_echos_is_said_once_and_wrong_numbers_of_them_end_with_64() {
     let chosen = "cluster lab belongs to shard 2 of 3: reporting to http://127.0.0.1:2";
     assert_eq!(output.status.code(), Some(69), "{said}");
     assert_eq!(said.matches(chosen).count(), 1, "{said}");
+    assert!(!said.contains("{shard}"), "{said}");
     for (endpoint, flags) in [
         (one, [].as_slice()),
         (one, &["--shards", "0"]),

@@ -48,6 +48,8 @@ mod sdk;
 #[cfg(test)]
 mod security;
 #[cfg(test)]
+mod shards;
+#[cfg(test)]
 mod spans;
 #[cfg(test)]
 mod sql;
