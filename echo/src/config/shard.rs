@@ -38,9 +38,9 @@ impl ShardArgs {
         .filter_map(|(flag, is_missing)| is_missing.then_some(flag))
         .collect();
         if !missing.is_empty() && missing.len() < 3 {
-            let missing = missing.join(" and ");
+            let missing = missing.join(", ");
             wrong.push(format!(
-                "--shard, --shards and --shard-url are given together or not at all: {missing} is missing"
+                "--shard, --shards and --shard-url are given together or not at all; missing: {missing}"
             ));
         }
         let count = self.shards.filter(|count| (1..=MAX_SHARDS).contains(count));
@@ -141,11 +141,8 @@ mod tests {
     #[test]
     fn every_mistake_is_told() {
         for (flags, said) in [
-            (
-                "--shard 0".to_owned(),
-                "--shards and --shard-url is missing",
-            ),
-            (format!("--shards 3 {URL}"), "--shard is missing"),
+            ("--shard 0".to_owned(), "missing: --shards, --shard-url"),
+            (format!("--shards 3 {URL}"), "missing: --shard"),
             (format!("--shard 3 --shards 3 {URL}"), "0 to 2"),
             (format!("--shard 0 --shards 0 {URL}"), "between 1 and 1024"),
             (
