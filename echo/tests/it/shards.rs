@@ -153,6 +153,20 @@ fn in_the_shell(fleet: &Fleet) {
             said(&open)
         );
     }
+    let report = [
+        "report",
+        "--day",
+        "2026-11-01",
+        "--allow-open",
+        "--server",
+        &first,
+    ];
+    let report = fleet.shell(&report);
+    assert!(
+        said(&report).contains("note: this is shard 0 of 3"),
+        "{}",
+        said(&report)
+    );
     let gate = ["assert", "outliers", "--max", "1", "--allow-missing"];
     let passed = fleet.shell(&[gate.as_slice(), &all, &one].concat());
     assert_ne!(passed.status.code(), Some(2), "{}", said(&passed));
