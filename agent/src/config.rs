@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::block_size::MAX_EXPONENT;
 pub use crate::config::check::CheckArgs;
-pub use crate::config::connection::ConnectionArgs;
+pub use crate::config::connection::{ConnectionArgs, Shard};
 pub use crate::config::record::RecordArgs;
 pub use crate::config::run::{Attach, Counted, ProbeArgs, RunArgs, WatchArgs};
 pub use crate::config::sender::SenderArgs;
@@ -72,7 +72,7 @@ pub struct ReplayArgs {
     #[arg(required = true, value_name = "FILE", env = "FLEET_AGENT_FILES")]
     pub files: Vec<PathBuf>,
 
-    /// Where Echo takes OTLP over gRPC, or `none` to send nothing
+    /// Where Echo takes OTLP over gRPC, or `none` to send nothing; {shard} stands for the number of one of several (see --shards)
     #[arg(long, value_name = "URL", env = "FLEET_AGENT_ENDPOINT")]
     pub endpoint: String,
 

@@ -10,7 +10,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use fleet_agent::check;
 use fleet_agent::config::{
-    CheckArgs, Cli, Command, RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StartAt,
+    CheckArgs, Cli, Command, ConnectionArgs, RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StartAt,
 };
 use fleet_agent::export::null::Null;
 use fleet_agent::export::otlp::{EndpointError, Otlp};
@@ -26,6 +26,7 @@ use indicatif::ProgressBar;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::info;
 use tracing_subscriber::EnvFilter;
 
 const USAGE: u8 = 64;
@@ -35,6 +36,9 @@ const DEFECT: u8 = 70;
 const CANNOT_CREATE: u8 = 73;
 const TRY_LATER: u8 = 75;
 const FORBIDDEN: u8 = 77;
+
+/// Target of the line that says which of several Echos is reported to.
+const SHARD: &str = "fleet_agent::shard";
 
 fn main() -> ExitCode {
     match Cli::try_parse() {
@@ -77,6 +81,10 @@ fn run_live(args: &RunArgs) -> ExitCode {
 async fn run_to(args: &RunArgs) -> Result<Result<(), RunError>, EndpointError> {
     let stop = asked_to_stop();
     let node = args.node.clone().unwrap_or_else(host_name);
+    let args = &RunArgs {
+        endpoint: endpoint(&args.sender.connection, &args.endpoint, &args.cluster)?,
+        ..args.clone()
+    };
     if args.endpoint == "none" {
         return Ok(Box::pin(run::run(args, &node, Null, stop)).await);
     }
@@ -199,7 +207,7 @@ fn run_simulate(args: &SimulateArgs) -> ExitCode {
         Err(message) => return fail(USAGE, &message),
     };
     // What one agent has to say is news; thousands of them say it in the summary.
-    let progress = begin(simulate::progress_bar, "off");
+    let progress = begin(simulate::progress_bar, &format!("off,{SHARD}=info"));
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return no_runtime(&error),
@@ -249,6 +257,10 @@ async fn replay_to(
     args: &ReplayArgs,
     progress: &ProgressBar,
 ) -> Result<(replay::summary::Summary, Result<(), ReplayError>), EndpointError> {
+    let args = &ReplayArgs {
+        endpoint: endpoint(&args.connection, &args.endpoint, &args.cluster)?,
+        ..args.clone()
+    };
     if args.endpoint == "none" {
         return Ok(replay::replay(args, |_| Null, progress).await);
     }
@@ -270,6 +282,10 @@ async fn simulate_to(
             std::future::pending::<()>().await;
         }
     };
+    let args = &SimulateArgs {
+        endpoint: endpoint(&args.connection, &args.endpoint, &args.cluster)?,
+        ..args.clone()
+    };
     if args.endpoint == "none" {
         let null = |_: &str, _: &Arc<AtomicU64>| Null;
         return Ok(simulate::simulate(args, layout, null, interrupted, progress).await);
@@ -280,6 +296,20 @@ async fn simulate_to(
         Otlp::over(&link, instance(boot, agent), connections)
     };
     Ok(simulate::simulate(args, layout, exporter, interrupted, progress).await)
+}
+
+/// Where the cluster's points go: what was asked for, or the one of several Echos that takes the cluster, which is said.
+fn endpoint(
+    connection: &ConnectionArgs,
+    asked: &str,
+    cluster: &str,
+) -> Result<String, EndpointError> {
+    let Some(shard) = connection.shard(asked, cluster)? else {
+        return Ok(asked.to_owned());
+    };
+    let (ordinal, count) = (shard.ordinal, shard.count);
+    info!(target: SHARD, "cluster {cluster} belongs to shard {ordinal} of {count}: reporting to {}", shard.endpoint);
+    Ok(shard.endpoint)
 }
 
 /// Identity of one agent of this process, new at every start.

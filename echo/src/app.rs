@@ -30,6 +30,7 @@ use crate::feedback::refresh::Refresh;
 use crate::feedback::table::PolicyTable;
 use crate::ids::IdError;
 use crate::ingest::accept::{Ingest, IngestConfig};
+use crate::ingest::strays::Strays;
 use crate::rates::RatesError;
 use crate::serve::files;
 use crate::serve::http::Feeds;
@@ -159,9 +160,9 @@ impl App {
         )?;
         let ingest = Ingest::new(
             IngestConfig::default(),
-            Arc::clone(&shared),
-            Arc::clone(&clock),
+            (Arc::clone(&shared), Arc::clone(&clock)),
             policies.clone(),
+            Strays::of(args.shard.shard().map(Arc::new)),
         );
         asking.answer(routes(
             args,

@@ -202,6 +202,11 @@ impl Input {
         }
         self
     }
+
+    /// The cluster that is asked about, if it is one.
+    fn cluster(&self) -> Option<&str> {
+        self.0.get("cluster")?.as_str()
+    }
 }
 
 /// Asks a tool for whoever reads: the answer to be put into words, or nothing when it has been printed as it came.
@@ -233,11 +238,13 @@ fn in_words(
 
 /// Asks a tool. The answer is the body as it came, with what it says.
 fn ask(echo: &EchoArgs, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliError> {
+    let echo = &echo.of(input.cluster())?;
     read(echo.base()?, send(echo, of_tool(tool, input))?)
 }
 
 /// Asks a tool for what is no JSON.
 fn ask_for_bytes(echo: &EchoArgs, tool: &str, input: Input) -> Result<Vec<u8>, CliError> {
+    let echo = &echo.of(input.cluster())?;
     bytes(echo.base()?, send(echo, of_tool(tool, input))?)
 }
 
@@ -248,6 +255,8 @@ fn get(echo: &EchoArgs, path: &str) -> Result<(Vec<u8>, Value), CliError> {
 
 /// Gets what is no JSON.
 fn get_bytes(echo: &EchoArgs, path: &str, query: &[(&str, String)]) -> Result<Vec<u8>, CliError> {
+    let cluster = query.iter().find(|(name, _)| *name == "cluster");
+    let echo = &echo.of(cluster.map(|(_, name)| name.as_str()))?;
     bytes(echo.base()?, send(echo, of_path(path, query))?)
 }
 

@@ -13,12 +13,14 @@ pub mod bounds;
 pub mod callers;
 pub mod limits;
 pub mod security;
+pub mod shard;
 pub mod trace;
 
 use bounds::BoundArgs;
 use callers::CallerArgs;
 use limits::LimitArgs;
 use security::SecurityArgs;
+use shard::ShardArgs;
 use trace::TraceArgs;
 
 /// Form of a log line.
@@ -134,13 +136,21 @@ pub struct ServeArgs {
     /// Where Echo's own spans go
     #[command(flatten)]
     pub trace: TraceArgs,
+
+    /// Which of several Echos this one is
+    #[command(flatten)]
+    pub shard: ShardArgs,
 }
 
 const SERVE_HELP: &str = "\
 Ready when one line on standard output names the addresses in use (port 0 picks a free one).
 Point any OpenTelemetry exporter at it:
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc your-program
-  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf your-program";
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf your-program
+Clusters can be spread over several Echos; agents and questions find the one of a cluster with the same N:
+  fleet-echo serve --db 0.duckdb --shard 0 --shards 3 --shard-url https://echo-{shard}.example:8081 ...
+  fleet-agent run --endpoint https://echo-{shard}.example:4317 --shards 3 --cluster NAME ...
+  fleet-echo outliers --server https://echo-{shard}.example:8081 --shards 3 --cluster NAME";
 
 /// Flags of `demo`.
 #[derive(Debug, Clone, Args)]
@@ -199,6 +209,7 @@ impl ServeArgs {
             ));
         }
         self.check_health(&mut wrong);
+        self.shard.check(&mut wrong);
         if self.bounds.idle_timeout < self.bounds.query_deadline {
             wrong.push(
                 "--idle-timeout is shorter than --query-deadline: a connection would be closed while its question is answered"

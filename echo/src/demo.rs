@@ -180,6 +180,7 @@ fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
         bounds: crate::config::bounds::BoundArgs::default(),
         callers: crate::config::callers::CallerArgs::default(),
         trace: crate::config::trace::TraceArgs::default(),
+        shard: crate::config::shard::ShardArgs::default(),
         memory_limit: Amount::Bytes(1_000_000_000),
         effect_gate: Settings::default().effect_gate,
         ingero_k: health.k,

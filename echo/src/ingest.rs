@@ -20,4 +20,5 @@ pub mod otlp;
 pub mod respond;
 pub mod room;
 pub mod sender;
+pub mod strays;
 pub mod writer;

@@ -17,9 +17,10 @@ pub mod spans;
 pub mod stats;
 pub mod units;
 
-// Layer 1: plain data, names with `*`, and the rule which SQL is run.
+// Layer 1: plain data, names with `*`, which of several Echos this is, and the rule which SQL is run.
 pub mod model;
 pub mod pattern;
+pub mod shard;
 pub mod sql_guard;
 
 // Layer 2: statistics and stores of plain data, and who may call.

@@ -17,12 +17,14 @@ use crate::access::Principal;
 use crate::clock::Clock;
 use crate::error::{Code, Coded};
 use crate::rates::Rates;
+use crate::shard::{Other, Shard};
 use crate::store::{EventStore, StoreError};
 use crate::tools::picture::DrawError;
 use crate::tools::places::Places;
 
 mod arguments;
 pub mod cost_report;
+pub mod elsewhere;
 pub mod event_history;
 pub mod explain_rank;
 pub mod find_outlier_nodes;
@@ -56,6 +58,8 @@ pub struct ToolContext {
     pub limits: Limits,
     /// Places for questions that are being answered.
     pub places: Places,
+    /// Which of several Echos this one is; nothing where it is the only one.
+    pub shard: Option<Arc<Shard>>,
     /// Who asks.
     pub caller: Arc<Principal>,
 }
@@ -72,6 +76,7 @@ impl ToolContext {
             clock,
             limits: Limits::default(),
             places: Places::new(PLACES),
+            shard: None,
             caller: Arc::new(Principal::local()),
         }
     }
@@ -137,6 +142,14 @@ pub enum ToolError {
         name: String,
         /// Names of the clusters.
         known: String,
+    },
+    /// No event ever came from this cluster, and another Echo takes those that do.
+    #[error("no events of a cluster {name:?} are stored here; it belongs to {other}, ask there")]
+    OtherShard {
+        /// The name as it was asked for.
+        name: String,
+        /// Who takes them.
+        other: Other,
     },
     /// The rank did not report.
     #[error("rank {rank} did not report in this window; {known}")]
@@ -239,9 +252,10 @@ impl ToolError {
 impl Coded for ToolError {
     fn code(&self) -> Code {
         match self {
-            Self::UnknownTool { .. } | Self::UnknownCluster { .. } | Self::UnknownRank { .. } => {
-                Code::NotFound
-            }
+            Self::UnknownTool { .. }
+            | Self::UnknownCluster { .. }
+            | Self::OtherShard { .. }
+            | Self::UnknownRank { .. } => Code::NotFound,
             Self::Invalid(_) => Code::Invalid,
             Self::Refused { .. } => Code::Refused,
             Self::Crowded { .. } => Code::Busy,

@@ -1,14 +1,21 @@
 //! Flags of whatever connects to Echo.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::Args;
+use fleet_proto::shard::{self, MAX_SHARDS, PLACEHOLDER};
 
 use crate::export::otlp::{EndpointError, Link, Security};
 
-/// Flags that say how a connection is secured.
+/// Flags that say which of several Echos is meant, and how a connection is secured.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
 pub struct ConnectionArgs {
+    /// Number of Echos that clusters are spread over, all of which have to be told the same; where --endpoint says
+    /// {shard}, the number of the one that takes this cluster is put in
+    #[arg(long, value_name = "N", env = "FLEET_AGENT_SHARDS")]
+    pub shards: Option<u32>,
+
     /// Certificates (PEM) of the authorities that may vouch for Echo [default: those of this host]
     #[arg(long, value_name = "FILE", env = "FLEET_AGENT_TLS_CA")]
     pub tls_ca: Option<PathBuf>,
@@ -44,7 +51,41 @@ pub struct ConnectionArgs {
     pub insecure_token: bool,
 }
 
+/// The one of several Echos that takes a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shard {
+    /// Its number, from 0 on.
+    pub ordinal: u32,
+    /// How many there are.
+    pub count: NonZeroU32,
+    /// Where it is.
+    pub endpoint: String,
+}
+
 impl ConnectionArgs {
+    /// The Echo that takes the cluster, where `endpoint` leaves open which one it is; or that the flags do not fit together.
+    pub fn shard(&self, endpoint: &str, cluster: &str) -> Result<Option<Shard>, EndpointError> {
+        let is_open = endpoint.contains(PLACEHOLDER);
+        let shards = match self.shards {
+            Some(shards) if is_open => shards,
+            Some(shards) => {
+                let url = endpoint.to_owned();
+                return Err(EndpointError::NoPlaceholder { shards, url });
+            }
+            None if is_open => return Err(EndpointError::NoShards(endpoint.to_owned())),
+            None => return Ok(None),
+        };
+        let count = NonZeroU32::new(shards).filter(|_| shards <= MAX_SHARDS);
+        let count = count.ok_or(EndpointError::ShardCount(shards))?;
+        let ordinal = shard::of(cluster, count);
+        let endpoint = shard::address(endpoint, ordinal);
+        Ok(Some(Shard {
+            ordinal,
+            count,
+            endpoint,
+        }))
+    }
+
     /// The way to `endpoint`, or what is wrong with the flags, their files or the endpoint.
     pub fn link(&self, endpoint: &str) -> Result<Link, EndpointError> {
         let security = Security {
@@ -92,6 +133,39 @@ mod tests {
         assert!(refused.contains("--token-file /no/such/token"), "{refused}");
         assert!(args.link("not an address").is_err());
         assert!(parse("").unwrap().link("http://echo:4317").is_ok());
+    }
+
+    #[test]
+    fn each_cluster_has_one_of_several_echos() {
+        let args = parse("--shards 3").unwrap();
+        let endpoint_of = |cluster| {
+            let shard = args.shard("https://echo-{shard}.echo:4317", cluster);
+            shard.unwrap().unwrap().endpoint
+        };
+        assert_eq!(endpoint_of("prod"), "https://echo-0.echo:4317");
+        assert_eq!(endpoint_of("lab"), "https://echo-2.echo:4317");
+        let one = parse("").unwrap().shard("http://echo:4317", "prod");
+        assert_eq!(one.unwrap(), None);
+    }
+
+    #[test]
+    fn a_number_of_echos_and_an_endpoint_of_several_come_together() {
+        for (flags, endpoint, said) in [
+            ("", "https://echo-{shard}:4317", "--shards N"),
+            ("--shards 3", "https://echo:4317", "write {shard}"),
+            ("--shards 3", "none", "write {shard}"),
+            ("--shards 0", "https://echo-{shard}:4317", "from 1 to 1024"),
+            (
+                "--shards 1025",
+                "https://echo-{shard}:4317",
+                "from 1 to 1024",
+            ),
+        ] {
+            let refused = parse(flags).unwrap().shard(endpoint, "prod").unwrap_err();
+            let refused = refused.to_string();
+            assert!(refused.contains(said), "{flags} {endpoint}: {refused}");
+            assert!(!refused.contains('\n'), "{refused}");
+        }
     }
 
     #[test]

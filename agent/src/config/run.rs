@@ -23,6 +23,11 @@ The same, and count kernel launches and copies besides, which costs each of them
 
   fleet-agent run --endpoint http://echo:4317 --cluster prod --count launches,copies
 
+Several Echos share the clusters: three of a StatefulSet, of which the agent takes the one for its cluster:
+
+  fleet-agent run --cluster prod --shards 3 \\
+      --endpoint https://fleet-echo-{shard}.fleet-echo-pods.fleet-echo.svc:4317
+
 The jobs need no change and no restart. It takes root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH and
 CAP_CHECKPOINT_RESTORE; `fleet-agent check` says what this host allows. SIGTERM sends what waits and takes the probes out.
 
@@ -128,7 +133,7 @@ impl WatchArgs {
 /// Flags of `run`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct RunArgs {
-    /// Where Echo takes OTLP over gRPC, or `none` to send nothing
+    /// Where Echo takes OTLP over gRPC, or `none` to send nothing; {shard} stands for the number of one of several (see --shards)
     #[arg(long, value_name = "URL", env = "FLEET_AGENT_ENDPOINT")]
     pub endpoint: String,
 

@@ -32,7 +32,7 @@ Exit codes: 0 every point was acknowledged, 64 wrong flags, 69 points were lost 
 /// Flags of `simulate`.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct SimulateArgs {
-    /// Where Echo takes OTLP over gRPC, or `none` to send nothing
+    /// Where Echo takes OTLP over gRPC, or `none` to send nothing; {shard} stands for the number of one of several (see --shards)
     #[arg(long, value_name = "URL", env = "FLEET_AGENT_ENDPOINT")]
     pub endpoint: String,
 

@@ -102,6 +102,42 @@ fn wrong_flags_end_with_64() {
 }
 
 #[test]
+fn one_of_several_echos_is_said_once_and_wrong_numbers_of_them_end_with_64() {
+    let away = ["--shards", "3", "--give-up-after", "0s", "--json"];
+    let one = "http://127.0.0.1:{shard}";
+    let output = replay(&recording("healthy"), one, &away);
+    let said = text(&output.stderr);
+    let chosen = "cluster lab belongs to shard 2 of 3: reporting to http://127.0.0.1:2";
+    assert_eq!(output.status.code(), Some(69), "{said}");
+    assert_eq!(said.matches(chosen).count(), 1, "{said}");
+    assert!(!said.contains("{shard}"), "{said}");
+    for (endpoint, flags) in [
+        (one, [].as_slice()),
+        (one, &["--shards", "0"]),
+        ("http://127.0.0.1:1", &["--shards", "3"]),
+        ("none", &["--shards", "3"]),
+    ] {
+        let simulated = [
+            "simulate",
+            "--cluster",
+            "lab",
+            "--nodes",
+            "2",
+            "--endpoint",
+            endpoint,
+        ];
+        let simulated = [simulated.as_slice(), flags].concat();
+        for output in [
+            replay(&recording("healthy"), endpoint, flags),
+            agent(&simulated),
+        ] {
+            assert_eq!(output.status.code(), Some(64), "{flags:?}");
+            assert_eq!(text(&output.stderr).lines().count(), 1, "{output:?}");
+        }
+    }
+}
+
+#[test]
 fn an_endpoint_that_stays_away_ends_with_69() {
     // Port 1 is reserved and never listened on.
     let output = replay(

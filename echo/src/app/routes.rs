@@ -42,6 +42,7 @@ pub(super) fn routes(
             ..usual.limits
         },
         places: Places::new(args.bounds.queries(cores())),
+        shard: args.shard.shard().map(Arc::new),
         ..usual
     };
     let metrics = Metrics::of(Sources {

@@ -2,10 +2,12 @@
 //!
 //! It passes on numbers alone: where they are not known, or rest on too little, it ends with 4, never with 0.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use serde_json::Value;
 
 use crate::cli::connection::EchoArgs;
 use crate::cli::{Input, ask};
@@ -181,18 +183,19 @@ pub fn run(args: &AssertArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
 
 /// Asks, and holds each cluster against the limits.
 fn held(subject: &Subject, gate: &GateArgs) -> Vec<Case> {
-    let read = caught_up::wait(&gate.echo).map_err(Broken::from);
+    // Several clusters may be at one Echo, which is waited for once.
+    let mut read = BTreeMap::new();
+    let mut ask_about = |cluster: &str, case: &mut Case| -> Result<(Vec<u8>, Value), Broken> {
+        let echo = gate.echo.of(Some(cluster))?;
+        let wait = || caught_up::wait(&echo).map_err(Broken::from);
+        let behind = read.entry(echo.server.clone()).or_insert_with(wait);
+        case.missing.extend(behind.clone()?);
+        let (tool, input) = (subject.tool(), gate.input(cluster, subject.limit()));
+        ask(&echo, tool, input).map_err(|error| Broken::of(error, tool))
+    };
     let case = |cluster: &String| {
         let mut case = Case::of(cluster, gate.allow_missing);
-        let answer = match &read {
-            Err(broken) => Err(broken.clone()),
-            Ok(behind) => {
-                case.missing.extend(behind.clone());
-                let (tool, input) = (subject.tool(), gate.input(cluster, subject.limit()));
-                ask(&gate.echo, tool, input).map_err(|error| Broken::of(error, tool))
-            }
-        };
-        match answer {
+        match ask_about(cluster, &mut case) {
             Ok((_, answer)) => {
                 case.rests_on(&answer, gate.min_coverage);
                 match subject {

@@ -1,10 +1,12 @@
 //! How the Echo that is asked is reached: where, for how long, by whose word, and with which token.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use fleet_proto::shard::{self, MAX_SHARDS, PLACEHOLDER};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -27,6 +29,10 @@ pub struct EchoArgs {
     /// Address of a running Echo
     #[arg(long, value_name = "URL", env = "FLEET_ECHO_SERVER", default_value = DEFAULT_SERVER)]
     pub server: String,
+    /// Number of Echos that clusters are spread over: where --server says {shard}, the number of the one that has the --cluster is
+    /// put in
+    #[arg(long, value_name = "N", env = "FLEET_ECHO_SHARDS")]
+    pub shards: Option<u32>,
     /// Longest wait for an answer; give more than the --query-deadline of that Echo
     #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_TIMEOUT", default_value = "60s", value_parser = wait)]
     pub timeout: Duration,
@@ -60,9 +66,44 @@ fn wait(text: &str) -> Result<Duration, String> {
 }
 
 impl EchoArgs {
+    /// The one of several Echos that has this cluster; the same where one is named.
+    pub(super) fn of(&self, cluster: Option<&str>) -> Result<Self, CliError> {
+        let server = &self.server;
+        if !server.contains(PLACEHOLDER) {
+            return Ok(self.clone());
+        }
+        let wrong = |what: &str| CliError::Usage(format!("--server {server} {what}"));
+        let shards = self.shards.filter(|shards| *shards <= MAX_SHARDS);
+        let count = shards.and_then(NonZeroU32::new);
+        let (count, cluster) = match (self.shards, count, cluster) {
+            (None, ..) => {
+                return Err(wrong(
+                    "leaves open which Echo: say with --shards N how many there are",
+                ));
+            }
+            (_, None, _) => return Err(wrong(&format!("needs --shards from 1 to {MAX_SHARDS}"))),
+            (_, _, None) => {
+                return Err(wrong(
+                    "leaves open which Echo: name a cluster with --cluster, or one Echo by its number in the place of {shard}",
+                ));
+            }
+            (_, Some(count), Some(cluster)) => (count, cluster),
+        };
+        Ok(Self {
+            server: shard::address(server, shard::of(cluster, count)),
+            ..self.clone()
+        })
+    }
+
     /// The address without what callers add behind it.
     pub(super) fn base(&self) -> Result<&str, CliError> {
         let server = self.server.trim_end_matches('/');
+        if server.contains(PLACEHOLDER) {
+            return Err(CliError::Server {
+                server: server.to_owned(),
+                reason: "leaves open which Echo, and this is asked of one: put its number in the place of {shard}",
+            });
+        }
         if server.starts_with("http://") || server.starts_with("https://") {
             return Ok(server);
         }
@@ -84,6 +125,7 @@ impl EchoArgs {
             (None, Some(path)) => String::from_utf8_lossy(&read(path)?).into_owned(),
             (None, None) => return Ok(None),
         };
+        self.base()?;
         let token = token.trim();
         if token.is_empty() || !token.chars().all(|c| matches!(c, '!'..='~')) {
             let message = "the token is empty, or has characters that no token has";
@@ -165,6 +207,7 @@ mod tests {
     fn asking(server: &str, token: Option<&str>) -> EchoArgs {
         EchoArgs {
             server: server.to_owned(),
+            shards: None,
             timeout: Duration::from_mins(1),
             tls_ca: None,
             token: token.map(str::to_owned),
@@ -200,6 +243,35 @@ mod tests {
             asking("http://10.0.0.1", None).authorization().unwrap(),
             None
         );
+    }
+
+    #[test]
+    fn a_cluster_is_asked_about_at_the_echo_that_has_it() {
+        let mut args = asking("https://echo-{shard}.lab:8081", None);
+        let refused = args.of(Some("lab")).unwrap_err().to_string();
+        assert!(refused.contains("--shards N"), "{refused}");
+        args.shards = Some(3);
+        assert_eq!(
+            args.of(Some("lab")).unwrap().server,
+            "https://echo-2.lab:8081"
+        );
+        assert_eq!(
+            args.of(Some("prod")).unwrap().server,
+            "https://echo-0.lab:8081"
+        );
+        let refused = args.of(None).unwrap_err();
+        assert_eq!(refused.exit_code(), 64);
+        assert!(refused.to_string().contains("--cluster"), "{refused}");
+        let refused = args.base().unwrap_err();
+        assert_eq!(refused.exit_code(), 64);
+        args.shards = Some(0);
+        assert!(args.of(Some("lab")).is_err());
+        // The variable is that of `serve`, and may be there for an Echo of one's own.
+        let one = EchoArgs {
+            server: "http://localhost".to_owned(),
+            ..args
+        };
+        assert_eq!(one.of(Some("lab")).unwrap().server, one.server);
     }
 
     #[test]

@@ -139,6 +139,9 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
             "{open} hours are not closed: these numbers will change"
         )?;
     }
+    if let Some(note) = metadata.get("note").and_then(Value::as_str) {
+        writeln!(out, "note: {note}")?;
+    }
     let sums = list(answer, "summary");
     if sums.is_empty() {
         return writeln!(out, "no GPU reported");

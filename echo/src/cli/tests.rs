@@ -77,6 +77,7 @@ fn feeds() -> Feeds {
 pub(super) fn echo_at(server: &str) -> EchoArgs {
     EchoArgs {
         server: server.to_owned(),
+        shards: None,
         timeout: Duration::from_mins(1),
         tls_ca: None,
         token: None,

@@ -15,6 +15,7 @@ use super::decode::reject::{RejectReason, Rejections};
 use super::decode::unfold::unfolded_bytes;
 use super::decode::{Decoded, Malformed, Payload, decode_body};
 use super::sender::Sender;
+use super::strays::Strays;
 use super::writer::{Foreign, Writer};
 use crate::clock::Clock;
 use crate::error::{Code, Coded};
@@ -140,15 +141,16 @@ struct Parts {
     clock: Arc<dyn Clock>,
     policies: watch::Receiver<Arc<PolicyTable>>,
     stats: Arc<IngestStats>,
+    strays: Strays,
 }
 
 impl Ingest {
     /// Puts the path together.
     pub fn new(
         config: IngestConfig,
-        store: Arc<dyn EventStore>,
-        clock: Arc<dyn Clock>,
+        (store, clock): (Arc<dyn EventStore>, Arc<dyn Clock>),
         policies: watch::Receiver<Arc<PolicyTable>>,
+        strays: Strays,
     ) -> Self {
         Self(Arc::new(Parts {
             max_message_bytes: config.max_message_bytes,
@@ -157,6 +159,7 @@ impl Ingest {
             clock,
             policies,
             stats: Arc::default(),
+            strays,
         }))
     }
 
@@ -168,6 +171,11 @@ impl Ingest {
     /// What the path has done since the start.
     pub fn stats(&self) -> &Arc<IngestStats> {
         &self.0.stats
+    }
+
+    /// What was stored of clusters that belong to another Echo.
+    pub fn strays(&self) -> &Strays {
+        &self.0.strays
     }
 
     /// What is in flight now, and how much of it may be.
@@ -220,7 +228,10 @@ impl Ingest {
         unpacking: Option<Unpacking>,
     ) -> Result<Accepted, IngestError> {
         let Parts {
-            admission, stats, ..
+            admission,
+            stats,
+            strays,
+            ..
         } = &*self.0;
         stats.saw_bytes(body.len());
         let _bytes = admission.bytes(sender, body.len())?;
@@ -237,6 +248,7 @@ impl Ingest {
         let policy = self.policy(&decoded);
         if !decoded.events.is_empty() {
             stats.saw_events(&decoded.events, received);
+            let stray = strays.among(&decoded.events);
             let batch = EventBatch {
                 key,
                 received,
@@ -246,7 +258,10 @@ impl Ingest {
             let waiting = trace_span!(target: spans::TARGET, spans::APPEND, events);
             let appended = admission.append(&*self.0.store, batch);
             match appended.instrument(waiting).await? {
-                Appended::Stored { events } => stats.saw_stored(events),
+                Appended::Stored { events } => {
+                    stats.saw_stored(events);
+                    strays.stored(stray);
+                }
                 Appended::Duplicate => stats.saw_duplicate(),
             }
         }

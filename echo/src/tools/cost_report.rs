@@ -17,7 +17,7 @@ use crate::model::cost::{NodeHour, Seen};
 use crate::rates::Rates;
 use crate::tools::quality::visible_clusters;
 use crate::tools::time::TimeArg;
-use crate::tools::{ToolContext, ToolError};
+use crate::tools::{ToolContext, ToolError, elsewhere};
 use crate::units::{Hour, Nanos, Window};
 
 mod cell;
@@ -62,6 +62,8 @@ pub struct Report {
     pub revised_soon: Vec<Hour>,
     /// In the order of hour, cluster, node and GPU model.
     pub rows: Vec<ReportRow>,
+    /// What other Echos have of it; nothing when all of it is here.
+    pub note: Option<String>,
 }
 
 /// What the GPUs of one model on one node did in one hour.
@@ -83,6 +85,7 @@ impl ReportAsked {
             refuse_open(context, (window, now), &open)?;
         }
         let clusters = self.clusters(context, window).await?;
+        let named = clusters.first().filter(|_| self.cluster.is_some());
         let mut rows = Vec::new();
         for cluster in &clusters {
             let left = MAX_ROWS.saturating_sub(rows.len()) + 1;
@@ -106,6 +109,7 @@ impl ReportAsked {
             open,
             revised_soon,
             rows,
+            note: elsewhere::note(context, named),
         })
     }
 
@@ -151,10 +155,11 @@ impl ReportAsked {
             return Ok(vec![cluster]);
         }
         let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
-        Err(ToolError::UnknownCluster {
-            name: name.clone(),
-            known: names.join(", "),
-        })
+        Err(elsewhere::unknown_cluster(
+            context,
+            &cluster,
+            names.join(", "),
+        ))
     }
 }
 

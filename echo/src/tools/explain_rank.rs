@@ -159,6 +159,7 @@ async fn explain(
         .filter(|incident| is_about_all_or(incident, subject.rank))
         .collect();
     let quality = presence.quality(context, window);
+    let named = Some(cluster.as_str());
     let mut explanation = Explanation {
         cluster: cluster.to_string(),
         window: window.into(),
@@ -190,7 +191,7 @@ async fn explain(
         evidence_basis: basis.filter(|_| !facts.is_empty()),
         lag_series: blocks.series(context, (cluster, window), subject).await?,
         self_verdicts: own_verdicts::of(context, (cluster, window), subject).await?,
-        data_quality: with_note(quality, context, (Some(cluster), window)).await?,
+        data_quality: with_note(quality, context, (named, Some(cluster), window)).await?,
     };
     explanation.summary = summary::of(&explanation, &facts);
     Ok(explanation)

@@ -103,7 +103,12 @@ impl Tool for FindOutlierNodes {
             conditions: conditions.filter_map(Condition::of).collect(),
             truncated,
             next_cursor: truncated.then(|| next.to_string()),
-            data_quality: with_note(quality, context, (cluster.as_ref(), window)).await?,
+            data_quality: with_note(
+                quality,
+                context,
+                (self.cluster.as_deref(), cluster.as_ref(), window),
+            )
+            .await?,
             cluster: cluster.map(|cluster| cluster.to_string()),
         })
     }

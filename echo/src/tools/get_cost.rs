@@ -72,7 +72,8 @@ impl Tool for GetCost {
         let presence = Presence::of(context, cluster.as_ref(), window).await?;
         let recent = Recent::of(context, cluster.as_ref(), window, &presence).await?;
         let quality = presence.quality(context, window);
-        let note = with_note(quality, context, (cluster.as_ref(), window)).await?;
+        let asked = self.cluster.as_deref();
+        let note = with_note(quality, context, (asked, cluster.as_ref(), window)).await?;
         let statement = Statement::of((context, window), &rows, recent.as_ref(), incidents);
         let currency = statement.only_currency(context);
         let lost = statement.bill.time();

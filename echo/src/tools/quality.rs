@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::ids::{ClusterId, JobId, NodeId, Rank};
 use crate::model::event::Origin;
 use crate::store::Coverage;
-use crate::tools::{ToolContext, ToolError};
+use crate::tools::{ToolContext, ToolError, elsewhere};
 use crate::units::{GpuTime, MILLIS_PER_HOUR, Nanos, Window};
 
 /// How much of the cluster an answer rests on.
@@ -188,14 +188,12 @@ pub async fn known_cluster(
         return Ok(Some(cluster));
     }
     let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
-    Err(ToolError::UnknownCluster {
-        name: name.to_owned(),
-        known: if names.is_empty() {
-            "none yet: no agent has sent anything".to_owned()
-        } else {
-            names.join(", ")
-        },
-    })
+    let names = if names.is_empty() {
+        "none yet: no agent has sent anything".to_owned()
+    } else {
+        names.join(", ")
+    };
+    Err(elsewhere::unknown_cluster(context, &cluster, names))
 }
 
 /// All clusters for whoever may see all; else the only one that the caller may see.
@@ -205,17 +203,15 @@ async fn only_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolEr
     }
     let known = visible_clusters(context).await?;
     let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
-    match names.as_slice() {
-        [_only] => Ok(known.first().cloned()),
-        [] => Err(ToolError::invalid(
-            "cluster",
-            "is needed with this token; no cluster that it may see has sent anything yet",
-        )),
-        several => Err(ToolError::invalid(
-            "cluster",
-            format!("is needed with this token, one of {}", several.join(", ")),
-        )),
-    }
+    let message = match names.as_slice() {
+        [_only] => return Ok(known.first().cloned()),
+        [] => {
+            "is needed with this token; no cluster that it may see has sent anything yet".to_owned()
+        }
+        several => format!("is needed with this token, one of {}", several.join(", ")),
+    };
+    let message = elsewhere::with_others(context, message);
+    Err(ToolError::invalid("cluster", message))
 }
 
 /// The clusters that sent something and that the caller may see.
@@ -226,11 +222,11 @@ pub async fn visible_clusters(context: &ToolContext) -> Result<BTreeSet<ClusterI
 }
 
 /// Says what to do about an empty window, which is otherwise easily taken for a healthy cluster, and that a window begins
-/// before what is kept.
+/// before what is kept, and what other Echos have. `asked` is the cluster as it was asked for.
 pub async fn with_note(
     mut quality: DataQuality,
     context: &ToolContext,
-    (cluster, window): (Option<&ClusterId>, Window),
+    (asked, cluster, window): (Option<&str>, Option<&ClusterId>, Window),
 ) -> Result<DataQuality, ToolError> {
     let has_events = quality.last_event_age_s.is_some();
     let note = if has_events && quality.quorum_met {
@@ -249,7 +245,8 @@ pub async fn with_note(
     let dropped = dropped.filter(|until| window.from() < *until).map(|until| {
         format!("events received before {until} were deleted by retention: the window is not covered as a whole")
     });
-    let notes: Vec<String> = [note, dropped].into_iter().flatten().collect();
+    let elsewhere = elsewhere::note(context, cluster.filter(|_| asked.is_some()));
+    let notes: Vec<String> = [note, dropped, elsewhere].into_iter().flatten().collect();
     quality.note = (!notes.is_empty()).then(|| notes.join("; "));
     Ok(quality)
 }

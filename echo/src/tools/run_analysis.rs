@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::sql_guard::refusal::Refusal;
 use crate::store::sql::{Cut, SqlError, SqlQuestion, SqlTable};
 use crate::tools::registry::Tool;
-use crate::tools::{ToolContext, ToolError};
+use crate::tools::{ToolContext, ToolError, elsewhere};
 
 const DEFAULT_ROWS: usize = 200;
 const MAX_ROWS: usize = 10_000;
@@ -47,7 +47,7 @@ pub struct Analysis {
     pub truncated: bool,
     /// How long it took, milliseconds.
     pub elapsed_ms: f64,
-    /// How to get more when it is truncated.
+    /// How to get more when it is truncated, and where other clusters are when several Echos share them.
     pub note: Option<String>,
 }
 
@@ -84,7 +84,8 @@ impl Tool for RunAnalysis {
             max_bytes,
             deadline: context.limits.deadline,
         });
-        Ok(Analysis::of(table.await?, (max_rows, max_bytes)))
+        let answer = Analysis::of(table.await?, (max_rows, max_bytes));
+        Ok(answer.with_note(elsewhere::note(context, None)))
     }
 }
 
@@ -101,6 +102,17 @@ impl Analysis {
             truncated: table.cut.is_some(),
             elapsed_ms: millis(table.elapsed),
             note: table.cut.map(|cut| more(cut, limits)),
+        }
+    }
+}
+
+impl Analysis {
+    /// The same with one thing more to know.
+    fn with_note(self, more: Option<String>) -> Self {
+        let notes: Vec<String> = self.note.into_iter().chain(more).collect();
+        Self {
+            note: (!notes.is_empty()).then(|| notes.join("; ")),
+            ..self
         }
     }
 }

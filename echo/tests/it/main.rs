@@ -50,6 +50,8 @@ mod sdk;
 #[cfg(test)]
 mod security;
 #[cfg(test)]
+mod shards;
+#[cfg(test)]
 mod spans;
 #[cfg(test)]
 mod sql;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fleet_proto::shard::MAX_SHARDS;
 use hyper_util::client::legacy::connect::HttpConnector;
 use thiserror::Error;
 use tonic::metadata::MetadataMap;
@@ -74,6 +75,23 @@ pub enum EndpointError {
          allow it with --insecure-token"
     )]
     TokenInClear(String),
+    /// It names one of several receivers, and nobody says of how many.
+    #[error("endpoint {0} has {{shard}} in it; say with --shards N how many Echos there are")]
+    NoShards(String),
+    /// It names one receiver, and there are several.
+    #[error(
+        "--shards {shards} has no use with endpoint {url}; write {{shard}} where the number of the Echo goes, as in \
+         https://fleet-echo-{{shard}}.example:4317"
+    )]
+    NoPlaceholder {
+        /// How many there are.
+        shards: u32,
+        /// The endpoint.
+        url: String,
+    },
+    /// So many receivers there cannot be.
+    #[error("--shards {0} is no number of Echos; give one from 1 to {MAX_SHARDS}")]
+    ShardCount(u32),
 }
 
 /// What a connection is secured by.

@@ -6,6 +6,9 @@ use crate::cli::CliError;
 use crate::cli::view::number;
 use crate::error::Code;
 
+/// What Echo says of a cluster that another Echo has.
+const ASK_THERE: &str = ", ask there";
+
 /// How it went. The first that applies to any cluster is the outcome of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outcome {
@@ -102,6 +105,10 @@ impl Broken {
         let mut broken = Self::from(error);
         if broken.outcome == Outcome::Missing && broken.message.contains(tool) {
             broken.outcome = Outcome::Failed;
+        }
+        // Else --allow-missing would pass for ever where the wrong one of several Echos is asked.
+        if broken.outcome == Outcome::Missing && broken.message.contains(ASK_THERE) {
+            broken.outcome = Outcome::Misused;
         }
         broken
     }

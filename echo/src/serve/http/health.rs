@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
 use crate::serve::http::answer::success;
+use crate::tools::elsewhere;
 
 /// What decides, beside the store, whether Echo is ready.
 #[derive(Debug, Clone)]
@@ -24,21 +25,23 @@ pub struct Readiness {
 /// That Echo runs, how much it has stored, and how much of that the detector has taken in: the numbers of the last
 /// events, equal when the detector has caught up.
 ///
-/// To whoever may not see everything only that it runs: how much comes in is about the others, too.
+/// To whoever may not see everything only that it runs: how much comes in is about the others, too. Which of several Echos it
+/// is, is told to all who may ask.
 pub(super) async fn health(State(state): State<HttpState>, asking: Asking) -> Response {
     let context = state.contexts.usual();
-    if !asking.caller.sees_everything() {
-        return success(json!({ "status": "ok" }).to_string());
+    let mut answer = json!({ "status": "ok" });
+    if asking.caller.sees_everything() {
+        answer = json!({
+            "status": "ok",
+            "version": env!("CARGO_PKG_VERSION"),
+            "events_committed": *context.store.committed().borrow(),
+            "events_judged": *state.feeds.judged.borrow(),
+            "now": context.clock.now().to_string(),
+        });
     }
-    let events_committed = *context.store.committed().borrow();
-    let events_judged = *state.feeds.judged.borrow();
-    let answer = json!({
-        "status": "ok",
-        "version": env!("CARGO_PKG_VERSION"),
-        "events_committed": events_committed,
-        "events_judged": events_judged,
-        "now": context.clock.now().to_string(),
-    });
+    if asking.caller.ask.is_some() {
+        elsewhere::tell(context, &mut answer);
+    }
     success(answer.to_string())
 }
 

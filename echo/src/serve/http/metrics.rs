@@ -167,6 +167,7 @@ pub(super) async fn metrics(State(state): State<HttpState>, asking: Asking) -> R
 impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.counters(&mut encoder)?;
+        self.strays(&mut encoder)?;
         self.by_reason(&mut encoder)?;
         self.of_requests(&mut encoder)?;
         self.by_listener(&mut encoder)?;
@@ -222,6 +223,17 @@ impl Sources {
             counter.encode(metric)?;
         }
         Ok(())
+    }
+
+    /// Only where there are several Echos.
+    fn strays(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(points) = self.ingest.strays().points() else {
+            return Ok(());
+        };
+        let help = "Points that were stored although their cluster belongs to another shard";
+        let counter = ConstCounter::new(points);
+        let kind = counter.metric_type();
+        counter.encode(encoder.encode_descriptor("ingest_stray_points", help, None, kind)?)
     }
 
     fn by_reason(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

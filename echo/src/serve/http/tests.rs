@@ -30,6 +30,7 @@ mod pages;
 mod pictures;
 mod readiness;
 mod scrapes;
+mod shards;
 mod tenants;
 
 fn service(context: ToolContext) -> Router {

@@ -35,7 +35,11 @@ pub(super) async fn threshold(
     // What may not be seen is as if it were not there.
     let policy = policy.filter(|_| asking.caller.knows(&cluster));
     let Some(policy) = policy else {
-        let message = format!("no node of cluster {cluster} has reported yet");
+        let shard = state.contexts.usual().shard.as_deref();
+        let other = shard.and_then(|shard| shard.other_of(&cluster));
+        let elsewhere = other.map(|other| format!(" here; it belongs to {other}, ask there"));
+        let elsewhere = elsewhere.unwrap_or_default();
+        let message = format!("no node of cluster {cluster} has reported yet{elsewhere}");
         return failure(Code::NotFound, error_body(Code::NotFound, &message));
     };
     let (threshold, has_quorum) = (policy.threshold(), policy.has_quorum());

@@ -11,7 +11,7 @@ use crate::rates::Rate;
 use crate::serve::mcp::LIST_TTL_MS;
 use crate::tools::registry::{Registry, Tool};
 use crate::tools::run_analysis::RunAnalysis;
-use crate::tools::{ToolContext, ToolError, views};
+use crate::tools::{ToolContext, ToolError, elsewhere, views};
 use crate::units::{Nanos, Window};
 
 /// Most clusters that are listed.
@@ -112,11 +112,13 @@ async fn clusters(context: &ToolContext) -> Result<Value, ToolError> {
             "last_event": ends.map(|(_, last)| last.to_string()),
         })
     });
-    Ok(json!({
+    let mut answer = json!({
         "clusters": listed.collect::<Vec<_>>(),
         "truncated": names.len() > MAX_CLUSTERS,
         "now": context.clock.now().to_string(),
-    }))
+    });
+    elsewhere::tell(context, &mut answer);
+    Ok(answer)
 }
 
 fn rates(context: &ToolContext) -> Value {

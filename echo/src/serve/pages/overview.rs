@@ -7,6 +7,7 @@ use super::answers::{Cost, Outliers};
 use super::questions::{Asked, Questions};
 use super::standing::Standing;
 use super::words;
+use crate::shard::Shard;
 use crate::tools::ToolError;
 use crate::units::Nanos;
 
@@ -47,6 +48,7 @@ pub(super) async fn page(questions: &Questions<'_>) -> Result<Markup, ToolError>
             p.quiet { "As of " (words::instant(&questions.now().to_string())) ", by the last hour of events." }
             ul.cards { @for card in &cards { li { (shown(card)) } } }
         }
+        @if let Some(shard) = questions.shard().filter(|shard| shard.count() > 1) { (elsewhere(shard)) }
         @if !others.is_empty() {
             h2 { "More clusters" }
             ul.links { @for name in &others { li { a href=(path(name)) { (name) } } } }
@@ -67,6 +69,25 @@ pub(super) fn encoded(name: &str) -> String {
 /// When the day began, in UTC.
 pub(super) fn midnight(now: Nanos) -> Nanos {
     now.offset(-now.value().rem_euclid(DAY_NANOS))
+}
+
+/// Most other Echos that are linked; their addresses differ in a number.
+const MAX_OTHERS: usize = 16;
+
+/// Where the clusters of other Echos are.
+fn elsewhere(shard: &Shard) -> Markup {
+    let hidden = shard.others().skip(MAX_OTHERS).count();
+    html! {
+        p.quiet {
+            "This is shard " (shard.ordinal()) " of " (shard.count()) ". Other clusters are at "
+            @for (place, other) in shard.others().take(MAX_OTHERS).enumerate() {
+                @if place > 0 { ", " }
+                a href={ (other.url) "/" } { "shard " (other.ordinal) }
+            }
+            @if hidden > 0 { " and " (hidden) " more" }
+            "."
+        }
+    }
 }
 
 fn empty() -> Markup {

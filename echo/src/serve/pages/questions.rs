@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::Pages;
 use super::answers::{Cost, Outliers};
 use crate::serve::asking::Asking;
+use crate::shard::Shard;
 use crate::tools::explain_rank::ExplainRank;
 use crate::tools::find_outlier_nodes::FindOutlierNodes;
 use crate::tools::get_cost::GetCost;
@@ -96,6 +97,11 @@ impl<'a> Questions<'a> {
     /// The present.
     pub(super) fn now(&self) -> Nanos {
         self.context.clock.now()
+    }
+
+    /// Which of several Echos is asked; nothing where it is the only one.
+    pub(super) fn shard(&self) -> Option<&Shard> {
+        self.context.shard.as_deref()
     }
 
     /// The clusters that may be seen, in the order of their names.

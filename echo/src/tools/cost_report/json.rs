@@ -36,7 +36,7 @@ impl Report {
                 .map(|hour| Cell::Time(hour.begin()).json())
                 .collect()
         };
-        json!({
+        let mut metadata = json!({
             "focus_version": VERSION,
             "focus_columns_of_1_3": [
                 "AllocatedMethodDetails", "AllocatedMethodId", "AllocatedResourceId",
@@ -50,6 +50,10 @@ impl Report {
             "hours_revised_soon": begins(&self.revised_soon),
             "rates_as_of": rates.as_of(),
             "n_rows": self.rows.len(),
-        })
+        });
+        if let (Some(note), Some(metadata)) = (&self.note, metadata.as_object_mut()) {
+            metadata.insert("note".to_owned(), json!(note));
+        }
+        metadata
     }
 }

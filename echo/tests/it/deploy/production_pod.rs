@@ -125,3 +125,42 @@ fn agents_are_known_by_their_service_account_and_send_for_their_own_node_alone()
     echo.ask_to_stop();
     assert_eq!(echo.wait(), Some(0), "{}", site.said("echo.log"));
 }
+
+#[test]
+fn the_second_of_three_pods_knows_which_one_it_is() {
+    if !is_possible() {
+        return;
+    }
+    let site = Site::new("sharded", "sharded");
+    let _api_server = ApiServer::start(&site);
+    let volume = ApiServer::volume(&site);
+    let echo = site.echo_with(&[("api-server", volume)], "echo.log");
+    site.wait_until_ready();
+    let reader = signed(json!({
+        "iss": "https://kubernetes.default.svc.cluster.local",
+        "sub": "system:serviceaccount:finops:cost-report",
+        "aud": ["fleet-echo"],
+    }));
+    let access = site.path("volume-access/access.yaml");
+    let edited = std::fs::read_to_string(&access)
+        .unwrap()
+        .replace("      # \"system", "      \"system");
+    std::fs::write(&access, edited).unwrap();
+    let asked = || {
+        let mut curl = site.network.run("curl");
+        curl.args(["--silent", "--cacert"])
+            .arg(site.path("secrets/ca.pem"));
+        curl.args(["--header", &format!("Authorization: Bearer {reader}")]);
+        curl.arg("https://localhost:8081/api/v1/health");
+        serde_json::from_slice::<Value>(&curl.output().unwrap().stdout).unwrap_or(Value::Null)
+    };
+    wait_for("access.yaml to be read again", || {
+        asked()["shard"].is_object()
+    });
+    let shard = &asked()["shard"];
+    assert_eq!((&shard["ordinal"], &shard["count"]), (&json!(1), &json!(3)));
+    let url = "https://fleet-echo-{shard}.fleet-echo-pods.fleet-echo.svc:8081";
+    assert_eq!(shard["url"], url);
+    echo.ask_to_stop();
+    assert_eq!(echo.wait(), Some(0), "{}", site.said("echo.log"));
+}

@@ -1,6 +1,5 @@
 //! An overlay in a network of its own, with a volume, and secrets that the script of the quick start made.
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,6 +16,12 @@ use crate::testbed::{ECHO, repository, wait_for};
 /// Names that the cluster's DNS would know.
 const NAMES: &str =
     "127.0.0.1 localhost fleet-echo fleet-echo.fleet-echo.svc kubernetes.default.svc\n";
+
+/// What a pod knows of itself.
+const FIELDS: [(&str, &str); 2] = [
+    ("spec.nodeName", "gpu-host-1"),
+    ("metadata.name", "fleet-echo-1"),
+];
 
 /// The certificate that an operator brings to production.
 const BROUGHT: [(&str, &str); 2] = [
@@ -154,7 +159,9 @@ impl Site {
                 .flatten()
                 .map(|(key, value)| (key.clone(), text(value)))
                 .collect(),
-            fields: BTreeMap::from([("spec.nodeName".to_owned(), "gpu-host-1".to_owned())]),
+            fields: FIELDS
+                .map(|(path, value)| (path.to_owned(), value.to_owned()))
+                .into(),
         };
         image.write("etc/hosts", NAMES);
         Container::start(image, pod, &around, &self.path(log))

@@ -138,6 +138,9 @@ fn serve(folder: &TempDir) -> Echo {
         .arg("--rates")
         .arg(repository("testdata/rates.yaml"))
         .args(["--log", "warn", "--commit-every", "1ms"])
+        // The only one of all, so that everything is told that is told of several.
+        .args(["--shard", "fleet-echo-0", "--shards", "1"])
+        .args(["--shard-url", "https://echo-{shard}.example"])
         .stdin(Stdio::null());
     Echo::spawn(command).0
 }

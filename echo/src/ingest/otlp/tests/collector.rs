@@ -28,6 +28,7 @@ use crate::ingest::accept::{Ingest, IngestConfig};
 use crate::ingest::fixture::RECEIVED;
 use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::otlp::{BytesCodec, LogsService, MetricsService, TracesService};
+use crate::ingest::strays::Strays;
 use crate::serve::grpc::serve;
 use crate::serve::listener::{Connections, ListenConfig, Listener};
 use crate::serve::terms::Terms;
@@ -54,7 +55,7 @@ impl Collector {
         let (policies, table) = watch::channel(Arc::new(policies()));
         let clock = Arc::new(ManualClock::at(RECEIVED));
         let events: Arc<dyn EventStore> = Arc::<RecordingStore>::clone(&store);
-        let ingest = Ingest::new(config, events, clock, table);
+        let ingest = Ingest::new(config, (events, clock), table, Strays::default());
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let listener = Listener::new(listener, ListenConfig::default(), Connections::default());

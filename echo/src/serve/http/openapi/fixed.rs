@@ -189,6 +189,10 @@ fn health() -> Value {
             "events_committed": { "type": "integer" },
             "events_judged": { "type": "integer" },
             "now": { "type": "string" },
+            "shard": {
+                "type": "object",
+                "description": "Which of several Echos this one is, and where all are; absent where it is the only one.",
+            },
         }),
     )
 }

@@ -25,9 +25,9 @@ use crate::tools::registry::Registry;
 pub(super) const HIDDEN: [&str; 4] = ["hidden-", "secret-", "7.77", "deadbeef"];
 
 // They ask a hundred times, and are to be answered each time.
-const TENANT: &str =
+pub(super) const TENANT: &str =
     "id: tenant, ask: { clusters: [prod], sql: false }, rate: { per_second: 1000, burst: 1000 }";
-const OWNER: &str =
+pub(super) const OWNER: &str =
     "id: owner, ask: { clusters: [\"*\"], sql: true }, rate: { per_second: 1000, burst: 1000 }";
 
 /// The usual cluster, and another one in which somebody is late as well.
@@ -83,7 +83,11 @@ async fn echo() -> (Router, Doorkeeper) {
     )
 }
 
-async fn sent(echo: &Router, token: &str, request: (&str, &str, Value)) -> (u16, String) {
+pub(super) async fn sent(
+    echo: &Router,
+    token: &str,
+    request: (&str, &str, Value),
+) -> (u16, String) {
     let (method, path, body) = request;
     let body = if method == "GET" {
         Body::empty()
@@ -108,7 +112,7 @@ async fn sent(echo: &Router, token: &str, request: (&str, &str, Value)) -> (u16,
     )
 }
 
-fn rpc(method: &str, params: Value) -> Value {
+pub(super) fn rpc(method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
 }
 

@@ -1,0 +1,143 @@
+//! Which of several Echos this one is, and which of them takes a cluster. Pure.
+//!
+//! What is said of a cluster here follows from its name and the operator's flags alone, whether there is such a cluster or
+//! not: so it can be told to whoever asks.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use fleet_proto::shard::{PLACEHOLDER, address, of};
+
+use crate::ids::ClusterId;
+
+/// Most other shards whose addresses are listed one by one.
+const MAX_LISTED: u32 = 4;
+
+/// One of several Echos that share the clusters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shard {
+    ordinal: u32,
+    count: NonZeroU32,
+    url: Arc<str>,
+}
+
+/// Another of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Other {
+    /// Its number, from 0 on.
+    pub ordinal: u32,
+    /// Where it answers questions.
+    pub url: String,
+}
+
+impl fmt::Display for Other {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shard {} at {}", self.ordinal, self.url)
+    }
+}
+
+impl Shard {
+    /// Number `ordinal` of `count`, which answer questions at `url` with their numbers in it; nothing when there is no such
+    /// number, or no place for it.
+    pub fn new(ordinal: u32, count: NonZeroU32, url: &str) -> Option<Self> {
+        let is_one = ordinal < count.get() && url.contains(PLACEHOLDER);
+        is_one.then(|| Self {
+            ordinal,
+            count,
+            url: Arc::from(url.trim_end_matches('/')),
+        })
+    }
+
+    /// Its number, from 0 on.
+    pub const fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
+    /// How many there are.
+    pub const fn count(&self) -> u32 {
+        self.count.get()
+    }
+
+    /// Where they answer questions, with a placeholder for their numbers.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The other one that takes this cluster; nothing when this one does.
+    pub fn other_of(&self, cluster: &ClusterId) -> Option<Other> {
+        let ordinal = of(cluster.as_str(), self.count);
+        (ordinal != self.ordinal).then(|| self.other(ordinal))
+    }
+
+    /// All others.
+    pub fn others(&self) -> impl Iterator<Item = Other> {
+        let ordinals = (0..self.count()).filter(|ordinal| *ordinal != self.ordinal);
+        ordinals.map(|ordinal| self.other(ordinal))
+    }
+
+    /// What to know of an answer about all clusters; nothing when there is only one Echo.
+    pub fn note(&self) -> Option<String> {
+        let (ordinal, count) = (self.ordinal, self.count());
+        let others = match count - 1 {
+            0 => return None,
+            1..=MAX_LISTED => {
+                let urls: Vec<String> = self.others().map(|other| other.url).collect();
+                urls.join(", ")
+            }
+            last => format!("{} for {PLACEHOLDER} from 0 to {last}", self.url),
+        };
+        Some(format!(
+            "this is shard {ordinal} of {count}, other clusters are at {others}"
+        ))
+    }
+
+    fn other(&self, ordinal: u32) -> Other {
+        Other {
+            ordinal,
+            url: address(&self.url, ordinal),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shard(ordinal: u32, count: u32) -> Option<Shard> {
+        let count = NonZeroU32::new(count).unwrap();
+        Shard::new(ordinal, count, "https://echo-{shard}.lab:8081/")
+    }
+
+    #[test]
+    fn a_cluster_is_at_home_in_one_shard_and_known_by_the_others() {
+        let cluster: ClusterId = "lab".parse().unwrap();
+        for ordinal in 0..3 {
+            let other = shard(ordinal, 3).unwrap().other_of(&cluster);
+            let said = other.map(|other| other.to_string());
+            let home = "shard 2 at https://echo-2.lab:8081".to_owned();
+            assert_eq!(said, (ordinal != 2).then_some(home));
+        }
+    }
+
+    #[test]
+    fn there_is_no_shard_beyond_the_last_and_none_without_its_number_in_the_address() {
+        assert!(shard(2, 3).is_some());
+        assert_eq!(shard(3, 3), None);
+        let three = NonZeroU32::new(3).unwrap();
+        assert_eq!(Shard::new(0, three, "https://echo.lab"), None);
+    }
+
+    #[test]
+    fn few_others_are_listed_and_many_described() {
+        assert_eq!(shard(0, 1).unwrap().note(), None);
+        let few = shard(1, 3).unwrap().note().unwrap();
+        let said = "this is shard 1 of 3, other clusters are at https://echo-0.lab:8081, https://echo-2.lab:8081";
+        assert_eq!(few, said);
+        let many = shard(1, 100).unwrap().note().unwrap();
+        assert!(
+            many.ends_with("at https://echo-{shard}.lab:8081 for {shard} from 0 to 99"),
+            "{many}"
+        );
+    }
+}
