@@ -1,7 +1,7 @@
 //! Points of clusters that belong to another Echo. They are stored like all others: an Echo that has them is better than none.
 //! But their sender was told another number of Echos, and who asks where they belong does not find them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,7 +24,7 @@ pub struct Strays {
 
 /// The clusters of one batch that belong elsewhere, each with the number of its points.
 #[derive(Debug)]
-pub(super) struct Stray(Vec<(ClusterId, Other, u64)>);
+pub(super) struct Stray(BTreeMap<ClusterId, (Other, u64)>);
 
 impl Strays {
     /// Of what comes to this shard; there are none where it is the only one.
@@ -43,9 +43,9 @@ impl Strays {
     /// Looks for them in a batch: once for all points in a row that are of one sender.
     pub(super) fn among(&self, events: &[Event]) -> Stray {
         let Some(shard) = self.shard.as_deref() else {
-            return Stray(Vec::new());
+            return Stray(BTreeMap::new());
         };
-        let mut found: Vec<(ClusterId, Other, u64)> = Vec::new();
+        let mut found: BTreeMap<ClusterId, (Other, u64)> = BTreeMap::new();
         let mut last_at_home = None;
         for of_one in events.chunk_by(|a, b| Arc::ptr_eq(&a.origin, &b.origin)) {
             let Some(cluster) = of_one.first().map(|event| &event.origin.cluster) else {
@@ -55,11 +55,10 @@ impl Strays {
                 continue;
             }
             let n = u64::try_from(of_one.len()).unwrap_or(u64::MAX);
-            let known = found.iter_mut().find(|(name, ..)| name == cluster);
-            if let Some((.., points)) = known {
+            if let Some((_, points)) = found.get_mut(cluster) {
                 *points += n;
             } else if let Some(other) = shard.other_of(cluster) {
-                found.push((cluster.clone(), other, n));
+                found.insert(cluster.clone(), (other, n));
             } else {
                 last_at_home = Some(cluster);
             }
@@ -69,7 +68,7 @@ impl Strays {
 
     /// Counts those of a batch that was stored, and names clusters that were not named yet.
     pub(super) fn stored(&self, stray: Stray) {
-        for (cluster, other, points) in stray.0 {
+        for (cluster, (other, points)) in stray.0 {
             self.points.fetch_add(points, Relaxed);
             let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
             let is_new = named.len() < MAX_NAMED && named.insert(cluster.clone());
@@ -131,9 +130,9 @@ mod tests {
         let told: Vec<(&str, u32, u64)> = found
             .0
             .iter()
-            .map(|(cluster, other, points)| (cluster.as_str(), other.ordinal, *points))
+            .map(|(cluster, (other, points))| (cluster.as_str(), other.ordinal, *points))
             .collect();
-        assert_eq!(told, [("prod", 0, 80), ("lab", 2, 40)]);
+        assert_eq!(told, [("lab", 2, 40), ("prod", 0, 80)]);
         assert_eq!(strays.points(), Some(0));
         strays.stored(found);
         assert_eq!(strays.points(), Some(120));
