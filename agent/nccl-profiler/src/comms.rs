@@ -23,6 +23,8 @@ pub(crate) struct Comm {
     pub(crate) rank: u32,
     /// Its ranks.
     pub(crate) nranks: u32,
+    /// How many with this rank and size were joined before; filled in when it is.
+    pub(crate) nth: u32,
 }
 
 /// Which numbers an operation counts among.
@@ -41,6 +43,7 @@ struct Place {
     id: AtomicU64,
     rank: AtomicU32,
     nranks: AtomicU32,
+    nth: AtomicU32,
     collectives: AtomicU64,
     transfers: AtomicU64,
 }
@@ -56,6 +59,7 @@ impl Place {
         id: AtomicU64::new(0),
         rank: AtomicU32::new(0),
         nranks: AtomicU32::new(0),
+        nth: AtomicU32::new(0),
         collectives: AtomicU64::new(0),
         transfers: AtomicU64::new(0),
     };
@@ -65,7 +69,19 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Comms {
     places: [Place; COMMS],
+    alike: [Alike; ALIKE],
 }
+
+/// How often a rank and size were joined.
+#[derive(Debug)]
+struct Alike {
+    /// Rank and size, or 0.
+    key: AtomicU64,
+    joined: AtomicU32,
+}
+
+/// Pairs of rank and size that are told apart; a process has a handful.
+const ALIKE: usize = 256;
 
 impl Comms {
     #[expect(
@@ -75,6 +91,12 @@ impl Comms {
     pub(crate) const fn new() -> Self {
         Self {
             places: [const { Place::EMPTY }; COMMS],
+            alike: [const {
+                Alike {
+                    key: AtomicU64::new(0),
+                    joined: AtomicU32::new(0),
+                }
+            }; ALIKE],
         }
     }
 
@@ -95,6 +117,7 @@ impl Comms {
         place.id.store(comm.id, Ordering::Relaxed);
         place.rank.store(comm.rank, Ordering::Relaxed);
         place.nranks.store(comm.nranks, Ordering::Relaxed);
+        place.nth.store(self.nth(comm), Ordering::Relaxed);
         place.collectives.store(0, Ordering::Relaxed);
         place.transfers.store(0, Ordering::Relaxed);
         place.state.store(READY, Ordering::Release);
@@ -104,6 +127,20 @@ impl Comms {
             channel: 0,
             kind: Kind::Comm,
         })
+    }
+
+    /// How many communicators with this rank and size were joined before; the largest number when that is not known any more.
+    fn nth(&self, comm: Comm) -> u32 {
+        let key = u64::from(comm.nranks) << 32 | u64::from(comm.rank);
+        for alike in &self.alike {
+            let known = alike
+                .key
+                .compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
+            if known.is_ok() || known == Err(key) {
+                return alike.joined.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        u32::MAX
     }
 
     /// A communicator, and the number of its next operation.
@@ -147,6 +184,7 @@ impl Place {
             id: self.id.load(Ordering::Relaxed),
             rank: self.rank.load(Ordering::Relaxed),
             nranks: self.nranks.load(Ordering::Relaxed),
+            nth: self.nth.load(Ordering::Relaxed),
         }
     }
 }
@@ -159,6 +197,7 @@ mod tests {
         id: 9,
         rank: 1,
         nranks: 4,
+        nth: 0,
     };
 
     #[test]
@@ -184,6 +223,18 @@ mod tests {
         assert_eq!(second.slot, first.slot);
         assert_eq!(comms.count(first.to_bits(), Counts::Collectives), None);
         assert!(comms.count(second.to_bits(), Counts::Collectives).is_some());
+    }
+
+    #[test]
+    fn communicators_alike_are_counted_in_the_order_in_which_they_are_joined() {
+        static COMMS_HERE: Comms = Comms::new();
+        let nth = |comm: Comm| {
+            let handle = COMMS_HERE.join(comm).unwrap().to_bits();
+            COMMS_HERE.leave(handle).unwrap().nth
+        };
+        assert_eq!((nth(COMM), nth(COMM)), (0, 1));
+        assert_eq!(nth(Comm { rank: 2, ..COMM }), 0);
+        assert_eq!(nth(COMM), 2);
     }
 
     #[test]

@@ -159,7 +159,6 @@ impl Profiler {
         let record = Record {
             version: RECORD_VERSION,
             seen_ns: system::now_ns(),
-            pid: self.pid.load(Ordering::Relaxed),
             lost: self.losses.operations() as u32,
             ..record
         };
@@ -173,6 +172,7 @@ fn record(what: What, comm: Comm) -> Record {
         comm_id: comm.id,
         rank: comm.rank,
         nranks: comm.nranks,
+        nth: comm.nth,
         host_ns: system::now_ns(),
         ..Record::default()
     }

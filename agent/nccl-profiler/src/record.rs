@@ -57,8 +57,8 @@ pub struct Record {
     pub peer: i32,
     /// Channels.
     pub channels: u32,
-    /// The process, as it numbers itself: within a container not what the host calls it.
-    pub pid: u32,
+    /// How many communicators with this rank and size the process had joined before: the host sees them made in the same order.
+    pub nth: u32,
     /// Operations that were not told since the library was loaded; wraps around.
     pub lost: u32,
 }
@@ -125,7 +125,7 @@ impl Record {
             datatype,
             peer,
             channels,
-            pid,
+            nth,
             lost,
         } = *self;
         let longs = [
@@ -145,7 +145,7 @@ impl Record {
             datatype,
             peer.cast_unsigned(),
             channels,
-            pid,
+            nth,
             lost,
         ];
         let head = [version, what].into_iter().flat_map(u32::to_ne_bytes);

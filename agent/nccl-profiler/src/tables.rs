@@ -155,6 +155,7 @@ fn init(making: &Making, interface: Interface) -> c_int {
         id: making.id,
         rank: number(making.rank),
         nranks: number(making.nranks),
+        nth: 0,
     };
     if let Some(handle) = PROFILER.join(comm) {
         // SAFETY: as above.

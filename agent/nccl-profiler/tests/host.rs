@@ -103,7 +103,7 @@ fn read(bytes: &[u8]) -> Record {
         datatype: int(84),
         peer: int(88).cast_signed(),
         channels: int(92),
-        pid: int(96),
+        nth: int(96),
         lost: int(100),
     }
 }
@@ -122,7 +122,7 @@ fn every_table_tells_the_right_fields() {
             "{version}"
         );
         for record in &records {
-            assert_eq!((record.version, record.pid > 0), (RECORD_VERSION, true));
+            assert_eq!((record.version, record.nth), (RECORD_VERSION, 0));
             assert_eq!(record.comm_id, 0xabcd_ef01_2345_6789);
             assert_eq!((record.rank, record.nranks), (3, 8));
             assert!(record.host_ns > 0 && record.seen_ns >= record.host_ns);
