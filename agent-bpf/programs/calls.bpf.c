@@ -78,6 +78,11 @@ struct {
 	__type(value, u64);
 } losses_told SEC(".maps");
 
+/* A wake-up per event costs the traced rank up to two microseconds. The agent looks every few dozen milliseconds anyway and is woken only
+ * when it would come too late. */
+#define WAKE_UP_FLAGS \
+	(bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > RING_BYTES / 2 ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP)
+
 static __always_inline void lose(u32 why)
 {
 	u64 *count = bpf_map_lookup_elem(&losses, &why);
@@ -247,6 +252,27 @@ static __always_inline u32 kind_of(struct pt_regs *regs, u64 cookie)
 	return type;
 }
 
+/* Passes on what the plugin has put together. Of whom it is, the kernel says. */
+static __always_inline int tell_ran(struct pt_regs *regs, u64 pid_tgid)
+{
+	struct ran_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		lose(LOSS_RING);
+		return 0;
+	}
+	if (bpf_probe_read_user(event->record, sizeof(event->record), (void *)argument(regs, 0))) {
+		bpf_ringbuf_discard(event, 0);
+		lose(LOSS_UNREADABLE);
+		return 0;
+	}
+	event->seen_ns = bpf_ktime_get_ns();
+	event->tgid = pid_tgid >> 32;
+	event->unused = 0;
+	bpf_ringbuf_submit(event, WAKE_UP_FLAGS);
+	return 0;
+}
+
 static __always_inline int enter(struct pt_regs *regs)
 {
 	u64 cookie = bpf_get_attach_cookie(regs);
@@ -258,6 +284,8 @@ static __always_inline int enter(struct pt_regs *regs)
 	struct call *outer;
 	u32 one = 1;
 
+	if (flags & FLAG_RECORDS)
+		return tell_ran(regs, pid_tgid);
 	if (flags & (FLAG_WAITS | FLAG_COUNTS)) {
 		if (!bpf_map_lookup_elem(&traced, &tgid))
 			return 0;
@@ -339,10 +367,7 @@ static __always_inline void tell(const struct call *call, u64 pid_tgid, u64 comm
 	event->result = result;
 	event->op = COOKIE_OP(call->cookie);
 	event->kind = call->kind;
-	/* A wake-up per event costs the traced rank up to two microseconds. The agent looks every few dozen milliseconds anyway
-	 * and is woken only when it would come too late. */
-	bpf_ringbuf_submit(event, bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > RING_BYTES / 2 ? BPF_RB_FORCE_WAKEUP
-												  : BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(event, WAKE_UP_FLAGS);
 }
 
 static __always_inline int leave(struct pt_regs *regs)

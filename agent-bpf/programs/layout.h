@@ -19,6 +19,8 @@
 #define FLAG_QUIET (1 << 8)	  /* summed up, never an event of its own */
 #define FLAG_KIND_BEHIND (1 << 9) /* its argument `kind` is a pointer to a `struct ibv_async_event` */
 
+#define FLAG_RECORDS (1 << 10)	  /* entry only: its first argument points to a record of the NCCL profiler plugin */
+
 enum place { PLACE_COMM, PLACE_HANDLE, PLACE_COUNT, PLACE_DATATYPE, PLACE_REDUCE, PLACE_PEER, PLACE_NRANKS, PLACE_KIND };
 
 #define COOKIE_OP(cookie) ((u32)(cookie) & 0xff)
@@ -48,6 +50,15 @@ struct call_event {
 	s32 result;
 	u32 op;
 	u32 kind;
+};
+
+/* What the NCCL profiler plugin tells of one operation on a GPU: its own struct, passed on as it is. */
+#define RAN_BYTES 104
+struct ran_event {
+	u64 seen_ns;
+	u32 tgid;
+	u32 unused;
+	u8 record[RAN_BYTES];
 };
 
 /* A thread does one call of a class at a time; what it calls inside that call is part of it. */

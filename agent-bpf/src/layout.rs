@@ -1,8 +1,11 @@
 //! What programs and agent share: the twins of the structs in `programs/layout.h`, in the byte order of the machine.
 
 mod losses;
+mod ran;
 
 pub use crate::layout::losses::Losses;
+pub(crate) use crate::layout::ran::EVENT_BYTES as RAN_EVENT_BYTES;
+pub use crate::layout::ran::{RECORD_BYTES, RanRecord};
 
 /// Number in place of "has no such argument".
 pub const NO_ARGUMENT: u8 = 15;
@@ -29,6 +32,8 @@ pub mod flag {
     pub const QUIET: u16 = 1 << 8;
     /// Its argument `kind` is a pointer to a `struct ibv_async_event`, whose type is the kind.
     pub const KIND_BEHIND: u16 = 1 << 9;
+    /// Entry only: its first argument points to a record of the NCCL profiler plugin.
+    pub const RECORDS: u16 = 1 << 10;
 }
 
 /// Which arguments of a function, from 0, have which meaning; [`NO_ARGUMENT`] where it has none.

@@ -14,7 +14,7 @@ use libbpf_rs::{
 };
 use thiserror::Error;
 
-use crate::layout::CallRecord;
+use crate::layout::{CallRecord, RAN_EVENT_BYTES, RanRecord};
 pub use crate::programs::attach::{AttachError, Mechanism, Probe, Probes};
 pub use crate::programs::read::{HostMaps, Maps};
 
@@ -168,7 +168,12 @@ impl Programs {
     pub fn returned(&self) -> Vec<CallRecord> {
         // What could not be read stays in the ring for the next time.
         let _later = self.ring.consume();
-        std::mem::take(&mut *self.inbox.lock())
+        std::mem::take(&mut self.inbox.lock().returned)
+    }
+
+    /// What plugins told up to the last call of [`Self::returned`].
+    pub fn ran(&self) -> Vec<RanRecord> {
+        std::mem::take(&mut self.inbox.lock().ran)
     }
 
     /// The maps, to read and to clear.
@@ -184,10 +189,16 @@ impl Programs {
 
 /// Records on their way out of libbpf's callback.
 #[derive(Debug, Clone, Default)]
-struct Inbox(Arc<Mutex<Vec<CallRecord>>>);
+struct Inbox(Arc<Mutex<Records>>);
+
+#[derive(Debug, Default)]
+struct Records {
+    returned: Vec<CallRecord>,
+    ran: Vec<RanRecord>,
+}
 
 impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, Vec<CallRecord>> {
+    fn lock(&self) -> MutexGuard<'_, Records> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -196,7 +207,13 @@ impl Inbox {
         let mut builder = RingBufferBuilder::new();
         // A panic here would cross C and end the process, so nothing here can.
         builder.add(events, move |bytes: &[u8]| {
-            inbox.lock().extend(CallRecord::of_event(bytes));
+            let mut records = inbox.lock();
+            // The two kinds of events differ in size.
+            if bytes.len() == RAN_EVENT_BYTES {
+                records.ran.extend(RanRecord::of_event(bytes));
+            } else {
+                records.returned.extend(CallRecord::of_event(bytes));
+            }
             0
         })?;
         builder.build()

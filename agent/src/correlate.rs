@@ -30,6 +30,13 @@ pub enum Observation {
     },
     /// A thread has waited for the GPU.
     Waited(Waited),
+    /// A collective has run on the GPU.
+    Ran(RanOp),
+    /// The GPU was inside a transfer.
+    Inside {
+        /// For how long nothing else of the process was known to be inside anything, nanoseconds.
+        inside_ns: u64,
+    },
     /// What the process did on its host since the last observation of this kind.
     Active(Activity),
 }
@@ -71,6 +78,39 @@ pub struct Waited {
 struct GapFrom {
     return_ns: u64,
     dur_ns: u64,
+}
+
+/// A collective that has run on the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RanOp {
+    /// The collective.
+    pub at: OpRef,
+    /// Its times; none where the GPU took none.
+    pub times: Option<RanTimes>,
+}
+
+impl RanOp {
+    /// The completion of an iteration, if this was its last operation: iterations of `period` operations that begin at `start`.
+    pub fn completion(&self, comm: CommIndex, period: u64, start: u64) -> Option<Completion> {
+        let seq = self.at.seq;
+        let is_last =
+            self.at.comm == comm && seq >= start && (seq - start + 1).is_multiple_of(period);
+        let return_ns = self.times.filter(|_| is_last)?.end_ns;
+        Some(Completion { seq, return_ns })
+    }
+}
+
+/// How long a collective waited and ran, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RanTimes {
+    /// From its enqueue to the start of its kernel.
+    pub queue_ns: u64,
+    /// From the start of its kernel to the end.
+    pub inside_ns: u64,
+    /// The part of that in which no other operation was known to run.
+    pub alone_ns: u64,
+    /// When it ended, by the clock of the host.
+    pub end_ns: u64,
 }
 
 /// Follows one process.
@@ -212,7 +252,7 @@ impl Completions {
                 }
                 None
             }
-            Observation::Active(_) => None,
+            Observation::Active(_) | Observation::Ran(_) | Observation::Inside { .. } => None,
             Observation::WaitBegan { tid } => {
                 self.began.insert(tid, self.last_seq);
                 None

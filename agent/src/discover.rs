@@ -17,6 +17,12 @@ impl CommIndex {
     pub fn position(self) -> usize {
         self.0
     }
+
+    /// The communicators of such a table with their index.
+    pub fn numbered(comms: &[Comm]) -> impl Iterator<Item = (Self, &Comm)> {
+        let numbered = comms.iter().enumerate();
+        numbered.map(|(position, comm)| (Self(position), comm))
+    }
 }
 
 /// A communicator as one of its ranks sees it.
@@ -122,8 +128,7 @@ impl CommTable {
 
     /// The communicators with their index.
     pub fn indexed(&self) -> impl Iterator<Item = (CommIndex, &Comm)> {
-        let numbered = self.comms.iter().enumerate();
-        numbered.map(|(position, comm)| (CommIndex(position), comm))
+        CommIndex::numbered(&self.comms)
     }
 
     /// The communicators, by index.

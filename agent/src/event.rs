@@ -1,6 +1,10 @@
 //! Plain events of traced processes, as every source yields them. Times are nanoseconds of the
 //! source's monotonic clock.
 
+mod gpu;
+
+pub use crate::event::gpu::{GpuSpan, Ran};
+
 /// Something that a source saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -18,6 +22,8 @@ pub enum Event {
     ContextSwitch(ContextSwitch),
     /// What a process did on its host, summed up by the source.
     Activity(Measured),
+    /// An operation ran on a GPU, stamped at its end.
+    Ran(Ran),
     /// Events of any process may be missing since the last one of this kind or the beginning.
     Lost(Lost),
     /// A process ended; nothing of it follows.
@@ -35,6 +41,7 @@ impl Event {
             Self::Launches(launches) => launches.ts_ns,
             Self::ContextSwitch(switch) => switch.ts_ns,
             Self::Activity(measured) => measured.ts_ns,
+            Self::Ran(ran) => ran.ts_ns,
             Self::Lost(lost) => lost.ts_ns,
             Self::Ended(ended) => ended.ts_ns,
         }
@@ -50,6 +57,7 @@ impl Event {
             Self::Entered(entered) => Some(entered.pid),
             Self::Launches(launches) => Some(launches.pid),
             Self::Activity(measured) => Some(measured.pid),
+            Self::Ran(ran) => Some(ran.pid),
             Self::Ended(ended) => Some(ended.pid),
             Self::ContextSwitch(_) | Self::Lost(_) => None,
         }

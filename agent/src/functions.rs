@@ -35,7 +35,12 @@ impl Function {
     pub fn is_hot(&self) -> bool {
         !matches!(
             self.does,
-            Does::MakesComm | Does::SplitsComm | Does::EndsComm | Does::AcknowledgesEvent
+            Does::MakesComm
+                | Does::SplitsComm
+                | Does::EndsComm
+                | Does::AcknowledgesEvent
+                // Made of an instruction that suits the kernel.
+                | Does::Records
         )
     }
 
@@ -58,7 +63,11 @@ impl Function {
             Does::EndsComm => 2,
             Does::EndsGroup => 3,
             Does::Waits => 4,
-            Does::Copies | Does::Launches | Does::LaunchesGraph | Does::AcknowledgesEvent => 5,
+            Does::Copies
+            | Does::Launches
+            | Does::LaunchesGraph
+            | Does::AcknowledgesEvent
+            | Does::Records => 5,
         }
     }
 }
@@ -131,8 +140,20 @@ const ACKNOWLEDGING: Function = Function {
     },
 };
 
+/// Where records of the NCCL profiler plugin pass by.
+const fn record(name: &'static str, wanted: Wanted) -> Function {
+    Function {
+        name,
+        family: Family::Profiler,
+        wanted,
+        does: Does::Records,
+        flags: flag::COUNTS | flag::RECORDS,
+        places: Places::NONE,
+    }
+}
+
 /// All functions. Their places here are their numbers in cookies.
-pub const FUNCTIONS: [Function; 57] = [
+pub const FUNCTIONS: [Function; 59] = [
     operation("ncclAllReduce", Op::AllReduce, REDUCING),
     operation("ncclAllGather", Op::AllGather, GATHERING),
     operation("ncclReduceScatter", Op::ReduceScatter, REDUCING),
@@ -255,6 +276,8 @@ pub const FUNCTIONS: [Function; 57] = [
         Places::NONE,
     ),
     ACKNOWLEDGING,
+    record("fleet_nccl_record", Wanted::FastNop),
+    record("fleet_nccl_record_push", Wanted::SlowNop),
 ];
 
 /// The function of a record.
@@ -299,7 +322,11 @@ pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
             bytes: record.count,
             direction: Direction::of_kind(record.kind),
         }),
-        Does::EndsGroup | Does::Launches | Does::LaunchesGraph | Does::AcknowledgesEvent => {
+        Does::EndsGroup
+        | Does::Launches
+        | Does::LaunchesGraph
+        | Does::AcknowledgesEvent
+        | Does::Records => {
             return None;
         }
     })
@@ -338,7 +365,11 @@ mod tests {
         for function in FUNCTIONS {
             let counts = matches!(
                 function.does,
-                Does::Copies | Does::Launches | Does::LaunchesGraph | Does::AcknowledgesEvent
+                Does::Copies
+                    | Does::Launches
+                    | Does::LaunchesGraph
+                    | Does::AcknowledgesEvent
+                    | Does::Records
             );
             assert_eq!(counts, !function.returns(), "{}", function.name);
         }

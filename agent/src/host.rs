@@ -141,6 +141,11 @@ impl Host {
                 self.pipelines.get_mut(pid)?.measured(activity);
                 None
             }
+            Event::Ran(ran) => {
+                self.pipelines.get_mut(&ran.pid)?.ran(ran);
+                self.collect(ran.pid);
+                self.batch_if_due(ran.ts_ns)
+            }
             Event::Lost(lost) => {
                 self.lost_events = self.lost_events.saturating_add(lost.events);
                 self.pipelines.values_mut().for_each(Pipeline::lost);

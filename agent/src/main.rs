@@ -136,7 +136,7 @@ fn watch_code(error: &WatchError) -> u8 {
     match error {
         WatchError::Load(_) => FORBIDDEN,
         WatchError::Taken { .. } => TRY_LATER,
-        WatchError::Pins { .. } => USAGE,
+        WatchError::Pins { .. } | WatchError::Socket { .. } => USAGE,
     }
 }
 

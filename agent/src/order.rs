@@ -152,7 +152,8 @@ impl StepQueue {
         self.pending.insert((until_ns, self.pushed), step);
     }
 
-    fn release_until(&mut self, now_ns: u64, steps: &mut Vec<Step>) {
+    /// Appends to `steps` what has taken effect by then.
+    pub fn release_until(&mut self, now_ns: u64, steps: &mut Vec<Step>) {
         while let Some(entry) = self.pending.first_entry() {
             if entry.key().0 > now_ns {
                 return;

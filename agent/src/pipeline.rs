@@ -3,6 +3,7 @@
 //! Until the rhythm of the process is known, observations are held; then they are rolled up from
 //! the first one on, so that nothing of a job's start is lost.
 
+mod gpu_times;
 mod held;
 mod unwaited;
 
@@ -11,6 +12,7 @@ use crate::correlate::{Correlator, Observation};
 use crate::discover::CommTable;
 use crate::event::{Activity, Call, ContextSwitch, Entered, Process};
 use crate::order::{BLOCKING_NS, Step, StepQueue};
+use crate::pipeline::gpu_times::GpuTimes;
 use crate::pipeline::held::Held;
 use crate::pipeline::unwaited::Unwaited;
 use crate::policy::Settings;
@@ -49,6 +51,7 @@ pub struct Pipeline {
     table: CommTable,
     correlator: Correlator,
     activity: ActivityTracker,
+    gpu: GpuTimes,
     progress: Progress,
     rhythm: Rhythm,
     unwaited: Unwaited,
@@ -63,7 +66,7 @@ pub struct Pipeline {
 #[derive(Debug)]
 enum State {
     Learning(Held),
-    Rolling(Rollup),
+    Rolling(Box<Rollup>),
 }
 
 impl Pipeline {
@@ -77,6 +80,7 @@ impl Pipeline {
             table: CommTable::default(),
             correlator: Correlator::default(),
             activity: ActivityTracker::default(),
+            gpu: GpuTimes::default(),
             progress: Progress::default(),
             rhythm: Rhythm::default(),
             unwaited: Unwaited::default(),
@@ -329,7 +333,7 @@ impl Pipeline {
         let exponents = held
             .exponents(&self.rhythm, self.rule)
             .unwrap_or_else(|| held.fallback_exponents(primary, self.rule));
-        self.state = State::Rolling(Rollup::new(primary, exponents));
+        self.state = State::Rolling(Box::new(Rollup::new(primary, exponents)));
         self.apply(self.settings);
         for observation in held.into_observations() {
             self.roll(&observation);

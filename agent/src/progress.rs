@@ -81,6 +81,7 @@ impl Progress {
                 comm: comm.id,
                 comm_rank: comm.rank,
                 comm_nranks: comm.nranks,
+                source: crate::signal::Source::Host,
                 op: last.op,
                 seq_first: last.seq,
                 seq_last: last.seq,

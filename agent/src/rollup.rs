@@ -4,6 +4,7 @@
 //! the process as a whole: host gap, blocked time, arrivals and period.
 
 mod block;
+mod device;
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ use crate::event::Activity;
 use crate::exemplar::is_sampled;
 use crate::rhythm::Rhythm;
 use crate::rollup::block::{Open, Whole};
-use crate::signal::{Anchor, Block, Point, Value, millis};
+use crate::rollup::device::Running;
+use crate::signal::{Anchor, Block, Point, Source, Value, millis};
 
 /// What the rest of the pipeline knows of the process when an observation is rolled up.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +37,7 @@ pub struct Rollup {
     primary: CommIndex,
     exponents: BTreeMap<CommIndex, u32>,
     open: BTreeMap<CommIndex, Open>,
+    running: Running,
     completions: Completions,
     last_completion: Option<Completion>,
     period_from: Option<Completion>,
@@ -52,6 +55,7 @@ impl Rollup {
             primary,
             exponents,
             open: BTreeMap::new(),
+            running: Running::default(),
             completions: Completions::new(primary),
             last_completion: None,
             period_from: None,
@@ -84,11 +88,14 @@ impl Rollup {
                 }
             }
             Observation::Waited(waited) => self.waited(waited, completion, view),
+            Observation::Ran(ran) => self.ran(ran, view),
+            Observation::Inside { inside_ns } => self.inside(*inside_ns),
         }
     }
 
     /// Closes all open blocks where they are.
     pub fn finish(&mut self, view: View<'_>) {
+        self.close_running(view);
         while let Some((comm, open)) = self.open.pop_first() {
             self.close(comm, open, view);
         }
@@ -127,7 +134,7 @@ impl Rollup {
         {
             // What is missing may be its end.
             open.is_broken |= issued.missed > 0;
-            self.close(at.comm, open, view);
+            self.retire(at.comm, open, view);
         }
         if !self.open.contains_key(&at.comm) {
             let anchor = self.last_completion.map(|completion| Anchor {
@@ -154,6 +161,7 @@ impl Rollup {
             whole.completion = completion.or(whole.completion);
         }
         self.last_completion = completion.or(self.last_completion);
+        self.running.has_waited |= completion.is_some();
         let Some(at) = waited.covers else { return };
         let sampled = view
             .comms
@@ -168,7 +176,8 @@ impl Rollup {
         self.open.get_mut(&self.primary).map(|open| &mut open.whole)
     }
 
-    fn close(&mut self, index: CommIndex, open: Open, view: View<'_>) {
+    fn close(&mut self, index: CommIndex, mut open: Open, view: View<'_>) {
+        self.settle(&mut open);
         let Some(comm) = view.comms.get(index.position()) else {
             return;
         };
@@ -184,6 +193,7 @@ impl Rollup {
             comm: comm.id,
             comm_rank: comm.rank,
             comm_nranks: comm.nranks,
+            source: Source::Host,
             op: open.busiest_op(),
             seq_first: open.seq_first,
             seq_last: open.seq_last,
@@ -193,6 +203,7 @@ impl Rollup {
         if index == self.primary {
             self.close_whole(&block, &open, view);
         }
+        self.close_ran(&block, index, &mut open);
         let (arrival, anchor) = (open.whole.arrival, open.whole.anchor);
         let (start_ns, time_ns) = (open.first_entry_ns, open.last_entry_ns);
         for (op, wait) in open.waits {
@@ -200,12 +211,7 @@ impl Rollup {
                 op,
                 ..block.clone()
             };
-            let (summary, exemplars) = (wait.summary, wait.sampler.into_exemplars());
-            let value = Value::Summary {
-                summary,
-                exemplars,
-                anchor: None,
-            };
+            let value = wait.into_value();
             self.points.push(Point {
                 metric: metric::WAIT,
                 start_ns,

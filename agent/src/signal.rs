@@ -68,6 +68,8 @@ pub struct Block {
     pub comm_rank: u32,
     /// Its ranks.
     pub comm_nranks: u32,
+    /// Who measured.
+    pub source: Source,
     /// The operation that the point is about, or the most frequent one.
     pub op: Op,
     /// First sequence number, inclusive.
@@ -78,6 +80,15 @@ pub struct Block {
     pub iterations: Option<f64>,
     /// The reporting rank's role, when known.
     pub role: Option<Role>,
+}
+
+/// Who measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// The host saw calls.
+    Host,
+    /// The GPU took times.
+    Device,
 }
 
 /// What a point measures.

@@ -20,11 +20,12 @@ use thiserror::Error;
 /// Largest table that is searched, bytes.
 const MAX_TABLE: u64 = 512 << 20;
 /// Words of which the names of a file with anything of interest hold one.
-const WORDS: [&str; 4] = [
+const WORDS: [&str; 5] = [
     "ncclAllReduce",
     "StreamSynchronize",
     "GraphLaunch",
     "ibv_ack_async_event",
+    "fleet_nccl_record",
 ];
 /// Bytes of a table that are held at once: a multiple of a symbol's.
 const PIECE: usize = SYMBOL * 16_384;

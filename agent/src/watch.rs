@@ -1,6 +1,7 @@
 //! Watches the GPU jobs of this host: which processes have which libraries, and what they call.
 
 mod boring;
+mod failure;
 mod leftovers;
 mod libraries;
 mod library;
@@ -9,6 +10,7 @@ mod opening;
 mod pins;
 pub mod seccomp;
 mod seen;
+mod socket;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,16 +21,17 @@ use std::time::Duration;
 
 use fleet_agent_bpf::layout::{CallRecord, CallSum, CommRecord, HostSum, Losses};
 use fleet_agent_bpf::lifecycle::{Change, Lifecycle};
-use fleet_agent_bpf::programs::{HostMaps, LoadError, Mechanism, Programs, Settings};
+use fleet_agent_bpf::programs::{HostMaps, Mechanism, Programs, Settings};
 use rustix::time::{ClockId, clock_gettime};
-use thiserror::Error;
 
 use crate::process::{ProcessError, Processes};
+pub use crate::watch::failure::WatchError;
 use crate::watch::libraries::{Files, Libraries};
 pub use crate::watch::library::Wants;
 use crate::watch::pins::Pins;
 use crate::watch::seccomp::Guard;
 pub use crate::watch::seen::{Health, Look, Watched};
+use crate::watch::socket::Socket;
 
 /// Longest pause between two looks.
 const POLL: Duration = Duration::from_millis(50);
@@ -52,32 +55,8 @@ pub struct WatchSettings {
     pub rescan: Duration,
     /// Folder of a BPF file system where probes stay when the agent dies; none lets them go with it.
     pub pins: Option<PathBuf>,
-}
-
-/// Why nothing can be watched.
-#[derive(Debug, Error)]
-pub enum WatchError {
-    /// The programs cannot be loaded.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// Another agent watches.
-    #[error(
-        "{path}: another agent of this host uses it; stop that one, or give this one a folder of its own with --pin"
-    )]
-    Taken {
-        /// The folder of its probes.
-        path: String,
-    },
-    /// The folder for the probes cannot be used.
-    #[error(
-        "{path}: probes cannot be kept there ({source}); mount a BPF file system (mount -t bpf bpf /sys/fs/bpf), or give --pin none"
-    )]
-    Pins {
-        /// The folder.
-        path: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// Socket that NCCL profiler plugins send to where no probe can stand in them.
+    pub nccl_socket: Option<PathBuf>,
 }
 
 /// Watches this host.
@@ -88,6 +67,7 @@ pub struct Watch {
     libraries: Libraries,
     proc: PathBuf,
     pins: Option<Pins>,
+    socket: Option<Socket>,
     found: Vec<u32>,
     /// For the first look: who was gone before it, and what the ring held by then.
     exited: Vec<u32>,
@@ -114,6 +94,13 @@ impl Watch {
             without_host: settings.without_host,
             pins: folder.clone(),
         })?;
+        let open = |path: &PathBuf| {
+            Socket::open(path).map_err(|source| WatchError::Socket {
+                path: path.display().to_string(),
+                source,
+            })
+        };
+        let socket = settings.nccl_socket.as_ref().map(open).transpose()?;
         // Before the scan: what is mapped meanwhile is seen by either.
         let lifecycle = cpus(Path::new("/sys"))
             .and_then(Lifecycle::open)
@@ -126,6 +113,7 @@ impl Watch {
             libraries,
             proc,
             pins,
+            socket,
             found: Vec::new(),
             exited: Vec::new(),
             returned: Vec::new(),
@@ -150,6 +138,8 @@ impl Watch {
         let in_flight = self.programs.maps().in_flight();
         let mut returned = std::mem::take(&mut self.returned);
         returned.extend(self.programs.returned());
+        let mut ran = self.programs.ran();
+        ran.extend(self.socket.as_ref().map(Socket::read).unwrap_or_default());
         let mut detached = Vec::new();
         if Duration::from_nanos(now_ns.saturating_sub(self.rescanned_ns)) >= self.rescan {
             for pid in self.vanished() {
@@ -170,6 +160,7 @@ impl Watch {
             until_ns: now_ns.saturating_sub(SETTLE_NS),
             returned,
             in_flight,
+            ran,
             found: std::mem::take(&mut self.found),
             exited,
             detached,

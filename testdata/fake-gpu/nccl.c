@@ -10,6 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef LINKED
+#include "profiler.h"
+#endif
+
 #define MAX_RANKS 64
 #define MAX_COMMS 64
 
@@ -20,6 +24,8 @@ typedef struct {
 struct shared {
 	_Atomic uint64_t joined;
 	_Atomic uint64_t issued[MAX_RANKS];
+	// For profiled jobs: when each rank's GPU comes to what was issued last.
+	_Atomic uint64_t ready_ns[MAX_RANKS], told[MAX_RANKS];
 };
 
 typedef struct ncclComm {
@@ -31,6 +37,9 @@ typedef struct ncclComm {
 	struct shared *shared;
 	uint64_t id;
 	uint32_t splits;
+#ifndef LINKED
+	struct fake_queue queue;
+#endif
 } *ncclComm_t;
 
 static ncclComm_t comms[MAX_COMMS];
@@ -69,6 +78,9 @@ static int join(ncclComm_t *out, uint64_t id, int nranks, int rank)
 	while (atomic_load(&comm->shared->joined) < (uint64_t)nranks)
 		nap();
 	comms[atomic_fetch_add(&ncomms, 1)] = comm;
+#ifndef LINKED
+	profiler_join(&comm->queue, id, nranks, rank);
+#endif
 	*out = comm;
 	return 0;
 }
@@ -126,6 +138,10 @@ int ncclCommDestroy(ncclComm_t comm)
 	for (int i = 0; i < ncomms; i++)
 		if (comms[i] == comm)
 			comms[i] = NULL;
+#ifndef LINKED
+	if (comm->queue.context)
+		profiler->finalize(comm->queue.context);
+#endif
 	free(comm);
 	return 0;
 }
@@ -135,8 +151,13 @@ int ncclCommAbort(ncclComm_t comm)
 	return ncclCommDestroy(comm);
 }
 
-static __attribute__((noinline)) int issue(ncclComm_t comm)
+static __attribute__((noinline)) int issue(ncclComm_t comm, const char *func, size_t count)
 {
+	(void)func, (void)count;
+#ifndef LINKED
+	if (comm)
+		profiler_issue(&comm->queue, func, count);
+#endif
 	if (comm)
 		atomic_store(&comm->shared->issued[comm->rank], ++comm->issued);
 	return 0;
@@ -144,32 +165,32 @@ static __attribute__((noinline)) int issue(ncclComm_t comm)
 
 int ncclAllReduce(const void *in, void *out, size_t count, int type, int op, ncclComm_t comm, void *stream)
 {
-	(void)in, (void)out, (void)count, (void)type, (void)op, (void)stream;
-	return issue(comm);
+	(void)in, (void)out, (void)type, (void)op, (void)stream;
+	return issue(comm, "AllReduce", count);
 }
 
 int ncclAllGather(const void *in, void *out, size_t count, int type, ncclComm_t comm, void *stream)
 {
-	(void)in, (void)out, (void)count, (void)type, (void)stream;
-	return issue(comm);
+	(void)in, (void)out, (void)type, (void)stream;
+	return issue(comm, "AllGather", count);
 }
 
 int ncclReduceScatter(const void *in, void *out, size_t count, int type, int op, ncclComm_t comm, void *stream)
 {
-	(void)in, (void)out, (void)count, (void)type, (void)op, (void)stream;
-	return issue(comm);
+	(void)in, (void)out, (void)type, (void)op, (void)stream;
+	return issue(comm, "ReduceScatter", count);
 }
 
 int ncclBroadcast(const void *in, void *out, size_t count, int type, int root, ncclComm_t comm, void *stream)
 {
-	(void)in, (void)out, (void)count, (void)type, (void)root, (void)stream;
-	return issue(comm);
+	(void)in, (void)out, (void)type, (void)root, (void)stream;
+	return issue(comm, "Broadcast", count);
 }
 
 int ncclReduce(const void *in, void *out, size_t count, int type, int op, int root, ncclComm_t comm, void *stream)
 {
-	(void)in, (void)out, (void)count, (void)type, (void)op, (void)root, (void)stream;
-	return issue(comm);
+	(void)in, (void)out, (void)type, (void)op, (void)root, (void)stream;
+	return issue(comm, "Reduce", count);
 }
 
 int ncclSend(const void *in, size_t count, int type, int peer, ncclComm_t comm, void *stream)
@@ -194,6 +215,37 @@ int ncclGroupEnd(void)
 	return 0;
 }
 
+#ifndef LINKED
+// Tells the plugin how the operations ran that were issued since the last time, once all ranks know when their GPUs come to them.
+static void run(ncclComm_t comm)
+{
+	struct fake_queue *queue = &comm->queue;
+	struct shared *shared = comm->shared;
+	uint64_t stop_ns = 0, own_ns;
+
+	if (!queue->context || !queue->n)
+		return;
+	own_ns = queue->enqueued_ns[0] + fake_gpu_extra_us * 1000;
+	atomic_store(&shared->ready_ns[comm->rank], own_ns);
+	atomic_store(&shared->told[comm->rank], comm->issued);
+	for (int rank = 0; rank < comm->nRanks; rank++) {
+		uint64_t ready_ns;
+		while (atomic_load(&shared->told[rank]) < comm->issued)
+			nap();
+		ready_ns = atomic_load(&shared->ready_ns[rank]);
+		stop_ns = ready_ns > stop_ns ? ready_ns : stop_ns;
+	}
+	for (uint64_t op = 0; op < queue->n; op++) {
+		uint64_t start_ns = op ? stop_ns : own_ns;
+		stop_ns += TRANSFER_NS;
+		while (mono_ns() < stop_ns)
+			nap();
+		profiler_ran(queue, op, start_ns, stop_ns);
+	}
+	queue->n = 0;
+}
+#endif
+
 // What the GPU does: an operation is complete when every rank of its communicator has issued it and it has been computed.
 void fake_nccl_complete(void)
 {
@@ -207,6 +259,9 @@ void fake_nccl_complete(void)
 		for (int rank = 0; rank < comm->nRanks; rank++)
 			while (atomic_load(&comm->shared->issued[rank]) < comm->issued)
 				nap();
+#ifndef LINKED
+		run(comm);
+#endif
 	}
 	nanosleep(&compute, NULL);
 }

@@ -1,10 +1,10 @@
 // One rank of a training job on the stand-ins for NCCL and CUDA.
 //
-//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [compute=US] [split] [job=N] [rdma=TYPE]
+//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [gpu=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [compute=US] [split] [job=N] [rdma=TYPE]
 //
 // Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them; the GPU needs `compute` microseconds more. The slow rank sleeps longer in the
 // steps from FROM to TO. With `load` the libraries are opened that much later. It joins its communicator when the file
-// `init` is there, begins when `begin` is there, and ends soon after `end` is, all ranks after the same step. With `rdma` a device tells of an event of that type in every step. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
+// `init` is there, begins when `begin` is there, and ends soon after `end` is, all ranks after the same step. With `gpu` it is the rank's GPU that has more to do in those steps; the plugin in NCCL_PROFILER_PLUGIN is told of it. With `rdma` a device tells of an event of that type in every step. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -134,6 +134,9 @@ int main(int argc, char **argv)
 	int slow = -1, from = 0, to = 0, ops = number(argc, argv, "ops", 4);
 	double slow_ms = 0, step_ms = number(argc, argv, "step", 5);
 	const char *text = option(argc, argv, "slow");
+	int late = -1, late_from = 0, late_to = 0;
+	double late_ms = 0;
+	long *gpu_extra_us = NULL;
 	unsigned long job = number(argc, argv, "job", 1);
 	ncclUniqueId id;
 	void *comm = NULL, *part = NULL;
@@ -143,6 +146,9 @@ int main(int argc, char **argv)
 		setenv("FAKE_NCCL_COMPUTE_US", option(argc, argv, "compute"), 1);
 	if (text)
 		sscanf(text, "%d:%lf:%d:%d", &slow, &slow_ms, &from, &to);
+	text = option(argc, argv, "gpu");
+	if (text)
+		sscanf(text, "%d:%lf:%d:%d", &late, &late_ms, &late_from, &late_to);
 	pause_ms(number(argc, argv, "load", 0));
 	OPEN();
 	struct {
@@ -162,6 +168,10 @@ int main(int argc, char **argv)
 	int (*copy)(void *, const void *, size_t, int, void *) =
 		(int (*)(void *, const void *, size_t, int, void *))FIND(cudaMemcpyAsync);
 	int (*launch)(const void *) = (int (*)(const void *))FIND(cudaLaunchKernel);
+#ifndef LINKED
+	if (late == rank)
+		gpu_extra_us = (long *)FIND(fake_gpu_extra_us);
+#endif
 	await(option(argc, argv, "init"));
 	if (((int (*)(void **, int, ncclUniqueId, int, void *))FIND(ncclCommInitRankConfig))(&comm, world, id, rank, NULL)) {
 		perror("ncclCommInitRankConfig");
@@ -176,6 +186,8 @@ int main(int argc, char **argv)
 	double begin = now_us();
 	const char *end = option(argc, argv, "end");
 	for (int step = 0; step < steps || end; step++) {
+		if (gpu_extra_us)
+			*gpu_extra_us = late_from <= step && step < late_to ? late_ms * 1000 : 0;
 		copy(NULL, NULL, 4096, 1, NULL);
 		pause_ms(step_ms + (rank == slow && from <= step && step < to ? slow_ms : 0));
 		for (int op = 0; op < ops; op++, issued++) {

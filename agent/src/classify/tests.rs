@@ -63,6 +63,7 @@ impl Rank {
             comm: CommId::new(1),
             comm_rank: 0,
             comm_nranks: 4,
+            source: crate::signal::Source::Host,
             op: Op::AllReduce,
             seq_first: self.seq,
             seq_last: self.seq + 31,

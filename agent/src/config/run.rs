@@ -94,6 +94,7 @@ impl ProbeArgs {
             without_host: true,
             rescan: RESCAN,
             pins: None,
+            nccl_socket: None,
         }
     }
 }
@@ -114,6 +115,10 @@ pub struct WatchArgs {
     #[arg(long, value_name = "DIR", default_value = BPF_FILE_SYSTEM, env = "FLEET_AGENT_PIN")]
     pub pin: PathBuf,
 
+    /// Socket that NCCL profiler plugins send to where no probe can stand in them (`FLEET_NCCL_SOCKET` there)
+    #[arg(long, value_name = "PATH", env = "FLEET_AGENT_NCCL_SOCKET")]
+    pub nccl_socket: Option<PathBuf>,
+
     /// Leave the probes in that folder at the end, too, for an agent that starts in place of this one
     #[arg(long, env = "FLEET_AGENT_KEEP_PROBES")]
     pub keep_probes: bool,
@@ -124,6 +129,7 @@ impl WatchArgs {
     pub fn settings(&self, min_wait: Duration) -> WatchSettings {
         WatchSettings {
             without_host: self.without_kernel,
+            nccl_socket: self.nccl_socket.clone(),
             pins: (self.pin.as_os_str() != "none").then(|| self.pin.clone()),
             ..self.probes.settings(min_wait)
         }

@@ -13,6 +13,8 @@ pub enum Family {
     Driver,
     /// libibverbs, through which NCCL uses the network.
     Verbs,
+    /// Echo's own plugin for NCCL's profiler.
+    Profiler,
 }
 
 /// When a function is probed.
@@ -24,6 +26,10 @@ pub enum Wanted {
     Copies,
     /// When kernel launches are to be counted.
     Launches,
+    /// On kernels that turn a long `nop` into a call.
+    FastNop,
+    /// On other kernels.
+    SlowNop,
 }
 
 /// What a function does.
@@ -49,4 +55,6 @@ pub enum Does {
     LaunchesGraph,
     /// Acknowledges what an RDMA device has told of its own accord.
     AcknowledgesEvent,
+    /// Tells of an operation that ran on a GPU.
+    Records,
 }

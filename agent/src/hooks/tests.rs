@@ -19,6 +19,7 @@ fn batch(pid: u32, state: State) -> VerdictBatch {
         comm: CommId::new(1),
         comm_rank: 0,
         comm_nranks: 4,
+        source: crate::signal::Source::Host,
         op: Op::AllReduce,
         seq_first: 0,
         seq_last: 31,

@@ -100,6 +100,7 @@ mod tests {
             comm: CommId::new(1),
             comm_rank: 0,
             comm_nranks: 4,
+            source: crate::signal::Source::Host,
             op: Op::AllReduce,
             seq_first: 32 * n,
             seq_last: 32 * n + 31,

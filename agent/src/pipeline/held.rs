@@ -45,7 +45,10 @@ impl Held {
 
     /// Whether the last observation adds to what is known of durations.
     pub(super) fn has_completed(&self) -> bool {
-        matches!(self.observations.last(), Some(Observation::Waited(_)))
+        matches!(
+            self.observations.last(),
+            Some(Observation::Waited(_) | Observation::Ran(_))
+        )
     }
 
     /// The observations, in order.
@@ -66,7 +69,16 @@ impl Held {
             .observations
             .iter()
             .filter_map(|observation| completions.observe(observation));
-        let in_pattern: Vec<Completion> = seen.filter(|seen| seen.seq + 1 >= start).collect();
+        let mut in_pattern: Vec<Completion> = seen.filter(|seen| seen.seq + 1 >= start).collect();
+        if in_pattern.is_empty() {
+            let ran = self.observations.iter().filter_map(|observation| {
+                let Observation::Ran(ran) = observation else {
+                    return None;
+                };
+                ran.completion(primary, period, start)
+            });
+            in_pattern = ran.collect();
+        }
         let iteration_ns = iteration_ns(&in_pattern, period)?;
         let ops = &rhythm.profile()?.ops;
         // Echo looks back on iterations: of long ones, a block has to hold a good part.
@@ -110,6 +122,9 @@ fn instant_ns(observation: &Observation) -> Option<u64> {
     match observation {
         Observation::Issued(issued) => Some(issued.entry_ns),
         Observation::Waited(waited) => Some(waited.return_ns),
-        Observation::WaitBegan { .. } | Observation::Active(_) => None,
+        Observation::WaitBegan { .. }
+        | Observation::Active(_)
+        | Observation::Ran(_)
+        | Observation::Inside { .. } => None,
     }
 }

@@ -1,10 +1,13 @@
 //! The lines of a recording as they are written. Pure.
 
-use fleet_agent_bpf::layout::CallRecord;
+mod ran;
+
+use fleet_agent_bpf::layout::{CallRecord, RanRecord};
 use serde::Serialize;
 
 use crate::event::Op;
 use crate::functions::{Does, Function};
+use crate::record::line::ran::RanArguments;
 
 /// What a line says of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub(super) struct Line {
     event_type: Option<u32>,
     #[serde(flatten)]
     call: Option<Arguments>,
+    #[serde(flatten)]
+    ran: Option<RanArguments>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rc: Option<i32>,
 }
@@ -94,6 +99,22 @@ struct Arguments {
 }
 
 impl Line {
+    /// Whether it tells of an operation on a GPU.
+    pub(super) fn is_of_gpu(&self) -> bool {
+        self.ran.is_some()
+    }
+
+    /// The line of an operation on a GPU.
+    pub(super) fn of_ran(record: &RanRecord) -> Option<Self> {
+        Some(Self {
+            kind: "coll",
+            ts: record.seen_ns,
+            pid: Some(record.tgid),
+            ran: Some(RanArguments::of(record)?),
+            ..Self::default()
+        })
+    }
+
     /// The line of a call.
     pub(super) fn of_call(part: Part, record: &CallRecord, function: &Function) -> Self {
         let has_returned = part != Part::Entry;
@@ -195,7 +216,8 @@ fn arguments(part: Part, record: &CallRecord, does: Does) -> Option<Arguments> {
         | Does::Copies
         | Does::Launches
         | Does::LaunchesGraph
-        | Does::AcknowledgesEvent => return None,
+        | Does::AcknowledgesEvent
+        | Does::Records => return None,
     })
 }
 

@@ -114,6 +114,11 @@ impl Recorder {
             self.counted.push_back(Line::of_loss(look.until_ns, events));
             self.counts.lost = lost;
         }
+        if !look.ran.is_empty() {
+            self.counted
+                .extend(look.ran.iter().filter_map(Line::of_ran));
+            self.counted.make_contiguous().sort_by_key(|line| line.ts);
+        }
         let mut text = Vec::new();
         for seen in self.assembler.take(look) {
             self.write_call(&seen, &mut text);
@@ -192,7 +197,7 @@ impl Recorder {
     /// Writes what was counted by `until_ns`.
     fn write_counted(&mut self, until_ns: u64, text: &mut Vec<u8>) {
         while let Some(line) = self.counted.pop_front_if(|line| line.ts <= until_ns) {
-            let is_of_process = line.pid.is_some();
+            let is_of_process = line.pid.is_some() && !line.is_of_gpu();
             if line.pid.is_none_or(|pid| self.is_recorded(pid)) {
                 self.counts.windows += u64::from(is_of_process);
                 self.write(&line, text);

@@ -20,12 +20,14 @@ pub struct EventCounts {
     pub context_switches: u64,
     /// Windows of copies and of graph launches.
     pub windows: u64,
+    /// Operations that ran on GPUs.
+    pub device: u64,
 }
 
 impl EventCounts {
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.calls + self.launches + self.context_switches + self.windows
+        self.calls + self.launches + self.context_switches + self.windows + self.device
     }
 
     pub(super) fn count(&mut self, event: &Event) {
@@ -34,6 +36,7 @@ impl EventCounts {
             Event::Launches(_) => self.launches += 1,
             Event::ContextSwitch(_) => self.context_switches += 1,
             Event::Activity(_) => self.windows += 1,
+            Event::Ran(_) => self.device += 1,
             // The first half of a call, and what a recording does not hold.
             Event::Entered(_) | Event::Lost(_) | Event::Started(_) | Event::Ended(_) => {}
         }
@@ -44,6 +47,7 @@ impl EventCounts {
         self.launches += other.launches;
         self.context_switches += other.context_switches;
         self.windows += other.windows;
+        self.device += other.device;
     }
 }
 

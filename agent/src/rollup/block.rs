@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::correlate::{Completion, Issued, OpRef, Waited};
+use crate::correlate::{Completion, Issued, OpRef, RanOp, Waited};
 use crate::event::{Activity, Op};
 use crate::exemplar::Sampler;
-use crate::signal::{Anchor, Exemplar, Summary, millis};
+use crate::signal::{Anchor, Exemplar, Summary, Value, millis};
 
 /// Operations of one communicator since the last cut.
 #[derive(Debug)]
@@ -16,6 +16,7 @@ pub(super) struct Open {
     pub(super) last_entry_ns: u64,
     pub(super) waits: BTreeMap<Op, Wait>,
     pub(super) whole: Whole,
+    pub(super) ran: RanPart,
     /// Something of it was not seen, so it is not to be compared with that of a peer.
     pub(super) is_broken: bool,
     ops: BTreeMap<Op, u64>,
@@ -29,6 +30,18 @@ pub(super) struct Wait {
     pub(super) sampler: Sampler,
 }
 
+/// What the GPU told of a block.
+#[derive(Debug, Default)]
+pub(super) struct RanPart {
+    pub(super) waits: BTreeMap<Op, Wait>,
+    pub(super) queue: Summary,
+    pub(super) blocked: Summary,
+    pub(super) completion: Option<Completion>,
+    pub(super) end_ns: u64,
+    /// Operations that were told of, with times or without.
+    pub(super) told: u64,
+}
+
 /// What is measured of the process as a whole while a block is open.
 #[derive(Debug, Default)]
 pub(super) struct Whole {
@@ -38,6 +51,17 @@ pub(super) struct Whole {
     pub(super) anchor: Option<Anchor>,
     pub(super) completion: Option<Completion>,
     pub(super) activity: Activity,
+}
+
+impl Wait {
+    /// What the point of these waits carries.
+    pub(super) fn into_value(self) -> Value {
+        Value::Summary {
+            summary: self.summary,
+            exemplars: self.sampler.into_exemplars(),
+            anchor: None,
+        }
+    }
 }
 
 impl Open {
@@ -55,6 +79,7 @@ impl Open {
                 ..Whole::default()
             },
             // Peers have its first operations, too.
+            ran: RanPart::default(),
             is_broken: first.missed > 0 && first.at.seq.trailing_zeros() < exponent,
             ops: BTreeMap::new(),
             exponent,
@@ -80,9 +105,10 @@ impl Open {
     /// exemplar, rather than nowhere.
     pub(super) fn waited(&mut self, at: OpRef, waited: &Waited, sampled: bool) {
         let wait_ms = millis(waited.return_ns.saturating_sub(waited.entry_ns));
+        let is_here = self.has(at.seq);
         let wait = self.waits.entry(at.op).or_default();
         wait.summary.add(wait_ms);
-        if (self.seq_first..=self.seq_last).contains(&at.seq) {
+        if is_here {
             let exemplar = Exemplar {
                 seq: at.seq,
                 time_ns: waited.return_ns,
@@ -90,6 +116,34 @@ impl Open {
             };
             wait.sampler.offer(exemplar, sampled);
         }
+    }
+
+    /// Adds an operation that has run.
+    pub(super) fn ran(&mut self, ran: &RanOp, sampled: bool) {
+        let part = &mut self.ran;
+        part.told += 1;
+        let Some(times) = ran.times else { return };
+        let wait_ms = millis(times.inside_ns);
+        let wait = part.waits.entry(ran.at.op).or_default();
+        wait.summary.add(wait_ms);
+        let exemplar = Exemplar {
+            seq: ran.at.seq,
+            time_ns: times.end_ns,
+            wait_ms,
+        };
+        wait.sampler.offer(exemplar, sampled);
+        part.queue.add(millis(times.queue_ns));
+        part.end_ns = part.end_ns.max(times.end_ns);
+    }
+
+    /// Whether an operation is one of those here.
+    pub(super) fn has(&self, seq: u64) -> bool {
+        (self.seq_first..=self.seq_last).contains(&seq)
+    }
+
+    /// Whether the GPU has told of all of it.
+    pub(super) fn has_run(&self) -> bool {
+        self.ran.told > self.seq_last - self.seq_first
     }
 
     /// The most frequent operation, the first by name among equals.

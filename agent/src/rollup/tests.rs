@@ -5,10 +5,10 @@ use crate::event::{CommInit, Op, Operation};
 use crate::exemplar::DEFAULT_MODULUS;
 use crate::signal::Summary;
 
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
 /// A process of two communicators whose first one is the busiest.
-struct Rank {
+pub(super) struct Rank {
     table: CommTable,
     correlator: Correlator,
     rhythm: Rhythm,
@@ -16,7 +16,7 @@ struct Rank {
 }
 
 impl Rank {
-    fn new(exponent: u32) -> Self {
+    pub(super) fn new(exponent: u32) -> Self {
         let mut table = CommTable::default();
         for unique_id in [1, 2] {
             table.made(
@@ -40,7 +40,7 @@ impl Rank {
         }
     }
 
-    fn feed(&mut self, observation: Observation) {
+    pub(super) fn feed(&mut self, observation: Observation) {
         if let Observation::Issued(issued) = observation {
             self.rhythm.observe(issued, self.table.comms());
         }
@@ -52,7 +52,7 @@ impl Rank {
         self.rollup.observe(&observation, view);
     }
 
-    fn issue(&mut self, comm: u64, at_ms: u64) -> OpRef {
+    pub(super) fn issue(&mut self, comm: u64, at_ms: u64) -> OpRef {
         self.issue_op(comm, at_ms, Op::AllReduce)
     }
 
@@ -80,6 +80,11 @@ impl Rank {
         self.feed(ended);
     }
 
+    /// The points since the last time.
+    pub(super) fn points(&mut self) -> Vec<Point> {
+        self.rollup.take_points()
+    }
+
     fn finish(mut self) -> Vec<Point> {
         let view = View {
             comms: self.table.comms(),
@@ -91,14 +96,14 @@ impl Rank {
     }
 }
 
-fn ranges(points: &[Point], metric: &str) -> Vec<(u64, u64)> {
+pub(super) fn ranges(points: &[Point], metric: &str) -> Vec<(u64, u64)> {
     let of_metric = points.iter().filter(|point| point.metric == metric);
     of_metric
         .map(|point| (point.block.seq_first, point.block.seq_last))
         .collect()
 }
 
-fn samples(points: &[Point], metric: &str) -> Vec<(u64, Summary)> {
+pub(super) fn samples(points: &[Point], metric: &str) -> Vec<(u64, Summary)> {
     let of_metric = points.iter().filter(|point| point.metric == metric);
     let samples = of_metric.map(|point| match &point.value {
         Value::Summary { summary, .. } => (point.block.seq_first, *summary),

@@ -51,6 +51,7 @@ impl Doing {
         let source = match event {
             Event::Call(_) | Event::Returned(_) => "calls",
             Event::Activity(_) => "kernel",
+            Event::Ran(_) => "device",
             Event::Started(_) | Event::Ended(_) => "processes",
             Event::Entered(_) | Event::Launches(_) | Event::ContextSwitch(_) | Event::Lost(_) => {
                 return;

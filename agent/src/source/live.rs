@@ -4,6 +4,7 @@ pub(crate) mod assemble;
 mod comms;
 mod evidence;
 pub(crate) mod jobs;
+pub(crate) mod ran;
 mod sizes;
 
 use std::collections::VecDeque;
@@ -19,6 +20,7 @@ use crate::source::live::assemble::{Assembler, Seen};
 use crate::source::live::comms::{Comms, News};
 use crate::source::live::evidence::Evidence;
 use crate::source::live::jobs::Jobs;
+use crate::source::live::ran::Waiting;
 use crate::source::live::sizes::Sizes;
 use crate::source::{EventSource, SourceError};
 use crate::watch::{Health, Look, Watch, Watched};
@@ -51,6 +53,7 @@ pub struct Live {
     comms: Comms,
     sizes: Sizes,
     evidence: Evidence,
+    ran: Waiting,
     out: VecDeque<Event>,
     stop: Stop,
     lost_before: Losses,
@@ -72,6 +75,7 @@ impl Live {
             comms: Comms::default(),
             sizes: Sizes::default(),
             evidence: Evidence::default(),
+            ran: Waiting::default(),
             out: VecDeque::new(),
             ending: Vec::new(),
             stop,
@@ -182,9 +186,12 @@ impl Live {
         for pid in &look.found {
             self.jobs.found(*pid);
         }
+        self.ran.take(&look.ran);
         for seen in self.assembler.take(look) {
+            self.tell_ran(seen.at_ns());
             self.tell(&seen);
         }
+        self.tell_ran(self.assembler.until_ns());
         self.count_losses(look.until_ns);
         if look.until_ns.saturating_sub(self.measured_ns) >= EVIDENCE_NS {
             self.measure(look.until_ns);
@@ -258,6 +265,20 @@ impl Live {
         });
     }
 
+    /// Tells what plugins told up to some time.
+    fn tell_ran(&mut self, until_ns: u64) {
+        for record in self.ran.until(until_ns) {
+            let joining = ran::joining(&record);
+            if joining.is_some() {
+                let met = self.jobs.meet(record.tgid, joining, record.seen_ns);
+                self.out.extend(met);
+            }
+            if self.jobs.knows(record.tgid) {
+                self.out.extend(ran::event(&record));
+            }
+        }
+    }
+
     /// Takes what an operation says of its communicator.
     fn learn(&mut self, record: &CallRecord) {
         let (pid, ts_ns) = (record.tgid, record.entered_ns);
@@ -316,6 +337,7 @@ impl Live {
             self.evidence.left(pid);
             self.comms.left(pid);
             self.sizes.left(pid);
+            self.ran.left(pid);
         }
     }
 }

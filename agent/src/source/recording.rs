@@ -3,14 +3,18 @@
 //! Lines of kind `truth` hold what the recorded job measured of itself, for scoring only. They are
 //! dropped here, so that nothing behind this module can see them.
 
+mod device;
 mod line;
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 
 use flate2::bufread::MultiGzDecoder;
 use serde::Deserialize;
 
 use crate::event::{Event, Process};
+use crate::source::recording::device::Row;
+use crate::source::recording::device::whole::{self, MAX_ROWS};
 use crate::source::recording::line::Line;
 use crate::source::{EventSource, SourceError};
 
@@ -30,6 +34,8 @@ pub struct Recording {
     processes: Vec<Process>,
     gpu_model: Option<String>,
     last_ts_ns: Option<u64>,
+    /// Events of rows that were read as a whole.
+    whole: VecDeque<Event>,
 }
 
 impl std::fmt::Debug for Recording {
@@ -73,6 +79,7 @@ impl Recording {
             processes: Vec::new(),
             gpu_model: None,
             last_ts_ns: None,
+            whole: VecDeque::new(),
         };
         recording.read_header()?;
         Ok(recording)
@@ -148,6 +155,42 @@ impl Recording {
         Ok(())
     }
 
+    /// The event of a row of a GPU; of one that does not say where it belongs, the first event of all such rows.
+    fn row(&mut self) -> Result<Option<Event>, SourceError> {
+        let row: Row<'_> = match serde_json::from_slice(&self.buffer) {
+            Ok(row) => row,
+            Err(_) if !self.buffer.ends_with(b"\n") => {
+                return Err(self.truncated("the line is cut off"));
+            }
+            Err(error) => return Err(self.damaged(error.to_string())),
+        };
+        if row.is_placed() {
+            let event = row
+                .event()
+                .map_err(|reason| self.damaged(reason.to_owned()))?;
+            self.check_step(event.ts_ns())
+                .map_err(|reason| self.damaged(reason))?;
+            return Ok(Some(event));
+        }
+        let mut rows = Vec::new();
+        loop {
+            if device::is_row(&self.buffer) {
+                let told = serde_json::from_slice::<Row<'_>>(&self.buffer)
+                    .map_err(|error| error.to_string())
+                    .and_then(|row| row.told().map_err(str::to_owned));
+                rows.push(told.map_err(|reason| self.damaged(reason))?);
+            }
+            if rows.len() > MAX_ROWS {
+                return Err(self.damaged(format!("more than {MAX_ROWS} rows without a process")));
+            }
+            if !self.read_line()? {
+                break;
+            }
+        }
+        self.whole = whole::events(rows, &self.processes).map_err(|reason| self.damaged(reason))?;
+        Ok(self.whole.pop_front())
+    }
+
     fn foreign(&self, reason: &str) -> SourceError {
         let (path, line) = (self.path.clone(), self.line);
         SourceError::Foreign {
@@ -181,7 +224,13 @@ impl EventSource for Recording {
     }
 
     fn next_event(&mut self) -> Result<Option<Event>, SourceError> {
+        if let Some(event) = self.whole.pop_front() {
+            return Ok(Some(event));
+        }
         while self.read_line()? {
+            if device::is_row(&self.buffer) {
+                return self.row();
+            }
             match serde_json::from_slice::<Line<'_>>(&self.buffer) {
                 Ok(line) => {
                     let event = line

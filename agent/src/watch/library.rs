@@ -26,6 +26,8 @@ const COLLECTIVES: [&str; 5] = [
 const RUNTIMES: [&str; 2] = ["libcudart.so", "libamdhip64.so"];
 const DRIVERS: [&str; 1] = ["libcuda.so"];
 const VERBS: [&str; 1] = ["libibverbs.so"];
+/// Echo's own plugin, under its name or the one that NCCL looks for by itself.
+const PROFILERS: [&str; 2] = ["libfleet_nccl_profiler.so", "libnccl-profiler.so"];
 
 /// Functions that are not probed, but read: what they load from a communicator is its rank and its size.
 const USER_RANK: &str = "ncclCommUserRank";
@@ -48,8 +50,21 @@ impl Wants {
             Wanted::Always => true,
             Wanted::Copies => self.copies,
             Wanted::Launches => self.launches,
+            Wanted::FastNop => has_fast_nop(),
+            Wanted::SlowNop => !has_fast_nop(),
         }
     }
+}
+
+/// Whether the kernel turns a `nop` of five bytes into a call where a probe stands, rather than to single-step it.
+fn has_fast_nop() -> bool {
+    let release = rustix::system::uname();
+    let release = release.release().to_string_lossy();
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse::<u32>);
+    let version = (numbers.next(), numbers.next());
+    matches!(version, (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (6, 18))
 }
 
 /// What a file may have, by its name; the program itself may have everything built in.
@@ -68,6 +83,8 @@ pub(super) fn families(path: &OsStr, is_program: bool) -> &'static [Family] {
         &[Family::Driver]
     } else if begins(&VERBS) {
         &[Family::Verbs]
+    } else if begins(&PROFILERS) {
+        &[Family::Profiler]
     } else if is_program {
         &[Family::Collectives, Family::Runtime]
     } else {
@@ -226,6 +243,10 @@ mod tests {
         );
         assert_eq!(of("/usr/lib/libcuda.so.1", false), [Family::Driver]);
         assert_eq!(of("/usr/lib/libibverbs.so.1", false), [Family::Verbs]);
+        assert_eq!(
+            of("/opt/libfleet_nccl_profiler.so", false),
+            [Family::Profiler]
+        );
         assert!(of("/usr/lib/libc.so.6", false).is_empty());
         assert_eq!(
             of("/usr/bin/train", true),

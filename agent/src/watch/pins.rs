@@ -112,6 +112,7 @@ mod tests {
             without_host: false,
             rescan: crate::watch::RESCAN,
             pins: None,
+            nccl_socket: None,
         };
         let taken = Pins::take(dir.path(), &settings);
         assert!(matches!(taken, Err(WatchError::Pins { .. })) && other.exists());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fleet_agent_bpf::layout::{CallRecord, Losses};
+use fleet_agent_bpf::layout::{CallRecord, Losses, RanRecord};
 use fleet_agent_bpf::programs::Abilities;
 
 /// What one look saw. All calls that were entered by then are in it or were in an earlier one.
@@ -16,6 +16,8 @@ pub struct Look {
     pub returned: Vec<CallRecord>,
     /// Calls that have not.
     pub in_flight: Vec<CallRecord>,
+    /// What plugins told of operations on GPUs.
+    pub ran: Vec<RanRecord>,
     /// Processes that were found to have NCCL or RCCL.
     pub found: Vec<u32>,
     /// Processes that have ended.

@@ -116,6 +116,7 @@ fn block(number: u32) -> Block {
         comm: CommId::new(7),
         comm_rank: 3,
         comm_nranks: 8,
+        source: fleet_agent::signal::Source::Host,
         op: Op::AllReduce,
         seq_first: first,
         seq_last: first + 31,

@@ -29,6 +29,7 @@ pub(crate) fn batch(number: u64) -> Batch {
         comm: CommId::new(1),
         comm_rank: 0,
         comm_nranks: 2,
+        source: fleet_agent::signal::Source::Host,
         op: Op::AllReduce,
         seq_first: number,
         seq_last: number,

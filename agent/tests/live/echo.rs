@@ -19,6 +19,14 @@ pub(crate) const TESTS: &[Test] = &[
         slow_rank_is_named,
     ),
     (
+        "a_slow_gpu_is_named_by_echo_through_a_probe_in_the_plugin",
+        slow_gpu_is_named_by_a_probe,
+    ),
+    (
+        "a_slow_gpu_is_named_by_echo_through_a_socket_where_no_probe_stands",
+        slow_gpu_is_named_by_a_socket,
+    ),
+    (
         "while_echo_is_away_points_wait_on_disk_and_none_is_lost_or_stored_twice",
         away,
     ),
@@ -175,6 +183,43 @@ fn slow_rank_is_named() {
         !lost.is_empty() && lost.iter().all(|count| *count == 0),
         "{lost:?}"
     );
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
+    running.stop();
+}
+
+fn slow_gpu_is_named_by_a_probe() {
+    let gpu = Gpu::new();
+    let plugin = gpu.plugin("libfleet_nccl_profiler.so");
+    slow_gpu_is_named(&gpu, &[("NCCL_PROFILER_PLUGIN", plugin)], &["--pin=none"]);
+}
+
+fn slow_gpu_is_named_by_a_socket() {
+    let gpu = Gpu::new();
+    // A name that no agent looks for.
+    let plugin = gpu.plugin("libother.so");
+    let socket = gpu.gate("nccl.sock");
+    let flag = format!("--nccl-socket={}", socket.display());
+    let environment = [
+        ("NCCL_PROFILER_PLUGIN", plugin),
+        ("FLEET_NCCL_SOCKET", socket),
+    ];
+    slow_gpu_is_named(&gpu, &environment, &["--pin=none", &flag]);
+}
+
+/// The GPU of rank 2 has more to do than its peers', and no host has to wait any longer than the others.
+fn slow_gpu_is_named(gpu: &Gpu, environment: &[(&str, PathBuf)], flags: &[&str]) {
+    let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
+    let mut running = reporting(&echo, flags);
+    let end = format!("end={}", gpu.gate("end").display());
+    let options = ["step=4", "compute=50", "gpu=2:8:300:1000000000", &end];
+    let job = gpu.job_in(environment, Linking::Dynamic, (4, 0), &options);
+    running.follow(gpu, &job);
+    let named = echo.until_named();
+    assert_eq!(named.len(), 1, "{named:?}");
+    let place = ["rank", "role", "source", "class"].map(|key| named[0][key].clone());
+    let expected = [json!(2), json!("culprit"), json!("device"), json!("device")];
+    assert_eq!(place, expected, "{named:?}");
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
     running.stop();

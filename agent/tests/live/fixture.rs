@@ -36,6 +36,16 @@ impl Gpu {
         self.dir.path()
     }
 
+    /// The NCCL profiler plugin, copied here under a name.
+    pub(crate) fn plugin(&self, name: &str) -> PathBuf {
+        let built = Path::new(env!("CARGO_BIN_EXE_fleet-agent"))
+            .with_file_name("deps")
+            .join("libfleet_nccl_profiler.so");
+        let copy = self.path().join(name);
+        fs::copy(built, &copy).unwrap();
+        copy
+    }
+
     /// A file that a job waits for, not there yet.
     pub(crate) fn gate(&self, name: &str) -> PathBuf {
         self.path().join(name)
@@ -43,6 +53,17 @@ impl Gpu {
 
     /// Starts the ranks of a job in this folder. They join their communicators when the gate `go` is open.
     pub(crate) fn job(&self, linking: Linking, ranks: u32, steps: u32, options: &[&str]) -> Job {
+        self.job_in(&[], linking, (ranks, steps), options)
+    }
+
+    /// The same with these variables in its environment.
+    pub(crate) fn job_in(
+        &self,
+        environment: &[(&str, PathBuf)],
+        linking: Linking,
+        (ranks, steps): (u32, u32),
+        options: &[&str],
+    ) -> Job {
         // A job before this one may have left it open.
         let _was_closed = fs::remove_file(self.gate("go"));
         let command = |rank: u32| {
@@ -53,6 +74,7 @@ impl Gpu {
                 .arg(format!("init={}", self.gate("go").display()))
                 .args(options);
             command.env("LD_LIBRARY_PATH", self.path());
+            command.envs(environment.iter().map(|(name, value)| (name, value)));
             command
         };
         let mut job = self.start((0..ranks).map(|rank| (rank, command(rank))), ranks);
@@ -89,6 +111,7 @@ pub(crate) fn settings() -> WatchSettings {
         without_host: false,
         rescan: RESCAN,
         pins: None,
+        nccl_socket: None,
     }
 }
 

@@ -3,8 +3,9 @@
 //! Transfer and skew are told apart by durations alone (CCL-D, a paper of 2026):
 //! `P = (Tmax - Tmin) / (Tmax - Tbase)` is near 1 when somebody is late and near 0 when all are slow together. What ranks
 //! are usually apart is taken off first, or healthy noise would pass for skew. Whether a late rank's host or device is at
-//! fault shows in its host gap: a device that is late although its host was not is late by itself. Where hosts are not seen, a late
-//! device whose queue had run dry waited for its host.
+//! fault shows in its host gap: a device that is late although its host was not is late by itself. Its queue shows it, too: work that
+//! a late host hands over waits less than that of its peers, whose GPUs wait for it meanwhile; work of a late device waits
+//! as long as theirs or longer.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +29,12 @@ const SLOW_NETWORK: f64 = 1.25;
 /// Share of a rank's lateness that its host must account for to be the cause.
 const HOST_SHARE: f64 = 0.5;
 
-/// Share of the usual time in the queue below which a GPU had nothing to do.
-const DRY_SHARE: f64 = 0.5;
+/// Share of the lateness by which work must wait less than that of the peers for the host to be the cause: the first operation of an
+/// iteration waits for nobody, so the mean over all of them shows a part of the lateness only.
+const QUEUE_SHARE: f64 = 0.25;
+
+/// Share of the lateness below which work waits too little to have been behind what made the device late.
+const DRY_SHARE: f64 = 0.25;
 
 /// What the collectives of a window are slow by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -86,6 +91,25 @@ pub struct Clues<'a> {
     pub damage_ms: Option<f64>,
 }
 
+/// Whether a rank is late by its GPU while its host shows nothing of it, although it was seen.
+pub fn is_hidden_from_host(late: &Lag, clues: &Clues<'_>) -> bool {
+    let is_late = |gap: f64| gap >= explained_ms(late, clues);
+    late.signal == Signal::DeviceWait && host_gap_ms(late, clues).is_some_and(|gap| !is_late(gap))
+}
+
+/// How much later than its peers a rank's own host hands work over, milliseconds per iteration.
+fn host_gap_ms(late: &Lag, clues: &Clues<'_>) -> Option<f64> {
+    let gap = clues.gaps?.ranks.iter().find(|lag| lag.rank == late.rank)?;
+    (gap.signal == Signal::HostGap).then_some(gap.mean_ms)
+}
+
+/// What its host must account for to be the cause, milliseconds per iteration.
+fn explained_ms(late: &Lag, clues: &Clues<'_>) -> f64 {
+    let lateness = late.own_ms.unwrap_or(late.mean_ms);
+    let lost = |damage: f64| lateness.min(damage);
+    HOST_SHARE * clues.damage_ms.map_or(lateness, lost)
+}
+
 /// Class of the cause that makes a rank late.
 pub fn class_of(late: &Lag, clues: &Clues<'_>) -> CauseClass {
     if late.signal != Signal::DeviceWait {
@@ -94,18 +118,10 @@ pub fn class_of(late: &Lag, clues: &Clues<'_>) -> CauseClass {
     if clues.slowness.is_some_and(Slowness::is_mixed) {
         return CauseClass::Mixed;
     }
-    let of_rank = |gaps: &Lags| {
-        let gap = gaps.ranks.iter().find(|lag| lag.rank == late.rank)?;
-        (gap.signal == Signal::HostGap).then_some(gap.mean_ms)
-    };
-    let lateness = late.own_ms.unwrap_or(late.mean_ms);
-    let explained = HOST_SHARE
-        * clues
-            .damage_ms
-            .map_or(lateness, |damage| lateness.min(damage));
+    let explained = explained_ms(late, clues);
     match (
-        clues.gaps.and_then(of_rank),
-        ran_dry(late.rank, clues.queues),
+        host_gap_ms(late, clues),
+        ran_dry(late.rank, clues.queues, explained / HOST_SHARE),
     ) {
         (Some(gap), _) if gap >= explained => CauseClass::Host,
         (Some(_), _) | (None, Some(false)) => CauseClass::Device,
@@ -114,10 +130,11 @@ pub fn class_of(late: &Lag, clues: &Clues<'_>) -> CauseClass {
     }
 }
 
-/// Whether the rank's GPU had nothing queued where its peers' had: it waited for its host.
-fn ran_dry(rank: Rank, queues: &BTreeMap<Rank, f64>) -> Option<bool> {
+/// Whether the rank's GPU, late by so much, had too little queued: it waited for its host.
+fn ran_dry(rank: Rank, queues: &BTreeMap<Rank, f64>, late_ms: f64) -> Option<bool> {
     let usual = median(&queues.values().copied().collect::<Vec<f64>>())?;
-    queues.get(&rank).map(|own| *own < DRY_SHARE * usual)
+    let own = queues.get(&rank)?;
+    Some(usual - own >= QUEUE_SHARE * late_ms || *own < DRY_SHARE * late_ms)
 }
 
 #[cfg(test)]

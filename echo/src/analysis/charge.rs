@@ -79,6 +79,8 @@ pub struct Charge {
     pub inputs: Option<Arc<Inputs>>,
     /// Which faults the window shows.
     pub span: Span,
+    /// Whether the host of the rank shows nothing of what its GPU shows.
+    pub disagrees: bool,
     /// To be raised at once, before it has persisted.
     pub is_provisional: bool,
 }
@@ -108,6 +110,7 @@ impl Charge {
             confidence: suspect.confidence,
             inputs,
             span: Span::Short,
+            disagrees: false,
             is_provisional: false,
         }
     }
@@ -121,6 +124,7 @@ impl Charge {
             confidence: CONDITION_CONFIDENCE,
             inputs: None,
             span: Span::Short,
+            disagrees: false,
             is_provisional: false,
         }
     }

@@ -20,6 +20,9 @@ const WARN: f64 = 0.05;
 /// Damage from which on it is worth getting up for.
 const CRITICAL: f64 = 0.10;
 
+/// What the reason says of a rank that only its GPU gives away.
+const DISAGREEMENT: &str = " (source_disagreement: its host hands the work over in time, so host signals alone would not show it)";
+
 /// Judgements after the first by which the healthy period is still improved where no healthy iteration was ever seen: other
 /// cohorts are judged after the one that raised the incident.
 const REFINEMENTS: u32 = 4;
@@ -38,6 +41,8 @@ pub struct OpenIncident {
     n_affected: u32,
     n_blocks: u32,
     refinements: u32,
+    /// Whether the culprit's host shows nothing of what its GPU shows.
+    disagrees: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -90,7 +95,9 @@ impl OpenIncident {
             reason: String::new(),
             inputs: charge.inputs.clone(),
         };
-        Self::opened(incident, charge.span)
+        let mut raised = Self::opened(incident, charge.span);
+        raised.disagrees = charge.disagrees;
+        raised
     }
 
     /// Opens a cleared incident again.
@@ -119,6 +126,8 @@ impl OpenIncident {
     }
 
     fn opened(incident: Incident, span: Span) -> Self {
+        // What was concluded before stands in the reason.
+        let disagrees = incident.reason.contains(DISAGREEMENT);
         Self {
             incident,
             calm: 0,
@@ -128,6 +137,7 @@ impl OpenIncident {
             n_affected: 0,
             n_blocks: 0,
             refinements: 0,
+            disagrees,
         }
     }
 
@@ -168,6 +178,7 @@ impl OpenIncident {
     /// Takes over what a later judgement says of the same subject: the strongest case is kept.
     pub fn strengthen(&mut self, charge: &Charge) {
         self.incident.is_provisional &= charge.is_provisional;
+        self.disagrees |= charge.disagrees;
         match (&mut self.incident.finding, &charge.finding) {
             (Finding::Culprit(known), Finding::Culprit(later)) => {
                 if later.z > known.z {
@@ -223,12 +234,15 @@ impl OpenIncident {
         let (healthy, period) = (incident.baseline.period_ms(), incident.period_ms);
         let loss = format!("an iteration takes {period:.1} ms instead of {healthy:.1} ms");
         self.incident.reason = match &incident.finding {
-            Finding::Culprit(culprit) => format!(
-                "rank {} comes {:.1} ms later than the median of its peers ({}), and {loss}",
-                culprit.rank,
-                culprit.lag_ms,
-                culprit.signal.meaning(),
-            ),
+            Finding::Culprit(culprit) => {
+                let hidden = if self.disagrees { DISAGREEMENT } else { "" };
+                format!(
+                    "rank {} comes {:.1} ms later than the median of its peers ({}), and {loss}{hidden}",
+                    culprit.rank,
+                    culprit.lag_ms,
+                    culprit.signal.meaning(),
+                )
+            }
             Finding::Condition(condition) => match condition.kind {
                 ConditionKind::Inconclusive => format!("{loss}, but {}", condition.detail),
                 ConditionKind::UniformSlowdown => format!(

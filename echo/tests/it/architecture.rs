@@ -198,6 +198,8 @@ const AGENT: Architecture = Architecture {
         "watch::mapping",
         "source::live::assemble",
         "source::live::evidence",
+        "source::live::ran",
+        "source::recording::device",
         "source::recording::line",
         "record::header",
         "record::line",

@@ -4,6 +4,8 @@
 
 #![expect(clippy::cast_precision_loss, reason = "counts of iterations and ranks")]
 
+mod device;
+
 use serde_json::Value;
 
 use crate::testbed::{Echo, lines, recording, replay_all};

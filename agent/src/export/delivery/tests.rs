@@ -63,6 +63,7 @@ fn batch(number: u64, n_points: usize) -> Batch {
         comm: CommId::new(1),
         comm_rank: 0,
         comm_nranks: 2,
+        source: crate::signal::Source::Host,
         op: Op::AllReduce,
         seq_first: 0,
         seq_last: 0,

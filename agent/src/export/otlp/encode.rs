@@ -14,7 +14,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use opentelemetry_proto::tonic::resource::v1::Resource as OtlpResource;
 
 use crate::export::{Batch, OwnCounts, Resource, ResourcePoints};
-use crate::signal::{Anchor, Block, Exemplar, Point, Value};
+use crate::signal::{Anchor, Block, Exemplar, Point, Source, Value};
 
 const SERVICE: &str = "fleet-agent";
 
@@ -232,7 +232,7 @@ fn block(block: &Block) -> Vec<KeyValue> {
         text(attribute::OP, block.op.name()),
         seq_of(attribute::SEQ_FIRST, block.seq_first),
         seq_of(attribute::SEQ_LAST, block.seq_last),
-        text(attribute::SOURCE, attribute::SOURCE_HOST),
+        text(attribute::SOURCE, source(block.source)),
     ];
     attributes.extend(block.iterations.map(|n| double(attribute::ITERATIONS, n)));
     attributes.extend(
@@ -241,6 +241,13 @@ fn block(block: &Block) -> Vec<KeyValue> {
             .map(|role| text(attribute::ROLE, &role.to_string())),
     );
     attributes
+}
+
+fn source(source: Source) -> &'static str {
+    match source {
+        Source::Host => attribute::SOURCE_HOST,
+        Source::Device => attribute::SOURCE_DEVICE,
+    }
 }
 
 pub(super) fn text(key: &str, value: &str) -> KeyValue {

@@ -273,3 +273,38 @@ fn an_hour_without_a_call_is_bridged() {
     lines.extend(recorder.take(&look(end_ns + 1, &[last], &[]), None, 0));
     assert_eq!(read(&recorder, &lines).1, [event(&first), event(&last)]);
 }
+
+#[test]
+fn what_ran_on_a_gpu_is_written_among_the_calls_and_read_again() {
+    let (_proc, processes) = host();
+    let mut recorder = Recorder::new(&[], processes, 0);
+    let ran = fleet_agent_bpf::layout::RanRecord {
+        seen_ns: 500,
+        tgid: 8,
+        what: 2,
+        comm_id: 0xb2,
+        seq: 9,
+        nth: 1,
+        rank: 1,
+        nranks: 2,
+        host_ns: 110,
+        gpu_start_ns: 1_000,
+        gpu_stop_ns: 1_300,
+        ..Default::default()
+    };
+    let calls = [100, 900].map(|at| call("ncclAllReduce", 8, at, 5));
+    let seen = Look {
+        ran: vec![ran],
+        ..look(1000, &calls, &[])
+    };
+    let lines = recorder.take(&seen, None, 0);
+    let events = read(&recorder, &lines).1;
+    let times: Vec<u64> = events.iter().map(Event::ts_ns).collect();
+    assert_eq!(times, [100, 500, 900]);
+    let Event::Ran(told) = &events[1] else {
+        panic!("{events:?}")
+    };
+    assert_eq!((told.pid, told.seq, told.nth, told.host_ns), (8, 9, 1, 110));
+    assert_eq!(told.timer.unwrap().stop_ns, 1_300);
+    assert_eq!((recorder.counts().calls, recorder.counts().windows), (2, 0));
+}

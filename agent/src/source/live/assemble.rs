@@ -29,7 +29,7 @@ impl Seen {
     }
 
     /// When it counts, nanoseconds.
-    fn at_ns(&self) -> u64 {
+    pub(crate) fn at_ns(&self) -> u64 {
         match self {
             Self::Call(record) | Self::Entered(record) => record.entered_ns,
             Self::Returned(record) => record.entered_ns.saturating_add(record.duration_ns),

@@ -132,7 +132,11 @@ impl Line<'_> {
                 direction: Direction::of_kind(self.memcpy_kind),
             })),
             Some(
-                Does::EndsGroup | Does::Launches | Does::LaunchesGraph | Does::AcknowledgesEvent,
+                Does::EndsGroup
+                | Does::Launches
+                | Does::LaunchesGraph
+                | Does::AcknowledgesEvent
+                | Does::Records,
             )
             | None => None,
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Cohort, JobView, MAX_BLOCKS, Standing, structure};
-use crate::analysis::cause::{Clues, Slowness, class_of};
+use crate::analysis::cause::{Clues, Slowness, class_of, is_hidden_from_host};
 use crate::analysis::charge::{Charge, Subject};
 use crate::analysis::lag::place::least_lag_ms;
 use crate::analysis::lag::{Lag, Lags, lags, suited_signal};
@@ -181,6 +181,7 @@ impl Cohort {
                 let class = |lag: &Lag| class_of(lag, &clues);
                 let against = |suspect: &Suspect| Charge {
                     span: evidence.span,
+                    disagrees: is_hidden_from_host(&suspect.lag, &clues),
                     ..Charge::against(suspect, class(&suspect.lag), inputs.clone())
                 };
                 suspects.iter().map(against).collect()

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use crate::analysis::assembly::{CohortBlock, Member};
 use crate::analysis::lag::Lag;
-use crate::ids::Rank;
+use crate::ids::{CommId, Op, Rank};
 use crate::model::conclusion::Signal;
-use crate::model::event::Summary;
+use crate::model::event::{Source, Summary};
 use crate::stats::lower_median;
 use crate::stats::order::{place_z, places};
 
@@ -25,6 +25,17 @@ pub struct Place {
     pub rounds: f64,
     /// Share of the rounds in which it was last, 0 to 1.
     pub last_share: f64,
+}
+
+/// What ranks are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind<'b> {
+    /// What their hosts showed.
+    Host,
+    /// Time that their GPUs were inside one kind of operation of one communicator.
+    Transfer(CommId, Option<&'b Op>),
+    /// Time that their GPUs were inside any operation, iteration by iteration.
+    Blocked,
 }
 
 /// What one rank showed in one block: the later, the larger.
@@ -45,17 +56,20 @@ pub fn assign(signal: Signal, blocks: &[&CohortBlock], lags: &mut [Lag]) {
     if lags.len() > FEW_RANKS {
         return;
     }
-    let mut sums: BTreeMap<Rank, Place> = BTreeMap::new();
-    for shown in blocks.iter().flat_map(|block| shown(signal, block)) {
-        add(&shown, &mut sums);
+    // Of several communicators that one counts in which a rank is latest: it is on time in others only because its group was late together.
+    let mut kinds: BTreeMap<Kind<'_>, BTreeMap<Rank, Place>> = BTreeMap::new();
+    for (kind, shown) in blocks.iter().flat_map(|block| shown(signal, block)) {
+        add(&shown, kinds.entry(kind).or_default());
     }
     // A rank that is judged by something else has no place among these.
     for lag in lags.iter_mut().filter(|lag| lag.signal == signal) {
-        let place = sums.get(&lag.rank).map(|sum| Place {
+        let sums = kinds.values().filter_map(|sums| sums.get(&lag.rank));
+        let of_kinds = sums.map(|sum| Place {
             z: sum.z / sum.rounds.sqrt(),
             rounds: sum.rounds,
             last_share: sum.last_share / sum.rounds,
         });
+        let place = of_kinds.max_by(|a, b| a.z.total_cmp(&b.z));
         if lag.place.map(|place| place.z) < place.map(|place| place.z) {
             lag.place = place;
         }
@@ -71,7 +85,9 @@ pub fn least_lag_ms(signal: Signal, blocks: &[&CohortBlock], rank: Rank) -> Opti
         Some(own - lower_median(&means)?)
     };
     let of_block = |block: &&CohortBlock| {
-        let kinds = shown(signal, block).into_iter().filter_map(of_kind);
+        let of_transfers = |(kind, _): &(Kind<'_>, _)| *kind != Kind::Blocked;
+        let shown = shown(signal, block).into_iter().filter(of_transfers);
+        let kinds = shown.filter_map(|(_, shown)| of_kind(shown));
         kinds.max_by(f64::total_cmp)
     };
     let of_blocks = blocks.iter().filter_map(of_block);
@@ -108,21 +124,24 @@ fn add(shown: &[Shown], sums: &mut BTreeMap<Rank, Place>) {
 }
 
 /// What the ranks showed in a block, by communicator.
-fn shown(signal: Signal, block: &CohortBlock) -> Vec<Vec<Shown>> {
+fn shown(signal: Signal, block: &CohortBlock) -> Vec<(Kind<'_>, Vec<Shown>)> {
+    let of_members = |show: fn(&Member) -> Option<Shown>| block.members.iter().filter_map(show);
     match signal {
-        Signal::HostGap | Signal::Wait => vec![block.members.iter().filter_map(gap).collect()],
-        Signal::Arrival => vec![block.members.iter().filter_map(arrival).collect()],
+        Signal::HostGap | Signal::Wait => vec![(Kind::Host, of_members(gap).collect())],
+        Signal::Arrival => vec![(Kind::Host, of_members(arrival).collect())],
         Signal::DeviceWait => {
             let transfers = block.transfers.iter();
-            transfers
-                .map(|transfer| {
-                    // Each of an iteration's operations sees the same lateness again: they are one round.
-                    let of_rank = |(rank, (summary, _)): (&Rank, &(_, _))| {
-                        device(*rank, *summary, transfer.iterations)
-                    };
-                    transfer.ranks.iter().filter_map(of_rank).collect()
-                })
-                .collect()
+            let by_transfer = transfers.map(|transfer| {
+                // Each of an iteration's operations sees the same lateness again: they are one round.
+                let of_rank = |(rank, (summary, _)): (&Rank, &(_, _))| {
+                    device(*rank, *summary, transfer.iterations)
+                };
+                let kind = Kind::Transfer(transfer.comm, transfer.op.as_ref());
+                (kind, transfer.ranks.iter().filter_map(of_rank).collect())
+            });
+            // Only an iteration as a whole shows who was last in it: most of its operations see nothing of a lateness that the first had.
+            let blocked = (Kind::Blocked, of_members(blocked).collect());
+            by_transfer.chain([blocked]).collect()
         }
     }
 }
@@ -152,6 +171,16 @@ fn arrival(member: &Member) -> Option<Shown> {
         most: mean,
         count: 1.0,
     })
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts of one block stay far below 2^53"
+)]
+fn blocked(member: &Member) -> Option<Shown> {
+    let by_gpu = member.blocked_source == Some(Source::Device);
+    let blocked = member.blocked.filter(|_| by_gpu)?;
+    device(member.rank, blocked, blocked.count as f64)
 }
 
 /// The late spend least time inside, so the signs are turned round.

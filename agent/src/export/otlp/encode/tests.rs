@@ -11,6 +11,7 @@ fn block() -> Block {
         comm: CommId::new(0xab),
         comm_rank: 1,
         comm_nranks: 2,
+        source: Source::Host,
         op: Op::AllReduce,
         seq_first: 32,
         seq_last: 63,

@@ -125,6 +125,7 @@ pub(super) fn block() -> Block {
         comm: CommId::new(1),
         comm_rank: 0,
         comm_nranks: 2,
+        source: crate::signal::Source::Host,
         op: Op::AllReduce,
         seq_first: 0,
         seq_last: 0,

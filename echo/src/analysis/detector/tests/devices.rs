@@ -52,6 +52,33 @@ fn a_late_gpu_whose_host_was_in_time_is_a_late_device() {
 }
 
 #[test]
+fn that_only_the_gpu_shows_a_late_rank_is_said_where_its_host_was_seen() {
+    let reason = |also: fn(Gpu, bool) -> Gpu| incidents(&late(also))[0].reason.clone();
+    let in_time = reason(|gpu, _| Gpu {
+        gap_ms: Some(4.0),
+        ..gpu
+    });
+    assert!(in_time.contains("source_disagreement"), "{in_time}");
+    let late_host = reason(|gpu, is_late| Gpu {
+        gap_ms: Some(if is_late { 12.0 } else { 4.0 }),
+        ..gpu
+    });
+    assert!(!late_host.contains("source_disagreement"), "{late_host}");
+    let unseen = reason(|gpu, _| gpu);
+    assert!(!unseen.contains("source_disagreement"), "{unseen}");
+}
+
+#[test]
+fn a_late_host_whose_gpu_had_enough_to_do_is_not_charged() {
+    let events = Gpus::alike(8).events(30, |block, rank| Gpu {
+        gap_ms: Some(if block >= 10 && rank == 3 { 12.0 } else { 4.0 }),
+        period_ms: if block >= 10 { 58.0 } else { 50.0 },
+        ..Gpu::HEALTHY
+    });
+    assert_eq!(named(&incidents(&events)), [0_u32; 0]);
+}
+
+#[test]
 fn a_late_gpu_whose_host_was_late_is_a_late_host() {
     let late = |gpu, is_late| Gpu {
         gap_ms: Some(if is_late { 12.0 } else { 4.0 }),

@@ -1,0 +1,249 @@
+//! The communicators of the process: a table of fixed size, all numbers.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::handle::{Handle, Kind};
+
+/// Communicators at a time. A rank of a large job has some dozen.
+pub(crate) const COMMS: usize = 1024;
+
+/// Its place is free.
+const FREE: u32 = 0;
+/// Its place is being filled in.
+const TAKEN: u32 = 1;
+/// It can be used.
+const READY: u32 = 2;
+
+/// A communicator as its rank sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Comm {
+    /// NCCL's own hash of it.
+    pub(crate) id: u64,
+    /// The process's rank in it.
+    pub(crate) rank: u32,
+    /// Its ranks.
+    pub(crate) nranks: u32,
+    /// How many with this rank and size were joined before; filled in when it is.
+    pub(crate) nth: u32,
+}
+
+/// Which numbers an operation counts among.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counts {
+    /// Collectives.
+    Collectives,
+    /// Transfers.
+    Transfers,
+}
+
+#[derive(Debug)]
+struct Place {
+    state: AtomicU32,
+    generation: AtomicU32,
+    id: AtomicU64,
+    rank: AtomicU32,
+    nranks: AtomicU32,
+    nth: AtomicU32,
+    collectives: AtomicU64,
+    transfers: AtomicU64,
+}
+
+impl Place {
+    #[expect(
+        clippy::declare_interior_mutable_const,
+        reason = "the form of an empty one, copied into each place of a static"
+    )]
+    const EMPTY: Self = Self {
+        state: AtomicU32::new(FREE),
+        generation: AtomicU32::new(0),
+        id: AtomicU64::new(0),
+        rank: AtomicU32::new(0),
+        nranks: AtomicU32::new(0),
+        nth: AtomicU32::new(0),
+        collectives: AtomicU64::new(0),
+        transfers: AtomicU64::new(0),
+    };
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Comms {
+    places: [Place; COMMS],
+    alike: [Alike; ALIKE],
+}
+
+/// How often a rank and size were joined.
+#[derive(Debug)]
+struct Alike {
+    /// Rank and size, or 0.
+    key: AtomicU64,
+    joined: AtomicU32,
+}
+
+/// Pairs of rank and size that are told apart; a process has a handful.
+const ALIKE: usize = 256;
+
+impl Comms {
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "it is only called where statics are made, before anything runs"
+    )]
+    pub(crate) const fn new() -> Self {
+        Self {
+            places: [const { Place::EMPTY }; COMMS],
+            alike: [const {
+                Alike {
+                    key: AtomicU64::new(0),
+                    joined: AtomicU32::new(0),
+                }
+            }; ALIKE],
+        }
+    }
+
+    /// Takes a communicator in; none when there is no place left.
+    pub(crate) fn join(&self, comm: Comm) -> Option<Handle> {
+        let take = |place: &Place| {
+            let taken =
+                place
+                    .state
+                    .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed);
+            taken.is_ok()
+        };
+        let (slot, place) = (0_u16..).zip(&self.places).find(|(_, place)| take(place))?;
+        let generation = place
+            .generation
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_add(1);
+        place.id.store(comm.id, Ordering::Relaxed);
+        place.rank.store(comm.rank, Ordering::Relaxed);
+        place.nranks.store(comm.nranks, Ordering::Relaxed);
+        place.nth.store(self.nth(comm), Ordering::Relaxed);
+        place.collectives.store(0, Ordering::Relaxed);
+        place.transfers.store(0, Ordering::Relaxed);
+        place.state.store(READY, Ordering::Release);
+        Some(Handle {
+            generation,
+            slot,
+            channel: 0,
+            kind: Kind::Comm,
+        })
+    }
+
+    /// How many communicators with this rank and size were joined before; the largest number when that is not known any more.
+    fn nth(&self, comm: Comm) -> u32 {
+        let key = u64::from(comm.nranks) << 32 | u64::from(comm.rank);
+        for alike in &self.alike {
+            let known = alike
+                .key
+                .compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
+            if known.is_ok() || known == Err(key) {
+                return alike.joined.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        u32::MAX
+    }
+
+    /// A communicator, and the number of its next operation.
+    pub(crate) fn count(&self, bits: u64, counts: Counts) -> Option<(Comm, u64)> {
+        let place = self.find(bits)?;
+        let counter = match counts {
+            Counts::Collectives => &place.collectives,
+            Counts::Transfers => &place.transfers,
+        };
+        Some((place.comm(), counter.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Forgets a communicator; the one that it was.
+    pub(crate) fn leave(&self, bits: u64) -> Option<Comm> {
+        let place = self.find(bits)?;
+        let comm = place.comm();
+        let left = place
+            .state
+            .compare_exchange(READY, FREE, Ordering::AcqRel, Ordering::Relaxed);
+        left.is_ok().then_some(comm)
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        let is_free = |place: &Place| place.state.load(Ordering::Acquire) == FREE;
+        self.places.iter().all(is_free)
+    }
+
+    fn find(&self, bits: u64) -> Option<&Place> {
+        let handle = Handle::of_bits(bits, Kind::Comm)?;
+        let place = self.places.get(usize::from(handle.slot))?;
+        let is_it = place.state.load(Ordering::Acquire) == READY
+            && place.generation.load(Ordering::Relaxed) == handle.generation;
+        is_it.then_some(place)
+    }
+}
+
+impl Place {
+    fn comm(&self) -> Comm {
+        Comm {
+            id: self.id.load(Ordering::Relaxed),
+            rank: self.rank.load(Ordering::Relaxed),
+            nranks: self.nranks.load(Ordering::Relaxed),
+            nth: self.nth.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMM: Comm = Comm {
+        id: 9,
+        rank: 1,
+        nranks: 4,
+        nth: 0,
+    };
+
+    #[test]
+    fn operations_are_numbered_for_each_communicator_and_transfers_apart() {
+        static COMMS_HERE: Comms = Comms::new();
+        let comms = &COMMS_HERE;
+        let [a, b] = [(); 2].map(|()| comms.join(COMM).unwrap().to_bits());
+        let seq = |bits, counts| comms.count(bits, counts).unwrap().1;
+        assert_eq!(seq(a, Counts::Collectives), 0);
+        assert_eq!(seq(a, Counts::Collectives), 1);
+        assert_eq!(seq(b, Counts::Collectives), 0);
+        assert_eq!(seq(a, Counts::Transfers), 0);
+    }
+
+    #[test]
+    fn one_that_is_gone_is_not_found_and_its_place_is_used_again() {
+        static COMMS_HERE: Comms = Comms::new();
+        let comms = &COMMS_HERE;
+        let first = comms.join(COMM).unwrap();
+        assert_eq!(comms.leave(first.to_bits()), Some(COMM));
+        assert_eq!(comms.leave(first.to_bits()), None);
+        let second = comms.join(COMM).unwrap();
+        assert_eq!(second.slot, first.slot);
+        assert_eq!(comms.count(first.to_bits(), Counts::Collectives), None);
+        assert!(comms.count(second.to_bits(), Counts::Collectives).is_some());
+    }
+
+    #[test]
+    fn communicators_alike_are_counted_in_the_order_in_which_they_are_joined() {
+        static COMMS_HERE: Comms = Comms::new();
+        let nth = |comm: Comm| {
+            let handle = COMMS_HERE.join(comm).unwrap().to_bits();
+            COMMS_HERE.leave(handle).unwrap().nth
+        };
+        assert_eq!((nth(COMM), nth(COMM)), (0, 1));
+        assert_eq!(nth(Comm { rank: 2, ..COMM }), 0);
+        assert_eq!(nth(COMM), 2);
+    }
+
+    #[test]
+    fn there_is_no_place_for_one_more_than_the_table_holds() {
+        static COMMS_HERE: Comms = Comms::new();
+        let comms = &COMMS_HERE;
+        for _ in 0..COMMS {
+            assert!(comms.join(COMM).is_some());
+        }
+        assert_eq!(comms.join(COMM), None);
+    }
+}

@@ -1,0 +1,182 @@
+//! Where records leave: a function that does nothing, for an agent's probe to stand at, and a socket where there is none.
+
+use std::ffi::c_int;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+use crate::losses::Losses;
+use crate::probe;
+use crate::record::Record;
+use crate::system::{self, Sent, ShortPath};
+
+/// Time between two attempts to reach a socket that nobody reads, nanoseconds.
+const RETRY_NS: u64 = 1_000_000_000;
+
+/// In place of a socket's number.
+const NONE: c_int = -1;
+
+/// The outlet.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    path: OnceLock<Option<ShortPath>>,
+    socket: AtomicI32,
+    is_connected: AtomicBool,
+    tried_ns: AtomicU64,
+}
+
+impl Outlet {
+    pub(crate) const fn new() -> Self {
+        Self {
+            path: OnceLock::new(),
+            socket: AtomicI32::new(NONE),
+            is_connected: AtomicBool::new(false),
+            tried_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Opens the socket where the environment names one. The first name counts.
+    pub(crate) fn open(&self, path: Option<&[u8]>, now_ns: u64) {
+        let path = self.path.get_or_init(|| path.and_then(ShortPath::of));
+        if path.is_none() || self.socket.load(Ordering::Acquire) != NONE {
+            return;
+        }
+        let Some(socket) = system::socket() else {
+            return;
+        };
+        let ours = self
+            .socket
+            .compare_exchange(NONE, socket, Ordering::AcqRel, Ordering::Acquire);
+        if ours.is_err() {
+            system::close(socket);
+        }
+        self.tried_ns.store(0, Ordering::Relaxed);
+        self.connect(now_ns);
+    }
+
+    /// Closes the socket: no communicator is left, and nothing is told until there is one.
+    pub(crate) fn close(&self) {
+        let socket = self.socket.swap(NONE, Ordering::AcqRel);
+        if socket != NONE {
+            system::close(socket);
+        }
+    }
+
+    /// Tells a record. Never waits: what the socket does not take at once is counted.
+    pub(crate) fn tell(&self, record: &Record, losses: &Losses) {
+        probe::pass(record);
+        let socket = self.socket.load(Ordering::Acquire);
+        if socket == NONE {
+            return;
+        }
+        if !self.is_connected.load(Ordering::Relaxed) && !self.connect(record.seen_ns) {
+            Losses::count(&losses.unsent);
+            return;
+        }
+        let sent = system::send(socket, &record.to_bytes());
+        if sent != Sent::Taken {
+            Losses::count(&losses.unsent);
+        }
+        // A full socket is read again.
+        if sent == Sent::Gone {
+            self.is_connected.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn connect(&self, now_ns: u64) -> bool {
+        let socket = self.socket.load(Ordering::Acquire);
+        let Some(Some(path)) = self.path.get().filter(|_| socket != NONE) else {
+            return false;
+        };
+        let tried_ns = self.tried_ns.load(Ordering::Relaxed);
+        if tried_ns > 0 && now_ns.saturating_sub(tried_ns) < RETRY_NS {
+            return self.is_connected.load(Ordering::Relaxed);
+        }
+        self.tried_ns.store(now_ns.max(1), Ordering::Relaxed);
+        let is_connected = system::connect(socket, path);
+        self.is_connected.store(is_connected, Ordering::Relaxed);
+        is_connected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::UnixDatagram;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    fn record(seen_ns: u64) -> Record {
+        Record {
+            seen_ns,
+            ..Record::default()
+        }
+    }
+
+    fn opened(path: &Path) -> Outlet {
+        let outlet = Outlet::new();
+        outlet.open(Some(path.as_os_str().as_bytes()), 1);
+        outlet
+    }
+
+    fn path_in(dir: &tempfile::TempDir) -> PathBuf {
+        dir.path().join("nccl")
+    }
+
+    #[test]
+    fn a_socket_that_nobody_reads_is_tried_once_a_second_and_every_record_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path_in(&dir);
+        let (outlet, losses) = (opened(&path), Losses::new());
+        outlet.tell(&record(2), &losses);
+        assert_eq!(losses.unsent.load(Ordering::Relaxed), 1);
+        let reader = UnixDatagram::bind(&path).unwrap();
+        outlet.tell(&record(3), &losses);
+        assert_eq!(losses.unsent.load(Ordering::Relaxed), 2);
+        outlet.tell(&record(RETRY_NS + 4), &losses);
+        assert_eq!(losses.unsent.load(Ordering::Relaxed), 2);
+        let mut bytes = [0; 200];
+        assert_eq!(
+            reader.recv(&mut bytes).unwrap(),
+            crate::record::RECORD_BYTES
+        );
+    }
+
+    #[test]
+    fn a_full_socket_costs_records_and_never_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path_in(&dir);
+        let _reader = UnixDatagram::bind(&path).unwrap();
+        let (outlet, losses) = (opened(&path), Losses::new());
+        for _ in 0..10_000 {
+            outlet.tell(&record(2), &losses);
+        }
+        assert!(losses.unsent.load(Ordering::Relaxed) > 5_000);
+        assert!(outlet.is_connected.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_closed_outlet_tells_nothing_until_it_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = path_in(&dir);
+        let reader = UnixDatagram::bind(&path).unwrap();
+        reader.set_nonblocking(true).unwrap();
+        let (outlet, losses) = (opened(&path), Losses::new());
+        outlet.close();
+        outlet.close();
+        outlet.tell(&record(2), &losses);
+        assert!(reader.recv(&mut [0; 200]).is_err());
+        outlet.open(None, 3);
+        outlet.tell(&record(4), &losses);
+        assert!(reader.recv(&mut [0; 200]).is_ok());
+        assert_eq!(losses.unsent.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn without_a_socket_nothing_is_lost() {
+        let (outlet, losses) = (Outlet::new(), Losses::new());
+        outlet.open(None, 1);
+        outlet.tell(&record(2), &losses);
+        assert_eq!(losses.unsent.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,263 @@
+//! The operations that are under way: a ring of fixed size, without locks, all numbers.
+//!
+//! Every field is atomic, so that a call with a stale handle, on any thread and at any time, can at worst find nothing.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::handle::{Handle, Kind};
+use crate::losses::Losses;
+use crate::record::Record;
+
+/// Operations at a time. NCCL itself keeps at most 64 under way on a channel.
+pub(crate) const SLOTS: usize = 4096;
+
+/// How long an operation that never ends keeps its place, nanoseconds: those of an aborted communicator do not end.
+const PATIENCE_NS: u64 = 10_000_000_000;
+
+/// Places that are tried for an operation.
+const TRIES: usize = 8;
+
+/// In place of a generation: the place is free.
+const FREE: u32 = 0;
+/// In place of a generation: the place is being filled in.
+const TAKEN: u32 = u32::MAX;
+
+/// What is known of an operation when it is enqueued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Operation {
+    /// The record, without what the GPU will tell.
+    pub(crate) record: Record,
+    /// Channels that it runs on.
+    pub(crate) channels: u8,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Which occupant, [`FREE`] or [`TAKEN`].
+    generation: AtomicU32,
+    channels: AtomicU32,
+    what: AtomicU32,
+    rank: AtomicU32,
+    nranks: AtomicU32,
+    function: AtomicU32,
+    datatype: AtomicU32,
+    peer: AtomicU32,
+    comm_id: AtomicU64,
+    seq: AtomicU64,
+    nccl_seq: AtomicU64,
+    count: AtomicU64,
+    host_ns: AtomicU64,
+    start_ns: AtomicU64,
+    stop_ns: AtomicU64,
+    /// A bit for each channel that has stopped.
+    stopped: AtomicU64,
+}
+
+impl Slot {
+    #[expect(
+        clippy::declare_interior_mutable_const,
+        reason = "the form of an empty one, copied into each place of a static"
+    )]
+    const EMPTY: Self = Self {
+        generation: AtomicU32::new(FREE),
+        channels: AtomicU32::new(0),
+        what: AtomicU32::new(0),
+        rank: AtomicU32::new(0),
+        nranks: AtomicU32::new(0),
+        function: AtomicU32::new(0),
+        datatype: AtomicU32::new(0),
+        peer: AtomicU32::new(0),
+        comm_id: AtomicU64::new(0),
+        seq: AtomicU64::new(0),
+        nccl_seq: AtomicU64::new(0),
+        count: AtomicU64::new(0),
+        host_ns: AtomicU64::new(0),
+        start_ns: AtomicU64::new(0),
+        stop_ns: AtomicU64::new(0),
+        stopped: AtomicU64::new(0),
+    };
+}
+
+/// The ring.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    slots: [Slot; SLOTS],
+    next: AtomicU32,
+    generations: AtomicU32,
+}
+
+impl Pool {
+    #[expect(
+        clippy::large_stack_arrays,
+        reason = "it is only called where statics are made, before anything runs"
+    )]
+    pub(crate) const fn new() -> Self {
+        Self {
+            slots: [const { Slot::EMPTY }; SLOTS],
+            next: AtomicU32::new(0),
+            generations: AtomicU32::new(0),
+        }
+    }
+
+    /// Lets handles begin at another number, so that those of other processes are not taken for own ones.
+    pub(crate) fn salt(&self, salt: u32) {
+        self.generations.fetch_add(salt, Ordering::Relaxed);
+    }
+
+    /// Takes an operation in; none when it has no place.
+    pub(crate) fn begin(&self, operation: &Operation, losses: &Losses) -> Option<Handle> {
+        for _ in 0..TRIES {
+            let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+            let index = usize::try_from(ticket).unwrap_or(0) % SLOTS;
+            let slot = self.slots.get(index)?;
+            let occupant = slot.generation.load(Ordering::Acquire);
+            let is_free = occupant == FREE;
+            if occupant == TAKEN || !is_free && !is_abandoned(slot, operation.record.host_ns) {
+                continue;
+            }
+            // The occupant ends, or another thread is faster: then the place is not to be had.
+            let taken = slot.generation.compare_exchange(
+                occupant,
+                TAKEN,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            if taken.is_err() {
+                continue;
+            }
+            if !is_free {
+                Losses::count(&losses.abandoned);
+            }
+            let generation = self.generation();
+            slot.fill(operation);
+            slot.generation.store(generation, Ordering::Release);
+            return Some(Handle {
+                generation,
+                slot: u16::try_from(index).ok()?,
+                channel: 0,
+                kind: Kind::Operation,
+            });
+        }
+        Losses::count(&losses.pool_full);
+        None
+    }
+
+    /// Takes that a channel has started on an operation.
+    pub(crate) fn started(&self, parent: u64, channel: u8, start_ns: u64) -> Option<Handle> {
+        let handle = Handle::of_bits(parent, Kind::Operation)?;
+        let slot = self.find(handle)?;
+        if start_ns > 0 {
+            slot.start_ns.fetch_min(start_ns, Ordering::Relaxed);
+        }
+        Some(Handle {
+            channel,
+            kind: Kind::Channel,
+            ..handle
+        })
+    }
+
+    /// Takes that a channel has stopped; the whole operation, when it was the last one.
+    pub(crate) fn stopped(&self, bits: u64, stop_ns: u64) -> Option<Record> {
+        let handle = Handle::of_bits(bits, Kind::Channel)?;
+        let slot = self.find(handle)?;
+        slot.stop_ns.fetch_max(stop_ns, Ordering::Relaxed);
+        let channel = 1_u64.checked_shl(u32::from(handle.channel))?;
+        let before = slot.stopped.fetch_or(channel, Ordering::AcqRel);
+        let n_stopped = (before | channel).count_ones();
+        if before & channel != 0 || n_stopped != slot.channels.load(Ordering::Relaxed) {
+            return None;
+        }
+        let record = slot.record();
+        let freed = slot.generation.compare_exchange(
+            handle.generation,
+            FREE,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        freed.is_ok().then_some(record)
+    }
+
+    fn find(&self, handle: Handle) -> Option<&Slot> {
+        let slot = self.slots.get(usize::from(handle.slot))?;
+        let generation = slot.generation.load(Ordering::Acquire);
+        let is_it = generation == handle.generation && generation != FREE && generation != TAKEN;
+        is_it.then_some(slot)
+    }
+
+    /// The next number that stands for an occupant.
+    fn generation(&self) -> u32 {
+        loop {
+            let next = self.generations.fetch_add(1, Ordering::Relaxed);
+            if next != FREE && next != TAKEN {
+                return next;
+            }
+        }
+    }
+
+    /// Operations under way.
+    #[cfg(test)]
+    pub(crate) fn under_way(&self) -> usize {
+        let is_taken = |slot: &&Slot| slot.generation.load(Ordering::Relaxed) != FREE;
+        self.slots.iter().filter(is_taken).count()
+    }
+}
+
+fn is_abandoned(slot: &Slot, now_ns: u64) -> bool {
+    now_ns.saturating_sub(slot.host_ns.load(Ordering::Relaxed)) > PATIENCE_NS
+}
+
+impl Slot {
+    fn fill(&self, operation: &Operation) {
+        let Operation { record, channels } = *operation;
+        let ints = [
+            (&self.channels, u32::from(channels)),
+            (&self.what, record.what),
+            (&self.rank, record.rank),
+            (&self.nranks, record.nranks),
+            (&self.function, record.function),
+            (&self.datatype, record.datatype),
+            (&self.peer, record.peer.cast_unsigned()),
+        ];
+        let longs = [
+            (&self.comm_id, record.comm_id),
+            (&self.seq, record.seq),
+            (&self.nccl_seq, record.nccl_seq),
+            (&self.count, record.count),
+            (&self.host_ns, record.host_ns),
+            (&self.start_ns, u64::MAX),
+            (&self.stop_ns, 0),
+            (&self.stopped, 0),
+        ];
+        for (field, value) in ints {
+            field.store(value, Ordering::Relaxed);
+        }
+        for (field, value) in longs {
+            field.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn record(&self) -> Record {
+        let int = |field: &AtomicU32| field.load(Ordering::Relaxed);
+        let long = |field: &AtomicU64| field.load(Ordering::Relaxed);
+        Record {
+            what: int(&self.what),
+            comm_id: long(&self.comm_id),
+            seq: long(&self.seq),
+            nccl_seq: long(&self.nccl_seq),
+            count: long(&self.count),
+            host_ns: long(&self.host_ns),
+            gpu_start_ns: long(&self.start_ns),
+            gpu_stop_ns: long(&self.stop_ns),
+            rank: int(&self.rank),
+            nranks: int(&self.nranks),
+            function: int(&self.function),
+            datatype: int(&self.datatype),
+            peer: int(&self.peer).cast_signed(),
+            channels: int(&self.channels),
+            ..Record::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! What the plugin does, with numbers in place of pointers.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::comms::{Comm, Comms, Counts};
+use crate::handle::Handle;
+use crate::losses::Losses;
+use crate::outlet::Outlet;
+use crate::pool::{Operation, Pool};
+use crate::record::{RECORD_VERSION, Record, What};
+use crate::switch::{OFF_FILE, Switch};
+use crate::system;
+
+/// Everything that the plugin knows, in memory of fixed size.
+#[derive(Debug)]
+pub(crate) struct Profiler {
+    comms: Comms,
+    pool: Pool,
+    pub(crate) losses: Losses,
+    outlet: Outlet,
+    switch: Switch,
+    pid: AtomicU32,
+}
+
+/// What the environment asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
+    /// Socket for records.
+    pub(crate) socket: Option<OsString>,
+    /// File that switches off.
+    pub(crate) off_file: Option<OsString>,
+}
+
+/// What NCCL tells of an operation when it is enqueued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Enqueued {
+    /// Collective or transfer.
+    pub(crate) what: What,
+    /// NCCL's number among those of the same function.
+    pub(crate) nccl_seq: u64,
+    /// Function, by number.
+    pub(crate) function: u32,
+    /// Elements.
+    pub(crate) count: u64,
+    /// Element type, by number.
+    pub(crate) datatype: u32,
+    /// Peer or root.
+    pub(crate) peer: i32,
+    /// Channels; 0 for one that has no times.
+    pub(crate) channels: u8,
+}
+
+impl Profiler {
+    pub(crate) const fn new() -> Self {
+        Self {
+            comms: Comms::new(),
+            pool: Pool::new(),
+            losses: Losses::new(),
+            outlet: Outlet::new(),
+            switch: Switch::new(),
+            pid: AtomicU32::new(0),
+        }
+    }
+
+    /// Reads what the environment asks for; only the first time counts.
+    pub(crate) fn prepare(&self, wishes: Wishes) {
+        let pid = std::process::id();
+        if self.pid.swap(pid, Ordering::Relaxed) != pid {
+            self.pool.salt(pid.wrapping_mul(0x9e37_79b9));
+        }
+        let off_file = wishes.off_file.unwrap_or_else(|| OFF_FILE.into());
+        self.switch.watch(off_file.as_bytes());
+        let socket = wishes.socket.as_ref().map(|path| path.as_bytes());
+        self.outlet.open(socket, system::now_ns());
+    }
+
+    /// Whether the operator has switched the plugin off.
+    pub(crate) fn is_off(&self) -> bool {
+        self.switch.is_off(system::now_ns())
+    }
+
+    /// A communicator was made; its handle.
+    pub(crate) fn join(&self, comm: Comm) -> Option<u64> {
+        let Some(handle) = self.comms.join(comm) else {
+            Losses::count(&self.losses.comms);
+            return None;
+        };
+        self.tell(record(What::Joined, comm));
+        Some(handle.to_bits())
+    }
+
+    /// A communicator is gone; whether it was the last one.
+    pub(crate) fn leave(&self, comm: u64) -> bool {
+        let Some(comm) = self.comms.leave(comm) else {
+            return false;
+        };
+        self.tell(record(What::Left, comm));
+        let is_last = self.comms.is_empty();
+        if is_last {
+            // NCCL may unload the plugin now, and nothing of it may stay.
+            self.outlet.close();
+        }
+        is_last
+    }
+
+    /// An operation was enqueued; its handle, if its times will be known.
+    pub(crate) fn enqueue(&self, comm: u64, enqueued: &Enqueued) -> Option<u64> {
+        let counts = match enqueued.what {
+            What::Transfer => Counts::Transfers,
+            What::Joined | What::Collective | What::Left => Counts::Collectives,
+        };
+        let (comm, seq) = self.comms.count(comm, counts)?;
+        let record = Record {
+            seq,
+            nccl_seq: enqueued.nccl_seq,
+            function: enqueued.function,
+            count: enqueued.count,
+            datatype: enqueued.datatype,
+            peer: enqueued.peer,
+            ..record(enqueued.what, comm)
+        };
+        if enqueued.channels == 0 {
+            // Its number is told, or those of later ones would seem to be missing some.
+            self.tell(record);
+            return None;
+        }
+        let operation = Operation {
+            record,
+            channels: enqueued.channels,
+        };
+        let handle = self.pool.begin(&operation, &self.losses)?;
+        Some(handle.to_bits())
+    }
+
+    /// A channel has started on an operation; the handle of its part.
+    pub(crate) fn started(&self, parent: u64, channel: u8, start_ns: u64) -> Option<u64> {
+        self.pool
+            .started(parent, channel, start_ns)
+            .map(Handle::to_bits)
+    }
+
+    /// A channel has stopped; whether that ended an operation.
+    pub(crate) fn stopped(&self, part: u64, stop_ns: u64) -> bool {
+        let Some(record) = self.pool.stopped(part, stop_ns) else {
+            return false;
+        };
+        if record.gpu_stop_ns < record.gpu_start_ns {
+            Losses::count(&self.losses.implausible);
+        } else {
+            self.tell(record);
+        }
+        true
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the field wraps around")]
+    fn tell(&self, record: Record) {
+        let record = Record {
+            version: RECORD_VERSION,
+            seen_ns: system::now_ns(),
+            lost: self.losses.operations() as u32,
+            ..record
+        };
+        self.outlet.tell(&record, &self.losses);
+    }
+}
+
+fn record(what: What, comm: Comm) -> Record {
+    Record {
+        what: what as u32,
+        comm_id: comm.id,
+        rank: comm.rank,
+        nranks: comm.nranks,
+        nth: comm.nth,
+        host_ns: system::now_ns(),
+        ..Record::default()
+    }
+}

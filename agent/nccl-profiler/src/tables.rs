@@ -1,0 +1,342 @@
+//! The tables that NCCL finds by name, one for each version of the interface. Turns pointers into numbers and calls `profiler`.
+//!
+//! Nothing here panics; if something did, it would end here and not in NCCL.
+#![expect(
+    unsafe_code,
+    reason = "NCCL passes pointers, and finds the tables by their symbols"
+)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+use crate::abi::{
+    COLLECTIVE, Event, INVALID_USAGE, InitV4, InitV5, KERNEL_CHANNEL, KERNEL_CHANNEL_STOP,
+    LOG_INIT, LOG_WARN, Log, MASK, SUCCESS, StateArgs, TRANSFER, Table,
+};
+use crate::comms::Comm;
+use crate::loader;
+use crate::losses::Losses;
+use crate::profiler::{Enqueued, Profiler, Wishes};
+use crate::record::{self, What};
+use crate::versions::{self, Interface, Refusal};
+
+static PROFILER: Profiler = Profiler::new();
+
+/// Where NCCL reads which events are asked for: one place for each NCCL in the process, and two of them are unusual already.
+static MASKS: [AtomicPtr<c_int>; 4] = [const { AtomicPtr::new(ptr::null_mut()) }; 4];
+
+const NAME: &CStr = c"fleet";
+
+// SAFETY: the name is a constant, and functions can be called on any thread.
+unsafe impl<I, T> Sync for Table<I, T> {}
+
+const fn table<I, T>(
+    init: I,
+    start: extern "C" fn(*mut c_void, *mut *mut c_void, *const Event<T>) -> c_int,
+) -> Table<I, T> {
+    Table {
+        name: NAME.as_ptr(),
+        init,
+        start,
+        stop,
+        record: record_state,
+        finalize,
+    }
+}
+
+/// Of NCCL 2.27. (A symbol of the library, whatever Rust may see of it.)
+#[unsafe(no_mangle)]
+pub(crate) static ncclProfiler_v4: Table<InitV4, u8> = table(init_v4, start_v4);
+
+/// Of NCCL 2.28.
+#[unsafe(no_mangle)]
+pub(crate) static ncclProfiler_v5: Table<InitV5, u64> = table(init_v5, start_v5);
+
+/// Of NCCL 2.29.
+#[unsafe(no_mangle)]
+pub(crate) static ncclProfiler_v6: Table<InitV5, u64> = table(init_v6, start_v5);
+
+/// Of NCCL 2.32.
+#[unsafe(no_mangle)]
+pub(crate) static ncclProfiler_v7: Table<InitV5, u64> = table(init_v7, start_v5);
+
+/// What a communicator's making tells.
+struct Making {
+    context: *mut *mut c_void,
+    mask: *mut c_int,
+    id: u64,
+    nranks: c_int,
+    rank: c_int,
+    log: Option<Log>,
+}
+
+/// Ends whatever goes wrong before it reaches NCCL.
+fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        Losses::count(&PROFILER.losses.failures);
+        otherwise
+    })
+}
+
+extern "C" fn init_v4(
+    context: *mut *mut c_void,
+    mask: *mut c_int,
+    _name: *const c_char,
+    id: u64,
+    _n_nodes: c_int,
+    nranks: c_int,
+    rank: c_int,
+    log: Option<Log>,
+) -> c_int {
+    let making = Making {
+        context,
+        mask,
+        id,
+        nranks,
+        rank,
+        log,
+    };
+    guarded(INVALID_USAGE, || init(&making, Interface::V4))
+}
+
+macro_rules! init_from_v5 {
+    ($name:ident, $interface:expr) => {
+        extern "C" fn $name(
+            context: *mut *mut c_void,
+            id: u64,
+            mask: *mut c_int,
+            _name: *const c_char,
+            _n_nodes: c_int,
+            nranks: c_int,
+            rank: c_int,
+            log: Option<Log>,
+        ) -> c_int {
+            let making = Making {
+                context,
+                mask,
+                id,
+                nranks,
+                rank,
+                log,
+            };
+            guarded(INVALID_USAGE, || init(&making, $interface))
+        }
+    };
+}
+
+init_from_v5!(init_v5, Interface::V5);
+init_from_v5!(init_v6, Interface::V6);
+init_from_v5!(init_v7, Interface::V7);
+
+fn init(making: &Making, interface: Interface) -> c_int {
+    if making.context.is_null() || making.mask.is_null() {
+        return INVALID_USAGE;
+    }
+    // SAFETY: NCCL passes a place for the context, and it is not null.
+    unsafe { making.context.write(ptr::null_mut()) };
+    let is_forced = variable("FLEET_NCCL_ANY_VERSION").is_some_and(|value| value == "1");
+    let judged = versions::judge(loader::version(making.log), interface);
+    if let Err(refusal) = judged
+        && !is_forced
+    {
+        say(making.log, refusal);
+        return INVALID_USAGE;
+    }
+    PROFILER.prepare(Wishes {
+        socket: variable("FLEET_NCCL_SOCKET"),
+        off_file: variable("FLEET_NCCL_OFF_FILE"),
+    });
+    let is_off = PROFILER.is_off();
+    set(making.mask, if is_off { 0 } else { MASK });
+    let number = |number: c_int| u32::try_from(number).unwrap_or(0);
+    let comm = Comm {
+        id: making.id,
+        rank: number(making.rank),
+        nranks: number(making.nranks),
+        nth: 0,
+    };
+    if let Some(handle) = PROFILER.join(comm) {
+        // SAFETY: as above.
+        unsafe { making.context.write(pointer(handle)) };
+    }
+    remember(making.mask);
+    SUCCESS
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment is all that says what a plugin is to do"
+)]
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn say(log: Option<Log>, refusal: Refusal) {
+    let text = match refusal {
+        Refusal::Dear => {
+            c"fleet: not measuring: profilers make small collectives of NCCL 2.31 slower (NCCL issue 2355). FLEET_NCCL_ANY_VERSION=1 measures all the same"
+        }
+        Refusal::Old => c"fleet: not measuring: NCCL before 2.27 gives no times of the GPU",
+        Refusal::Unknown => {
+            c"fleet: not measuring: this NCCL does not say its version. FLEET_NCCL_ANY_VERSION=1 measures all the same"
+        }
+    };
+    if let Some(log) = log {
+        // SAFETY: NCCL's own function, with C strings that live for ever and a format without arguments.
+        unsafe {
+            log(LOG_WARN, LOG_INIT, c"fleet".as_ptr(), 0, text.as_ptr());
+        }
+    }
+}
+
+fn set(mask: *mut c_int, value: c_int) {
+    // SAFETY: NCCL passes the address of an aligned number that lives as long as its library, and reads it atomically.
+    let mask = unsafe { AtomicI32::from_ptr(mask) };
+    mask.store(value, Ordering::Relaxed);
+}
+
+/// Keeps the place of a mask for the time when the plugin is switched off.
+fn remember(mask: *mut c_int) {
+    for place in &MASKS {
+        let null = ptr::null_mut();
+        match place.compare_exchange(null, mask, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return,
+            Err(known) if known == mask => return,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Asks NCCL for no further events.
+fn switch_off() {
+    for place in &MASKS {
+        let mask = place.load(Ordering::Acquire);
+        if !mask.is_null() {
+            set(mask, 0);
+        }
+    }
+}
+
+extern "C" fn start_v4(
+    context: *mut c_void,
+    handle: *mut *mut c_void,
+    event: *const Event<u8>,
+) -> c_int {
+    guarded(SUCCESS, || start(context, handle, event))
+}
+
+extern "C" fn start_v5(
+    context: *mut c_void,
+    handle: *mut *mut c_void,
+    event: *const Event<u64>,
+) -> c_int {
+    guarded(SUCCESS, || start(context, handle, event))
+}
+
+fn start<T: Copy + Into<u64>>(
+    context: *mut c_void,
+    handle: *mut *mut c_void,
+    event: *const Event<T>,
+) -> c_int {
+    if handle.is_null() {
+        return SUCCESS;
+    }
+    // SAFETY: NCCL passes the address of an event of this version, or none.
+    let started = unsafe { event.as_ref() }.and_then(|event| started(bits(context), event));
+    // SAFETY: NCCL passes a place for the handle, and it is not null.
+    unsafe { handle.write(pointer(started.unwrap_or(0))) };
+    SUCCESS
+}
+
+fn started<T: Copy + Into<u64>>(context: u64, event: &Event<T>) -> Option<u64> {
+    match event.kind.into() {
+        COLLECTIVE => {
+            // SAFETY: the type says which of the union's parts NCCL has written.
+            let collective = unsafe { event.body.collective };
+            let enqueued = Enqueued {
+                what: What::Collective,
+                nccl_seq: collective.seq,
+                function: record::function(text(collective.function)),
+                count: collective.count as u64,
+                datatype: record::datatype(text(collective.datatype)),
+                peer: collective.root,
+                channels: collective.channels,
+            };
+            PROFILER.enqueue(context, &enqueued)
+        }
+        TRANSFER => {
+            // SAFETY: as above.
+            let transfer = unsafe { event.body.transfer };
+            let enqueued = Enqueued {
+                what: What::Transfer,
+                nccl_seq: 0,
+                function: record::function(text(transfer.function)),
+                count: transfer.count as u64,
+                datatype: record::datatype(text(transfer.datatype)),
+                peer: transfer.peer,
+                channels: transfer.channels,
+            };
+            PROFILER.enqueue(context, &enqueued)
+        }
+        KERNEL_CHANNEL => {
+            // SAFETY: as above.
+            let kernel = unsafe { event.body.kernel_channel };
+            PROFILER.started(bits(event.parent), kernel.channel, kernel.timer_ns)
+        }
+        _ => None,
+    }
+}
+
+/// The stop of a collective only says that it was enqueued; the stop of a channel comes with a time, as a state.
+extern "C" fn stop(_handle: *mut c_void) -> c_int {
+    SUCCESS
+}
+
+extern "C" fn record_state(handle: *mut c_void, state: c_int, args: *const StateArgs) -> c_int {
+    guarded(SUCCESS, || {
+        if state == KERNEL_CHANNEL_STOP {
+            // SAFETY: with this state NCCL passes the address of a time, or nothing.
+            let args = unsafe { args.as_ref() };
+            let is_over = args.is_some_and(|args| PROFILER.stopped(bits(handle), args.timer_ns));
+            if is_over && PROFILER.is_off() {
+                switch_off();
+            }
+        }
+        SUCCESS
+    })
+}
+
+extern "C" fn finalize(context: *mut c_void) -> c_int {
+    guarded(SUCCESS, || {
+        if PROFILER.leave(bits(context)) {
+            // NCCL may be unloaded now, and its masks with it.
+            for place in &MASKS {
+                place.store(ptr::null_mut(), Ordering::Release);
+            }
+        }
+        SUCCESS
+    })
+}
+
+/// The text behind a pointer, or nothing.
+fn text<'a>(pointer: *const c_char) -> &'a [u8] {
+    if pointer.is_null() {
+        return &[];
+    }
+    // SAFETY: NCCL passes its own constants.
+    unsafe { CStr::from_ptr(pointer) }.to_bytes()
+}
+
+fn bits(pointer: *mut c_void) -> u64 {
+    pointer.addr() as u64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "NCCL runs on machines of 64 bits"
+)]
+fn pointer(bits: u64) -> *mut c_void {
+    ptr::without_provenance_mut(bits as usize)
+}

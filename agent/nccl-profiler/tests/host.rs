@@ -1,0 +1,217 @@
+//! The built library, driven by a program in C++ that stands for NCCL.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a folder with NCCL's own headers is named by the environment"
+)]
+#![cfg(test)]
+
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use fleet_nccl_profiler::record::{RECORD_BYTES, RECORD_VERSION, Record, UNKNOWN, What};
+use tempfile::TempDir;
+
+/// Versions of the interface that the library has.
+const VERSIONS: [&str; 4] = ["4", "5", "6", "7"];
+
+fn plugin() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().join("libfleet_nccl_profiler.so")
+}
+
+/// The program, compiled once; with NCCL's own headers where `NCCL_PROFILER_HEADERS` names their folder.
+fn host() -> &'static Path {
+    static HOST: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, program) = HOST.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("host");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/nccl-profiler");
+        let mut compiler = Command::new("c++");
+        compiler.args(["-O1", "-g", "-Wall", "-Werror", "-std=c++17", "-rdynamic"]);
+        if let Some(headers) = std::env::var_os("NCCL_PROFILER_HEADERS") {
+            compiler.arg("-DNCCL_HEADERS").arg("-I").arg(headers);
+        }
+        let compiled = compiler
+            .arg(source.join("host.cpp"))
+            .args(["-ldl", "-lpthread", "-o"])
+            .arg(&program)
+            .status();
+        assert!(compiled.unwrap().success());
+        (dir, program)
+    });
+    program
+}
+
+fn run(program: &mut Command, arguments: &[&str]) -> Output {
+    let output = program
+        .arg(plugin())
+        .args(arguments)
+        .env("FLEET_NCCL_OFF_FILE", "/nonexistent/off")
+        .output();
+    output.unwrap()
+}
+
+#[track_caller]
+fn assert_well(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {said}", output.status);
+}
+
+/// What the program's records say, field by field.
+fn records(version: &str) -> Vec<Record> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("records");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    let mut program = Command::new(host());
+    assert_well(&run(
+        program.env("FLEET_NCCL_SOCKET", &path),
+        &["fields", version],
+    ));
+    let mut records = Vec::new();
+    let mut bytes = [0; 2 * RECORD_BYTES];
+    while let Ok(n) = socket.recv(&mut bytes) {
+        assert_eq!(n, RECORD_BYTES);
+        records.push(read(&bytes));
+    }
+    records
+}
+
+fn read(bytes: &[u8]) -> Record {
+    let long = |at: usize| u64::from_ne_bytes(bytes[at..][..8].try_into().unwrap());
+    let int = |at: usize| u32::from_ne_bytes(bytes[at..][..4].try_into().unwrap());
+    Record {
+        version: int(0),
+        what: int(4),
+        comm_id: long(8),
+        seq: long(16),
+        nccl_seq: long(24),
+        count: long(32),
+        host_ns: long(40),
+        gpu_start_ns: long(48),
+        gpu_stop_ns: long(56),
+        seen_ns: long(64),
+        rank: int(72),
+        nranks: int(76),
+        function: int(80),
+        datatype: int(84),
+        peer: int(88).cast_signed(),
+        channels: int(92),
+        nth: int(96),
+        lost: int(100),
+    }
+}
+
+#[test]
+fn every_table_tells_the_right_fields() {
+    for version in VERSIONS {
+        let records = records(version);
+        let whats: Vec<u32> = records.iter().map(|record| record.what).collect();
+        let [joined, collective, transfer, left] =
+            [What::Joined, What::Collective, What::Transfer, What::Left].map(|what| what as u32);
+        // The one without times, then as they end on the GPU; the one that ends before it begins is left out.
+        assert_eq!(
+            whats,
+            [joined, collective, transfer, collective, left],
+            "{version}"
+        );
+        for record in &records {
+            assert_eq!((record.version, record.nth), (RECORD_VERSION, 0));
+            assert_eq!(record.comm_id, 0xabcd_ef01_2345_6789);
+            assert_eq!((record.rank, record.nranks), (3, 8));
+            assert!(record.host_ns > 0 && record.seen_ns >= record.host_ns);
+        }
+        let [_, untimed, send, coll, gone] = records.try_into().unwrap();
+        assert_eq!(
+            (untimed.seq, untimed.function, untimed.gpu_stop_ns),
+            (2, 1, 0)
+        );
+        let times = |record: &Record| (record.gpu_start_ns, record.gpu_stop_ns);
+        assert_eq!(
+            (send.seq, send.function, send.datatype, send.count),
+            (0, 8, 7, 64)
+        );
+        assert_eq!(
+            (send.peer, send.channels, times(&send)),
+            (6, 2, (3000, 3500))
+        );
+        assert_eq!((coll.seq, coll.nccl_seq, coll.function), (0, 41, 2));
+        assert_eq!((coll.count, coll.datatype, coll.peer), (1000, 9, -1));
+        assert_eq!((coll.channels, times(&coll)), (24, (1000, 2000)));
+        assert_eq!((gone.lost, gone.function), (1, 0));
+        assert_ne!(coll.function, UNKNOWN);
+    }
+}
+
+#[test]
+fn whatever_the_host_does_nothing_crashes() {
+    for version in VERSIONS {
+        assert_well(&run(&mut Command::new(host()), &["stress", version]));
+    }
+}
+
+#[test]
+fn whatever_the_host_does_nothing_leaks_and_no_memory_is_misused() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("left out: no valgrind (apt-get install valgrind)");
+        return;
+    }
+    for version in VERSIONS {
+        let mut program = Command::new("valgrind");
+        // What the loader keeps of an unloaded library is only "possibly" lost.
+        program
+            .args(["-q", "--leak-check=full", "--error-exitcode=9"])
+            .args([
+                "--show-leak-kinds=definite,indirect",
+                "--errors-for-leak-kinds=definite,indirect",
+            ])
+            .arg(host());
+        assert_well(&run(&mut program, &["stress", version]));
+    }
+}
+
+fn joined(release: &str, version: &str, more: &[(&str, &str)]) -> String {
+    let mut program = Command::new(host());
+    program.env("FAKE_NCCL_VERSION", release);
+    for (name, value) in more {
+        program.env(name, value);
+    }
+    let output = program
+        .arg(plugin())
+        .args(["refused", version])
+        .output()
+        .unwrap();
+    assert_well(&output);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_release_that_profilers_make_slow_goes_on_without() {
+    let said = joined("23102", "6", &[]);
+    assert!(
+        said.starts_with("fleet: not measuring: profilers make"),
+        "{said}"
+    );
+    assert!(said.ends_with("result 5 mask 0 context 0\n"), "{said}");
+    assert_eq!(joined("23203", "7", &[]), "result 0 mask 70 context 1\n");
+    let forced = [("FLEET_NCCL_ANY_VERSION", "1")];
+    assert_eq!(
+        joined("23102", "6", &forced),
+        "result 0 mask 70 context 1\n"
+    );
+}
+
+#[test]
+fn where_the_file_that_switches_off_is_there_nothing_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("off");
+    std::fs::write(&file, "").unwrap();
+    let off = [("FLEET_NCCL_OFF_FILE", file.to_str().unwrap())];
+    assert_eq!(joined("22907", "6", &off), "result 0 mask 0 context 1\n");
+}

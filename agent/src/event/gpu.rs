@@ -1,0 +1,37 @@
+//! What GPUs did.
+
+use crate::event::Op;
+
+/// One operation on a GPU, by the GPU's own timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ran {
+    /// When it was known to have ended, nanoseconds.
+    pub ts_ns: u64,
+    /// Process that issued it.
+    pub pid: u32,
+    /// The communicator as NCCL names it: a hash that is equal on all its ranks.
+    pub comm_id: u64,
+    /// The rank in it.
+    pub rank: u32,
+    /// Its ranks.
+    pub nranks: u32,
+    /// How many communicators with this rank and size the process had joined before.
+    pub nth: u32,
+    /// Which operation.
+    pub op: Op,
+    /// Its number among the communicator's collectives, or transfers.
+    pub seq: u64,
+    /// When the host enqueued it, nanoseconds.
+    pub host_ns: u64,
+    /// When it ran; none for one that has no times.
+    pub timer: Option<GpuSpan>,
+}
+
+/// From when to when, nanoseconds of a GPU's timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuSpan {
+    /// The first channel started.
+    pub start_ns: u64,
+    /// The last channel stopped.
+    pub stop_ns: u64,
+}

@@ -1,0 +1,225 @@
+//! What the GPU's own times say, on the clock of the host.
+//!
+//! The two clocks differ by an unknown, slowly drifting amount. No kernel starts before it was enqueued, and none ends after its end
+//! was seen: both bound the difference, and the second is the tighter one, because ends are looked for all the time.
+
+use std::collections::BTreeMap;
+
+use crate::correlate::{Observation, OpRef, RanOp, RanTimes};
+use crate::discover::{Comm, CommIndex};
+use crate::event::{GpuSpan, Ran};
+use crate::pipeline::Pipeline;
+
+/// How long a bound is kept before it is taken anew, so that drift does not spoil it, nanoseconds.
+const KEEP_NS: u64 = 10_000_000_000;
+
+/// A kernel that starts this much before its enqueue has times of another one, nanoseconds.
+const TOLERANCE_NS: i128 = 5_000_000;
+
+/// Communicators of one process as NCCL names them; one with more is not told apart any further.
+const MAX_COMMS: usize = 4096;
+
+impl Pipeline {
+    /// Takes an operation that has run on the GPU. What was issued before it was told before.
+    pub fn ran(&mut self, ran: &Ran) {
+        let mut steps = Vec::new();
+        self.queue.release_until(ran.ts_ns, &mut steps);
+        for step in steps {
+            self.step(step);
+        }
+        if !ran.op.is_collective() {
+            if let Some(inside_ns) = self.gpu.inside(ran) {
+                self.observe(Observation::Inside { inside_ns });
+            }
+            return;
+        }
+        if let Some(comm) = self.gpu.find(ran, self.table.comms()) {
+            let (seq, op) = (ran.seq, ran.op);
+            let ran = self.gpu.ran(ran, OpRef { comm, seq, op });
+            self.observe(Observation::Ran(ran));
+        }
+    }
+
+    /// Operations whose times on the GPU were those of another one.
+    pub fn implausible_times(&self) -> u64 {
+        self.gpu.implausible()
+    }
+}
+
+/// Follows the GPU of one process.
+#[derive(Debug, Default)]
+pub(super) struct GpuTimes {
+    comms: BTreeMap<u64, CommIndex>,
+    offset: Offset,
+    inside_until_ns: u64,
+    implausible: u64,
+}
+
+impl GpuTimes {
+    /// Which of the process's communicators NCCL means. Both see them made in the same order, so of those with equal rank and size
+    /// the n-th there is the n-th here.
+    pub(super) fn find(&mut self, ran: &Ran, comms: &[Comm]) -> Option<CommIndex> {
+        if let Some(known) = self.comms.get(&ran.comm_id) {
+            return Some(*known);
+        }
+        let by_name = |(_, comm): &(CommIndex, &Comm)| comm.id.to_bits() == ran.comm_id;
+        let is_alike =
+            |(_, comm): &(CommIndex, &Comm)| (comm.rank, comm.nranks) == (ran.rank, ran.nranks);
+        let mut alike = CommIndex::numbered(comms).filter(is_alike);
+        let nth = usize::try_from(ran.nth).ok()?;
+        let found = CommIndex::numbered(comms)
+            .find(by_name)
+            .or_else(|| alike.nth(nth));
+        let (index, _) = found?;
+        if self.comms.len() < MAX_COMMS {
+            self.comms.insert(ran.comm_id, index);
+        }
+        Some(index)
+    }
+
+    /// An operation with its times, as far as they can be its own.
+    pub(super) fn ran(&mut self, ran: &Ran, at: OpRef) -> RanOp {
+        let times = ran.timer.and_then(|span| self.times(ran, span));
+        RanOp { at, times }
+    }
+
+    /// How long the GPU was inside a transfer.
+    pub(super) fn inside(&mut self, ran: &Ran) -> Option<u64> {
+        let span = ran.timer?;
+        self.times(ran, span).map(|times| times.alone_ns)
+    }
+
+    /// Operations whose times were those of another one.
+    pub(super) fn implausible(&self) -> u64 {
+        self.implausible
+    }
+
+    fn times(&mut self, ran: &Ran, span: GpuSpan) -> Option<RanTimes> {
+        let offset_ns = self.offset.take(ran, span);
+        let on_host = |gpu_ns: u64| i128::from(gpu_ns) - offset_ns;
+        let queue_ns = on_host(span.start_ns) - i128::from(ran.host_ns);
+        let is_own = span.start_ns <= span.stop_ns && queue_ns >= -TOLERANCE_NS;
+        if !is_own {
+            self.implausible += 1;
+            return None;
+        }
+        let from_ns = span.start_ns.max(self.inside_until_ns);
+        self.inside_until_ns = self.inside_until_ns.max(span.stop_ns);
+        Some(RanTimes {
+            queue_ns: u64::try_from(queue_ns).unwrap_or(0),
+            inside_ns: span.stop_ns - span.start_ns,
+            alone_ns: span.stop_ns.saturating_sub(from_ns),
+            end_ns: u64::try_from(on_host(span.stop_ns)).unwrap_or(ran.ts_ns),
+        })
+    }
+}
+
+/// How far the GPU's timer is ahead of the host's clock.
+#[derive(Debug, Default)]
+struct Offset {
+    /// Since when bounds are taken, and the best of now and of before.
+    since_ns: Option<u64>,
+    now: Option<i128>,
+    before: Option<i128>,
+}
+
+impl Offset {
+    /// Takes what one operation says; the offset.
+    fn take(&mut self, ran: &Ran, span: GpuSpan) -> i128 {
+        let since_ns = *self.since_ns.get_or_insert(ran.ts_ns);
+        if ran.ts_ns.saturating_sub(since_ns) > KEEP_NS {
+            self.since_ns = Some(ran.ts_ns);
+            self.before = self.now.take();
+        }
+        let seen = i128::from(span.stop_ns) - i128::from(ran.ts_ns);
+        let best = |a: i128, b: Option<i128>| b.map_or(a, |b| a.max(b));
+        self.now = Some(best(seen, self.now));
+        best(best(seen, self.now), self.before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Op;
+    use crate::signal::CommId;
+
+    /// The GPU's timer is this much ahead.
+    const AHEAD: u64 = 1_000_000_000_000;
+
+    fn ran(host_ns: u64, start_ns: u64, stop_ns: u64, seen_after_ns: u64) -> Ran {
+        Ran {
+            ts_ns: stop_ns + seen_after_ns,
+            pid: 1,
+            comm_id: 7,
+            rank: 0,
+            nranks: 2,
+            nth: 0,
+            op: Op::AllReduce,
+            seq: 0,
+            host_ns,
+            timer: Some(GpuSpan {
+                start_ns: start_ns + AHEAD,
+                stop_ns: stop_ns + AHEAD,
+            }),
+        }
+    }
+
+    fn comm(id: u64, rank: u32) -> Comm {
+        Comm {
+            id: CommId::new(id),
+            rank,
+            nranks: 2,
+        }
+    }
+
+    #[test]
+    fn times_are_told_on_the_clock_of_the_host() {
+        let mut times = GpuTimes::default();
+        // This end was seen at once, the next one late: the first says how the clocks differ.
+        times.inside(&ran(100, 200, 300, 0));
+        let next = ran(1_000_000, 3_000_000, 9_000_000, 700_000);
+        let span = next.timer.unwrap();
+        let next = times.times(&next, span).unwrap();
+        assert_eq!(next.queue_ns, 2_000_000);
+        assert_eq!((next.inside_ns, next.end_ns), (6_000_000, 9_000_000));
+    }
+
+    #[test]
+    fn what_runs_at_the_same_time_counts_once() {
+        let mut times = GpuTimes::default();
+        assert_eq!(times.inside(&ran(0, 100, 300, 0)), Some(200));
+        assert_eq!(times.inside(&ran(0, 200, 350, 0)), Some(50));
+        assert_eq!(times.inside(&ran(0, 210, 340, 0)), Some(0));
+    }
+
+    #[test]
+    fn times_of_another_operation_are_left_out_and_counted() {
+        let mut times = GpuTimes::default();
+        times.inside(&ran(100, 200, 300, 0));
+        // It would have started ten milliseconds before it was enqueued.
+        assert_eq!(
+            times.inside(&ran(20_000_000, 10_000_000, 10_100_000, 20_000_000)),
+            None
+        );
+        assert_eq!(times.implausible(), 1);
+    }
+
+    #[test]
+    fn communicators_are_matched_by_name_else_in_the_order_in_which_they_were_made() {
+        let comms = [comm(50, 0), comm(60, 1), comm(70, 0)];
+        let mut times = GpuTimes::default();
+        let mut found = |comm_id, nth| {
+            let asked = Ran {
+                comm_id,
+                nth,
+                ..ran(0, 1, 2, 0)
+            };
+            times.find(&asked, &comms).map(CommIndex::position)
+        };
+        assert_eq!(found(8, 1), Some(2));
+        assert_eq!(found(7, 0), Some(0));
+        assert_eq!(found(9, 2), None);
+        assert_eq!(found(60, 0), Some(1));
+    }
+}

@@ -1,0 +1,158 @@
+//! What GPUs tell of blocks. A block ends with the next one's first call, but its operations may run long after that, so it waits for them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use fleet_proto::metric;
+
+use crate::correlate::RanOp;
+use crate::discover::CommIndex;
+use crate::exemplar::is_sampled;
+use crate::rollup::block::Open;
+use crate::rollup::{Rollup, View};
+use crate::signal::{Block, Point, Source, Summary, Value, millis};
+
+/// Blocks of a communicator that wait for their operations to run; beyond that the oldest is told as it is.
+const MAX_RUNNING: usize = 8;
+
+/// Blocks whose calls were all issued, and whose operations have not all run.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    blocks: BTreeMap<CommIndex, VecDeque<Open>>,
+    /// Communicators whose operations GPUs tell of.
+    told: BTreeSet<CommIndex>,
+    /// What the GPU was inside operations in this iteration so far, nanoseconds.
+    inside_ns: u64,
+    /// Whether the host has seen iterations end: then they are told by it alone, since the two see it at different times.
+    pub(super) has_waited: bool,
+}
+
+impl Rollup {
+    /// Takes an operation that has run.
+    pub(super) fn ran(&mut self, ran: &RanOp, view: View<'_>) {
+        let at = ran.at;
+        self.running.told.insert(at.comm);
+        let comm = view.comms.get(at.comm.position());
+        let sampled = comm.is_some_and(|comm| is_sampled(comm.id, at.seq, view.sample_mod));
+        let alone_ns = ran.times.map_or(0, |times| times.alone_ns);
+        self.inside(alone_ns);
+        let pattern = view.rhythm.pattern();
+        let phase = pattern.period().zip(pattern.pattern_start());
+        let completion =
+            phase.and_then(|(period, start)| ran.completion(self.primary, period, start));
+        // One sample for each iteration; where none is known, one for each operation.
+        let is_over = at.comm == self.primary && (completion.is_some() || phase.is_none());
+        let inside_ns = is_over.then(|| std::mem::take(&mut self.running.inside_ns));
+        if let Some(open) = self.block_of(at.comm, at.seq) {
+            open.ran(ran, sampled);
+            open.ran.completion = completion.or(open.ran.completion);
+            if let Some(inside_ns) = inside_ns {
+                open.ran.blocked.add(millis(inside_ns));
+            }
+        }
+        if !self.running.has_waited {
+            self.last_completion = completion.or(self.last_completion);
+        }
+        self.close_run(at.comm, view);
+    }
+
+    /// Takes that the GPU was inside an operation, a transfer maybe.
+    pub(super) fn inside(&mut self, inside_ns: u64) {
+        self.running.inside_ns = self.running.inside_ns.saturating_add(inside_ns);
+    }
+
+    /// Takes a block whose calls were all issued.
+    pub(super) fn retire(&mut self, index: CommIndex, open: Open, view: View<'_>) {
+        if !self.running.told.contains(&index) {
+            self.close(index, open, view);
+            return;
+        }
+        self.running
+            .blocks
+            .entry(index)
+            .or_default()
+            .push_back(open);
+        self.close_run(index, view);
+    }
+
+    /// Closes all blocks that wait, as they are.
+    pub(super) fn close_running(&mut self, view: View<'_>) {
+        for (index, blocks) in std::mem::take(&mut self.running.blocks) {
+            for open in blocks {
+                self.close(index, open, view);
+            }
+        }
+    }
+
+    /// Takes over when iterations ended by the GPU, where the host does not see that.
+    pub(super) fn settle(&self, open: &mut Open) {
+        if !self.running.has_waited {
+            open.whole.completion = open.ran.completion;
+        }
+    }
+
+    /// The points that the GPU told of a block.
+    pub(super) fn close_ran(&mut self, block: &Block, index: CommIndex, open: &mut Open) {
+        let part = std::mem::take(&mut open.ran);
+        let (start_ns, time_ns) = (open.first_entry_ns, part.end_ns.max(open.first_entry_ns));
+        let block = Block {
+            source: Source::Device,
+            ..block.clone()
+        };
+        let mut push = |metric, block: &Block, value| {
+            self.points.push(Point {
+                metric,
+                start_ns,
+                time_ns,
+                block: block.clone(),
+                value,
+            });
+        };
+        for (op, wait) in part.waits {
+            let value = wait.into_value();
+            let block = Block {
+                op,
+                ..block.clone()
+            };
+            push(metric::WAIT, &block, value);
+        }
+        let of_whole: [(_, Summary); 2] =
+            [(metric::QUEUE, part.queue), (metric::BLOCKED, part.blocked)];
+        for (metric, summary) in of_whole {
+            if index == self.primary && part.told > 0 && summary.count > 0 {
+                push(metric, &block, Value::from(summary));
+            }
+        }
+    }
+
+    /// The block of an operation, open or waiting.
+    fn block_of(&mut self, index: CommIndex, seq: u64) -> Option<&mut Open> {
+        let running = self.running.blocks.get_mut(&index).into_iter().flatten();
+        let mut all = running.chain(self.open.get_mut(&index));
+        all.find(|open| open.has(seq))
+    }
+
+    /// Closes the blocks that have run, and those that wait for operations that were not told of: the next one has run by now.
+    fn close_run(&mut self, index: CommIndex, view: View<'_>) {
+        while let Some(blocks) = self.running.blocks.get_mut(&index) {
+            let has_run = |open: Option<&Open>| open.is_some_and(Open::has_run);
+            let is_due =
+                has_run(blocks.front()) || has_run(blocks.get(1)) || blocks.len() > MAX_RUNNING;
+            let Some(open) = blocks.pop_front_if(|_| is_due) else {
+                return;
+            };
+            let is_silent = open.ran.told == 0;
+            self.close(index, open, view);
+            if is_silent {
+                // The plugin was switched off, and nothing more is waited for.
+                self.running.told.remove(&index);
+                let rest = self.running.blocks.remove(&index);
+                for open in rest.into_iter().flatten() {
+                    self.close(index, open, view);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

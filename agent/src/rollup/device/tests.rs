@@ -1,0 +1,83 @@
+//! What GPUs tell of blocks, and when.
+
+use crate::correlate::{Observation, OpRef, RanOp, RanTimes};
+use crate::rollup::tests::{MS, Rank, ranges, samples};
+use crate::signal::{Point, Source};
+use fleet_proto::metric;
+
+/// An operation that waited a millisecond and ran for some.
+fn ran(at: OpRef, inside_ms: u64, end_ms: u64) -> Observation {
+    Observation::Ran(RanOp {
+        at,
+        times: Some(RanTimes {
+            queue_ns: MS,
+            inside_ns: inside_ms * MS,
+            alone_ns: inside_ms * MS,
+            end_ns: end_ms * MS,
+        }),
+    })
+}
+
+fn of_gpu(points: &[Point]) -> Vec<Point> {
+    let of_gpu = |point: &&Point| point.block.source == Source::Device;
+    points.iter().filter(of_gpu).cloned().collect()
+}
+
+#[test]
+fn a_block_waits_for_its_operations_to_run_and_its_arrivals_come_last() {
+    let mut rank = Rank::new(1);
+    let ops: Vec<OpRef> = (0..2).map(|op| rank.issue(1, 10 * op)).collect();
+    rank.feed(ran(ops[0], 3, 15));
+    let next = rank.issue(1, 30);
+    assert_eq!(rank.points(), [], "its second operation runs still");
+    rank.feed(ran(ops[1], 4, 40));
+    let points = rank.points();
+    let last = points.last().unwrap();
+    assert_eq!((last.metric, last.block.seq_last), (metric::ARRIVAL, 1));
+    let device = of_gpu(&points);
+    let (_, wait) = samples(&device, metric::WAIT)[0];
+    assert_eq!((wait.count, wait.sum_ms, wait.max_ms), (2, 7.0, 4.0));
+    let (_, queue) = samples(&device, metric::QUEUE)[0];
+    assert_eq!((queue.count, queue.sum_ms), (2, 2.0));
+    let (_, blocked) = samples(&device, metric::BLOCKED)[0];
+    assert!((blocked.sum_ms - 7.0).abs() < 1e-9);
+    assert_eq!(next.seq, 2);
+}
+
+#[test]
+fn a_record_that_is_missing_holds_a_block_up_until_the_next_has_run() {
+    let mut rank = Rank::new(1);
+    let first = rank.issue(1, 0);
+    rank.feed(ran(first, 3, 5));
+    let ops: Vec<OpRef> = (1..5).map(|op| rank.issue(1, 10 * op)).collect();
+    // Of the second operation nobody tells.
+    rank.feed(ran(ops[1], 3, 65));
+    assert_eq!(rank.points(), []);
+    rank.feed(ran(ops[2], 3, 66));
+    let points = rank.points();
+    assert_eq!(ranges(&points, metric::ARRIVAL), [(0, 1), (2, 3)]);
+    assert_eq!(ranges(&of_gpu(&points), metric::WAIT), [(0, 1), (2, 3)]);
+}
+
+#[test]
+fn when_the_gpu_falls_silent_blocks_are_told_without_it() {
+    let mut rank = Rank::new(0);
+    let first = rank.issue(1, 0);
+    rank.feed(ran(first, 3, 5));
+    for op in 1..40 {
+        rank.issue(1, 10 * op);
+    }
+    let told = ranges(&rank.points(), metric::ARRIVAL);
+    assert_eq!(told.len(), 39, "all but the open one");
+}
+
+#[test]
+fn operations_without_times_are_none_that_are_missing() {
+    let mut rank = Rank::new(0);
+    let at = rank.issue(1, 0);
+    rank.feed(Observation::Ran(RanOp { at, times: None }));
+    rank.issue(1, 10);
+    let points = rank.points();
+    assert_eq!(ranges(&points, metric::ARRIVAL), [(0, 0)]);
+    assert_eq!(of_gpu(&points), []);
+}

@@ -1,0 +1,141 @@
+//! Takes what plugins send where no probe can stand: a socket of datagrams, read by a thread of its own, since the kernel
+//! holds only a few for it. Whose a datagram is says the kernel, not the sender.
+
+use std::io::{self, IoSliceMut};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use fleet_agent_bpf::layout::{RECORD_BYTES, RanRecord};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
+
+/// Records that wait for the next look; what comes beyond that is dropped, and its number is missing.
+const MAX_RECORDS: usize = 1 << 16;
+
+/// How long the thread waits before it looks whether to go on.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A socket that plugins send to.
+#[derive(Debug)]
+pub(super) struct Socket {
+    path: PathBuf,
+    records: Arc<Mutex<Vec<RanRecord>>>,
+    stop: Arc<AtomicBool>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Socket {
+    /// Opens the socket in place of one that an agent before this one has left.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        if std::fs::symlink_metadata(path).is_ok() {
+            std::fs::remove_file(path)?;
+        }
+        let socket = UnixDatagram::bind(path)?;
+        // Jobs run as whoever; of whom a record is, the kernel says.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+        sockopt::set_socket_passcred(&socket, true)?;
+        socket.set_read_timeout(Some(PAUSE))?;
+        let (records, stop) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+        let reader = {
+            let (records, stop) = (Arc::clone(&records), Arc::clone(&stop));
+            thread::Builder::new()
+                .name("nccl-socket".to_owned())
+                .spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        take(&socket, &records);
+                    }
+                })?
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            records,
+            stop,
+            reader: Some(reader),
+        })
+    }
+
+    /// The records since the last time.
+    pub(super) fn read(&self) -> Vec<RanRecord> {
+        std::mem::take(&mut *lock(&self.records))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(reader) = self.reader.take() {
+            // A thread that panicked has said so.
+            let _ended = reader.join();
+        }
+        let _gone = std::fs::remove_file(&self.path);
+    }
+}
+
+fn lock(records: &Mutex<Vec<RanRecord>>) -> MutexGuard<'_, Vec<RanRecord>> {
+    records.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes one datagram, or returns after a while.
+fn take(socket: &UnixDatagram, records: &Mutex<Vec<RanRecord>>) {
+    let mut bytes = [0; RECORD_BYTES + 1];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut ancillary,
+        RecvFlags::empty(),
+    );
+    let Ok(received) = received else {
+        return;
+    };
+    let sender = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmCredentials(sender) => {
+            u32::try_from(sender.pid.as_raw_nonzero().get()).ok()
+        }
+        _ => None,
+    });
+    let record = sender
+        .filter(|_| received.bytes == RECORD_BYTES)
+        .and_then(|pid| RanRecord::of_record(pid, &bytes));
+    let mut records = lock(records);
+    if records.len() < MAX_RECORDS {
+        records.extend(record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_is_that_of_its_sender_whatever_it_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nccl");
+        std::fs::write(&path, "left behind").unwrap();
+        let socket = Socket::open(&path).unwrap();
+        let sender = UnixDatagram::unbound().unwrap();
+        let mut record = [0_u8; RECORD_BYTES];
+        record[0] = 1;
+        record[4] = 2;
+        // Its own word on who it is.
+        record[96] = 77;
+        sender.send_to(&record[..50], &path).unwrap();
+        sender.send_to(&record, &path).unwrap();
+        let mut told = Vec::new();
+        while told.is_empty() {
+            told.extend(socket.read());
+            thread::yield_now();
+        }
+        assert_eq!(
+            (told.len(), told[0].tgid, told[0].what),
+            (1, std::process::id(), 2)
+        );
+        drop(socket);
+        assert!(!path.exists());
+    }
+}
