@@ -2,6 +2,7 @@
 
 mod check;
 mod connection;
+mod install;
 mod record;
 mod run;
 mod sender;
@@ -17,6 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::block_size::MAX_EXPONENT;
 pub use crate::config::check::CheckArgs;
 pub use crate::config::connection::{ConnectionArgs, Shard};
+pub use crate::config::install::InstallArgs;
 pub use crate::config::record::RecordArgs;
 pub use crate::config::run::{Attach, Counted, ProbeArgs, RunArgs, WatchArgs};
 pub use crate::config::sender::SenderArgs;
@@ -49,6 +51,9 @@ pub enum Command {
     /// Drives the agents of a whole cluster in one process, on a job that never ran
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(Box<SimulateArgs>),
+    /// Offers the plugin for NCCL's profiler interface to the jobs of this host
+    #[command(after_help = install::EXAMPLES)]
+    InstallProfiler(InstallArgs),
 }
 
 const EXAMPLE: &str = "\

@@ -9,7 +9,7 @@
 //! | 1 | [`order`], [`discover`], [`activity`], [`job`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`classify`], [`place`], [`functions`], [`symbols`], [`instruction`], [`comm_fields`] | one rule each |
 //! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process, pure |
 //! | 3 | [`process`], [`gpu`], [`rdma`], [`watch`], [`source`], [`export`], [`host`] | the two ends, what the host tells of itself, and one host between them |
-//! | 4 | [`config`], [`hooks`], [`metrics`], [`check`], [`record`], [`replay`], [`simulate`], [`run`] | flags, tasks, files, sockets |
+//! | 4 | [`config`], [`hooks`], [`metrics`], [`check`], [`install`], [`record`], [`replay`], [`simulate`], [`run`] | flags, tasks, files, sockets |
 //!
 //! The life of an event: a [`source`] yields it in order of entry; [`order`] lets it take effect
 //! when it returns; [`discover`] says which communicator it belongs to and [`correlate`] what was
@@ -35,6 +35,7 @@ pub mod functions;
 pub mod gpu;
 pub mod hooks;
 pub mod host;
+pub mod install;
 pub mod instruction;
 pub mod iteration;
 pub mod job;

@@ -10,12 +10,14 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use fleet_agent::check;
 use fleet_agent::config::{
-    CheckArgs, Cli, Command, ConnectionArgs, RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StartAt,
+    CheckArgs, Cli, Command, ConnectionArgs, InstallArgs, RecordArgs, ReplayArgs, RunArgs,
+    SimulateArgs, StartAt,
 };
 use fleet_agent::export::null::Null;
 use fleet_agent::export::otlp::{EndpointError, Otlp};
 use fleet_agent::export::spool::SpoolError;
 use fleet_agent::hooks::HookError;
+use fleet_agent::install::{self, InstallError};
 use fleet_agent::job::layout::Layout;
 use fleet_agent::record::{self, RecordError};
 use fleet_agent::replay::{self, ReplayError};
@@ -31,6 +33,7 @@ use tracing_subscriber::EnvFilter;
 
 const USAGE: u8 = 64;
 const BAD_INPUT: u8 = 65;
+const NO_INPUT: u8 = 66;
 const UNAVAILABLE: u8 = 69;
 const DEFECT: u8 = 70;
 const CANNOT_CREATE: u8 = 73;
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
             Command::Record(args) => run_record(&args),
             Command::Replay(args) => run_replay(&args),
             Command::Simulate(args) => run_simulate(&args),
+            Command::InstallProfiler(args) => run_install(&args),
         },
         Err(error) => {
             let is_answer = matches!(
@@ -183,6 +187,19 @@ fn record_code(error: &RecordError) -> u8 {
         RecordError::Exists { .. } | RecordError::File { .. } => CANNOT_CREATE,
         RecordError::Nothing { .. } => UNAVAILABLE,
         RecordError::Broken(_) => DEFECT,
+    }
+}
+
+fn run_install(args: &InstallArgs) -> ExitCode {
+    let own = || install::own_plugin(&std::env::current_exe().unwrap_or_default());
+    let plugin = args.plugin.clone().map_or_else(own, Ok);
+    match plugin.and_then(|plugin| install::install(&plugin, &args.dir)) {
+        Ok(installed) => {
+            let told = writeln!(stdout(), "NCCL_PROFILER_PLUGIN={}", installed.display());
+            told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
+        Err(error @ InstallError::NoPlugin(_)) => fail(NO_INPUT, &error.to_string()),
+        Err(error) => fail(CANNOT_CREATE, &error.to_string()),
     }
 }
 

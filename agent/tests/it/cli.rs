@@ -283,3 +283,22 @@ fn a_line_tells_when_a_rank_changes_its_mind_about_itself() {
     );
     assert_eq!(summary["verdicts_sent"], 2);
 }
+
+#[test]
+fn the_plugin_is_installed_where_jobs_are_told_to_find_it() {
+    let root = tempfile::tempdir().unwrap();
+    let (plugin, folder) = (root.path().join("plugin.so"), root.path().join("opt"));
+    std::fs::write(&plugin, "a library").unwrap();
+    let paths = [&plugin, &folder].map(|path| path.to_str().unwrap());
+    let install =
+        |plugin: &str, folder: &str| agent(&["install-profiler", folder, "--plugin", plugin]);
+    let output = install(paths[0], paths[1]);
+    assert_eq!(output.status.code(), Some(0));
+    let installed = folder.join("libfleet_nccl_profiler.so");
+    let told = format!("NCCL_PROFILER_PLUGIN={}\n", installed.display());
+    assert_eq!(text(&output.stdout), told);
+    assert_eq!(std::fs::read(&installed).unwrap(), b"a library");
+    let refused = install(paths[0], &format!("{}/below", paths[0]));
+    assert_eq!(refused.status.code(), Some(73));
+    assert_eq!(text(&refused.stderr).lines().count(), 1);
+}

@@ -166,6 +166,7 @@ const AGENT: Architecture = Architecture {
         ("host", 9),
         ("metrics", 9),
         ("check", 10),
+        ("install", 10),
         ("record", 10),
         ("replay", 10),
         ("run", 10),

