@@ -15,14 +15,17 @@ use crate::abi::{
     COLLECTIVE, Event, INVALID_USAGE, InitV4, InitV5, KERNEL_CHANNEL, KERNEL_CHANNEL_STOP,
     LOG_INIT, LOG_WARN, Log, MASK, SUCCESS, StateArgs, TRANSFER, Table,
 };
-use crate::comms::Comm;
+use crate::comms::{Comm, Comms};
 use crate::loader;
 use crate::losses::Losses;
+use crate::pool::Pool;
 use crate::profiler::{Enqueued, Profiler, Wishes};
 use crate::record::{self, What};
 use crate::versions::{self, Interface, Refusal};
 
-static PROFILER: Profiler = Profiler::new();
+static COMMS: Comms = Comms::new();
+static POOL: Pool = Pool::new();
+static PROFILER: Profiler = Profiler::new(&COMMS, &POOL);
 
 /// Where NCCL reads which events are asked for: one place for each NCCL in the process, and two of them are unusual already.
 static MASKS: [AtomicPtr<c_int>; 4] = [const { AtomicPtr::new(ptr::null_mut()) }; 4];

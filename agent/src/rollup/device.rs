@@ -40,7 +40,8 @@ impl Rollup {
         let completion =
             phase.and_then(|(period, start)| ran.completion(self.primary, period, start));
         // One sample for each iteration; where none is known, one for each operation.
-        let is_over = at.comm == self.primary && (completion.is_some() || phase.is_none());
+        let is_end = completion.is_some() || phase.is_none() && ran.times.is_some();
+        let is_over = at.comm == self.primary && is_end;
         let inside_ns = is_over.then(|| std::mem::take(&mut self.running.inside_ns));
         if let Some(open) = self.block_of(at.comm, at.seq) {
             open.ran(ran, sampled);

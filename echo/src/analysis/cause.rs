@@ -105,7 +105,9 @@ fn host_gap_ms(late: &Lag, clues: &Clues<'_>) -> Option<f64> {
 
 /// What its host must account for to be the cause, milliseconds per iteration.
 fn explained_ms(late: &Lag, clues: &Clues<'_>) -> f64 {
-    let lateness = late.own_ms.unwrap_or(late.mean_ms);
+    // A rank that waits as long as its peers is late by what is told of its lag.
+    let own = late.own_ms.filter(|own| *own > 0.0);
+    let lateness = own.unwrap_or(late.mean_ms);
     let lost = |damage: f64| lateness.min(damage);
     HOST_SHARE * clues.damage_ms.map_or(lateness, lost)
 }

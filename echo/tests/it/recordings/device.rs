@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{answers, names_only};
+use super::{answers, assert_cost, assert_prompt, names_only, truth};
 
 #[test]
 fn a_gpu_that_computes_more_than_its_peers_is_named_and_not_its_host() {
@@ -26,7 +26,7 @@ fn in_a_healthy_job_no_gpu_is_named() {
 
 #[test]
 fn a_gpu_in_a_mesh_is_named_and_those_that_wait_for_it_elsewhere_are_its_victims() {
-    let (outliers, _) = answers("device/mesh-gpu-extra-rank2", "max");
+    let (outliers, cost) = answers("device/mesh-gpu-extra-rank2", "max");
     let all = outliers["outliers"].as_array().unwrap();
     let of_role = |role: &str| -> Vec<u64> {
         let ranks = all.iter().filter(|one| one["role"] == role);
@@ -34,4 +34,9 @@ fn a_gpu_in_a_mesh_is_named_and_those_that_wait_for_it_elsewhere_are_its_victims
     };
     assert_eq!(of_role("culprit"), [2], "{outliers:#}");
     assert_eq!(of_role("victim"), [0], "{outliers:#}");
+    let culprit = all.iter().find(|one| one["role"] == "culprit").unwrap();
+    assert_eq!(culprit["class"], "device", "{outliers:#}");
+    let truth = truth("device/mesh-gpu-extra-rank2");
+    assert_prompt(culprit, &truth);
+    assert_cost(&cost, &truth);
 }
