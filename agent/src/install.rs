@@ -34,7 +34,7 @@ pub enum InstallError {
 
 /// The plugin that belongs to this program.
 pub fn own_plugin(program: &Path) -> Result<PathBuf, InstallError> {
-    let folder = program.parent().unwrap_or(Path::new("/"));
+    let folder = program.parent().unwrap_or_else(|| Path::new("/"));
     let places = PLACES.map(|place| folder.join(place).join(PLUGIN));
     let found = places.into_iter().find(|place| place.is_file());
     found.ok_or_else(|| InstallError::NoPlugin(program.to_owned()))
