@@ -270,10 +270,18 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
     };
     Judgement {
         verdict,
-        is_doubtful: !late.is_empty() && roots.is_empty(),
+        is_doubtful: roots.is_empty()
+            && late.iter().any(|lag| is_doubtful(lag, evidence, settings)),
         victims: victims.iter().map(|lag| lag.rank).collect(),
         root_own_ms,
     }
+}
+
+/// Whether a late rank that nobody is to blame for keeps a window from passing for healthy. Where no healthy past is known yet, one that is late
+/// by too little to be ever named is how this job is: a GPU that is always a little slower than its peers would keep the past from being known for ever.
+fn is_doubtful(late: &Lag, evidence: &Evidence<'_>, settings: &Settings) -> bool {
+    evidence.healthy_ms.is_some()
+        || late.mean_ms >= settings.unknown_baseline_gate * evidence.period_ms
 }
 
 /// Ranks whose lag matters and explains the damage, latest first.

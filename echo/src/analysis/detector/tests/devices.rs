@@ -186,3 +186,34 @@ fn a_late_gpu_has_no_victims_in_a_job_of_one_role() {
     let found = incidents(&late(|gpu, _| gpu));
     assert!(culprit(&found[0]).unwrap().victims.is_empty());
 }
+
+/// Rank 3 of four has a GPU that is always a little slower, and from block 50 on one that is late by 16 ms.
+fn always_a_little_slower(usual_ms: f64) -> Vec<StoredEvent> {
+    Gpus::alike(4).events(100, |block, rank| {
+        let slow = block >= 50;
+        let gpu = Gpu {
+            period_ms: if slow { 66.0 } else { 50.0 },
+            gap_ms: Some(4.0),
+            ..Gpu::HEALTHY
+        };
+        match (rank, slow) {
+            (3, false) => gpu.late_by(usual_ms),
+            (3, true) => gpu.late_by(16.0 + usual_ms),
+            _ => gpu,
+        }
+    })
+}
+
+#[test]
+fn a_gpu_that_was_always_a_little_slower_has_a_healthy_past() {
+    for usual_ms in [0.5, 2.0, 4.0] {
+        let found = incidents(&always_a_little_slower(usual_ms));
+        assert_eq!(named(&found), [3], "{usual_ms}");
+        let Baseline::History { period_ms } = found[0].baseline else {
+            panic!("{usual_ms}: {found:#?}")
+        };
+        assert!((period_ms - 50.0).abs() < 0.1, "{usual_ms}: {period_ms}");
+        let first = found[0].first_iteration;
+        assert!((first - 200.0).abs() < 0.1, "{usual_ms}: {first}");
+    }
+}
