@@ -49,7 +49,7 @@ pub struct Record {
     pub rank: u32,
     /// Its ranks.
     pub nranks: u32,
-    /// Function, see [`function`].
+    /// Function, by the number that `function` gives it.
     pub function: u32,
     /// Element type, numbered as NCCL does.
     pub datatype: u32,
