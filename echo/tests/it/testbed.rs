@@ -8,6 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
+pub(crate) mod namespace;
+
 /// The program under test.
 pub(crate) const ECHO: &str = env!("CARGO_BIN_EXE_fleet-echo");
 

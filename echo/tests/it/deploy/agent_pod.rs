@@ -120,7 +120,7 @@ fn the_agent_watches_with_five_capabilities_and_a_read_only_root() {
         return;
     }
     let _alone = alone();
-    let quick = Site::new("quickstart", "agent");
+    let quick = Site::new("quickstart");
     let _echo = quick.echo("echo.log");
     quick.wait_until_ready();
     let job = Job::start();

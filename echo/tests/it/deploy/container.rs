@@ -5,7 +5,6 @@
 //! which every machine has that runs these tests; it takes root.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,6 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::rendered::{container, words};
+use crate::testbed::namespace::Namespace;
 use crate::testbed::{repository, wait_for};
 
 /// The numbers of the capabilities that manifests may add.
@@ -67,42 +67,23 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 /// Whether containers can be started here; says in one line why not.
 pub(super) fn is_possible() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    let has_ip = Command::new("ip").arg("-V").output().is_ok();
-    if !is_root || !has_ip {
-        eprintln!("not run: containers take root and ip (apt-get install iproute2)");
+    let mut mount = Command::new("unshare");
+    mount.args([
+        "--mount",
+        "--pid",
+        "--fork",
+        "mount",
+        "--make-rprivate",
+        "/",
+    ]);
+    let can_mount = mount.output().is_ok_and(|tried| tried.status.success());
+    let network = Namespace::new();
+    if let Err(why) = &network {
+        eprintln!("left out, containers take root and iproute2: {why}");
+    } else if !can_mount {
+        eprintln!("left out, nothing can be mounted here, which takes root");
     }
-    is_root && has_ip
-}
-
-/// A network that only containers of one test are in; it goes when it is dropped.
-pub(super) struct Network {
-    name: String,
-}
-
-impl Network {
-    pub(super) fn new(name: &str) -> Self {
-        let name = format!("fleet-{name}-{}", std::process::id());
-        let made = Command::new("ip").args(["netns", "add", &name]).status();
-        assert!(made.unwrap().success());
-        Self { name }
-    }
-
-    /// A command in this network.
-    pub(super) fn run(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.name));
-        command.arg(program).stdin(Stdio::null());
-        command
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        let _gone = Command::new("ip")
-            .args(["netns", "del", &self.name])
-            .status();
-    }
+    can_mount && network.is_ok()
 }
 
 /// What a container is started from.
@@ -138,7 +119,7 @@ impl Image {
 
 /// What stands behind the names in a manifest.
 pub(super) struct Surroundings<'a> {
-    pub(super) network: &'a Network,
+    pub(super) network: &'a Namespace,
     /// Folders by name of the volume.
     pub(super) volumes: BTreeMap<String, PathBuf>,
     /// Environment of the maps that the manifest names.
@@ -240,7 +221,7 @@ fn signal(pid: u32, name: &str) -> bool {
 }
 
 /// The status that a probe of a container gets; nothing when nobody answers.
-pub(super) fn probe(network: &Network, spec: &Value, probe: &str) -> Option<u16> {
+pub(super) fn probe(network: &Namespace, spec: &Value, probe: &str) -> Option<u16> {
     let http = &spec[probe]["httpGet"];
     let named = |port: &&Value| port["name"] == http["port"];
     let port = spec["ports"]

@@ -13,7 +13,7 @@ fn the_pod_starts_without_rights_and_answers_its_probes() {
     if !is_possible() {
         return;
     }
-    let quick = Site::new("quickstart", "probes");
+    let quick = Site::new("quickstart");
     let echo = quick.echo("echo.log");
     quick.wait_until_ready();
     let spec = container(quick.overlay.echo());
@@ -53,7 +53,7 @@ fn a_pod_that_is_replaced_under_load_loses_nothing_and_ends_within_its_grace() {
     if !is_possible() {
         return;
     }
-    let quick = Site::new("quickstart", "drain");
+    let quick = Site::new("quickstart");
     let first = quick.echo("first.log");
     quick.wait_until_ready();
     let agents = load(&quick).spawn().unwrap();
@@ -77,10 +77,10 @@ fn a_second_pod_on_the_same_volume_says_who_holds_it_and_ends() {
     if !is_possible() {
         return;
     }
-    let quick = Site::new("quickstart", "volume");
+    let quick = Site::new("quickstart");
     let first = quick.echo("first.log");
     quick.wait_until_ready();
-    let elsewhere = quick.on_another_node("volume-2");
+    let elsewhere = quick.on_another_node();
     let second = elsewhere.echo("second.log");
     let said = || elsewhere.said("second.log");
     assert_eq!(second.wait(), Some(75), "{}", said());
@@ -98,7 +98,7 @@ fn the_backup_job_copies_the_database_of_a_pod_that_was_scaled_away() {
     if !is_possible() {
         return;
     }
-    let quick = Site::new("quickstart", "backup");
+    let quick = Site::new("quickstart");
     let echo = quick.echo("echo.log");
     quick.wait_until_ready();
     echo.ask_to_stop();

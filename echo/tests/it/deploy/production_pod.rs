@@ -105,7 +105,7 @@ fn agents_are_known_by_their_service_account_and_send_for_their_own_node_alone()
     if !is_possible() {
         return;
     }
-    let site = Site::new("production", "production");
+    let site = Site::new("production");
     let _api_server = ApiServer::start(&site);
     let volume = ApiServer::volume(&site);
     let echo = site.echo_with(&[("api-server", volume)], "echo.log");
@@ -131,7 +131,7 @@ fn the_second_of_three_pods_knows_which_one_it_is() {
     if !is_possible() {
         return;
     }
-    let site = Site::new("sharded", "sharded");
+    let site = Site::new("sharded");
     let _api_server = ApiServer::start(&site);
     let volume = ApiServer::volume(&site);
     let echo = site.echo_with(&[("api-server", volume)], "echo.log");

@@ -9,8 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::container::{Container, Image, Network, Surroundings, probe};
+use super::container::{Container, Image, Surroundings, probe};
 use super::rendered::{Overlay, container};
+use crate::testbed::namespace::Namespace;
 use crate::testbed::{ECHO, repository, wait_for};
 
 /// Names that the cluster's DNS would know.
@@ -32,13 +33,13 @@ const BROUGHT: [(&str, &str); 2] = [
 /// What was applied, and where it lies.
 pub(super) struct Site {
     pub(super) overlay: Overlay,
-    pub(super) network: Network,
+    pub(super) network: Namespace,
     folder: TempDir,
 }
 
 impl Site {
-    /// An overlay; `name` is that of its network.
-    pub(super) fn new(overlay: &'static str, name: &str) -> Self {
+    /// An overlay.
+    pub(super) fn new(overlay: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let script = "make-secrets";
         let quick_start = repository("deploy/statefulset/overlays/quickstart");
@@ -51,7 +52,7 @@ impl Site {
         assert!(made.status.success(), "{said}");
         let site = Self {
             overlay: Overlay::new(overlay),
-            network: Network::new(name),
+            network: Namespace::new().unwrap(),
             folder,
         };
         std::fs::create_dir(site.path("data")).unwrap();
@@ -60,8 +61,8 @@ impl Site {
     }
 
     /// The same volume and secrets, seen from another node.
-    pub(super) fn on_another_node(&self, name: &str) -> Self {
-        let copy = Self::new(self.overlay.name, name);
+    pub(super) fn on_another_node(&self) -> Self {
+        let copy = Self::new(self.overlay.name);
         for shared in ["data", "secrets"] {
             let own = copy.path(shared);
             std::fs::remove_dir_all(&own).unwrap();
