@@ -34,6 +34,10 @@ impl RealJob {
         }
     }
 
+    const fn of_nobody(name: &'static str) -> Self {
+        Self::of_conditions(name, &[])
+    }
+
     const fn of_conditions(name: &'static str, conditions: &'static [ConditionKind]) -> Self {
         Self {
             name,
@@ -43,19 +47,15 @@ impl RealJob {
     }
 }
 
-/// All of them: two production traces, then six recordings.
-pub(crate) const JOBS: [RealJob; 8] = [
+/// All of them: two production traces, six recordings of hosts, then four of GPUs.
+pub(crate) const JOBS: [RealJob; 12] = [
     RealJob::of_rank("bytedance/trace-AR.parquet", 0),
     // Uneven sequences, and a last stage to which the published what-if alone attributes a slowdown of 1.44.
     RealJob::of_conditions(
         "bytedance/trace-SE.parquet",
         &[ConditionKind::StageImbalance, ConditionKind::DataImbalance],
     ),
-    RealJob {
-        name: "recordings/healthy.jsonl.gz",
-        rank: None,
-        conditions: &[],
-    },
+    RealJob::of_nobody("recordings/healthy.jsonl.gz"),
     RealJob::of_rank("recordings/host-sleep-rank2.jsonl.gz", 2),
     RealJob::of_rank("recordings/cpu-contention-rank1.jsonl.gz", 1),
     RealJob::of_rank("recordings/mesh-host-sleep-rank3.jsonl.gz", 3),
@@ -64,6 +64,10 @@ pub(crate) const JOBS: [RealJob; 8] = [
         "recordings/gpu-extra-rank1.jsonl.gz",
         &[ConditionKind::UniformSlowdown],
     ),
+    RealJob::of_nobody("recordings/device/healthy.jsonl.gz"),
+    RealJob::of_rank("recordings/device/host-sleep-rank2.jsonl.gz", 2),
+    RealJob::of_rank("recordings/device/gpu-extra-rank1.jsonl.gz", 1),
+    RealJob::of_rank("recordings/device/mesh-gpu-extra-rank2.jsonl.gz", 2),
 ];
 
 /// What a method named in the course of a job.

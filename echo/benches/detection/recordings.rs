@@ -161,7 +161,10 @@ fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
                 seq: anchor.seq,
                 offset_ms: anchor.offset_ms,
             }),
-            source: Source::Host,
+            source: match about.source {
+                fleet_agent::signal::Source::Host => Source::Host,
+                fleet_agent::signal::Source::Device => Source::Device,
+            },
         }),
         attrs: Arc::from("{}"),
         samples,

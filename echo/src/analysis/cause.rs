@@ -109,7 +109,8 @@ fn explained_ms(late: &Lag, clues: &Clues<'_>) -> f64 {
     let own = late.own_ms.filter(|own| *own > 0.0);
     let lateness = own.unwrap_or(late.mean_ms);
     let lost = |damage: f64| lateness.min(damage);
-    HOST_SHARE * clues.damage_ms.map_or(lateness, lost)
+    let certain = || own.map_or(lateness, |_| late.certain_ms());
+    HOST_SHARE * clues.damage_ms.map_or_else(certain, lost)
 }
 
 /// Class of the cause that makes a rank late.

@@ -377,11 +377,11 @@ fn baseline(lag: &Lag, evidence: &Evidence<'_>) -> Baseline {
 /// more than its victims come later. The rest is the job's own way: in a pipeline healthy ranks wait in its bubbles, too, and
 /// the culprit does not.
 fn loss_ms(lag: &Lag, evidence: &Evidence<'_>) -> f64 {
-    let doing_ms = lag.doing_ms();
+    let loss_ms = lag.certain_ms();
     if lag.signal == Signal::DeviceWait && evidence.victim_lag_ms > 0.0 {
-        doing_ms.min(evidence.victim_lag_ms)
+        loss_ms.min(evidence.victim_lag_ms)
     } else {
-        doing_ms
+        loss_ms
     }
 }
 

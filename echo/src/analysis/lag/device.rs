@@ -10,7 +10,7 @@ use crate::analysis::assembly::{CohortBlock, Transfer};
 use crate::ids::{CommId, Op, Rank};
 use crate::model::conclusion::Signal;
 use crate::model::event::{Origin, Summary};
-use crate::stats::{median, standard_error, upper_median};
+use crate::stats::{lower_median, median, standard_error, upper_median};
 
 use super::{Lag, Lags};
 
@@ -43,6 +43,8 @@ struct Series {
     largest_ms: f64,
     iterations: f64,
     operations: f64,
+    /// By how much the rank was late at that one operation of each block where this is most, milliseconds.
+    largest_at_one: Vec<f64>,
     /// Milliseconds per iteration of each block, latest first.
     blocks: Vec<f64>,
 }
@@ -57,6 +59,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             continue;
         };
         centers.push(compared.center_ms);
+        let at_one = largest_at_one(transfer);
         for (rank, lag_ms) in compared.lags {
             let key = (transfer.comm, transfer.op.as_ref());
             let one = series.entry(rank).or_default().entry(key).or_default();
@@ -65,6 +68,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             one.iterations += transfer.iterations;
             one.operations += compared.operations;
             one.blocks.push(lag_ms / transfer.iterations);
+            one.largest_at_one.extend(at_one.get(&rank));
         }
     }
     let latest = latest_of_each_kind(&series);
@@ -132,6 +136,7 @@ impl Series {
             mean_ms,
             steady_ms,
             operations: self.operations / self.iterations,
+            largest_ms: lower_median(&self.largest_at_one).map(|ms| ms.max(0.0)),
             error_ms: standard_error(&self.blocks),
             own_ms: None,
             waits_for_ms: None,
@@ -176,6 +181,21 @@ pub(super) fn compared(transfer: &Transfer) -> Option<Compared> {
         operations: usual,
         lags: lags.collect(),
     })
+}
+
+/// By how much each rank was late at one operation at most: how much less the longest time that it spent inside one is than that of
+/// its peers, milliseconds.
+fn largest_at_one(transfer: &Transfer) -> BTreeMap<Rank, f64> {
+    let longest = transfer.ranks.iter();
+    let longest = longest.filter_map(|(rank, (summary, _))| Some((*rank, summary.max?)));
+    let longest: BTreeMap<Rank, f64> = longest.collect();
+    let Some(usual) = upper_median(&longest.values().copied().collect::<Vec<f64>>()) else {
+        return BTreeMap::new();
+    };
+    longest
+        .into_iter()
+        .map(|(rank, ms)| (rank, usual - ms))
+        .collect()
 }
 
 fn origins(blocks: &[&CohortBlock]) -> BTreeMap<Rank, Arc<Origin>> {

@@ -27,6 +27,8 @@ pub(crate) struct Gpus {
 pub(crate) struct Gpu {
     /// Time inside each operation of the busiest communicator, milliseconds.
     pub(crate) inside_ms: f64,
+    /// Time inside the longest operation of the busiest communicator in each iteration, milliseconds; nothing when all are alike.
+    pub(crate) longest_ms: Option<f64>,
     /// Time inside each operation of the other communicators, milliseconds.
     pub(crate) elsewhere_ms: f64,
     /// Time blocked in each iteration, milliseconds.
@@ -47,6 +49,7 @@ impl Gpu {
     /// A healthy rank of a job with iterations of 50 ms.
     pub(crate) const HEALTHY: Self = Self {
         inside_ms: 3.0,
+        longest_ms: None,
         elsewhere_ms: 3.0,
         blocked_ms: Some(30.0),
         gap_ms: None,
@@ -166,7 +169,13 @@ impl Gpus {
         } else {
             gpu.elsewhere_ms
         };
-        let reading = Reading::Histogram(even(ms, OPS_PER_BLOCK));
+        let mut summary = even(ms, OPS_PER_BLOCK);
+        if let Some(longest_ms) = gpu.longest_ms.filter(|_| is_busiest) {
+            let iterations = OPS_PER_BLOCK / OPS_PER_ITERATION;
+            summary.sum += (longest_ms - ms) * iterations as f64;
+            summary.max = Some(longest_ms);
+        }
+        let reading = Reading::Histogram(summary);
         let mut wait = self.point((block, rank), (metric::WAIT, reading), comm, Source::Device);
         if let Some(sampled) = gpu.sampled_ms {
             let iterations = OPS_PER_BLOCK / OPS_PER_ITERATION;

@@ -103,6 +103,9 @@ fn what_recorded_jobs_lost_is_what_their_own_clocks_say() {
         "mesh-host-sleep-rank3",
         "gpu-extra-rank1",
         "nosync-host-sleep-rank0",
+        "device/host-sleep-rank2",
+        "device/gpu-extra-rank1",
+        "device/mesh-gpu-extra-rank2",
     ] {
         let (found, truth) = (Judged::of(job(name)).lost_gpu_ms(), truth_gpu_ms(name));
         assert!(
