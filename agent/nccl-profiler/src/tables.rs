@@ -61,7 +61,7 @@ pub(crate) static ncclProfiler_v5: Table<InitV5, u64> = table(init_v5, start_v5)
 #[unsafe(no_mangle)]
 pub(crate) static ncclProfiler_v6: Table<InitV5, u64> = table(init_v6, start_v5);
 
-/// Of NCCL 2.32.
+/// Of NCCL 2.31.
 #[unsafe(no_mangle)]
 pub(crate) static ncclProfiler_v7: Table<InitV5, u64> = table(init_v7, start_v5);
 

@@ -20,7 +20,7 @@ pub(crate) enum Interface {
     V5,
     /// Of NCCL 2.29.
     V6,
-    /// Of NCCL 2.32.
+    /// Of NCCL 2.31.
     V7,
 }
 
@@ -34,8 +34,8 @@ pub(crate) fn judge(version: Option<i32>, interface: Interface) -> Result<(), Re
     match version {
         Some(version) if DEAR.contains(&version) => Err(Refusal::Dear),
         Some(version) if version < FIRST => Err(Refusal::Old),
-        // A release that knows interface 7 is none of the dear ones, and one that asks for 4 or 5 knows no later one.
-        None if interface == Interface::V6 => Err(Refusal::Unknown),
+        // A release asks for the latest interface that it knows, so one that asks for an earlier one came before the dear ones.
+        None if interface == Interface::V7 => Err(Refusal::Unknown),
         Some(_) | None => Ok(()),
     }
 }
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn the_dear_release_is_refused_and_its_neighbours_are_not() {
-        assert_eq!(judge(Some(23_102), Interface::V6), Err(Refusal::Dear));
+        assert_eq!(judge(Some(23_102), Interface::V7), Err(Refusal::Dear));
         for version in [22_703, 22_809, 22_907, 23_007, 23_203] {
             assert_eq!(judge(Some(version), Interface::V6), Ok(()), "{version}");
         }
@@ -55,8 +55,8 @@ mod tests {
 
     #[test]
     fn an_unknown_release_is_refused_where_it_may_be_a_dear_one() {
-        assert_eq!(judge(None, Interface::V6), Err(Refusal::Unknown));
-        for interface in [Interface::V4, Interface::V5, Interface::V7] {
+        assert_eq!(judge(None, Interface::V7), Err(Refusal::Unknown));
+        for interface in [Interface::V4, Interface::V5, Interface::V6] {
             assert_eq!(judge(None, interface), Ok(()));
         }
     }

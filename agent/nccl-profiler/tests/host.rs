@@ -193,7 +193,7 @@ fn joined(release: &str, version: &str, more: &[(&str, &str)]) -> String {
 
 #[test]
 fn a_release_that_profilers_make_slow_goes_on_without() {
-    let said = joined("23102", "6", &[]);
+    let said = joined("23102", "7", &[]);
     assert!(
         said.starts_with("fleet: not measuring: profilers make"),
         "{said}"
@@ -202,7 +202,7 @@ fn a_release_that_profilers_make_slow_goes_on_without() {
     assert_eq!(joined("23203", "7", &[]), "result 0 mask 70 context 1\n");
     let forced = [("FLEET_NCCL_ANY_VERSION", "1")];
     assert_eq!(
-        joined("23102", "6", &forced),
+        joined("23102", "7", &forced),
         "result 0 mask 70 context 1\n"
     );
 }
