@@ -2,6 +2,7 @@
 
 mod clock;
 mod own;
+mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +12,7 @@ use crate::event::{Call, Event, Labels, Measured, Process, Started};
 use crate::export::{Batch, OwnCounts, Resource, ResourcePoints, ResourceVerdicts, VerdictBatch};
 pub use crate::host::clock::WallClock;
 use crate::host::own::OwnVerdicts;
+pub use crate::host::totals::Totals;
 use crate::pipeline::{BlockRule, Ending, Pipeline};
 use crate::policy::Settings;
 use crate::signal::{Point, Value};
@@ -52,25 +54,6 @@ pub struct Host {
     lost_events: u64,
     own_counts: Option<OwnCounts>,
     reported_ns: Option<u64>,
-}
-
-/// Sums over processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
-    /// Blocks closed.
-    pub blocks: u64,
-    /// Blocks left out, because something of them was not seen.
-    pub broken_blocks: u64,
-    /// Operations on communicators made before tracing began.
-    pub unknown_comm_ops: u64,
-}
-
-impl Totals {
-    fn add(&mut self, pipeline: &Pipeline) {
-        self.blocks += pipeline.blocks();
-        self.broken_blocks += pipeline.broken_blocks();
-        self.unknown_comm_ops += pipeline.unknown_comm_ops();
-    }
 }
 
 impl Host {

@@ -107,16 +107,14 @@ impl Collector for Scrape {
 }
 
 fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fmt::Error> {
-    let kind = ConstCounter::new(0_u64).metric_type();
     let help = "Events that were seen, by their source";
-    let mut seen = encoder.encode_descriptor("events", help, None, kind)?;
-    for (source, count) in &vitals.events {
-        let label = [("source", *source)];
-        ConstCounter::new(*count).encode(seen.encode_family(&label)?)?;
-    }
+    let seen = vitals
+        .events
+        .iter()
+        .map(|(source, count)| (*source, *count));
+    family(encoder, ("events", help), "source", seen)?;
     let help = "Events, and what they and their explanation rest on, that were lost, by what had no room or was unreadable";
-    let mut lost = encoder.encode_descriptor("events_lost", help, None, kind)?;
-    let reasons = [
+    let lost = [
         ("ring", vitals.lost.ring),
         ("in_flight", vitals.lost.in_flight),
         ("communicators", vitals.lost.comms),
@@ -126,9 +124,27 @@ fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fm
         ("kernel_sums", vitals.lost.host_sums),
         ("unreadable", vitals.lost.unreadable),
     ];
-    for (reason, count) in reasons {
-        let label = [("reason", reason)];
-        ConstCounter::new(count).encode(lost.encode_family(&label)?)?;
+    family(encoder, ("events_lost", help), "reason", lost)?;
+    let help = "Operations on GPUs whose times are lost: left out by the profiler plugin, those of another operation, or of an unknown communicator";
+    let lost = [
+        ("plugin", vitals.gpu_lost.plugin),
+        ("implausible", vitals.gpu_lost.implausible),
+        ("unknown_communicator", vitals.gpu_lost.unknown_comm),
+    ];
+    family(encoder, ("gpu_operations_lost", help), "reason", lost)
+}
+
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    label: &str,
+    counts: impl IntoIterator<Item = (&'static str, u64)>,
+) -> Result<(), fmt::Error> {
+    let kind = ConstCounter::new(0_u64).metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (value, count) in counts {
+        let label = [(label, value)];
+        ConstCounter::new(count).encode(family.encode_family(&label)?)?;
     }
     Ok(())
 }

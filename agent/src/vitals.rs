@@ -1,6 +1,7 @@
 //! How an agent itself is doing: plain data.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use fleet_proto::metric;
@@ -18,6 +19,8 @@ pub struct Vitals {
     pub unknown_comm_ops: u64,
     /// Blocks of operations that were left out, because something of them was not seen.
     pub broken_blocks: u64,
+    /// What is missing of operations on GPUs.
+    pub gpu_lost: LostOperations,
     /// What became of points.
     pub points: PointCounts,
     /// Bytes of points that wait on disk to be sent.
@@ -72,6 +75,25 @@ impl LostEvents {
             self.unreadable,
         ];
         counts.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+/// Operations on GPUs that are missing, or whose times are, by why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LostOperations {
+    /// The profiler plugin left them out, since it was loaded.
+    pub plugin: u64,
+    /// Their times were those of another one.
+    pub implausible: u64,
+    /// Nobody knows their communicator: it was made before tracing began, for one.
+    pub unknown_comm: u64,
+}
+
+impl AddAssign for LostOperations {
+    fn add_assign(&mut self, rhs: Self) {
+        self.plugin = self.plugin.saturating_add(rhs.plugin);
+        self.implausible = self.implausible.saturating_add(rhs.implausible);
+        self.unknown_comm = self.unknown_comm.saturating_add(rhs.unknown_comm);
     }
 }
 

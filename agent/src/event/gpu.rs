@@ -25,6 +25,8 @@ pub struct Ran {
     pub host_ns: u64,
     /// When it ran; none for one that has no times.
     pub timer: Option<GpuSpan>,
+    /// How many operations the process's plugin had left out by then; 0 where nobody says.
+    pub lost: u64,
 }
 
 /// From when to when, nanoseconds of a GPU's timer.

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::vitals::{LostEvents, PointCounts};
+use crate::vitals::{LostEvents, LostOperations, PointCounts};
 
 fn vitals() -> Vitals {
     Vitals {
@@ -24,6 +24,11 @@ fn vitals() -> Vitals {
         processes: 8,
         unknown_comm_ops: 4,
         broken_blocks: 6,
+        gpu_lost: LostOperations {
+            plugin: 9,
+            implausible: 10,
+            unknown_comm: 11,
+        },
         points: PointCounts {
             made: 100,
             sent: 90,
@@ -56,6 +61,11 @@ fleet_agent_events_lost_total{reason=\"threads\"} 5
 fleet_agent_events_lost_total{reason=\"sums\"} 6
 fleet_agent_events_lost_total{reason=\"kernel_sums\"} 7
 fleet_agent_events_lost_total{reason=\"unreadable\"} 8
+# HELP fleet_agent_gpu_operations_lost Operations on GPUs whose times are lost: left out by the profiler plugin, those of another operation, or of an unknown communicator
+# TYPE fleet_agent_gpu_operations_lost counter
+fleet_agent_gpu_operations_lost_total{reason=\"plugin\"} 9
+fleet_agent_gpu_operations_lost_total{reason=\"implausible\"} 10
+fleet_agent_gpu_operations_lost_total{reason=\"unknown_communicator\"} 11
 # HELP fleet_agent_unknown_comm_ops Operations on communicators that were made before tracing began
 # TYPE fleet_agent_unknown_comm_ops counter
 fleet_agent_unknown_comm_ops_total 4

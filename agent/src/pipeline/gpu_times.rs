@@ -9,6 +9,7 @@ use crate::correlate::{Observation, OpRef, RanOp, RanTimes};
 use crate::discover::{Comm, CommIndex};
 use crate::event::{GpuSpan, Ran};
 use crate::pipeline::Pipeline;
+use crate::vitals::LostOperations;
 
 /// How long a bound is kept before it is taken anew, so that drift does not spoil it, nanoseconds.
 const KEEP_NS: u64 = 10_000_000_000;
@@ -27,22 +28,25 @@ impl Pipeline {
         for step in steps {
             self.step(step);
         }
+        self.gpu.left_out(ran.lost);
         if !ran.op.is_collective() {
             if let Some(inside_ns) = self.gpu.inside(ran) {
                 self.observe(Observation::Inside { inside_ns });
             }
             return;
         }
-        if let Some(comm) = self.gpu.find(ran, self.table.comms()) {
-            let (seq, op) = (ran.seq, ran.op);
-            let ran = self.gpu.ran(ran, OpRef { comm, seq, op });
-            self.observe(Observation::Ran(ran));
-        }
+        let Some(comm) = self.gpu.find(ran, self.table.comms()) else {
+            self.gpu.lost.unknown_comm += 1;
+            return;
+        };
+        let (seq, op) = (ran.seq, ran.op);
+        let ran = self.gpu.ran(ran, OpRef { comm, seq, op });
+        self.observe(Observation::Ran(ran));
     }
 
-    /// Operations whose times on the GPU were those of another one.
-    pub fn implausible_times(&self) -> u64 {
-        self.gpu.implausible()
+    /// What is missing of the operations on the GPU.
+    pub fn lost_operations(&self) -> LostOperations {
+        self.gpu.lost
     }
 }
 
@@ -52,7 +56,7 @@ pub(super) struct GpuTimes {
     comms: BTreeMap<u64, CommIndex>,
     offset: Offset,
     inside_until_ns: u64,
-    implausible: u64,
+    lost: LostOperations,
 }
 
 impl GpuTimes {
@@ -77,6 +81,12 @@ impl GpuTimes {
         Some(index)
     }
 
+    /// Takes how many operations the plugin had left out by then. Threads tell it out of order, and a plugin that was loaded anew counts
+    /// from zero: the most stands.
+    pub(super) fn left_out(&mut self, so_far: u64) {
+        self.lost.plugin = self.lost.plugin.max(so_far);
+    }
+
     /// An operation with its times, as far as they can be its own.
     pub(super) fn ran(&mut self, ran: &Ran, at: OpRef) -> RanOp {
         let times = ran.timer.and_then(|span| self.times(ran, span));
@@ -89,18 +99,13 @@ impl GpuTimes {
         self.times(ran, span).map(|times| times.alone_ns)
     }
 
-    /// Operations whose times were those of another one.
-    pub(super) fn implausible(&self) -> u64 {
-        self.implausible
-    }
-
     fn times(&mut self, ran: &Ran, span: GpuSpan) -> Option<RanTimes> {
         let offset_ns = self.offset.take(ran, span);
         let on_host = |gpu_ns: u64| i128::from(gpu_ns) - offset_ns;
         let queue_ns = on_host(span.start_ns) - i128::from(ran.host_ns);
         let is_own = span.start_ns <= span.stop_ns && queue_ns >= -TOLERANCE_NS;
         if !is_own {
-            self.implausible += 1;
+            self.lost.implausible += 1;
             return None;
         }
         let from_ns = span.start_ns.max(self.inside_until_ns);
@@ -162,6 +167,7 @@ mod tests {
                 start_ns: start_ns + AHEAD,
                 stop_ns: stop_ns + AHEAD,
             }),
+            lost: 0,
         }
     }
 
@@ -202,7 +208,7 @@ mod tests {
             times.inside(&ran(20_000_000, 10_000_000, 10_100_000, 20_000_000)),
             None
         );
-        assert_eq!(times.implausible(), 1);
+        assert_eq!(times.lost.implausible, 1);
     }
 
     #[test]

@@ -2,8 +2,9 @@ use fleet_proto::metric;
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{CallKind, CommInit, Op, Operation};
+use crate::event::{CallKind, CommInit, GpuSpan, Op, Operation, Ran};
 use crate::signal::Value;
+use crate::vitals::LostOperations;
 
 const MS: u64 = 1_000_000;
 const RULE: BlockRule = BlockRule {
@@ -317,4 +318,82 @@ fn progress_is_told_of_the_iterations_communicators_and_the_jobs_alone() {
     }
     pipeline.beat(10_000 * MS);
     assert_eq!(issued(&mut pipeline), [(10_000, 1), (10_000, 301)]);
+}
+
+/// An operation on the GPU, on a communicator of two ranks.
+fn ran(at_ms: u64, op: Op) -> Ran {
+    Ran {
+        ts_ns: (at_ms + 2) * MS,
+        pid: 1,
+        comm_id: 9,
+        rank: 0,
+        nranks: 2,
+        nth: 0,
+        op,
+        seq: 0,
+        host_ns: at_ms * MS,
+        timer: Some(GpuSpan {
+            start_ns: (at_ms + 1) * MS,
+            stop_ns: (at_ms + 2) * MS,
+        }),
+        lost: 0,
+    }
+}
+
+#[test]
+fn what_the_plugin_left_out_is_the_most_that_it_has_told_of() {
+    let mut pipeline = pipeline();
+    pipeline.call(&call(0, 1, init(9, 2)));
+    // It counts for the whole process, whose threads tell out of order.
+    for (at_ms, op, lost) in [
+        (10, Op::AllReduce, 2),
+        (20, Op::Send, 5),
+        (30, Op::AllReduce, 4),
+    ] {
+        pipeline.ran(&Ran {
+            lost,
+            ..ran(at_ms, op)
+        });
+    }
+    let expected = LostOperations {
+        plugin: 5,
+        ..LostOperations::default()
+    };
+    assert_eq!(pipeline.lost_operations(), expected);
+}
+
+#[test]
+fn what_ran_on_a_communicator_that_nobody_knows_is_counted() {
+    let mut pipeline = pipeline();
+    pipeline.ran(&ran(10, Op::AllReduce));
+    // A transfer counts as time inside whatever its communicator is.
+    pipeline.ran(&ran(20, Op::Send));
+    pipeline.ran(&ran(30, Op::AllGather));
+    pipeline.call(&call(40 * MS, 1, init(9, 2)));
+    pipeline.ran(&ran(50, Op::AllReduce));
+    let expected = LostOperations {
+        unknown_comm: 2,
+        ..LostOperations::default()
+    };
+    assert_eq!(pipeline.lost_operations(), expected);
+}
+
+#[test]
+fn times_of_another_operation_are_counted_of_collectives_and_of_transfers() {
+    let mut pipeline = pipeline();
+    pipeline.call(&call(0, 1, init(9, 2)));
+    for op in [Op::AllReduce, Op::Send] {
+        pipeline.ran(&ran(10, op));
+        // It would have started nine milliseconds before it was enqueued.
+        pipeline.ran(&Ran {
+            host_ns: 20 * MS,
+            ts_ns: 30 * MS,
+            ..ran(10, op)
+        });
+    }
+    let expected = LostOperations {
+        implausible: 2,
+        ..LostOperations::default()
+    };
+    assert_eq!(pipeline.lost_operations(), expected);
 }

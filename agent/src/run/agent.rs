@@ -102,6 +102,7 @@ impl Agent {
             blocks,
             broken_blocks,
             unknown_comm_ops,
+            gpu_lost: _,
         } = self.host.totals();
         let lost_events = self.host.lost_events();
         tracing::info!(

@@ -84,6 +84,7 @@ impl Doing {
         let state = &mut *self.lock();
         state.vitals.unknown_comm_ops = totals.unknown_comm_ops;
         state.vitals.broken_blocks = totals.broken_blocks;
+        state.vitals.gpu_lost = totals.gpu_lost;
         state.vitals.processes = processes as u64;
         self.complete(&mut state.vitals);
         let counts = reported(&state.told, &state.vitals);
@@ -122,5 +123,28 @@ impl Doing {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vitals::LostOperations;
+
+    #[test]
+    fn what_is_missing_of_gpus_is_shown_here_and_not_told_to_echo() {
+        let doing = Doing::new(Arc::default(), None);
+        assert!(doing.due(1, (Totals::default(), 1)).is_some(), "the first");
+        let gpu_lost = LostOperations {
+            plugin: 1,
+            implausible: 2,
+            unknown_comm: 3,
+        };
+        let totals = Totals {
+            gpu_lost,
+            ..Totals::default()
+        };
+        assert_eq!(doing.due(2, (totals, 1)), None);
+        assert_eq!(doing.vitals().gpu_lost, gpu_lost);
     }
 }

@@ -109,6 +109,7 @@ pub(super) fn event(record: &RanRecord) -> Option<Event> {
                 seq: record.seq,
                 host_ns: record.host_ns,
                 timer,
+                lost: record.lost.into(),
             }))
         }
         _ => None,
@@ -150,5 +151,17 @@ mod tests {
             Some(Event::Ran(Ran { op: Op::Send, .. }))
         ));
         assert_eq!(event(&record(1, 255)), None);
+    }
+
+    #[test]
+    fn an_operation_says_how_many_its_plugin_has_left_out() {
+        let after_three = RanRecord {
+            lost: 3,
+            ..record(1, 0)
+        };
+        assert!(matches!(
+            event(&after_three),
+            Some(Event::Ran(Ran { lost: 3, .. }))
+        ));
     }
 }

@@ -78,6 +78,7 @@ impl Row<'_> {
             seq,
             host_ns: told.host_ns,
             timer,
+            lost: 0,
         }))
     }
 

@@ -155,5 +155,6 @@ fn ran(row: &Told, pid: u32, seq: u64, ahead_ns: u64) -> Ran {
         seq,
         host_ns: row.host_ns,
         timer: Some(row.span),
+        lost: 0,
     }
 }

@@ -1,0 +1,109 @@
+//! What the processes of one host add up to.
+
+use crate::pipeline::Pipeline;
+use crate::vitals::LostOperations;
+
+/// Sums over processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Blocks closed.
+    pub blocks: u64,
+    /// Blocks left out, because something of them was not seen.
+    pub broken_blocks: u64,
+    /// Operations on communicators made before tracing began.
+    pub unknown_comm_ops: u64,
+    /// What is missing of operations on GPUs.
+    pub gpu_lost: LostOperations,
+}
+
+impl Totals {
+    /// Adds what a process has come to.
+    pub(super) fn add(&mut self, pipeline: &Pipeline) {
+        self.blocks += pipeline.blocks();
+        self.broken_blocks += pipeline.broken_blocks();
+        self.unknown_comm_ops += pipeline.unknown_comm_ops();
+        self.gpu_lost += pipeline.lost_operations();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Ended, Event, GpuSpan, Labels, Op, Process, Ran, Started};
+    use crate::host::{Host, Identity};
+
+    fn host() -> Host {
+        let identity = Identity {
+            cluster: "c".to_owned(),
+            node: "n".to_owned(),
+            job: None,
+            gpu_model: None,
+        };
+        Host::new(identity, u64::MAX)
+    }
+
+    fn started(ts_ns: u64, pid: u32) -> Event {
+        Event::Started(Box::new(Started {
+            ts_ns,
+            process: Process {
+                pid,
+                rank: 0,
+                world_size: 2,
+            },
+            labels: Labels::default(),
+        }))
+    }
+
+    /// An operation of a communicator that nobody knows.
+    fn ran(ts_ns: u64, pid: u32, lost: u64) -> Event {
+        Event::Ran(Ran {
+            ts_ns,
+            pid,
+            comm_id: 9,
+            rank: 0,
+            nranks: 2,
+            nth: 0,
+            op: Op::AllReduce,
+            seq: 0,
+            host_ns: ts_ns,
+            timer: Some(GpuSpan {
+                start_ns: ts_ns,
+                stop_ns: ts_ns + 1,
+            }),
+            lost,
+        })
+    }
+
+    #[test]
+    fn what_an_ended_process_lost_stays_in_the_sum() {
+        let mut host = host();
+        let events = [
+            started(1, 7),
+            started(1, 8),
+            ran(10, 7, 3),
+            ran(10, 8, 40),
+            Event::Ended(Ended { ts_ns: 20, pid: 7 }),
+        ];
+        for event in &events {
+            host.event(event);
+        }
+        let both = LostOperations {
+            plugin: 43,
+            implausible: 0,
+            unknown_comm: 2,
+        };
+        assert_eq!(host.totals().gpu_lost, both);
+        host.take_verdicts();
+        assert_eq!((host.n_processes(), host.totals().gpu_lost), (1, both));
+        // Another process with the number of one that was followed counts for itself.
+        for event in [started(30, 8), ran(40, 8, 5)] {
+            host.event(&event);
+        }
+        let all = LostOperations {
+            plugin: 48,
+            unknown_comm: 3,
+            ..both
+        };
+        assert_eq!(host.totals().gpu_lost, all);
+    }
+}
