@@ -71,16 +71,13 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             one.largest_at_one.extend(at_one.get(&rank));
         }
     }
-    let latest = latest_of_each_kind(&series);
+    let latest = latest_of_each_comm(&series);
     let origins = origins(blocks);
     let ranks: Vec<Lag> = series
         .into_iter()
         .filter_map(|(rank, kinds)| {
-            let waits = kinds.iter().map(|(kind, own)| {
-                latest
-                    .get(kind)
-                    .map_or(0.0, |ms| ms - own.per_iteration_ms())
-            });
+            let own = in_each_comm(&kinds).into_iter();
+            let waits = own.map(|(comm, own_ms)| latest.get(&comm).map_or(0.0, |ms| ms - own_ms));
             let waits_for_ms = waits.max_by(f64::total_cmp);
             let latest = kinds
                 .into_values()
@@ -100,14 +97,24 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     })
 }
 
-/// Lag of the latest rank in each kind of collective, milliseconds per iteration.
-fn latest_of_each_kind<'t>(
-    series: &BTreeMap<Rank, BTreeMap<Kind<'t>, Series>>,
-) -> BTreeMap<Kind<'t>, f64> {
-    let mut latest: BTreeMap<Kind<'t>, f64> = BTreeMap::new();
-    for (kind, own) in series.values().flatten() {
-        let most = latest.entry(*kind).or_insert(f64::MIN);
-        *most = most.max(own.per_iteration_ms());
+/// Lag of a rank in each communicator, milliseconds per iteration. Its kinds of operations take turns in an iteration: who is late
+/// at one of them and early at another is late by the difference.
+fn in_each_comm(kinds: &BTreeMap<Kind<'_>, Series>) -> BTreeMap<CommId, f64> {
+    let mut comms = BTreeMap::new();
+    for ((comm, _), own) in kinds {
+        *comms.entry(*comm).or_default() += own.per_iteration_ms();
+    }
+    comms
+}
+
+/// Lag of the latest rank in each communicator, milliseconds per iteration.
+fn latest_of_each_comm(
+    series: &BTreeMap<Rank, BTreeMap<Kind<'_>, Series>>,
+) -> BTreeMap<CommId, f64> {
+    let mut latest: BTreeMap<CommId, f64> = BTreeMap::new();
+    for (comm, own_ms) in series.values().flat_map(in_each_comm) {
+        let most = latest.entry(comm).or_insert(f64::MIN);
+        *most = most.max(own_ms);
     }
     latest
 }

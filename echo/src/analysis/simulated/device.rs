@@ -29,6 +29,8 @@ pub(crate) struct Gpu {
     pub(crate) inside_ms: f64,
     /// Time inside the longest operation of the busiest communicator in each iteration, milliseconds; nothing when all are alike.
     pub(crate) longest_ms: Option<f64>,
+    /// Time inside each operation of another kind on the busiest communicator, milliseconds; nothing when there is one kind.
+    pub(crate) second_ms: Option<f64>,
     /// Time inside each operation of the other communicators, milliseconds.
     pub(crate) elsewhere_ms: f64,
     /// Time blocked in each iteration, milliseconds.
@@ -50,6 +52,7 @@ impl Gpu {
     pub(crate) const HEALTHY: Self = Self {
         inside_ms: 3.0,
         longest_ms: None,
+        second_ms: None,
         elsewhere_ms: 3.0,
         blocked_ms: Some(30.0),
         gap_ms: None,
@@ -134,6 +137,12 @@ impl Gpus {
             .map(|(ring, index)| self.wait((block, rank), ring.comm, index == 0, gpu))
             .collect();
         let comm = own.clone().next().unwrap().comm;
+        if let Some(inside_ms) = gpu.second_ms {
+            let second = Gpu { inside_ms, ..gpu };
+            let mut wait = self.wait((block, rank), comm, true, second);
+            wait.block.as_mut().unwrap().op = Some("ReduceScatter".parse().unwrap());
+            events.push(wait);
+        }
         let parts = [
             (metric::HOST_GAP, gpu.gap_ms, Source::Host),
             (metric::BLOCKED, gpu.blocked_ms, Source::Device),

@@ -212,6 +212,25 @@ fn two_late_gpus_are_both_named() {
 }
 
 #[test]
+fn who_is_late_at_one_kind_of_operation_and_waits_a_little_at_another_is_named() {
+    // As recorded under FSDP: rank 3 comes late to gathers, and waits at scatters for a GPU that was always a little slower.
+    let events = Gpus::alike(8).events(60, |block, rank| {
+        let slow = block >= 50;
+        let gpu = Gpu {
+            period_ms: if slow { 53.0 } else { 50.0 },
+            second_ms: Some(if rank == 6 { 2.7 } else { 3.0 }),
+            ..Gpu::HEALTHY
+        };
+        if slow && rank == 3 {
+            gpu.late_by(12.0)
+        } else {
+            gpu
+        }
+    });
+    assert_eq!(named(&incidents(&events)), [3]);
+}
+
+#[test]
 fn a_late_gpu_has_no_victims_in_a_job_of_one_role() {
     let found = incidents(&late(|gpu, _| gpu));
     assert!(culprit(&found[0]).unwrap().victims.is_empty());
