@@ -277,10 +277,12 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
     }
 }
 
-/// Whether a late rank that nobody is to blame for keeps a window from passing for healthy. Where no healthy past is known yet, one that is late
-/// by too little to be ever named is how this job is: a GPU that is always a little slower than its peers would keep the past from being known for ever.
+/// Whether a late rank that nobody is to blame for keeps a window from passing for healthy. Where few ranks have no healthy past yet, one that
+/// is late by too little to be ever named is how this job is: a GPU that is always a little slower than its peers would keep the past from being
+/// known for ever. Of many ranks one is late by chance in most windows, and the calm ones show what is healthy.
 fn is_doubtful(late: &Lag, evidence: &Evidence<'_>, settings: &Settings) -> bool {
     evidence.healthy_ms.is_some()
+        || evidence.is_familiar()
         || late.mean_ms >= settings.unknown_baseline_gate * evidence.period_ms
 }
 
