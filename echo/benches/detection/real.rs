@@ -47,8 +47,8 @@ impl RealJob {
     }
 }
 
-/// All of them: two production traces, six recordings of hosts, then four of GPUs.
-pub(crate) const JOBS: [RealJob; 12] = [
+/// All of them: two production traces, six recordings of hosts, four of GPUs, then two of both.
+pub(crate) const JOBS: [RealJob; 14] = [
     RealJob::of_rank("bytedance/trace-AR.parquet", 0),
     // Uneven sequences, and a last stage to which the published what-if alone attributes a slowdown of 1.44.
     RealJob::of_conditions(
@@ -68,6 +68,8 @@ pub(crate) const JOBS: [RealJob; 12] = [
     RealJob::of_rank("recordings/device/host-sleep-rank2.jsonl.gz", 2),
     RealJob::of_rank("recordings/device/gpu-extra-rank1.jsonl.gz", 1),
     RealJob::of_rank("recordings/device/mesh-gpu-extra-rank2.jsonl.gz", 2),
+    RealJob::of_rank("recordings/device/live-ddp-gpu-rank3.jsonl.gz", 3),
+    RealJob::of_rank("recordings/device/live-ddp-host-rank0.jsonl.gz", 0),
 ];
 
 /// What a method named in the course of a job.

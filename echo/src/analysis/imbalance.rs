@@ -14,6 +14,9 @@ use crate::stats::{median, upper_median};
 /// 0.00 for one slow worker).
 const GOES_ROUND: f64 = 0.8;
 
+/// Share of the median distance that the last rank must lie behind for its turn to count.
+const LATE_SHARE: f64 = 0.5;
+
 /// Turns that it takes to tell.
 const ENOUGH_TURNS: usize = 8;
 
@@ -55,10 +58,14 @@ pub fn turns(blocks: &[&CohortBlock]) -> Option<Turns> {
     let found = by_kind.into_values().filter_map(|turns| {
         let n_ranks = turns.iter().map(|(_, _, n)| *n).max()?;
         let skews: Vec<f64> = turns.iter().map(|(_, skew, _)| *skew).collect();
-        let entropy = turn_entropy(turns.iter().map(|(rank, ..)| *rank), n_ranks)?;
+        let skew_ms = median(&skews)?;
+        // Who is last by a hair says nothing of who is late.
+        let late = turns.iter();
+        let late = late.filter(|(_, skew, _)| *skew >= skew_ms * LATE_SHARE);
+        let entropy = turn_entropy(late.map(|(rank, ..)| *rank), n_ranks)?;
         Some(Turns {
             entropy,
-            skew_ms: median(&skews)?,
+            skew_ms,
             n_turns: turns.len(),
         })
         .filter(|found| {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{answers, assert_cost, assert_prompt, names_only, truth};
+use super::{Truth, answers, assert_cost, assert_prompt, names_only, truth};
 
 #[test]
 fn a_gpu_that_computes_more_than_its_peers_is_named_and_not_its_host() {
@@ -39,4 +39,36 @@ fn a_gpu_in_a_mesh_is_named_and_those_that_wait_for_it_elsewhere_are_its_victims
     let truth = truth("device/mesh-gpu-extra-rank2");
     assert_prompt(culprit, &truth);
     assert_cost(&cost, &truth);
+}
+
+/// Names exactly this rank in a job of which calls and GPU times were recorded in the same run, and prices what it cost: 200 of its
+/// steps took so much longer on four GPUs, milliseconds.
+fn names_live(name: &str, (rank, class): (u32, &str), longer_ms: f64) -> Value {
+    let (outliers, cost) = answers(name, "max");
+    let named = outliers["outliers"].as_array().unwrap();
+    assert_eq!(named.len(), 1, "{outliers:#}");
+    assert_eq!(named[0]["rank"], rank, "{outliers:#}");
+    assert_eq!(named[0]["class"], class, "{outliers:#}");
+    assert_eq!(named[0]["source"], "device", "{outliers:#}");
+    let lost_gpu_ms = longer_ms * 200.0 * 4.0;
+    let fault = None;
+    assert_cost(&cost, &Truth { fault, lost_gpu_ms });
+    named[0].clone()
+}
+
+fn is_hidden_from_hosts(outlier: &Value) -> bool {
+    let reason = outlier["reason"].as_str().unwrap();
+    reason.contains("source_disagreement")
+}
+
+#[test]
+fn a_late_gpu_beside_calls_of_the_same_run_is_a_late_device_that_hosts_do_not_show() {
+    let named = names_live("device/live-ddp-gpu-rank3", (3, "device"), 62.687 - 47.29);
+    assert!(is_hidden_from_hosts(&named), "{named:#}");
+}
+
+#[test]
+fn a_late_host_beside_calls_of_the_same_run_is_a_late_host_and_both_sources_agree() {
+    let named = names_live("device/live-ddp-host-rank0", (0, "host"), 58.392 - 47.287);
+    assert!(!is_hidden_from_hosts(&named), "{named:#}");
 }
