@@ -16,7 +16,7 @@ use crate::analysis::assembly::{CohortBlock, Member, Transfer};
 use crate::ids::Rank;
 use crate::model::conclusion::Signal;
 use crate::model::event::{Origin, Source, Summary};
-use crate::stats::{lower_median, median};
+use crate::stats::{lower_median, median, upper_median};
 
 mod arrival;
 mod device;
@@ -136,7 +136,8 @@ pub fn transfer_lags(transfer: &Transfer) -> Option<Vec<(Rank, f64)>> {
     Some(lags.into_iter().map(per_iteration).collect())
 }
 
-/// How much less than the median of its peers each rank was blocked, milliseconds per iteration.
+/// How much less than the median of its peers each rank was blocked, milliseconds per iteration. The late are blocked least, so the upper
+/// median stays with the healthy, and of two ranks it is the other one.
 fn own_times(blocks: &[&CohortBlock]) -> BTreeMap<Rank, f64> {
     let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
     let measured_by = |source| {
@@ -158,7 +159,7 @@ fn own_times(blocks: &[&CohortBlock]) -> BTreeMap<Rank, f64> {
         .filter(|(_, total)| total.count > 0.0)
         .map(|(rank, total)| (*rank, total.sum / iterations))
         .collect();
-    let usual = median(&sums.values().copied().collect::<Vec<f64>>());
+    let usual = upper_median(&sums.values().copied().collect::<Vec<f64>>());
     let own = |(rank, blocked): (Rank, f64)| Some((rank, usual? - blocked));
     sums.into_iter().filter_map(own).collect()
 }

@@ -231,6 +231,24 @@ fn who_is_late_at_one_kind_of_operation_and_waits_a_little_at_another_is_named()
 }
 
 #[test]
+fn of_two_the_one_that_waits_less_does_so_by_the_whole_difference() {
+    // Half of it would be less than a tenth of the period, which is what two ranks must be apart by until they are familiar.
+    let events = Gpus::alike(2).events(80, |block, rank| {
+        let slow = block >= 50;
+        let gpu = Gpu {
+            period_ms: if slow { 60.0 } else { 50.0 },
+            ..Gpu::HEALTHY
+        };
+        if slow && rank == 1 {
+            gpu.late_by(10.0)
+        } else {
+            gpu
+        }
+    });
+    assert_eq!(named(&incidents(&events)), [1]);
+}
+
+#[test]
 fn a_late_gpu_has_no_victims_in_a_job_of_one_role() {
     let found = incidents(&late(|gpu, _| gpu));
     assert!(culprit(&found[0]).unwrap().victims.is_empty());
