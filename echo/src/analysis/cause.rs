@@ -45,23 +45,52 @@ pub struct Slowness {
     pub transfer_ratio: f64,
 }
 
-impl Slowness {
-    /// Median over the window's transfers whose usual duration is known.
-    pub fn of(blocks: &[&CohortBlock], history: &History) -> Option<Self> {
-        let (mut skews, mut ratios) = (Vec::new(), Vec::new());
-        for transfer in blocks.iter().flat_map(|block| &block.transfers) {
+/// Times inside the collectives of one block whose usual duration is known, milliseconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    /// Of the rank that spends least, and what that usually is.
+    least: f64,
+    base: f64,
+    /// What the ranks are further apart than usual.
+    skew: f64,
+}
+
+impl Spent {
+    /// Each kind of collective counts by the time that it takes: a kind that hardly takes any may be slow by a hair of it.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "operations of one block stay far below 2^53"
+    )]
+    fn of(block: &CohortBlock, history: &History) -> Self {
+        let mut spent = Self::default();
+        for transfer in &block.transfers {
             let usual = history.transfer_ms(transfer.comm, transfer.op.as_ref());
-            let Some(((base, usual_skew), (least, most))) = usual.zip(transfer.extremes_ms())
-            else {
-                continue;
-            };
-            let skew = (most - least - usual_skew).max(0.0);
-            let slow = (least - base).max(0.0);
-            if base > 0.0 && skew + slow > 0.0 {
-                skews.push(skew / (skew + slow));
-                ratios.push(least / base);
+            let counts = transfer.ranks.values().map(|(summary, _)| summary.count);
+            let measured = usual.zip(transfer.extremes_ms()).zip(counts.max());
+            if let Some((((base, usual_skew), (least, most)), count)) = measured {
+                let n = count as f64;
+                spent.least += n * least;
+                spent.base += n * base;
+                spent.skew += n * (most - least - usual_skew).max(0.0);
             }
         }
+        spent
+    }
+
+    /// Share of the late ranks in what they are slow by, and time of the transfers against the usual one.
+    fn share_and_ratio(self) -> Option<(f64, f64)> {
+        let slow = (self.least - self.base).max(0.0);
+        let is_slow = self.base > 0.0 && self.skew + slow > 0.0;
+        is_slow.then(|| (self.skew / (self.skew + slow), self.least / self.base))
+    }
+}
+
+impl Slowness {
+    /// Median over the window's blocks with collectives whose usual duration is known.
+    pub fn of(blocks: &[&CohortBlock], history: &History) -> Option<Self> {
+        let spent = blocks.iter().map(|block| Spent::of(block, history));
+        let (skews, ratios): (Vec<f64>, Vec<f64>) =
+            spent.filter_map(Spent::share_and_ratio).unzip();
         Some(Self {
             skew: median(&skews)?,
             transfer_ratio: median(&ratios)?,

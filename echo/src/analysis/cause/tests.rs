@@ -10,10 +10,22 @@ use crate::model::conclusion::{CauseClass, Signal};
 
 /// Blocks of eight ranks whose times inside an operation are those given.
 fn blocks(n_blocks: u64, inside_ms: impl Fn(u32) -> f64) -> Vec<CohortBlock> {
+    blocks_of_two_kinds(n_blocks, |rank| (inside_ms(rank), None))
+}
+
+/// The same with a second kind of operation.
+fn blocks_of_two_kinds(
+    n_blocks: u64,
+    inside_ms: impl Fn(u32) -> (f64, Option<f64>),
+) -> Vec<CohortBlock> {
     let mut assembly = Assembly::default();
-    let events = Gpus::alike(8).events(n_blocks, |_, rank| Gpu {
-        inside_ms: inside_ms(rank),
-        ..Gpu::HEALTHY
+    let events = Gpus::alike(8).events(n_blocks, |_, rank| {
+        let (inside_ms, second_ms) = inside_ms(rank);
+        Gpu {
+            inside_ms,
+            second_ms,
+            ..Gpu::HEALTHY
+        }
     });
     for event in events {
         assembly.add(&event);
@@ -61,6 +73,22 @@ fn a_late_rank_in_a_slow_network_is_mixed() {
 fn transfers_a_little_slower_than_usual_are_no_network_fault() {
     let usual = slowness(|rank| if rank == 0 { 2.4 } else { 3.4 }).unwrap();
     assert!(!usual.is_network() && usual.transfer_ratio > 1.1);
+}
+
+#[test]
+fn a_kind_of_operation_counts_by_its_share_of_the_time() {
+    // As recorded under FSDP: a rank is late at gathers by milliseconds, and scatters take a hair longer than usual.
+    let (first, usual) = ((2.0, Some(0.1)), (3.0, Some(0.2)));
+    let mut history = History::default();
+    let healthy = blocks_of_two_kinds(6, |rank| if rank == 0 { first } else { usual });
+    for transfer in healthy.iter().flat_map(|block| &block.transfers) {
+        history.remember_transfer(transfer);
+    }
+    let (late, waiting) = ((2.0, Some(0.2)), (11.0, Some(0.2)));
+    let blocks = blocks_of_two_kinds(4, |rank| if rank == 0 { late } else { waiting });
+    let slowness = Slowness::of(&blocks.iter().collect::<Vec<_>>(), &history).unwrap();
+    assert!(!slowness.is_mixed() && !slowness.is_network());
+    assert!(slowness.skew > 0.95, "{slowness:?}");
 }
 
 #[test]
