@@ -81,7 +81,7 @@ fn when_the_same_rank_is_last_every_time_the_data_are_not_to_blame() {
 fn who_is_last_by_a_hair_does_not_count_beside_a_rank_that_is_late() {
     // As recorded: a GPU is late at every other operation that is sampled. At the rest somebody is last by as good as nothing.
     fn inside(iteration: u64, rank: u32) -> f64 {
-        let is_late = iteration % 2 == 0 || iteration % 16 == 1;
+        let is_late = iteration.is_multiple_of(2) || iteration % 16 == 1;
         match (rank, is_late) {
             (3, true) => 2.0,
             (_, false) if u64::from(rank) == iteration % 3 => 9.99,
