@@ -46,7 +46,7 @@ pub struct Lag {
     /// Operations of an iteration that the lag is summed over; 1 where it is that of one moment.
     pub operations: f64,
     /// By how much it is typically late at that one operation of a block where this is most, milliseconds; only known from GPUs.
-    pub largest_ms: Option<f64>,
+    pub largest_at_one_ms: Option<f64>,
     /// Standard error of the mean from block to block, milliseconds; nothing for a single block.
     pub error_ms: Option<f64>,
     /// How much less than the median of its role peers it was blocked, milliseconds per iteration: large for the rank
@@ -81,8 +81,8 @@ impl Lag {
     pub fn certain_ms(&self) -> f64 {
         let doing_ms = self.doing_ms();
         let repeated_ms = doing_ms / self.operations.clamp(1.0, MOST_REPEATS);
-        let largest_ms = self.largest_ms.unwrap_or(0.0).min(doing_ms);
-        repeated_ms.max(largest_ms)
+        let at_one_ms = self.largest_at_one_ms.unwrap_or(0.0).min(doing_ms);
+        repeated_ms.max(at_one_ms)
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             mean_ms: mean(&lags)?,
             steady_ms: median(&lags)?,
             operations: 1.0,
-            largest_ms: None,
+            largest_at_one_ms: None,
             error_ms: standard_error(&lags),
             own_ms: None,
             waits_for_ms: None,

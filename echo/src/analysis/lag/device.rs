@@ -44,7 +44,7 @@ struct Series {
     iterations: f64,
     operations: f64,
     /// By how much the rank was late at that one operation of each block where this is most, milliseconds.
-    largest_at_one: Vec<f64>,
+    largest_at_one_ms: Vec<f64>,
     /// Milliseconds per iteration of each block, latest first.
     blocks: Vec<f64>,
 }
@@ -59,7 +59,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             continue;
         };
         centers.push(compared.center_ms);
-        let at_one = largest_at_one(transfer);
+        let at_one_ms = largest_at_one_ms(transfer);
         for (rank, lag_ms) in compared.lags {
             let key = (transfer.comm, transfer.op.as_ref());
             let one = series.entry(rank).or_default().entry(key).or_default();
@@ -68,7 +68,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             one.iterations += transfer.iterations;
             one.operations += compared.operations;
             one.blocks.push(lag_ms / transfer.iterations);
-            one.largest_at_one.extend(at_one.get(&rank));
+            one.largest_at_one_ms.extend(at_one_ms.get(&rank));
         }
     }
     let latest = latest_of_each_comm(&series);
@@ -143,7 +143,7 @@ impl Series {
             mean_ms,
             steady_ms,
             operations: self.operations / self.iterations,
-            largest_ms: lower_median(&self.largest_at_one).map(|ms| ms.max(0.0)),
+            largest_at_one_ms: lower_median(&self.largest_at_one_ms).map(|ms| ms.max(0.0)),
             error_ms: standard_error(&self.blocks),
             own_ms: None,
             waits_for_ms: None,
@@ -192,7 +192,7 @@ pub(super) fn compared(transfer: &Transfer) -> Option<Compared> {
 
 /// By how much each rank was late at one operation at most: how much less the longest time that it spent inside one is than that of
 /// its peers, milliseconds.
-fn largest_at_one(transfer: &Transfer) -> BTreeMap<Rank, f64> {
+fn largest_at_one_ms(transfer: &Transfer) -> BTreeMap<Rank, f64> {
     let longest = transfer.ranks.iter();
     let longest = longest.filter_map(|(rank, (summary, _))| Some((*rank, summary.max?)));
     let longest: BTreeMap<Rank, f64> = longest.collect();

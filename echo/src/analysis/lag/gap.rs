@@ -58,7 +58,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
             mean_ms: mean * rate,
             steady_ms: steady * rate,
             operations: 1.0,
-            largest_ms: None,
+            largest_at_one_ms: None,
             error_ms: error.map(|error| error * rate),
             own_ms: None,
             waits_for_ms: None,

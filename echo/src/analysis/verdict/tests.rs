@@ -20,7 +20,7 @@ pub(super) fn lags(means: &[f64]) -> Lags {
         mean_ms: *mean_ms,
         steady_ms: *mean_ms,
         operations: 1.0,
-        largest_ms: None,
+        largest_at_one_ms: None,
         error_ms: Some(0.1),
         own_ms: None,
         waits_for_ms: None,

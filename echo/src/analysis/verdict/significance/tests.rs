@@ -166,7 +166,7 @@ fn two_pauses_in_four_blocks_weigh_nothing_in_a_short_window_and_their_mean_in_a
         mean_ms: 10.0,
         steady_ms: 5.0,
         operations: 1.0,
-        largest_ms: None,
+        largest_at_one_ms: None,
         series: vec![20.0, 0.0, 20.0, 0.0],
         ..lags.ranks[3].clone()
     };
