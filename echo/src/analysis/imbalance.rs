@@ -29,7 +29,7 @@ const LONE_SHARE: f64 = 0.5;
 /// The last place goes round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Turns {
-    /// Entropy of who was last, 0 (always the same) to 1 (everybody in turn).
+    /// Entropy of who was last where somebody was late, 0 (always the same) to 1 (everybody in turn).
     pub entropy: f64,
     /// Median distance from the typical rank to the last, milliseconds per operation: a pause now and then is not it.
     pub skew_ms: f64,

@@ -375,7 +375,7 @@ fn baseline(lag: &Lag, evidence: &Evidence<'_>) -> Baseline {
     }
 }
 
-/// What a rank has cost an iteration, milliseconds, where no healthy one was ever seen: what it waits less than its peers, but not
+/// What a rank has cost an iteration, milliseconds, where no healthy one was ever seen: what is certain of its lateness, but not
 /// more than its victims come later. The rest is the job's own way: in a pipeline healthy ranks wait in its bubbles, too, and
 /// the culprit does not.
 fn loss_ms(lag: &Lag, evidence: &Evidence<'_>) -> f64 {
