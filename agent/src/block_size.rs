@@ -1,49 +1,43 @@
 //! How many operations make a block.
 //!
-//! Blocks of two ranks can only be compared when both cut at the same sequence numbers, so all
-//! ranks of a communicator must choose the same size without talking. Three things make them agree:
+//! A block is 2^k operations and starts at a multiple of 2^k, so that the ends of large blocks are ends of small ones, too: ranks
+//! that choose different sizes still have the ends of the larger ones in common, and the collector puts the smaller ones together.
+//! A block that lasts much longer than intended ends early, at a multiple of a smaller power of two: when a job has become
+//! slow, that has to be told.
 //!
-//! - A block is 2^k operations and starts at a multiple of 2^k. Only k has to agree, and it is the
-//!   rounded logarithm of a duration, so that small differences between clocks rarely matter.
-//! - The duration is taken between completions, which all ranks see together, once, at a sequence
-//!   number that follows from the pattern, and as a median: a rank that is late itself still
-//!   measures the same iterations as its peers.
-//! - What remains is a duration that lies within measurement noise of a rounding edge. No rule on
-//!   one rank alone can settle that, so the collector may: a policy's block size overrides the
-//!   choice from the next block on. Blocks always end before a multiple of their size, so ranks that
-//!   switch at different blocks meet again at the next multiple. The operator's own choice
-//!   overrides both.
-
-use crate::correlate::Completion;
+//! The operator's own choice overrides what is measured.
 
 /// Largest block, as an exponent of two.
 pub const MAX_EXPONENT: u32 = 20;
 
-/// Completed iterations that must have been seen before a size is chosen.
-const MIN_ITERATIONS: u64 = 3;
+/// Operations that a duration is taken over at least: of an iteration of few, several.
+const MIN_OPERATIONS: usize = 16;
 
-/// Duration of one iteration, nanoseconds: the median over the intervals between completions.
+/// Durations that must have been measured before a size is chosen.
+const MIN_DURATIONS: usize = 3;
+
+/// Duration of one iteration of `period` operations, nanoseconds: the median over those that began at these instants.
 #[expect(
     clippy::cast_precision_loss,
     reason = "durations stay far below 2^53 ns"
 )]
-pub fn iteration_ns(completions: &[Completion], period: u64) -> Option<f64> {
-    let (first, last) = (completions.first()?, completions.last()?);
-    if last.seq.saturating_sub(first.seq) < MIN_ITERATIONS * period {
-        return None;
-    }
-    let pairs = completions.iter().zip(completions.iter().skip(1));
-    let durations = pairs
-        .filter(|(from, to)| to.seq > from.seq)
-        .map(|(from, to)| {
-            let ns = to.return_ns.saturating_sub(from.return_ns) as f64;
-            ns * period as f64 / (to.seq - from.seq) as f64
-        });
-    median(durations.collect())
+pub fn iteration_ns(begins: &[u64], period: u64) -> Option<f64> {
+    let period = usize::try_from(period).ok()?.max(1);
+    let several = MIN_OPERATIONS.div_ceil(period);
+    let ends = begins.iter().step_by(several);
+    let pairs = ends.clone().zip(ends.skip(1));
+    let durations: Vec<f64> = pairs
+        .map(|(from, to)| to.saturating_sub(*from) as f64 / several as f64)
+        .collect();
+    (durations.len() >= MIN_DURATIONS)
+        .then(|| median(durations))
+        .flatten()
 }
 
-/// The exponent with which a block of operations, one each `interval_ns`, lasts nearest to
-/// `target_ns`, in proportion.
+/// A block may last this many times as long as intended.
+pub const MOST: f64 = 1.2;
+
+/// The exponent of the largest block of operations, one each `interval_ns`, that does not last much longer than `target_ns`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -51,8 +45,8 @@ pub fn iteration_ns(completions: &[Completion], period: u64) -> Option<f64> {
 )]
 pub fn exponent(target_ns: f64, interval_ns: f64) -> u32 {
     if target_ns > 0.0 && interval_ns > 0.0 && interval_ns.is_finite() {
-        let exact = (target_ns / interval_ns).log2();
-        exact.round().clamp(0.0, f64::from(MAX_EXPONENT)) as u32
+        let exact = (MOST * target_ns / interval_ns).log2();
+        exact.floor().clamp(0.0, f64::from(MAX_EXPONENT)) as u32
     } else {
         0
     }
@@ -69,20 +63,11 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn completions(every_ns: u64, n: u64) -> Vec<Completion> {
-        (1..=n)
-            .map(|at| Completion {
-                seq: at * 10,
-                return_ns: at * every_ns,
-            })
-            .collect()
-    }
-
     #[test]
-    fn a_block_lasts_nearest_to_the_target_in_proportion() {
+    fn a_block_does_not_last_much_longer_than_intended() {
         assert_eq!(exponent(1000.0, 1000.0), 0);
-        assert_eq!(exponent(1000.0, 360.0), 1);
-        assert_eq!(exponent(1000.0, 350.0), 2);
+        assert_eq!(exponent(1000.0, 601.0), 0);
+        assert_eq!(exponent(1000.0, 600.0), 1);
         assert_eq!(exponent(1000.0, 4.6), 8);
     }
 
@@ -96,23 +81,22 @@ mod tests {
 
     #[test]
     fn fewer_than_three_iterations_decide_nothing() {
-        assert_eq!(iteration_ns(&completions(100, 3), 10), None);
-        assert_eq!(iteration_ns(&completions(100, 4), 10), Some(100.0));
+        assert_eq!(iteration_ns(&[100, 200, 300], 16), None);
+        assert_eq!(iteration_ns(&[100, 200, 300, 400], 16), Some(100.0));
     }
 
     #[test]
     fn one_slow_iteration_does_not_move_the_choice() {
-        let mut seen = completions(100, 9);
-        for completion in &mut seen[4..] {
-            completion.return_ns += 5000;
-        }
-        assert_eq!(iteration_ns(&seen, 10), Some(100.0));
+        assert_eq!(
+            iteration_ns(&[100, 200, 5_300, 5_400, 5_500], 16),
+            Some(100.0)
+        );
     }
 
     #[test]
-    fn a_missed_synchronisation_counts_as_two_iterations() {
-        let mut seen = completions(100, 9);
-        seen.remove(4);
-        assert_eq!(iteration_ns(&seen, 10), Some(100.0));
+    fn operations_that_come_in_bursts_are_measured_over_several_bursts() {
+        let bursts = (0..40).flat_map(|burst| (0..4).map(move |op| burst * 1000 + op));
+        let begins: Vec<u64> = bursts.collect();
+        assert_eq!(iteration_ns(&begins, 1), Some(250.0));
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use crate::discover::CommIndex;
 use crate::event::{Activity, Op, Operation};
 use crate::order::BLOCKING_NS;
+use crate::signal::OpClass;
 
 /// One collective of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub struct Issued {
     pub at: OpRef,
     /// Hash of what it does, without its communicator's identity.
     pub signature: u64,
+    /// What it does, coarser: operations of one class take about the same time.
+    pub class: OpClass,
     /// Entry of the call, nanoseconds.
     pub entry_ns: u64,
     /// Since the return of the last blocking synchronisation, or of the longest short one where those count, when none was issued in
@@ -90,13 +93,12 @@ pub struct RanOp {
 }
 
 impl RanOp {
-    /// The completion of an iteration, if this was its last operation: iterations of `period` operations that begin at `start`.
-    pub fn completion(&self, comm: CommIndex, period: u64, start: u64) -> Option<Completion> {
-        let seq = self.at.seq;
-        let is_last =
-            self.at.comm == comm && seq >= start && (seq - start + 1).is_multiple_of(period);
-        let return_ns = self.times.filter(|_| is_last)?.end_ns;
-        Some(Completion { seq, return_ns })
+    /// When all ranks were done with it, if the GPU took its times.
+    pub fn completion(&self) -> Option<Completion> {
+        Some(Completion {
+            seq: self.at.seq,
+            return_ns: self.times?.end_ns,
+        })
     }
 }
 
@@ -113,6 +115,33 @@ pub struct RanTimes {
     pub end_ns: u64,
 }
 
+/// Who takes part in an operation, as far as that makes it another one.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope {
+    /// Ranks of the communicator.
+    pub nranks: u32,
+    /// Where the other rank of a transfer lies.
+    pub towards: Option<Towards>,
+}
+
+impl From<u32> for Scope {
+    fn from(nranks: u32) -> Self {
+        Self {
+            nranks,
+            towards: None,
+        }
+    }
+}
+
+/// Where the other rank of a transfer lies. In a pipeline, what goes on to the next stage is not what goes back to the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Towards {
+    /// At a lower rank.
+    Lower,
+    /// At a higher rank.
+    Higher,
+}
+
 /// Follows one process.
 #[derive(Debug, Default)]
 pub struct Correlator {
@@ -127,11 +156,11 @@ pub struct Correlator {
 }
 
 impl Correlator {
-    /// Takes a collective on a communicator of `nranks` ranks.
+    /// Takes a collective, or one side of a transfer.
     pub fn issued(
         &mut self,
         comm: CommIndex,
-        nranks: u32,
+        scope: impl Into<Scope>,
         operation: Operation,
         entry_ns: u64,
     ) -> Observation {
@@ -147,10 +176,11 @@ impl Correlator {
             .gap_from
             .take()
             .map(|from| entry_ns.saturating_sub(from.return_ns));
-        let signature = signature(nranks, operation);
+        let signature = signature(scope.into(), operation);
         Observation::Issued(Issued {
             at,
             signature,
+            class: OpClass::of(operation),
             entry_ns,
             // With an operation missing, the one before the gap is not known to be the last.
             host_gap_ns: host_gap_ns.filter(|_| missed == 0),
@@ -217,7 +247,7 @@ impl Correlator {
 }
 
 /// A point in time at which a communicator's operations up to one of them were complete on all ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Completion {
     /// Last operation that was complete.
     pub seq: u64,
@@ -268,12 +298,13 @@ impl Completions {
     }
 }
 
-fn signature(nranks: u32, operation: Operation) -> u64 {
+fn signature(scope: Scope, operation: Operation) -> u64 {
     let mut bytes = Vec::with_capacity(32);
     bytes.extend_from_slice(operation.op.name().as_bytes());
-    bytes.extend_from_slice(&nranks.to_le_bytes());
+    bytes.extend_from_slice(&scope.nranks.to_le_bytes());
     bytes.extend_from_slice(&operation.datatype.to_le_bytes());
     bytes.extend_from_slice(&operation.count.to_le_bytes());
+    bytes.extend(scope.towards.map(|towards| towards as u8));
     xxhash_rust::xxh64::xxh64(&bytes, 0)
 }
 

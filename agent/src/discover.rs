@@ -8,6 +8,9 @@ use crate::signal::CommId;
 /// Most pointers that are told apart in one process: far more than a job has communicators.
 const MAX_POINTERS: usize = 65_536;
 
+/// Most channels that are followed in one process: a rank of a pipeline has a few.
+const MAX_CHANNELS: usize = 64;
+
 /// Index of a communicator within its process, in the order in which the process made them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommIndex(usize);
@@ -34,6 +37,8 @@ pub struct Comm {
     pub rank: u32,
     /// Its ranks.
     pub nranks: u32,
+    /// The communicator of which this is a channel, if it is one.
+    pub parent: Option<CommIndex>,
 }
 
 /// The communicators of one process.
@@ -42,6 +47,7 @@ pub struct CommTable {
     comms: Vec<Comm>,
     by_pointer: HashMap<u64, Place>,
     pending: Vec<Pending>,
+    channels: HashMap<(CommIndex, u32, u32), CommIndex>,
     unknown: u64,
 }
 
@@ -78,6 +84,7 @@ impl CommTable {
                 id,
                 rank: init.rank,
                 nranks: init.nranks,
+                parent: None,
             });
             CommIndex(self.comms.len() - 1)
         });
@@ -85,6 +92,32 @@ impl CommTable {
             Some(pointer) => self.point(pointer, comm.map_or(Place::Alone, Place::Known)),
             None => self.pending.push(Pending { tid, comm }),
         }
+    }
+
+    /// The channel on which a communicator's rank `from` sends to its rank `to`, one of which is this process. Both ends number its
+    /// transfers alike, so it is followed as a communicator of two.
+    pub fn channel(&mut self, parent: CommIndex, (from, to): (u32, u32)) -> Option<CommIndex> {
+        let key = (parent, from, to);
+        if let Some(known) = self.channels.get(&key) {
+            return Some(*known);
+        }
+        let comm = *self.comms.get(parent.position())?;
+        let is_possible = from != to && from.max(to) < comm.nranks;
+        if !is_possible || self.channels.len() >= MAX_CHANNELS {
+            return None;
+        }
+        let mut bytes = comm.id.to_bits().to_le_bytes().to_vec();
+        bytes.extend_from_slice(&from.to_le_bytes());
+        bytes.extend_from_slice(&to.to_le_bytes());
+        self.comms.push(Comm {
+            id: CommId::new(xxhash_rust::xxh64::xxh64(&bytes, 0)),
+            rank: u32::from(comm.rank == to),
+            nranks: 2,
+            parent: Some(parent),
+        });
+        let index = CommIndex(self.comms.len() - 1);
+        self.channels.insert(key, index);
+        Some(index)
     }
 
     /// Forgets a pointer, which may be used again for another communicator; the one that is gone, if it is known.

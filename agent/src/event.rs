@@ -310,6 +310,8 @@ pub struct Operation {
     pub comm: u64,
     /// Its number among the communicator's operations, where the source counts; else they are counted here.
     pub seq: Option<u64>,
+    /// The other rank of a transfer between two.
+    pub peer: Option<u32>,
 }
 
 /// A rank's entry into a communicator.

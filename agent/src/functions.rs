@@ -305,6 +305,9 @@ pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
             datatype: record.datatype,
             comm: record.comm,
             seq: record.seq,
+            peer: u32::try_from(record.peer)
+                .ok()
+                .filter(|_| !op.is_collective()),
         }),
         // It failed, or it was a split that left this rank out.
         Does::MakesComm | Does::SplitsComm if record.comm == 0 => return None,

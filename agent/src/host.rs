@@ -274,7 +274,7 @@ impl Host {
     pub fn apply(&mut self, set: &PolicySet) {
         self.own.learn(set, self.clock.unix_ns(self.now_ns));
         for pipeline in self.pipelines.values_mut() {
-            let role = pipeline.rhythm().profile().map(|profile| profile.role);
+            let role = pipeline.rhythm().role();
             let labels = self.labels.get(&pipeline.process().pid);
             let job = job(&self.identity, labels, pipeline);
             pipeline.apply(Settings::of(set, role, job.as_deref()));

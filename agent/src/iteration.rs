@@ -1,40 +1,67 @@
-//! Finds the pattern that a job repeats on one communicator.
+//! Finds the iteration that a job repeats on one communicator.
 //!
-//! A period `p` is taken when the last `max(2p, 128)` signatures repeat with it, the smallest such
-//! `p` first. Searches happen at fixed sequence numbers, so that all ranks of a communicator find
-//! the same pattern at the same operation.
+//! An iteration begins wherever its *anchor* comes, a signature that occurs once in it. Cut at an anchor, the operations fall
+//! into segments, and the segments that have the same operations, in whatever order, as most others are iterations. Of all
+//! signatures that explain most operations so, the one with the shortest iteration of several operations is the anchor. So a line of a log, an
+//! evaluation or a checkpoint spoils the segment that it lies in and no other, and the distance between two log lines is
+//! never taken for the iteration.
+//!
+//! Searches happen at fixed sequence numbers, so that all ranks of a communicator find the same iteration at the same
+//! operation.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// Fewest operations that show a pattern: shorter runs of equal layers look like one.
+/// Fewest operations that show an iteration: shorter runs of equal layers look like one.
 const MIN_EVIDENCE: usize = 128;
-const MAX_PERIOD: usize = 4096;
-const SEARCH_EVERY: u64 = 16;
-const MAX_SPANS: usize = 16;
-
-/// Operations that follow a pattern.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Span {
-    first: u64,
-    last: u64,
-    period: u64,
-}
+/// Operations looked at.
+const MAX_EVIDENCE: usize = 8192;
+/// Distance of searches at first.
+const SEARCH_EVERY: u64 = 64;
+/// Distance of searches once an iteration is known, or once many were in vain.
+const REVIEW_EVERY: u64 = 1024;
+/// Share of the operations that an iteration has to explain.
+const EXPLAINED: f64 = 0.8;
+/// Share of the recent operations below which a known iteration has ended.
+const FORGOTTEN: f64 = 0.2;
+/// Iterations that show one.
+const MIN_SEGMENTS: usize = 2;
 
 /// Follows the signatures of one communicator.
 #[derive(Debug, Default)]
 pub struct PatternTracker {
     recent: VecDeque<u64>,
     next_seq: u64,
-    known: Option<Known>,
-    follows: bool,
-    spans: VecDeque<Span>,
+    known: Option<Pattern>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Known {
-    period: usize,
-    // The wrapping sum of one period's signatures is the same wherever the period is cut.
-    sum: u64,
+/// An iteration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    /// Operations of one iteration.
+    pub period: u64,
+    /// How often each signature occurs in one.
+    pub signatures: BTreeMap<u64, u64>,
+}
+
+impl Pattern {
+    /// Iterations that operations make up, by the signatures that belong to one.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts of operations stay far below 2^53"
+    )]
+    pub fn iterations<'s>(&self, signatures: impl IntoIterator<Item = (&'s u64, &'s u64)>) -> f64 {
+        let own = signatures
+            .into_iter()
+            .filter(|(signature, _)| self.signatures.contains_key(signature));
+        let n_ops: u64 = own.map(|(_, n)| n).sum();
+        n_ops as f64 / self.period as f64
+    }
+
+    /// Signatures that occur once in an iteration.
+    pub fn anchors(&self) -> impl Iterator<Item = u64> {
+        let once = self.signatures.iter().filter(|(_, n)| **n == 1);
+        once.map(|(signature, _)| *signature)
+    }
 }
 
 impl PatternTracker {
@@ -51,173 +78,130 @@ impl PatternTracker {
         if n > 0 {
             self.next_seq += n;
             self.recent.clear();
-            self.follows = false;
         }
     }
 
-    /// Takes the next operation; true when a pattern was found that was not known before.
+    /// Takes the next operation; true when an iteration was found that was not known before.
     pub fn push(&mut self, signature: u64) -> bool {
-        let seq = self.next_seq;
         self.next_seq += 1;
         self.recent.push_back(signature);
-        if self.recent.len() > 2 * MAX_PERIOD {
+        if self.recent.len() > MAX_EVIDENCE {
             self.recent.pop_front();
         }
-        if self.follows && self.continues(seq, signature) {
-            return false;
-        }
-        self.follows = false;
-        self.resume(seq) || (self.next_seq.is_multiple_of(SEARCH_EVERY) && self.search(seq))
+        let is_young = !self.is_settled() && self.recent.len() < MAX_EVIDENCE / 8;
+        let every = if is_young { SEARCH_EVERY } else { REVIEW_EVERY };
+        self.next_seq.is_multiple_of(every) && self.search()
     }
 
-    /// Operations of one iteration, while the pattern holds.
+    /// The iteration, once known.
+    pub fn pattern(&self) -> Option<&Pattern> {
+        self.known.as_ref()
+    }
+
+    /// Operations of one iteration, once known.
     pub fn period(&self) -> Option<u64> {
-        self.follows
-            .then(|| self.spans.back().map(|span| span.period))
-            .flatten()
+        self.known.as_ref().map(|known| known.period)
     }
 
-    /// First operation of the pattern that holds now.
-    pub fn pattern_start(&self) -> Option<u64> {
-        self.follows
-            .then(|| self.spans.back().map(|span| span.first))
-            .flatten()
+    fn is_settled(&self) -> bool {
+        self.known.as_ref().is_some_and(|known| known.period > 1)
     }
 
-    /// Iterations that the operations from `first` to `last` make up, as far as they follow a pattern.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "sequence numbers stay far below 2^53"
-    )]
-    pub fn iterations(&self, first: u64, last: u64) -> Option<f64> {
-        let parts = self.spans.iter().filter_map(|span| {
-            let ops = overlap(span, first, last);
-            (ops > 0).then(|| ops as f64 / span.period as f64)
-        });
-        let sum: f64 = parts.sum();
-        (sum > 0.0).then_some(sum)
-    }
-
-    /// Whether all operations from `first` to `last` follow a pattern.
-    pub fn covers(&self, first: u64, last: u64) -> bool {
-        let ops: u64 = self
-            .spans
-            .iter()
-            .map(|span| overlap(span, first, last))
-            .sum();
-        first <= last && ops == last - first + 1
-    }
-
-    fn continues(&mut self, seq: u64, signature: u64) -> bool {
-        let Some(known) = self.known else {
-            return false;
-        };
-        if self.back(known.period) != Some(signature) {
+    fn search(&mut self) -> bool {
+        if self.recent.len() < MIN_EVIDENCE {
             return false;
         }
-        if let Some(span) = self.spans.back_mut() {
-            span.last = seq;
-        }
-        true
-    }
-
-    // After a disturbance one clean period is enough, because the pattern is known already.
-    fn resume(&mut self, seq: u64) -> bool {
-        let Some(known) = self.known else {
-            return false;
-        };
-        if self
-            .spans
-            .back()
-            .is_some_and(|span| seq - span.last < known.period as u64)
+        // Operations that are all alike may turn out to be the layers of an iteration.
+        let is_settled = self.is_settled();
+        let recent = self.recent.make_contiguous();
+        if let Some(known) = self.known.as_ref().filter(|_| is_settled)
+            && explained(known, recent) >= FORGOTTEN
         {
             return false;
         }
-        if self.recent.len() >= known.period && self.sum_of_last(known.period) == known.sum {
-            self.follow(seq + 1 - known.period as u64, seq, known.period);
-        }
-        false
-    }
-
-    fn search(&mut self, seq: u64) -> bool {
-        let newest_first: Vec<u64> = self.recent.iter().rev().copied().collect();
-        let Some(period) = smallest_period(&newest_first) else {
-            return false;
-        };
-        let repeats = newest_first.iter().zip(newest_first.iter().skip(period));
-        let ops = repeats.take_while(|(newer, older)| newer == older).count() + period;
-        let known = Known {
-            period,
-            sum: self.sum_of_last(period),
-        };
-        let is_new = self.known != Some(known);
-        self.known = Some(known);
-        self.follow(seq + 1 - ops as u64, seq, period);
+        let found = shortest(recent).filter(|found| self.known.as_ref() != Some(found));
+        let is_new = found.is_some();
+        self.known = found.or_else(|| self.known.take());
         is_new
     }
-
-    fn follow(&mut self, first: u64, last: u64, period: usize) {
-        let free_from = self.spans.back().map_or(0, |span| span.last + 1);
-        self.follows = true;
-        self.spans.push_back(Span {
-            first: first.max(free_from),
-            last,
-            period: period as u64,
-        });
-        if self.spans.len() > MAX_SPANS {
-            self.spans.pop_front();
-        }
-    }
-
-    fn back(&self, distance: usize) -> Option<u64> {
-        let at = self.recent.len().checked_sub(distance + 1)?;
-        self.recent.get(at).copied()
-    }
-
-    fn sum_of_last(&self, n: usize) -> u64 {
-        self.recent
-            .iter()
-            .rev()
-            .take(n)
-            .fold(0, |sum: u64, value| sum.wrapping_add(*value))
-    }
 }
 
-fn overlap(span: &Span, first: u64, last: u64) -> u64 {
-    (span.last.min(last) + 1).saturating_sub(span.first.max(first))
+/// Share of the operations that belong to an iteration.
+#[expect(clippy::cast_precision_loss, reason = "bounded by the evidence")]
+fn explained(pattern: &Pattern, recent: &[u64]) -> f64 {
+    let own = recent
+        .iter()
+        .filter(|signature| pattern.signatures.contains_key(signature));
+    own.count() as f64 / recent.len() as f64
 }
 
-/// The smallest `p` with which the first `max(2p, 128)` values repeat.
-///
-/// The prefix function of Knuth, Morris and Pratt gives the smallest period of every prefix at once.
-fn smallest_period(values: &[u64]) -> Option<usize> {
-    let borders = borders(values);
-    let period_of = |len: usize| borders.get(len - 1).map(|border| len - border);
-    let short = period_of(MIN_EVIDENCE).filter(|period| 2 * period <= MIN_EVIDENCE);
-    short.or_else(|| {
-        (MIN_EVIDENCE / 2 + 1..=MAX_PERIOD)
-            .take_while(|period| 2 * period <= values.len())
-            .find(|&period| period_of(2 * period) == Some(period))
+/// The shortest iteration that explains most of the operations.
+fn shortest(recent: &[u64]) -> Option<Pattern> {
+    let mut positions: HashMap<u64, Vec<usize>> = HashMap::new();
+    for (at, signature) in recent.iter().enumerate() {
+        positions.entry(*signature).or_default().push(at);
+    }
+    // The wrapping sum of what lies before each operation: equal segments have equal sums, in whatever order they are.
+    let mut sums = vec![0_u64];
+    for signature in recent {
+        let last = sums.last().copied().unwrap_or(0);
+        sums.push(last.wrapping_add(mixed(*signature)));
+    }
+    let candidates = positions.into_values();
+    let best = candidates
+        .filter_map(|positions| usual_segment(&positions, &sums))
+        .min_by_key(|segment| (segment.len == 1, segment.len, segment.from))?;
+    let mut signatures = BTreeMap::new();
+    for signature in recent.get(best.from..best.from + best.len)? {
+        *signatures.entry(*signature).or_insert(0) += 1;
+    }
+    Some(Pattern {
+        period: best.len as u64,
+        signatures,
     })
 }
 
-fn borders(values: &[u64]) -> Vec<usize> {
-    let mut borders: Vec<usize> = Vec::with_capacity(values.len());
-    let mut border = 0;
-    for (at, value) in values.iter().enumerate() {
-        while at > 0 && border > 0 && values.get(border) != Some(value) {
-            border = borders.get(border - 1).copied().unwrap_or(0);
-        }
-        if at > 0 && values.get(border) == Some(value) {
-            border += 1;
-        }
-        borders.push(border);
+/// Operations between two occurrences of an anchor.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    from: usize,
+    len: usize,
+}
+
+/// The segment that most others between these anchors are like; nothing when it does not explain most of the operations.
+#[expect(clippy::cast_precision_loss, reason = "bounded by the evidence")]
+fn usual_segment(anchors: &[usize], sums: &[u64]) -> Option<Segment> {
+    let mut alike: HashMap<(usize, u64), (usize, Segment)> = HashMap::new();
+    for (from, to) in anchors.iter().zip(anchors.iter().skip(1)) {
+        let sum = sums.get(*to)?.wrapping_sub(*sums.get(*from)?);
+        let segment = Segment {
+            from: *from,
+            len: to - from,
+        };
+        let entry = alike.entry((segment.len, sum)).or_insert((0, segment));
+        entry.0 += 1;
     }
-    borders
+    let ops = |(n, segment): &(usize, Segment)| n * segment.len;
+    let most = alike
+        .into_values()
+        .max_by_key(|found| (ops(found), std::cmp::Reverse(found.1.from)))?;
+    // What lies before the first anchor and after the last one may be parts of iterations.
+    let whole = anchors.last()? - anchors.first()?;
+    let all = sums.len() - 1;
+    let outside = all.saturating_sub(whole).saturating_sub(2 * most.1.len);
+    let is_usual = ops(&most) as f64 >= EXPLAINED * (whole + outside) as f64;
+    (most.0 >= MIN_SEGMENTS && ops(&most) >= MIN_EVIDENCE / 2 && is_usual).then_some(most.1)
+}
+
+/// Spreads a signature over all bits, so that sums of small numbers do not collide.
+fn mixed(signature: u64) -> u64 {
+    xxhash_rust::xxh64::xxh64(&signature.to_le_bytes(), 1)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn feed(tracker: &mut PatternTracker, signatures: impl IntoIterator<Item = u64>) {
@@ -230,72 +214,114 @@ mod tests {
         pattern.iter().copied().cycle().take(pattern.len() * times)
     }
 
+    fn counts(signatures: &[u64]) -> BTreeMap<u64, u64> {
+        let mut counts = BTreeMap::new();
+        for signature in signatures {
+            *counts.entry(*signature).or_insert(0) += 1;
+        }
+        counts
+    }
+
     #[test]
-    fn the_pattern_reaches_back_to_its_first_operation() {
+    fn operations_before_the_first_iteration_belong_to_none() {
         let mut tracker = PatternTracker::default();
         feed(&mut tracker, [90, 91, 92]);
         feed(&mut tracker, repeat(&[1, 2, 2, 3], 40));
-        assert_eq!(
-            (tracker.period(), tracker.pattern_start()),
-            (Some(4), Some(3))
-        );
-        assert_eq!(tracker.iterations(0, 6), Some(1.0));
-        assert!(tracker.covers(3, 100) && !tracker.covers(2, 100));
+        assert_eq!(tracker.period(), Some(4));
+        let pattern = tracker.pattern().unwrap();
+        assert_eq!(pattern.iterations(&counts(&[90, 91, 92, 1, 2, 2, 3])), 1.0);
     }
 
     #[test]
     fn equal_layers_are_not_taken_for_the_whole_iteration() {
         let layers: Vec<u64> = (0..100).map(|at| u64::from(at == 99)).collect();
         let mut tracker = PatternTracker::default();
-        feed(&mut tracker, repeat(&layers, 3));
+        feed(&mut tracker, repeat(&layers, 6));
         assert_eq!(tracker.period(), Some(100));
+    }
+
+    #[test]
+    fn a_backward_pass_that_alternates_is_not_taken_for_the_whole_iteration() {
+        let forward = std::iter::once(9).chain(std::iter::repeat_n(1, 32));
+        let layers: Vec<u64> = forward.chain([1, 2].repeat(32)).collect();
+        let mut tracker = PatternTracker::default();
+        feed(&mut tracker, repeat(&layers, 10));
+        assert_eq!(tracker.period(), Some(97));
     }
 
     #[test]
     fn nothing_is_known_of_operations_that_do_not_repeat() {
         let mut tracker = PatternTracker::default();
         feed(&mut tracker, 0..1000);
-        assert_eq!((tracker.period(), tracker.iterations(0, 999)), (None, None));
-    }
-
-    #[test]
-    fn a_disturbance_costs_one_iteration_and_is_not_counted() {
-        let mut tracker = PatternTracker::default();
-        feed(&mut tracker, repeat(&[1, 2, 3, 4], 40));
-        feed(&mut tracker, [99, 98]);
         assert_eq!(tracker.period(), None);
-        feed(&mut tracker, repeat(&[1, 2, 3, 4], 2));
-        assert_eq!(tracker.period(), Some(4));
-        assert_eq!(tracker.iterations(160, 169), Some(2.0));
     }
 
     #[test]
-    fn operations_that_were_not_seen_belong_to_no_pattern() {
+    fn the_distance_between_log_lines_is_never_taken_for_the_iteration() {
+        let mut tracker = PatternTracker::default();
+        for _ in 0..40 {
+            feed(&mut tracker, repeat(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 50));
+            feed(&mut tracker, [77, 78]);
+            assert_eq!(tracker.period(), Some(10));
+        }
+    }
+
+    #[test]
+    fn operations_that_were_not_seen_change_nothing() {
         let mut tracker = PatternTracker::default();
         feed(&mut tracker, repeat(&[1, 2, 3, 4], 40));
         tracker.skip(5);
-        assert_eq!(tracker.period(), None);
-        feed(&mut tracker, repeat(&[2, 3, 4, 1], 2));
         assert_eq!(tracker.period(), Some(4));
-        assert!(tracker.covers(165, 172) && !tracker.covers(160, 172));
+        feed(&mut tracker, repeat(&[2, 3, 4, 1], 400));
+        assert_eq!(tracker.period(), Some(4));
     }
 
     #[test]
-    fn another_pattern_replaces_the_first() {
+    fn another_program_replaces_the_first() {
         let mut tracker = PatternTracker::default();
         feed(&mut tracker, repeat(&[1, 2], 100));
-        feed(&mut tracker, repeat(&[5, 6, 7], 100));
+        feed(&mut tracker, repeat(&[5, 6, 7], 4000));
         assert_eq!(tracker.period(), Some(3));
-        assert_eq!(tracker.iterations(198, 203), Some(1.0 + 4.0 / 3.0));
     }
 
     #[test]
-    fn a_long_iteration_needs_two_of_itself() {
+    fn a_long_iteration_is_found_in_three_of_itself() {
         let long: Vec<u64> = (0..1000).collect();
         let mut tracker = PatternTracker::default();
-        feed(&mut tracker, repeat(&long, 1));
-        assert_eq!(tracker.period(), None);
         feed(&mut tracker, repeat(&long, 2));
+        assert_eq!(tracker.period(), None);
+        feed(&mut tracker, repeat(&long, 3));
         assert_eq!(tracker.period(), Some(1000));
+    }
+
+    proptest! {
+        /// Loops of any length with extras at any distance: every rank finds the iteration, and none finds another.
+        #[test]
+        fn random_loops_with_random_extras_give_the_true_iteration(
+            layers in prop::collection::vec(0_u64..4, 1..40),
+            every in 5_usize..80,
+            extras in prop::collection::vec(100_u64..104, 1..6),
+            first in 0_usize..200,
+        ) {
+            // One operation of the iteration is not like the others, as the largest bucket is.
+            let iteration: Vec<u64> = std::iter::once(50).chain(layers).collect();
+            let mut all = Vec::new();
+            for step in 0..4_000 / iteration.len() {
+                all.extend(&iteration);
+                if step % every == every - 1 && extras.len() * 10 <= every * iteration.len() {
+                    all.extend(&extras);
+                }
+            }
+            let of = |from: usize| {
+                let mut tracker = PatternTracker::starting_at(from as u64);
+                feed(&mut tracker, all.iter().skip(from).copied());
+                tracker.pattern().cloned()
+            };
+            let found = of(0).unwrap();
+            // A loop may repeat itself within: its iteration may be found shorter, but never longer.
+            prop_assert!(found.period <= iteration.len() as u64);
+            prop_assert!(found.signatures.keys().all(|signature| *signature < 100));
+            prop_assert_eq!(Some(found), of(first));
+        }
     }
 }

@@ -185,6 +185,7 @@ mod tests {
             datatype: 7,
             comm: 1,
             seq: None,
+            peer: None,
         })
     }
 

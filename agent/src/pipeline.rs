@@ -5,15 +5,18 @@
 
 mod gpu_times;
 mod held;
+mod transfers;
 mod unwaited;
 
 use crate::activity::ActivityTracker;
-use crate::correlate::{Correlator, Observation};
-use crate::discover::CommTable;
-use crate::event::{Activity, Call, ContextSwitch, Entered, Process};
+use crate::block_size::MOST;
+use crate::correlate::{Correlator, Issued, Observation, Scope};
+use crate::discover::{CommIndex, CommTable};
+use crate::event::{Activity, Call, ContextSwitch, Entered, Operation, Process};
 use crate::order::{BLOCKING_NS, Step, StepQueue};
 use crate::pipeline::gpu_times::GpuTimes;
 use crate::pipeline::held::Held;
+use crate::pipeline::transfers::Transfers;
 use crate::pipeline::unwaited::Unwaited;
 use crate::policy::Settings;
 use crate::progress::Progress;
@@ -30,6 +33,21 @@ pub struct BlockRule {
     pub target_ns: f64,
     /// The operator's own choice as an exponent of two.
     pub exponent: Option<u32>,
+}
+
+impl BlockRule {
+    /// How long a block may last before it ends early, nanoseconds.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "durations are positive, and the cast saturates"
+    )]
+    fn most_ns(self) -> u64 {
+        match self.exponent {
+            Some(_) => u64::MAX,
+            None => (self.target_ns * MOST) as u64,
+        }
+    }
 }
 
 /// How the events of a process end.
@@ -52,6 +70,7 @@ pub struct Pipeline {
     correlator: Correlator,
     activity: ActivityTracker,
     gpu: GpuTimes,
+    transfers: Transfers,
     progress: Progress,
     rhythm: Rhythm,
     unwaited: Unwaited,
@@ -81,6 +100,7 @@ impl Pipeline {
             correlator: Correlator::default(),
             activity: ActivityTracker::default(),
             gpu: GpuTimes::default(),
+            transfers: Transfers::default(),
             progress: Progress::default(),
             rhythm: Rhythm::default(),
             unwaited: Unwaited::default(),
@@ -117,6 +137,7 @@ impl Pipeline {
 
     /// Gives up what may lack events that were lost.
     pub fn lost(&mut self) {
+        self.transfers.give_up();
         match &mut self.state {
             State::Learning(held) => *held = Held::default(),
             State::Rolling(rollup) => rollup.lost(),
@@ -144,7 +165,7 @@ impl Pipeline {
 
     fn tell_progress(&mut self, now_ns: u64) {
         let profile = self.rhythm.profile();
-        let role = profile.map(|profile| profile.role);
+        let role = self.rhythm.role();
         for (index, comm) in self.table.indexed() {
             let is_told = Some(comm.id) == self.job
                 || Some(index) == self.rhythm.primary()
@@ -258,13 +279,10 @@ impl Pipeline {
                 let Some(index) = self.table.find(tid, operation.comm) else {
                     return;
                 };
-                if !operation.op.is_collective() {
+                let Some(issued) = self.issued(index, operation, entry_ns) else {
                     return;
-                }
-                let comm = self.table.comms().get(index.position());
-                let nranks = comm.map_or(0, |comm| comm.nranks);
-                self.active();
-                self.correlator.issued(index, nranks, operation, entry_ns)
+                };
+                issued
             }
             Step::WaitBegan { tid } => self.correlator.wait_began(tid),
             Step::WaitEnded {
@@ -279,6 +297,31 @@ impl Pipeline {
             }
         };
         self.observe(observation);
+    }
+
+    /// What follows from an operation on a communicator; nothing from a transfer that cannot be followed.
+    fn issued(
+        &mut self,
+        comm: CommIndex,
+        operation: Operation,
+        entry_ns: u64,
+    ) -> Option<Observation> {
+        let is_collective = operation.op.is_collective();
+        let (index, scope) = if is_collective {
+            let nranks = self.table.comms().get(comm.position())?.nranks;
+            (comm, Scope::from(nranks))
+        } else {
+            let transfers = &self.transfers;
+            transfers.channel(&mut self.table, comm, operation)?
+        };
+        self.active();
+        let observation = self.correlator.issued(index, scope, operation, entry_ns);
+        if let Observation::Issued(issued) = observation
+            && !is_collective
+        {
+            self.transfers.issued(comm, issued.at, entry_ns);
+        }
+        Some(observation)
     }
 
     /// Passes on what the process did on its host, before the next collective may cut a block.
@@ -307,16 +350,18 @@ impl Pipeline {
         match &mut self.state {
             State::Learning(held) => {
                 held.take(observation);
-                self.try_start();
+                if let Observation::Issued(issued) = observation {
+                    self.try_start(issued);
+                }
             }
             State::Rolling(_) => self.roll(&observation),
         }
     }
 
-    fn try_start(&mut self) {
+    fn try_start(&mut self, issued: Issued) {
+        let begins = || self.rhythm.begins_at(issued.at.seq);
         if let State::Learning(held) = &self.state
-            && (held.is_full()
-                || held.has_completed() && held.exponents(&self.rhythm, self.rule).is_some())
+            && (held.is_full() || begins() && held.exponents(&self.rhythm, self.rule).is_some())
         {
             self.start();
         }
@@ -333,7 +378,11 @@ impl Pipeline {
         let exponents = held
             .exponents(&self.rhythm, self.rule)
             .unwrap_or_else(|| held.fallback_exponents(primary, self.rule));
-        self.state = State::Rolling(Box::new(Rollup::new(primary, exponents)));
+        self.state = State::Rolling(Box::new(Rollup::new(
+            primary,
+            exponents,
+            self.rule.most_ns(),
+        )));
         self.apply(self.settings);
         for observation in held.into_observations() {
             self.roll(&observation);

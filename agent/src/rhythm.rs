@@ -5,14 +5,22 @@ use std::collections::{BTreeMap, VecDeque, vec_deque};
 
 use crate::correlate::Issued;
 use crate::discover::{Comm, CommIndex};
-use crate::iteration::PatternTracker;
+use crate::iteration::{Pattern, PatternTracker};
 use crate::signal::Role;
 
 const MAX_HISTORY: usize = 16_384;
+
 /// Operations of the recent past in which the busiest communicator is looked for.
 const RECENT: usize = 1024;
+
 /// Iterations whose operations are counted for the role.
 const MAX_COUNTED_ITERATIONS: u64 = 12;
+
+/// Beginnings of iterations that are remembered, for operations that run later.
+const MAX_BEGINNINGS: usize = 1024;
+
+/// Operations after which a process that repeats nothing is one of those that do not.
+const PATIENCE: u64 = 4096;
 
 /// Follows all collectives of one process.
 #[derive(Debug, Default)]
@@ -21,6 +29,11 @@ pub struct Rhythm {
     tracker: PatternTracker,
     primary: Option<CommIndex>,
     profile: Option<Profile>,
+    /// The signature that iterations begin with.
+    anchor: Option<u64>,
+    /// Sequence numbers of the last operations that began an iteration.
+    beginnings: VecDeque<u64>,
+    observed: u64,
 }
 
 /// One iteration of a process.
@@ -35,13 +48,19 @@ pub struct Profile {
 impl Rhythm {
     /// Takes the next collective of the process.
     pub fn observe(&mut self, issued: Issued, comms: &[Comm]) {
+        self.observed += 1;
         self.history.push_back(issued);
         self.forget();
         if self.primary.is_none() {
             self.follow(issued.at.comm);
-        } else if self.primary == Some(issued.at.comm) && self.push(&issued) {
-            self.profile = self.count_iterations();
-            self.prefer_busiest_of_iteration(comms);
+        } else if self.primary == Some(issued.at.comm) {
+            if self.anchor == Some(issued.signature) {
+                self.begin(issued.at.seq);
+            }
+            if self.push(&issued) {
+                self.count_iterations();
+                self.prefer_busiest_of_iteration(comms);
+            }
         }
     }
 
@@ -77,14 +96,30 @@ impl Rhythm {
         self.primary
     }
 
-    /// The pattern of the busiest communicator.
-    pub fn pattern(&self) -> &PatternTracker {
-        &self.tracker
+    /// The iteration on the busiest communicator, once known.
+    pub fn pattern(&self) -> Option<&Pattern> {
+        self.tracker.pattern()
+    }
+
+    /// Whether an iteration begins with this operation of the busiest communicator.
+    pub fn begins_at(&self, seq: u64) -> bool {
+        self.beginnings.binary_search(&seq).is_ok()
     }
 
     /// The last known iteration.
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_ref()
+    }
+
+    /// What the process does: the role of its iteration, or that of all processes that repeat nothing.
+    pub fn role(&self) -> Option<Role> {
+        let known = self.profile.as_ref().map(|profile| profile.role);
+        known.or_else(|| self.repeats_nothing().then_some(Role::WITHOUT_ITERATIONS))
+    }
+
+    /// Whether no iteration was found where one had to show.
+    pub fn repeats_nothing(&self) -> bool {
+        self.profile.is_none() && self.observed >= PATIENCE
     }
 
     // While the pattern holds, the iterations that would be counted are enough, and a process that runs for days takes
@@ -98,7 +133,6 @@ impl Rhythm {
         let of_iteration = self
             .profile
             .as_ref()
-            .filter(|_| self.tracker.period().is_some())
             .map(|profile| profile.ops.values().sum::<f64>().ceil() as usize);
         let enough = of_iteration.map_or(MAX_HISTORY, |ops| {
             let counted = (MAX_COUNTED_ITERATIONS as usize + 2).saturating_mul(ops);
@@ -115,6 +149,13 @@ impl Rhythm {
         self.tracker.push(issued.signature)
     }
 
+    fn begin(&mut self, seq: u64) {
+        self.beginnings.push_back(seq);
+        if self.beginnings.len() > MAX_BEGINNINGS {
+            self.beginnings.pop_front();
+        }
+    }
+
     fn follow(&mut self, comm: CommIndex) {
         let ops = self.history.iter().filter(|issued| issued.at.comm == comm);
         let first = ops.clone().next().map_or(0, |issued| issued.at.seq);
@@ -127,7 +168,7 @@ impl Rhythm {
         }
         self.tracker = tracker;
         self.primary = Some(comm);
-        self.profile = self.count_iterations();
+        self.count_iterations();
     }
 
     // Counted over whole iterations, so that all ranks decide the same: more operations first, then
@@ -146,49 +187,61 @@ impl Rhythm {
         }
     }
 
-    fn count_iterations(&self) -> Option<Profile> {
-        let (period, start) = (self.tracker.period()?, self.tracker.pattern_start()?);
-        let primary: Vec<(usize, &Issued)> = self
-            .history
+    /// Counts what the process does in one iteration, over the last ones without anything extra.
+    fn count_iterations(&mut self) {
+        (self.profile, self.anchor) = (None, None);
+        self.beginnings.clear();
+        let Some(pattern) = self.tracker.pattern() else {
+            return;
+        };
+        let of_primary = |(_, issued): &(usize, &Issued)| Some(issued.at.comm) == self.primary;
+        let primary: Vec<(usize, &Issued)> =
+            self.history.iter().enumerate().filter(of_primary).collect();
+        let Some(anchor) = quietest_anchor(&primary, pattern) else {
+            return;
+        };
+        let begins = primary
             .iter()
-            .enumerate()
-            .filter(|(_, issued)| Some(issued.at.comm) == self.primary && issued.at.seq >= start)
-            .collect();
-        let keep = usize::try_from((MAX_COUNTED_ITERATIONS + 1) * period).ok()?;
-        let recent = primary.get(primary.len().saturating_sub(keep)..)?;
-        let phase = quietest_phase(recent, period)?;
-        let mut cuts = recent
+            .filter(|(_, issued)| issued.signature == anchor);
+        let begins: Vec<(usize, u64)> = begins.map(|(at, issued)| (*at, issued.at.seq)).collect();
+        let whole = begins.iter().zip(begins.iter().skip(1));
+        let whole = whole.filter(|(from, to)| to.1 - from.1 == pattern.period);
+        let counted = whole.rev().take(MAX_COUNTED_ITERATIONS as usize);
+        let ranges: Vec<(usize, usize)> = counted.map(|(from, to)| (from.0, to.0)).collect();
+        let ops = ranges
             .iter()
-            .filter(|(_, issued)| issued.at.seq % period == phase);
-        let (from, first) = cuts.next()?;
-        let (to, last) = cuts.next_back()?;
-        let iterations = (last.at.seq - first.at.seq) / period;
-        Some(profile(self.history.range(*from..*to), iterations))
+            .map(|(from, to)| self.history.range(*from..*to));
+        self.profile = (!ranges.is_empty()).then(|| profile(ops, ranges.len() as u64));
+        self.anchor = Some(anchor);
+        for (_, seq) in begins {
+            self.begin(seq);
+        }
     }
 }
 
-/// The phase of the pattern with the longest pause before it, where an iteration can be cut without
+/// The operation of the pattern with the longest pause before it, where an iteration can be cut without
 /// splitting what the process does at the same time on other communicators.
-fn quietest_phase(ops: &[(usize, &Issued)], period: u64) -> Option<u64> {
-    let mut pauses: BTreeMap<u64, u64> = BTreeMap::new();
+fn quietest_anchor(ops: &[(usize, &Issued)], pattern: &Pattern) -> Option<u64> {
+    let mut pauses: BTreeMap<u64, (u64, u64)> =
+        pattern.anchors().map(|anchor| (anchor, (0, 0))).collect();
     for ((_, before), (_, issued)) in ops.iter().zip(ops.iter().skip(1)) {
         let pause_ns = issued.entry_ns.saturating_sub(before.entry_ns);
-        let sum = pauses.entry(issued.at.seq % period).or_default();
-        *sum = sum.saturating_add(pause_ns);
+        if let Some((sum, n)) = pauses.get_mut(&issued.signature) {
+            (*sum, *n) = (sum.saturating_add(pause_ns), *n + 1);
+        }
     }
-    pauses
-        .into_iter()
-        .max_by_key(|(_, pause_ns)| *pause_ns)
-        .map(|(phase, _)| phase)
+    let mean = |(sum, n): (u64, u64)| sum / n.max(1);
+    let longest = pauses.into_iter().max_by_key(|(_, pauses)| mean(*pauses));
+    longest.map(|(anchor, _)| anchor)
 }
 
 #[expect(
     clippy::cast_precision_loss,
     reason = "counts are bounded by the history"
 )]
-fn profile(ops: vec_deque::Iter<'_, Issued>, iterations: u64) -> Profile {
+fn profile<'h>(ops: impl Iterator<Item = vec_deque::Iter<'h, Issued>>, iterations: u64) -> Profile {
     let (mut by_signature, mut by_comm) = (BTreeMap::new(), BTreeMap::new());
-    for issued in ops {
+    for issued in ops.flatten() {
         *by_signature.entry(issued.signature).or_insert(0_u64) += 1;
         *by_comm.entry(issued.at.comm).or_insert(0.0) += 1.0 / iterations as f64;
     }

@@ -5,8 +5,9 @@
 
 mod block;
 mod device;
+mod elapsed;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use fleet_proto::metric;
 
@@ -15,9 +16,11 @@ use crate::correlate::{Completion, Completions, Issued, Observation, Waited};
 use crate::discover::{Comm, CommIndex};
 use crate::event::Activity;
 use crate::exemplar::is_sampled;
+use crate::iteration::Pattern;
 use crate::rhythm::Rhythm;
-use crate::rollup::block::{Open, Whole};
+use crate::rollup::block::{BlockSize, Open, Whole};
 use crate::rollup::device::Running;
+use crate::rollup::elapsed::Elapsed;
 use crate::signal::{Anchor, Block, Point, Source, Value, millis};
 
 /// What the rest of the pipeline knows of the process when an observation is rolled up.
@@ -40,7 +43,8 @@ pub struct Rollup {
     running: Running,
     completions: Completions,
     last_completion: Option<Completion>,
-    period_from: Option<Completion>,
+    elapsed: Elapsed,
+    most_ns: u64,
     blocks: u64,
     broken: u64,
     points: Vec<Point>,
@@ -49,8 +53,8 @@ pub struct Rollup {
 impl Rollup {
     /// Starts with the busiest communicator and block sizes as exponents of two. Communicators
     /// without a size get blocks of one operation: they are used so rarely that a point per
-    /// operation costs less than waiting for more.
-    pub fn new(primary: CommIndex, exponents: BTreeMap<CommIndex, u32>) -> Self {
+    /// operation costs less than waiting for more. A block that lasts longer than `most_ns` ends early.
+    pub fn new(primary: CommIndex, exponents: BTreeMap<CommIndex, u32>, most_ns: u64) -> Self {
         Self {
             primary,
             exponents,
@@ -58,7 +62,8 @@ impl Rollup {
             running: Running::default(),
             completions: Completions::new(primary),
             last_completion: None,
-            period_from: None,
+            elapsed: Elapsed::default(),
+            most_ns,
             blocks: 0,
             broken: 0,
             points: Vec::new(),
@@ -121,7 +126,8 @@ impl Rollup {
         for open in self.open.values_mut() {
             open.is_broken = true;
         }
-        (self.last_completion, self.period_from) = (None, None);
+        self.last_completion = None;
+        self.elapsed = Elapsed::default();
     }
 
     fn issued(&mut self, issued: &Issued, view: View<'_>) {
@@ -129,7 +135,7 @@ impl Rollup {
         if self
             .open
             .get(&at.comm)
-            .is_some_and(|open| !open.takes(at.seq))
+            .is_some_and(|open| !open.takes(at.seq, issued.entry_ns))
             && let Some(mut open) = self.open.remove(&at.comm)
         {
             // What is missing may be its end.
@@ -141,9 +147,14 @@ impl Rollup {
                 seq: completion.seq,
                 offset_ms: millis(issued.entry_ns.saturating_sub(completion.return_ns)),
             });
-            let exponent = self.exponents.get(&at.comm).copied().unwrap_or(0);
-            self.open
-                .insert(at.comm, Open::new(exponent, issued, anchor));
+            let size = BlockSize {
+                exponent: self.exponents.get(&at.comm).copied().unwrap_or(0),
+                most_ns: self.most_ns,
+            };
+            self.open.insert(at.comm, Open::new(size, issued, anchor));
+        }
+        if at.comm == self.primary {
+            self.elapsed.issued(issued);
         }
         if let Some(open) = self.open.get_mut(&at.comm) {
             open.issued(issued);
@@ -161,7 +172,6 @@ impl Rollup {
             whole.completion = completion.or(whole.completion);
         }
         self.last_completion = completion.or(self.last_completion);
-        self.running.has_waited |= completion.is_some();
         let Some(at) = waited.covers else { return };
         let sampled = view
             .comms
@@ -184,7 +194,7 @@ impl Rollup {
         if open.is_broken {
             self.broken += 1;
             if index == self.primary {
-                self.period_from = open.whole.completion;
+                self.elapsed.restart(open.whole.completion);
             }
             return;
         }
@@ -197,8 +207,8 @@ impl Rollup {
             op: open.busiest_op(),
             seq_first: open.seq_first,
             seq_last: open.seq_last,
-            iterations: self.iterations(index, open.seq_first, open.seq_last, view),
-            role: view.rhythm.profile().map(|profile| profile.role),
+            iterations: self.iterations(index, &open, view),
+            role: view.rhythm.role(),
         };
         if index == self.primary {
             self.close_whole(&block, &open, view);
@@ -257,48 +267,59 @@ impl Rollup {
         if whole.blocked.count > 0 {
             push(metric::BLOCKED, Value::from(whole.blocked));
         }
-        if let Some(completion) = whole.completion {
-            self.close_period(block, completion, view);
-        }
+        self.close_elapsed(block, open, view);
     }
 
-    fn close_period(&mut self, block: &Block, to: Completion, view: View<'_>) {
-        let Some(from) = self.period_from.replace(to) else {
+    /// Says how long the operations up to the last completion took, and of iterations each of them.
+    fn close_elapsed(&mut self, block: &Block, open: &Open, view: View<'_>) {
+        let issued = Completion {
+            seq: open.seq_last,
+            return_ns: open.last_entry_ns,
+        };
+        let Some(stretch) = self.elapsed.advance(open.whole.completion, issued) else {
             return;
         };
-        let (seq_first, seq_last) = (from.seq + 1, to.seq);
         let pattern = view.rhythm.pattern();
-        if !pattern.covers(seq_first, seq_last) {
-            return;
-        }
-        let Some(iterations) = pattern.iterations(seq_first, seq_last) else {
-            return;
+        let iterations = pattern.map(|pattern| pattern.iterations(&stretch.signatures));
+        let elapsed_ms = millis(stretch.to_ns - stretch.from_ns);
+        let block = Block {
+            seq_first: stretch.seq_first,
+            seq_last: stretch.seq_last,
+            iterations: iterations.filter(|iterations| *iterations > 0.0),
+            ..block.clone()
         };
-        let period_ms = millis(to.return_ns.saturating_sub(from.return_ns)) / iterations;
-        self.points.push(Point {
-            metric: metric::PERIOD,
-            start_ns: from.return_ns,
-            time_ns: to.return_ns,
-            block: Block {
-                seq_first,
-                seq_last,
-                iterations: Some(iterations),
-                ..block.clone()
-            },
-            value: Value::Gauge(period_ms),
-        });
+        let mut push = |metric, value| {
+            self.points.push(Point {
+                metric,
+                start_ns: stretch.from_ns,
+                time_ns: stretch.to_ns,
+                block: block.clone(),
+                value,
+            });
+        };
+        // Of anything beside the iterations nobody knows what it took.
+        let is_own = |pattern: &Pattern| {
+            let mut signatures = stretch.signatures.keys();
+            signatures.all(|signature| pattern.signatures.contains_key(signature))
+        };
+        if let Some(iterations) = block.iterations.filter(|_| pattern.is_some_and(is_own)) {
+            push(metric::PERIOD, Value::Gauge(elapsed_ms / iterations));
+        }
+        let mix = stretch.mix;
+        let ms = elapsed_ms;
+        push(metric::ELAPSED, Value::Elapsed { ms, mix });
     }
 
     #[expect(
         clippy::cast_precision_loss,
         reason = "operations of one block stay below 2^53"
     )]
-    fn iterations(&self, comm: CommIndex, first: u64, last: u64, view: View<'_>) -> Option<f64> {
+    fn iterations(&self, comm: CommIndex, open: &Open, view: View<'_>) -> Option<f64> {
         if comm == self.primary {
-            return view.rhythm.pattern().iterations(first, last);
+            return open.iterations(view.rhythm.pattern()?);
         }
         let per_iteration = view.rhythm.profile()?.ops.get(&comm)?;
-        Some((last - first + 1) as f64 / per_iteration)
+        Some((open.seq_last - open.seq_first + 1) as f64 / per_iteration)
     }
 }
 

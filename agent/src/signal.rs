@@ -1,9 +1,10 @@
 //! What the agent reports: points about blocks of operations. Times are nanoseconds on the clock of
 //! the source until they leave the agent.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::event::Op;
+use crate::event::{Op, Operation};
 
 /// Identity of a communicator: a hash of its unique id, equal on all its ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +33,9 @@ impl fmt::Display for CommId {
 pub struct Role(u64);
 
 impl Role {
+    /// The role of all processes that repeat nothing, such as those that answer requests.
+    pub const WITHOUT_ITERATIONS: Self = Self(u64::MAX);
+
     /// Wraps the hash.
     pub fn new(hash: u64) -> Self {
         Self(hash)
@@ -96,6 +100,13 @@ pub enum Source {
 pub enum Value {
     /// One value, milliseconds.
     Gauge(f64),
+    /// How long operations took from one completion to the next.
+    Elapsed {
+        /// Milliseconds.
+        ms: f64,
+        /// What they were.
+        mix: Mix,
+    },
     /// What the block added, in the unit that the metric's name ends with.
     Increase(f64),
     /// A count since the process was first seen.
@@ -118,6 +129,63 @@ impl From<Summary> for Value {
             exemplars: Vec::new(),
             anchor: None,
         }
+    }
+}
+
+/// What an operation does, coarse enough that there are few of them in a job: those of one class take about the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpClass {
+    op: Op,
+    datatype: u32,
+    /// Binary logarithm of the elements, rounded down.
+    size: u32,
+}
+
+impl OpClass {
+    /// The class of an operation.
+    pub fn of(operation: Operation) -> Self {
+        Self {
+            op: operation.op,
+            datatype: operation.datatype,
+            size: operation.count.checked_ilog2().unwrap_or(0),
+        }
+    }
+}
+
+impl fmt::Display for OpClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.op.name(), self.datatype, self.size)
+    }
+}
+
+/// How many operations of each class.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Mix(BTreeMap<OpClass, u64>);
+
+impl Mix {
+    /// Classes that are named; what is rarer goes by one name.
+    const MAX_NAMED: usize = 12;
+
+    /// Adds an operation.
+    pub fn add(&mut self, class: OpClass) {
+        *self.0.entry(class).or_default() += 1;
+    }
+}
+
+/// `AllReduce.7.21=90 AllGather.4.0=2`, the most frequent first.
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut classes: Vec<(&OpClass, &u64)> = self.0.iter().collect();
+        classes.sort_by_key(|(class, n)| (std::cmp::Reverse(**n), **class));
+        let rest: u64 = classes.iter().skip(Self::MAX_NAMED).map(|(_, n)| **n).sum();
+        for (at, (class, n)) in classes.iter().take(Self::MAX_NAMED).enumerate() {
+            let space = if at == 0 { "" } else { " " };
+            write!(f, "{space}{class}={n}")?;
+        }
+        if rest > 0 {
+            write!(f, " other={rest}")?;
+        }
+        Ok(())
     }
 }
 

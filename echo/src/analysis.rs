@@ -23,6 +23,8 @@ pub mod imbalance;
 pub mod incident;
 pub mod lag;
 pub mod ledger;
+pub mod mix;
+pub mod pace;
 pub mod settings;
 pub mod verdict;
 pub mod window;

@@ -86,6 +86,11 @@ pub const ANCHOR_OFFSET_MS: &str = "fleet.anchor_offset_ms";
 /// On [`crate::metric::PERIOD`] and the block signals: number of iterations that the point covers (a fraction for blocks).
 pub const ITERATIONS: &str = "fleet.iterations";
 
+/// On [`crate::metric::ELAPSED`]: how many operations of each class the point covers, the most frequent first, as
+/// `AllReduce.7.21=90 AllGather.4.0=2`: name, NCCL's number of the element type, and binary logarithm of the elements. At most twelve
+/// classes are named; the rest goes by `other`.
+pub const MIX: &str = "fleet.mix";
+
 /// On [`crate::metric::STRAGGLER`]: what changed, [`STATE_RAISED`] or [`STATE_CLEARED`].
 pub const STRAGGLER_STATE: &str = "fleet.straggler.state";
 

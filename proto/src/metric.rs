@@ -25,6 +25,11 @@ pub const ARRIVAL: &str = "nccl.collective.arrival_ms";
 /// between them and [`crate::attribute::ITERATIONS`] says over how many iterations the value is the mean.
 pub const PERIOD: &str = "fleet.rank.period_ms";
 
+/// Gauge: how long the operations of the point's sequence range took, from the completion of the one before them to the completion of
+/// the last, in blocks of the rank's busiest communicator. [`crate::attribute::MIX`] says what they were, so that healthy operations
+/// of the same kinds can be compared whether they make up iterations or not.
+pub const ELAPSED: &str = "fleet.rank.elapsed_ms";
+
 /// Sum, cumulative: operations that the rank has issued on one communicator so far. Sent at least every few seconds
 /// while the process lives, so that a rank missing from an operation that never ends can be told. The point names the
 /// last operation: [`crate::attribute::SEQ_FIRST`] and [`crate::attribute::SEQ_LAST`] are both its sequence number. Sent

@@ -27,6 +27,7 @@ fn all_reduce() -> Operation {
         datatype: 7,
         comm: 0,
         seq: None,
+        peer: None,
     }
 }
 

@@ -163,6 +163,7 @@ fn comm(layout: &Layout, (kind, rank): (Kind, u32), job: u64) -> Comm {
             datatype: DATATYPE,
             comm: 0x7f00_0000_0000 + u64::from(order(kind)) * 0x1000,
             seq: None,
+            peer: None,
         },
     }
 }

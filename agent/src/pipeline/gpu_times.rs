@@ -29,13 +29,23 @@ impl Pipeline {
             self.step(step);
         }
         self.gpu.left_out(ran.lost);
+        let comm = self.gpu.find(ran, self.table.comms());
         if !ran.op.is_collective() {
-            if let Some(inside_ns) = self.gpu.inside(ran) {
-                self.observe(Observation::Inside { inside_ns });
+            let at = comm.and_then(|comm| self.transfers.ran(comm, ran));
+            match at {
+                Some(at) => {
+                    let ran = self.gpu.ran(ran, at);
+                    self.observe(Observation::Ran(ran));
+                }
+                None => {
+                    if let Some(inside_ns) = self.gpu.inside(ran) {
+                        self.observe(Observation::Inside { inside_ns });
+                    }
+                }
             }
             return;
         }
-        let Some(comm) = self.gpu.find(ran, self.table.comms()) else {
+        let Some(comm) = comm else {
             self.gpu.lost.unknown_comm += 1;
             return;
         };
@@ -67,8 +77,9 @@ impl GpuTimes {
             return Some(*known);
         }
         let by_name = |(_, comm): &(CommIndex, &Comm)| comm.id.to_bits() == ran.comm_id;
-        let is_alike =
-            |(_, comm): &(CommIndex, &Comm)| (comm.rank, comm.nranks) == (ran.rank, ran.nranks);
+        let is_alike = |(_, comm): &(CommIndex, &Comm)| {
+            comm.parent.is_none() && (comm.rank, comm.nranks) == (ran.rank, ran.nranks)
+        };
         let mut alike = CommIndex::numbered(comms).filter(is_alike);
         let nth = usize::try_from(ran.nth).ok()?;
         let found = CommIndex::numbered(comms)
@@ -176,6 +187,7 @@ mod tests {
             id: CommId::new(id),
             rank,
             nranks: 2,
+            parent: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::block_size::{exponent, iteration_ns};
-use crate::correlate::{Completion, Completions, Observation};
+use crate::correlate::Observation;
 use crate::discover::CommIndex;
 use crate::pipeline::BlockRule;
 use crate::rhythm::Rhythm;
@@ -43,14 +43,6 @@ impl Held {
         self.observations.len() >= MAX_HELD || waited_ns > MAX_HELD_NS
     }
 
-    /// Whether the last observation adds to what is known of durations.
-    pub(super) fn has_completed(&self) -> bool {
-        matches!(
-            self.observations.last(),
-            Some(Observation::Waited(_) | Observation::Ran(_))
-        )
-    }
-
     /// The observations, in order.
     pub(super) fn into_observations(self) -> Vec<Observation> {
         self.observations
@@ -62,24 +54,15 @@ impl Held {
         rhythm: &Rhythm,
         rule: BlockRule,
     ) -> Option<BTreeMap<CommIndex, u32>> {
-        let (primary, pattern) = (rhythm.primary()?, rhythm.pattern());
-        let (period, start) = (pattern.period()?, pattern.pattern_start()?);
-        let mut completions = Completions::new(primary);
-        let seen = self
-            .observations
-            .iter()
-            .filter_map(|observation| completions.observe(observation));
-        let mut in_pattern: Vec<Completion> = seen.filter(|seen| seen.seq + 1 >= start).collect();
-        if in_pattern.is_empty() {
-            let ran = self.observations.iter().filter_map(|observation| {
-                let Observation::Ran(ran) = observation else {
-                    return None;
-                };
-                ran.completion(primary, period, start)
-            });
-            in_pattern = ran.collect();
-        }
-        let iteration_ns = iteration_ns(&in_pattern, period)?;
+        let primary = rhythm.primary()?;
+        let begins = self.observations.iter().filter_map(|observation| {
+            let Observation::Issued(issued) = observation else {
+                return None;
+            };
+            let begins = issued.at.comm == primary && rhythm.begins_at(issued.at.seq);
+            begins.then_some(issued.entry_ns)
+        });
+        let iteration_ns = iteration_ns(&begins.collect::<Vec<u64>>(), rhythm.pattern()?.period)?;
         let ops = &rhythm.profile()?.ops;
         // Echo looks back on iterations: of long ones, a block has to hold a good part.
         let target_ns = rule.target_ns.max(iteration_ns / 2.0);

@@ -40,6 +40,7 @@ fn operation(comm: u64, op: Op) -> CallKind {
         datatype: 7,
         comm,
         seq: None,
+        peer: None,
     })
 }
 
@@ -261,6 +262,7 @@ proptest! {
             prop_assert!(point.block.seq_first <= point.block.seq_last);
             let numbers = match point.value {
                 Value::Gauge(value) | Value::Increase(value) => vec![value],
+                Value::Elapsed { ms, .. } => vec![ms],
                 Value::Total(_) => vec![],
                 Value::Summary { summary, .. } => {
                     prop_assert!(summary.count > 0);

@@ -41,6 +41,7 @@ impl Rank {
             datatype: 7,
             comm,
             seq: None,
+            peer: None,
         };
         let index = self.table.find(1, comm).unwrap();
         let nranks = self.table.comms()[index.position()].nranks;
@@ -128,7 +129,7 @@ fn a_process_that_runs_for_days_is_followed_with_little_memory_and_a_new_program
     let role = rank.role();
     assert!(rank.rhythm.history.len() <= RECENT);
     assert!(rank.rhythm.history.capacity() <= 2 * RECENT);
-    rank.run(&[(1, 8), (1, 9), (1, 10), (2, 7)], 200);
+    rank.run(&[(1, 8), (1, 9), (1, 10), (2, 7)], 3_000);
     let mut fresh = Rank::new(&[2, 2]);
     fresh.run(&[(1, 8), (1, 9), (1, 10), (2, 7)], 200);
     assert_ne!(rank.role(), role);

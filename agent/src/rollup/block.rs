@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::correlate::{Completion, Issued, OpRef, RanOp, Waited};
 use crate::event::{Activity, Op};
 use crate::exemplar::Sampler;
+use crate::iteration::Pattern;
 use crate::signal::{Anchor, Exemplar, Summary, Value, millis};
 
 /// Operations of one communicator since the last cut.
@@ -20,8 +21,22 @@ pub(super) struct Open {
     /// Something of it was not seen, so it is not to be compared with that of a peer.
     pub(super) is_broken: bool,
     ops: BTreeMap<Op, u64>,
-    exponent: u32,
+    signatures: BTreeMap<u64, u64>,
+    size: BlockSize,
 }
+
+/// How long a block may become.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockSize {
+    /// Operations, as an exponent of two.
+    pub(super) exponent: u32,
+    /// Nanoseconds after which it ends early.
+    pub(super) most_ns: u64,
+}
+
+/// An early end lies at a multiple of the block's operations divided by two to this, so that ranks whose blocks end early at
+/// different times still have most of their ends in common.
+const EARLY_PARTS: u32 = 4;
 
 /// Waits for one operation of a block.
 #[derive(Debug, Default)]
@@ -67,7 +82,7 @@ impl Wait {
 impl Open {
     /// Opens a block at its first operation. A block cuts at every multiple of 2^`exponent`, so one
     /// that opens elsewhere is shorter and the next one lies right.
-    pub(super) fn new(exponent: u32, first: &Issued, anchor: Option<Anchor>) -> Self {
+    pub(super) fn new(size: BlockSize, first: &Issued, anchor: Option<Anchor>) -> Self {
         Self {
             seq_first: first.at.seq,
             seq_last: first.at.seq,
@@ -80,15 +95,20 @@ impl Open {
             },
             // Peers have its first operations, too.
             ran: RanPart::default(),
-            is_broken: first.missed > 0 && first.at.seq.trailing_zeros() < exponent,
+            is_broken: first.missed > 0 && first.at.seq.trailing_zeros() < size.exponent,
             ops: BTreeMap::new(),
-            exponent,
+            signatures: BTreeMap::new(),
+            size,
         }
     }
 
-    /// Whether an operation belongs to this block.
-    pub(super) fn takes(&self, seq: u64) -> bool {
-        seq >> self.exponent == self.seq_first >> self.exponent
+    /// Whether an operation that is entered now belongs to this block.
+    pub(super) fn takes(&self, seq: u64, entry_ns: u64) -> bool {
+        let exponent = self.size.exponent;
+        let is_inside = seq >> exponent == self.seq_first >> exponent;
+        let may_end_early = seq.trailing_zeros() >= exponent.saturating_sub(EARLY_PARTS);
+        let is_long = entry_ns.saturating_sub(self.first_entry_ns) > self.size.most_ns;
+        is_inside && !(may_end_early && is_long)
     }
 
     pub(super) fn issued(&mut self, issued: &Issued) {
@@ -96,6 +116,7 @@ impl Open {
         self.seq_last = issued.at.seq;
         self.last_entry_ns = issued.entry_ns;
         *self.ops.entry(issued.at.op).or_default() += 1;
+        *self.signatures.entry(issued.signature).or_default() += 1;
         self.whole
             .arrival
             .add(millis(issued.entry_ns.saturating_sub(self.first_entry_ns)));
@@ -139,6 +160,11 @@ impl Open {
     /// Whether an operation is one of those here.
     pub(super) fn has(&self, seq: u64) -> bool {
         (self.seq_first..=self.seq_last).contains(&seq)
+    }
+
+    /// Iterations that its operations make up; nothing when none of them belongs to one.
+    pub(super) fn iterations(&self, pattern: &Pattern) -> Option<f64> {
+        Some(pattern.iterations(&self.signatures)).filter(|iterations| *iterations > 0.0)
     }
 
     /// Whether the GPU has told of all of it.

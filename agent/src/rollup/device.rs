@@ -22,8 +22,6 @@ pub(super) struct Running {
     told: BTreeSet<CommIndex>,
     /// What the GPU was inside operations in this iteration so far, nanoseconds.
     inside_ns: u64,
-    /// Whether the host has seen iterations end: then they are told by it alone, since the two see it at different times.
-    pub(super) has_waited: bool,
 }
 
 impl Rollup {
@@ -34,26 +32,29 @@ impl Rollup {
         let comm = view.comms.get(at.comm.position());
         let sampled = comm.is_some_and(|comm| is_sampled(comm.id, at.seq, view.sample_mod));
         let alone_ns = ran.times.map_or(0, |times| times.alone_ns);
-        self.inside(alone_ns);
-        let pattern = view.rhythm.pattern();
-        let phase = pattern.period().zip(pattern.pattern_start());
-        let completion =
-            phase.and_then(|(period, start)| ran.completion(self.primary, period, start));
+        let is_of_primary = at.comm == self.primary;
+        let completion = ran.completion().filter(|_| is_of_primary);
         // One sample for each iteration; where none is known, one for each operation.
-        let is_end = completion.is_some() || phase.is_none() && ran.times.is_some();
-        let is_over = at.comm == self.primary && is_end;
-        let inside_ns = is_over.then(|| std::mem::take(&mut self.running.inside_ns));
+        if is_of_primary && view.rhythm.begins_at(at.seq) {
+            self.end_iteration(at.seq.checked_sub(1));
+        }
+        self.inside(alone_ns);
+        if is_of_primary && view.rhythm.pattern().is_none() {
+            self.end_iteration(Some(at.seq));
+        }
         if let Some(open) = self.block_of(at.comm, at.seq) {
             open.ran(ran, sampled);
-            open.ran.completion = completion.or(open.ran.completion);
-            if let Some(inside_ns) = inside_ns {
-                open.ran.blocked.add(millis(inside_ns));
-            }
-        }
-        if !self.running.has_waited {
-            self.last_completion = completion.or(self.last_completion);
+            open.ran.completion = completion.max(open.ran.completion);
         }
         self.close_run(at.comm, view);
+    }
+
+    /// Notes what the GPU was inside operations in the iteration that ended with the operation `last`.
+    fn end_iteration(&mut self, last: Option<u64>) {
+        let inside_ns = std::mem::take(&mut self.running.inside_ns);
+        if let Some(open) = last.and_then(|last| self.block_of(self.primary, last)) {
+            open.ran.blocked.add(millis(inside_ns));
+        }
     }
 
     /// Takes that the GPU was inside an operation, a transfer maybe.
@@ -84,11 +85,9 @@ impl Rollup {
         }
     }
 
-    /// Takes over when iterations ended by the GPU, where the host does not see that.
+    /// Takes over when the block's operations were complete by the GPU, which knows it of each.
     pub(super) fn settle(&self, open: &mut Open) {
-        if !self.running.has_waited {
-            open.whole.completion = open.ran.completion;
-        }
+        open.whole.completion = open.ran.completion.or(open.whole.completion);
     }
 
     /// The points that the GPU told of a block.

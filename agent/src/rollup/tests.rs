@@ -31,7 +31,7 @@ impl Rank {
         }
         let primary = table.find(1, 1).unwrap();
         table.find(1, 2).unwrap();
-        let rollup = Rollup::new(primary, BTreeMap::from([(primary, exponent)]));
+        let rollup = Rollup::new(primary, BTreeMap::from([(primary, exponent)]), u64::MAX);
         Self {
             table,
             correlator: Correlator::default(),
@@ -64,6 +64,7 @@ impl Rank {
             datatype: 7,
             comm,
             seq: None,
+            peer: None,
         };
         let observation = self.correlator.issued(index, 4, operation, at_ms * MS);
         self.feed(observation);

@@ -120,7 +120,9 @@ fn origin(resource: &Resource) -> anyhow::Result<Origin> {
 
 fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
     let (reading, samples, anchor) = match &point.value {
-        Value::Gauge(value) | Value::Increase(value) => (Reading::Double(*value), Vec::new(), None),
+        Value::Gauge(value) | Value::Increase(value) | Value::Elapsed { ms: value, .. } => {
+            (Reading::Double(*value), Vec::new(), None)
+        }
         Value::Total(count) => {
             let count = i64::try_from(*count).unwrap_or(i64::MAX);
             (Reading::Int(count), Vec::new(), None)
@@ -166,9 +168,20 @@ fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
                 fleet_agent::signal::Source::Device => Source::Device,
             },
         }),
-        attrs: Arc::from("{}"),
+        attrs: attrs(&point.value),
         samples,
     })
+}
+
+/// What has no column of its own.
+fn attrs(value: &Value) -> Arc<str> {
+    match value {
+        Value::Elapsed { mix, .. } => {
+            let attrs = serde_json::json!({ fleet_proto::attribute::MIX: mix.to_string() });
+            Arc::from(attrs.to_string())
+        }
+        _ => Arc::from("{}"),
+    }
 }
 
 fn sample(exemplar: &Exemplar) -> OpSample {

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use crate::analysis::mix::Mix;
 use crate::ids::{ClusterId, CommId, JobId, Op, Rank, RoleId};
 use crate::model::conclusion::Incident;
 use crate::model::event::{OpSample, Origin, SeqRange, Source, StoredEvent, Summary};
@@ -19,6 +20,7 @@ mod job;
 mod open_blocks;
 mod plausible;
 pub mod progress;
+mod report;
 mod transfers;
 
 use job::{Job, Judged};
@@ -62,8 +64,10 @@ impl fmt::Display for CohortKey {
 pub struct CohortBlock {
     /// Operations covered.
     pub seqs: SeqRange,
-    /// Iterations covered.
+    /// Iterations covered; 0 where none of the operations belongs to one.
     pub iterations: f64,
+    /// Iterations before it.
+    pub before: f64,
     /// Median of the ranks' own event times.
     pub time: Window,
     /// The ranks that reported it, in the order of their ranks.
@@ -74,26 +78,19 @@ pub struct CohortBlock {
     pub period: Option<PeriodReading>,
     /// What the members' GPUs spent inside collectives since the block before.
     pub transfers: Vec<Transfer>,
+    /// What its operations took longer than when the job is healthy, milliseconds, when that is known.
+    pub excess_ms: Option<f64>,
 }
 
 impl CohortBlock {
     /// Iterations from the first operation of the communicator to the end of the block.
     pub fn end_iteration(&self) -> f64 {
-        self.iteration_at(self.seqs.last() + 1)
+        self.before + self.iterations
     }
 
     /// Iterations from the first operation of the communicator to its beginning.
-    pub fn first_iteration(&self) -> f64 {
-        self.iteration_at(self.seqs.first())
-    }
-
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "sequence numbers stay far below 2^53"
-    )]
-    fn iteration_at(&self, seq: u64) -> f64 {
-        let n_ops = (self.seqs.last() - self.seqs.first() + 1) as f64;
-        seq as f64 * self.iterations / n_ops
+    pub const fn first_iteration(&self) -> f64 {
+        self.before
     }
 }
 
@@ -139,12 +136,25 @@ pub struct Member {
     pub blocked: Option<Summary>,
     /// Where they were measured.
     pub blocked_source: Option<Source>,
+    /// Times that the host was blocked in synchronisation, milliseconds, also where the GPU knows better.
+    pub host_blocked: Option<Summary>,
+    /// How long the block's operations took, and what they were.
+    pub pace: Option<PaceReading>,
     /// Times that the GPU computed, milliseconds.
     pub busy: Option<Summary>,
     /// Times that work waited in the GPU's queue, milliseconds.
     pub queue: Option<Summary>,
     /// Mean entry of the block's operations.
     pub arrival: Option<MeanArrival>,
+}
+
+/// How long operations took on one rank, from completion to completion.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PaceReading {
+    /// Milliseconds.
+    pub elapsed_ms: f64,
+    /// What they were.
+    pub mix: Mix,
 }
 
 /// When the operations of a block were entered, on a clock that starts at a common completion.

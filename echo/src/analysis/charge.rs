@@ -83,6 +83,8 @@ pub struct Charge {
     pub disagrees: bool,
     /// To be raised at once, before it has persisted.
     pub is_provisional: bool,
+    /// Iterations before it began, where the charge says so itself.
+    pub since: Option<f64>,
 }
 
 impl Charge {
@@ -112,6 +114,7 @@ impl Charge {
             span: Span::Short,
             disagrees: false,
             is_provisional: false,
+            since: None,
         }
     }
 
@@ -126,6 +129,7 @@ impl Charge {
             span: Span::Short,
             disagrees: false,
             is_provisional: false,
+            since: None,
         }
     }
 

@@ -8,6 +8,8 @@ use crate::analysis::charge::{Charge, Subject};
 use crate::analysis::docket::{Docket, Scene};
 use crate::analysis::lag::{Lags, lags, place, suited_signal};
 use crate::analysis::ledger::{Account, Accused, Ledger, blocked_ms};
+use crate::analysis::pace::Pace;
+use crate::analysis::pace::shift::Shift;
 use crate::analysis::settings::Settings;
 use crate::analysis::verdict::sigma_ms;
 use crate::analysis::window::Stretch;
@@ -16,10 +18,15 @@ use crate::model::conclusion::{Baseline, Conclusions, Incident, LostTime, Signal
 use crate::units::Nanos;
 
 mod accuse;
+mod slow;
 mod structure;
 
 /// Blocks kept to find out when an incident began.
 const MAX_BLOCKS: usize = 64;
+
+/// Event time for which blocks are kept at least, milliseconds, unless they are more than so many.
+const KEPT_MS: f64 = 40_000.0;
+const MOST_BLOCKS: usize = 256;
 
 /// One cohort over time.
 #[derive(Debug, Clone)]
@@ -36,6 +43,9 @@ pub struct Cohort {
     /// What is the job's own way.
     structure: Docket,
     ledger: Ledger,
+    pace: Pace,
+    /// Charges that follow from the pace.
+    slow: Vec<Charge>,
     iterations_since_lags: f64,
     standing: Standing,
     outlook: Option<Outlook>,
@@ -56,6 +66,8 @@ pub struct Standing {
     pub explains: bool,
     /// Whether anything is open in it: what the others see meanwhile is not healthy.
     pub is_disturbed: bool,
+    /// How the waiting of its ranks has changed since the job became slow; empty while it is not.
+    pub shifts: Vec<Shift>,
 }
 
 /// What a cohort has to know of the others of its job.
@@ -75,6 +87,8 @@ pub struct JobView {
     pub is_explained: bool,
     /// Whether an incident is open in another cohort.
     pub is_disturbed: bool,
+    /// How the waiting of the ranks of the others has changed since the job became slow.
+    pub shifts: Vec<Shift>,
 }
 
 /// What the agents need to know of a cohort to classify themselves.
@@ -100,6 +114,28 @@ pub struct Outlook {
     pub block_ops: Option<u64>,
 }
 
+/// What one window shows.
+struct Judged {
+    signal: Signal,
+    charges: Vec<Charge>,
+    standing: Standing,
+    outlook: Option<Outlook>,
+    /// Blocks of the window and lags, where they may pass for healthy.
+    to_remember: Option<(usize, Option<Lags>)>,
+}
+
+impl Default for Judged {
+    fn default() -> Self {
+        Self {
+            signal: Signal::HostGap,
+            charges: Vec::new(),
+            standing: Standing::default(),
+            outlook: None,
+            to_remember: None,
+        }
+    }
+}
+
 /// The last two readings of the period; both the same when there was only one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct LastPeriods {
@@ -120,6 +156,8 @@ impl Cohort {
             faults: Docket::default(),
             structure: Docket::default(),
             ledger: Ledger::default(),
+            pace: Pace::default(),
+            slow: Vec::new(),
             iterations_since_lags: 0.0,
             standing: Standing::default(),
             outlook: None,
@@ -177,16 +215,40 @@ impl Cohort {
         view: &JobView,
         settings: &Settings,
     ) -> Conclusions {
+        let mut block = block;
+        let has_ticked = self.pace.take(&block);
+        self.measure(&mut block);
         // Blocks before the first measured iteration are start-up: compilation, allocation, first connections.
         self.started |= block.period.is_some();
         if !self.started {
+            self.pace.learn(view.is_disturbed);
             return Conclusions::default();
         }
-        self.keep(block);
+        let compares_iterations = block.iterations > 0.0 && !self.has_no_iterations();
+        if block.iterations > 0.0 {
+            self.keep(block);
+        }
+        if has_ticked {
+            self.slow = self.slow_charges(view, settings);
+        }
+        let judged = if compares_iterations {
+            self.judge_window(view, settings)
+        } else {
+            None
+        };
+        let judged = judged.unwrap_or_default();
+        let conclusions = self.conclude(judged, view, settings);
+        self.pace
+            .learn(view.is_disturbed || !self.faults.is_empty());
+        conclusions
+    }
+
+    /// Charges from the latest window, with what there is to remember of it; nothing while the window is not full.
+    fn judge_window(&self, view: &JobView, settings: &Settings) -> Option<Judged> {
         let window = Stretch::latest(&self.blocks, settings.window_iterations, 2);
         // Iterations that outlast blocks by far would never fill a window.
         if window.iterations < settings.window_iterations && self.blocks.len() < MAX_BLOCKS {
-            return Conclusions::default();
+            return None;
         }
         let signal = suited_signal(&window.blocks);
         let mut lags = lags(signal, &window.blocks);
@@ -205,18 +267,37 @@ impl Cohort {
         }
         let accused = self.accuse(&window, lags.as_ref(), view, settings);
         let outlook = self.look_out(&window, lags.as_ref(), settings);
-        let n_window = window.blocks.len();
-        self.standing = accused.standing;
+        Some(Judged {
+            signal,
+            charges: accused.charges,
+            standing: accused.standing,
+            outlook,
+            to_remember: (!accused.is_damaged || (accused.is_healthy && !view.is_disturbed))
+                .then_some((window.blocks.len(), lags)),
+        })
+    }
+
+    /// Lets what was judged become incidents, and remembers what was healthy.
+    fn conclude(&mut self, judged: Judged, view: &JobView, settings: &Settings) -> Conclusions {
+        let mut charges = judged.charges;
+        charges.retain(|charge| self.is_borne_out(charge, view));
+        charges.extend(self.slow.iter().cloned());
+        self.standing = judged.standing;
         let mut victims = self.standing.victims.clone();
         victims.extend(view.victims.iter().copied());
         let rest = (&victims, view.is_explained);
-        let conclusions = self.decide(signal, &accused.charges, rest, settings);
+        let conclusions = self.decide(judged.signal, &charges, rest, settings);
         self.standing.explains = self.faults.explains();
         self.standing.is_disturbed = !self.faults.is_empty();
+        self.standing.shifts = self
+            .pace
+            .slow()
+            .map_or_else(Vec::new, |slow| slow.shifts.clone());
         // What another cohort suffers from, and what nobody can explain yet, must not pass for healthy.
-        if !accused.is_damaged || (accused.is_healthy && !view.is_disturbed) {
+        if let Some((n_window, lags)) = judged.to_remember {
             self.remember(n_window, lags.as_ref(), settings);
         }
+        let outlook = judged.outlook.or_else(|| self.outlook.take());
         self.outlook = outlook.map(|outlook| Outlook {
             outliers: self.faults.named_ranks(),
             ..outlook
@@ -231,7 +312,15 @@ impl Cohort {
         });
         self.iterations_since_lags += block.iterations;
         self.blocks.push_back(block);
-        if self.blocks.len() > MAX_BLOCKS {
+        let latest = self
+            .blocks
+            .back()
+            .map_or(Nanos::EARLIEST, |block| block.time.to());
+        // Of short blocks more, so that what has lasted for some time is still there when it is named.
+        let is_old = |block: &mut CohortBlock| latest.millis_since(block.time.to()) > KEPT_MS;
+        while self.blocks.len() > MOST_BLOCKS
+            || self.blocks.len() > MAX_BLOCKS && self.blocks.front_mut().is_some_and(is_old)
+        {
             self.blocks.pop_front();
         }
     }
@@ -255,6 +344,7 @@ impl Cohort {
             healthy_ms: self.history.period_ms(),
             victims,
             is_explained,
+            is_slow: self.pace.slow().is_some(),
             settings,
         };
         let (mut conclusions, _) = self.structure.follow(&scene, &structure);

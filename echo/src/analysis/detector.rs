@@ -134,6 +134,10 @@ impl Detector {
             stage_excess_ms: own.map_or(0.0, |own| own_excess_ms(own, &others)),
             is_explained: others.iter().any(|other| other.explains) || self.is_spoken_for(key),
             is_disturbed: others.iter().any(|other| other.is_disturbed),
+            shifts: others
+                .iter()
+                .flat_map(|other| other.shifts.iter().copied())
+                .collect(),
         }
     }
 

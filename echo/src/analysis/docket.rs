@@ -41,6 +41,8 @@ pub struct Scene<'a> {
     pub victims: &'a BTreeSet<Rank>,
     /// Whether another cohort of the job shows why it is slow.
     pub is_explained: bool,
+    /// Whether the pace of the job is worse than when it was healthy.
+    pub is_slow: bool,
     /// Gates.
     pub settings: &'a Settings,
 }
@@ -186,7 +188,10 @@ impl Docket {
             *streak += 1;
             // A late rank needs a judgement longer than the damage to show, and a name is better than a riddle.
             let patience = u32::from(charge.subject.is_riddle());
-            let is_due = *streak >= scene.settings.raise_after + patience || charge.is_provisional;
+            // What has lasted needs no more patience.
+            let is_due = *streak >= scene.settings.raise_after + patience
+                || charge.is_provisional
+                || charge.span == Span::Lasting;
             if !is_due || self.open.contains_key(&charge.subject) {
                 continue;
             }
@@ -231,7 +236,14 @@ impl Docket {
             return conclusions;
         };
         let test = affected(scene, (charge.subject, &charge.finding), baseline);
-        let onset = onset(scene.blocks, &test);
+        let began_at = |since: f64| {
+            let begins = |block: &CohortBlock| block.first_iteration() >= since;
+            let last = scene.blocks.len().saturating_sub(1);
+            scene.blocks.iter().position(begins).unwrap_or(last)
+        };
+        let onset = charge
+            .since
+            .map_or_else(|| onset(scene.blocks, &test), began_at);
         let Some(first) = scene.blocks.get(onset) else {
             return conclusions;
         };
@@ -244,7 +256,7 @@ impl Docket {
         };
         open.add_victims(scene.victims);
         for block in scene.blocks.iter().skip(onset) {
-            if test.holds(&[block]) == Some(true) {
+            if charge.since.is_some() || test.holds(&[block]) == Some(true) {
                 open.affect(block, test.lag_ms(&[block]));
             } else {
                 open.pass();
@@ -281,7 +293,7 @@ fn carry_on(open: &mut OpenIncident, subject: Subject, charge: Option<&Charge>, 
     };
     let iterations = match open.span {
         Span::Short => scene.settings.window_iterations / 2.0,
-        Span::Long => scene.settings.long_window_iterations,
+        Span::Long | Span::Lasting => scene.settings.long_window_iterations,
     };
     let recent = Stretch::latest(scene.blocks, iterations, 1);
     if let Some(charge) = charge {
@@ -293,10 +305,12 @@ fn carry_on(open: &mut OpenIncident, subject: Subject, charge: Option<&Charge>, 
     let test = affected(scene, about, open.incident.baseline);
     let is_there = if subject.is_structural() {
         Some(charge.is_some())
+    } else if open.span == Span::Lasting {
+        Some(scene.is_slow)
     } else {
         test.holds(&recent.blocks)
     };
-    let shows = if subject.is_structural() {
+    let shows = if subject.is_structural() || open.span == Span::Lasting {
         is_there
     } else {
         test.holds(&[block])

@@ -179,7 +179,8 @@ impl<'a> Loss<'a> {
         reading: &'a PeriodReading,
         reasons: &[&Accused],
     ) -> Self {
-        let lost_ms = (reading.ms - healthy_ms(account, reasons)) * reading.iterations;
+        let against_period = || (reading.ms - healthy_ms(account, reasons)) * reading.iterations;
+        let lost_ms = block.excess_ms.unwrap_or_else(against_period);
         let culprits: BTreeSet<Rank> = reasons.iter().filter_map(|reason| reason.rank).collect();
         let usual_ms = usually_blocked_ms(account, block, &culprits);
         let mut groups = BTreeMap::new();

@@ -47,6 +47,8 @@ pub enum Span {
     Short,
     /// Many iterations: stalls that are rare and add up.
     Long,
+    /// All since the job became slow.
+    Lasting,
 }
 
 /// What is known of a window.
@@ -306,7 +308,9 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
         Span::Short => {
             lag.steady_ms >= gate * STEADY_SHARE && lag.typical_ms() >= gate * TYPICAL_SHARE
         }
-        Span::Long => lag.series.iter().filter(|ms| **ms >= gate).count() >= ENOUGH_STALLS,
+        Span::Long | Span::Lasting => {
+            lag.series.iter().filter(|ms| **ms >= gate).count() >= ENOUGH_STALLS
+        }
     };
     let mut late: Vec<&Lag> = lags
         .ranks

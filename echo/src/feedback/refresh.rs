@@ -89,6 +89,7 @@ impl Refresh {
             metric::HOST_GAP,
             metric::BLOCKED,
             metric::PERIOD,
+            metric::ELAPSED,
             metric::ARRIVAL,
             metric::WAIT,
             metric::QUEUE,

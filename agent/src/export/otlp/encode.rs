@@ -134,7 +134,7 @@ pub(super) fn resource(resource: &Resource) -> OtlpResource {
 fn otlp_metric(name: &str, points: &[&Point]) -> Option<Metric> {
     let numbers = || points.iter().filter_map(|point| number(point)).collect();
     let data = match points.first()?.value {
-        Value::Gauge(_) => Data::Gauge(Gauge {
+        Value::Gauge(_) | Value::Elapsed { .. } => Data::Gauge(Gauge {
             data_points: numbers(),
         }),
         Value::Increase(_) => Data::Sum(Sum {
@@ -172,15 +172,20 @@ fn unit(name: &str) -> &'static str {
 }
 
 fn number(point: &Point) -> Option<NumberDataPoint> {
-    let value = match point.value {
-        Value::Gauge(value) | Value::Increase(value) => number_data_point::Value::AsDouble(value),
+    let mut attributes = block(&point.block);
+    let value = match &point.value {
+        Value::Gauge(value) | Value::Increase(value) => number_data_point::Value::AsDouble(*value),
+        Value::Elapsed { ms, mix } => {
+            attributes.push(text(attribute::MIX, &mix.to_string()));
+            number_data_point::Value::AsDouble(*ms)
+        }
         Value::Total(count) => {
-            number_data_point::Value::AsInt(i64::try_from(count).unwrap_or(i64::MAX))
+            number_data_point::Value::AsInt(i64::try_from(*count).unwrap_or(i64::MAX))
         }
         Value::Summary { .. } => return None,
     };
     Some(NumberDataPoint {
-        attributes: block(&point.block),
+        attributes,
         start_time_unix_nano: point.start_ns,
         time_unix_nano: point.time_ns,
         value: Some(value),

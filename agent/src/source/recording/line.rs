@@ -36,6 +36,8 @@ pub(super) struct Line<'a> {
     nranks: u32,
     #[serde(default)]
     rank: u32,
+    #[serde(default)]
+    peer: Option<u32>,
     #[serde(borrow, default)]
     unique_id_splitmix64: Option<Cow<'a, str>>,
     #[serde(default)]
@@ -112,6 +114,7 @@ impl Line<'_> {
                     datatype: self.datatype,
                     comm,
                     seq: self.seq,
+                    peer: self.peer,
                 })
             }),
             Some(Does::MakesComm | Does::SplitsComm) => {

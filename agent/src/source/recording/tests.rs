@@ -56,6 +56,7 @@ fn a_recording_is_read_gzipped_or_plain() {
             datatype: 7,
             comm: 0xab,
             seq: None,
+            peer: None,
         };
         let kind = CallKind::Operation(operation);
         assert_eq!(
@@ -262,6 +263,7 @@ fn a_call_in_two_parts_and_an_exact_communicator_are_read() {
         datatype: 7,
         comm: 0xab,
         seq: Some(9),
+        peer: None,
     };
     let events = events_of(&[
         r#"{"kind":"call","ts":1,"dur":2,"pid":7,"tid":8,"fn":"ncclCommInitRankScalable","nranks":4,"rank":1,"comm":"0xab","unique_id_splitmix64":"ff"}"#,

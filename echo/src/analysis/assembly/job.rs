@@ -70,6 +70,7 @@ impl<'e> Judged<'e> {
             | metric::QUEUE
             | metric::BUSY
             | metric::PERIOD
+            | metric::ELAPSED
             | metric::ARRIVAL => Kind::Whole,
             metric::WAIT if block.source == Source::Device => Kind::Transfer,
             metric::ISSUED => Kind::Progress,

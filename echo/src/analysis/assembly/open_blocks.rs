@@ -1,16 +1,16 @@
 //! The blocks of one cohort until they are complete.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
 use fleet_proto::metric;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{CommId, Rank};
-use crate::model::event::{Anchor, Block, Event, Origin, Reading, SeqRange, Source, Summary};
+use crate::model::event::{Anchor, Block, Event, Reading, SeqRange, Source, Summary};
 use crate::stats::median;
 use crate::units::{Nanos, Window};
 
-use super::{CohortBlock, MeanArrival, Member, PeriodReading};
+use super::report::{Report, merged};
+use super::{CohortBlock, MeanArrival, Member, PaceReading, PeriodReading};
+use crate::analysis::mix::Mix;
 
 /// Blocks that a cohort may hold open before the oldest is closed with whoever reported it.
 const MAX_OPEN_BLOCKS: usize = 512;
@@ -30,23 +30,13 @@ pub(super) struct OpenBlocks {
     comms: BTreeMap<Rank, CommId>,
     open: BTreeMap<SeqRange, BTreeMap<Rank, Report>>,
     periods: BTreeMap<Rank, BTreeMap<u64, PeriodReading>>,
+    paces: BTreeMap<Rank, BTreeMap<u64, PaceReading>>,
+    /// Iterations of the blocks that were closed.
+    iterations: Option<f64>,
     reached: BTreeMap<Rank, u64>,
     /// A rank that had not passed the oldest block when last asked. While it has not, nobody else need be asked.
     held_up_by: Option<Rank>,
     closed_through: Option<u64>,
-}
-
-#[derive(Debug, Clone)]
-struct Report {
-    origin: Arc<Origin>,
-    start: Nanos,
-    end: Nanos,
-    iterations: Option<f64>,
-    gap: Option<Summary>,
-    blocked: Option<(Source, Summary)>,
-    queue: Option<Summary>,
-    busy: Option<Summary>,
-    arrival: Option<MeanArrival>,
 }
 
 impl OpenBlocks {
@@ -69,6 +59,10 @@ impl OpenBlocks {
             self.add_period(event, block, seqs, rank);
             return true;
         }
+        if event.metric.as_str() == metric::ELAPSED {
+            self.add_pace(event, seqs, rank);
+            return true;
+        }
         if self.closed_through.is_some_and(|last| seqs.first() <= last) {
             return false;
         }
@@ -80,30 +74,16 @@ impl OpenBlocks {
             .entry(seqs)
             .or_default()
             .entry(rank)
-            .or_insert_with(|| Report {
-                origin: Arc::clone(&event.origin),
-                start: event.start.unwrap_or(event.timestamp),
-                end: event.timestamp,
-                iterations: None,
-                gap: None,
-                blocked: None,
-                queue: None,
-                busy: None,
-                arrival: None,
-            });
+            .or_insert_with(|| Report::of(event));
         report.iterations = block.iterations.or(report.iterations);
         match event.metric.as_str() {
             metric::HOST_GAP => report.gap = Some(summary),
             metric::QUEUE => report.queue = Some(summary),
             metric::BUSY => report.busy = Some(summary),
-            // What a GPU knows of its waiting is nearer to the truth than what its host knows.
-            metric::BLOCKED
-                if report
-                    .blocked
-                    .is_none_or(|(known, _)| known <= block.source) =>
-            {
-                report.blocked = Some((block.source, summary));
-            }
+            metric::BLOCKED => match block.source {
+                Source::Host => report.host_blocked = Some(summary),
+                Source::Device => report.device_blocked = Some(summary),
+            },
             metric::ARRIVAL => {
                 report.arrival = mean_arrival(summary, block.anchor);
                 // Agents send the arrivals of a block last, so this rank has said all about it.
@@ -147,29 +127,97 @@ impl OpenBlocks {
         }
     }
 
+    fn add_pace(&mut self, event: &Event, seqs: SeqRange, rank: Rank) {
+        let Reading::Double(elapsed_ms) = event.reading else {
+            return;
+        };
+        let Some(mix) = Mix::of_attributes(&event.attrs) else {
+            return;
+        };
+        let paces = self.paces.entry(rank).or_default();
+        paces.insert(seqs.last(), PaceReading { elapsed_ms, mix });
+        if paces.len() > MAX_PERIODS {
+            paces.pop_first();
+        }
+    }
+
     /// Takes out the oldest block if every one of the members that is awaited has reported it or a later one, together with
-    /// each rank's communicator and its first entry on the rank's own clock. Blocks that cover no iteration are passed over.
+    /// each rank's communicator and its first entry on the rank's own clock. Ranks choose the sizes of their blocks by themselves, so
+    /// blocks that overlap are put together.
     pub(super) fn close_next(
         &mut self,
         members: Awaited<'_>,
         n_expected: usize,
     ) -> Option<(CohortBlock, Begins)> {
         loop {
-            let seqs = *self.open.keys().next()?;
+            let seqs = self.oldest()?;
             if !self.is_due(seqs, members) && self.open.len() <= MAX_OPEN_BLOCKS {
                 return None;
             }
-            let reports = self.open.remove(&seqs)?;
+            let reports = self.take_reports(seqs);
             self.closed_through = self.closed_through.max(Some(seqs.last()));
             let period = self.take_period(seqs);
+            let mut paces = self.take_paces(seqs);
             let begins = reports
                 .iter()
                 .filter_map(|(rank, report)| Some((*rank, (*self.comms.get(rank)?, report.start))))
                 .collect();
-            if let Some(block) = cohort_block(seqs, reports, n_expected, period) {
-                return Some((block, begins));
+            let Some(mut block) = cohort_block(seqs, reports, n_expected, period) else {
+                continue;
+            };
+            for member in &mut block.members {
+                member.pace = paces.remove(&member.rank);
+            }
+            block.before = self.iterations.unwrap_or_else(|| begin_of(&block));
+            self.iterations = Some(block.end_iteration());
+            return Some((block, begins));
+        }
+    }
+
+    /// The oldest operations that all blocks which begin among them end among.
+    fn oldest(&self) -> Option<SeqRange> {
+        let oldest = self.open.keys().next()?;
+        let mut last = oldest.last();
+        for seqs in self.open.keys() {
+            if seqs.first() > last {
+                break;
+            }
+            last = last.max(seqs.last());
+        }
+        SeqRange::new(oldest.first(), last)
+    }
+
+    /// What the ranks reported of these operations; of a rank that did not report all of them, nothing, unless nobody did.
+    fn take_reports(&mut self, seqs: SeqRange) -> BTreeMap<Rank, Report> {
+        let mut parts: BTreeMap<Rank, Vec<(SeqRange, Report)>> = BTreeMap::new();
+        while let Some(entry) = self.open.first_entry()
+            && entry.key().first() <= seqs.last()
+        {
+            let (part, reports) = entry.remove_entry();
+            for (rank, report) in reports {
+                parts.entry(rank).or_default().push((part, report));
             }
         }
+        let merged = parts
+            .into_iter()
+            .filter_map(|(rank, parts)| Some((rank, merged(seqs, parts)?)));
+        merged.collect()
+    }
+
+    /// What the ranks said of how long the operations up to the end of the block took.
+    fn take_paces(&mut self, seqs: SeqRange) -> BTreeMap<Rank, PaceReading> {
+        let mut taken = BTreeMap::new();
+        for (rank, paces) in &mut self.paces {
+            let later = paces.split_off(&(seqs.last() + 1));
+            let due = std::mem::replace(paces, later).into_values();
+            let sum = due.reduce(|mut sum, next| {
+                sum.elapsed_ms += next.elapsed_ms;
+                sum.mix.add(&next.mix);
+                sum
+            });
+            taken.extend(sum.map(|sum| (*rank, sum)));
+        }
+        taken
     }
 
     /// Whether somebody is awaited, and all who are have passed the block.
@@ -195,8 +243,10 @@ impl OpenBlocks {
         let mut readings = Vec::new();
         for periods in self.periods.values_mut() {
             let later = periods.split_off(&(seqs.last() + 1));
-            let taken = std::mem::replace(periods, later);
-            readings.extend(taken.into_values().next_back());
+            let mut taken = std::mem::replace(periods, later);
+            let inside = taken.split_off(&seqs.first());
+            let before = taken.into_values().next_back();
+            readings.extend(inside.into_values().reduce(joined).or(before));
         }
         let middle =
             |of: fn(&PeriodReading) -> f64| median(&readings.iter().map(of).collect::<Vec<f64>>());
@@ -208,6 +258,28 @@ impl OpenBlocks {
             interval: Window::new(from, to)?,
         })
     }
+}
+
+/// Two readings of one rank as one.
+fn joined(one: PeriodReading, next: PeriodReading) -> PeriodReading {
+    let iterations = one.iterations + next.iterations;
+    let total_ms = one.ms * one.iterations + next.ms * next.iterations;
+    let interval = Window::new(one.interval.from(), next.interval.to());
+    PeriodReading {
+        ms: total_ms / iterations,
+        iterations,
+        interval: interval.unwrap_or(next.interval),
+    }
+}
+
+/// Iterations before the first block of a communicator, as if all of them were like its own.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "sequence numbers stay far below 2^53"
+)]
+fn begin_of(block: &CohortBlock) -> f64 {
+    let n_ops = (block.seqs.last() - block.seqs.first() + 1) as f64;
+    block.seqs.first() as f64 * block.iterations / n_ops
 }
 
 fn mean_arrival(summary: Summary, anchor: Option<Anchor>) -> Option<MeanArrival> {
@@ -224,9 +296,9 @@ fn cohort_block(
     n_expected: usize,
     period: Option<PeriodReading>,
 ) -> Option<CohortBlock> {
-    // Blocks off the beaten track, such as an evaluation, cover no iteration and are not compared.
+    // Blocks off the beaten track, such as an evaluation, cover no iteration.
     let known = reports.values().filter_map(|report| report.iterations);
-    let iterations = median(&known.collect::<Vec<f64>>()).filter(|known| *known > 0.0)?;
+    let iterations = median(&known.collect::<Vec<f64>>()).unwrap_or(0.0);
     let from = middle_instant(reports.values().map(|report| report.start))?;
     let to = middle_instant(reports.values().map(|report| report.end))?;
     let time = Window::new(from, to.max(from.offset(1)))?;
@@ -234,10 +306,12 @@ fn cohort_block(
         .into_iter()
         .map(|(rank, report)| Member {
             rank,
+            blocked: report.blocked().map(|(_, summary)| summary),
+            blocked_source: report.blocked().map(|(source, _)| source),
             origin: report.origin,
             gap: report.gap,
-            blocked: report.blocked.map(|(_, summary)| summary),
-            blocked_source: report.blocked.map(|(source, _)| source),
+            host_blocked: report.host_blocked,
+            pace: None,
             queue: report.queue,
             busy: report.busy,
             arrival: report.arrival,
@@ -246,11 +320,13 @@ fn cohort_block(
     Some(CohortBlock {
         seqs,
         iterations,
+        before: 0.0,
         time,
         members,
         n_expected,
         period,
         transfers: Vec::new(),
+        excess_ms: None,
     })
 }
 

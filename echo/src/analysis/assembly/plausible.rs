@@ -15,7 +15,7 @@ const ITERATIONS: std::ops::RangeInclusive<f64> = 1e-9..=1e12;
 
 /// Whether the durations and the iterations of a point can have been measured.
 pub(super) fn is_plausible(event: &Event) -> bool {
-    let is_period = event.metric.as_str() == metric::PERIOD;
+    let is_period = [metric::PERIOD, metric::ELAPSED].contains(&event.metric.as_str());
     let is_duration = |ms: f64| ms.abs() <= LONGEST_MS;
     let reading = match event.reading {
         Reading::Double(ms) => is_duration(ms) && !(is_period && ms < SHORTEST_MS),

@@ -11,6 +11,7 @@ use crate::units::Nanos;
 
 use super::Transfer;
 use super::open_blocks::Begins;
+use super::report::total;
 
 /// Blocks of one communicator and operation that may wait to be taken; the oldest is dropped beyond that.
 const MAX_WAITING: usize = 256;
@@ -42,6 +43,39 @@ pub(super) struct Host<'a> {
     pub(super) seqs: SeqRange,
     /// Communicator of each rank's block and its first entry on the rank's own clock.
     pub(super) ranks: &'a Begins,
+}
+
+impl Host<'_> {
+    /// Whether the block is one of this communicator.
+    fn is_of(&self, comm: CommId) -> bool {
+        let first = self.ranks.values().next();
+        first.is_some_and(|(own, _)| *own == comm)
+    }
+}
+
+/// What ranks that cut a block at different operations spent in all of it.
+fn joined(parts: Vec<Transfer>) -> Option<Transfer> {
+    let mut iterations: BTreeMap<Rank, f64> = BTreeMap::new();
+    for part in &parts {
+        for rank in part.ranks.keys() {
+            *iterations.entry(*rank).or_default() += part.iterations;
+        }
+    }
+    let mut parts = parts.into_iter();
+    let mut whole = parts.next()?;
+    for part in parts {
+        for (rank, (summary, samples)) in part.ranks {
+            let sum = whole.ranks.entry(rank);
+            sum.and_modify(|(known, kept)| {
+                *known = total(*known, summary);
+                let room = MAX_SAMPLES.saturating_sub(kept.len());
+                kept.extend(samples.iter().take(room));
+            })
+            .or_insert((summary, samples));
+        }
+    }
+    whole.iterations = iterations.into_values().fold(whole.iterations, f64::max);
+    Some(whole)
 }
 
 impl Transfers {
@@ -103,19 +137,24 @@ impl Transfers {
                 .filter(|(seqs, block)| is_due(seqs, block))
                 .map(|(seqs, _)| *seqs)
                 .collect();
+            let mut parts: BTreeMap<SeqRange, Vec<Transfer>> = BTreeMap::new();
             for seqs in due {
                 if let Some(block) = waiting.remove(&seqs)
                     && block.ranks.keys().all(|rank| role.contains(rank))
                 {
-                    taken.push(Transfer {
+                    let is_part = seqs.first() >= host.seqs.first() && host.is_of(*comm);
+                    let whole = if is_part { host.seqs } else { seqs };
+                    let transfer = Transfer {
                         comm: *comm,
                         op: op.clone(),
-                        seqs,
+                        seqs: whole,
                         iterations: block.iterations,
                         ranks: block.ranks,
-                    });
+                    };
+                    parts.entry(whole).or_default().push(transfer);
                 }
             }
+            taken.extend(parts.into_values().filter_map(joined));
         }
         self.pairs.retain(|_, waiting| !waiting.is_empty());
         taken

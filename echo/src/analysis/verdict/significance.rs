@@ -103,7 +103,7 @@ impl Scale {
     pub fn z(&self, lag: &Lag) -> f64 {
         let ms = match self.span {
             Span::Short if lag.signal != Signal::Wait => lag.mean_ms.min(lag.typical_ms()),
-            Span::Short | Span::Long => lag.mean_ms,
+            Span::Short | Span::Long | Span::Lasting => lag.mean_ms,
         };
         ms / self.sigma_ms
     }

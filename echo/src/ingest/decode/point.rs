@@ -35,12 +35,13 @@ impl Quantity {
     /// Durations are Echo's own signals and whatever is counted in a unit of time, by its unit or by its name. What is
     /// named a difference or a rate is left out: it has a sign.
     pub(super) fn of(metric: &Metric<'_>) -> Self {
-        const SIGNALS: [&str; 5] = [
+        const SIGNALS: [&str; 6] = [
             metric::WAIT,
             metric::HOST_GAP,
             metric::BLOCKED,
             metric::ARRIVAL,
             metric::PERIOD,
+            metric::ELAPSED,
         ];
         const UNITS: [&str; 6] = ["ns", "us", "ms", "s", "min", "h"];
         const ENDINGS: [&str; 5] = ["_ns", "_us", "_ms", "_s", "_seconds"];

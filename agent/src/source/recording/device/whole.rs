@@ -138,6 +138,7 @@ fn call(row: &Told, pid: u32) -> Call {
             datatype: row.datatype,
             comm: row.comm_id,
             seq: None,
+            peer: None,
         }),
     }
 }

@@ -1,0 +1,198 @@
+//! Charges that follow from the pace of the job and from who waits, over time, whether or not the job has iterations.
+
+use super::{Cohort, JobView};
+use crate::analysis::assembly::{CohortBlock, PeriodReading};
+use crate::analysis::cause::{Clues, Slowness, class_of};
+use crate::analysis::charge::{Charge, Subject};
+use crate::analysis::lag::place::FEW_RANKS;
+use crate::analysis::lag::{Lag, lags};
+use crate::analysis::pace::Slow;
+use crate::analysis::pace::shift::{Reason, Suspicion};
+use crate::analysis::settings::Settings;
+use crate::analysis::verdict::{Doubt, Span, Suspect};
+use crate::analysis::window::Stretch;
+use crate::ids::RoleId;
+use crate::model::conclusion::{Baseline, CauseClass, Signal};
+
+/// How long a job must be slow before that is reported without a name, milliseconds.
+const NAMELESS_MS: f64 = 8_500.0;
+
+/// How sure a rank is that was found by who waits.
+const CONFIDENCE: f64 = 0.9;
+
+/// The same of two ranks, where either could be at fault.
+const CONFIDENCE_OF_TWO: f64 = 0.7;
+
+impl Cohort {
+    /// Whether the ranks repeat nothing: then an operation stands for an iteration.
+    pub(super) fn has_no_iterations(&self) -> bool {
+        self.key.role == RoleId::new(u64::MAX)
+    }
+
+    /// Adds to a block what its operations took longer than when healthy, and a period where it has none of its own.
+    pub(super) fn measure(&self, block: &mut CohortBlock) {
+        if self.has_no_iterations()
+            && let Some(operations) = operations(block)
+        {
+            block.iterations = operations;
+        }
+        let Some((took_ms, healthy_ms)) = self.pace.took_and_healthy_ms(block) else {
+            return;
+        };
+        block.excess_ms = Some(took_ms - healthy_ms);
+        if block.period.is_none() && block.iterations > 0.0 {
+            block.period = Some(PeriodReading {
+                ms: took_ms / block.iterations,
+                iterations: block.iterations,
+                interval: block.time,
+            });
+        }
+    }
+
+    /// Whether the pace and the waiting of the ranks bear out a charge against one of few ranks, as far as they are known: a late rank
+    /// of a job that keeps its pace harms nobody.
+    pub(super) fn is_borne_out(&self, charge: &Charge, view: &JobView) -> bool {
+        let Subject::Rank(rank) = charge.subject else {
+            return true;
+        };
+        if !self.pace.is_known() || view.n_ranks > FEW_RANKS || self.faults.is_open(charge.subject)
+        {
+            return true;
+        }
+        match self.pace.slow() {
+            None => !self.pace.is_healthy(),
+            Some(slow) => {
+                let suspicion = suspicion(slow, view);
+                suspicion.n_ranks() < 2 || suspicion.supports(rank)
+            }
+        }
+    }
+
+    /// What is charged because the job has been slow for some time: the rank that it waits for, else that it is slow.
+    pub(super) fn slow_charges(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
+        let Some(slow) = self.pace.slow() else {
+            return Vec::new();
+        };
+        let suspicion = suspicion(slow, view);
+        let is_own = |reason: &Reason| slow.shifts.iter().any(|own| own.rank == reason.rank);
+        if let Some(reason) = suspicion.reason() {
+            let charge = is_own(&reason).then(|| self.held_back_by(&reason, slow, &suspicion));
+            let charge = charge.flatten();
+            let is_known = charge
+                .as_ref()
+                .is_some_and(|charge| self.faults.is_open(charge.subject));
+            return if is_known || !(self.faults.explains() || view.is_explained) {
+                charge.into_iter().collect()
+            } else {
+                Vec::new()
+            };
+        }
+        let is_reported =
+            slow.lasted_ms >= NAMELESS_MS && slow.ratio >= 1.0 + settings.uniform_gate;
+        if !is_reported || view.is_explained {
+            return Vec::new();
+        }
+        let charge = if suspicion.n_ranks() < 2 {
+            Charge::unclear(Doubt::NoPeers)
+        } else if suspicion.latest().is_some() {
+            Charge::unclear(Doubt::NotSignificant)
+        } else {
+            Charge::uniform()
+        };
+        vec![Charge {
+            span: Span::Lasting,
+            since: Some(slow.since),
+            ..charge
+        }]
+    }
+
+    /// The charge against the rank that the job waits for.
+    fn held_back_by(&self, reason: &Reason, slow: &Slow, suspicion: &Suspicion) -> Option<Charge> {
+        let latest = self.blocks.iter().rev().find_map(|block| {
+            let member = block
+                .members
+                .iter()
+                .find(|member| member.rank == reason.rank)?;
+            Some((member, block.period?))
+        });
+        let (member, period) = latest?;
+        let healthy_ms = self.history.period_ms().unwrap_or(period.ms / slow.ratio);
+        let lag = Lag {
+            rank: reason.rank,
+            origin: member.origin.clone(),
+            signal: if reason.by_device {
+                Signal::DeviceWait
+            } else {
+                Signal::Wait
+            },
+            mean_ms: reason.rise * slow.ratio * healthy_ms,
+            steady_ms: reason.rise * slow.ratio * healthy_ms,
+            operations: 1.0,
+            largest_at_one_ms: None,
+            error_ms: None,
+            own_ms: None,
+            waits_for_ms: None,
+            place: None,
+            series: Vec::new(),
+        };
+        let suspect = Suspect {
+            z: reason.z,
+            confidence: if suspicion.n_ranks() > 2 {
+                CONFIDENCE
+            } else {
+                CONFIDENCE_OF_TWO
+            },
+            baseline: Baseline::History {
+                period_ms: healthy_ms,
+            },
+            lag,
+        };
+        let class = self.class_of_reason(reason, &suspect.lag, slow, healthy_ms);
+        Some(Charge {
+            span: Span::Lasting,
+            since: Some(slow.since),
+            ..Charge::against(&suspect, class, None)
+        })
+    }
+
+    /// Whether the rank is late on its host or on its GPU.
+    fn class_of_reason(
+        &self,
+        reason: &Reason,
+        lag: &Lag,
+        slow: &Slow,
+        healthy_ms: f64,
+    ) -> CauseClass {
+        if reason.by_host {
+            // Its host is hardly blocked any more where the others are: it has other things to do.
+            return CauseClass::Host;
+        }
+        let lately = |block: &&CohortBlock| block.first_iteration() >= slow.since;
+        let stretch = Stretch {
+            blocks: self.blocks.iter().rev().take_while(lately).collect(),
+            iterations: 0.0,
+        };
+        let gaps = lags(Signal::HostGap, &stretch.blocks);
+        let clues = Clues {
+            gaps: gaps.as_ref(),
+            queues: &stretch.queue_ms(),
+            slowness: Slowness::of(&stretch.blocks, &self.history),
+            damage_ms: Some((slow.ratio - 1.0) * healthy_ms),
+        };
+        class_of(lag, &clues)
+    }
+}
+
+fn suspicion(slow: &Slow, view: &JobView) -> Suspicion {
+    let shifts: Vec<_> = slow.shifts.iter().chain(&view.shifts).copied().collect();
+    Suspicion::of(&shifts, slow.lost_share())
+}
+
+/// Operations of a block, as its ranks told.
+fn operations(block: &CohortBlock) -> Option<f64> {
+    let paces = block
+        .members
+        .iter()
+        .filter_map(|member| member.pace.as_ref());
+    paces.map(|pace| pace.mix.operations()).reduce(f64::max)
+}

@@ -1,0 +1,81 @@
+//! What kinds of operations a stretch of work consists of.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use xxhash_rust::xxh64::xxh64;
+
+/// Kinds that one stretch is believed to have; agents name fewer.
+const MAX_KINDS: usize = 32;
+
+/// How many operations of each kind. Kinds are hashes of their names.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Mix(BTreeMap<u64, f64>);
+
+/// The attributes of a point that have no column of their own, as far as they matter here.
+#[derive(Deserialize)]
+struct Attributes<'a> {
+    #[serde(borrow, rename = "fleet.mix")]
+    mix: Option<&'a str>,
+}
+
+impl Mix {
+    /// Reads the mix among the attributes of a point; nothing where they do not have one that can be read.
+    pub fn of_attributes(attrs: &str) -> Option<Self> {
+        let attributes: Attributes<'_> = serde_json::from_str(attrs).ok()?;
+        let mut mix = Self::default();
+        for kind in attributes.mix?.split(' ').take(MAX_KINDS) {
+            let (name, count) = kind.split_once('=')?;
+            let count: u32 = count.parse().ok()?;
+            *mix.0.entry(xxh64(name.as_bytes(), 0)).or_default() += f64::from(count);
+        }
+        (mix.operations() > 0.0).then_some(mix)
+    }
+
+    /// Adds the operations of another stretch.
+    pub fn add(&mut self, other: &Self) {
+        for (kind, count) in &other.0 {
+            *self.0.entry(*kind).or_default() += count;
+        }
+    }
+
+    /// Operations of all kinds.
+    pub fn operations(&self) -> f64 {
+        self.0.values().sum()
+    }
+
+    /// Operations of one kind.
+    pub fn of_kind(&self, kind: u64) -> f64 {
+        self.0.get(&kind).copied().unwrap_or(0.0)
+    }
+
+    /// The kinds with their operations.
+    pub fn kinds(&self) -> impl Iterator<Item = (u64, f64)> {
+        self.0.iter().map(|(kind, count)| (*kind, *count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet_proto::attribute;
+
+    use super::Mix;
+
+    #[test]
+    fn a_mix_is_read_from_the_attribute_that_agents_send() {
+        let attrs = format!(
+            r#"{{"other":1,"{}":"AllReduce.7.21=90 AllGather.4.0=2"}}"#,
+            attribute::MIX
+        );
+        let mix = Mix::of_attributes(&attrs).unwrap();
+        assert!((mix.operations() - 92.0).abs() < 1e-9);
+        assert_eq!(mix.kinds().count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_mix_is_none() {
+        for attrs in ["{}", "", r#"{"fleet.mix":"x"}"#, r#"{"fleet.mix":"a=0"}"#] {
+            assert_eq!(Mix::of_attributes(attrs), None, "{attrs}");
+        }
+    }
+}

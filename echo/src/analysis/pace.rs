@@ -1,0 +1,247 @@
+//! The pace of a cohort, and how much its ranks wait: two series over time that need no iteration.
+//!
+//! How long a stretch of operations takes when the job is healthy is predicted from what they are (`work`). A job is slow when its
+//! operations take longer than that for several seconds, by more than they usually scatter. Whoever holds a job back is the one that
+//! waits less than before while the others wait more (`shift`): ranks that are equally fast take turns in waiting for one another, over
+//! seconds, so a change counts by what such turns usually amount to, and by more the longer it has lasted.
+
+use std::collections::VecDeque;
+
+use crate::analysis::assembly::{CohortBlock, Member};
+use crate::analysis::mix::Mix;
+
+pub mod shift;
+mod tick;
+mod work;
+
+use shift::{Shift, shifts};
+use tick::{Tick, root_mean_square, windows};
+use work::Work;
+
+/// Shortest stretch that is judged, milliseconds.
+const TICK_MS: f64 = 1_400.0;
+
+/// What is looked at to tell whether the job is slow, milliseconds, and the least slowdown that counts.
+const WINDOW_MS: f64 = 6_000.0;
+const GATE: f64 = 0.05;
+
+/// The same for large slowdowns, which need less time to be believed.
+const SHORT_MS: f64 = 2_800.0;
+const SHORT_GATE: f64 = 0.2;
+
+/// Standard deviations of the usual scatter by which the pace must be worse.
+const Z_SLOW: f64 = 3.0;
+
+/// Smallest scatter of the pace that is believed.
+const LEAST_SCATTER: f64 = 0.005;
+
+/// How long a stretch must have been healthy before it is learned, milliseconds.
+const DELAY_MS: f64 = 2_800.0;
+
+/// What has to be learned before anything is judged.
+const MIN_PAST_TICKS: usize = 2;
+const MIN_PAST_MS: f64 = 8_000.0;
+
+/// Healthy stretches remembered.
+const MAX_PAST: usize = 90;
+
+/// Stretches remembered since the job became slow.
+const MAX_SLOW: usize = 64;
+
+/// The pace of one cohort over time.
+#[derive(Debug, Clone, Default)]
+pub struct Pace {
+    open: Option<Tick>,
+    /// Stretches that are not learned yet, oldest first.
+    recent: VecDeque<Tick>,
+    past: VecDeque<Tick>,
+    work: Option<Work>,
+    slow: Option<Slow>,
+    is_healthy: bool,
+}
+
+/// A slow stretch that goes on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slow {
+    /// Iterations of the cohort before it began.
+    pub since: f64,
+    /// How long it has lasted, milliseconds.
+    pub lasted_ms: f64,
+    /// What its operations took against what they take when healthy; above 1.
+    pub ratio: f64,
+    /// How the waiting of each rank has changed.
+    pub shifts: Vec<Shift>,
+}
+
+impl Slow {
+    /// Share of the time that was lost, 0 to 1.
+    pub fn lost_share(&self) -> f64 {
+        1.0 - 1.0 / self.ratio
+    }
+}
+
+impl Pace {
+    /// Takes the next block; true when there is something new to judge.
+    pub fn take(&mut self, block: &CohortBlock) -> bool {
+        let Some((elapsed_ms, mix)) = typical(&block.members) else {
+            return false;
+        };
+        let tick = self.open.get_or_insert_with(|| Tick {
+            begin: block.first_iteration(),
+            ..Tick::default()
+        });
+        tick.elapsed_ms += elapsed_ms;
+        tick.mix.add(mix);
+        for member in &block.members {
+            tick.waits.entry(member.rank).or_default().add(member);
+        }
+        if tick.elapsed_ms < TICK_MS {
+            return false;
+        }
+        self.recent.extend(self.open.take());
+        self.judge();
+        true
+    }
+
+    /// The slow stretch that goes on, if any.
+    pub const fn slow(&self) -> Option<&Slow> {
+        self.slow.as_ref()
+    }
+
+    /// Whether the job is known to keep its healthy pace.
+    pub const fn is_healthy(&self) -> bool {
+        self.is_healthy
+    }
+
+    /// Whether enough is known to tell a healthy pace from a slow one.
+    pub const fn is_known(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Milliseconds that the operations of a block took, and that they take when the job is healthy.
+    pub fn took_and_healthy_ms(&self, block: &CohortBlock) -> Option<(f64, f64)> {
+        let (elapsed_ms, mix) = typical(&block.members)?;
+        Some((elapsed_ms, self.work.as_ref()?.predict(mix)))
+    }
+
+    /// Learns what has been healthy for a while; not while something is wrong with the job that may not show here.
+    pub fn learn(&mut self, is_disturbed: bool) {
+        if self.slow.is_some() || is_disturbed {
+            return;
+        }
+        let mut is_new = false;
+        loop {
+            let later = self.recent.iter().skip(1).map(|tick| tick.elapsed_ms);
+            if later.sum::<f64>() < DELAY_MS {
+                break;
+            }
+            self.past.extend(self.recent.pop_front());
+            is_new = true;
+        }
+        while self.past.len() > MAX_PAST {
+            self.past.pop_front();
+        }
+        let known_ms: f64 = self.past.iter().map(|tick| tick.elapsed_ms).sum();
+        if is_new && self.past.len() >= MIN_PAST_TICKS && known_ms >= MIN_PAST_MS {
+            let past = self.past.iter().map(|tick| (&tick.mix, tick.elapsed_ms));
+            self.work = Work::learn(&past.collect::<Vec<_>>());
+        }
+    }
+
+    /// Forgets how the job became slow: that incident is over.
+    pub fn forget_slow(&mut self) {
+        self.slow = None;
+        while self.recent.len() > 1 {
+            self.recent.pop_front();
+        }
+    }
+
+    fn judge(&mut self) {
+        self.is_healthy = false;
+        let Some(work) = &self.work else {
+            return;
+        };
+        let is_slow =
+            self.is_slower(work, WINDOW_MS, GATE) || self.is_slower(work, SHORT_MS, SHORT_GATE);
+        let still = self.slow.is_some() && self.ratio(work, WINDOW_MS) >= 1.0 + GATE / 2.0;
+        self.is_healthy = !is_slow && self.ratio(work, SHORT_MS) < 1.0 + GATE;
+        if !(is_slow || still) {
+            self.slow = None;
+            return;
+        }
+        let begin = match &self.slow {
+            Some(slow) => slow.since,
+            None => self.onset(work),
+        };
+        // What came before it is healthy or unclear, and no part of it.
+        while self.recent.len() > MAX_SLOW
+            || self.recent.front().is_some_and(|tick| tick.begin < begin)
+        {
+            self.recent.pop_front();
+        }
+        let lasted_ms: f64 = self.recent.iter().map(|tick| tick.elapsed_ms).sum();
+        let healthy_ms: f64 = self.recent.iter().map(|tick| work.predict(&tick.mix)).sum();
+        self.slow = Some(Slow {
+            since: begin,
+            lasted_ms,
+            ratio: lasted_ms / healthy_ms.max(f64::MIN_POSITIVE),
+            shifts: shifts(&self.past, &self.recent, WINDOW_MS),
+        });
+    }
+
+    /// Where the slow stretch began: the last stretch that is slow with all after it.
+    fn onset(&self, work: &Work) -> f64 {
+        let is_slow = |tick: &&Tick| tick.ratio(work) >= 1.0 + GATE / 2.0;
+        let slow = self.recent.iter().rev().take_while(is_slow);
+        let first = slow.last().or(self.recent.back());
+        first.map_or(0.0, |tick| tick.begin)
+    }
+
+    fn is_slower(&self, work: &Work, window_ms: f64, gate: f64) -> bool {
+        let excess = self.ratio(work, window_ms) - 1.0;
+        excess >= gate && excess >= Z_SLOW * self.scatter(work, window_ms)
+    }
+
+    /// What the last operations took against what they take when healthy.
+    fn ratio(&self, work: &Work, window_ms: f64) -> f64 {
+        let (mut took_ms, mut healthy_ms) = (0.0, 0.0);
+        for tick in self.recent.iter().chain(&self.open).rev() {
+            took_ms += tick.elapsed_ms;
+            healthy_ms += work.predict(&tick.mix);
+            if took_ms >= window_ms {
+                break;
+            }
+        }
+        // A window that is not full yet says nothing.
+        if took_ms < window_ms || healthy_ms <= 0.0 {
+            return 1.0;
+        }
+        took_ms / healthy_ms
+    }
+
+    /// How much that ratio usually scatters over windows of this length.
+    fn scatter(&self, work: &Work, window_ms: f64) -> f64 {
+        let windows = windows(&self.past, window_ms);
+        let ratios = windows.iter().map(|window| {
+            let took_ms: f64 = window.iter().map(|tick| tick.elapsed_ms).sum();
+            let healthy_ms: f64 = window.iter().map(|tick| work.predict(&tick.mix)).sum();
+            took_ms / healthy_ms.max(f64::MIN_POSITIVE) - 1.0
+        });
+        root_mean_square(ratios).max(LEAST_SCATTER)
+    }
+}
+
+/// The reading of the rank in the middle, by how long an operation took.
+fn typical(members: &[Member]) -> Option<(f64, &Mix)> {
+    let mut readings: Vec<(f64, f64, &Mix)> = members
+        .iter()
+        .filter_map(|member| {
+            let pace = member.pace.as_ref()?;
+            let per_operation = pace.elapsed_ms / pace.mix.operations();
+            Some((per_operation, pace.elapsed_ms, &pace.mix))
+        })
+        .collect();
+    readings.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let middle = readings.get(readings.len().checked_sub(1)? / 2)?;
+    Some((middle.1, middle.2))
+}

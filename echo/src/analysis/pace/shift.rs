@@ -1,0 +1,238 @@
+//! How the waiting of each rank has changed since its job became slow, and who is to blame for that.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::tick::{Tick, Waits, root_mean_square, windows};
+use crate::ids::Rank;
+use crate::stats::median;
+
+/// Smallest scatter of a share of time that is believed.
+const LEAST_SCATTER: f64 = 0.01;
+
+/// Share of what was lost that a rank must wait less, against its peers, to be the reason.
+const EXPLAINED: f64 = 0.4;
+
+/// Share of what was lost by which the reason itself may wait longer than before.
+const OWN_WAIT: f64 = 0.25;
+
+/// How the waiting of one rank has changed, as a share of the time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shift {
+    /// Rank.
+    pub rank: Rank,
+    /// Inside collectives, by its GPU.
+    pub device: Option<Change>,
+    /// Blocked in synchronisation, by its host.
+    pub host: Option<Change>,
+}
+
+/// A change of a share of time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Change {
+    /// Share since the change less the share before, -1 to 1.
+    pub by: f64,
+    /// Standard error of that.
+    pub error: f64,
+}
+
+/// The rank that a job waits for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reason {
+    /// Rank.
+    pub rank: Rank,
+    /// By how much more than it its peers wait than before, as a share of the time.
+    pub rise: f64,
+    /// The same in standard errors.
+    pub z: f64,
+    /// Whether its GPU shows it.
+    pub by_device: bool,
+    /// Whether its host shows it.
+    pub by_host: bool,
+}
+
+/// How the ranks' waiting has changed between the past and now, and how much it usually changes within `window_ms`.
+pub(super) fn shifts(past: &VecDeque<Tick>, now: &VecDeque<Tick>, window_ms: f64) -> Vec<Shift> {
+    let ranks: BTreeSet<Rank> = now
+        .iter()
+        .flat_map(|tick| tick.waits.keys())
+        .copied()
+        .collect();
+    let lasted_ms: f64 = now.iter().map(|tick| tick.elapsed_ms).sum();
+    let windows = windows(past, window_ms);
+    let known_ms: f64 = past.iter().map(|tick| tick.elapsed_ms).sum();
+    let spread = Spread {
+        windows: &windows,
+        // Few windows show only a part of how much ranks take turns.
+        doubt: 1.0 + 2.0 / (known_ms / window_ms - 1.0).max(1.0),
+        shrink: (window_ms / lasted_ms).sqrt().min(1.0),
+    };
+    let all: Vec<&Tick> = past.iter().collect();
+    let now: Vec<&Tick> = now.iter().collect();
+    let shift = |rank: Rank| {
+        let change = |of: fn(&Waits) -> Option<f64>| {
+            let before = share(&all, rank, of)?;
+            Some(Change {
+                by: share(&now, rank, of)? - before,
+                error: spread.error(rank, before, of),
+            })
+        };
+        Shift {
+            rank,
+            device: change(|waits| waits.device),
+            host: change(|waits| waits.host),
+        }
+    };
+    ranks.into_iter().map(shift).collect()
+}
+
+/// How much the share of a rank usually scatters.
+struct Spread<'t> {
+    windows: &'t [Vec<&'t Tick>],
+    doubt: f64,
+    shrink: f64,
+}
+
+impl Spread<'_> {
+    fn error(&self, rank: Rank, before: f64, of: fn(&Waits) -> Option<f64>) -> f64 {
+        let shares = self
+            .windows
+            .iter()
+            .filter_map(|window| share(window, rank, of));
+        let scatter = root_mean_square(shares.map(|share| share - before));
+        (scatter * self.doubt).max(LEAST_SCATTER) * self.shrink
+    }
+}
+
+/// Share of the time that a rank waited.
+fn share(ticks: &[&Tick], rank: Rank, of: fn(&Waits) -> Option<f64>) -> Option<f64> {
+    let (mut waited_ms, mut elapsed_ms) = (0.0, 0.0);
+    for tick in ticks {
+        if let Some(waited) = tick.waits.get(&rank).and_then(of) {
+            waited_ms += waited;
+            elapsed_ms += tick.elapsed_ms;
+        }
+    }
+    (elapsed_ms > 0.0).then(|| waited_ms / elapsed_ms)
+}
+
+/// By how much more the peers of each rank wait than it does, against before: the change of the median of the others less its own.
+fn rises(shifts: &[Shift], of: fn(&Shift) -> Option<Change>) -> BTreeMap<Rank, Rise> {
+    let known: Vec<(Rank, Change)> = shifts
+        .iter()
+        .filter_map(|shift| Some((shift.rank, of(shift)?)))
+        .collect();
+    let rise = |(rank, own): &(Rank, Change)| {
+        let others = known.iter().filter(|(other, _)| other != rank);
+        let (by, errors): (Vec<f64>, Vec<f64>) =
+            others.map(|(_, change)| (change.by, change.error)).unzip();
+        let rise = median(&by)? - own.by;
+        let z = rise / (own.error + median(&errors)?);
+        Some((*rank, (rise, z)))
+    };
+    known.iter().filter_map(rise).collect()
+}
+
+/// By how much more the peers of a rank wait than it does, as a share of the time, and in standard errors.
+type Rise = (f64, f64);
+
+/// How a rank's own waiting has changed, by its GPU and by its host, as shares of the time.
+type OwnChange = (Option<f64>, Option<f64>);
+
+/// What the ranks of a job show together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Suspicion {
+    device: BTreeMap<Rank, Rise>,
+    host: BTreeMap<Rank, Rise>,
+    own: BTreeMap<Rank, OwnChange>,
+    lost: f64,
+}
+
+impl Suspicion {
+    /// Compares the ranks of a job that has lost a share of its time.
+    pub fn of(shifts: &[Shift], lost: f64) -> Self {
+        let own = |shift: &Shift| {
+            let by = |change: Option<Change>| change.map(|change| change.by);
+            (shift.rank, (by(shift.device), by(shift.host)))
+        };
+        Self {
+            device: rises(shifts, |shift| shift.device),
+            host: rises(shifts, |shift| shift.host),
+            own: shifts.iter().map(own).collect(),
+            lost,
+        }
+    }
+
+    /// Ranks that can be compared.
+    pub fn n_ranks(&self) -> usize {
+        self.device.len().max(self.host.len())
+    }
+
+    /// The rank that the job waits for, beyond what ranks usually take turns; nothing when none or several could be.
+    pub fn reason(&self) -> Option<Reason> {
+        let reason = self.latest()?;
+        (reason.z >= critical_z(self.n_ranks())).then_some(reason)
+    }
+
+    /// The rank that waits less by as much as was lost, whether or not that is beyond the usual.
+    pub fn latest(&self) -> Option<Reason> {
+        let by_device = self.most(&self.device, |own| own.0);
+        let by_host = self.most(&self.host, |own| own.1);
+        let (rank, (rise, z)) = match (by_device, by_host) {
+            (Some(device), Some(host)) if device.0 != host.0 => {
+                // The GPU knows better what it waits for, unless only the host shows anything.
+                if device.1.1 >= critical_z(self.n_ranks()) {
+                    device
+                } else {
+                    host
+                }
+            }
+            (Some(device), Some(host)) if host.1.1 > device.1.1 => host,
+            (Some(device), _) => device,
+            (None, host) => host?,
+        };
+        if self.is_contradicted(rank) {
+            return None;
+        }
+        Some(Reason {
+            rank,
+            rise,
+            z,
+            by_device: by_device.is_some_and(|(of, _)| of == rank),
+            by_host: by_host.is_some_and(|(of, _)| of == rank),
+        })
+    }
+
+    /// Whether the other ranks wait for this one less than before although the job lost time: then it is not the reason.
+    pub fn is_contradicted(&self, rank: Rank) -> bool {
+        let device = self.device.get(&rank).map(|(rise, _)| *rise);
+        device.is_some_and(|rise| rise <= -OWN_WAIT * self.lost)
+    }
+
+    /// Whether a signal shows that the others wait for this rank.
+    pub fn supports(&self, rank: Rank) -> bool {
+        let shown = [self.device.get(&rank), self.host.get(&rank)];
+        let mut shown = shown.into_iter().flatten();
+        shown.any(|(rise, _)| *rise >= EXPLAINED / 2.0 * self.lost)
+    }
+
+    /// The rank with the largest rise, if that explains the loss and the rank does not wait longer itself.
+    fn most(
+        &self,
+        rises: &BTreeMap<Rank, Rise>,
+        own: fn(&OwnChange) -> Option<f64>,
+    ) -> Option<(Rank, Rise)> {
+        let (rank, most) = rises.iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
+        let own = self.own.get(rank).and_then(own)?;
+        let is_reason = most.0 >= EXPLAINED * self.lost && own <= OWN_WAIT * self.lost;
+        is_reason.then_some((*rank, *most))
+    }
+}
+
+/// Standard errors that the largest of so many changes has to exceed: what chance alone makes of the largest, and two more.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the number of ranks is far below 2^53"
+)]
+fn critical_z(n: usize) -> f64 {
+    2.0 + (2.0 * (n.max(1) as f64).ln()).sqrt()
+}
