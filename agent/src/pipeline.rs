@@ -3,6 +3,7 @@
 //! Until the rhythm of the process is known, observations are held; then they are rolled up from
 //! the first one on, so that nothing of a job's start is lost.
 
+mod attach;
 mod gpu_times;
 mod held;
 mod unwaited;
@@ -56,6 +57,7 @@ pub struct Pipeline {
     rhythm: Rhythm,
     unwaited: Unwaited,
     job: Option<CommId>,
+    adopted_job: Option<(u32, u64)>,
     issued: u64,
     state: State,
     closed_blocks: u64,
@@ -85,6 +87,7 @@ impl Pipeline {
             rhythm: Rhythm::default(),
             unwaited: Unwaited::default(),
             job: None,
+            adopted_job: None,
             issued: 0,
             state: State::Learning(Held::default()),
             closed_blocks: 0,
@@ -95,6 +98,7 @@ impl Pipeline {
 
     /// Takes the next call of the process, in order of entry.
     pub fn call(&mut self, call: &Call) {
+        self.table.called(call);
         self.advance(|queue, steps| queue.push(call, steps));
         // After the steps: a call that closes a block is itself part of the next one.
         self.activity.call(call);
@@ -102,11 +106,13 @@ impl Pipeline {
 
     /// Takes the entry of a call that has not returned yet.
     pub fn entered(&mut self, entered: &Entered) {
+        self.table.entered(entered);
         self.advance(|queue, steps| queue.entered(entered, steps));
     }
 
     /// Takes the return of a call whose entry was told before.
     pub fn returned(&mut self, call: &Call) {
+        self.table.returned(call);
         self.advance(|queue, steps| queue.returned(call, steps));
     }
 
@@ -117,6 +123,7 @@ impl Pipeline {
 
     /// Gives up what may lack events that were lost.
     pub fn lost(&mut self) {
+        self.table.lost();
         match &mut self.state {
             State::Learning(held) => *held = Held::default(),
             State::Rolling(rollup) => rollup.lost(),
@@ -261,6 +268,9 @@ impl Pipeline {
                 if !operation.op.is_collective() {
                     return;
                 }
+                let Some(operation) = self.table.numbered(operation) else {
+                    return;
+                };
                 let comm = self.table.comms().get(index.position());
                 let nranks = comm.map_or(0, |comm| comm.nranks);
                 self.active();
