@@ -10,8 +10,8 @@ const LOAD: u8 = 0x8b;
 /// Counters of collectives that a communicator has: one for each function that NCCL does not make of transfers.
 pub const COUNTERS: usize = 5;
 /// Where releases keep these counters, by where they keep the rank. From 2.26 on they are counted whether or not a profiler is
-/// loaded. Compared with the code of the released libraries: 2.26.2, 2.27.5, 2.28.9.
-const LAYOUTS: [Layout; 4] = [
+/// loaded. Compared with the code of the released libraries: 2.26.2, 2.27.5, 2.28.9, 2.29.2.
+const LAYOUTS: [Layout; 5] = [
     // 2.26.
     Layout {
         rank: 492_728,
@@ -31,6 +31,11 @@ const LAYOUTS: [Layout; 4] = [
     Layout {
         rank: 1_066_192,
         counters: 1_075_728,
+    },
+    // 2.29.2.
+    Layout {
+        rank: 1_066_712,
+        counters: 1_076_856,
     },
 ];
 

@@ -4,7 +4,7 @@ pub(crate) mod assemble;
 mod comms;
 mod evidence;
 pub(crate) mod jobs;
-mod older;
+pub(crate) mod older;
 pub(crate) mod ran;
 mod sizes;
 
@@ -324,6 +324,7 @@ impl Live {
         let events = losses.events().saturating_sub(self.losses.events());
         if events > 0 {
             self.out.push_back(Event::Lost(Lost { ts_ns, events }));
+            self.older.lost();
         }
         if losses != self.losses {
             self.watch.tell_losses(&now);

@@ -13,21 +13,21 @@ const LATER_LOOKS: u32 = 100;
 
 /// Which communicators are older than the agent, and what was read of them.
 #[derive(Debug, Default)]
-pub(super) struct Older {
+pub(crate) struct Older {
     comms: BTreeMap<(u32, u64), u32>,
     states: VecDeque<CommState>,
 }
 
 impl Older {
     /// Takes that a process uses a communicator that nobody saw being made.
-    pub(super) fn used(&mut self, pid: u32, pointer: u64) {
+    pub(crate) fn used(&mut self, pid: u32, pointer: u64) {
         if self.comms.len() < MAX_COMMS {
             self.comms.entry((pid, pointer)).or_default();
         }
     }
 
     /// The communicators that are to be read with this look, by process and pointer.
-    pub(super) fn due(&mut self) -> Vec<(u32, u64)> {
+    pub(crate) fn due(&mut self) -> Vec<(u32, u64)> {
         let mut due = Vec::new();
         for (comm, looks) in &mut self.comms {
             *looks += 1;
@@ -41,13 +41,20 @@ impl Older {
         due
     }
 
+    /// Takes that calls may be missing: the communicators are read as often as at first.
+    pub(crate) fn lost(&mut self) {
+        for looks in self.comms.values_mut() {
+            *looks = 0;
+        }
+    }
+
     /// Takes what was read.
-    pub(super) fn take(&mut self, state: CommState) {
+    pub(crate) fn take(&mut self, state: CommState) {
         self.states.push_back(state);
     }
 
     /// What was read by then: the calls before it are told first.
-    pub(super) fn until(&mut self, until_ns: u64) -> Vec<CommState> {
+    pub(crate) fn until(&mut self, until_ns: u64) -> Vec<CommState> {
         let mut states = Vec::new();
         while let Some(state) = self.states.pop_front_if(|state| state.ts_ns <= until_ns) {
             states.push(state);
@@ -56,12 +63,12 @@ impl Older {
     }
 
     /// Forgets a communicator that is gone.
-    pub(super) fn gone(&mut self, pid: u32, pointer: u64) {
+    pub(crate) fn gone(&mut self, pid: u32, pointer: u64) {
         self.comms.remove(&(pid, pointer));
     }
 
     /// Forgets a process.
-    pub(super) fn left(&mut self, pid: u32) {
+    pub(crate) fn left(&mut self, pid: u32) {
         self.comms.retain(|(its, _), _| *its != pid);
         self.states.retain(|state| state.pid != pid);
     }
@@ -78,6 +85,8 @@ mod tests {
         let mut due = |looks: u32| (0..looks).filter(|_| !older.due().is_empty()).count();
         assert_eq!(due(FIRST_LOOKS), FIRST_LOOKS as usize);
         assert_eq!(due(10 * LATER_LOOKS), 10);
+        older.lost();
+        assert!((0..FIRST_LOOKS).all(|_| !older.due().is_empty()));
     }
 
     #[test]
