@@ -7,8 +7,56 @@
 
 /// `mov r32, r/m32`.
 const LOAD: u8 = 0x8b;
+/// Counters of collectives that a communicator has: one for each function that NCCL does not make of transfers.
+pub const COUNTERS: usize = 5;
+/// Where releases keep these counters, by where they keep the rank. From 2.26 on they are counted whether or not a profiler is
+/// loaded. Compared with the code of the released libraries: 2.26.2, 2.27.5, 2.28.9, 2.29.2.
+const LAYOUTS: [Layout; 5] = [
+    // 2.26.
+    Layout {
+        rank: 492_728,
+        counters: 501_008,
+    },
+    // 2.27.
+    Layout {
+        rank: 1_066_168,
+        counters: 1_074_512,
+    },
+    // 2.28.3.
+    Layout {
+        rank: 1_066_184,
+        counters: 1_075_720,
+    },
+    // 2.28.7 and 2.28.9.
+    Layout {
+        rank: 1_066_192,
+        counters: 1_075_728,
+    },
+    // 2.29.2.
+    Layout {
+        rank: 1_066_712,
+        counters: 1_076_856,
+    },
+];
+
+/// Offsets in a communicator of some releases, bytes.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    rank: u64,
+    counters: u64,
+}
+
 /// A communicator is not larger, bytes.
 const MAX_OFFSET: u32 = 64 << 20;
+
+/// Where a communicator says which one it is and how far it has come, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateFields {
+    /// Of NCCL's own hash of it, a 64-bit number that is equal on all its ranks.
+    pub hash: u64,
+    /// Of the [`COUNTERS`], 64-bit numbers.
+    pub counters: u64,
+}
 
 /// Offsets in a communicator, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +73,18 @@ impl CommFields {
         Some(Self {
             rank: loaded(user_rank)?,
             nranks: loaded(count)?,
+        })
+    }
+
+    /// Where hash and counters lie, in a release whose layout is known.
+    ///
+    /// The offset of the rank differs between all releases with different layouts, so the code that was read names the release.
+    pub fn state(&self) -> Option<StateFields> {
+        let layout = LAYOUTS.iter().find(|layout| layout.rank == self.rank)?;
+        // The hash lies before the rank, and the number of ranks behind it.
+        (self.nranks == self.rank + 4).then_some(StateFields {
+            hash: self.rank - 8,
+            counters: layout.counters,
         })
     }
 }
@@ -88,6 +148,19 @@ mod tests {
                 nranks: 0x0010_44d4
             })
         );
+    }
+
+    #[test]
+    fn hash_and_counters_are_known_of_releases_with_that_rank_and_size() {
+        let fields = |rank, nranks| CommFields { rank, nranks };
+        let state = fields(0x0010_44d0, 0x0010_44d4).state();
+        let expected = StateFields {
+            hash: 0x0010_44c8,
+            counters: 0x0010_6a10,
+        };
+        assert_eq!(state, Some(expected));
+        assert_eq!(fields(0x0010_44d0, 0x0010_44d8).state(), None);
+        assert_eq!(fields(0x34e0, 0x34e4).state(), None);
     }
 
     #[test]

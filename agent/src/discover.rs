@@ -1,8 +1,11 @@
 //! Which communicator a pointer in a traced process stands for.
 
+mod adopt;
+
 use std::collections::HashMap;
 
-use crate::event::CommInit;
+use crate::discover::adopt::{Adopter, Match, Member};
+use crate::event::{Call, CallKind, CommInit, CommState, Entered, Operation, Ran};
 use crate::signal::CommId;
 
 /// Most pointers that are told apart in one process: far more than a job has communicators.
@@ -48,7 +51,19 @@ pub struct CommTable {
     by_pointer: HashMap<u64, Place>,
     pending: Vec<Pending>,
     channels: HashMap<(CommIndex, u32, u32), CommIndex>,
+    adopter: Adopter,
+    adopted: HashMap<Member, CommIndex>,
+    saw_unknown: bool,
     unknown: u64,
+}
+
+/// A communicator whose pointer was found by the rows of the profiler plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Adopted {
+    /// The communicator.
+    pub index: CommIndex,
+    /// The number of its next collective, where the rows told it: one that was seen being made is counted by the source.
+    pub next: Option<u64>,
 }
 
 /// What a pointer stands for.
@@ -58,10 +73,12 @@ enum Place {
     Known(CommIndex),
     /// A communicator of one rank.
     Alone,
+    /// A communicator made before tracing began, adopted from what the profiler plugin reports.
+    Adopted(CommIndex),
     /// A communicator made before tracing began.
     ///
-    /// How many operations it had seen by then nobody can tell, so its operations have no sequence numbers and no
-    /// equals on other ranks: they are counted and left out, until the program makes a new communicator. The
+    /// How many operations it had seen by then is not known, so its operations have no sequence numbers and no
+    /// equals on other ranks: they are counted and left out, until the communicator is adopted. The
     /// pointer is remembered, or the next communicator that is made would be taken for it.
     Unknown,
 }
@@ -89,7 +106,10 @@ impl CommTable {
             CommIndex(self.comms.len() - 1)
         });
         match init.comm {
-            Some(pointer) => self.point(pointer, comm.map_or(Place::Alone, Place::Known)),
+            Some(pointer) => {
+                self.adopter.forget(pointer);
+                self.point(pointer, comm.map_or(Place::Alone, Place::Known));
+            }
             None => self.pending.push(Pending { tid, comm }),
         }
     }
@@ -122,8 +142,9 @@ impl CommTable {
 
     /// Forgets a pointer, which may be used again for another communicator; the one that is gone, if it is known.
     pub fn gone(&mut self, pointer: u64) -> Option<CommIndex> {
+        self.adopter.forget(pointer);
         match self.by_pointer.remove(&pointer)? {
-            Place::Known(index) => Some(index),
+            Place::Known(index) | Place::Adopted(index) => Some(index),
             Place::Alone | Place::Unknown => None,
         }
     }
@@ -135,13 +156,135 @@ impl CommTable {
             None => self.place(tid, pointer),
         };
         match place {
-            Place::Known(index) => Some(index),
+            Place::Known(index) | Place::Adopted(index) => Some(index),
             Place::Alone => None,
             Place::Unknown => {
+                self.saw_unknown = true;
                 self.unknown += 1;
                 None
             }
         }
+    }
+
+    /// Takes a call before it takes effect, so that a communicator older than the agent can be adopted.
+    pub fn called(&mut self, call: &Call) {
+        if let CallKind::Operation(operation) = &call.kind {
+            let span = (call.ts_ns, Some(call.return_ns()));
+            self.adopter.called(call.tid, span, operation);
+        }
+    }
+
+    /// The same of a call that has not returned yet.
+    pub fn entered(&mut self, entered: &Entered) {
+        if let CallKind::Operation(operation) = &entered.kind {
+            let span = (entered.ts_ns, None);
+            self.adopter.called(entered.tid, span, operation);
+        }
+    }
+
+    /// The same of the return of such a call.
+    pub fn returned(&mut self, call: &Call) {
+        if matches!(call.kind, CallKind::Operation(_)) {
+            self.adopter
+                .returned(call.tid, call.ts_ns, call.return_ns());
+        }
+    }
+
+    /// The collective that was called last, with its number where its communicator was adopted; none where NCCL does not number it.
+    pub fn numbered(&mut self, operation: Operation) -> Option<Operation> {
+        if !matches!(
+            self.by_pointer.get(&operation.comm),
+            Some(Place::Adopted(_))
+        ) {
+            return Some(operation);
+        }
+        let number = self.adopter.number(&operation);
+        self.unknown += u64::from(number.is_none());
+        Some(Operation {
+            seq: Some(number?),
+            ..operation
+        })
+    }
+
+    /// Takes a row of the plugin on a communicator that is not known, or that was adopted; the communicator when rows agree on one
+    /// that is news.
+    pub fn adopt(&mut self, ran: &Ran) -> Option<Adopted> {
+        let found = self.adopter.row(ran)?;
+        let comm = Comm {
+            id: CommId::new(ran.comm_id),
+            rank: ran.rank,
+            nranks: ran.nranks,
+            parent: None,
+        };
+        self.take_over(found, comm)
+    }
+
+    /// Takes what a communicator has in memory; the communicator when such states agree on one that is news.
+    pub fn adopt_in_memory(&mut self, state: &CommState) -> Option<Adopted> {
+        let found = self.adopter.state(state)?;
+        let comm = Comm {
+            id: CommId::new(state.comm_id),
+            rank: state.rank,
+            nranks: state.nranks,
+            parent: None,
+        };
+        self.take_over(found, comm)
+    }
+
+    fn take_over(&mut self, found: Match, comm: Comm) -> Option<Adopted> {
+        let next = Some(found.next);
+        match self.by_pointer.get(&found.pointer).copied() {
+            Some(Place::Known(index)) => {
+                let known = self.comms.get(index.position())?;
+                let is_alike = (known.rank, known.nranks) == (comm.rank, comm.nranks);
+                is_alike.then_some(Adopted { index, next: None })
+            }
+            Some(Place::Adopted(index)) => Some(Adopted { index, next }),
+            Some(Place::Alone) | None => None,
+            Some(Place::Unknown) => {
+                let index = self.adopted_index(comm)?;
+                self.point(found.pointer, Place::Adopted(index));
+                Some(Adopted { index, next })
+            }
+        }
+    }
+
+    /// Whether a communicator was adopted.
+    pub fn is_adopted(&self, index: CommIndex) -> bool {
+        self.adopted.values().any(|adopted| *adopted == index)
+    }
+
+    /// Whether every communicator that was used was seen being made.
+    pub fn is_complete(&self) -> bool {
+        !self.saw_unknown
+    }
+
+    /// Gives up the numbers of adopted communicators, since calls may be missing, until rows tell them again. Those of communicators
+    /// that were seen being made are counted by the source.
+    pub fn lost(&mut self) {
+        for pointer in self.adopter.lost() {
+            if matches!(self.by_pointer.get(&pointer), Some(Place::Adopted(_))) {
+                self.point(pointer, Place::Unknown);
+            }
+        }
+    }
+
+    /// The index of an adopted communicator, a new one when it was never adopted before.
+    fn adopted_index(&mut self, comm: Comm) -> Option<CommIndex> {
+        if comm.nranks < 2 || comm.rank >= comm.nranks {
+            return None;
+        }
+        let member = (comm.id.to_bits(), comm.rank);
+        if let Some(index) = self.adopted.get(&member) {
+            return Some(*index);
+        }
+        if self.adopted.len() >= MAX_POINTERS {
+            return None;
+        }
+        self.comms.push(comm);
+        let index = CommIndex(self.comms.len() - 1);
+        self.adopted.insert(member, index);
+        Some(index)
     }
 
     fn place(&mut self, tid: u32, pointer: u64) -> Place {
@@ -169,7 +312,7 @@ impl CommTable {
         &self.comms
     }
 
-    /// Operations whose communicator was made before tracing began.
+    /// Operations on communicators made before tracing began and not adopted by then.
     pub fn unknown(&self) -> u64 {
         self.unknown
     }
@@ -190,92 +333,4 @@ impl CommTable {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn init(nranks: u32, unique_id: u64) -> CommInit {
-        CommInit {
-            nranks,
-            rank: 0,
-            unique_id,
-            comm: None,
-        }
-    }
-
-    fn id_of(table: &mut CommTable, tid: u32, pointer: u64) -> Option<u64> {
-        let index = table.find(tid, pointer)?;
-        Some(table.comms()[index.position()].id.to_bits())
-    }
-
-    #[test]
-    fn pointers_are_matched_in_the_order_of_the_inits() {
-        let mut table = CommTable::default();
-        table.made(1, init(4, 10));
-        table.made(1, init(2, 20));
-        assert_eq!(id_of(&mut table, 1, 0xa), Some(10));
-        assert_eq!(id_of(&mut table, 1, 0xb), Some(20));
-        assert_eq!(id_of(&mut table, 9, 0xa), Some(10));
-    }
-
-    #[test]
-    fn a_pointer_first_used_by_the_thread_of_an_init_belongs_to_it() {
-        let mut table = CommTable::default();
-        table.made(1, init(4, 10));
-        table.made(2, init(2, 20));
-        assert_eq!(id_of(&mut table, 2, 0xb), Some(20));
-        assert_eq!(id_of(&mut table, 2, 0xa), Some(10));
-    }
-
-    #[test]
-    fn a_communicator_of_one_rank_takes_its_pointer_and_is_ignored() {
-        let mut table = CommTable::default();
-        table.made(1, init(1, 10));
-        table.made(1, init(2, 20));
-        assert_eq!(id_of(&mut table, 1, 0xa), None);
-        assert_eq!(id_of(&mut table, 1, 0xb), Some(20));
-        assert_eq!(table.unknown(), 0);
-    }
-
-    #[test]
-    fn a_pointer_without_an_init_is_counted() {
-        let mut table = CommTable::default();
-        assert_eq!(table.find(1, 0xa), None);
-        assert_eq!(table.unknown(), 1);
-    }
-
-    #[test]
-    fn a_new_communicator_is_not_taken_for_one_made_before_tracing_began() {
-        let mut table = CommTable::default();
-        assert_eq!(table.find(1, 0xa), None);
-        table.made(1, init(4, 20));
-        assert_eq!(table.find(1, 0xa), None);
-        assert_eq!(id_of(&mut table, 1, 0xb), Some(20));
-        assert_eq!(table.unknown(), 2);
-    }
-
-    #[test]
-    fn a_source_that_knows_the_pointer_is_believed() {
-        let mut table = CommTable::default();
-        let known = |unique_id, pointer| CommInit {
-            comm: Some(pointer),
-            ..init(4, unique_id)
-        };
-        table.made(1, known(10, 0xa));
-        table.made(1, known(20, 0xb));
-        assert_eq!(id_of(&mut table, 1, 0xb), Some(20));
-        assert_eq!(id_of(&mut table, 1, 0xa), Some(10));
-        // The pointer was used again, and nobody saw the end of the first communicator.
-        table.made(1, known(30, 0xa));
-        assert_eq!(id_of(&mut table, 1, 0xa), Some(30));
-    }
-
-    #[test]
-    fn a_pointer_can_be_used_again_after_its_communicator_is_gone() {
-        let mut table = CommTable::default();
-        table.made(1, init(4, 10));
-        assert_eq!(id_of(&mut table, 1, 0xa), Some(10));
-        table.gone(0xa);
-        table.made(1, init(4, 20));
-        assert_eq!(id_of(&mut table, 1, 0xa), Some(20));
-    }
-}
+mod tests;

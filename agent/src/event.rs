@@ -3,7 +3,7 @@
 
 mod gpu;
 
-pub use crate::event::gpu::{GpuSpan, Ran};
+pub use crate::event::gpu::{CommState, GpuSpan, Ran};
 
 /// Something that a source saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Event {
     Activity(Measured),
     /// An operation ran on a GPU, stamped at its end.
     Ran(Ran),
+    /// A communicator older than the agent was read, stamped at the end of reading.
+    CommState(CommState),
     /// Events of any process may be missing since the last one of this kind or the beginning.
     Lost(Lost),
     /// A process ended; nothing of it follows.
@@ -42,6 +44,7 @@ impl Event {
             Self::ContextSwitch(switch) => switch.ts_ns,
             Self::Activity(measured) => measured.ts_ns,
             Self::Ran(ran) => ran.ts_ns,
+            Self::CommState(state) => state.ts_ns,
             Self::Lost(lost) => lost.ts_ns,
             Self::Ended(ended) => ended.ts_ns,
         }
@@ -58,6 +61,7 @@ impl Event {
             Self::Launches(launches) => Some(launches.pid),
             Self::Activity(measured) => Some(measured.pid),
             Self::Ran(ran) => Some(ran.pid),
+            Self::CommState(state) => Some(state.pid),
             Self::Ended(ended) => Some(ended.pid),
             Self::ContextSwitch(_) | Self::Lost(_) => None,
         }

@@ -129,6 +129,10 @@ impl Host {
                 self.collect(ran.pid);
                 self.batch_if_due(ran.ts_ns)
             }
+            Event::CommState(state) => {
+                self.pipelines.get_mut(&state.pid)?.in_memory(state);
+                None
+            }
             Event::Lost(lost) => {
                 self.lost_events = self.lost_events.saturating_add(lost.events);
                 self.pipelines.values_mut().for_each(Pipeline::lost);

@@ -3,6 +3,7 @@
 //! Until the rhythm of the process is known, observations are held; then they are rolled up from
 //! the first one on, so that nothing of a job's start is lost.
 
+mod attach;
 mod gpu_times;
 mod held;
 mod transfers;
@@ -75,6 +76,7 @@ pub struct Pipeline {
     rhythm: Rhythm,
     unwaited: Unwaited,
     job: Option<CommId>,
+    adopted_job: Option<(u32, u64)>,
     issued: u64,
     state: State,
     closed_blocks: u64,
@@ -105,6 +107,7 @@ impl Pipeline {
             rhythm: Rhythm::default(),
             unwaited: Unwaited::default(),
             job: None,
+            adopted_job: None,
             issued: 0,
             state: State::Learning(Held::default()),
             closed_blocks: 0,
@@ -115,6 +118,7 @@ impl Pipeline {
 
     /// Takes the next call of the process, in order of entry.
     pub fn call(&mut self, call: &Call) {
+        self.table.called(call);
         self.advance(|queue, steps| queue.push(call, steps));
         // After the steps: a call that closes a block is itself part of the next one.
         self.activity.call(call);
@@ -122,11 +126,13 @@ impl Pipeline {
 
     /// Takes the entry of a call that has not returned yet.
     pub fn entered(&mut self, entered: &Entered) {
+        self.table.entered(entered);
         self.advance(|queue, steps| queue.entered(entered, steps));
     }
 
     /// Takes the return of a call whose entry was told before.
     pub fn returned(&mut self, call: &Call) {
+        self.table.returned(call);
         self.advance(|queue, steps| queue.returned(call, steps));
     }
 
@@ -138,6 +144,7 @@ impl Pipeline {
     /// Gives up what may lack events that were lost.
     pub fn lost(&mut self) {
         self.transfers.give_up();
+        self.table.lost();
         match &mut self.state {
             State::Learning(held) => *held = Held::default(),
             State::Rolling(rollup) => rollup.lost(),
@@ -307,12 +314,14 @@ impl Pipeline {
         entry_ns: u64,
     ) -> Option<Observation> {
         let is_collective = operation.op.is_collective();
-        let (index, scope) = if is_collective {
+        let (index, scope, operation) = if is_collective {
+            let operation = self.table.numbered(operation)?;
             let nranks = self.table.comms().get(comm.position())?.nranks;
-            (comm, Scope::from(nranks))
+            (comm, Scope::from(nranks), operation)
         } else {
             let transfers = &self.transfers;
-            transfers.channel(&mut self.table, comm, operation)?
+            let (index, scope) = transfers.channel(&mut self.table, comm, operation)?;
+            (index, scope, operation)
         };
         self.active();
         let observation = self.correlator.issued(index, scope, operation, entry_ns);

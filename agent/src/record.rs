@@ -164,6 +164,11 @@ impl Session {
                 recorder.hurry();
             }
             let look = watch.look();
+            for (pid, pointer) in recorder.due_reads() {
+                if let Some(state) = watch.comm_state(pid, pointer) {
+                    recorder.read(state);
+                }
+            }
             let sums = recorder.is_window_due(&look).then(|| watch.sums());
             let lines = recorder.take(&look, sums.as_deref(), watch.losses().events());
             for pid in look.exited.into_iter().chain(look.detached) {

@@ -211,7 +211,7 @@ impl Rhythm {
         let ops = ranges
             .iter()
             .map(|(from, to)| self.history.range(*from..*to));
-        self.profile = (!ranges.is_empty()).then(|| profile(ops, ranges.len() as u64));
+        self.profile = (!ranges.is_empty()).then(|| profile(ops.collect(), ranges.len() as u64));
         self.anchor = Some(anchor);
         for (_, seq) in begins {
             self.begin(seq);
@@ -239,9 +239,9 @@ fn quietest_anchor(ops: &[(usize, &Issued)], pattern: &Pattern) -> Option<u64> {
     clippy::cast_precision_loss,
     reason = "counts are bounded by the history"
 )]
-fn profile<'h>(ops: impl Iterator<Item = vec_deque::Iter<'h, Issued>>, iterations: u64) -> Profile {
+fn profile(ops: Vec<vec_deque::Iter<'_, Issued>>, iterations: u64) -> Profile {
     let (mut by_signature, mut by_comm) = (BTreeMap::new(), BTreeMap::new());
-    for issued in ops.flatten() {
+    for issued in ops.into_iter().flatten() {
         *by_signature.entry(issued.signature).or_insert(0_u64) += 1;
         *by_comm.entry(issued.at.comm).or_insert(0.0) += 1.0 / iterations as f64;
     }

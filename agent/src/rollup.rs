@@ -7,7 +7,7 @@ mod block;
 mod device;
 mod elapsed;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use fleet_proto::metric;
 

@@ -6,6 +6,7 @@ mod leftovers;
 mod libraries;
 mod library;
 mod mapping;
+mod memory;
 mod opening;
 mod pins;
 pub mod seccomp;
@@ -15,7 +16,6 @@ mod socket;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,10 +24,12 @@ use fleet_agent_bpf::lifecycle::{Change, Lifecycle};
 use fleet_agent_bpf::programs::{HostMaps, Mechanism, Programs, Settings};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::event::CommState;
 use crate::process::{ProcessError, Processes};
 pub use crate::watch::failure::WatchError;
 use crate::watch::libraries::{Files, Libraries};
 pub use crate::watch::library::Wants;
+use crate::watch::memory::CommMemory;
 use crate::watch::pins::Pins;
 use crate::watch::seccomp::Guard;
 pub use crate::watch::seen::{Health, Look, Watched};
@@ -169,16 +171,17 @@ impl Watch {
 
     /// Rank and size of a communicator, as its process has them in memory; none where nobody knows how to read it.
     pub fn comm_in_memory(&self, pid: u32, pointer: u64) -> Option<(u32, u32)> {
+        self.memory_of(pid, pointer)?.rank_and_size()
+    }
+
+    /// Which communicator lies at a pointer and how far it has come; none where nobody knows how to read it.
+    pub fn comm_state(&self, pid: u32, pointer: u64) -> Option<CommState> {
+        self.memory_of(pid, pointer)?.state(pid)
+    }
+
+    fn memory_of(&self, pid: u32, pointer: u64) -> Option<CommMemory> {
         let fields = self.libraries.fields_of(pid)?;
-        let memory = fs::File::open(self.proc.join(pid.to_string()).join("mem")).ok()?;
-        let read = |offset: u64| {
-            let mut number = [0; 4];
-            memory
-                .read_exact_at(&mut number, pointer.checked_add(offset)?)
-                .ok()?;
-            Some(u32::from_ne_bytes(number))
-        };
-        read(fields.rank).zip(read(fields.nranks))
+        CommMemory::open(&self.proc.join(pid.to_string()), pointer, fields)
     }
 
     /// The communicators that an agent before this one saw being made.

@@ -21,6 +21,8 @@ pub struct Ran {
     pub op: Op,
     /// Its number among the communicator's collectives, or transfers.
     pub seq: u64,
+    /// Elements of the operation, or bytes, as NCCL reports them; 0 where nobody says.
+    pub count: u64,
     /// When the host enqueued it, nanoseconds.
     pub host_ns: u64,
     /// When it ran; none for one that has no times.
@@ -36,4 +38,25 @@ pub struct GpuSpan {
     pub start_ns: u64,
     /// The last channel stopped.
     pub stop_ns: u64,
+}
+
+/// What a communicator older than the agent has in the memory of its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommState {
+    /// When reading began, nanoseconds.
+    pub from_ns: u64,
+    /// When reading ended, nanoseconds.
+    pub ts_ns: u64,
+    /// The process.
+    pub pid: u32,
+    /// The communicator's pointer there.
+    pub pointer: u64,
+    /// The communicator as NCCL names it.
+    pub comm_id: u64,
+    /// The rank in it.
+    pub rank: u32,
+    /// Its ranks.
+    pub nranks: u32,
+    /// Collectives that were enqueued since it was made.
+    pub collectives: u64,
 }

@@ -65,6 +65,7 @@ mod tests {
             nth: 0,
             op: Op::AllReduce,
             seq: 0,
+            count: 1,
             host_ns: ts_ns,
             timer: Some(GpuSpan {
                 start_ns: ts_ns,

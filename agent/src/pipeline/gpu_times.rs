@@ -29,8 +29,8 @@ impl Pipeline {
             self.step(step);
         }
         self.gpu.left_out(ran.lost);
-        let comm = self.gpu.find(ran, self.table.comms());
         if !ran.op.is_collective() {
+            let comm = self.known_comm_of(ran);
             let at = comm.and_then(|comm| self.transfers.ran(comm, ran));
             match at {
                 Some(at) => {
@@ -45,7 +45,7 @@ impl Pipeline {
             }
             return;
         }
-        let Some(comm) = comm else {
+        let Some(comm) = self.comm_of(ran) else {
             self.gpu.lost.unknown_comm += 1;
             return;
         };
@@ -63,33 +63,55 @@ impl Pipeline {
 /// Follows the GPU of one process.
 #[derive(Debug, Default)]
 pub(super) struct GpuTimes {
-    comms: BTreeMap<u64, CommIndex>,
+    comms: BTreeMap<(u64, u32), CommIndex>,
+    /// Number of the first operation that is of use, of communicators whose earlier ones were not known.
+    counted_from: BTreeMap<CommIndex, u64>,
     offset: Offset,
     inside_until_ns: u64,
     lost: LostOperations,
 }
 
 impl GpuTimes {
-    /// Which of the process's communicators NCCL means. Both see them made in the same order, so of those with equal rank and size
-    /// the n-th there is the n-th here.
+    /// Which of the process's communicators NCCL means, if rows on it were seen or NCCL's name for it is ours.
     pub(super) fn find(&mut self, ran: &Ran, comms: &[Comm]) -> Option<CommIndex> {
-        if let Some(known) = self.comms.get(&ran.comm_id) {
+        if let Some(known) = self.comms.get(&(ran.comm_id, ran.rank)) {
             return Some(*known);
         }
-        let by_name = |(_, comm): &(CommIndex, &Comm)| comm.id.to_bits() == ran.comm_id;
+        let by_name = |(_, comm): &(CommIndex, &Comm)| {
+            (comm.id.to_bits(), comm.rank) == (ran.comm_id, ran.rank)
+        };
+        let (index, _) = CommIndex::numbered(comms).find(by_name)?;
+        Some(self.keep(ran, index))
+    }
+
+    /// Which one NCCL means when all were seen being made: both see that in the same order, so of those with equal rank and size
+    /// the n-th there is the n-th here.
+    pub(super) fn find_nth(&mut self, ran: &Ran, comms: &[Comm]) -> Option<CommIndex> {
         let is_alike = |(_, comm): &(CommIndex, &Comm)| {
             comm.parent.is_none() && (comm.rank, comm.nranks) == (ran.rank, ran.nranks)
         };
         let mut alike = CommIndex::numbered(comms).filter(is_alike);
-        let nth = usize::try_from(ran.nth).ok()?;
-        let found = CommIndex::numbered(comms)
-            .find(by_name)
-            .or_else(|| alike.nth(nth));
-        let (index, _) = found?;
+        let (index, _) = alike.nth(usize::try_from(ran.nth).ok()?)?;
+        Some(self.keep(ran, index))
+    }
+
+    /// Remembers which one NCCL means.
+    pub(super) fn keep(&mut self, ran: &Ran, index: CommIndex) -> CommIndex {
         if self.comms.len() < MAX_COMMS {
-            self.comms.insert(ran.comm_id, index);
+            self.comms.insert((ran.comm_id, ran.rank), index);
         }
-        Some(index)
+        index
+    }
+
+    /// Takes that the operations of a communicator are known from some number on.
+    pub(super) fn count_from(&mut self, index: CommIndex, next: u64) {
+        self.counted_from.insert(index, next);
+    }
+
+    /// Whether the host's call of an operation is known.
+    pub(super) fn is_counted(&self, index: CommIndex, seq: u64) -> bool {
+        let from = self.counted_from.get(&index);
+        from.is_none_or(|from| seq >= *from)
     }
 
     /// Takes how many operations the plugin had left out by then. Threads tell it out of order, and a plugin that was loaded anew counts
@@ -173,6 +195,7 @@ mod tests {
             nth: 0,
             op: Op::AllReduce,
             seq: 0,
+            count: 1,
             host_ns,
             timer: Some(GpuSpan {
                 start_ns: start_ns + AHEAD,
@@ -227,17 +250,20 @@ mod tests {
     fn communicators_are_matched_by_name_else_in_the_order_in_which_they_were_made() {
         let comms = [comm(50, 0), comm(60, 1), comm(70, 0)];
         let mut times = GpuTimes::default();
-        let mut found = |comm_id, nth| {
+        let mut found = |comm_id, rank, nth| {
             let asked = Ran {
                 comm_id,
+                rank,
                 nth,
                 ..ran(0, 1, 2, 0)
             };
-            times.find(&asked, &comms).map(CommIndex::position)
+            let found = times.find(&asked, &comms);
+            let found = found.or_else(|| times.find_nth(&asked, &comms));
+            found.map(CommIndex::position)
         };
-        assert_eq!(found(8, 1), Some(2));
-        assert_eq!(found(7, 0), Some(0));
-        assert_eq!(found(9, 2), None);
-        assert_eq!(found(60, 0), Some(1));
+        assert_eq!(found(8, 0, 1), Some(2));
+        assert_eq!(found(7, 0, 0), Some(0));
+        assert_eq!(found(9, 0, 2), None);
+        assert_eq!(found(60, 1, 0), Some(1));
     }
 }

@@ -5,7 +5,7 @@ mod ran;
 use fleet_agent_bpf::layout::{CallRecord, RanRecord};
 use serde::Serialize;
 
-use crate::event::Op;
+use crate::event::{CommState, Op};
 use crate::functions::{Does, Function};
 use crate::record::line::ran::RanArguments;
 
@@ -96,12 +96,35 @@ struct Arguments {
     parent: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     color: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comm_hash: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collectives: Option<u64>,
 }
 
 impl Line {
-    /// Whether it tells of an operation on a GPU.
-    pub(super) fn is_of_gpu(&self) -> bool {
-        self.ran.is_some()
+    /// Whether it tells of calls that were counted over a window.
+    pub(super) fn is_window(&self) -> bool {
+        self.pid.is_some() && self.ran.is_none() && self.call.is_none()
+    }
+
+    /// The line of a communicator older than the recording, as it was in memory.
+    pub(super) fn of_state(state: &CommState) -> Self {
+        Self {
+            kind: "comm_state",
+            ts: state.ts_ns,
+            window_ns: Some(state.ts_ns.saturating_sub(state.from_ns)),
+            pid: Some(state.pid),
+            call: Some(Arguments {
+                comm: Some(hex(state.pointer)),
+                rank: Some(state.rank),
+                nranks: Some(state.nranks),
+                comm_hash: Some(format!("{:016x}", state.comm_id)),
+                collectives: Some(state.collectives),
+                ..Arguments::default()
+            }),
+            ..Self::default()
+        }
     }
 
     /// The line of an operation on a GPU.

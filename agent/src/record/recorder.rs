@@ -4,13 +4,14 @@ use std::collections::{BTreeSet, VecDeque};
 
 use fleet_agent_bpf::layout::{CallRecord, CallSum};
 
-use crate::event::{CallKind, Event, Process};
+use crate::event::{CallKind, CommState, Event, Process};
 use crate::functions;
 use crate::process::Processes;
 use crate::record::line::{Line, Part};
 use crate::record::windows::Windows;
 use crate::source::live::assemble::{Assembler, Seen};
 use crate::source::live::jobs::Jobs;
+use crate::source::live::older::Older;
 use crate::watch::Look;
 
 /// A call that lasts longer is written in two parts, so that what follows does not pile up behind it, nanoseconds.
@@ -46,6 +47,7 @@ pub(super) struct Recorder {
     assembler: Assembler,
     jobs: Jobs,
     windows: Windows,
+    older: Older,
     counted: VecDeque<Line>,
     processes: Vec<Process>,
     met: BTreeSet<u32>,
@@ -63,6 +65,7 @@ impl Recorder {
             assembler: Assembler::patient(PATIENCE_NS),
             jobs: Jobs::new(processes),
             windows: Windows::since(now_ns),
+            older: Older::default(),
             counted: VecDeque::new(),
             processes: Vec::new(),
             met: BTreeSet::new(),
@@ -96,6 +99,16 @@ impl Recorder {
         !look.exited.is_empty() || look.until_ns.saturating_sub(self.windows.read_ns()) >= WINDOW_NS
     }
 
+    /// The communicators that are to be read in memory with this look, since nobody saw them being made, by process and pointer.
+    pub(super) fn due_reads(&mut self) -> Vec<(u32, u64)> {
+        self.older.due()
+    }
+
+    /// Takes what was read.
+    pub(super) fn read(&mut self, state: CommState) {
+        self.older.take(state);
+    }
+
     /// Takes a look, the sums where they were read, and how many events were lost since the beginning; the lines.
     pub(super) fn take(
         &mut self,
@@ -113,10 +126,14 @@ impl Recorder {
             let events = lost - self.counts.lost;
             self.counted.push_back(Line::of_loss(look.until_ns, events));
             self.counts.lost = lost;
+            self.older.lost();
         }
-        if !look.ran.is_empty() {
-            self.counted
-                .extend(look.ran.iter().filter_map(Line::of_ran));
+        let states = self.older.until(u64::MAX);
+        let has_more = !(look.ran.is_empty() && states.is_empty());
+        self.counted.extend(states.iter().map(Line::of_state));
+        self.counted
+            .extend(look.ran.iter().filter_map(Line::of_ran));
+        if has_more {
             self.counted.make_contiguous().sort_by_key(|line| line.ts);
         }
         let mut text = Vec::new();
@@ -189,7 +206,12 @@ impl Recorder {
         if is_first {
             let is_operation = matches!(function.does, functions::Does::Operation(_));
             self.counts.calls += 1;
-            self.counts.unknown_comm_ops += u64::from(is_operation && record.comm_id == 0);
+            if is_operation && record.comm_id == 0 {
+                self.counts.unknown_comm_ops += 1;
+                self.older.used(record.tgid, record.comm);
+            } else if is_operation || function.does == functions::Does::EndsComm {
+                self.older.gone(record.tgid, record.comm);
+            }
         }
         self.write(&line, text);
     }
@@ -197,9 +219,8 @@ impl Recorder {
     /// Writes what was counted by `until_ns`.
     fn write_counted(&mut self, until_ns: u64, text: &mut Vec<u8>) {
         while let Some(line) = self.counted.pop_front_if(|line| line.ts <= until_ns) {
-            let is_of_process = line.pid.is_some() && !line.is_of_gpu();
             if line.pid.is_none_or(|pid| self.is_recorded(pid)) {
-                self.counts.windows += u64::from(is_of_process);
+                self.counts.windows += u64::from(line.is_window());
                 self.write(&line, text);
             }
         }
@@ -232,6 +253,7 @@ impl Recorder {
             self.left_out.remove(&pid);
             self.assembler.left(pid);
             self.windows.left(pid);
+            self.older.left(pid);
         }
     }
 }

@@ -70,7 +70,7 @@ impl fmt::Display for Summary {
         if unknown_comm_ops > 0 {
             write!(
                 f,
-                "; {unknown_comm_ops} operations on communicators made before, which a replay leaves out"
+                "; {unknown_comm_ops} operations on communicators made before, which a replay has to adopt first"
             )?;
         }
         if unplaced > 0 {

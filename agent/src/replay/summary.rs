@@ -38,7 +38,11 @@ impl EventCounts {
             Event::Activity(_) => self.windows += 1,
             Event::Ran(_) => self.device += 1,
             // The first half of a call, and what a recording does not hold.
-            Event::Entered(_) | Event::Lost(_) | Event::Started(_) | Event::Ended(_) => {}
+            Event::Entered(_)
+            | Event::CommState(_)
+            | Event::Lost(_)
+            | Event::Started(_)
+            | Event::Ended(_) => {}
         }
     }
 

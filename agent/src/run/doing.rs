@@ -53,9 +53,11 @@ impl Doing {
             Event::Activity(_) => "kernel",
             Event::Ran(_) => "device",
             Event::Started(_) | Event::Ended(_) => "processes",
-            Event::Entered(_) | Event::Launches(_) | Event::ContextSwitch(_) | Event::Lost(_) => {
-                return;
-            }
+            Event::Entered(_)
+            | Event::Launches(_)
+            | Event::CommState(_)
+            | Event::ContextSwitch(_)
+            | Event::Lost(_) => return,
         };
         *self.lock().vitals.events.entry(source).or_default() += 1;
     }

@@ -4,6 +4,7 @@ pub(crate) mod assemble;
 mod comms;
 mod evidence;
 pub(crate) mod jobs;
+pub(crate) mod older;
 pub(crate) mod ran;
 mod sizes;
 
@@ -20,6 +21,7 @@ use crate::source::live::assemble::{Assembler, Seen};
 use crate::source::live::comms::{Comms, News};
 use crate::source::live::evidence::Evidence;
 use crate::source::live::jobs::Jobs;
+use crate::source::live::older::Older;
 use crate::source::live::ran::Waiting;
 use crate::source::live::sizes::Sizes;
 use crate::source::{EventSource, SourceError};
@@ -54,6 +56,7 @@ pub struct Live {
     sizes: Sizes,
     evidence: Evidence,
     ran: Waiting,
+    older: Older,
     out: VecDeque<Event>,
     stop: Stop,
     lost_before: Losses,
@@ -76,6 +79,7 @@ impl Live {
             sizes: Sizes::default(),
             evidence: Evidence::default(),
             ran: Waiting::default(),
+            older: Older::default(),
             out: VecDeque::new(),
             ending: Vec::new(),
             stop,
@@ -187,6 +191,7 @@ impl Live {
             self.jobs.found(*pid);
         }
         self.ran.take(&look.ran);
+        self.read_older();
         for seen in self.assembler.take(look) {
             self.tell_ran(seen.at_ns());
             self.tell(&seen);
@@ -235,6 +240,7 @@ impl Live {
             }
             (CallKind::CommDestroy { .. }, _) => {
                 self.comms.ended(record.tgid, record.comm);
+                self.older.gone(record.tgid, record.comm);
             }
             // What returns may do so after its communicator was aborted.
             (CallKind::Operation(_), Seen::Call(_) | Seen::Entered(_)) => self.learn(record),
@@ -265,8 +271,22 @@ impl Live {
         });
     }
 
-    /// Tells what plugins told up to some time.
+    /// Reads communicators that nobody saw being made.
+    fn read_older(&mut self) {
+        for (pid, pointer) in self.older.due() {
+            if let Some(state) = self.watch.comm_state(pid, pointer) {
+                self.older.take(state);
+            }
+        }
+    }
+
+    /// Tells what plugins told and memory said up to some time.
     fn tell_ran(&mut self, until_ns: u64) {
+        for state in self.older.until(until_ns) {
+            if self.jobs.knows(state.pid) {
+                self.out.push_back(Event::CommState(state));
+            }
+        }
         for record in self.ran.until(until_ns) {
             let joining = ran::joining(&record);
             if joining.is_some() {
@@ -282,6 +302,11 @@ impl Live {
     /// Takes what an operation says of its communicator.
     fn learn(&mut self, record: &CallRecord) {
         let (pid, ts_ns) = (record.tgid, record.entered_ns);
+        if record.comm_id == 0 {
+            self.older.used(pid, record.comm);
+        } else {
+            self.older.gone(pid, record.comm);
+        }
         match self.comms.news(record) {
             Some(News::Made(init)) => self.made_before(pid, init, ts_ns),
             Some(News::Unknown) => {
@@ -299,6 +324,7 @@ impl Live {
         let events = losses.events().saturating_sub(self.losses.events());
         if events > 0 {
             self.out.push_back(Event::Lost(Lost { ts_ns, events }));
+            self.older.lost();
         }
         if losses != self.losses {
             self.watch.tell_losses(&now);
@@ -338,6 +364,7 @@ impl Live {
             self.comms.left(pid);
             self.sizes.left(pid);
             self.ran.left(pid);
+            self.older.left(pid);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The agent as a whole: recordings in, batches out.
 
 #[cfg(test)]
+mod attached;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod collect;

@@ -11,6 +11,7 @@ mod attaching;
 mod echo;
 mod fixture;
 mod job;
+mod late;
 mod places;
 mod process;
 mod running;
@@ -27,7 +28,14 @@ fn main() -> ExitCode {
     if let Some(error) = &forbidden {
         eprintln!("ignored, since nothing can be probed here: {error}");
     }
-    let tests = [attaching::TESTS, places::TESTS, process::TESTS, echo::TESTS].concat();
+    let tests = [
+        attaching::TESTS,
+        late::TESTS,
+        places::TESTS,
+        process::TESTS,
+        echo::TESTS,
+    ]
+    .concat();
     let has_echo = echo::program().exists();
     if !has_echo {
         eprintln!(

@@ -308,3 +308,31 @@ fn what_ran_on_a_gpu_is_written_among_the_calls_and_read_again() {
     assert_eq!(told.timer.unwrap().stop_ns, 1_300);
     assert_eq!((recorder.counts().calls, recorder.counts().windows), (2, 0));
 }
+
+#[test]
+fn a_communicator_older_than_the_recording_is_written_as_it_was_in_memory() {
+    let (_proc, processes) = host();
+    let mut recorder = Recorder::new(&[], processes, 0);
+    let older = CallRecord {
+        comm_id: 0,
+        ..call("ncclAllReduce", 8, 100, 5)
+    };
+    recorder.take(&look(200, &[older], &[]), None, 0);
+    assert_eq!(recorder.due_reads(), [(8, 0xabc0)]);
+    let state = CommState {
+        from_ns: 300,
+        ts_ns: 310,
+        pid: 8,
+        pointer: 0xabc0,
+        comm_id: 0xfeed,
+        rank: 1,
+        nranks: 2,
+        collectives: 77,
+    };
+    recorder.read(state);
+    let lines = recorder.take(&look(1000, &[], &[]), None, 0);
+    let events = read(&recorder, &lines).1;
+    assert_eq!(events, [Event::CommState(state)]);
+    let counts = recorder.counts();
+    assert_eq!((counts.unknown_comm_ops, counts.windows), (1, 0));
+}

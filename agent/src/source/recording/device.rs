@@ -76,6 +76,7 @@ impl Row<'_> {
             nth: self.comm_nth,
             op: told.op,
             seq,
+            count: told.count,
             host_ns: told.host_ns,
             timer,
             lost: 0,

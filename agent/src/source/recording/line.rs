@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use crate::event::{
-    Activity, Call, CallKind, CommInit, ContextSwitch, CopiedBytes, Direction, Entered, Event,
-    Launches, Left, Lost, Measured, MemoryCopy, Operation,
+    Activity, Call, CallKind, CommInit, CommState, ContextSwitch, CopiedBytes, Direction, Entered,
+    Event, Launches, Left, Lost, Measured, MemoryCopy, Operation,
 };
 use crate::functions::{self, Does};
 
@@ -40,6 +40,12 @@ pub(super) struct Line<'a> {
     peer: Option<u32>,
     #[serde(borrow, default)]
     unique_id_splitmix64: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    comm_hash: Option<Cow<'a, str>>,
+    #[serde(default)]
+    collectives: u64,
+    #[serde(default)]
+    window_ns: u64,
     #[serde(default)]
     bytes: u64,
     #[serde(default)]
@@ -79,6 +85,7 @@ impl Line<'_> {
                 pid: self.pid,
                 activity: self.activity(),
             }),
+            "comm_state" => return Ok(self.comm_state(ts_ns?).map(Event::CommState)),
             "lost" => Event::Lost(Lost {
                 ts_ns: ts_ns?,
                 events: self.n,
@@ -144,6 +151,20 @@ impl Line<'_> {
             | None => None,
         };
         kind.unwrap_or(CallKind::Other)
+    }
+
+    /// A communicator older than the recording; none where the line does not say which one.
+    fn comm_state(&self, ts_ns: u64) -> Option<CommState> {
+        Some(CommState {
+            from_ns: ts_ns.saturating_sub(self.window_ns),
+            ts_ns,
+            pid: self.pid,
+            pointer: self.comm.as_deref().and_then(hex)?,
+            comm_id: self.comm_hash.as_deref().and_then(hex)?,
+            rank: self.rank,
+            nranks: self.nranks,
+            collectives: self.collectives,
+        })
     }
 
     /// What was counted over a window.

@@ -1,0 +1,68 @@
+//! Which communicator an operation on the GPU belongs to, also of a process that had made its communicators before the agent came.
+
+use crate::discover::{Adopted, CommIndex};
+use crate::event::{CommState, Ran};
+use crate::pipeline::Pipeline;
+
+/// The place of a communicator among those of its rank and size, where nobody knows it.
+const UNKNOWN_NTH: u32 = u32::MAX;
+
+impl Pipeline {
+    /// The communicator of an operation that has run; none while it is not known, and of one that was issued before it was known.
+    pub(super) fn comm_of(&mut self, ran: &Ran) -> Option<CommIndex> {
+        if let Some(known) = self.gpu.find(ran, self.table.comms()) {
+            if self.table.is_adopted(known)
+                && let Some(adopted) = self.table.adopt(ran)
+            {
+                self.adopted(adopted, ran.nth);
+            }
+            return self.gpu.is_counted(known, ran.seq).then_some(known);
+        }
+        if let Some(nth) = self.known_comm_of(ran) {
+            return Some(nth);
+        }
+        let adopted = self.table.adopt(ran)?;
+        self.gpu.keep(ran, adopted.index);
+        self.adopted(adopted, ran.nth);
+        self.gpu
+            .is_counted(adopted.index, ran.seq)
+            .then_some(adopted.index)
+    }
+
+    /// The communicator of an operation that has run, if it was known before.
+    pub(super) fn known_comm_of(&mut self, ran: &Ran) -> Option<CommIndex> {
+        let known = self.gpu.find(ran, self.table.comms());
+        let is_complete = self.table.is_complete();
+        known.or_else(|| {
+            let nth = || self.gpu.find_nth(ran, self.table.comms());
+            is_complete.then(nth).flatten()
+        })
+    }
+
+    /// Takes what a communicator older than the agent has in memory.
+    pub fn in_memory(&mut self, state: &CommState) {
+        if let Some(adopted) = self.table.adopt_in_memory(state) {
+            self.adopted(adopted, UNKNOWN_NTH);
+        }
+    }
+
+    /// Takes over a communicator older than the agent, the n-th of its rank and size.
+    fn adopted(&mut self, adopted: Adopted, nth: u32) {
+        let Some(next) = adopted.next else { return };
+        self.gpu.count_from(adopted.index, next);
+        let comm = self.table.comms().get(adopted.index.position());
+        let Some(comm) = comm.filter(|comm| comm.nranks == self.process.world_size) else {
+            return;
+        };
+        // All ranks have to name the job alike, whichever of its communicators they use first: the oldest names it, and of those
+        // whose age is not known the one with the smallest identity.
+        let age = (nth, comm.id.to_bits());
+        let is_older = match self.adopted_job {
+            Some(known) => age < known,
+            None => nth == 0 || self.job.is_none(),
+        };
+        if is_older {
+            (self.adopted_job, self.job) = (Some(age), Some(comm.id));
+        }
+    }
+}
