@@ -23,8 +23,9 @@ use super::recorded::RecordedLoop;
 use super::suite::BLOCKS_MS;
 use super::verdict::{Count, Judgement, Truth, Verdict};
 
-const HEADER: &str = "| loops | method | jobs | right | wrong | condition only | silent | cost within 15 % | \
-     cost error (median) | seconds to the truth (median, longest) |\n|---|---|---|---|---|---|---|---|---|---|\n";
+const HEADER: &str = "| loops | method | with a fault | right | wrong | condition only | silent | cost within 15 % | \
+     cost error (median) | seconds to the truth (median, longest) | healthy and quiet |\n\
+     |---|---|---|---|---|---|---|---|---|---|---|\n";
 
 /// What the methods said of one loop.
 #[derive(Debug, Clone)]
@@ -191,7 +192,13 @@ fn row((group, method): (&str, &str), count: &Count) -> String {
     let percent = |value: Option<f64>| {
         value.map_or_else(|| "-".to_owned(), |value| format!("{:.0} %", value * 100.0))
     };
-    let (compared, right) = count.costs;
+    let share = |(whole, part): (u32, u32)| {
+        if whole > 0 {
+            format!("{part} of {whole}")
+        } else {
+            "-".to_owned()
+        }
+    };
     let cells = [
         group.to_owned(),
         method.to_owned(),
@@ -200,17 +207,14 @@ fn row((group, method): (&str, &str), count: &Count) -> String {
         of(Verdict::Wrong),
         of(Verdict::Unnamed),
         of(Verdict::Silent),
-        if compared > 0 {
-            format!("{right} of {compared}")
-        } else {
-            "-".to_owned()
-        },
+        share(count.costs),
         percent(quantile(&count.cost_errors, 50)),
         format!(
             "{}, {}",
             number(quantile(&count.delays_s, 50)),
             number(quantile(&count.delays_s, 100))
         ),
+        share(count.healthy),
     ];
     format!("| {} |\n", cells.join(" | "))
 }

@@ -69,6 +69,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Judgement {
     /// What it was worth.
     pub(crate) verdict: Verdict,
+    /// Whether nothing had to be said.
+    pub(crate) is_healthy: bool,
     /// From the beginning of the fault to the truth, seconds.
     pub(crate) delay_s: Option<f64>,
     /// Cost by the method, GPU-seconds, where it names one.
@@ -90,6 +92,7 @@ impl Judgement {
         let mut alerts: Vec<&Alert> = alerts.iter().filter(counts).collect();
         alerts.sort_by_key(|alert| (alert.raised, alert.subject));
         let right = alerts.iter().find(|alert| truth.is_true(alert));
+        let is_healthy = matches!(truth.expected, Expected::Nobody | Expected::Harmless(_));
         let verdict = if alerts.iter().any(|alert| truth.is_wrong(alert)) {
             Verdict::Wrong
         } else if right.is_some()
@@ -108,6 +111,7 @@ impl Judgement {
         let start_s = seconds(truth.when_ns.start);
         Self {
             verdict,
+            is_healthy,
             delay_s: right.map(|alert| f64::from(alert.raised) / 1e3 - start_s),
             lost_gpu_s,
             is_cost_right: pair.map(|(told, lost)| (told - lost).abs() <= COST_ERROR * lost),
@@ -191,9 +195,11 @@ pub(crate) fn seconds(ns: u64) -> f64 {
 /// Verdicts added up.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Count {
-    /// Loops.
+    /// Loops with a fault.
     pub(crate) n: u32,
-    /// By verdict.
+    /// Healthy loops, and those of which nothing was raised and for which nothing was booked.
+    pub(crate) healthy: (u32, u32),
+    /// Loops with a fault by verdict, and healthy ones of which something was raised.
     pub(crate) verdicts: std::collections::BTreeMap<Verdict, u32>,
     /// Costs that can be compared, and those that are right.
     pub(crate) costs: (u32, u32),
@@ -206,9 +212,18 @@ pub(crate) struct Count {
 impl Count {
     /// Adds a verdict.
     pub(crate) fn add(&mut self, judgement: &Judgement) {
-        self.n += 1;
-        *self.verdicts.entry(judgement.verdict).or_default() += 1;
-        if let Some(is_right) = judgement.is_cost_right {
+        let is_right = judgement.verdict == Verdict::Right;
+        if judgement.is_healthy {
+            let is_free = judgement.is_cost_right.unwrap_or(true);
+            self.healthy.0 += 1;
+            self.healthy.1 += u32::from(is_right && is_free);
+        } else {
+            self.n += 1;
+        }
+        if !(judgement.is_healthy && is_right) {
+            *self.verdicts.entry(judgement.verdict).or_default() += 1;
+        }
+        if let Some(is_right) = judgement.is_cost_right.filter(|_| !judgement.is_healthy) {
             self.costs.0 += 1;
             self.costs.1 += u32::from(is_right);
         }

@@ -66,7 +66,7 @@ fn a_seed_has_every_kind_healthy_twice_and_with_every_fault() {
 
 #[test]
 fn a_calibrated_fault_costs_what_it_is_meant_to_cost() {
-    for kind in [Kind::Ddp, Kind::Fsdp, Kind::Clipping, Kind::Pipeline] {
+    for kind in [Kind::Ddp, Kind::Fsdp, Kind::Clipping] {
         let case = clear(kind, 2);
         let truth = case.generate().unwrap().truth;
         // Twenty seconds at a pace slower by a half: a third of them is lost, on each of two ranks.
