@@ -11,6 +11,7 @@ pub(crate) mod cpu;
 pub(crate) mod fault;
 pub(crate) mod greyhound;
 pub(crate) mod job;
+pub(crate) mod loops;
 pub(crate) mod mesh;
 pub(crate) mod noise;
 pub(crate) mod random;

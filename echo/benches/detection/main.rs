@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use clap::Parser;
 use indicatif::ProgressBar;
 
@@ -15,6 +16,8 @@ mod goals;
 mod tick;
 
 use echobench::case::Case;
+use echobench::loops::recorded::LOOPS;
+use echobench::loops::{suite as loop_suite, table};
 use echobench::rule::Rule;
 use echobench::{real, report, runner, suite};
 use goals::Goals;
@@ -30,7 +33,8 @@ struct Args {
     /// How often each case is run, each time with another seed
     #[arg(long, default_value_t = 3, value_name = "N")]
     seeds: u64,
-    /// Only cases whose table or name contains this; "real" for the recorded jobs, "tick" for the cost of a judgement
+    /// Only cases whose table or name contains this; "real" for the recorded jobs, "tick" for the cost of a judgement, "real-loops"
+    /// for the recorded loops, "loops" for the generated ones, "loops/FILTER" for those whose name contains FILTER
     #[arg(long, value_name = "FILTER")]
     only: Option<String>,
     /// No rank ever pauses (as for garbage collection): tells what pauses do from what other noise does
@@ -42,6 +46,9 @@ struct Args {
     /// Lists every miss and every false alert of the detector
     #[arg(long)]
     wrong: bool,
+    /// Writes the recording of the first generated loop of "--only loops/FILTER" to this file, and ends
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
     /// Writes the tables to this file as well
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
@@ -56,8 +63,78 @@ struct Args {
 )]
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    if let Some(path) = &args.write {
+        return write_loop(&args, path);
+    }
     let only = args.only.as_deref().unwrap_or("");
-    let n_seeds = if args.quick { 1 } else { args.seeds };
+    let mut text = loops(&args)?;
+    if !only.starts_with("loops") && only != "real-loops" {
+        text.push_str(&jobs(&args, only)?);
+    }
+    println!("{text}");
+    if let Some(path) = args.markdown {
+        std::fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+impl Args {
+    const fn n_seeds(&self) -> u64 {
+        if self.quick { 1 } else { self.seeds }
+    }
+
+    /// Which generated loops are wanted, by a part of their name.
+    fn loop_filter(&self) -> Option<&str> {
+        match self.only.as_deref() {
+            None => Some(""),
+            Some(only) => only
+                .strip_prefix("loops")
+                .map(|rest| rest.trim_start_matches('/')),
+        }
+    }
+}
+
+fn testdata() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata")
+}
+
+/// The loops as they are, recorded and generated: the figures that count most.
+fn loops(args: &Args) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let mut parts = Vec::new();
+    if matches!(args.only.as_deref(), None | Some("real-loops")) {
+        let mut judged = Vec::new();
+        for recorded in &LOOPS {
+            judged.extend(table::run_recorded(recorded, &testdata())?);
+        }
+        parts.push(("Recorded loops", judged));
+    }
+    if let Some(filter) = args.loop_filter() {
+        let mut judged = Vec::new();
+        for case in (1..=args.n_seeds()).flat_map(|seed| loop_suite::cases(seed, filter)) {
+            judged.push(table::run(&case)?);
+        }
+        parts.push(("Generated loops", judged));
+    }
+    for (title, judged) in &parts {
+        text.push_str(&table::markdown(title, judged));
+    }
+    for (title, judged) in parts.iter().filter(|_| args.wrong) {
+        text.push_str(&table::details(title, judged));
+    }
+    Ok(text)
+}
+
+/// Writes a generated loop as a recording, for `fleet-agent replay`.
+fn write_loop(args: &Args, path: &Path) -> anyhow::Result<()> {
+    let cases = loop_suite::cases(1, args.loop_filter().unwrap_or(""));
+    let case = cases.first().context("no generated loop has such a name")?;
+    Ok(std::fs::write(path, case.generate()?.bytes)?)
+}
+
+/// The simulated jobs, those that really ran, and the cost of a judgement.
+fn jobs(args: &Args, only: &str) -> anyhow::Result<String> {
+    let n_seeds = args.n_seeds();
     let suite = if args.quick { suite::quick } else { full::full };
     let is_wanted = |case: &Case| case.group.contains(only) || case.name.contains(only);
     let mut cases: Vec<Case> = (1..=n_seeds).flat_map(suite).filter(is_wanted).collect();
@@ -76,8 +153,7 @@ fn main() -> anyhow::Result<()> {
     progress.finish_and_clear();
     let mut text = preface(n_seeds, cases.len()) + &goals.markdown();
     if "real".contains(only) {
-        let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata");
-        text.push_str(&real::markdown(&real::JOBS, &testdata)?);
+        text.push_str(&real::markdown(&real::JOBS, &testdata())?);
     }
     if only == "tick" || (only.is_empty() && !args.quick) {
         text.push_str(&tick::markdown()?);
@@ -87,11 +163,7 @@ fn main() -> anyhow::Result<()> {
     if args.wrong {
         text.push_str(&report::wrong(&results.tables, runner::ECHO));
     }
-    println!("{text}");
-    if let Some(path) = args.markdown {
-        std::fs::write(path, text)?;
-    }
-    Ok(())
+    Ok(text)
 }
 
 /// On what it was measured.

@@ -18,6 +18,8 @@ pub(crate) enum Purpose {
     Work,
     /// What happens to batches on their way.
     Telemetry,
+    /// What a loop looks like.
+    Shape,
 }
 
 /// The stream of one purpose.
@@ -30,6 +32,7 @@ pub(crate) fn stream(seed: u64, purpose: Purpose) -> ChaCha8Rng {
         Purpose::Schedule => 4,
         Purpose::Work => 5,
         Purpose::Telemetry => 6,
+        Purpose::Shape => 7,
     });
     rng
 }

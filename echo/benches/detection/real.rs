@@ -118,7 +118,7 @@ pub(crate) fn deliveries(job: &RealJob, testdata: &Path) -> anyhow::Result<Vec<D
     if job.name.starts_with("bytedance") {
         bytedance::read(&path)
     } else {
-        recordings::read(&path)
+        recordings::read(&path, recordings::BLOCK_NS)
     }
 }
 

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use fleet_agent::event::Event as RecordedEvent;
 use fleet_agent::export::{Batch, Resource};
 use fleet_agent::host::{Host, Identity, WallClock};
 use fleet_agent::pipeline::{BlockRule, Ending};
@@ -23,17 +24,27 @@ use super::simulation::Delivery;
 /// How often an agent closes a batch, nanoseconds of the recording.
 const FLUSH_NS: u64 = 1_000_000_000;
 
-/// How long a block should last, nanoseconds.
-const BLOCK_NS: f64 = 2e8;
+/// How long a block of the recordings of steady jobs should last, nanoseconds.
+pub(crate) const BLOCK_NS: f64 = 2e8;
 
-/// The recording as what arrives batch by batch, every rank on a node of its own.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Delivery>> {
-    let mut recording = Recording::new(&path.display().to_string(), File::open(path)?)?;
+/// The recording as what arrives batch by batch, every rank on a node of its own, in blocks of about `block_ns`.
+pub(crate) fn read(path: &Path, block_ns: f64) -> anyhow::Result<Vec<Delivery>> {
+    let recording = Recording::new(&path.display().to_string(), File::open(path)?)?;
+    play(recording, block_ns, |_| {})
+}
+
+/// The same of an open recording; `seen` is shown every event.
+pub(crate) fn play(
+    mut recording: Recording,
+    block_ns: f64,
+    mut seen: impl FnMut(&RecordedEvent),
+) -> anyhow::Result<Vec<Delivery>> {
     let processes = recording.processes().to_vec();
     let mut hosts: BTreeMap<u32, Host> = BTreeMap::new();
     let mut deliveries = Vec::new();
     let mut clock = None;
     while let Some(event) = recording.next_event()? {
+        seen(&event);
         let clock = *clock.get_or_insert_with(|| WallClock {
             origin_ns: event.ts_ns(),
             unix_ns: i128::from(EPOCH.value()),
@@ -45,7 +56,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Delivery>> {
                     &[*process],
                     clock,
                     BlockRule {
-                        target_ns: BLOCK_NS,
+                        target_ns: block_ns,
                         exponent: None,
                     },
                 );

@@ -9,6 +9,7 @@ use crate::testbed::repository;
 mod echobench;
 
 mod costs;
+mod loops;
 
 use echobench::alert::Alert;
 use echobench::case::{Case, Sources};

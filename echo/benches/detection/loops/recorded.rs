@@ -1,0 +1,115 @@
+//! The loops of people, recorded on GPUs: `testdata/recordings/real-loops`.
+
+use std::fs::File;
+use std::path::Path;
+
+use fleet_agent::source::recording::Recording;
+
+use super::verdict::{Expected, Truth};
+
+/// A recorded loop.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecordedLoop {
+    /// Its file, without what all names end in.
+    pub(crate) name: &'static str,
+    /// What has to be said.
+    pub(crate) expected: Expected,
+    /// The host's clock at the first line, nanoseconds.
+    began_ns: u64,
+    /// From when to when the fault was there, by the rows, nanoseconds of the host's clock.
+    fault_ns: (u64, u64),
+    /// What it cost: ranks times steps times what a step took longer, by the rows, GPU-seconds.
+    lost_gpu_s: f64,
+}
+
+/// All of them. The instants and the costs follow from the operations: see the README beside the files.
+pub(crate) const LOOPS: [RecordedLoop; 9] = [
+    RecordedLoop {
+        name: "hf-ddp-loader1",
+        expected: Expected::Rank(1),
+        began_ns: 286_391_976_538,
+        fault_ns: (316_140_000_000, 336_160_000_000),
+        lost_gpu_s: 14.7,
+    },
+    RecordedLoop {
+        name: "ga4-loader1",
+        expected: Expected::Rank(1),
+        began_ns: 147_503_671_995,
+        fault_ns: (171_330_000_000, 187_330_000_000),
+        lost_gpu_s: 13.0,
+    },
+    RecordedLoop {
+        name: "fsdp-cpu1",
+        expected: Expected::Rank(1),
+        began_ns: 426_870_477_034,
+        fault_ns: (450_700_000_000, 466_700_000_000),
+        lost_gpu_s: 23.3,
+    },
+    RecordedLoop {
+        name: "ddp4-pulse3",
+        expected: Expected::RankOrCondition(3),
+        began_ns: 359_811_111_171,
+        fault_ns: (383_500_000_000, 399_400_000_000),
+        lost_gpu_s: 6.5,
+    },
+    RecordedLoop {
+        name: "evals10-healthy",
+        expected: Expected::Nobody,
+        began_ns: 438_450_097_961,
+        fault_ns: (u64::MAX, u64::MAX),
+        lost_gpu_s: 0.0,
+    },
+    RecordedLoop {
+        name: "pp-cpu1",
+        expected: Expected::RankOrCondition(1),
+        began_ns: 35_120_679_409,
+        fault_ns: (66_700_000_000, 82_750_000_000),
+        lost_gpu_s: 10.0,
+    },
+    // The GPU stays slower when the neighbour has gone: the cost is that until the end of the recording.
+    RecordedLoop {
+        name: "lit-neighbour0",
+        expected: Expected::Rank(0),
+        began_ns: 266_185_722_322,
+        fault_ns: (292_590_000_000, 316_624_279_088),
+        lost_gpu_s: 7.5,
+    },
+    RecordedLoop {
+        name: "attached/hf-ddp-loader1",
+        expected: Expected::Rank(1),
+        began_ns: 286_397_976_538,
+        fault_ns: (316_140_000_000, 336_160_000_000),
+        lost_gpu_s: 14.7,
+    },
+    RecordedLoop {
+        name: "attached/fsdp-cpu1",
+        expected: Expected::Rank(1),
+        began_ns: 426_876_477_034,
+        fault_ns: (450_700_000_000, 466_700_000_000),
+        lost_gpu_s: 23.3,
+    },
+];
+
+impl RecordedLoop {
+    /// The recording, from the folder of test data.
+    pub(crate) fn open(&self, testdata: &Path) -> anyhow::Result<Recording> {
+        let path = testdata
+            .join("recordings/real-loops")
+            .join(format!("{}.jsonl.gz", self.name));
+        Ok(Recording::new(
+            &path.display().to_string(),
+            File::open(&path)?,
+        )?)
+    }
+
+    /// What was wrong.
+    pub(crate) const fn truth(&self) -> Truth {
+        let (start, end) = self.fault_ns;
+        Truth {
+            expected: self.expected,
+            when_ns: start.saturating_sub(self.began_ns)..end.saturating_sub(self.began_ns),
+            lost_gpu_s: Some(self.lost_gpu_s),
+            is_uneven: false,
+        }
+    }
+}
