@@ -36,7 +36,22 @@ pub struct BlockRule {
     pub exponent: Option<u32>,
 }
 
+/// Ranks up to which blocks are short whatever is asked for, and how long they last at most, nanoseconds. Few ranks are compared over
+/// time, since there are few to compare; and what they send is little.
+const FEW_RANKS: u32 = 16;
+const SHORT_NS: f64 = 2e9;
+
 impl BlockRule {
+    /// The rule for a job of so many ranks.
+    fn of_job(self, world_size: u32) -> Self {
+        let target_ns = if world_size <= FEW_RANKS {
+            self.target_ns.min(SHORT_NS)
+        } else {
+            self.target_ns
+        };
+        Self { target_ns, ..self }
+    }
+
     /// How long a block may last before it ends early, nanoseconds.
     #[expect(
         clippy::cast_possible_truncation,
@@ -95,7 +110,7 @@ impl Pipeline {
     pub fn new(process: Process, rule: BlockRule) -> Self {
         Self {
             process,
-            rule,
+            rule: rule.of_job(process.world_size),
             settings: Settings::default(),
             queue: StepQueue::default(),
             table: CommTable::default(),

@@ -9,7 +9,7 @@ use crate::analysis::docket::{Docket, Scene};
 use crate::analysis::lag::{Lags, lags, place, suited_signal};
 use crate::analysis::ledger::{Account, Accused, Ledger, blocked_ms};
 use crate::analysis::pace::Pace;
-use crate::analysis::pace::shift::Shift;
+use crate::analysis::pace::shift::{Shift, Suspicion};
 use crate::analysis::settings::Settings;
 use crate::analysis::verdict::sigma_ms;
 use crate::analysis::window::Stretch;
@@ -285,7 +285,8 @@ impl Cohort {
         self.standing = judged.standing;
         let mut victims = self.standing.victims.clone();
         victims.extend(view.victims.iter().copied());
-        let rest = (&victims, view.is_explained);
+        let suspicion = self.suspicion(view);
+        let rest = (&victims, view.is_explained, suspicion.as_ref());
         let conclusions = self.decide(judged.signal, &charges, rest, settings);
         self.standing.explains = self.faults.explains();
         self.standing.is_disturbed = !self.faults.is_empty();
@@ -294,7 +295,8 @@ impl Cohort {
             .slow()
             .map_or_else(Vec::new, |slow| slow.shifts.clone());
         // What another cohort suffers from, and what nobody can explain yet, must not pass for healthy.
-        if let Some((n_window, lags)) = judged.to_remember {
+        let to_remember = judged.to_remember.filter(|_| self.pace.slow().is_none());
+        if let Some((n_window, lags)) = to_remember {
             self.remember(n_window, lags.as_ref(), settings);
         }
         let outlook = judged.outlook.or_else(|| self.outlook.take());
@@ -330,7 +332,7 @@ impl Cohort {
         &mut self,
         signal: Signal,
         charges: &[Charge],
-        (victims, is_explained): (&BTreeSet<Rank>, bool),
+        (victims, is_explained, suspicion): (&BTreeSet<Rank>, bool, Option<&Suspicion>),
         settings: &Settings,
     ) -> Conclusions {
         let (structure, faults): (Vec<Charge>, Vec<Charge>) = charges
@@ -344,7 +346,7 @@ impl Cohort {
             healthy_ms: self.history.period_ms(),
             victims,
             is_explained,
-            is_slow: self.pace.slow().is_some(),
+            suspicion,
             settings,
         };
         let (mut conclusions, _) = self.structure.follow(&scene, &structure);

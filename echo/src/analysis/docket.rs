@@ -6,6 +6,7 @@ use crate::analysis::assembly::{CohortBlock, CohortKey};
 use crate::analysis::charge::{Charge, Subject};
 use crate::analysis::incident::{OpenIncident, is_recurrence};
 use crate::analysis::ledger::Accused;
+use crate::analysis::pace::shift::Suspicion;
 use crate::analysis::settings::Settings;
 use crate::analysis::verdict::Span;
 use crate::analysis::window::{Affected, Stretch};
@@ -41,8 +42,8 @@ pub struct Scene<'a> {
     pub victims: &'a BTreeSet<Rank>,
     /// Whether another cohort of the job shows why it is slow.
     pub is_explained: bool,
-    /// Whether the pace of the job is worse than when it was healthy.
-    pub is_slow: bool,
+    /// What the ranks show while the pace of the job is worse than when it was healthy.
+    pub suspicion: Option<&'a Suspicion>,
     /// Gates.
     pub settings: &'a Settings,
 }
@@ -306,7 +307,7 @@ fn carry_on(open: &mut OpenIncident, subject: Subject, charge: Option<&Charge>, 
     let is_there = if subject.is_structural() {
         Some(charge.is_some())
     } else if open.span == Span::Lasting {
-        Some(scene.is_slow)
+        Some(is_still_slow(subject, scene))
     } else {
         test.holds(&recent.blocks)
     };
@@ -326,6 +327,14 @@ fn carry_on(open: &mut OpenIncident, subject: Subject, charge: Option<&Charge>, 
         // A rank that has fallen silent has not recovered.
         None => open.calm,
     };
+}
+
+/// Whether the job is still slow, and if a rank was to blame, still because of it.
+fn is_still_slow(subject: Subject, scene: &Scene<'_>) -> bool {
+    scene.suspicion.is_some_and(|suspicion| match subject {
+        Subject::Rank(rank) => suspicion.supports(rank),
+        _ => true,
+    })
 }
 
 /// Index of the first block of the latest run of affected blocks, pauses included.

@@ -15,7 +15,7 @@ mod tick;
 mod work;
 
 use shift::{Shift, shifts};
-use tick::{Tick, root_mean_square, windows};
+use tick::{Tick, doubt, root_mean_square, windows};
 use work::Work;
 
 /// Shortest stretch that is judged, milliseconds.
@@ -23,11 +23,17 @@ const TICK_MS: f64 = 1_400.0;
 
 /// What is looked at to tell whether the job is slow, milliseconds, and the least slowdown that counts.
 const WINDOW_MS: f64 = 6_000.0;
-const GATE: f64 = 0.05;
+const GATE: f64 = 0.06;
 
 /// The same for large slowdowns, which need less time to be believed.
 const SHORT_MS: f64 = 2_800.0;
 const SHORT_GATE: f64 = 0.2;
+
+/// Share of the slowdown so far below which it is another one.
+const SAME_PACE: f64 = 0.5;
+
+/// What has to be learned before a small slowdown is believed, milliseconds.
+const LONG_PAST_MS: f64 = 18_000.0;
 
 /// Standard deviations of the usual scatter by which the pace must be worse.
 const Z_SLOW: f64 = 3.0;
@@ -41,6 +47,12 @@ const DELAY_MS: f64 = 2_800.0;
 /// What has to be learned before anything is judged.
 const MIN_PAST_TICKS: usize = 2;
 const MIN_PAST_MS: f64 = 8_000.0;
+
+/// What took this many times as long as it should is no part of what is usual.
+const UNUSUAL: f64 = 2.0;
+
+/// Stretches that turn out not to have been healthy, at most.
+const MAX_TAKEN_BACK: usize = 6;
 
 /// Healthy stretches remembered.
 const MAX_PAST: usize = 90;
@@ -57,7 +69,6 @@ pub struct Pace {
     past: VecDeque<Tick>,
     work: Option<Work>,
     slow: Option<Slow>,
-    is_healthy: bool,
 }
 
 /// A slow stretch that goes on.
@@ -99,6 +110,9 @@ impl Pace {
             return false;
         }
         self.recent.extend(self.open.take());
+        if self.recent.len() > MAX_SLOW {
+            self.recent.pop_front();
+        }
         self.judge();
         true
     }
@@ -108,9 +122,9 @@ impl Pace {
         self.slow.as_ref()
     }
 
-    /// Whether the job is known to keep its healthy pace.
-    pub const fn is_healthy(&self) -> bool {
-        self.is_healthy
+    /// Whether the ranks say how long their operations take.
+    pub fn is_measured(&self) -> bool {
+        self.open.is_some() || !self.recent.is_empty()
     }
 
     /// Whether enough is known to tell a healthy pace from a slow one.
@@ -146,6 +160,10 @@ impl Pace {
             let past = self.past.iter().map(|tick| (&tick.mix, tick.elapsed_ms));
             self.work = Work::learn(&past.collect::<Vec<_>>());
         }
+        // What took much longer than all else was no work: compilation, a pause.
+        if let Some(work) = &self.work {
+            self.past.retain(|tick| tick.ratio(work) <= UNUSUAL);
+        }
     }
 
     /// Forgets how the job became slow: that incident is over.
@@ -157,44 +175,83 @@ impl Pace {
     }
 
     fn judge(&mut self) {
-        self.is_healthy = false;
         let Some(work) = &self.work else {
             return;
         };
         let is_slow =
             self.is_slower(work, WINDOW_MS, GATE) || self.is_slower(work, SHORT_MS, SHORT_GATE);
         let still = self.slow.is_some() && self.ratio(work, WINDOW_MS) >= 1.0 + GATE / 2.0;
-        self.is_healthy = !is_slow && self.ratio(work, SHORT_MS) < 1.0 + GATE;
         if !(is_slow || still) {
-            self.slow = None;
+            if self.slow.take().is_some() {
+                // What was slow is not to be learned.
+                let healthy = self.recent.pop_back();
+                self.recent = healthy.into_iter().collect();
+            }
             return;
         }
-        let begin = match &self.slow {
-            Some(slow) => slow.since,
-            None => self.onset(work),
+        let since = match &self.slow {
+            Some(slow) if self.ratio(work, WINDOW_MS) - 1.0 < SAME_PACE * (slow.ratio - 1.0) => {
+                // It has become much better: what is wrong now may be something else.
+                let begin = self.begin_of_window(WINDOW_MS);
+                self.recent.retain(|tick| tick.begin >= begin);
+                begin
+            }
+            Some(_) => self.onset(work),
+            None => self.first_onset(),
         };
-        // What came before it is healthy or unclear, and no part of it.
-        while self.recent.len() > MAX_SLOW
-            || self.recent.front().is_some_and(|tick| tick.begin < begin)
-        {
-            self.recent.pop_front();
-        }
-        let lasted_ms: f64 = self.recent.iter().map(|tick| tick.elapsed_ms).sum();
-        let healthy_ms: f64 = self.recent.iter().map(|tick| work.predict(&tick.mix)).sum();
-        self.slow = Some(Slow {
-            since: begin,
-            lasted_ms,
-            ratio: lasted_ms / healthy_ms.max(f64::MIN_POSITIVE),
-            shifts: shifts(&self.past, &self.recent, WINDOW_MS),
-        });
+        self.slow = self.stretch(since);
     }
 
-    /// Where the slow stretch began: the last stretch that is slow with all after it.
+    /// The slow stretch that began there.
+    fn stretch(&self, since: f64) -> Option<Slow> {
+        let work = self.work.as_ref()?;
+        let ticks = self.recent.iter().filter(|tick| tick.begin >= since);
+        let ticks: Vec<&Tick> = ticks.collect();
+        let lasted_ms: f64 = ticks.iter().map(|tick| tick.elapsed_ms).sum();
+        let healthy_ms: f64 = ticks.iter().map(|tick| work.predict(&tick.mix)).sum();
+        Some(Slow {
+            since,
+            lasted_ms,
+            ratio: lasted_ms / healthy_ms.max(f64::MIN_POSITIVE),
+            shifts: shifts(&self.past, &ticks, WINDOW_MS),
+        })
+    }
+
+    /// Where a slow stretch that is new began. What was learned of it as healthy is taken back.
+    fn first_onset(&mut self) -> f64 {
+        for _ in 0..MAX_TAKEN_BACK.min(self.past.len().saturating_sub(MIN_PAST_TICKS)) {
+            if let Some(tick) = self.past.pop_back() {
+                self.recent.push_front(tick);
+            }
+        }
+        let since = self.work.as_ref().map_or(0.0, |work| self.onset(work));
+        while let Some(tick) = self.recent.pop_front_if(|tick| tick.begin < since) {
+            self.past.push_back(tick);
+        }
+        since
+    }
+
+    /// Where the slow stretch began, by the greatest sum of what its operations took beyond half of the slowdown (CUSUM, Page 1954).
     fn onset(&self, work: &Work) -> f64 {
-        let is_slow = |tick: &&Tick| tick.ratio(work) >= 1.0 + GATE / 2.0;
-        let slow = self.recent.iter().rev().take_while(is_slow);
-        let first = slow.last().or(self.recent.back());
-        first.map_or(0.0, |tick| tick.begin)
+        let excess = self.ratio(work, SHORT_MS).max(self.ratio(work, WINDOW_MS)) - 1.0;
+        let (mut sum, mut most, mut begin) = (0.0, f64::MIN, 0.0);
+        for tick in self.recent.iter().rev() {
+            sum += tick.elapsed_ms - work.predict(&tick.mix) * (1.0 + excess / 2.0);
+            if sum > most {
+                (most, begin) = (sum, tick.begin);
+            }
+        }
+        begin
+    }
+
+    fn begin_of_window(&self, window_ms: f64) -> f64 {
+        let mut lasted_ms = 0.0;
+        let mut ticks = self.recent.iter().rev();
+        let first = ticks.find(|tick| {
+            lasted_ms += tick.elapsed_ms;
+            lasted_ms >= window_ms
+        });
+        first.or(self.recent.front()).map_or(0.0, |tick| tick.begin)
     }
 
     fn is_slower(&self, work: &Work, window_ms: f64, gate: f64) -> bool {
@@ -205,7 +262,7 @@ impl Pace {
     /// What the last operations took against what they take when healthy.
     fn ratio(&self, work: &Work, window_ms: f64) -> f64 {
         let (mut took_ms, mut healthy_ms) = (0.0, 0.0);
-        for tick in self.recent.iter().chain(&self.open).rev() {
+        for tick in self.recent.iter().rev().chain(self.past.iter().rev()) {
             took_ms += tick.elapsed_ms;
             healthy_ms += work.predict(&tick.mix);
             if took_ms >= window_ms {
@@ -227,7 +284,7 @@ impl Pace {
             let healthy_ms: f64 = window.iter().map(|tick| work.predict(&tick.mix)).sum();
             took_ms / healthy_ms.max(f64::MIN_POSITIVE) - 1.0
         });
-        root_mean_square(ratios).max(LEAST_SCATTER)
+        root_mean_square(ratios).max(LEAST_SCATTER) * doubt(&self.past, window_ms)
     }
 }
 

@@ -15,7 +15,10 @@ use crate::ids::RoleId;
 use crate::model::conclusion::{Baseline, CauseClass, Signal};
 
 /// How long a job must be slow before that is reported without a name, milliseconds.
-const NAMELESS_MS: f64 = 8_500.0;
+const NAMELESS_MS: f64 = 10_000.0;
+
+/// Share of the gate for changes of pace that is enough for one that lasts.
+const NAMELESS_SHARE: f64 = 0.5;
 
 /// How sure a rank is that was found by who waits.
 const CONFIDENCE: f64 = 0.9;
@@ -49,31 +52,39 @@ impl Cohort {
         }
     }
 
-    /// Whether the pace and the waiting of the ranks bear out a charge against one of few ranks, as far as they are known: a late rank
-    /// of a job that keeps its pace harms nobody.
+    /// Whether the pace of the job bears out what a window of iterations shows: a late rank of a job that keeps its pace harms nobody,
+    /// and of few ranks one is late for seconds whenever it is its turn.
     pub(super) fn is_borne_out(&self, charge: &Charge, view: &JobView) -> bool {
-        let Subject::Rank(rank) = charge.subject else {
-            return true;
-        };
-        if !self.pace.is_known() || view.n_ranks > FEW_RANKS || self.faults.is_open(charge.subject)
-        {
+        let is_settled = charge.subject.is_structural() || self.faults.is_open(charge.subject);
+        if is_settled || !self.pace.is_measured() {
             return true;
         }
-        match self.pace.slow() {
-            None => !self.pace.is_healthy(),
-            Some(slow) => {
-                let suspicion = suspicion(slow, view);
-                suspicion.n_ranks() < 2 || suspicion.supports(rank)
-            }
+        // Which of two is late by chance shows only once their turns are known, and so does whether both are slow.
+        if view.n_ranks <= 2 {
+            return false;
         }
+        match charge.subject {
+            Subject::Rank(_) if view.n_ranks > FEW_RANKS => true,
+            _ if !self.pace.is_known() => true,
+            Subject::Rank(rank) => self
+                .suspicion(view)
+                .is_some_and(|suspicion| suspicion.n_ranks() < 2 || suspicion.supports(rank)),
+            _ => self.pace.slow().is_some(),
+        }
+    }
+
+    /// What the ranks of the job show together while it is slow.
+    pub(super) fn suspicion(&self, view: &JobView) -> Option<Suspicion> {
+        let slow = self.pace.slow()?;
+        let shifts: Vec<_> = slow.shifts.iter().chain(&view.shifts).copied().collect();
+        Some(Suspicion::of(&shifts, (slow.lost_share(), slow.lasted_ms)))
     }
 
     /// What is charged because the job has been slow for some time: the rank that it waits for, else that it is slow.
     pub(super) fn slow_charges(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
-        let Some(slow) = self.pace.slow() else {
+        let Some((slow, suspicion)) = self.pace.slow().zip(self.suspicion(view)) else {
             return Vec::new();
         };
-        let suspicion = suspicion(slow, view);
         let is_own = |reason: &Reason| slow.shifts.iter().any(|own| own.rank == reason.rank);
         if let Some(reason) = suspicion.reason() {
             let charge = is_own(&reason).then(|| self.held_back_by(&reason, slow, &suspicion));
@@ -113,10 +124,10 @@ impl Cohort {
                 .members
                 .iter()
                 .find(|member| member.rank == reason.rank)?;
-            Some((member, block.period?))
+            let (took_ms, usual_ms) = self.pace.took_and_healthy_ms(block)?;
+            Some((member, block.period?.ms * usual_ms / took_ms))
         });
-        let (member, period) = latest?;
-        let healthy_ms = self.history.period_ms().unwrap_or(period.ms / slow.ratio);
+        let (member, healthy_ms) = latest?;
         let lag = Lag {
             rank: reason.rank,
             origin: member.origin.clone(),
@@ -181,11 +192,6 @@ impl Cohort {
         };
         class_of(lag, &clues)
     }
-}
-
-fn suspicion(slow: &Slow, view: &JobView) -> Suspicion {
-    let shifts: Vec<_> = slow.shifts.iter().chain(&view.shifts).copied().collect();
-    Suspicion::of(&shifts, slow.lost_share())
 }
 
 /// Operations of a block, as its ranks told.

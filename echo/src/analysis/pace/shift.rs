@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::tick::{Tick, Waits, root_mean_square, windows};
+use super::tick::{Tick, Waits, doubt, root_mean_square, windows};
 use crate::ids::Rank;
 use crate::stats::median;
 
@@ -14,6 +14,14 @@ const EXPLAINED: f64 = 0.4;
 
 /// Share of what was lost by which the reason itself may wait longer than before.
 const OWN_WAIT: f64 = 0.25;
+
+/// Standard errors beyond what chance alone makes of the largest change, and those of a job that has been slow for long, milliseconds.
+const MARGIN: f64 = 2.0;
+const LONG_MARGIN: f64 = 1.4;
+const LONG_MS: f64 = 10_000.0;
+
+/// Standard errors of a change that supports what is known already.
+const Z_SUPPORT: f64 = 1.5;
 
 /// How the waiting of one rank has changed, as a share of the time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,7 +59,7 @@ pub struct Reason {
 }
 
 /// How the ranks' waiting has changed between the past and now, and how much it usually changes within `window_ms`.
-pub(super) fn shifts(past: &VecDeque<Tick>, now: &VecDeque<Tick>, window_ms: f64) -> Vec<Shift> {
+pub(super) fn shifts(past: &VecDeque<Tick>, now: &[&Tick], window_ms: f64) -> Vec<Shift> {
     let ranks: BTreeSet<Rank> = now
         .iter()
         .flat_map(|tick| tick.waits.keys())
@@ -59,20 +67,17 @@ pub(super) fn shifts(past: &VecDeque<Tick>, now: &VecDeque<Tick>, window_ms: f64
         .collect();
     let lasted_ms: f64 = now.iter().map(|tick| tick.elapsed_ms).sum();
     let windows = windows(past, window_ms);
-    let known_ms: f64 = past.iter().map(|tick| tick.elapsed_ms).sum();
     let spread = Spread {
         windows: &windows,
-        // Few windows show only a part of how much ranks take turns.
-        doubt: 1.0 + 2.0 / (known_ms / window_ms - 1.0).max(1.0),
+        doubt: doubt(past, window_ms),
         shrink: (window_ms / lasted_ms).sqrt().min(1.0),
     };
     let all: Vec<&Tick> = past.iter().collect();
-    let now: Vec<&Tick> = now.iter().collect();
     let shift = |rank: Rank| {
         let change = |of: fn(&Waits) -> Option<f64>| {
             let before = share(&all, rank, of)?;
             Some(Change {
-                by: share(&now, rank, of)? - before,
+                by: share(now, rank, of)? - before,
                 error: spread.error(rank, before, of),
             })
         };
@@ -145,11 +150,12 @@ pub struct Suspicion {
     host: BTreeMap<Rank, Rise>,
     own: BTreeMap<Rank, OwnChange>,
     lost: f64,
+    critical_z: f64,
 }
 
 impl Suspicion {
-    /// Compares the ranks of a job that has lost a share of its time.
-    pub fn of(shifts: &[Shift], lost: f64) -> Self {
+    /// Compares the ranks of a job that has lost a share of its time for so long, milliseconds.
+    pub fn of(shifts: &[Shift], (lost, lasted_ms): (f64, f64)) -> Self {
         let own = |shift: &Shift| {
             let by = |change: Option<Change>| change.map(|change| change.by);
             (shift.rank, (by(shift.device), by(shift.host)))
@@ -159,6 +165,7 @@ impl Suspicion {
             host: rises(shifts, |shift| shift.host),
             own: shifts.iter().map(own).collect(),
             lost,
+            critical_z: critical_z(shifts.len(), lasted_ms),
         }
     }
 
@@ -170,7 +177,7 @@ impl Suspicion {
     /// The rank that the job waits for, beyond what ranks usually take turns; nothing when none or several could be.
     pub fn reason(&self) -> Option<Reason> {
         let reason = self.latest()?;
-        (reason.z >= critical_z(self.n_ranks())).then_some(reason)
+        (reason.z >= self.critical_z).then_some(reason)
     }
 
     /// The rank that waits less by as much as was lost, whether or not that is beyond the usual.
@@ -180,7 +187,7 @@ impl Suspicion {
         let (rank, (rise, z)) = match (by_device, by_host) {
             (Some(device), Some(host)) if device.0 != host.0 => {
                 // The GPU knows better what it waits for, unless only the host shows anything.
-                if device.1.1 >= critical_z(self.n_ranks()) {
+                if device.1.1 >= self.critical_z {
                     device
                 } else {
                     host
@@ -208,11 +215,11 @@ impl Suspicion {
         device.is_some_and(|rise| rise <= -OWN_WAIT * self.lost)
     }
 
-    /// Whether a signal shows that the others wait for this rank.
+    /// Whether a signal shows that the others wait for this rank: not by chance, but by less than it takes to name it.
     pub fn supports(&self, rank: Rank) -> bool {
         let shown = [self.device.get(&rank), self.host.get(&rank)];
         let mut shown = shown.into_iter().flatten();
-        shown.any(|(rise, _)| *rise >= EXPLAINED / 2.0 * self.lost)
+        shown.any(|(rise, z)| *rise >= EXPLAINED * self.lost && *z >= Z_SUPPORT)
     }
 
     /// The rank with the largest rise, if that explains the loss and the rank does not wait longer itself.
@@ -228,11 +235,17 @@ impl Suspicion {
     }
 }
 
-/// Standard errors that the largest of so many changes has to exceed: what chance alone makes of the largest, and two more.
+/// Standard errors that the largest of so many changes has to exceed: what chance alone makes of the largest, and two more; less of a
+/// job that stays slow for long, since turns end.
 #[expect(
     clippy::cast_precision_loss,
     reason = "the number of ranks is far below 2^53"
 )]
-fn critical_z(n: usize) -> f64 {
-    2.0 + (2.0 * (n.max(1) as f64).ln()).sqrt()
+fn critical_z(n: usize, lasted_ms: f64) -> f64 {
+    let margin = if lasted_ms >= LONG_MS {
+        LONG_MARGIN
+    } else {
+        MARGIN
+    };
+    margin + (2.0 * (n.max(1) as f64).ln()).sqrt()
 }

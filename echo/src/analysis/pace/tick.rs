@@ -8,6 +8,10 @@ use crate::analysis::mix::Mix;
 use crate::ids::Rank;
 use crate::model::event::Source;
 
+/// Windows beyond the first that are counted at least, and how much one more shows.
+const LEAST_WINDOWS: f64 = 0.8;
+const DOUBT: f64 = 2.5;
+
 /// A stretch of operations.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tick {
@@ -67,6 +71,17 @@ pub(super) fn windows(ticks: &VecDeque<Tick>, window_ms: f64) -> Vec<Vec<&Tick>>
         }
     }
     windows
+}
+
+/// How many times what few windows show of the usual scatter it may be: they show only a part of it.
+#[expect(clippy::cast_precision_loss, reason = "windows are few")]
+pub(super) fn doubt(past: &VecDeque<Tick>, window_ms: f64) -> f64 {
+    let windows = windows(past, window_ms);
+    let of_windows = windows.iter().flatten().map(|tick| tick.elapsed_ms);
+    let mean_ms = of_windows.sum::<f64>() / windows.len().max(1) as f64;
+    let known_ms: f64 = past.iter().map(|tick| tick.elapsed_ms).sum();
+    let independent = (known_ms / mean_ms.max(window_ms) - 1.0).max(LEAST_WINDOWS);
+    1.0 + DOUBT / (independent * independent)
 }
 
 /// Square root of the mean of the squares.
