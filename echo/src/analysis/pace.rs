@@ -30,7 +30,7 @@ const SHORT_MS: f64 = 2_800.0;
 const SHORT_GATE: f64 = 0.2;
 
 /// Share of the slowdown so far below which it is another one.
-const SAME_PACE: f64 = 0.5;
+const SAME_PACE: f64 = 0.3;
 
 /// What has to be learned before a small slowdown is believed, milliseconds.
 const LONG_PAST_MS: f64 = 18_000.0;
