@@ -21,6 +21,8 @@ const SEARCH_EVERY: u64 = 64;
 const REVIEW_EVERY: u64 = 1024;
 /// Share of the operations that an iteration has to explain.
 const EXPLAINED: f64 = 0.8;
+/// Share of the segments that have to be alike.
+const ALIKE: f64 = 0.7;
 /// Share of the recent operations below which a known iteration has ended.
 const FORGOTTEN: f64 = 0.2;
 /// Iterations that show one.
@@ -149,7 +151,7 @@ fn shortest(recent: &[u64]) -> Option<Pattern> {
     }
     let candidates = positions.into_values();
     let best = candidates
-        .filter_map(|positions| usual_segment(&positions, &sums))
+        .filter_map(|positions| usual_segment(recent, &positions, &sums))
         .min_by_key(|segment| (segment.len == 1, segment.len, segment.from))?;
     let mut signatures = BTreeMap::new();
     for signature in recent.get(best.from..best.from + best.len)? {
@@ -170,7 +172,7 @@ struct Segment {
 
 /// The segment that most others between these anchors are like; nothing when it does not explain most of the operations.
 #[expect(clippy::cast_precision_loss, reason = "bounded by the evidence")]
-fn usual_segment(anchors: &[usize], sums: &[u64]) -> Option<Segment> {
+fn usual_segment(recent: &[u64], anchors: &[usize], sums: &[u64]) -> Option<Segment> {
     let mut alike: HashMap<(usize, u64), (usize, Segment)> = HashMap::new();
     for (from, to) in anchors.iter().zip(anchors.iter().skip(1)) {
         let sum = sums.get(*to)?.wrapping_sub(*sums.get(*from)?);
@@ -182,15 +184,42 @@ fn usual_segment(anchors: &[usize], sums: &[u64]) -> Option<Segment> {
         entry.0 += 1;
     }
     let ops = |(n, segment): &(usize, Segment)| n * segment.len;
-    let most = alike
-        .into_values()
-        .max_by_key(|found| (ops(found), std::cmp::Reverse(found.1.from)))?;
+    let first = |(_, segment): &(usize, Segment)| std::cmp::Reverse(segment.from);
+    let others: Vec<(usize, Segment)> = alike.into_values().collect();
+    let usual = *others
+        .iter()
+        .max_by_key(|found| (ops(found), first(found)))?;
+    // Those with something inserted hold the usual one as well.
+    let with_extras = others.iter().filter(|(_, other)| {
+        other.len > usual.1.len && other.len <= 2 * usual.1.len && holds(recent, *other, usual.1)
+    });
+    let n_alike = usual.0 + with_extras.map(|(n, _)| n).sum::<usize>();
     // What lies before the first anchor and after the last one may be parts of iterations.
     let whole = anchors.last()? - anchors.first()?;
-    let all = sums.len() - 1;
-    let outside = all.saturating_sub(whole).saturating_sub(2 * most.1.len);
-    let is_usual = ops(&most) as f64 >= EXPLAINED * (whole + outside) as f64;
-    (most.0 >= MIN_SEGMENTS && ops(&most) >= MIN_EVIDENCE / 2 && is_usual).then_some(most.1)
+    let outside = recent
+        .len()
+        .saturating_sub(whole)
+        .saturating_sub(2 * usual.1.len);
+    let explained = (n_alike * usual.1.len) as f64;
+    // An anchor that comes twice in an iteration cuts it into a long segment and a short one.
+    let is_usual = explained >= EXPLAINED * (whole + outside) as f64
+        && n_alike as f64 >= ALIKE * (anchors.len() - 1) as f64;
+    (usual.0 >= MIN_SEGMENTS && ops(&usual) >= MIN_EVIDENCE / 4 && is_usual).then_some(usual.1)
+}
+
+/// Whether a segment has all operations of another one.
+fn holds(recent: &[u64], segment: Segment, usual: Segment) -> bool {
+    let counts = |segment: Segment| {
+        let mut counts: HashMap<u64, usize> = HashMap::new();
+        let ops = recent.get(segment.from..segment.from + segment.len);
+        for signature in ops.into_iter().flatten() {
+            *counts.entry(*signature).or_default() += 1;
+        }
+        counts
+    };
+    let all = counts(segment);
+    let mut needed = counts(usual).into_iter();
+    needed.all(|(signature, n)| all.get(&signature).is_some_and(|has| *has >= n))
 }
 
 /// Spreads a signature over all bits, so that sums of small numbers do not collide.

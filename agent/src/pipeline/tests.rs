@@ -225,7 +225,7 @@ fn another_busiest_communicator_takes_over() {
         .rfind(|point| point.metric == metric::ARRIVAL)
         .unwrap();
     assert_eq!(last.block.comm, CommId::new(8));
-    assert_eq!(last.block.seq_last + 1 - last.block.seq_first, 128);
+    assert_eq!(last.block.seq_last + 1 - last.block.seq_first, 64);
 }
 
 fn any_call() -> impl Strategy<Value = Call> {

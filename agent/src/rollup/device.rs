@@ -39,7 +39,7 @@ impl Rollup {
             self.end_iteration(at.seq.checked_sub(1));
         }
         self.inside(alone_ns);
-        if is_of_primary && view.rhythm.pattern().is_none() {
+        if is_of_primary && view.rhythm.pattern().is_none() && ran.times.is_some() {
             self.end_iteration(Some(at.seq));
         }
         if let Some(open) = self.block_of(at.comm, at.seq) {

@@ -44,7 +44,7 @@ impl Subject {
             ConditionKind::Network => Self::Network,
             ConditionKind::StageImbalance => Self::Stage,
             ConditionKind::DataImbalance => Self::Data,
-            ConditionKind::Hang => Self::Hang,
+            ConditionKind::Stall | ConditionKind::Hang => Self::Hang,
             ConditionKind::Inconclusive => {
                 let mut doubts = Doubt::ALL.into_iter();
                 Self::Unclear(doubts.find(|doubt| doubt.reason() == condition.detail)?)

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::assembly::{Assembly, CohortKey};
 use crate::analysis::cohort::{Cohort, JobView, Outlook, Standing};
+use crate::analysis::hang::Patience;
 use crate::analysis::imbalance::stage_excess;
 use crate::analysis::ledger::Accused;
 use crate::analysis::settings::Settings;
@@ -203,12 +204,13 @@ impl Detector {
                 .filter(|(key, _)| key.cluster == *cluster && key.job == *job);
             let periods = of_job.filter_map(|(_, cohort)| cohort.healthy_ms());
             let period_ms = periods.fold(0.0, f64::max);
-            let patience_ms = self
-                .settings
-                .hang_after_ms
-                .max(self.settings.hang_after_periods * period_ms);
+            let periods_ms = self.settings.hang_after_periods * period_ms;
+            let patience = Patience {
+                hang_ms: self.settings.hang_after_ms.max(periods_ms),
+                stall_ms: (period_ms > 0.0).then_some(self.settings.stall_after_ms.max(periods_ms)),
+            };
             let key = (cluster.clone(), job.clone());
-            conclusions.append(self.stuck.look(&key, progress, now, patience_ms));
+            conclusions.append(self.stuck.look(&key, progress, now, patience));
         }
         conclusions
     }

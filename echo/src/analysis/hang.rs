@@ -33,15 +33,26 @@ pub struct Hang {
     pub since: Nanos,
     /// When a waiting rank was last heard of, by its clock.
     pub last_heard: Nanos,
+    /// Whether it has lasted so short that it may still end.
+    pub is_stall: bool,
+}
+
+/// How long an operation may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Until it hangs, milliseconds of arrival time.
+    pub hang_ms: f64,
+    /// Until it stalls, milliseconds by the clocks of the ranks that wait; nothing where it is not known how long operations take.
+    pub stall_ms: Option<f64>,
 }
 
 /// Hangs of a job at `now` (arrival time): on some communicator at least half of the ranks that report have issued an operation
-/// that others have not, one of those is alive, and nobody has moved for longer than `patience_ms`.
-pub fn hangs(progress: &Progress, now: Nanos, patience_ms: f64) -> Vec<Hang> {
+/// that others have not, one of those is alive, and nobody has moved for longer than there is patience.
+pub fn hangs(progress: &Progress, now: Nanos, patience: Patience) -> Vec<Hang> {
     let look = Look {
         progress,
         now,
-        patience_ms,
+        patience,
     };
     let comms = progress.comms();
     comms
@@ -52,19 +63,20 @@ pub fn hangs(progress: &Progress, now: Nanos, patience_ms: f64) -> Vec<Hang> {
 struct Look<'p> {
     progress: &'p Progress,
     now: Nanos,
-    patience_ms: f64,
+    patience: Patience,
 }
 
 impl Look<'_> {
     fn hang(&self, comm: CommId, ranks: &BTreeMap<Rank, Position>) -> Option<Hang> {
         let front = ranks.values().map(|position| position.issued).max()?;
         let stopped = ranks.values().map(|position| position.advanced).max()?;
-        if !self.is_past(stopped) {
-            return None;
-        }
         let at_front = |position: &Position| position.issued == front;
         let (entered, behind): (Vec<_>, Vec<_>) =
             ranks.iter().partition(|(_, position)| at_front(position));
+        let is_hang = self.is_past(stopped);
+        if !is_hang && !entered.iter().all(|(_, position)| self.stalls(position)) {
+            return None;
+        }
         let behind = behind.into_iter().map(|(rank, _)| *rank);
         let (missing, unknown): (Vec<_>, Vec<_>) =
             behind.partition(|rank| self.is_heard_until(*rank, stopped));
@@ -83,11 +95,20 @@ impl Look<'_> {
             silent: self.silent_of(&missing),
             missing,
             unknown,
+            is_stall: !is_hang,
         })
     }
 
     fn is_past(&self, instant: Nanos) -> bool {
-        self.now.millis_since(instant) > self.patience_ms
+        self.now.millis_since(instant) > self.patience.hang_ms
+    }
+
+    /// Whether a rank that entered the operation has said since then, for long enough, that it is still there.
+    fn stalls(&self, position: &Position) -> bool {
+        let waited_ms = position.heard_at.millis_since(position.advanced_at);
+        self.patience
+            .stall_ms
+            .is_some_and(|stall_ms| waited_ms >= stall_ms)
     }
 
     /// Whether the rank was still heard of when everybody stopped.

@@ -251,6 +251,7 @@ impl OpenIncident {
                 ConditionKind::Network => format!("{loss}: {}", condition.detail),
                 ConditionKind::StageImbalance
                 | ConditionKind::DataImbalance
+                | ConditionKind::Stall
                 | ConditionKind::Hang => condition.detail.clone(),
             },
         };

@@ -36,7 +36,9 @@ pub struct Settings {
     pub discovery_rate: f64,
     /// An operation that some ranks entered and others did not hangs after this long, milliseconds of arrival time.
     pub hang_after_ms: f64,
-    /// It must also have taken this many periods.
+    /// It stalls after this long, milliseconds of the waiting ranks' own time.
+    pub stall_after_ms: f64,
+    /// Either must also have taken this many periods.
     pub hang_after_periods: f64,
     /// A rank that was silent this long is not waited for, milliseconds of arrival time.
     pub silence_ms: f64,
@@ -68,6 +70,7 @@ impl Default for Settings {
             family_alpha: 1e-4,
             discovery_rate: 0.01,
             hang_after_ms: 30_000.0,
+            stall_after_ms: 5_000.0,
             hang_after_periods: 20.0,
             silence_ms: 30_000.0,
             end_after_ms: 600_000.0,

@@ -111,6 +111,8 @@ pub enum ConditionKind {
     DataImbalance,
     /// Transfers take longer although nobody is late.
     Network,
+    /// An operation that some ranks entered and that has not ended for seconds.
+    Stall,
     /// An operation that some ranks entered and that never ends.
     Hang,
     /// Something is wrong, but the signals do not say what.
@@ -119,11 +121,12 @@ pub enum ConditionKind {
 
 impl ConditionKind {
     /// Every kind.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::UniformSlowdown,
         Self::StageImbalance,
         Self::DataImbalance,
         Self::Network,
+        Self::Stall,
         Self::Hang,
         Self::Inconclusive,
     ];
@@ -135,6 +138,7 @@ impl ConditionKind {
             Self::StageImbalance => "stage_imbalance",
             Self::DataImbalance => "data_imbalance",
             Self::Network => "network",
+            Self::Stall => "stall",
             Self::Hang => "hang",
             Self::Inconclusive => "inconclusive",
         }

@@ -7,7 +7,7 @@ use super::JobKey;
 use crate::analysis::assembly::CohortKey;
 use crate::analysis::assembly::progress::Progress;
 use crate::analysis::charge::Subject;
-use crate::analysis::hang::{Hang, hangs};
+use crate::analysis::hang::{Hang, Patience, hangs};
 use crate::analysis::incident::{abandoned, incident_id};
 use crate::ids::{ClusterId, CommId, IncidentId, Rank, RoleId};
 use crate::model::conclusion::{
@@ -53,10 +53,10 @@ impl Stuck {
         job: &JobKey,
         progress: &Progress,
         now: Nanos,
-        patience_ms: f64,
+        patience: Patience,
     ) -> Conclusions {
         let mut conclusions = Conclusions::default();
-        let found = hangs(progress, now, patience_ms);
+        let found = hangs(progress, now, patience);
         for hang in &found {
             let key = (job.clone(), hang.comm);
             let known = self.open.get(&key);
@@ -126,7 +126,11 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         job: job.1.clone(),
         cohort: Arc::from(cohort.to_string()),
         finding: Finding::Condition(Condition {
-            kind: ConditionKind::Hang,
+            kind: if hang.is_stall {
+                ConditionKind::Stall
+            } else {
+                ConditionKind::Hang
+            },
             ranks: hang.missing.clone(),
             detail: detail.clone(),
         }),
@@ -138,7 +142,7 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         raised_iteration: 0.0,
         cleared_iteration: None,
         cleared_at: None,
-        is_provisional: false,
+        is_provisional: hang.is_stall,
         severity: Severity::Critical,
         stability: 1.0,
         occurrences: 1,
@@ -192,11 +196,16 @@ fn lost_time(
 
 fn told(hang: &Hang) -> String {
     let mut told = format!(
-        "{} of {} ranks entered operation {} of communicator {} and it does not end: missing {}",
+        "{} of {} ranks entered operation {} of communicator {} and it {}: missing {}",
         hang.entered.len(),
         hang.entered.len() + hang.missing.len(),
         hang.seq,
         hang.comm,
+        if hang.is_stall {
+            "has not ended for seconds"
+        } else {
+            "does not end"
+        },
         list(&hang.missing),
     );
     if !hang.silent.is_empty() {
