@@ -9,6 +9,7 @@ fn operation(pointer: u64, count: u64) -> Operation {
         datatype: 7,
         comm: pointer,
         seq: None,
+        peer: None,
     }
 }
 
