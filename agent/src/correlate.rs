@@ -174,7 +174,7 @@ impl Correlator {
         self.last = Some(at);
         let host_gap_ns = self
             .gap_from
-            .take()
+            .take_if(|from| from.return_ns <= entry_ns)
             .map(|from| entry_ns.saturating_sub(from.return_ns));
         let signature = signature(scope.into(), operation);
         Observation::Issued(Issued {

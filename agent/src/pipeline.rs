@@ -172,6 +172,7 @@ impl Pipeline {
 
     fn tell_progress(&mut self, now_ns: u64) {
         let profile = self.rhythm.profile();
+        self.release_rows(now_ns);
         let role = self.rhythm.role();
         for (index, comm) in self.table.indexed() {
             let is_told = Some(comm.id) == self.job
@@ -194,6 +195,7 @@ impl Pipeline {
         match ending {
             Ending::Complete => self.flush(),
             Ending::Cut if matches!(self.state, State::Learning(_)) => self.start(),
+        self.release_rows(u64::MAX);
             Ending::Cut => {}
         }
     }

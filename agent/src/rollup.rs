@@ -187,7 +187,7 @@ impl Rollup {
     }
 
     fn close(&mut self, index: CommIndex, mut open: Open, view: View<'_>) {
-        self.settle(&mut open);
+        Self::settle(&mut open);
         let Some(comm) = view.comms.get(index.position()) else {
             return;
         };

@@ -9,13 +9,14 @@ use crate::correlate::{Observation, OpRef, RanOp, RanTimes};
 use crate::discover::{Comm, CommIndex};
 use crate::event::{GpuSpan, Ran};
 use crate::pipeline::Pipeline;
+use crate::pipeline::row_order::{Released, Row, RowOrder};
 use crate::vitals::LostOperations;
 
 /// How long a bound is kept before it is taken anew, so that drift does not spoil it, nanoseconds.
 const KEEP_NS: u64 = 10_000_000_000;
 
 /// A kernel that starts this much before its enqueue has times of another one, nanoseconds.
-const TOLERANCE_NS: i128 = 5_000_000;
+const TOLERANCE_NS: i128 = 300_000;
 
 /// Communicators of one process as NCCL names them; one with more is not told apart any further.
 const MAX_COMMS: usize = 4096;
@@ -83,6 +84,7 @@ impl GpuTimes {
         let (index, _) = CommIndex::numbered(comms).find(by_name)?;
         Some(self.keep(ran, index))
     }
+    orders: BTreeMap<(u64, u32), RowOrder>,
 
     /// Which one NCCL means when all were seen being made: both see that in the same order, so of those with equal rank and size
     /// the n-th there is the n-th here.
@@ -137,12 +139,62 @@ impl GpuTimes {
         let on_host = |gpu_ns: u64| i128::from(gpu_ns) - offset_ns;
         let queue_ns = on_host(span.start_ns) - i128::from(ran.host_ns);
         let is_own = span.start_ns <= span.stop_ns && queue_ns >= -TOLERANCE_NS;
-        if !is_own {
-            self.lost.implausible += 1;
+        let is_lost = self.order(ran).is_none_or(|order| {
+            order.begins_early(!is_own);
+            order.is_lost()
+        });
+        if is_lost || !is_own {
+            let reason = if is_lost {
+                &mut self.lost.counter_lost
+            } else {
+                &mut self.lost.implausible
+            };
+            *reason += 1;
             return None;
         }
         let from_ns = span.start_ns.max(self.inside_until_ns);
         self.inside_until_ns = self.inside_until_ns.max(span.stop_ns);
+    /// Takes a collective that has run; the rows that need not be held any longer.
+    pub(super) fn hold(&mut self, ran: &Ran, at: OpRef) -> Vec<Released> {
+        let RanOp { times, .. } = self.ran(ran, at);
+        let ran = *ran;
+        let row = Row { ran, at, times };
+        match self.order(&ran) {
+            Some(order) => order.push(row),
+            None => Vec::new(),
+        }
+    }
+
+    /// The rows that were held too long by then.
+    pub(super) fn release_until(&mut self, now_ns: u64) -> Vec<Released> {
+        let orders = self.orders.values_mut();
+        orders
+            .flat_map(|order| order.release_until(now_ns))
+            .collect()
+    }
+
+    /// An operation with its times, as far as those after it show that they are its own.
+    pub(super) fn checked(&mut self, released: &Released) -> RanOp {
+        let Row { ran, at, times } = released.row;
+        let is_doubtful = |order: &mut RowOrder| order.is_doubtful();
+        let is_lost = released.is_overwritten || self.order(&ran).is_none_or(is_doubtful);
+        let is_news = times.is_some() && is_lost;
+        self.lost.overwritten += u64::from(is_news);
+        RanOp {
+            at,
+            times: times.filter(|_| !is_lost),
+        }
+    }
+
+    /// The rows of a communicator; none of one more than can be told apart.
+    fn order(&mut self, ran: &Ran) -> Option<&mut RowOrder> {
+        let key = (ran.comm_id, ran.rank);
+        if self.orders.len() >= MAX_COMMS && !self.orders.contains_key(&key) {
+            return None;
+        }
+        Some(self.orders.entry(key).or_default())
+    }
+
         Some(RanTimes {
             queue_ns: u64::try_from(queue_ns).unwrap_or(0),
             inside_ns: span.stop_ns - span.start_ns,
@@ -218,6 +270,7 @@ mod tests {
     fn times_are_told_on_the_clock_of_the_host() {
         let mut times = GpuTimes::default();
         // This end was seen at once, the next one late: the first says how the clocks differ.
+            nccl_seq: None,
         times.inside(&ran(100, 200, 300, 0));
         let next = ran(1_000_000, 3_000_000, 9_000_000, 700_000);
         let span = next.timer.unwrap();

@@ -7,7 +7,7 @@ use fleet_proto::metric;
 use crate::correlate::RanOp;
 use crate::discover::CommIndex;
 use crate::exemplar::is_sampled;
-use crate::rollup::block::Open;
+use crate::rollup::block::{Open, Timed};
 use crate::rollup::{Rollup, View};
 use crate::signal::{Block, Point, Source, Summary, Value, millis};
 
@@ -48,6 +48,7 @@ impl Rollup {
         }
         self.close_run(at.comm, view);
     }
+        self.running.inside.ran(ran);
 
     /// Notes what the GPU was inside operations in the iteration that ended with the operation `last`.
     fn end_iteration(&mut self, last: Option<u64>) {
@@ -61,8 +62,10 @@ impl Rollup {
     pub(super) fn inside(&mut self, inside_ns: u64) {
         self.running.inside_ns = self.running.inside_ns.saturating_add(inside_ns);
     }
+        let inside = std::mem::take(&mut self.running.inside);
 
     /// Takes a block whose calls were all issued.
+            open.ran.inside.add(inside);
     pub(super) fn retire(&mut self, index: CommIndex, open: Open, view: View<'_>) {
         if !self.running.told.contains(&index) {
             self.close(index, open, view);
@@ -86,7 +89,7 @@ impl Rollup {
     }
 
     /// Takes over when the block's operations were complete by the GPU, which knows it of each.
-    pub(super) fn settle(&self, open: &mut Open) {
+    pub(super) fn settle(open: &mut Open) {
         open.whole.completion = open.ran.completion.or(open.whole.completion);
     }
 
@@ -102,6 +105,14 @@ impl Rollup {
             self.points.push(Point {
                 metric,
                 start_ns,
+        // A rank that lacks times must not look like one that waits less.
+        let own = Timed {
+            told: part.told,
+            without: part.told.saturating_sub(part.queue.count),
+        };
+        if !own.is_comparable() {
+            return;
+        }
                 time_ns,
                 block: block.clone(),
                 value,
@@ -118,7 +129,8 @@ impl Rollup {
         let of_whole: [(_, Summary); 2] =
             [(metric::QUEUE, part.queue), (metric::BLOCKED, part.blocked)];
         for (metric, summary) in of_whole {
-            if index == self.primary && part.told > 0 && summary.count > 0 {
+            let is_whole = metric != metric::BLOCKED || part.inside.is_comparable();
+            if index == self.primary && is_whole && part.told > 0 && summary.count > 0 {
                 push(metric, &block, Value::from(summary));
             }
         }
