@@ -172,6 +172,7 @@ impl Correlator {
         };
         self.issued += 1;
         self.last = Some(at);
+        // The row of a replayed operation may come after a synchronisation that it was enqueued before.
         let host_gap_ns = self
             .gap_from
             .take_if(|from| from.return_ns <= entry_ns)
@@ -186,6 +187,13 @@ impl Correlator {
             host_gap_ns: host_gap_ns.filter(|_| missed == 0),
             missed,
         })
+    }
+
+    /// Takes that the next operation of a communicator has another number than was counted here.
+    pub fn renumber(&mut self, comm: CommIndex, next: u64) {
+        if let Some(known) = self.next_seq.get_mut(comm.position()) {
+            *known = next;
+        }
     }
 
     /// Takes the entry of a blocking synchronisation.

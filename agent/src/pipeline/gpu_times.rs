@@ -51,8 +51,25 @@ impl Pipeline {
             return;
         };
         let (seq, op) = (ran.seq, ran.op);
-        let ran = self.gpu.ran(ran, OpRef { comm, seq, op });
-        self.observe(Observation::Ran(ran));
+        let released = self.gpu.hold(ran, OpRef { comm, seq, op });
+        self.released(released);
+    }
+
+    /// Passes on the rows whose next one did not come in time.
+    pub(super) fn release_rows(&mut self, now_ns: u64) {
+        let released = self.gpu.release_until(now_ns);
+        self.released(released);
+    }
+
+    fn released(&mut self, rows: Vec<Released>) {
+        for released in rows {
+            let Row { ran: row, at, .. } = released.row;
+            if released.is_call {
+                self.replayed(&row, at);
+            }
+            let ran = self.gpu.checked(&released);
+            self.observe(Observation::Ran(ran));
+        }
     }
 
     /// What is missing of the operations on the GPU.
@@ -67,6 +84,7 @@ pub(super) struct GpuTimes {
     comms: BTreeMap<(u64, u32), CommIndex>,
     /// Number of the first operation that is of use, of communicators whose earlier ones were not known.
     counted_from: BTreeMap<CommIndex, u64>,
+    orders: BTreeMap<(u64, u32), RowOrder>,
     offset: Offset,
     inside_until_ns: u64,
     lost: LostOperations,
@@ -84,7 +102,6 @@ impl GpuTimes {
         let (index, _) = CommIndex::numbered(comms).find(by_name)?;
         Some(self.keep(ran, index))
     }
-    orders: BTreeMap<(u64, u32), RowOrder>,
 
     /// Which one NCCL means when all were seen being made: both see that in the same order, so of those with equal rank and size
     /// the n-th there is the n-th here.
@@ -128,32 +145,6 @@ impl GpuTimes {
         RanOp { at, times }
     }
 
-    /// How long the GPU was inside a transfer.
-    pub(super) fn inside(&mut self, ran: &Ran) -> Option<u64> {
-        let span = ran.timer?;
-        self.times(ran, span).map(|times| times.alone_ns)
-    }
-
-    fn times(&mut self, ran: &Ran, span: GpuSpan) -> Option<RanTimes> {
-        let offset_ns = self.offset.take(ran, span);
-        let on_host = |gpu_ns: u64| i128::from(gpu_ns) - offset_ns;
-        let queue_ns = on_host(span.start_ns) - i128::from(ran.host_ns);
-        let is_own = span.start_ns <= span.stop_ns && queue_ns >= -TOLERANCE_NS;
-        let is_lost = self.order(ran).is_none_or(|order| {
-            order.begins_early(!is_own);
-            order.is_lost()
-        });
-        if is_lost || !is_own {
-            let reason = if is_lost {
-                &mut self.lost.counter_lost
-            } else {
-                &mut self.lost.implausible
-            };
-            *reason += 1;
-            return None;
-        }
-        let from_ns = span.start_ns.max(self.inside_until_ns);
-        self.inside_until_ns = self.inside_until_ns.max(span.stop_ns);
     /// Takes a collective that has run; the rows that need not be held any longer.
     pub(super) fn hold(&mut self, ran: &Ran, at: OpRef) -> Vec<Released> {
         let RanOp { times, .. } = self.ran(ran, at);
@@ -195,6 +186,32 @@ impl GpuTimes {
         Some(self.orders.entry(key).or_default())
     }
 
+    /// How long the GPU was inside a transfer.
+    pub(super) fn inside(&mut self, ran: &Ran) -> Option<u64> {
+        let span = ran.timer?;
+        self.times(ran, span).map(|times| times.alone_ns)
+    }
+
+    fn times(&mut self, ran: &Ran, span: GpuSpan) -> Option<RanTimes> {
+        let offset_ns = self.offset.take(ran, span);
+        let on_host = |gpu_ns: u64| i128::from(gpu_ns) - offset_ns;
+        let queue_ns = on_host(span.start_ns) - i128::from(ran.host_ns);
+        let is_own = span.start_ns <= span.stop_ns && queue_ns >= -TOLERANCE_NS;
+        let is_lost = self.order(ran).is_none_or(|order| {
+            order.begins_early(!is_own);
+            order.is_lost()
+        });
+        if is_lost || !is_own {
+            let reason = if is_lost {
+                &mut self.lost.counter_lost
+            } else {
+                &mut self.lost.implausible
+            };
+            *reason += 1;
+            return None;
+        }
+        let from_ns = span.start_ns.max(self.inside_until_ns);
+        self.inside_until_ns = self.inside_until_ns.max(span.stop_ns);
         Some(RanTimes {
             queue_ns: u64::try_from(queue_ns).unwrap_or(0),
             inside_ns: span.stop_ns - span.start_ns,
@@ -253,6 +270,7 @@ mod tests {
                 start_ns: start_ns + AHEAD,
                 stop_ns: stop_ns + AHEAD,
             }),
+            nccl_seq: None,
             lost: 0,
         }
     }
@@ -270,7 +288,6 @@ mod tests {
     fn times_are_told_on_the_clock_of_the_host() {
         let mut times = GpuTimes::default();
         // This end was seen at once, the next one late: the first says how the clocks differ.
-            nccl_seq: None,
         times.inside(&ran(100, 200, 300, 0));
         let next = ran(1_000_000, 3_000_000, 9_000_000, 700_000);
         let span = next.timer.unwrap();

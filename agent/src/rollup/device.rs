@@ -22,6 +22,15 @@ pub(super) struct Running {
     told: BTreeSet<CommIndex>,
     /// What the GPU was inside operations in this iteration so far, nanoseconds.
     inside_ns: u64,
+    /// Operations of this iteration so far.
+    inside: Timed,
+}
+
+impl Running {
+    /// The blocks of a communicator that wait.
+    pub(super) fn of(&mut self, comm: CommIndex) -> impl Iterator<Item = &mut Open> {
+        self.blocks.get_mut(&comm).into_iter().flatten()
+    }
 }
 
 impl Rollup {
@@ -39,6 +48,7 @@ impl Rollup {
             self.end_iteration(at.seq.checked_sub(1));
         }
         self.inside(alone_ns);
+        self.running.inside.ran(ran);
         if is_of_primary && view.rhythm.pattern().is_none() {
             self.end_iteration(Some(at.seq));
         }
@@ -48,13 +58,14 @@ impl Rollup {
         }
         self.close_run(at.comm, view);
     }
-        self.running.inside.ran(ran);
 
     /// Notes what the GPU was inside operations in the iteration that ended with the operation `last`.
     fn end_iteration(&mut self, last: Option<u64>) {
         let inside_ns = std::mem::take(&mut self.running.inside_ns);
+        let inside = std::mem::take(&mut self.running.inside);
         if let Some(open) = last.and_then(|last| self.block_of(self.primary, last)) {
             open.ran.blocked.add(millis(inside_ns));
+            open.ran.inside.add(inside);
         }
     }
 
@@ -62,10 +73,8 @@ impl Rollup {
     pub(super) fn inside(&mut self, inside_ns: u64) {
         self.running.inside_ns = self.running.inside_ns.saturating_add(inside_ns);
     }
-        let inside = std::mem::take(&mut self.running.inside);
 
     /// Takes a block whose calls were all issued.
-            open.ran.inside.add(inside);
     pub(super) fn retire(&mut self, index: CommIndex, open: Open, view: View<'_>) {
         if !self.running.told.contains(&index) {
             self.close(index, open, view);
@@ -96,6 +105,14 @@ impl Rollup {
     /// The points that the GPU told of a block.
     pub(super) fn close_ran(&mut self, block: &Block, index: CommIndex, open: &mut Open) {
         let part = std::mem::take(&mut open.ran);
+        // A rank that lacks times must not look like one that waits less.
+        let own = Timed {
+            told: part.told,
+            without: part.told.saturating_sub(part.queue.count),
+        };
+        if !own.is_comparable() {
+            return;
+        }
         let (start_ns, time_ns) = (open.first_entry_ns, part.end_ns.max(open.first_entry_ns));
         let block = Block {
             source: Source::Device,
@@ -105,14 +122,6 @@ impl Rollup {
             self.points.push(Point {
                 metric,
                 start_ns,
-        // A rank that lacks times must not look like one that waits less.
-        let own = Timed {
-            told: part.told,
-            without: part.told.saturating_sub(part.queue.count),
-        };
-        if !own.is_comparable() {
-            return;
-        }
                 time_ns,
                 block: block.clone(),
                 value,
@@ -138,8 +147,7 @@ impl Rollup {
 
     /// The block of an operation, open or waiting.
     fn block_of(&mut self, index: CommIndex, seq: u64) -> Option<&mut Open> {
-        let running = self.running.blocks.get_mut(&index).into_iter().flatten();
-        let mut all = running.chain(self.open.get_mut(&index));
+        let mut all = self.running.of(index).chain(self.open.get_mut(&index));
         all.find(|open| open.has(seq))
     }
 
