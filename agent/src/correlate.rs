@@ -58,6 +58,8 @@ pub struct Issued {
     pub host_gap_ns: Option<u64>,
     /// Operations of the communicator just before it that nobody told of.
     pub missed: u64,
+    /// A few are missing among rows that stand for calls: those that a graph replayed did run, and their numbers are known.
+    pub is_filled: bool,
 }
 
 /// A blocking synchronisation at its return.
@@ -186,6 +188,7 @@ impl Correlator {
             // With an operation missing, the one before the gap is not known to be the last.
             host_gap_ns: host_gap_ns.filter(|_| missed == 0),
             missed,
+            is_filled: false,
         })
     }
 

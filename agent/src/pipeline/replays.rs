@@ -4,13 +4,16 @@
 //! communicator on, all its rows stand for calls, also those of operations that were called: the plugin numbers both in one order, and
 //! the calls of a capture, which only record operations, have no rows.
 
-use crate::correlate::{OpRef, Scope};
+use crate::correlate::{Issued, Observation, OpRef, Scope};
 use crate::event::{Operation, Ran};
 use crate::pipeline::held::Held;
 use crate::pipeline::{Pipeline, State};
 
 /// In place of an element type: rows name none.
 const UNKNOWN_TYPE: u32 = u32::MAX;
+
+/// Rows missing in a row that do not spoil a block: the plugin leaves one out now and then.
+const MAX_FILLED: u64 = 16;
 
 impl Pipeline {
     /// Takes the row of an operation as the call that issued it.
@@ -28,10 +31,16 @@ impl Pipeline {
         };
         self.active();
         let scope = Scope::from(ran.nranks);
-        let issued = self
+        let observation = self
             .correlator
             .issued(at.comm, scope, operation, ran.host_ns);
-        self.observe(issued);
+        if let Observation::Issued(issued) = observation {
+            let is_filled = (1..=MAX_FILLED).contains(&issued.missed);
+            self.observe(Observation::Issued(Issued {
+                is_filled,
+                ..issued
+            }));
+        }
     }
 
     /// Takes back the numbers of calls from a row on: those of a capture have none.

@@ -140,7 +140,8 @@ impl Open {
     }
 
     pub(super) fn issued(&mut self, issued: &Issued) {
-        self.is_broken |= issued.missed > 0 && issued.at.seq != self.seq_first;
+        let is_spoiled = issued.missed > 0 && !issued.is_filled;
+        self.is_broken |= is_spoiled && issued.at.seq != self.seq_first;
         self.seq_last = issued.at.seq;
         self.last_entry_ns = issued.entry_ns;
         *self.ops.entry(issued.at.op).or_default() += 1;

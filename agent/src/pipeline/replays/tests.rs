@@ -94,6 +94,11 @@ impl Job {
         self.n_ran += 1;
     }
 
+    /// An operation of which the plugin told nothing.
+    fn skip_row(&mut self) {
+        self.n_ran += 1;
+    }
+
     fn eager(&mut self, n: u64) {
         for _ in 0..n {
             self.all_reduce();
@@ -165,5 +170,20 @@ fn calls_after_a_replay_continue_its_numbers() {
     }
     let blocks = job.blocks(metric::ARRIVAL, Source::Host);
     assert_eq!(blocks, whole(16, 16 + 20 * GRAPH));
+    assert_eq!(job.pipeline.broken_blocks(), 0);
+}
+
+#[test]
+fn a_row_that_is_missing_among_replayed_operations_spoils_no_block() {
+    let mut job = Job::new();
+    job.capture();
+    job.replay(4);
+    job.row();
+    job.skip_row();
+    (2..GRAPH).for_each(|_| job.row());
+    job.replay(3);
+    let mut expected = whole(0, 8 * GRAPH);
+    expected[4].2 -= 1;
+    assert_eq!(job.blocks(metric::ARRIVAL, Source::Host), expected);
     assert_eq!(job.pipeline.broken_blocks(), 0);
 }
