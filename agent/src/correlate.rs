@@ -58,6 +58,8 @@ pub struct Issued {
     pub host_gap_ns: Option<u64>,
     /// Operations of the communicator just before it that nobody told of.
     pub missed: u64,
+    /// A few are missing among rows that stand for calls: those that a graph replayed did run, and their numbers are known.
+    pub is_filled: bool,
 }
 
 /// A blocking synchronisation at its return.
@@ -172,9 +174,10 @@ impl Correlator {
         };
         self.issued += 1;
         self.last = Some(at);
+        // The row of a replayed operation may come after a synchronisation that it was enqueued before.
         let host_gap_ns = self
             .gap_from
-            .take()
+            .take_if(|from| from.return_ns <= entry_ns)
             .map(|from| entry_ns.saturating_sub(from.return_ns));
         let signature = signature(scope.into(), operation);
         Observation::Issued(Issued {
@@ -185,7 +188,15 @@ impl Correlator {
             // With an operation missing, the one before the gap is not known to be the last.
             host_gap_ns: host_gap_ns.filter(|_| missed == 0),
             missed,
+            is_filled: false,
         })
+    }
+
+    /// Takes that the next operation of a communicator has another number than was counted here.
+    pub fn renumber(&mut self, comm: CommIndex, next: u64) {
+        if let Some(known) = self.next_seq.get_mut(comm.position()) {
+            *known = next;
+        }
     }
 
     /// Takes the entry of a blocking synchronisation.

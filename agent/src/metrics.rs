@@ -129,6 +129,8 @@ fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fm
     let lost = [
         ("plugin", vitals.gpu_lost.plugin),
         ("implausible", vitals.gpu_lost.implausible),
+        ("overwritten", vitals.gpu_lost.overwritten),
+        ("counter_lost", vitals.gpu_lost.counter_lost),
         ("unknown_communicator", vitals.gpu_lost.unknown_comm),
     ];
     family(encoder, ("gpu_operations_lost", help), "reason", lost)

@@ -6,8 +6,12 @@
 mod attach;
 mod gpu_times;
 mod held;
+mod replays;
+mod row_order;
 mod transfers;
 mod unwaited;
+
+use std::collections::BTreeSet;
 
 use crate::activity::ActivityTracker;
 use crate::block_size::MOST;
@@ -87,6 +91,8 @@ pub struct Pipeline {
     activity: ActivityTracker,
     gpu: GpuTimes,
     transfers: Transfers,
+    /// Communicators whose rows stand for calls.
+    replaying: BTreeSet<CommIndex>,
     progress: Progress,
     rhythm: Rhythm,
     unwaited: Unwaited,
@@ -118,6 +124,7 @@ impl Pipeline {
             activity: ActivityTracker::default(),
             gpu: GpuTimes::default(),
             transfers: Transfers::default(),
+            replaying: BTreeSet::new(),
             progress: Progress::default(),
             rhythm: Rhythm::default(),
             unwaited: Unwaited::default(),
@@ -180,6 +187,7 @@ impl Pipeline {
     ///
     /// A source calls this whether or not the process does anything: silence is what a hang looks like.
     pub fn beat(&mut self, now_ns: u64) {
+        self.release_rows(now_ns);
         if self.progress.is_due(now_ns) {
             self.tell_progress(now_ns);
         }
@@ -202,6 +210,7 @@ impl Pipeline {
     /// Ends the process.
     pub fn finish(&mut self, ending: Ending) {
         self.advance(StepQueue::finish);
+        self.release_rows(u64::MAX);
         self.active();
         if let Some(last_ns) = self.progress.last_ns() {
             self.tell_progress(last_ns);
@@ -329,6 +338,9 @@ impl Pipeline {
         entry_ns: u64,
     ) -> Option<Observation> {
         let is_collective = operation.op.is_collective();
+        if is_collective && self.replaying.contains(&comm) {
+            return None;
+        }
         let (index, scope, operation) = if is_collective {
             let operation = self.table.numbered(operation)?;
             let nranks = self.table.comms().get(comm.position())?.nranks;

@@ -130,6 +130,18 @@ impl Rollup {
         self.elapsed = Elapsed::default();
     }
 
+    /// Gives up the blocks of a communicator that have operations from a number on: others have these numbers.
+    pub fn renumbered(&mut self, comm: CommIndex, from_seq: u64) {
+        let open = self.open.get_mut(&comm).into_iter();
+        for open in open.chain(self.running.of(comm)) {
+            open.is_broken |= open.seq_last >= from_seq;
+        }
+        if comm == self.primary {
+            self.last_completion = None;
+            self.elapsed = Elapsed::default();
+        }
+    }
+
     fn issued(&mut self, issued: &Issued, view: View<'_>) {
         let at = issued.at;
         if self
@@ -187,7 +199,7 @@ impl Rollup {
     }
 
     fn close(&mut self, index: CommIndex, mut open: Open, view: View<'_>) {
-        self.settle(&mut open);
+        Self::settle(&mut open);
         let Some(comm) = view.comms.get(index.position()) else {
             return;
         };

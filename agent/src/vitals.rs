@@ -83,8 +83,12 @@ impl LostEvents {
 pub struct LostOperations {
     /// The profiler plugin left them out, since it was loaded.
     pub plugin: u64,
-    /// Their times were those of another one.
+    /// Their times were those of another one: they would have begun before they were enqueued.
     pub implausible: u64,
+    /// Their end was that of a later one, or they lie among many of which it was.
+    pub overwritten: u64,
+    /// Times of their communicator are not used any more: most were those of an earlier operation.
+    pub counter_lost: u64,
     /// Nobody knows their communicator: it was made before tracing began, for one.
     pub unknown_comm: u64,
 }
@@ -93,6 +97,8 @@ impl AddAssign for LostOperations {
     fn add_assign(&mut self, rhs: Self) {
         self.plugin = self.plugin.saturating_add(rhs.plugin);
         self.implausible = self.implausible.saturating_add(rhs.implausible);
+        self.overwritten = self.overwritten.saturating_add(rhs.overwritten);
+        self.counter_lost = self.counter_lost.saturating_add(rhs.counter_lost);
         self.unknown_comm = self.unknown_comm.saturating_add(rhs.unknown_comm);
     }
 }

@@ -113,6 +113,11 @@ impl Profiler {
             What::Joined | What::Collective | What::Left => Counts::Collectives,
         };
         let (comm, seq) = self.comms.count(comm, counts)?;
+        let is_transfer = enqueued.what == What::Transfer;
+        if is_transfer && u32::try_from(enqueued.peer) == Ok(comm.rank) {
+            // NCCL has no thread look for the end of a copy to oneself, so it would only hold a place.
+            return None;
+        }
         let record = Record {
             seq,
             nccl_seq: enqueued.nccl_seq,
@@ -176,5 +181,42 @@ fn record(what: What, comm: Comm) -> Record {
         nth: comm.nth,
         host_ns: system::now_ns(),
         ..Record::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static COMMS: Comms = Comms::new();
+    static POOL: Pool = Pool::new();
+    static PROFILER: Profiler = Profiler::new(&COMMS, &POOL);
+
+    #[test]
+    fn a_transfer_to_oneself_holds_no_place_and_keeps_its_number() {
+        let comm = Comm {
+            id: 9,
+            rank: 1,
+            nranks: 4,
+            nth: 0,
+        };
+        let comm = PROFILER.join(comm).unwrap();
+        let send = |peer: i32| {
+            let enqueued = Enqueued {
+                what: What::Transfer,
+                nccl_seq: 0,
+                function: 8,
+                count: 1,
+                datatype: 7,
+                peer,
+                channels: 1,
+            };
+            PROFILER.enqueue(comm, &enqueued)
+        };
+        assert_eq!((send(1), POOL.under_way()), (None, 0));
+        assert!(send(0).is_some() && send(2).is_some());
+        assert_eq!(POOL.under_way(), 2);
+        let (_, next) = COMMS.count(comm, Counts::Transfers).unwrap();
+        assert_eq!((next, PROFILER.losses.operations()), (3, 0));
     }
 }

@@ -151,3 +151,14 @@ fn the_signature_does_not_know_the_communicator() {
     };
     assert_ne!(first, other.signature);
 }
+
+#[test]
+fn an_operation_enqueued_before_a_synchronisation_leaves_its_gap_to_the_next_one() {
+    let mut correlator = Correlator::default();
+    let (comm, _) = comms();
+    issue(&mut correlator, comm, 0);
+    wait(&mut correlator, 1, 2, 10);
+    // Its row came after the synchronisation had returned.
+    assert_eq!(issue(&mut correlator, comm, 1).host_gap_ns, None);
+    assert_eq!(issue(&mut correlator, comm, 13).host_gap_ns, Some(3 * MS));
+}

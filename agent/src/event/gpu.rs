@@ -21,6 +21,8 @@ pub struct Ran {
     pub op: Op,
     /// Its number among the communicator's collectives, or transfers.
     pub seq: u64,
+    /// NCCL's own number among those of the same function, which stands still while a graph is replayed; none where nobody says.
+    pub nccl_seq: Option<u64>,
     /// Elements of the operation, or bytes, as NCCL reports them; 0 where nobody says.
     pub count: u64,
     /// When the host enqueued it, nanoseconds.

@@ -65,6 +65,7 @@ mod tests {
             nth: 0,
             op: Op::AllReduce,
             seq: 0,
+            nccl_seq: None,
             count: 1,
             host_ns: ts_ns,
             timer: Some(GpuSpan {
@@ -90,8 +91,8 @@ mod tests {
         }
         let both = LostOperations {
             plugin: 43,
-            implausible: 0,
             unknown_comm: 2,
+            ..LostOperations::default()
         };
         assert_eq!(host.totals().gpu_lost, both);
         host.take_verdicts();

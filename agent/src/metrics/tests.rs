@@ -28,6 +28,8 @@ fn vitals() -> Vitals {
             plugin: 9,
             implausible: 10,
             unknown_comm: 11,
+            overwritten: 12,
+            counter_lost: 13,
         },
         points: PointCounts {
             made: 100,
@@ -65,6 +67,8 @@ fleet_agent_events_lost_total{reason=\"unreadable\"} 8
 # TYPE fleet_agent_gpu_operations_lost counter
 fleet_agent_gpu_operations_lost_total{reason=\"plugin\"} 9
 fleet_agent_gpu_operations_lost_total{reason=\"implausible\"} 10
+fleet_agent_gpu_operations_lost_total{reason=\"overwritten\"} 12
+fleet_agent_gpu_operations_lost_total{reason=\"counter_lost\"} 13
 fleet_agent_gpu_operations_lost_total{reason=\"unknown_communicator\"} 11
 # HELP fleet_agent_unknown_comm_ops Operations on communicators that were made before tracing began
 # TYPE fleet_agent_unknown_comm_ops counter

@@ -9,13 +9,14 @@ use crate::correlate::{Observation, OpRef, RanOp, RanTimes};
 use crate::discover::{Comm, CommIndex};
 use crate::event::{GpuSpan, Ran};
 use crate::pipeline::Pipeline;
+use crate::pipeline::row_order::{Released, Row, RowOrder};
 use crate::vitals::LostOperations;
 
 /// How long a bound is kept before it is taken anew, so that drift does not spoil it, nanoseconds.
 const KEEP_NS: u64 = 10_000_000_000;
 
 /// A kernel that starts this much before its enqueue has times of another one, nanoseconds.
-const TOLERANCE_NS: i128 = 5_000_000;
+const TOLERANCE_NS: i128 = 300_000;
 
 /// Communicators of one process as NCCL names them; one with more is not told apart any further.
 const MAX_COMMS: usize = 4096;
@@ -50,8 +51,25 @@ impl Pipeline {
             return;
         };
         let (seq, op) = (ran.seq, ran.op);
-        let ran = self.gpu.ran(ran, OpRef { comm, seq, op });
-        self.observe(Observation::Ran(ran));
+        let released = self.gpu.hold(ran, OpRef { comm, seq, op });
+        self.released(released);
+    }
+
+    /// Passes on the rows whose next one did not come in time.
+    pub(super) fn release_rows(&mut self, now_ns: u64) {
+        let released = self.gpu.release_until(now_ns);
+        self.released(released);
+    }
+
+    fn released(&mut self, rows: Vec<Released>) {
+        for released in rows {
+            let Row { ran: row, at, .. } = released.row;
+            if released.is_call {
+                self.replayed(&row, at);
+            }
+            let ran = self.gpu.checked(&released);
+            self.observe(Observation::Ran(ran));
+        }
     }
 
     /// What is missing of the operations on the GPU.
@@ -66,6 +84,7 @@ pub(super) struct GpuTimes {
     comms: BTreeMap<(u64, u32), CommIndex>,
     /// Number of the first operation that is of use, of communicators whose earlier ones were not known.
     counted_from: BTreeMap<CommIndex, u64>,
+    orders: BTreeMap<(u64, u32), RowOrder>,
     offset: Offset,
     inside_until_ns: u64,
     lost: LostOperations,
@@ -126,6 +145,47 @@ impl GpuTimes {
         RanOp { at, times }
     }
 
+    /// Takes a collective that has run; the rows that need not be held any longer.
+    pub(super) fn hold(&mut self, ran: &Ran, at: OpRef) -> Vec<Released> {
+        let RanOp { times, .. } = self.ran(ran, at);
+        let ran = *ran;
+        let row = Row { ran, at, times };
+        match self.order(&ran) {
+            Some(order) => order.push(row),
+            None => Vec::new(),
+        }
+    }
+
+    /// The rows that were held too long by then.
+    pub(super) fn release_until(&mut self, now_ns: u64) -> Vec<Released> {
+        let orders = self.orders.values_mut();
+        orders
+            .flat_map(|order| order.release_until(now_ns))
+            .collect()
+    }
+
+    /// An operation with its times, as far as those after it show that they are its own.
+    pub(super) fn checked(&mut self, released: &Released) -> RanOp {
+        let Row { ran, at, times } = released.row;
+        let is_doubtful = |order: &mut RowOrder| order.is_doubtful();
+        let is_lost = released.is_overwritten || self.order(&ran).is_none_or(is_doubtful);
+        let is_news = times.is_some() && is_lost;
+        self.lost.overwritten += u64::from(is_news);
+        RanOp {
+            at,
+            times: times.filter(|_| !is_lost),
+        }
+    }
+
+    /// The rows of a communicator; none of one more than can be told apart.
+    fn order(&mut self, ran: &Ran) -> Option<&mut RowOrder> {
+        let key = (ran.comm_id, ran.rank);
+        if self.orders.len() >= MAX_COMMS && !self.orders.contains_key(&key) {
+            return None;
+        }
+        Some(self.orders.entry(key).or_default())
+    }
+
     /// How long the GPU was inside a transfer.
     pub(super) fn inside(&mut self, ran: &Ran) -> Option<u64> {
         let span = ran.timer?;
@@ -137,8 +197,17 @@ impl GpuTimes {
         let on_host = |gpu_ns: u64| i128::from(gpu_ns) - offset_ns;
         let queue_ns = on_host(span.start_ns) - i128::from(ran.host_ns);
         let is_own = span.start_ns <= span.stop_ns && queue_ns >= -TOLERANCE_NS;
-        if !is_own {
-            self.lost.implausible += 1;
+        let is_lost = self.order(ran).is_none_or(|order| {
+            order.begins_early(!is_own);
+            order.is_lost()
+        });
+        if is_lost || !is_own {
+            let reason = if is_lost {
+                &mut self.lost.counter_lost
+            } else {
+                &mut self.lost.implausible
+            };
+            *reason += 1;
             return None;
         }
         let from_ns = span.start_ns.max(self.inside_until_ns);
@@ -201,6 +270,7 @@ mod tests {
                 start_ns: start_ns + AHEAD,
                 stop_ns: stop_ns + AHEAD,
             }),
+            nccl_seq: None,
             lost: 0,
         }
     }

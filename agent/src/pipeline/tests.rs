@@ -333,6 +333,7 @@ fn ran(at_ms: u64, op: Op) -> Ran {
         nth: 0,
         op,
         seq: 0,
+        nccl_seq: None,
         count: 1,
         host_ns: at_ms * MS,
         timer: Some(GpuSpan {

@@ -55,6 +55,34 @@ pub(super) struct RanPart {
     pub(super) end_ns: u64,
     /// Operations that were told of, with times or without.
     pub(super) told: u64,
+    /// Operations of the process's iterations, and of them those without times.
+    pub(super) inside: Timed,
+}
+
+/// How many operations were told of, and how many of them without times.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Timed {
+    pub(super) told: u64,
+    pub(super) without: u64,
+}
+
+impl Timed {
+    /// Takes an operation that has run.
+    pub(super) fn ran(&mut self, ran: &RanOp) {
+        self.told += 1;
+        self.without += u64::from(ran.times.is_none());
+    }
+
+    /// Adds others.
+    pub(super) fn add(&mut self, other: Self) {
+        self.told += other.told;
+        self.without += other.without;
+    }
+
+    /// Whether sums over those with times can be compared with sums of other ranks.
+    pub(super) fn is_comparable(self) -> bool {
+        self.without.saturating_mul(4) <= self.told
+    }
 }
 
 /// What is measured of the process as a whole while a block is open.
@@ -112,7 +140,8 @@ impl Open {
     }
 
     pub(super) fn issued(&mut self, issued: &Issued) {
-        self.is_broken |= issued.missed > 0 && issued.at.seq != self.seq_first;
+        let is_spoiled = issued.missed > 0 && !issued.is_filled;
+        self.is_broken |= is_spoiled && issued.at.seq != self.seq_first;
         self.seq_last = issued.at.seq;
         self.last_entry_ns = issued.entry_ns;
         *self.ops.entry(issued.at.op).or_default() += 1;

@@ -7,7 +7,7 @@ use fleet_proto::metric;
 use crate::correlate::RanOp;
 use crate::discover::CommIndex;
 use crate::exemplar::is_sampled;
-use crate::rollup::block::Open;
+use crate::rollup::block::{Open, Timed};
 use crate::rollup::{Rollup, View};
 use crate::signal::{Block, Point, Source, Summary, Value, millis};
 
@@ -22,6 +22,15 @@ pub(super) struct Running {
     told: BTreeSet<CommIndex>,
     /// What the GPU was inside operations in this iteration so far, nanoseconds.
     inside_ns: u64,
+    /// Operations of this iteration so far.
+    inside: Timed,
+}
+
+impl Running {
+    /// The blocks of a communicator that wait.
+    pub(super) fn of(&mut self, comm: CommIndex) -> impl Iterator<Item = &mut Open> {
+        self.blocks.get_mut(&comm).into_iter().flatten()
+    }
 }
 
 impl Rollup {
@@ -39,6 +48,7 @@ impl Rollup {
             self.end_iteration(at.seq.checked_sub(1));
         }
         self.inside(alone_ns);
+        self.running.inside.ran(ran);
         if is_of_primary && view.rhythm.pattern().is_none() && ran.times.is_some() {
             self.end_iteration(Some(at.seq));
         }
@@ -52,8 +62,10 @@ impl Rollup {
     /// Notes what the GPU was inside operations in the iteration that ended with the operation `last`.
     fn end_iteration(&mut self, last: Option<u64>) {
         let inside_ns = std::mem::take(&mut self.running.inside_ns);
+        let inside = std::mem::take(&mut self.running.inside);
         if let Some(open) = last.and_then(|last| self.block_of(self.primary, last)) {
             open.ran.blocked.add(millis(inside_ns));
+            open.ran.inside.add(inside);
         }
     }
 
@@ -86,13 +98,21 @@ impl Rollup {
     }
 
     /// Takes over when the block's operations were complete by the GPU, which knows it of each.
-    pub(super) fn settle(&self, open: &mut Open) {
+    pub(super) fn settle(open: &mut Open) {
         open.whole.completion = open.ran.completion.or(open.whole.completion);
     }
 
     /// The points that the GPU told of a block.
     pub(super) fn close_ran(&mut self, block: &Block, index: CommIndex, open: &mut Open) {
         let part = std::mem::take(&mut open.ran);
+        // A rank that lacks times must not look like one that waits less.
+        let own = Timed {
+            told: part.told,
+            without: part.told.saturating_sub(part.queue.count),
+        };
+        if !own.is_comparable() {
+            return;
+        }
         let (start_ns, time_ns) = (open.first_entry_ns, part.end_ns.max(open.first_entry_ns));
         let block = Block {
             source: Source::Device,
@@ -118,7 +138,8 @@ impl Rollup {
         let of_whole: [(_, Summary); 2] =
             [(metric::QUEUE, part.queue), (metric::BLOCKED, part.blocked)];
         for (metric, summary) in of_whole {
-            if index == self.primary && part.told > 0 && summary.count > 0 {
+            let is_whole = metric != metric::BLOCKED || part.inside.is_comparable();
+            if index == self.primary && is_whole && part.told > 0 && summary.count > 0 {
                 push(metric, &block, Value::from(summary));
             }
         }
@@ -126,8 +147,7 @@ impl Rollup {
 
     /// The block of an operation, open or waiting.
     fn block_of(&mut self, index: CommIndex, seq: u64) -> Option<&mut Open> {
-        let running = self.running.blocks.get_mut(&index).into_iter().flatten();
-        let mut all = running.chain(self.open.get_mut(&index));
+        let mut all = self.running.of(index).chain(self.open.get_mut(&index));
         all.find(|open| open.has(seq))
     }
 

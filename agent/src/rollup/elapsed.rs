@@ -34,9 +34,12 @@ pub(super) struct Stretch {
 impl Elapsed {
     /// Takes the next operation.
     pub(super) fn issued(&mut self, issued: &Issued) {
-        self.ops
-            .push_back((issued.at.seq, issued.signature, issued.class));
-        if self.ops.len() > MAX_OPS {
+        let n_filled = if issued.is_filled { issued.missed } else { 0 };
+        // Those that are missing pass for what comes after them.
+        for seq in issued.at.seq.saturating_sub(n_filled)..=issued.at.seq {
+            self.ops.push_back((seq, issued.signature, issued.class));
+        }
+        while self.ops.len() > MAX_OPS {
             self.ops.pop_front();
         }
     }

@@ -141,6 +141,7 @@ mod tests {
             plugin: 1,
             implausible: 2,
             unknown_comm: 3,
+            ..LostOperations::default()
         };
         let totals = Totals {
             gpu_lost,

@@ -15,6 +15,8 @@ mod evidence;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod gpu_rows;
+#[cfg(test)]
 mod recordings;
 #[cfg(test)]
 mod secured;

@@ -23,6 +23,7 @@ fn row(comm_id: u64, seq: u64, host_ns: u64, count: u64) -> Ran {
         nth: 0,
         op: Op::AllReduce,
         seq,
+        nccl_seq: None,
         count,
         host_ns,
         timer: None,

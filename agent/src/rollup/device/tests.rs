@@ -81,3 +81,44 @@ fn operations_without_times_are_none_that_are_missing() {
     assert_eq!(ranges(&points, metric::ARRIVAL), [(0, 0)]);
     assert_eq!(of_gpu(&points), []);
 }
+
+#[test]
+fn a_block_of_which_more_than_a_quarter_has_no_times_says_nothing_of_the_gpu() {
+    for (n_without, has_device) in [(1, true), (2, false)] {
+        let mut rank = Rank::new(2);
+        for op in 0..4 {
+            let at = rank.issue(1, 10 * op);
+            rank.feed(if op < n_without {
+                Observation::Ran(RanOp { at, times: None })
+            } else {
+                ran(at, 3, 10 * op + 5)
+            });
+        }
+        rank.issue(1, 50);
+        let points = rank.points();
+        assert_eq!(ranges(&points, metric::ARRIVAL), [(0, 3)]);
+        let device = of_gpu(&points);
+        for metric in [metric::WAIT, metric::QUEUE, metric::BLOCKED] {
+            let n_told = ranges(&device, metric).len();
+            assert_eq!(n_told, usize::from(has_device), "{metric} {n_without}");
+        }
+    }
+}
+
+#[test]
+fn the_time_inside_operations_is_not_told_while_another_communicator_lacks_times() {
+    let mut rank = Rank::new(0);
+    let first = rank.issue(1, 0);
+    rank.feed(ran(first, 3, 5));
+    let other = rank.issue(2, 6);
+    rank.feed(Observation::Ran(RanOp {
+        at: other,
+        times: None,
+    }));
+    let second = rank.issue(1, 10);
+    rank.feed(ran(second, 3, 15));
+    rank.issue(1, 20);
+    let device = of_gpu(&rank.points());
+    assert_eq!(ranges(&device, metric::WAIT), [(0, 0), (1, 1)]);
+    assert_eq!(ranges(&device, metric::BLOCKED), [(0, 0)]);
+}

@@ -107,6 +107,7 @@ pub(super) fn event(record: &RanRecord) -> Option<Event> {
                 nth: record.nth,
                 op: operation(record)?,
                 seq: record.seq,
+                nccl_seq: (record.what == COLLECTIVE).then_some(record.nccl_seq),
                 count: record.count,
                 host_ns: record.host_ns,
                 timer,

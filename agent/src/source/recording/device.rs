@@ -42,6 +42,8 @@ pub(super) struct Row<'a> {
     #[serde(default)]
     ts: Option<u64>,
     #[serde(default)]
+    seq: Option<u64>,
+    #[serde(default)]
     comm_seq: Option<u64>,
     #[serde(default)]
     comm_nth: u32,
@@ -76,6 +78,7 @@ impl Row<'_> {
             nth: self.comm_nth,
             op: told.op,
             seq,
+            nccl_seq: self.seq.filter(|_| told.op.is_collective()),
             count: told.count,
             host_ns: told.host_ns,
             timer,

@@ -154,6 +154,7 @@ fn ran(row: &Told, pid: u32, seq: u64, ahead_ns: u64) -> Ran {
         nth: 0,
         op: row.op,
         seq,
+        nccl_seq: None,
         count: row.count,
         host_ns: row.host_ns,
         timer: Some(row.span),

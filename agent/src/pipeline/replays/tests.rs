@@ -1,0 +1,189 @@
+//! Operations of graphs beside those that are called.
+
+use fleet_proto::metric;
+
+use crate::event::{Call, CallKind, CommInit, GpuSpan, Op, Operation, Process, Ran};
+use crate::pipeline::{BlockRule, Ending, Pipeline};
+use crate::signal::{Source, Value};
+
+const US: u64 = 1_000;
+
+/// Operations of the graph.
+const GRAPH: u64 = 16;
+
+/// A process that issues operations, captures them and replays them.
+struct Job {
+    pipeline: Pipeline,
+    now_ns: u64,
+    /// Operations that ran.
+    n_ran: u64,
+    /// Operations that ran and were called.
+    n_eager: u64,
+}
+
+impl Job {
+    fn new() -> Self {
+        let process = Process {
+            pid: 1,
+            rank: 0,
+            world_size: 2,
+        };
+        let rule = BlockRule {
+            target_ns: 1e9,
+            exponent: Some(4),
+        };
+        let mut job = Self {
+            pipeline: Pipeline::new(process, rule),
+            now_ns: 0,
+            n_ran: 0,
+            n_eager: 0,
+        };
+        job.call(CallKind::CommInit(CommInit {
+            nranks: 2,
+            rank: 0,
+            unique_id: 9,
+            comm: None,
+        }));
+        job
+    }
+
+    fn call(&mut self, kind: CallKind) {
+        self.now_ns += 10 * US;
+        self.pipeline.call(&Call {
+            ts_ns: self.now_ns,
+            dur_ns: US,
+            pid: 1,
+            tid: 1,
+            kind,
+        });
+    }
+
+    fn all_reduce(&mut self) {
+        self.call(CallKind::Operation(Operation {
+            op: Op::AllReduce,
+            count: 8,
+            datatype: 7,
+            comm: 5,
+            seq: None,
+            peer: None,
+        }));
+    }
+
+    /// The row of the next operation, which NCCL gives the number that it has come to by calls.
+    fn row(&mut self) {
+        let host_ns = self.now_ns;
+        self.now_ns += 10 * US;
+        self.pipeline.ran(&Ran {
+            ts_ns: self.now_ns,
+            pid: 1,
+            comm_id: 77,
+            rank: 0,
+            nranks: 2,
+            nth: 0,
+            op: Op::AllReduce,
+            seq: self.n_ran,
+            nccl_seq: Some(self.n_eager),
+            count: 8,
+            host_ns,
+            timer: Some(GpuSpan {
+                start_ns: host_ns + 2 * US,
+                stop_ns: self.now_ns,
+            }),
+            lost: 0,
+        });
+        self.n_ran += 1;
+    }
+
+    /// An operation of which the plugin told nothing.
+    fn skip_row(&mut self) {
+        self.n_ran += 1;
+    }
+
+    fn eager(&mut self, n: u64) {
+        for _ in 0..n {
+            self.all_reduce();
+            self.row();
+            self.n_eager += 1;
+        }
+    }
+
+    fn capture(&mut self) {
+        (0..GRAPH).for_each(|_| self.all_reduce());
+    }
+
+    fn replay(&mut self, times: u64) {
+        (0..times * GRAPH).for_each(|_| self.row());
+    }
+
+    /// Blocks of some source, from the first to the last operation, with how many operations were counted in each.
+    fn blocks(&mut self, metric: &str, source: Source) -> Vec<(u64, u64, u64)> {
+        self.pipeline.finish(Ending::Complete);
+        let points = self.pipeline.take_points();
+        let own = points
+            .iter()
+            .filter(|point| (point.metric, point.block.source) == (metric, source));
+        own.map(|point| match &point.value {
+            Value::Summary { summary, .. } => {
+                (point.block.seq_first, point.block.seq_last, summary.count)
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect()
+    }
+}
+
+/// Whole blocks from one operation to another.
+fn whole(from: u64, to: u64) -> Vec<(u64, u64, u64)> {
+    let firsts = (from..to).step_by(16);
+    firsts.map(|first| (first, first + 15, 16)).collect()
+}
+
+#[test]
+fn replayed_operations_are_counted_from_the_last_one_that_ran() {
+    let mut job = Job::new();
+    job.eager(32);
+    // The second graph is captured before the first one runs.
+    job.capture();
+    job.capture();
+    job.replay(20);
+    let blocks = job.blocks(metric::ARRIVAL, Source::Host);
+    assert_eq!(blocks, whole(32, 32 + 20 * GRAPH));
+}
+
+#[test]
+fn every_block_of_replayed_operations_has_the_times_of_all_of_them() {
+    let mut job = Job::new();
+    job.capture();
+    job.replay(20);
+    let waits = job.blocks(metric::WAIT, Source::Device);
+    assert_eq!(waits, whole(0, 20 * GRAPH));
+}
+
+#[test]
+fn calls_after_a_replay_continue_its_numbers() {
+    let mut job = Job::new();
+    job.eager(16);
+    job.capture();
+    for _ in 0..10 {
+        job.replay(1);
+        job.eager(16);
+    }
+    let blocks = job.blocks(metric::ARRIVAL, Source::Host);
+    assert_eq!(blocks, whole(16, 16 + 20 * GRAPH));
+    assert_eq!(job.pipeline.broken_blocks(), 0);
+}
+
+#[test]
+fn a_row_that_is_missing_among_replayed_operations_spoils_no_block() {
+    let mut job = Job::new();
+    job.capture();
+    job.replay(4);
+    job.row();
+    job.skip_row();
+    (2..GRAPH).for_each(|_| job.row());
+    job.replay(3);
+    let mut expected = whole(0, 8 * GRAPH);
+    expected[4].2 -= 1;
+    assert_eq!(job.blocks(metric::ARRIVAL, Source::Host), expected);
+    assert_eq!(job.pipeline.broken_blocks(), 0);
+}

@@ -1,0 +1,163 @@
+//! Rows of the GPU in the order of their operations, and which of them hold the times of another operation. Pure.
+//!
+//! Collectives of one communicator run one after the other. If the next one starts before a row's stop, then that stop belongs to a
+//! later operation: the plugin's thread came too late, and NCCL had used the place of the time again. So each row is held until the
+//! next operation of its communicator is known.
+//!
+//! NCCL numbers times on the host and on the GPU. Where the two numbers have come apart, every later row of the communicator has the
+//! times of an earlier operation, and most of them begin before they were enqueued.
+
+use std::collections::BTreeMap;
+
+use crate::correlate::{OpRef, RanTimes};
+use crate::event::{Op, Ran};
+
+/// Rows of one communicator that are held at most.
+const MAX_HELD: usize = 64;
+
+/// How long a row is held at most, nanoseconds of the events.
+const MAX_HELD_NS: u64 = 1_000_000_000;
+
+/// An operation that starts this much before the end of the one before it shows a wrong end, nanoseconds.
+const OVERLAP_NS: u64 = 5_000;
+
+/// Rows of one communicator by which it is judged, and how many wrong ones are most of them.
+const MOST_OF_64: u32 = 32;
+
+/// A row whose communicator is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Row {
+    /// What the plugin reported.
+    pub(super) ran: Ran,
+    /// The operation.
+    pub(super) at: OpRef,
+    /// Its times; none where they cannot be its own.
+    pub(super) times: Option<RanTimes>,
+}
+
+/// A row that is not held any longer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Released {
+    /// The row.
+    pub(super) row: Row,
+    /// Its end is that of a later operation.
+    pub(super) is_overwritten: bool,
+    /// Rows stand for the calls of its communicator, and this one comes in their order.
+    pub(super) is_call: bool,
+}
+
+/// The rows of one communicator.
+#[derive(Debug, Default)]
+pub(super) struct RowOrder {
+    held: BTreeMap<u64, Row>,
+    /// Number of the first operation that was not released.
+    next: Option<u64>,
+    /// Number of the last operation of each function, and NCCL's own number of it.
+    numbers: BTreeMap<Op, (u64, u64)>,
+    is_replayed: bool,
+    /// A bit for each of the last 64 rows: it begins before it was enqueued.
+    early: u64,
+    /// A bit for each of the last 64 rows: its end is that of a later operation.
+    overwritten: u64,
+    is_lost: bool,
+}
+
+impl RowOrder {
+    /// Takes whether an operation with times begins before it was enqueued.
+    pub(super) fn begins_early(&mut self, is_early: bool) {
+        self.early = self.early << 1 | u64::from(is_early);
+        self.is_lost |= self.early.count_ones() > MOST_OF_64;
+    }
+
+    /// Whether the times of the communicator are those of earlier operations from now on, until it is made anew.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// Whether most of its last times were wrong in one way or the other.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.is_lost || self.early.count_ones() + self.overwritten.count_ones() > MOST_OF_64
+    }
+
+    /// Takes the next row; the rows that are held no longer.
+    pub(super) fn push(&mut self, row: Row) -> Vec<Released> {
+        self.follow_number(&row);
+        if self.next.is_some_and(|next| row.at.seq < next) {
+            // Its turn is over.
+            return vec![Released {
+                row,
+                is_overwritten: false,
+                is_call: false,
+            }];
+        }
+        self.held.insert(row.at.seq, row);
+        let mut released = Vec::new();
+        while self.is_next_ready(row.ran.ts_ns) {
+            released.extend(self.release());
+        }
+        released
+    }
+
+    /// The rows that were held too long by then.
+    pub(super) fn release_until(&mut self, now_ns: u64) -> Vec<Released> {
+        let mut released = Vec::new();
+        while self.is_first_old(now_ns) {
+            released.extend(self.release());
+        }
+        released
+    }
+
+    /// NCCL's own number of a function stands still while a graph is replayed.
+    fn follow_number(&mut self, row: &Row) {
+        let Some(number) = row.ran.nccl_seq else {
+            return;
+        };
+        let now = (row.at.seq, number);
+        let before = self.numbers.insert(row.at.op, now);
+        let stands_still = |(seq, before)| before == number && seq != row.at.seq;
+        self.is_replayed |= before.is_some_and(stands_still);
+    }
+
+    fn is_next_ready(&self, now_ns: u64) -> bool {
+        let mut held = self.held.keys();
+        let (Some(first), Some(second)) = (held.next(), held.next()) else {
+            return false;
+        };
+        let is_first_next = self.next.is_none_or(|next| *first == next);
+        let is_in_order = is_first_next && first.checked_add(1) == Some(*second);
+        is_in_order || self.held.len() > MAX_HELD || self.is_first_old(now_ns)
+    }
+
+    fn is_first_old(&self, now_ns: u64) -> bool {
+        let first = self.held.first_key_value();
+        first.is_some_and(|(_, row)| now_ns.saturating_sub(row.ran.ts_ns) > MAX_HELD_NS)
+    }
+
+    fn release(&mut self) -> Option<Released> {
+        let (seq, row) = self.held.pop_first()?;
+        self.next = seq.checked_add(1);
+        let successor = self.held.first_key_value().map(|(_, row)| row);
+        let is_overwritten = row.times.is_some() && successor.is_some_and(|next| next.cuts(&row));
+        if row.times.is_some() {
+            self.overwritten = self.overwritten << 1 | u64::from(is_overwritten);
+        }
+        Some(Released {
+            row,
+            is_overwritten,
+            is_call: self.is_replayed,
+        })
+    }
+}
+
+impl Row {
+    /// Whether it starts before the end of the row before it. One that begins before it was enqueued says nothing.
+    fn cuts(&self, before: &Self) -> bool {
+        let spans = self.ran.timer.zip(before.ran.timer);
+        let cuts = spans
+            .is_some_and(|(own, before)| own.start_ns.saturating_add(OVERLAP_NS) < before.stop_ns);
+        cuts && self.times.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests;
