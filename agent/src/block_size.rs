@@ -7,6 +7,45 @@
 //!
 //! The operator's own choice overrides what is measured.
 
+/// How blocks are cut.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct BlockRule {
+    /// How long a block should last, nanoseconds.
+    pub target_ns: f64,
+    /// The operator's own choice as an exponent of two.
+    pub exponent: Option<u32>,
+}
+
+/// Ranks up to which blocks are short whatever is asked for, and how long they last at most, nanoseconds. Few ranks are compared over
+/// time, since there are few to compare; and what they send is little.
+const FEW_RANKS: u32 = 16;
+const SHORT_NS: f64 = 2e9;
+
+impl BlockRule {
+    /// The rule for a job of so many ranks.
+    pub(crate) fn of_job(self, world_size: u32) -> Self {
+        let target_ns = if world_size <= FEW_RANKS {
+            self.target_ns.min(SHORT_NS)
+        } else {
+            self.target_ns
+        };
+        Self { target_ns, ..self }
+    }
+
+    /// How long a block may last before it ends early, nanoseconds.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "durations are positive, and the cast saturates"
+    )]
+    pub(crate) fn most_ns(self) -> u64 {
+        match self.exponent {
+            Some(_) => u64::MAX,
+            None => (self.target_ns * MOST) as u64,
+        }
+    }
+}
+
 /// Largest block, as an exponent of two.
 pub const MAX_EXPONENT: u32 = 20;
 

@@ -7,6 +7,7 @@ mod attach;
 mod gpu_times;
 mod held;
 mod replays;
+mod rolling;
 mod row_order;
 mod transfers;
 mod unwaited;
@@ -14,8 +15,8 @@ mod unwaited;
 use std::collections::BTreeSet;
 
 use crate::activity::ActivityTracker;
-use crate::block_size::MOST;
-use crate::correlate::{Correlator, Issued, Observation, Scope};
+pub use crate::block_size::BlockRule;
+use crate::correlate::{Correlator, Observation, Scope};
 use crate::discover::{CommIndex, CommTable};
 use crate::event::{Activity, Call, ContextSwitch, Entered, Operation, Process};
 use crate::order::{BLOCKING_NS, Step, StepQueue};
@@ -26,49 +27,10 @@ use crate::pipeline::unwaited::Unwaited;
 use crate::policy::Settings;
 use crate::progress::Progress;
 use crate::rhythm::Rhythm;
-use crate::rollup::{Rollup, View};
+use crate::rollup::Rollup;
 use crate::signal::{CommId, Point};
 
 const RECONSIDER_EVERY: u64 = 256;
-
-/// How blocks are cut.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct BlockRule {
-    /// How long a block should last, nanoseconds.
-    pub target_ns: f64,
-    /// The operator's own choice as an exponent of two.
-    pub exponent: Option<u32>,
-}
-
-/// Ranks up to which blocks are short whatever is asked for, and how long they last at most, nanoseconds. Few ranks are compared over
-/// time, since there are few to compare; and what they send is little.
-const FEW_RANKS: u32 = 16;
-const SHORT_NS: f64 = 2e9;
-
-impl BlockRule {
-    /// The rule for a job of so many ranks.
-    fn of_job(self, world_size: u32) -> Self {
-        let target_ns = if world_size <= FEW_RANKS {
-            self.target_ns.min(SHORT_NS)
-        } else {
-            self.target_ns
-        };
-        Self { target_ns, ..self }
-    }
-
-    /// How long a block may last before it ends early, nanoseconds.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "durations are positive, and the cast saturates"
-    )]
-    fn most_ns(self) -> u64 {
-        match self.exponent {
-            Some(_) => u64::MAX,
-            None => (self.target_ns * MOST) as u64,
-        }
-    }
-}
 
 /// How the events of a process end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -392,69 +354,6 @@ impl Pipeline {
             }
             State::Rolling(_) => self.roll(&observation),
         }
-    }
-
-    fn try_start(&mut self, issued: Issued) {
-        let begins = || self.rhythm.begins_at(issued.at.seq);
-        if let State::Learning(held) = &self.state
-            && (held.is_full() || begins() && held.exponents(&self.rhythm, self.rule).is_some())
-        {
-            self.start();
-        }
-    }
-
-    fn start(&mut self) {
-        let Some(primary) = self.rhythm.primary() else {
-            return;
-        };
-        let State::Learning(held) = &mut self.state else {
-            return;
-        };
-        let held = std::mem::take(held);
-        let exponents = held
-            .exponents(&self.rhythm, self.rule)
-            .unwrap_or_else(|| held.fallback_exponents(primary, self.rule));
-        self.state = State::Rolling(Box::new(Rollup::new(
-            primary,
-            exponents,
-            self.rule.most_ns(),
-        )));
-        self.apply(self.settings);
-        for observation in held.into_observations() {
-            self.roll(&observation);
-        }
-    }
-
-    fn roll(&mut self, observation: &Observation) {
-        let State::Rolling(rollup) = &mut self.state else {
-            return;
-        };
-        let view = view(&self.table, &self.rhythm, self.settings);
-        rollup.observe(observation, view);
-        self.points.append(&mut rollup.take_points());
-    }
-
-    fn flush(&mut self) {
-        if matches!(self.state, State::Learning(_)) {
-            self.start();
-        }
-        if let State::Rolling(mut rollup) =
-            std::mem::replace(&mut self.state, State::Learning(Held::default()))
-        {
-            let view = view(&self.table, &self.rhythm, self.settings);
-            rollup.finish(view);
-            self.closed_blocks += rollup.blocks();
-            self.broken_blocks += rollup.broken();
-            self.points.append(&mut rollup.take_points());
-        }
-    }
-}
-
-fn view<'a>(table: &'a CommTable, rhythm: &'a Rhythm, settings: Settings) -> View<'a> {
-    View {
-        comms: table.comms(),
-        rhythm,
-        sample_mod: settings.sample_mod,
     }
 }
 

@@ -14,7 +14,7 @@ const MAX_HISTORY: usize = 16_384;
 const RECENT: usize = 1024;
 
 /// Iterations whose operations are counted for the role.
-const MAX_COUNTED_ITERATIONS: u64 = 12;
+const MAX_COUNTED_ITERATIONS: usize = 12;
 
 /// Beginnings of iterations that are remembered, for operations that run later.
 const MAX_BEGINNINGS: usize = 1024;
@@ -135,7 +135,7 @@ impl Rhythm {
             .as_ref()
             .map(|profile| profile.ops.values().sum::<f64>().ceil() as usize);
         let enough = of_iteration.map_or(MAX_HISTORY, |ops| {
-            let counted = (MAX_COUNTED_ITERATIONS as usize + 2).saturating_mul(ops);
+            let counted = (MAX_COUNTED_ITERATIONS + 2).saturating_mul(ops);
             counted.clamp(RECENT, MAX_HISTORY)
         });
         if self.history.len() > enough {
@@ -206,7 +206,7 @@ impl Rhythm {
         let begins: Vec<(usize, u64)> = begins.map(|(at, issued)| (*at, issued.at.seq)).collect();
         let whole = begins.iter().zip(begins.iter().skip(1));
         let whole = whole.filter(|(from, to)| to.1 - from.1 == pattern.period);
-        let counted = whole.rev().take(MAX_COUNTED_ITERATIONS as usize);
+        let counted = whole.rev().take(MAX_COUNTED_ITERATIONS);
         let ranges: Vec<(usize, usize)> = counted.map(|(from, to)| (from.0, to.0)).collect();
         let ops = ranges
             .iter()

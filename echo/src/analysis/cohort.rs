@@ -6,10 +6,10 @@ use crate::analysis::assembly::{CohortBlock, CohortKey, PeriodReading};
 use crate::analysis::baseline::History;
 use crate::analysis::charge::{Charge, Subject};
 use crate::analysis::docket::{Docket, Scene};
-use crate::analysis::lag::{Lags, lags, place, suited_signal};
+use crate::analysis::lag::Lags;
 use crate::analysis::ledger::{Account, Accused, Ledger, blocked_ms};
 use crate::analysis::pace::Pace;
-use crate::analysis::pace::shift::{Shift, Suspicion};
+use crate::analysis::pace::shift::Suspicion;
 use crate::analysis::settings::Settings;
 use crate::analysis::verdict::sigma_ms;
 use crate::analysis::window::Stretch;
@@ -18,8 +18,12 @@ use crate::model::conclusion::{Baseline, Conclusions, Incident, LostTime, Signal
 use crate::units::Nanos;
 
 mod accuse;
+mod judge;
 mod slow;
 mod structure;
+mod view;
+
+pub use view::{JobView, Standing};
 
 /// Blocks kept to find out when an incident began.
 const MAX_BLOCKS: usize = 64;
@@ -51,46 +55,6 @@ pub struct Cohort {
     outlook: Option<Outlook>,
 }
 
-/// What the other cohorts of the job have to know of one.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Standing {
-    /// What its root candidate waits less than its role peers, milliseconds per iteration; 0 for none.
-    pub root_own_ms: f64,
-    /// Its ranks that are late only because they wait.
-    pub victims: BTreeSet<Rank>,
-    /// How late the latest rank is that waits as long as its peers, milliseconds per iteration; 0 for none.
-    pub victim_lag_ms: f64,
-    /// Time that its GPUs computed in the order of their ranks, milliseconds per iteration. Empty unless all tell.
-    pub busy_ms: Vec<f64>,
-    /// Whether an open incident of it shows why the whole job is slow: a late rank or a slow network.
-    pub explains: bool,
-    /// Whether anything is open in it: what the others see meanwhile is not healthy.
-    pub is_disturbed: bool,
-    /// How the waiting of its ranks has changed since the job became slow; empty while it is not.
-    pub shifts: Vec<Shift>,
-}
-
-/// What a cohort has to know of the others of its job.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct JobView {
-    /// Ranks of the whole job.
-    pub n_ranks: usize,
-    /// The largest [`Standing::root_own_ms`] among the others.
-    pub rival_own_ms: f64,
-    /// Victims in the others.
-    pub victims: BTreeSet<Rank>,
-    /// The largest [`Standing::victim_lag_ms`] among the others.
-    pub victim_lag_ms: f64,
-    /// How much longer the GPUs of this role compute than is typical, milliseconds per iteration; 0 for none.
-    pub stage_excess_ms: f64,
-    /// Whether another cohort shows why the job is slow, or speaks for the job where nothing does.
-    pub is_explained: bool,
-    /// Whether an incident is open in another cohort.
-    pub is_disturbed: bool,
-    /// How the waiting of the ranks of the others has changed since the job became slow.
-    pub shifts: Vec<Shift>,
-}
-
 /// What the agents need to know of a cohort to classify themselves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outlook {
@@ -112,28 +76,6 @@ pub struct Outlook {
     pub outliers: Vec<Rank>,
     /// Block size that all ranks should use, operations; nothing while they agree without being told.
     pub block_ops: Option<u64>,
-}
-
-/// What one window shows.
-struct Judged {
-    signal: Signal,
-    charges: Vec<Charge>,
-    standing: Standing,
-    outlook: Option<Outlook>,
-    /// Blocks of the window and lags, where they may pass for healthy.
-    to_remember: Option<(usize, Option<Lags>)>,
-}
-
-impl Default for Judged {
-    fn default() -> Self {
-        Self {
-            signal: Signal::HostGap,
-            charges: Vec::new(),
-            standing: Standing::default(),
-            outlook: None,
-            to_remember: None,
-        }
-    }
 }
 
 /// The last two readings of the period; both the same when there was only one.
@@ -240,70 +182,6 @@ impl Cohort {
         let conclusions = self.conclude(judged, view, settings);
         self.pace
             .learn(view.is_disturbed || !self.faults.is_empty());
-        conclusions
-    }
-
-    /// Charges from the latest window, with what there is to remember of it; nothing while the window is not full.
-    fn judge_window(&self, view: &JobView, settings: &Settings) -> Option<Judged> {
-        let window = Stretch::latest(&self.blocks, settings.window_iterations, 2);
-        // Iterations that outlast blocks by far would never fill a window.
-        if window.iterations < settings.window_iterations && self.blocks.len() < MAX_BLOCKS {
-            return None;
-        }
-        let signal = suited_signal(&window.blocks);
-        let mut lags = lags(signal, &window.blocks);
-        if let Some(lags) = &mut lags {
-            // While the usual scatter is unknown, all that was seen may prove a place as well.
-            let all = f64::INFINITY;
-            let spans = if self.history.scatter(signal).is_some() {
-                &[2.0][..]
-            } else {
-                &[2.0, all]
-            };
-            for windows in spans {
-                let wider = Stretch::latest(&self.blocks, windows * settings.window_iterations, 2);
-                place::assign(signal, &wider.blocks, &mut lags.ranks);
-            }
-        }
-        let accused = self.accuse(&window, lags.as_ref(), view, settings);
-        let outlook = self.look_out(&window, lags.as_ref(), settings);
-        Some(Judged {
-            signal,
-            charges: accused.charges,
-            standing: accused.standing,
-            outlook,
-            to_remember: (!accused.is_damaged || (accused.is_healthy && !view.is_disturbed))
-                .then_some((window.blocks.len(), lags)),
-        })
-    }
-
-    /// Lets what was judged become incidents, and remembers what was healthy.
-    fn conclude(&mut self, judged: Judged, view: &JobView, settings: &Settings) -> Conclusions {
-        let mut charges = judged.charges;
-        charges.retain(|charge| self.is_borne_out(charge, view));
-        charges.extend(self.slow.iter().cloned());
-        self.standing = judged.standing;
-        let mut victims = self.standing.victims.clone();
-        victims.extend(view.victims.iter().copied());
-        let suspicion = self.suspicion(view);
-        let rest = (&victims, view.is_explained, suspicion.as_ref());
-        let conclusions = self.decide(judged.signal, &charges, rest, settings);
-        self.standing.explains = self.faults.explains();
-        self.standing.is_disturbed = !self.faults.is_empty();
-        self.standing.shifts = self
-            .pace
-            .slow()
-            .map_or_else(Vec::new, |slow| slow.shifts.clone());
-        // What another cohort suffers from, and what nobody can explain yet, must not pass for healthy.
-        let to_remember = judged.to_remember.filter(|_| self.pace.slow().is_none());
-        if let Some((n_window, lags)) = to_remember {
-            self.remember(n_window, lags.as_ref(), settings);
-        }
-        let outlook = judged.outlook.or_else(|| self.outlook.take());
-        self.outlook = outlook.map(|outlook| Outlook {
-            outliers: self.faults.named_ranks(),
-            ..outlook
-        });
         conclusions
     }
 

@@ -178,8 +178,9 @@ impl Pace {
         let Some(work) = &self.work else {
             return;
         };
-        let is_slow =
-            self.is_slower(work, WINDOW_MS, GATE) || self.is_slower(work, SHORT_MS, SHORT_GATE);
+        let known_ms: f64 = self.past.iter().map(|tick| work.predict(&tick.mix)).sum();
+        let is_slow = self.is_slower(work, SHORT_MS, SHORT_GATE)
+            || known_ms >= LONG_PAST_MS && self.is_slower(work, WINDOW_MS, GATE);
         let still = self.slow.is_some() && self.ratio(work, WINDOW_MS) >= 1.0 + GATE / 2.0;
         if !(is_slow || still) {
             if self.slow.take().is_some() {

@@ -98,8 +98,8 @@ impl Cohort {
                 Vec::new()
             };
         }
-        let is_reported =
-            slow.lasted_ms >= NAMELESS_MS && slow.ratio >= 1.0 + settings.uniform_gate;
+        let gate = settings.uniform_gate * NAMELESS_SHARE;
+        let is_reported = slow.lasted_ms >= NAMELESS_MS && slow.ratio >= 1.0 + gate;
         if !is_reported || view.is_explained {
             return Vec::new();
         }
