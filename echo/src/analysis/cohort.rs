@@ -74,8 +74,6 @@ pub struct Outlook {
     pub n_ranks: usize,
     /// Ranks named now.
     pub outliers: Vec<Rank>,
-    /// Block size that all ranks should use, operations; nothing while they agree without being told.
-    pub block_ops: Option<u64>,
 }
 
 /// The last two readings of the period; both the same when there was only one.
@@ -347,7 +345,6 @@ impl Cohort {
             quorum_met: window.coverage() >= settings.min_coverage && lags.ranks.len() >= 2,
             n_ranks: lags.ranks.len(),
             outliers: Vec::new(),
-            block_ops: window.contested_block_ops(),
         })
     }
 }

@@ -205,9 +205,11 @@ impl Detector {
             let periods = of_job.filter_map(|(_, cohort)| cohort.healthy_ms());
             let period_ms = periods.fold(0.0, f64::max);
             let periods_ms = self.settings.hang_after_periods * period_ms;
+            let hang_ms = self.settings.hang_after_ms.max(periods_ms);
+            let stall_ms = self.settings.stall_after_ms.max(periods_ms);
             let patience = Patience {
-                hang_ms: self.settings.hang_after_ms.max(periods_ms),
-                stall_ms: (period_ms > 0.0).then_some(self.settings.stall_after_ms.max(periods_ms)),
+                hang_ms,
+                stall_ms: (period_ms > 0.0 && stall_ms < hang_ms).then_some(stall_ms),
             };
             let key = (cluster.clone(), job.clone());
             conclusions.append(self.stuck.look(&key, progress, now, patience));

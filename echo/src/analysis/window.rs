@@ -1,6 +1,6 @@
 //! The last blocks of a cohort, and what they show.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::analysis::assembly::CohortBlock;
 use crate::analysis::charge::Subject;
@@ -63,26 +63,6 @@ impl<'a> Stretch<'a> {
             .iter()
             .filter(|block| block.period.is_some())
             .count()
-    }
-
-    /// The largest block size in the stretch when the ranks cut their blocks differently, operations.
-    ///
-    /// Each rank chooses its size from what it measures, and a measurement near the edge between two sizes can fall
-    /// on either side of it. Blocks of different sizes cannot be compared, so somebody has to decide.
-    pub fn contested_block_ops(&self) -> Option<u64> {
-        let full = |block: &&CohortBlock| {
-            let size = block.seqs.last() - block.seqs.first() + 1;
-            let whole = size.is_power_of_two() && block.seqs.first().is_multiple_of(size);
-            whole.then_some(size)
-        };
-        let sizes: BTreeSet<u64> = self.blocks.iter().filter_map(full).collect();
-        let torn = self
-            .blocks
-            .iter()
-            .any(|block| block.members.len() < block.n_expected);
-        (torn && sizes.len() > 1)
-            .then(|| sizes.last().copied())
-            .flatten()
     }
 
     /// Time that work waited in the queue of each rank's GPU, milliseconds per operation; ranks that tell.

@@ -119,7 +119,8 @@ fn cohort_policy(key: &CohortKey, outlook: &Outlook, settings: &Settings) -> Coh
         critical_z: critical_z(outlook.n_ranks, settings.family_alpha),
         period_ms: outlook.healthy_ms.unwrap_or(0.0),
         sample_mod: settings.sample_mod,
-        block_ops: outlook.block_ops.unwrap_or(0),
+        // Ranks choose the sizes of their blocks: Echo puts together what they cut differently.
+        block_ops: 0,
         quorum_met: outlook.quorum_met,
         valid_until_unix_nano: computed.saturating_add(nanos(settings.policy_validity_ms)),
         outlier_ranks: outlook.outliers.iter().map(|rank| rank.value()).collect(),
@@ -131,10 +132,7 @@ fn find<'a>(set: &'a PolicySet, cohort: &str) -> Option<&'a CohortPolicy> {
 }
 
 fn same_judgement(a: &CohortPolicy, b: &CohortPolicy) -> bool {
-    a.quorum_met == b.quorum_met
-        && a.outlier_ranks == b.outlier_ranks
-        && a.signal == b.signal
-        && a.block_ops == b.block_ops
+    a.quorum_met == b.quorum_met && a.outlier_ranks == b.outlier_ranks && a.signal == b.signal
 }
 
 fn still_good(current: &PolicySet, fresh: &[CohortPolicy], computed: u64) -> bool {
@@ -210,7 +208,6 @@ mod tests {
             healthy_ms: Some(50.0),
             quorum_met: true,
             n_ranks: 4,
-            block_ops: None,
             outliers: outliers.iter().copied().map(Rank::new).collect(),
         }
     }

@@ -168,7 +168,6 @@ fn the_table_has_a_row_for_each_method_and_kind() {
 }
 
 #[test]
-#[ignore = "the detector of today is silent about most loops"]
 fn in_each_recorded_loop_the_truth_is_named_and_nobody_else() {
     for recorded in &LOOPS {
         for judged in table::run_recorded(recorded, &repository("testdata")).unwrap() {
@@ -196,7 +195,6 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
     #[test]
-    #[ignore = "the detector of today is silent about most loops"]
     fn other_names_of_the_ranks_give_the_other_name(kind in select(&CLEAR[..]), seed in 0..1_000_u64) {
         let case = clear(kind, seed);
         let permuted = LoopCase { labels: vec![1, 0], ..case.clone() };
@@ -206,14 +204,12 @@ proptest! {
     }
 
     #[test]
-    #[ignore = "the detector of today is silent about most loops"]
     fn other_blocks_give_the_same_verdict(kind in select(&CLEAR[..]), seed in 0..1_000_u64, block_ms in select(&BLOCKS_MS[..])) {
         let judged = judged(&LoopCase { block_ms, ..clear(kind, seed) });
         prop_assert_eq!(judged.echo.verdict, Verdict::Right, "{}: {}", judged.name, judged.echo.said);
     }
 
     #[test]
-    #[ignore = "the detector of today is silent about most loops"]
     fn an_agent_that_comes_later_gives_the_same_verdict(
         kind in select(&CLEAR[..]),
         seed in 0..1_000_u64,
@@ -225,7 +221,6 @@ proptest! {
     }
 
     #[test]
-    #[ignore = "the detector of today is silent about most loops"]
     fn other_distances_of_log_lines_give_the_same_verdict(kind in select(&CLEAR[..]), seed in 0..1_000_u64, log_every in 0..60_u32) {
         let mut case = clear(kind, seed);
         case.shape.log_every = log_every;

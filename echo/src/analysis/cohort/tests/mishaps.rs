@@ -9,7 +9,7 @@ use crate::model::conclusion::IncidentState;
 use crate::model::event::SeqRange;
 
 #[test]
-fn ranks_that_cut_their_blocks_differently_are_told_one_size() {
+fn ranks_that_cut_their_blocks_differently_are_compared_over_the_larger_ones() {
     let mut events = Job::of(4).events(12, |_, _| HEALTHY);
     for stored in &mut events {
         let rank = stored.event.origin.rank.unwrap().rank().value();
@@ -21,11 +21,11 @@ fn ranks_that_cut_their_blocks_differently_are_told_one_size() {
     }
     let mut detector = Detector::new(Settings::default());
     detector.observe(&events);
-    let sizes: Vec<_> = detector
+    let compared: Vec<_> = detector
         .outlooks()
-        .map(|(_, outlook)| outlook.block_ops)
+        .map(|(_, outlook)| (outlook.n_ranks, outlook.quorum_met))
         .collect();
-    assert_eq!(sizes, [Some(64)]);
+    assert_eq!(compared, [(4, true)]);
 }
 
 #[test]
