@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fleet_proto::metric;
 
-use crate::correlate::RanOp;
+use crate::correlate::{Completion, RanOp};
 use crate::discover::CommIndex;
 use crate::exemplar::is_sampled;
 use crate::rollup::block::{Open, Timed};
@@ -20,6 +20,8 @@ pub(super) struct Running {
     blocks: BTreeMap<CommIndex, VecDeque<Open>>,
     /// Communicators whose operations GPUs tell of.
     told: BTreeSet<CommIndex>,
+    /// The last operation of the busiest communicator that has run.
+    last: Option<Completion>,
     /// What the GPU was inside operations in this iteration so far, nanoseconds.
     inside_ns: u64,
     /// Operations of this iteration so far.
@@ -42,7 +44,7 @@ impl Rollup {
         let sampled = comm.is_some_and(|comm| is_sampled(comm.id, at.seq, view.sample_mod));
         let alone_ns = ran.times.map_or(0, |times| times.alone_ns);
         let is_of_primary = at.comm == self.primary;
-        let completion = ran.completion().filter(|_| is_of_primary);
+        let completion = self.completion(ran, view).filter(|_| is_of_primary);
         // One sample for each iteration; where none is known, one for each operation.
         if is_of_primary && view.rhythm.begins_at(at.seq) {
             self.end_iteration(at.seq.checked_sub(1));
@@ -57,6 +59,17 @@ impl Rollup {
             open.ran.completion = completion.max(open.ran.completion);
         }
         self.close_run(at.comm, view);
+    }
+
+    /// What an operation shows to be complete: the iteration before it, if it begins one; itself where iterations are not known.
+    fn completion(&mut self, ran: &RanOp, view: View<'_>) -> Option<Completion> {
+        let own = ran.completion();
+        if view.rhythm.pattern().is_none() || ran.at.comm != self.primary {
+            return own;
+        }
+        let before = std::mem::replace(&mut self.running.last, own);
+        let is_before = |last: &Completion| last.seq + 1 == ran.at.seq;
+        before.filter(|last| is_before(last) && view.rhythm.begins_at(ran.at.seq))
     }
 
     /// Notes what the GPU was inside operations in the iteration that ended with the operation `last`.

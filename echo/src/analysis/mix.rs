@@ -2,29 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use xxhash_rust::xxh64::xxh64;
 
 /// Kinds that one stretch is believed to have; agents name fewer.
 const MAX_KINDS: usize = 32;
 
+/// The attribute with its quotes, as it stands in JSON.
+const NAME: &str = "\"fleet.mix\":";
+
 /// How many operations of each kind. Kinds are hashes of their names.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Mix(BTreeMap<u64, f64>);
 
-/// The attributes of a point that have no column of their own, as far as they matter here.
-#[derive(Deserialize)]
-struct Attributes<'a> {
-    #[serde(borrow, rename = "fleet.mix")]
-    mix: Option<&'a str>,
-}
-
 impl Mix {
     /// Reads the mix among the attributes of a point; nothing where they do not have one that can be read.
     pub fn of_attributes(attrs: &str) -> Option<Self> {
-        let attributes: Attributes<'_> = serde_json::from_str(attrs).ok()?;
+        // A mix has nothing that JSON would escape, so the text between its quotes is all of it.
+        let (_, rest) = attrs.split_once(NAME)?;
+        let (_, rest) = rest.split_once('"')?;
+        let (kinds, _) = rest.split_once('"')?;
         let mut mix = Self::default();
-        for kind in attributes.mix?.split(' ').take(MAX_KINDS) {
+        for kind in kinds.split(' ').take(MAX_KINDS) {
             let (name, count) = kind.split_once('=')?;
             let count: u32 = count.parse().ok()?;
             *mix.0.entry(xxh64(name.as_bytes(), 0)).or_default() += f64::from(count);
