@@ -283,6 +283,11 @@ pub struct JobQuery {
     pub limit: usize,
 }
 
+/// Whether the attributes of an event say what it is about: what operations took how long.
+pub(crate) fn judges_attrs(event: &Event) -> bool {
+    event.metric.as_str() == metric::ELAPSED
+}
+
 /// Whether the detector reads the samples of the event.
 fn judges_samples(event: &Event) -> bool {
     event.metric.as_str() == metric::WAIT && is_by_gpu(event)

@@ -237,7 +237,9 @@ impl Pace {
         let excess = self.ratio(work, SHORT_MS).max(self.ratio(work, WINDOW_MS)) - 1.0;
         let (mut sum, mut most, mut begin) = (0.0, f64::MIN, 0.0);
         for tick in self.recent.iter().rev() {
-            sum += tick.elapsed_ms - work.predict(&tick.mix) * (1.0 + excess / 2.0);
+            sum += work
+                .predict(&tick.mix)
+                .mul_add(-(1.0 + excess / 2.0), tick.elapsed_ms);
             if sum > most {
                 (most, begin) = (sum, tick.begin);
             }
@@ -252,7 +254,9 @@ impl Pace {
             lasted_ms += tick.elapsed_ms;
             lasted_ms >= window_ms
         });
-        first.or(self.recent.front()).map_or(0.0, |tick| tick.begin)
+        first
+            .or_else(|| self.recent.front())
+            .map_or(0.0, |tick| tick.begin)
     }
 
     fn is_slower(&self, work: &Work, window_ms: f64, gate: f64) -> bool {

@@ -5,6 +5,7 @@
 #![expect(clippy::cast_precision_loss, reason = "counts of iterations and ranks")]
 
 mod device;
+mod real_loops;
 
 use serde_json::Value;
 

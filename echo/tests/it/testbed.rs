@@ -216,7 +216,17 @@ pub(crate) fn replay_command(recording: &Path, rank: u32, otlp: &str, cluster: &
     reason = "all agents have to run before the first is waited for"
 )]
 pub(crate) fn replay_all(recording: &Path, echo: &Echo, cluster: &str, speed: &str) -> Vec<Value> {
-    let agents: Vec<Child> = (0..4)
+    replay_ranks((recording, 4), echo, cluster, speed)
+}
+
+/// Replays a recording of so many ranks, each by an agent of its own.
+pub(crate) fn replay_ranks(
+    (recording, n_ranks): (&Path, u32),
+    echo: &Echo,
+    cluster: &str,
+    speed: &str,
+) -> Vec<Value> {
+    let agents: Vec<Child> = (0..n_ranks)
         .map(|rank| {
             let mut command = replay_command(recording, rank, &echo.otlp, cluster);
             command.args(["--speed", speed]).spawn().unwrap()

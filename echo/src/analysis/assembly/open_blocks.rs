@@ -263,7 +263,7 @@ impl OpenBlocks {
 /// Two readings of one rank as one.
 fn joined(one: PeriodReading, next: PeriodReading) -> PeriodReading {
     let iterations = one.iterations + next.iterations;
-    let total_ms = one.ms * one.iterations + next.ms * next.iterations;
+    let total_ms = one.ms.mul_add(one.iterations, next.ms * next.iterations);
     let interval = Window::new(one.interval.from(), next.interval.to());
     PeriodReading {
         ms: total_ms / iterations,

@@ -42,7 +42,7 @@ impl Report {
     /// Times blocked: what a GPU knows of its waiting is nearer to the truth than what its host knows.
     pub(super) fn blocked(&self) -> Option<(Source, Summary)> {
         let device = self.device_blocked.map(|summary| (Source::Device, summary));
-        device.or(self.host_blocked.map(|summary| (Source::Host, summary)))
+        device.or_else(|| self.host_blocked.map(|summary| (Source::Host, summary)))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Charges that follow from the pace of the job and from who waits, over time, whether or not the job has iterations.
 
+use std::sync::Arc;
+
 use super::{Cohort, JobView};
 use crate::analysis::assembly::{CohortBlock, PeriodReading};
 use crate::analysis::cause::{Clues, Slowness, class_of};
@@ -130,7 +132,7 @@ impl Cohort {
         let (member, healthy_ms) = latest?;
         let lag = Lag {
             rank: reason.rank,
-            origin: member.origin.clone(),
+            origin: Arc::clone(&member.origin),
             signal: if reason.by_device {
                 Signal::DeviceWait
             } else {

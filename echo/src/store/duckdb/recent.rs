@@ -11,7 +11,7 @@ use std::vec;
 use crate::ids::MetricName;
 use crate::model::event::{Event, EventBatch, Origin, StoredEvent};
 use crate::store::duckdb::dictionary::{Dictionary, origin_id};
-use crate::store::{Tail, is_idle_wait, judges_samples};
+use crate::store::{Tail, is_idle_wait, judges_attrs, judges_samples};
 use crate::units::Nanos;
 
 /// Events that are kept at most, some hundred bytes each without their attributes: seconds of the largest fleet that Echo is made for.
@@ -60,7 +60,9 @@ impl Recent {
     /// Keeps the events of a batch that was committed behind all that came before, without what nobody judges.
     pub(super) fn add(&self, mut batch: EventBatch) {
         for event in &mut batch.events {
-            event.attrs = Arc::clone(&self.no_attrs);
+            if !judges_attrs(event) {
+                event.attrs = Arc::clone(&self.no_attrs);
+            }
             if !judges_samples(event) {
                 event.samples = Vec::new();
             }

@@ -75,13 +75,16 @@ pub(in crate::store::duckdb) fn device_samples((first, last): (u64, u64)) -> Que
         .then("ORDER BY event_id, ordinal")
 }
 
-/// Events of the metrics with numbers above `after` and up to `until`, without attributes and without waits of hosts.
+/// Events of the metrics with numbers above `after` and up to `until`, without attributes but those that say what operations took how
+/// long, and without waits of hosts.
 pub(in crate::store::duckdb) fn tail(
     (after, until): (u64, u64),
     metrics: &[MetricName],
     limit: usize,
 ) -> Query {
-    Query::new("SELECT * EXCLUDE (attrs) FROM event_rows WHERE TRUE")
+    Query::new("SELECT * EXCLUDE (attrs),")
+        .bind("CASE WHEN metric = ?", name_id(metric::ELAPSED))
+        .then("THEN attrs ELSE '{}' END AS attrs FROM event_rows WHERE TRUE")
         .bind("AND event_id > ?", after)
         .bind("AND event_id <= ?", until)
         .one_of(

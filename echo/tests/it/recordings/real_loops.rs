@@ -1,0 +1,55 @@
+//! Loops that people run, from the recording through a real agent and a real Echo: who is named, and at what cost.
+
+use serde_json::Value;
+
+use crate::testbed::{Echo, recording, replay_ranks};
+
+/// What Echo answers of a recorded job of two ranks: outliers and cost.
+fn answers(name: &str) -> (Value, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    let file = recording(&format!("real-loops/{name}"));
+    for summary in replay_ranks((&file, 2), &echo, name, "max") {
+        assert_eq!(summary["points_rejected"], 0, "{summary}");
+    }
+    echo.caught_up();
+    (
+        echo.ask("find_outlier_nodes", name),
+        echo.ask("get_cost", name),
+    )
+}
+
+/// The ranks that were named.
+fn named(outliers: &Value) -> Vec<&Value> {
+    let outliers = outliers["outliers"].as_array().unwrap();
+    outliers.iter().map(|outlier| &outlier["rank"]).collect()
+}
+
+fn lost_gpu_s(cost: &Value) -> f64 {
+    cost["lost_gpu_hours"].as_f64().unwrap() * 3_600.0
+}
+
+#[test]
+fn a_slow_data_set_of_a_job_that_logs_is_named_and_priced() {
+    let (outliers, cost) = answers("hf-ddp-loader1");
+    assert_eq!(named(&outliers), [1], "{outliers:#}");
+    // By the job's own clock 14.7 GPU-seconds.
+    let lost = lost_gpu_s(&cost);
+    assert!((12.5..=16.9).contains(&lost), "{lost}");
+}
+
+#[test]
+fn a_pipeline_whose_second_stage_shares_its_core_has_that_rank_named() {
+    let (outliers, cost) = answers("pp-cpu1");
+    assert_eq!(named(&outliers), [1], "{outliers:#}");
+    // By the job's own clock 10.0 GPU-seconds.
+    let lost = lost_gpu_s(&cost);
+    assert!((8.5..=11.5).contains(&lost), "{lost}");
+}
+
+#[test]
+fn a_healthy_job_that_logs_evaluates_and_saves_loses_nothing() {
+    let (outliers, cost) = answers("evals10-healthy");
+    assert_eq!(named(&outliers).len(), 0, "{outliers:#}");
+    assert!(lost_gpu_s(&cost).abs() < 1e-9, "{cost:#}");
+}
