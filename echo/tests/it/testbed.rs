@@ -211,15 +211,15 @@ pub(crate) fn replay_command(recording: &Path, rank: u32, otlp: &str, cluster: &
 }
 
 /// Replays all four ranks of a recording at the same time, and returns the agents' summaries.
-#[expect(
-    clippy::needless_collect,
-    reason = "all agents have to run before the first is waited for"
-)]
 pub(crate) fn replay_all(recording: &Path, echo: &Echo, cluster: &str, speed: &str) -> Vec<Value> {
     replay_ranks((recording, 4), echo, cluster, speed)
 }
 
 /// Replays a recording of so many ranks, each by an agent of its own.
+#[expect(
+    clippy::needless_collect,
+    reason = "all agents have to run before the first is waited for"
+)]
 pub(crate) fn replay_ranks(
     (recording, n_ranks): (&Path, u32),
     echo: &Echo,
