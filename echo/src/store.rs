@@ -284,6 +284,7 @@ pub struct JobQuery {
 }
 
 /// Whether the attributes of an event say what it is about: what operations took how long.
+#[cfg(feature = "duckdb")]
 pub(crate) fn judges_attrs(event: &Event) -> bool {
     event.metric.as_str() == metric::ELAPSED
 }
