@@ -2,8 +2,8 @@
 //!
 //! A block is 2^k operations and starts at a multiple of 2^k, so that the ends of large blocks are ends of small ones, too: ranks
 //! that choose different sizes still have the ends of the larger ones in common, and the collector puts the smaller ones together.
-//! A block that lasts much longer than intended ends early, at a multiple of a smaller power of two: when a job has become
-//! slow, that has to be told.
+//! A block that lasts much longer than intended ends early, at a multiple of a smaller power of two, so that a slowdown is
+//! reported in time.
 //!
 //! The operator's own choice overrides what is measured.
 

@@ -309,7 +309,7 @@ impl Rollup {
                 value,
             });
         };
-        // Of anything beside the iterations nobody knows what it took.
+        // A period covers iterations only: how long other operations took is not known.
         let is_own = |pattern: &Pattern| {
             let mut signatures = stretch.signatures.keys();
             signatures.all(|signature| pattern.signatures.contains_key(signature))

@@ -17,7 +17,7 @@ const MAX_CALLS: usize = 4096;
 /// Calls before a row among which the one is looked for that was inside NCCL when the row's operation was enqueued.
 const MAX_INSIDE: usize = 64;
 
-/// Communicators of one process that are told apart here.
+/// Maximum number of communicators followed per process.
 const MAX_MEMBERS: usize = 4096;
 
 /// Rows that have to agree on a pointer and a number before they are believed.

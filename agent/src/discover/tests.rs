@@ -71,7 +71,7 @@ fn a_source_that_knows_the_pointer_is_believed() {
     table.made(1, known(20, 0xb));
     assert_eq!(id_of(&mut table, 1, 0xb), Some(20));
     assert_eq!(id_of(&mut table, 1, 0xa), Some(10));
-    // The pointer was used again, and nobody saw the end of the first communicator.
+    // The pointer was reused; the destruction of the first communicator was not recorded.
     table.made(1, known(30, 0xa));
     assert_eq!(id_of(&mut table, 1, 0xa), Some(30));
 }

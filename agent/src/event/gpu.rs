@@ -21,9 +21,10 @@ pub struct Ran {
     pub op: Op,
     /// Its number among the communicator's collectives, or transfers.
     pub seq: u64,
-    /// NCCL's own number among those of the same function, which stands still while a graph is replayed; none where nobody says.
+    /// NCCL's sequence number among operations of the same function. It does not advance while a graph is replayed. `None` if the
+    /// source does not report it.
     pub nccl_seq: Option<u64>,
-    /// Elements of the operation, or bytes, as NCCL reports them; 0 where nobody says.
+    /// Size of the operation in elements, or for some functions in bytes, as NCCL reports it; 0 if the source does not report it.
     pub count: u64,
     /// When the host enqueued it, nanoseconds.
     pub host_ns: u64,

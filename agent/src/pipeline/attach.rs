@@ -4,7 +4,7 @@ use crate::discover::{Adopted, CommIndex};
 use crate::event::{CommState, Ran};
 use crate::pipeline::Pipeline;
 
-/// The place of a communicator among those of its rank and size, where nobody knows it.
+/// Position of a communicator among those of equal rank and size, if it is unknown.
 const UNKNOWN_NTH: u32 = u32::MAX;
 
 impl Pipeline {

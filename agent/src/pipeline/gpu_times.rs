@@ -177,7 +177,7 @@ impl GpuTimes {
         }
     }
 
-    /// The rows of a communicator; none of one more than can be told apart.
+    /// Row order of a communicator; `None` beyond the maximum number of communicators.
     fn order(&mut self, ran: &Ran) -> Option<&mut RowOrder> {
         let key = (ran.comm_id, ran.rank);
         if self.orders.len() >= MAX_COMMS && !self.orders.contains_key(&key) {

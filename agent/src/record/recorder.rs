@@ -99,7 +99,7 @@ impl Recorder {
         !look.exited.is_empty() || look.until_ns.saturating_sub(self.windows.read_ns()) >= WINDOW_NS
     }
 
-    /// The communicators that are to be read in memory with this look, since nobody saw them being made, by process and pointer.
+    /// Communicators, by process and pointer, that were made before the recording began and are read from memory in this pass.
     pub(super) fn due_reads(&mut self) -> Vec<(u32, u64)> {
         self.older.due()
     }

@@ -271,7 +271,7 @@ impl Live {
         });
     }
 
-    /// Reads communicators that nobody saw being made.
+    /// Reads communicators that were made before tracing began.
     fn read_older(&mut self) {
         for (pid, pointer) in self.older.due() {
             if let Some(state) = self.watch.comm_state(pid, pointer) {

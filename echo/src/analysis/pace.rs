@@ -166,14 +166,6 @@ impl Pace {
         }
     }
 
-    /// Forgets how the job became slow: that incident is over.
-    pub fn forget_slow(&mut self) {
-        self.slow = None;
-        while self.recent.len() > 1 {
-            self.recent.pop_front();
-        }
-    }
-
     fn judge(&mut self) {
         let Some(work) = &self.work else {
             return;

@@ -19,7 +19,7 @@ pub(crate) struct Older {
 }
 
 impl Older {
-    /// Takes that a process uses a communicator that nobody saw being made.
+    /// Records that a process uses a communicator that was made before tracing began.
     pub(crate) fn used(&mut self, pid: u32, pointer: u64) {
         if self.comms.len() < MAX_COMMS {
             self.comms.entry((pid, pointer)).or_default();

@@ -1,7 +1,8 @@
 //! The blocks of one cohort until they are complete.
 
-use fleet_proto::metric;
 use std::collections::{BTreeMap, BTreeSet};
+
+use fleet_proto::metric;
 
 use crate::ids::{CommId, Rank};
 use crate::model::event::{Anchor, Block, Event, Reading, SeqRange, Source, Summary};
@@ -187,7 +188,7 @@ impl OpenBlocks {
         SeqRange::new(oldest.first(), last)
     }
 
-    /// What the ranks reported of these operations; of a rank that did not report all of them, nothing, unless nobody did.
+    /// Reports of these operations by rank. A rank that did not report all of them is left out.
     fn take_reports(&mut self, seqs: SeqRange) -> BTreeMap<Rank, Report> {
         let mut parts: BTreeMap<Rank, Vec<(SeqRange, Report)>> = BTreeMap::new();
         while let Some(entry) = self.open.first_entry()

@@ -72,7 +72,7 @@ impl Cohort {
         settings: &Settings,
     ) -> Conclusions {
         let mut charges = judged.charges;
-        charges.retain(|charge| self.is_borne_out(charge, view));
+        charges.retain(|charge| self.is_confirmed(charge, view));
         charges.extend(self.slow.iter().cloned());
         self.standing = judged.standing;
         let mut victims = self.standing.victims.clone();

@@ -54,9 +54,9 @@ impl Cohort {
         }
     }
 
-    /// Whether the pace of the job bears out what a window of iterations shows: a late rank of a job that keeps its pace harms nobody,
+    /// Whether the pace of the job confirms what a window of iterations shows: a late rank of a job that keeps its pace harms nobody,
     /// and of few ranks one is late for seconds whenever it is its turn.
-    pub(super) fn is_borne_out(&self, charge: &Charge, view: &JobView) -> bool {
+    pub(super) fn is_confirmed(&self, charge: &Charge, view: &JobView) -> bool {
         let is_settled = charge.subject.is_structural() || self.faults.is_open(charge.subject);
         if is_settled || !self.pace.is_measured() {
             return true;

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::tick::{Tick, Waits, doubt, root_mean_square, windows};
 use crate::ids::Rank;
-use crate::stats::median;
 
 /// Smallest scatter of a share of time that is believed.
 const LEAST_SCATTER: f64 = 0.01;
@@ -126,15 +125,26 @@ fn rises(shifts: &[Shift], of: fn(&Shift) -> Option<Change>) -> BTreeMap<Rank, R
         .iter()
         .filter_map(|shift| Some((shift.rank, of(shift)?)))
         .collect();
+    let sorted = |of: fn(&Change) -> f64| {
+        let mut values: Vec<f64> = known.iter().map(|(_, change)| of(change)).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let (by, errors) = (sorted(|change| change.by), sorted(|change| change.error));
     let rise = |(rank, own): &(Rank, Change)| {
-        let others = known.iter().filter(|(other, _)| other != rank);
-        let (by, errors): (Vec<f64>, Vec<f64>) =
-            others.map(|(_, change)| (change.by, change.error)).unzip();
-        let rise = median(&by)? - own.by;
-        let z = rise / (own.error + median(&errors)?);
+        let rise = median_without(&by, own.by)? - own.by;
+        let z = rise / (own.error + median_without(&errors, own.error)?);
         Some((*rank, (rise, z)))
     };
     known.iter().filter_map(rise).collect()
+}
+
+/// Median of sorted values without one of them, in logarithmic time: a job may have ten thousand ranks.
+fn median_without(sorted: &[f64], one: f64) -> Option<f64> {
+    let at = sorted.partition_point(|value| value.total_cmp(&one).is_lt());
+    let other = |index: usize| sorted.get(index + usize::from(index >= at)).copied();
+    let n = sorted.len().checked_sub(1).filter(|n| *n > 0)?;
+    Some(f64::midpoint(other((n - 1) / 2)?, other(n / 2)?))
 }
 
 /// By how much more the peers of a rank wait than it does, as a share of the time, and in standard errors.
@@ -248,4 +258,31 @@ fn critical_z(n: usize, lasted_ms: f64) -> f64 {
         MARGIN
     };
     margin + (2.0 * (n.max(1) as f64).ln()).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{prop_assert_eq, proptest};
+
+    use super::median_without;
+    use crate::stats::median;
+
+    #[test]
+    fn one_value_has_no_others() {
+        assert_eq!(median_without(&[1.0], 1.0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_median_of_the_others_is_that_of_the_values_without_one(
+            mut values in proptest::collection::vec(-1.0..1.0_f64, 2..40),
+            one in 0_usize..40,
+        ) {
+            values.sort_by(f64::total_cmp);
+            let one = one % values.len();
+            let mut others = values.clone();
+            let removed = others.remove(one);
+            prop_assert_eq!(median_without(&values, removed), median(&others));
+        }
+    }
 }
