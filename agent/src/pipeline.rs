@@ -158,13 +158,14 @@ impl Pipeline {
     fn tell_progress(&mut self, now_ns: u64) {
         let profile = self.rhythm.profile();
         let role = self.rhythm.role();
+        let now = (now_ns, self.correlator.is_waiting());
         for (index, comm) in self.table.indexed() {
             let is_told = Some(comm.id) == self.job
                 || Some(index) == self.rhythm.primary()
                 || profile.is_some_and(|profile| profile.ops.contains_key(&index));
             if is_told {
                 self.points
-                    .extend(self.progress.point(index, comm, role, now_ns));
+                    .extend(self.progress.point(index, comm, role, now));
             }
         }
     }
@@ -185,12 +186,8 @@ impl Pipeline {
     }
 
     /// Sets what a policy asks of this process.
-    pub fn apply(&mut self, settings: Settings) {
+    pub const fn apply(&mut self, settings: Settings) {
         self.settings = settings;
-        let exponent = self.rule.exponent.or(settings.block_exponent);
-        if let (State::Rolling(rollup), Some(exponent)) = (&mut self.state, exponent) {
-            rollup.resize(exponent);
-        }
     }
 
     /// The points since the last call.

@@ -18,15 +18,12 @@ pub fn decode(bytes: &[u8]) -> Result<PolicySet, prost::DecodeError> {
 pub struct Settings {
     /// One operation in so many is sampled.
     pub sample_mod: u32,
-    /// Block size of the busiest communicator as an exponent of two; none leaves it to the agent.
-    pub block_exponent: Option<u32>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             sample_mod: DEFAULT_MODULUS,
-            block_exponent: None,
         }
     }
 }
@@ -39,12 +36,8 @@ impl Settings {
         let asked = own
             .or_else(|| set.cohorts.first())
             .map_or(0, |cohort| cohort.sample_mod);
-        let block_ops = own.map_or(0, |cohort| cohort.block_ops);
         Self {
             sample_mod: if asked == 0 { DEFAULT_MODULUS } else { asked },
-            block_exponent: block_ops
-                .is_power_of_two()
-                .then(|| block_ops.trailing_zeros()),
         }
     }
 }
@@ -148,29 +141,17 @@ mod tests {
     }
 
     #[test]
-    fn the_cohort_of_the_own_role_decides_the_block_size() {
+    fn the_cohort_of_the_own_role_decides_how_much_is_sampled() {
         let role = Role::new(0xab);
-        let own = CohortPolicy {
-            block_ops: 64,
-            ..cohort(&format!("job/{role}"), &[])
+        let sampled = |key: &str, sample_mod| CohortPolicy {
+            sample_mod,
+            ..cohort(&format!("{key}/{role}"), &[])
         };
-        let other = CohortPolicy {
-            block_ops: 32,
-            ..cohort(&format!("other/{role}"), &[])
-        };
-        let set = set(1, vec![other, own]);
-        assert_eq!(
-            Settings::of(&set, Some(role), Some("job")).block_exponent,
-            Some(6)
-        );
-        let unknown = Settings::of(&set, None, Some("job"));
-        assert_eq!(
-            unknown,
-            Settings {
-                sample_mod: 4,
-                block_exponent: None
-            }
-        );
+        let set = set(1, vec![sampled("other", 8), sampled("job", 16)]);
+        let asked = |role, job| Settings::of(&set, role, job).sample_mod;
+        assert_eq!(asked(Some(role), Some("job")), 16);
+        // While the role is not known: as the first cohort asks.
+        assert_eq!(asked(None, Some("job")), 8);
     }
 
     #[test]
@@ -186,19 +167,6 @@ mod tests {
         let own = own_cohort(&set, &key(Some("train")));
         assert_eq!(own, set.cohorts.last());
         assert_eq!(cohort_key(None, Some("train")), None);
-    }
-
-    #[test]
-    fn a_block_size_that_is_no_power_of_two_is_ignored() {
-        let role = Role::new(0xab);
-        let own = CohortPolicy {
-            block_ops: 48,
-            ..cohort(&format!("-/{role}"), &[])
-        };
-        assert_eq!(
-            Settings::of(&set(1, vec![own]), Some(role), None).block_exponent,
-            None
-        );
     }
 
     #[test]

@@ -63,13 +63,13 @@ impl Progress {
         is_due
     }
 
-    /// One point for a communicator, if the process has issued anything on it.
+    /// One point for a communicator, if the process has issued anything on it: now, and whether it waits for its GPU.
     pub fn point(
         &self,
         index: CommIndex,
         comm: &Comm,
         role: Option<Role>,
-        now_ns: u64,
+        (now_ns, is_waiting): (u64, bool),
     ) -> Option<Point> {
         let last = self.last.get(&index)?;
         let start_ns = self.since_ns?;
@@ -88,7 +88,10 @@ impl Progress {
                 iterations: None,
                 role,
             },
-            value: Value::Total(last.seq + 1),
+            value: Value::Issued {
+                count: last.seq + 1,
+                is_waiting,
+            },
         })
     }
 }

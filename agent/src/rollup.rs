@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 
 use fleet_proto::metric;
 
-use crate::block_size::MAX_EXPONENT;
 use crate::correlate::{Completion, Completions, Issued, Observation, Waited};
 use crate::discover::{Comm, CommIndex};
 use crate::event::Activity;
@@ -75,12 +74,6 @@ impl Rollup {
         self.primary
     }
 
-    /// Changes the block size of the busiest communicator, from its next block that may start there.
-    pub fn resize(&mut self, exponent: u32) {
-        self.exponents
-            .insert(self.primary, exponent.min(MAX_EXPONENT));
-    }
-
     /// Takes the next observation.
     pub fn observe(&mut self, observation: &Observation, view: View<'_>) {
         let completion = self.completions.observe(observation);
@@ -136,6 +129,7 @@ impl Rollup {
         for open in open.chain(self.running.of(comm)) {
             open.is_broken |= open.seq_last >= from_seq;
         }
+        self.running.renumbered(comm, from_seq);
         if comm == self.primary {
             self.last_completion = None;
             self.elapsed = Elapsed::default();

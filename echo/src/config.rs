@@ -156,7 +156,7 @@ Clusters can be spread over several Echos; agents and questions find the one of 
 #[derive(Debug, Clone, Args)]
 pub struct DemoArgs {
     /// Recordings to replay, or folders of them
-    #[arg(value_name = "FILE", default_value = "testdata/recordings")]
+    #[arg(value_name = "FILE", default_values = ["testdata/recordings/real-loops/hf-ddp-loader1.jsonl.gz", "testdata/recordings"])]
     pub recordings: Vec<PathBuf>,
 
     /// Stay up afterwards, so that the printed commands can be tried

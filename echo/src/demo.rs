@@ -94,7 +94,7 @@ async fn show(
     let n_hosts = recordings.iter().map(|recording| recording.n_ranks).max();
     writeln!(
         out,
-        "Replaying {} recorded jobs on {} hosts each, clocks up to {} wrong, {}x as fast as recorded.\n",
+        "Replaying {} recorded jobs on up to {} hosts, clocks up to {} wrong, {}x as fast as recorded.\n",
         recordings.len(),
         n_hosts.unwrap_or(0),
         args.clock_skew,

@@ -26,15 +26,17 @@ impl Pipeline {
             return;
         };
         let held = std::mem::take(held);
-        let exponents = held
+        let mut exponents = held
             .exponents(&self.rhythm, self.rule)
             .unwrap_or_else(|| held.fallback_exponents(primary, self.rule));
+        if let Some(chosen) = self.rule.exponent {
+            exponents.insert(primary, chosen);
+        }
         self.state = State::Rolling(Box::new(Rollup::new(
             primary,
             exponents,
             self.rule.most_ns(),
         )));
-        self.apply(self.settings);
         for observation in held.into_observations() {
             self.roll(&observation);
         }

@@ -20,6 +20,8 @@ pub(super) struct Running {
     blocks: BTreeMap<CommIndex, VecDeque<Open>>,
     /// Communicators whose operations GPUs tell of.
     told: BTreeSet<CommIndex>,
+    /// The last operation of each communicator that has run. Operations of one communicator run one after the other.
+    reached: BTreeMap<CommIndex, u64>,
     /// The last operation of the busiest communicator that has run.
     last: Option<Completion>,
     /// What the GPU was inside operations in this iteration so far, nanoseconds.
@@ -33,6 +35,13 @@ impl Running {
     pub(super) fn of(&mut self, comm: CommIndex) -> impl Iterator<Item = &mut Open> {
         self.blocks.get_mut(&comm).into_iter().flatten()
     }
+
+    /// Takes back that operations of a communicator from a number on have run: others have these numbers.
+    pub(super) fn renumbered(&mut self, comm: CommIndex, from_seq: u64) {
+        if let Some(reached) = self.reached.get_mut(&comm) {
+            *reached = from_seq.saturating_sub(1).min(*reached);
+        }
+    }
 }
 
 impl Rollup {
@@ -40,6 +49,8 @@ impl Rollup {
     pub(super) fn ran(&mut self, ran: &RanOp, view: View<'_>) {
         let at = ran.at;
         self.running.told.insert(at.comm);
+        let reached = self.running.reached.entry(at.comm).or_default();
+        *reached = at.seq.max(*reached);
         let comm = view.comms.get(at.comm.position());
         let sampled = comm.is_some_and(|comm| is_sampled(comm.id, at.seq, view.sample_mod));
         let alone_ns = ran.times.map_or(0, |times| times.alone_ns);
@@ -164,12 +175,12 @@ impl Rollup {
         all.find(|open| open.has(seq))
     }
 
-    /// Closes the blocks that have run, and those that wait for operations that were not told of: the next one has run by now.
+    /// Closes the blocks that have run, also those of which some operations were not told: what comes after them has run.
     fn close_run(&mut self, index: CommIndex, view: View<'_>) {
+        let reached = self.running.reached.get(&index).copied();
         while let Some(blocks) = self.running.blocks.get_mut(&index) {
-            let has_run = |open: Option<&Open>| open.is_some_and(Open::has_run);
-            let is_due =
-                has_run(blocks.front()) || has_run(blocks.get(1)) || blocks.len() > MAX_RUNNING;
+            let has_run = |open: &Open| open.has_run() || reached > Some(open.seq_last);
+            let is_due = blocks.front().is_some_and(has_run) || blocks.len() > MAX_RUNNING;
             let Some(open) = blocks.pop_front_if(|_| is_due) else {
                 return;
             };

@@ -234,20 +234,6 @@ fn the_period_is_the_mean_between_the_last_completions_of_two_blocks() {
 }
 
 #[test]
-fn another_block_size_holds_from_the_next_block_and_cuts_at_its_own_multiples() {
-    let mut rank = Rank::new(1);
-    for at_ms in 0..3 {
-        rank.issue(1, at_ms);
-    }
-    rank.rollup.resize(3);
-    for at_ms in 3..18 {
-        rank.issue(1, at_ms);
-    }
-    let ranges = ranges(&rank.finish(), metric::ARRIVAL);
-    assert_eq!(ranges, [(0, 1), (2, 3), (4, 7), (8, 15), (16, 17)]);
-}
-
-#[test]
 fn a_block_says_whose_it_is() {
     let mut rank = Rank::new(1);
     rank.issue(1, 5);

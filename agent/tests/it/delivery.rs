@@ -4,7 +4,7 @@ use fleet_agent::export::otlp::Otlp;
 use fleet_agent::export::{Ack, Batch, Export, ExportError, VerdictBatch};
 use fleet_agent::replay::summary::Summary;
 use fleet_agent::replay::{ReplayError, replay};
-use fleet_proto::policy::{CohortPolicy, PolicySet};
+use fleet_proto::policy::PolicySet;
 use indicatif::ProgressBar;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -84,36 +84,6 @@ fn rejections_and_the_policy_are_in_the_summary() {
     assert_eq!(
         delivery.reasons["point without a node"],
         delivery.points_rejected
-    );
-}
-
-#[test]
-fn the_collector_can_choose_the_size_of_a_block() {
-    let healthy = run(&recording("healthy"), &[]);
-    let role = healthy.sent.last().unwrap().point.block.role.unwrap();
-    let job = healthy.sent.last().unwrap().resource.job.clone().unwrap();
-    let cohort = format!("{job}/{role}");
-    let policy = CohortPolicy {
-        cohort,
-        block_ops: 64,
-        ..CohortPolicy::default()
-    };
-    let set = PolicySet {
-        version: 1,
-        cohorts: vec![policy],
-        ..PolicySet::default()
-    };
-    let collector = Collector {
-        policy: Some(set),
-        ..Collector::default()
-    };
-    let (_, chosen, _) = deliver(collector, "healthy", &["--speed", "8", "--only-rank", "0"]);
-    let (_, own, _) = deliver(Collector::default(), "healthy", &["--only-rank", "0"]);
-    assert!(
-        chosen.blocks > own.blocks,
-        "{} {}",
-        chosen.blocks,
-        own.blocks
     );
 }
 

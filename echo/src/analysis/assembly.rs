@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::analysis::mix::Mix;
 use crate::ids::{ClusterId, CommId, JobId, Op, Rank, RoleId};
@@ -83,6 +84,31 @@ pub struct CohortBlock {
 }
 
 impl CohortBlock {
+    /// From when to when its operations lasted, as far as the ranks say.
+    pub fn stretch(&self) -> Option<Window> {
+        let paces = self.members.iter();
+        let lasted = paces.filter_map(|member| Some(member.pace.as_ref()?.elapsed_ms));
+        let lasted_ms = lasted.reduce(f64::max)?;
+        let lasted = Duration::try_from_secs_f64(lasted_ms / 1e3).ok()?;
+        Window::new(self.time.to().before(lasted), self.time.to())
+    }
+
+    /// Leaves out time that was charged elsewhere already: how long its operations took beside that, and not who waited.
+    pub fn leave_out(&mut self, ms: f64) {
+        if ms <= 0.0 {
+            return;
+        }
+        for member in &mut self.members {
+            if let Some(pace) = &mut member.pace {
+                pace.elapsed_ms = (pace.elapsed_ms - ms).max(0.0);
+            }
+            (member.blocked, member.host_blocked) = (None, None);
+        }
+        if let Some(reading) = &mut self.period {
+            reading.ms = (reading.ms - ms / reading.iterations).max(0.0);
+        }
+    }
+
     /// Iterations from the first operation of the communicator to the end of the block.
     pub fn end_iteration(&self) -> f64 {
         self.before + self.iterations

@@ -66,7 +66,11 @@ impl Detector {
                 self.assembly.add(event);
             }
             conclusions.append(self.end_dead_roles());
-            for (key, block) in self.assembly.closed(self.settings.silence_ms) {
+            for (key, mut block) in self.assembly.closed(self.settings.silence_ms) {
+                let job = (key.cluster.clone(), key.job.clone());
+                if let Some(stretch) = block.stretch() {
+                    block.leave_out(self.stuck.charged_ms(&job, stretch));
+                }
                 let view = self.view_of(&key);
                 let before = self.accused(&key);
                 let new = || self.handover.cohort(&key);

@@ -103,26 +103,32 @@ impl OpenIncident {
     /// Opens a cleared incident again.
     pub fn reopen(mut incident: Incident, charge: &Charge, now: &CohortBlock) -> Self {
         incident.state = IncidentState::Open;
-        incident.cleared_iteration = None;
+        let cleared_iteration = incident.cleared_iteration.take();
         incident.cleared_at = None;
         incident.occurrences += 1;
         incident.last_seen = now.time.to();
-        Self::opened(incident, charge.span)
+        let lasted = cleared_iteration.map_or(0.0, |cleared| cleared - incident.first_iteration);
+        Self::going_on(incident, (lasted, now), charge.span)
     }
 
-    /// Goes on with an open incident as it was concluded before, at the end of `now`: its means count as much as the
-    /// iterations that it has lasted.
+    /// Goes on with an open incident as it was concluded before, at the end of `now`.
     pub fn resume(incident: Incident, now: &CohortBlock) -> Self {
-        let lasted = (now.end_iteration() - incident.first_iteration).max(now.iterations);
-        let mut resumed = Self::opened(incident, Span::Short);
-        let incident = &resumed.incident;
-        resumed.period.add(incident.period_ms, lasted);
+        let lasted = now.end_iteration() - incident.first_iteration;
+        Self::going_on(incident, (lasted, now), Span::Short)
+    }
+
+    /// An incident whose means count as much as the iterations that it has lasted.
+    fn going_on(incident: Incident, (lasted, now): (f64, &CohortBlock), span: Span) -> Self {
+        let lasted = lasted.max(now.iterations);
+        let mut known = Self::opened(incident, span);
+        let incident = &known.incident;
+        known.period.add(incident.period_ms, lasted);
         if let Finding::Culprit(culprit) = &incident.finding {
-            resumed.lag.add(culprit.lag_ms, lasted);
+            known.lag.add(culprit.lag_ms, lasted);
         }
-        resumed.n_blocks = count(lasted / now.iterations);
-        resumed.n_affected = count(incident.stability * f64::from(resumed.n_blocks));
-        resumed
+        known.n_blocks = count(lasted / now.iterations);
+        known.n_affected = count(incident.stability * f64::from(known.n_blocks));
+        known
     }
 
     fn opened(incident: Incident, span: Span) -> Self {

@@ -180,7 +180,9 @@ impl<'a> Loss<'a> {
         reasons: &[&Accused],
     ) -> Self {
         let against_period = || (reading.ms - healthy_ms(account, reasons)) * reading.iterations;
-        let lost_ms = block.excess_ms.unwrap_or_else(against_period);
+        // A job that runs faster than it was known to has lost nothing.
+        let excess_ms = block.excess_ms.map(|excess_ms| excess_ms.max(0.0));
+        let lost_ms = excess_ms.unwrap_or_else(against_period);
         let culprits: BTreeSet<Rank> = reasons.iter().filter_map(|reason| reason.rank).collect();
         let usual_ms = usually_blocked_ms(account, block, &culprits);
         let mut groups = BTreeMap::new();

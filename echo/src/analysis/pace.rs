@@ -29,7 +29,7 @@ const GATE: f64 = 0.06;
 const SHORT_MS: f64 = 2_800.0;
 const SHORT_GATE: f64 = 0.2;
 
-/// Share of the slowdown so far below which it is another one.
+/// Share of a slowdown below which it is over, and what is left of it another one.
 const SAME_PACE: f64 = 0.3;
 
 /// What has to be learned before a small slowdown is believed, milliseconds.
@@ -51,6 +51,9 @@ const MIN_PAST_MS: f64 = 8_000.0;
 /// What took this many times as long as it should is no part of what is usual.
 const UNUSUAL: f64 = 2.0;
 
+/// Share of all that was lost that one stretch has lost where the job has paused.
+const PAUSE: f64 = 0.8;
+
 /// Stretches that turn out not to have been healthy, at most.
 const MAX_TAKEN_BACK: usize = 6;
 
@@ -67,6 +70,8 @@ pub struct Pace {
     /// Stretches that are not learned yet, oldest first.
     recent: VecDeque<Tick>,
     past: VecDeque<Tick>,
+    /// Stretches whose like was never learned: they are not judged.
+    unfamiliar: Vec<Tick>,
     work: Option<Work>,
     slow: Option<Slow>,
 }
@@ -80,6 +85,8 @@ pub struct Slow {
     pub lasted_ms: f64,
     /// What its operations took against what they take when healthy; above 1.
     pub ratio: f64,
+    /// Whether nearly all of it was lost at once, in a pause: that says nothing about who is usually late.
+    pub is_pause: bool,
     /// How the waiting of each rank has changed.
     pub shifts: Vec<Shift>,
 }
@@ -109,7 +116,15 @@ impl Pace {
         if tick.elapsed_ms < TICK_MS {
             return false;
         }
-        self.recent.extend(self.open.take());
+        let Some(tick) = self.open.take() else {
+            return false;
+        };
+        let is_familiar = |work: &Work| work.is_familiar(&tick.mix);
+        if !self.work.as_ref().is_none_or(is_familiar) {
+            self.unfamiliar.push(tick);
+            return false;
+        }
+        self.recent.push_back(tick);
         if self.recent.len() > MAX_SLOW {
             self.recent.pop_front();
         }
@@ -132,18 +147,21 @@ impl Pace {
         self.work.is_some()
     }
 
-    /// Milliseconds that the operations of a block took, and that they take when the job is healthy.
+    /// Milliseconds that the operations of a block took, and that they take when the job is healthy; nothing while that is not known.
     pub fn took_and_healthy_ms(&self, block: &CohortBlock) -> Option<(f64, f64)> {
         let (elapsed_ms, mix) = typical(&block.members)?;
-        Some((elapsed_ms, self.work.as_ref()?.predict(mix)))
+        let work = self.work.as_ref().filter(|work| work.knows(mix))?;
+        Some((elapsed_ms, work.predict(mix)))
     }
 
     /// Learns what has been healthy for a while; not while something is wrong with the job that may not show here.
     pub fn learn(&mut self, is_disturbed: bool) {
         if self.slow.is_some() || is_disturbed {
+            self.unfamiliar.clear();
             return;
         }
-        let mut is_new = false;
+        let mut is_new = !self.unfamiliar.is_empty();
+        self.past.extend(self.unfamiliar.drain(..));
         loop {
             let later = self.recent.iter().skip(1).map(|tick| tick.elapsed_ms);
             if later.sum::<f64>() < DELAY_MS {
@@ -173,24 +191,23 @@ impl Pace {
         let known_ms: f64 = self.past.iter().map(|tick| work.predict(&tick.mix)).sum();
         let is_slow = self.is_slower(work, SHORT_MS, SHORT_GATE)
             || known_ms >= LONG_PAST_MS && self.is_slower(work, WINDOW_MS, GATE);
-        let still = self.slow.is_some() && self.ratio(work, WINDOW_MS) >= 1.0 + GATE / 2.0;
-        if !(is_slow || still) {
-            if self.slow.take().is_some() {
+        let is_over = |slow: &Slow| {
+            let drop = slow.ratio - self.ratio(work, SHORT_MS);
+            let is_sudden = drop >= (1.0 - SAME_PACE) * (slow.ratio - 1.0)
+                && drop >= Z_SLOW * self.scatter(work, SHORT_MS);
+            is_sudden || self.ratio(work, WINDOW_MS) < 1.0 + GATE / 2.0
+        };
+        let since = match &self.slow {
+            Some(slow) if is_over(slow) => {
+                self.slow = None;
                 // What was slow is not to be learned.
                 let healthy = self.recent.pop_back();
                 self.recent = healthy.into_iter().collect();
-            }
-            return;
-        }
-        let since = match &self.slow {
-            Some(slow) if self.ratio(work, WINDOW_MS) - 1.0 < SAME_PACE * (slow.ratio - 1.0) => {
-                // It has become much better: what is wrong now may be something else.
-                let begin = self.begin_of_window(WINDOW_MS);
-                self.recent.retain(|tick| tick.begin >= begin);
-                begin
+                return;
             }
             Some(_) => self.onset(work),
-            None => self.first_onset(),
+            None if is_slow => self.first_onset(),
+            None => return,
         };
         self.slow = self.stretch(since);
     }
@@ -202,9 +219,12 @@ impl Pace {
         let ticks: Vec<&Tick> = ticks.collect();
         let lasted_ms: f64 = ticks.iter().map(|tick| tick.elapsed_ms).sum();
         let healthy_ms: f64 = ticks.iter().map(|tick| work.predict(&tick.mix)).sum();
+        let lost = |tick: &&Tick| tick.elapsed_ms - work.predict(&tick.mix);
+        let most_ms = ticks.iter().map(lost).fold(0.0, f64::max);
         Some(Slow {
             since,
             lasted_ms,
+            is_pause: most_ms > PAUSE * (lasted_ms - healthy_ms),
             ratio: lasted_ms / healthy_ms.max(f64::MIN_POSITIVE),
             shifts: shifts(&self.past, &ticks, WINDOW_MS),
         })
@@ -237,18 +257,6 @@ impl Pace {
             }
         }
         begin
-    }
-
-    fn begin_of_window(&self, window_ms: f64) -> f64 {
-        let mut lasted_ms = 0.0;
-        let mut ticks = self.recent.iter().rev();
-        let first = ticks.find(|tick| {
-            lasted_ms += tick.elapsed_ms;
-            lasted_ms >= window_ms
-        });
-        first
-            .or_else(|| self.recent.front())
-            .map_or(0.0, |tick| tick.begin)
     }
 
     fn is_slower(&self, work: &Work, window_ms: f64, gate: f64) -> bool {

@@ -134,16 +134,19 @@ pub enum Doubt {
     NotSignificant,
     /// Ranks are late, but each waits as long as its peers do.
     NoRoot,
+    /// The job lost its time at once.
+    OnePause,
 }
 
 impl Doubt {
     /// Every doubt.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Coverage,
         Self::NoSignal,
         Self::NoPeers,
         Self::NotSignificant,
         Self::NoRoot,
+        Self::OnePause,
     ];
 
     /// The reason in words.
@@ -162,6 +165,7 @@ impl Doubt {
             Self::NoRoot => {
                 "ranks are late, but each of them waits for others as long as its peers do"
             }
+            Self::OnePause => "nearly all of that was one pause, which does not tell who caused it",
         }
     }
 }

@@ -16,8 +16,8 @@ pub(super) struct Recording {
     pub(super) name: String,
     /// Ranks of the job.
     pub(super) n_ranks: u32,
-    /// What was done to the job while it was recorded.
-    pub(super) scenario: String,
+    /// What was done to the job while it was recorded, where that is known.
+    pub(super) scenario: Option<String>,
 }
 
 /// Why there is nothing to replay.
@@ -47,7 +47,7 @@ pub enum RecordingError {
 #[derive(Deserialize)]
 struct Header {
     name: String,
-    scenario: serde_json::Value,
+    scenario: Option<serde_json::Value>,
     processes: Vec<serde_json::Value>,
 }
 
@@ -93,7 +93,7 @@ fn read_header(path: &Path) -> Result<Recording, RecordingError> {
         path: path.to_owned(),
         name: header.name,
         n_ranks: u32::try_from(header.processes.len()).unwrap_or(u32::MAX),
-        scenario: in_words(&header.scenario),
+        scenario: header.scenario.as_ref().map(in_words),
     })
 }
 

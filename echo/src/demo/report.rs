@@ -73,11 +73,9 @@ pub(super) fn print(
     answers: &Answers,
     (agents, course): (&[AgentSummary], &PolicyCourse),
 ) -> io::Result<()> {
-    writeln!(
-        out,
-        "{}   recorded with: {}",
-        recording.name, recording.scenario
-    )?;
+    let scenario = recording.scenario.as_deref();
+    let scenario = scenario.unwrap_or("whatever was wrong with it");
+    writeln!(out, "{}   recorded with: {scenario}", recording.name)?;
     print_verdict(out, &answers.outliers)?;
     print_cost(out, &answers.cost)?;
     print_policy(out, course, agents)?;

@@ -119,8 +119,6 @@ fn cohort_policy(key: &CohortKey, outlook: &Outlook, settings: &Settings) -> Coh
         critical_z: critical_z(outlook.n_ranks, settings.family_alpha),
         period_ms: outlook.healthy_ms.unwrap_or(0.0),
         sample_mod: settings.sample_mod,
-        // Ranks choose the sizes of their blocks: Echo puts together what they cut differently.
-        block_ops: 0,
         quorum_met: outlook.quorum_met,
         valid_until_unix_nano: computed.saturating_add(nanos(settings.policy_validity_ms)),
         outlier_ranks: outlook.outliers.iter().map(|rank| rank.value()).collect(),

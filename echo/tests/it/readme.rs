@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::testbed::{ECHO, Echo, recording, replay_all, repository};
+use crate::testbed::{ECHO, Echo, agent, recording, replay_all, repository};
 
 fn readme() -> String {
     std::fs::read_to_string(repository("README.md")).unwrap()
@@ -99,9 +99,26 @@ fn the_make_targets_of_the_readme_exist() {
 }
 
 #[test]
+fn the_demo_names_the_slow_rank_of_a_stock_training_loop() {
+    let mut demo = Command::new(ECHO);
+    demo.arg("demo")
+        .arg(recording("real-loops/hf-ddp-loader1"))
+        .args(["--speed", "max", "--rates"])
+        .arg(repository("testdata/rates.yaml"))
+        .env("FLEET_ECHO_DEMO_AGENT", agent());
+    let output = demo.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    assert!(said.contains("Hugging Face Trainer"), "{said}");
+    assert!(said.contains("verdict  rank 1 on node-1"), "{said}");
+}
+
+#[test]
 fn the_readme_shows_what_the_demo_prints() {
     let shown = blocks(&readme(), "text").concat();
     for line in [
+        "verdict  rank 1 on node-1",
         "verdict  rank 2 on node-2",
         "healthy: no rank",
         "uniform_slowdown, no rank named",

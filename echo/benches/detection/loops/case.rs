@@ -18,6 +18,10 @@ const AFTER_MS: f64 = 10_000.0;
 /// From when to when the fault of a rehearsal lasts, milliseconds.
 const REHEARSAL: Range<f64> = 4_000.0..16_000.0;
 
+/// How far a strength is looked for, and how exactly.
+const MOST_DOUBLED: f64 = 1024.0;
+const BISECTIONS: usize = 7;
+
 /// Below this share of the healthy pace a fault costs too little for anybody to have to see it.
 const HARMLESS: f64 = 0.05;
 
@@ -73,7 +77,7 @@ impl LoopCase {
         )
     }
 
-    /// The same with a fault that costs what it is meant to cost, by rehearsals.
+    /// The same with a fault that costs plain steps what it is meant to cost, by rehearsals. Evaluation may suffer more.
     pub(crate) fn calibrated(mut self) -> Self {
         let Some(mut fault) = self.fault.take() else {
             return self;
@@ -82,15 +86,11 @@ impl LoopCase {
         if fault.trouble != Trouble::Pulses {
             let warm = Shape {
                 warm_up: 0,
+                eval_every: 0,
+                save_every: 0,
                 ..self.shape.clone()
             };
-            let healthy = steps(&warm, None, REHEARSAL.end);
-            for _ in 0..6 {
-                let faulty = steps(&warm, Some(&fault), REHEARSAL.end);
-                let cost = share_lost(&healthy, &faulty);
-                let factor = (fault.severity / cost.max(0.001)).clamp(0.3, 3.0);
-                fault.strength = (fault.strength * factor).min(strongest(fault.trouble));
-            }
+            fault.strength = strength_that_costs(&warm, &fault);
         }
         let start = self.attach_ms + self.healthy_ms;
         fault.when = start..start + FAULT_MS;
@@ -203,6 +203,34 @@ const fn strongest(trouble: Trouble) -> f64 {
         Trouble::Network => 50.0,
         Trouble::Loader | Trouble::Pulses => f64::INFINITY,
     }
+}
+
+/// How strong a fault has to be to cost what it is meant to cost: doubled until it costs enough, then by bisection. It costs
+/// nothing at all while the hosts run ahead of it.
+fn strength_that_costs(shape: &Shape, fault: &Injected) -> f64 {
+    let healthy = steps(shape, None, REHEARSAL.end);
+    let is_enough = |strength: f64| {
+        let fault = Injected {
+            strength,
+            ..fault.clone()
+        };
+        let faulty = steps(shape, Some(&fault), REHEARSAL.end);
+        share_lost(&healthy, &faulty) >= fault.severity
+    };
+    let strongest = strongest(fault.trouble);
+    let (mut low, mut high) = (0.0, fault.strength);
+    while high < strongest && high < MOST_DOUBLED * fault.strength && !is_enough(high) {
+        (low, high) = (high, (2.0 * high).min(strongest));
+    }
+    for _ in 0..BISECTIONS {
+        let middle = f64::midpoint(low, high);
+        if is_enough(middle) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    high
 }
 
 /// What the fault of a rehearsal cost, as a share of the healthy time of the steps that it hit.

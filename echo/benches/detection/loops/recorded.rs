@@ -23,7 +23,7 @@ pub(crate) struct RecordedLoop {
 }
 
 /// All of them. The instants and the costs follow from the operations: see the README beside the files.
-pub(crate) const LOOPS: [RecordedLoop; 9] = [
+pub(crate) const LOOPS: [RecordedLoop; 12] = [
     RecordedLoop {
         name: "hf-ddp-loader1",
         expected: Expected::Rank(1),
@@ -73,6 +73,29 @@ pub(crate) const LOOPS: [RecordedLoop; 9] = [
         began_ns: 266_185_722_322,
         fault_ns: (292_590_000_000, 316_624_279_088),
         lost_gpu_s: 7.5,
+    },
+    // What an operation inside a group waits does not show in its GPU times.
+    RecordedLoop {
+        name: "pp-neighbour0",
+        expected: Expected::Rank(0),
+        began_ns: 300_717_009_417,
+        fault_ns: (342_621_000_000, 364_708_000_000),
+        lost_gpu_s: 17.3,
+    },
+    RecordedLoop {
+        name: "ddp4-loader2",
+        expected: Expected::Rank(2),
+        began_ns: 474_155_610_396,
+        fault_ns: (513_864_000_000, 535_865_000_000),
+        lost_gpu_s: 32.6,
+    },
+    // All GPUs wait alike for a rank that is stopped.
+    RecordedLoop {
+        name: "ddp4-stop1",
+        expected: Expected::RankOrCondition(1),
+        began_ns: 382_149_966_112,
+        fault_ns: (426_615_000_000, 448_616_000_000),
+        lost_gpu_s: 87.5,
     },
     RecordedLoop {
         name: "attached/hf-ddp-loader1",

@@ -88,7 +88,7 @@ impl Cohort {
             return Vec::new();
         };
         let is_own = |reason: &Reason| slow.shifts.iter().any(|own| own.rank == reason.rank);
-        if let Some(reason) = suspicion.reason() {
+        if let Some(reason) = suspicion.reason().filter(|_| !slow.is_pause) {
             let charge = is_own(&reason).then(|| self.held_back_by(&reason, slow, &suspicion));
             let charge = charge.flatten();
             let is_known = charge
@@ -105,7 +105,9 @@ impl Cohort {
         if !is_reported || view.is_explained {
             return Vec::new();
         }
-        let charge = if suspicion.n_ranks() < 2 {
+        let charge = if slow.is_pause {
+            Charge::unclear(Doubt::OnePause)
+        } else if suspicion.n_ranks() < 2 {
             Charge::unclear(Doubt::NoPeers)
         } else if suspicion.latest().is_some() {
             Charge::unclear(Doubt::NotSignificant)

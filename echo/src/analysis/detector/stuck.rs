@@ -1,6 +1,6 @@
 //! Operations that never end, as incidents.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::JobKey;
@@ -28,7 +28,12 @@ pub(super) struct Stuck {
     open: BTreeMap<(JobKey, CommId), Incident>,
     /// Up to when the ranks of a job that hangs are charged for, on the clock of who waits longest.
     charged_until: BTreeMap<JobKey, Nanos>,
+    /// What was charged of each job, the latest stretches of time.
+    charged: BTreeMap<JobKey, VecDeque<Window>>,
 }
+
+/// Stretches of time that are remembered of a job.
+const MAX_CHARGED: usize = 64;
 
 impl Stuck {
     /// Goes on with hangs as they were concluded before, in place of those found in reading their events again.
@@ -90,6 +95,11 @@ impl Stuck {
             return Vec::new();
         };
         *until = first.last_heard;
+        let charged = self.charged.entry(job.clone()).or_default();
+        charged.push_back(interval);
+        if charged.len() > MAX_CHARGED {
+            charged.pop_front();
+        }
         let incident = self.open.get(&(job.clone(), first.comm));
         let incident = incident.map(|incident| incident.id);
         incident.map_or_else(Vec::new, |incident| {
@@ -97,9 +107,22 @@ impl Stuck {
         })
     }
 
+    /// How much of a stretch of time was charged to hangs of the job, milliseconds.
+    pub(super) fn charged_ms(&self, job: &JobKey, stretch: Window) -> f64 {
+        let of_job = self.charged.get(job).into_iter().flatten();
+        let within = of_job.filter_map(|charged| {
+            Window::new(
+                charged.from().max(stretch.from()),
+                charged.to().min(stretch.to()),
+            )
+        });
+        within.map(Window::millis).sum()
+    }
+
     /// Ends what is open in a job that does not report any more.
     pub(super) fn end(&mut self, job: &JobKey) -> Conclusions {
         self.charged_until.remove(job);
+        self.charged.remove(job);
         let mut conclusions = Conclusions::default();
         let over = self.open.extract_if(.., |(of, _), _| of == job);
         conclusions
@@ -195,8 +218,13 @@ fn lost_time(
 }
 
 fn told(hang: &Hang) -> String {
+    let (entered, missing) = if hang.is_entered_by_all {
+        ("wait in", "all entered it, but not waiting")
+    } else {
+        ("entered", "missing")
+    };
     let mut told = format!(
-        "{} of {} ranks entered operation {} of communicator {} and it {}: missing {}",
+        "{} of {} ranks {entered} operation {} of communicator {} and it {}: {missing} {}",
         hang.entered.len(),
         hang.entered.len() + hang.missing.len(),
         hang.seq,

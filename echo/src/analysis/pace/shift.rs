@@ -14,6 +14,10 @@ const EXPLAINED: f64 = 0.4;
 /// Share of what was lost by which the reason itself may wait longer than before.
 const OWN_WAIT: f64 = 0.25;
 
+/// Share of its former waiting that a stage of a pipeline has lost when the others wait for it. How much they wait is seen only in
+/// part: of operations that are sent and received in one group the GPU times only the first.
+const RELIEVED: f64 = 0.5;
+
 /// Standard errors beyond what chance alone makes of the largest change, and those of a job that has been slow for long, milliseconds.
 const MARGIN: f64 = 2.0;
 const LONG_MARGIN: f64 = 1.4;
@@ -27,6 +31,8 @@ const Z_SUPPORT: f64 = 1.5;
 pub struct Shift {
     /// Rank.
     pub rank: Rank,
+    /// Whether no other rank does the same work: a stage of a pipeline.
+    pub is_alone: bool,
     /// Inside collectives, by its GPU.
     pub device: Option<Change>,
     /// Blocked in synchronisation, by its host.
@@ -36,6 +42,8 @@ pub struct Shift {
 /// A change of a share of time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
+    /// Share before the change, 0 to 1.
+    pub before: f64,
     /// Share since the change less the share before, -1 to 1.
     pub by: f64,
     /// Standard error of that.
@@ -76,17 +84,19 @@ pub(super) fn shifts(past: &VecDeque<Tick>, now: &[&Tick], window_ms: f64) -> Ve
         let change = |of: fn(&Waits) -> Option<f64>| {
             let before = share(&all, rank, of)?;
             Some(Change {
+                before,
                 by: share(now, rank, of)? - before,
                 error: spread.error(rank, before, of),
             })
         };
         Shift {
             rank,
+            is_alone: ranks.len() == 1,
             device: change(|waits| waits.device),
             host: change(|waits| waits.host),
         }
     };
-    ranks.into_iter().map(shift).collect()
+    ranks.iter().copied().map(shift).collect()
 }
 
 /// How much the share of a rank usually scatters.
@@ -150,15 +160,12 @@ fn median_without(sorted: &[f64], one: f64) -> Option<f64> {
 /// By how much more the peers of a rank wait than it does, as a share of the time, and in standard errors.
 type Rise = (f64, f64);
 
-/// How a rank's own waiting has changed, by its GPU and by its host, as shares of the time.
-type OwnChange = (Option<f64>, Option<f64>);
-
 /// What the ranks of a job show together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Suspicion {
     device: BTreeMap<Rank, Rise>,
     host: BTreeMap<Rank, Rise>,
-    own: BTreeMap<Rank, OwnChange>,
+    own: BTreeMap<Rank, Shift>,
     lost: f64,
     critical_z: f64,
 }
@@ -166,14 +173,10 @@ pub struct Suspicion {
 impl Suspicion {
     /// Compares the ranks of a job that has lost a share of its time for so long, milliseconds.
     pub fn of(shifts: &[Shift], (lost, lasted_ms): (f64, f64)) -> Self {
-        let own = |shift: &Shift| {
-            let by = |change: Option<Change>| change.map(|change| change.by);
-            (shift.rank, (by(shift.device), by(shift.host)))
-        };
         Self {
             device: rises(shifts, |shift| shift.device),
             host: rises(shifts, |shift| shift.host),
-            own: shifts.iter().map(own).collect(),
+            own: shifts.iter().map(|shift| (shift.rank, *shift)).collect(),
             lost,
             critical_z: critical_z(shifts.len(), lasted_ms),
         }
@@ -192,8 +195,8 @@ impl Suspicion {
 
     /// The rank that waits less by as much as was lost, whether or not that is beyond the usual.
     pub fn latest(&self) -> Option<Reason> {
-        let by_device = self.most(&self.device, |own| own.0);
-        let by_host = self.most(&self.host, |own| own.1);
+        let by_device = self.most(&self.device, |own| own.device);
+        let by_host = self.most(&self.host, |own| own.host);
         let (rank, (rise, z)) = match (by_device, by_host) {
             (Some(device), Some(host)) if device.0 != host.0 => {
                 // The GPU knows better what it waits for, unless only the host shows anything.
@@ -227,21 +230,39 @@ impl Suspicion {
 
     /// Whether a signal shows that the others wait for this rank: not by chance, but by less than it takes to name it.
     pub fn supports(&self, rank: Rank) -> bool {
-        let shown = [self.device.get(&rank), self.host.get(&rank)];
-        let mut shown = shown.into_iter().flatten();
-        shown.any(|(rise, z)| *rise >= EXPLAINED * self.lost && *z >= Z_SUPPORT)
+        let is_shown = |rises: &BTreeMap<Rank, Rise>, of: fn(&Shift) -> Option<Change>| {
+            let rise = rises.get(&rank);
+            rise.is_some_and(|rise| self.explains(rank, *rise, of) && rise.1 >= Z_SUPPORT)
+        };
+        is_shown(&self.device, |own| own.device) || is_shown(&self.host, |own| own.host)
     }
 
     /// The rank with the largest rise, if that explains the loss and the rank does not wait longer itself.
     fn most(
         &self,
         rises: &BTreeMap<Rank, Rise>,
-        own: fn(&OwnChange) -> Option<f64>,
+        of: fn(&Shift) -> Option<Change>,
     ) -> Option<(Rank, Rise)> {
         let (rank, most) = rises.iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
-        let own = self.own.get(rank).and_then(own)?;
-        let is_reason = most.0 >= EXPLAINED * self.lost && own <= OWN_WAIT * self.lost;
+        let own = self.own.get(rank).and_then(of)?;
+        let is_reason = self.explains(*rank, *most, of) && own.by <= OWN_WAIT * self.lost;
         is_reason.then_some((*rank, *most))
+    }
+
+    /// Whether it explains the loss that the peers of this rank wait so much more than it does.
+    fn explains(&self, rank: Rank, (rise, _): Rise, of: fn(&Shift) -> Option<Change>) -> bool {
+        if rise >= EXPLAINED * self.lost {
+            return true;
+        }
+        let Some((shift, own)) = self
+            .own
+            .get(&rank)
+            .and_then(|shift| Some((shift, of(shift)?)))
+        else {
+            return false;
+        };
+        // If all stages of a pipeline were slower alike, all would wait for the same share of the time as before.
+        shift.is_alone && own.by <= -RELIEVED * own.before && rise + own.by > 0.0
     }
 }
 
@@ -264,12 +285,64 @@ fn critical_z(n: usize, lasted_ms: f64) -> f64 {
 mod tests {
     use proptest::prelude::{prop_assert_eq, proptest};
 
-    use super::median_without;
+    use super::{Change, Shift, Suspicion, median_without};
+    use crate::ids::Rank;
     use crate::stats::median;
 
     #[test]
     fn one_value_has_no_others() {
         assert_eq!(median_without(&[1.0], 1.0), None);
+    }
+
+    fn stage(rank: u32, (before, now): (f64, f64)) -> Shift {
+        let change = Change {
+            before,
+            by: now - before,
+            error: 0.01,
+        };
+        Shift {
+            rank: Rank::new(rank),
+            is_alone: true,
+            device: Some(change),
+            host: None,
+        }
+    }
+
+    fn reason(shifts: &[Shift]) -> Option<Rank> {
+        let suspicion = Suspicion::of(shifts, (0.4, 12_000.0));
+        suspicion.reason().map(|reason| reason.rank)
+    }
+
+    #[test]
+    fn a_stage_that_hardly_waits_any_more_is_what_the_next_one_waits_for() {
+        let slow = [stage(0, (0.04, 0.003)), stage(1, (0.10, 0.145))];
+        assert_eq!(reason(&slow), Some(Rank::new(0)));
+    }
+
+    #[test]
+    fn stages_that_all_wait_as_much_as_before_or_more_are_not_to_blame() {
+        assert_eq!(
+            reason(&[stage(0, (0.04, 0.04)), stage(1, (0.10, 0.10))]),
+            None
+        );
+        assert_eq!(
+            reason(&[stage(0, (0.04, 0.09)), stage(1, (0.10, 0.16))]),
+            None
+        );
+        assert_eq!(
+            reason(&[stage(0, (0.04, 0.003)), stage(1, (0.10, 0.06))]),
+            None
+        );
+    }
+
+    #[test]
+    fn ranks_with_peers_are_to_blame_only_for_what_was_lost() {
+        let alone = [stage(0, (0.04, 0.003)), stage(1, (0.10, 0.145))];
+        let peers = alone.map(|shift| Shift {
+            is_alone: false,
+            ..shift
+        });
+        assert_eq!(reason(&peers), None);
     }
 
     proptest! {

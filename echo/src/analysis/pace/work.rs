@@ -17,12 +17,17 @@ const RIDGE: f64 = 1e-3;
 /// A stretch that takes this much longer than others, or others than it, was no usual one: compilation, a pause of the machine.
 const UNUSUAL: f64 = 2.0;
 
+/// Share of the operations of a stretch that may be of kinds, or in proportions, that were never seen.
+const UNFAMILIAR: f64 = 0.05;
+
 /// Milliseconds that an operation of each kind costs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Work {
     costs: BTreeMap<u64, f64>,
     /// Of kinds that were never seen.
     usual: f64,
+    /// Largest share of the operations of a stretch that each kind had.
+    shares: BTreeMap<u64, f64>,
 }
 
 impl Work {
@@ -52,6 +57,26 @@ impl Work {
     pub(super) fn predict(&self, mix: &Mix) -> f64 {
         let cost = |kind| self.costs.get(&kind).copied().unwrap_or(self.usual);
         mix.kinds().map(|(kind, count)| count * cost(kind)).sum()
+    }
+
+    /// Whether stretches like this were learned. How long others take when the job is healthy is not known: the first evaluation or
+    /// checkpoint of a job is not slow.
+    pub(super) fn is_familiar(&self, mix: &Mix) -> bool {
+        let operations = mix.operations();
+        let known = |kind| self.shares.get(&kind).copied().unwrap_or(0.0);
+        let beyond = mix
+            .kinds()
+            .map(|(kind, count)| (count / operations - known(kind)).max(0.0));
+        beyond.sum::<f64>() <= UNFAMILIAR
+    }
+
+    /// Whether nearly all operations are of kinds that were learned, in whatever proportions: blocks may be shorter than iterations.
+    pub(super) fn knows(&self, mix: &Mix) -> bool {
+        let strange = mix
+            .kinds()
+            .filter(|(kind, _)| !self.shares.contains_key(kind));
+        let strange: f64 = strange.map(|(_, count)| count).sum();
+        strange <= UNFAMILIAR * mix.operations()
     }
 
     fn scaled(mut self, factor: f64) -> Self {
@@ -92,8 +117,24 @@ impl Work {
                 }
             }
         }
-        Some(Self { costs, usual })
+        Some(Self {
+            costs,
+            usual,
+            shares: largest_shares(stretches),
+        })
     }
+}
+
+fn largest_shares(stretches: &[(&Mix, f64)]) -> BTreeMap<u64, f64> {
+    let mut shares: BTreeMap<u64, f64> = BTreeMap::new();
+    for (mix, _) in stretches {
+        let operations = mix.operations();
+        for (kind, count) in mix.kinds() {
+            let most = shares.entry(kind).or_default();
+            *most = most.max(count / operations);
+        }
+    }
+    shares
 }
 
 #[cfg(test)]
@@ -118,6 +159,16 @@ mod tests {
         let work = Work::learn(&known).unwrap();
         let ms = work.predict(&mix("step=100 log=4"));
         assert!((ms - 500.0).abs() < 5.0, "{ms}");
+    }
+
+    #[test]
+    fn operations_that_were_never_seen_are_unfamiliar_and_a_few_of_them_are_not() {
+        let one = mix("step=100 log=2");
+        let work = Work::learn(&[(&one, 300.0), (&one, 300.0)]).unwrap();
+        assert!(work.is_familiar(&mix("step=100 log=3")));
+        assert!(work.is_familiar(&mix("step=100 save=1")));
+        assert!(!work.is_familiar(&mix("step=100 evaluate=10")));
+        assert!(!work.is_familiar(&mix("step=10 log=10")));
     }
 
     #[test]

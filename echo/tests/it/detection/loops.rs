@@ -182,6 +182,14 @@ fn in_each_recorded_loop_the_truth_is_named_and_nobody_else() {
     }
 }
 
+#[test]
+fn the_first_evaluation_of_a_quiet_job_accuses_nobody() {
+    let mut case = clear(Kind::DdpLogging, 390);
+    case.shape.log_every = 4;
+    let judged = judged(&case.calibrated());
+    assert_eq!(judged.echo.verdict, Verdict::Right, "{}", judged.echo.said);
+}
+
 /// Kinds in which a loader that costs half of the pace is a clear fault.
 const CLEAR: [Kind; 5] = [
     Kind::Ddp,
@@ -195,7 +203,6 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
     #[test]
-    #[ignore = "some generated loops are still judged wrongly or not at all"]
     fn other_names_of_the_ranks_give_the_other_name(kind in select(&CLEAR[..]), seed in 0..1_000_u64) {
         let case = clear(kind, seed);
         let permuted = LoopCase { labels: vec![1, 0], ..case.clone() };
@@ -205,14 +212,12 @@ proptest! {
     }
 
     #[test]
-    #[ignore = "some generated loops are still judged wrongly or not at all"]
     fn other_blocks_give_the_same_verdict(kind in select(&CLEAR[..]), seed in 0..1_000_u64, block_ms in select(&BLOCKS_MS[..])) {
         let judged = judged(&LoopCase { block_ms, ..clear(kind, seed) });
         prop_assert_eq!(judged.echo.verdict, Verdict::Right, "{}: {}", judged.name, judged.echo.said);
     }
 
     #[test]
-    #[ignore = "some generated loops are still judged wrongly or not at all"]
     fn an_agent_that_comes_later_gives_the_same_verdict(
         kind in select(&CLEAR[..]),
         seed in 0..1_000_u64,
@@ -224,7 +229,6 @@ proptest! {
     }
 
     #[test]
-    #[ignore = "some generated loops are still judged wrongly or not at all"]
     fn other_distances_of_log_lines_give_the_same_verdict(kind in select(&CLEAR[..]), seed in 0..1_000_u64, log_every in 0..60_u32) {
         let mut case = clear(kind, seed);
         case.shape.log_every = log_every;

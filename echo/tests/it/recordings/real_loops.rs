@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use crate::testbed::{Echo, recording, replay_ranks};
 
-/// What Echo answers of a recorded job of two ranks: outliers and cost.
-fn answers(name: &str) -> (Value, Value) {
+/// What Echo answers of a recorded job of so many ranks: outliers and cost.
+fn answers(name: &str, n_ranks: u32) -> (Value, Value) {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     let file = recording(&format!("real-loops/{name}"));
-    for summary in replay_ranks((&file, 2), &echo, name, "max") {
+    for summary in replay_ranks((&file, n_ranks), &echo, name, "max") {
         assert_eq!(summary["points_rejected"], 0, "{summary}");
     }
     echo.caught_up();
@@ -31,7 +31,7 @@ fn lost_gpu_s(cost: &Value) -> f64 {
 
 #[test]
 fn a_slow_data_set_of_a_job_that_logs_is_named_and_priced() {
-    let (outliers, cost) = answers("hf-ddp-loader1");
+    let (outliers, cost) = answers("hf-ddp-loader1", 2);
     assert_eq!(named(&outliers), [1], "{outliers:#}");
     // By the job's own clock 14.7 GPU-seconds.
     let lost = lost_gpu_s(&cost);
@@ -40,7 +40,7 @@ fn a_slow_data_set_of_a_job_that_logs_is_named_and_priced() {
 
 #[test]
 fn a_pipeline_whose_second_stage_shares_its_core_has_that_rank_named() {
-    let (outliers, cost) = answers("pp-cpu1");
+    let (outliers, cost) = answers("pp-cpu1", 2);
     assert_eq!(named(&outliers), [1], "{outliers:#}");
     // By the job's own clock 10.0 GPU-seconds.
     let lost = lost_gpu_s(&cost);
@@ -48,8 +48,32 @@ fn a_pipeline_whose_second_stage_shares_its_core_has_that_rank_named() {
 }
 
 #[test]
+fn a_pipeline_whose_first_stage_shares_its_gpu_has_that_rank_named() {
+    let (outliers, cost) = answers("pp-neighbour0", 2);
+    assert_eq!(named(&outliers), [0], "{outliers:#}");
+    // By the job's own clock 17.3 GPU-seconds.
+    let lost = lost_gpu_s(&cost);
+    assert!((14.7..=19.9).contains(&lost), "{lost}");
+}
+
+#[test]
+fn a_rank_that_was_slow_is_described_as_it_was_and_not_as_it_is_when_that_is_over() {
+    let (outliers, cost) = answers("ddp4-loader2", 4);
+    assert_eq!(named(&outliers), [2], "{outliers:#}");
+    let outlier = &outliers["outliers"][0];
+    // Steps of 110 ms took 175 ms while its data set slept.
+    assert!(
+        outlier["effect_ratio"].as_f64().unwrap() > 0.4,
+        "{outlier:#}"
+    );
+    // By the job's own clock 32.6 GPU-seconds.
+    let lost = lost_gpu_s(&cost);
+    assert!((27.7..=37.5).contains(&lost), "{lost}");
+}
+
+#[test]
 fn a_healthy_job_that_logs_evaluates_and_saves_loses_nothing() {
-    let (outliers, cost) = answers("evals10-healthy");
+    let (outliers, cost) = answers("evals10-healthy", 2);
     assert_eq!(named(&outliers).len(), 0, "{outliers:#}");
     assert!(lost_gpu_s(&cost).abs() < 1e-9, "{cost:#}");
 }
