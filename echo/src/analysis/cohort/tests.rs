@@ -318,29 +318,6 @@ fn the_same_fault_coming_back_is_the_same_incident() {
 }
 
 #[test]
-fn a_short_relapse_does_not_make_the_incident_look_harmless() {
-    let relapsing = |block: u64, rank: u32| {
-        let (well, ill) = (sleeping(0, rank), sleeping(10, rank));
-        let weaker = |well: f64, ill: f64| well + (ill - well) * 0.6;
-        if !(30..45).contains(&block) {
-            return sleeping(block, rank);
-        }
-        Measured {
-            gap_ms: weaker(well.gap_ms, ill.gap_ms),
-            blocked_ms: weaker(well.blocked_ms, ill.blocked_ms),
-            period_ms: weaker(well.period_ms, ill.period_ms),
-            ..HEALTHY
-        }
-    };
-    let incidents = last_states(&conclude(&Job::of(4).events(70, relapsing)));
-    let alone = last_states(&conclude(&Job::of(4).events(25, sleeping)));
-    assert_eq!(incidents.len(), 1, "{incidents:#?}");
-    assert_eq!(incidents[0].occurrences, 2, "{incidents:#?}");
-    let share = incidents[0].effect_ratio / alone[0].effect_ratio;
-    assert!((0.5..1.0).contains(&share), "{share}");
-}
-
-#[test]
 fn the_slow_iterations_of_an_incident_that_ended_do_not_count_for_another_one() {
     // The job synchronises rarely: when the lag has gone, the last measured period is still that of the fault.
     let rare = |block: u64, rank| {
