@@ -19,8 +19,10 @@ const MAX_COUNTED_ITERATIONS: usize = 12;
 /// Beginnings of iterations that are remembered, for operations that run later.
 const MAX_BEGINNINGS: usize = 1024;
 
-/// Operations after which a process that repeats nothing is one of those that do not.
+/// Operations after which a process that repeats nothing is one of those that do not; fewer when they took this long, nanoseconds.
 const PATIENCE: u64 = 4096;
+const FEWER: u64 = 256;
+const PATIENCE_NS: u64 = 15_000_000_000;
 
 /// Follows all collectives of one process.
 #[derive(Debug, Default)]
@@ -34,6 +36,9 @@ pub struct Rhythm {
     /// Sequence numbers of the last operations that began an iteration.
     beginnings: VecDeque<u64>,
     observed: u64,
+    /// Entries of the first and of the last of them, nanoseconds.
+    first_ns: Option<u64>,
+    latest_ns: u64,
 }
 
 /// One iteration of a process.
@@ -49,6 +54,8 @@ impl Rhythm {
     /// Takes the next collective of the process.
     pub fn observe(&mut self, issued: Issued, comms: &[Comm]) {
         self.observed += 1;
+        self.first_ns.get_or_insert(issued.entry_ns);
+        self.latest_ns = issued.entry_ns;
         self.history.push_back(issued);
         self.forget();
         if self.primary.is_none() {
@@ -119,7 +126,12 @@ impl Rhythm {
 
     /// Whether no iteration was found where one had to show.
     pub fn repeats_nothing(&self) -> bool {
-        self.profile.is_none() && self.observed >= PATIENCE
+        let lasted_ns = self
+            .latest_ns
+            .saturating_sub(self.first_ns.unwrap_or(self.latest_ns));
+        let is_enough =
+            self.observed >= PATIENCE || self.observed >= FEWER && lasted_ns >= PATIENCE_NS;
+        self.profile.is_none() && is_enough
     }
 
     // While the pattern holds, the iterations that would be counted are enough, and a process that runs for days takes

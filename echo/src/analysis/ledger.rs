@@ -14,6 +14,9 @@ use crate::model::conclusion::{Baseline, LostTime};
 /// How far the iterations of another cohort may differ in length, as a share, before it is not believed to wait for the culprit.
 const SAME_PACE: f64 = 0.25;
 
+/// Share of its own duration by which a block has to be faster than healthy ones for that to be no noise.
+const FASTER: f64 = 0.15;
+
 /// An open incident that a loss can be charged to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accused {
@@ -180,9 +183,14 @@ impl<'a> Loss<'a> {
         reasons: &[&Accused],
     ) -> Self {
         let against_period = || (reading.ms - healthy_ms(account, reasons)) * reading.iterations;
-        // A job that runs faster than it was known to has lost nothing.
-        let excess_ms = block.excess_ms.map(|excess_ms| excess_ms.max(0.0));
-        let lost_ms = excess_ms.unwrap_or_else(against_period);
+        // A job that runs clearly faster than it was known to has lost nothing; less than that is noise, which cancels out.
+        let took_ms = reading.ms * reading.iterations;
+        let is_faster = |excess_ms: &f64| *excess_ms < -FASTER * took_ms;
+        let lost_ms = match block.excess_ms {
+            Some(excess_ms) if is_faster(&excess_ms) => 0.0,
+            Some(excess_ms) => excess_ms,
+            None => against_period(),
+        };
         let culprits: BTreeSet<Rank> = reasons.iter().filter_map(|reason| reason.rank).collect();
         let usual_ms = usually_blocked_ms(account, block, &culprits);
         let mut groups = BTreeMap::new();

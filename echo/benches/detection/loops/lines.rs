@@ -99,8 +99,9 @@ impl Lines {
     fn ran(&mut self, rank: u32, (op, seq): (Operation, u64), called: f64, gpu: (f64, f64)) {
         let (pid, n_ranks) = (pid(rank), self.labels.len());
         let name = op.function.name();
-        // A graph was captured once: that is when its operations were enqueued.
-        let at = host_ns(if self.is_graph { 0.0 } else { called });
+        // The operations of a graph are enqueued when it is launched, and NCCL's own number of them stands still.
+        let at = host_ns(called);
+        let number = if self.is_graph { 0 } else { seq };
         if !self.is_graph {
             let peer = self
                 .labels
@@ -126,7 +127,7 @@ impl Lines {
         let (start, stop) = (gpu_ns(rank, gpu.0), gpu_ns(rank, gpu.1));
         let host = at + 20_000;
         let line = format!(
-            r#"{{"kind":"coll","ts":{ts},"pid":{pid},"comm":"31aa24bc210ab9ac","seq":{seq},"comm_seq":{seq},"comm_nth":0,"func":"{name}","count":{count},"rank":{rank},"nranks":{n_ranks},"host_ns":{host},"gpu_start_ns":{start},"gpu_stop_ns":{stop},"channels":2}}"#
+            r#"{{"kind":"coll","ts":{ts},"pid":{pid},"comm":"31aa24bc210ab9ac","seq":{number},"comm_seq":{seq},"comm_nth":0,"func":"{name}","count":{count},"rank":{rank},"nranks":{n_ranks},"host_ns":{host},"gpu_start_ns":{start},"gpu_stop_ns":{stop},"channels":2}}"#
         );
         self.lines.push((ts, line));
     }
