@@ -19,6 +19,7 @@ use crate::export::delivery::Unreachable;
 use crate::export::delivery::report::Report;
 use crate::host::WallClock;
 use crate::pipeline::Ending;
+use crate::progress::BEAT_NS;
 use crate::replay::fleet::{Failure, Fleet};
 use crate::replay::pace::Pace;
 use crate::replay::summary::{EventCounts, Summary};
@@ -29,6 +30,9 @@ const CHUNK: usize = 256;
 const CHUNKS_AHEAD: usize = 16;
 /// Between the end of one recording and the beginning of the next, nanoseconds of event time.
 const PAUSE_BETWEEN_NS: u64 = 1_000_000_000;
+
+/// Looks at a pause of a recording at most: an hour.
+const MOST_LOOKS: u64 = 900;
 
 /// Why a replay did not end well.
 #[derive(Debug, Error)]
@@ -198,7 +202,7 @@ where
     let processes = recording.processes().to_vec();
     let gpu_model = recording.gpu_model().map(str::to_owned);
     reader.spawn_blocking(move || read(recording, &sender));
-    let mut origin_ns = None;
+    let (mut origin_ns, mut last_ns) = (None, u64::MAX);
     let mut played = Played {
         events: EventCounts::default(),
         end_ns: start_ns,
@@ -219,6 +223,12 @@ where
             let at_ns = start_ns.saturating_add(event.ts_ns().saturating_sub(origin_ns));
             played.end_ns = played.end_ns.max(at_ns);
             played.events.count(&event);
+            for quiet_ns in quiet(last_ns, event.ts_ns()) {
+                let at_ns = start_ns.saturating_add(quiet_ns.saturating_sub(origin_ns));
+                pace.wait_until(at_ns).await;
+                fleet.look(quiet_ns).await;
+            }
+            last_ns = event.ts_ns();
             pace.wait_until(at_ns).await;
             fleet.event(&event).await;
         }
@@ -240,6 +250,12 @@ where
     };
     fleet.end_file(ending).await;
     played
+}
+
+/// When agents would have looked at their hosts although nothing was recorded, between two events.
+fn quiet(from_ns: u64, to_ns: u64) -> impl Iterator<Item = u64> {
+    let looks = (1..=MOST_LOOKS).map(move |n| from_ns.saturating_add(n * BEAT_NS));
+    looks.take_while(move |at_ns| *at_ns < to_ns)
 }
 
 /// Reads a recording to its end or until nobody listens any more.

@@ -167,7 +167,7 @@ where
     }
 
     /// Lets time pass on all hosts, by the events of any of them: a process that has fallen silent is still there.
-    async fn look(&mut self, now_ns: u64) {
+    pub(super) async fn look(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.looked_ns) < LOOK_NS {
             return;
         }
