@@ -199,11 +199,6 @@ impl Correlator {
         }
     }
 
-    /// Whether a thread is inside a blocking synchronisation.
-    pub fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
     /// Takes the entry of a blocking synchronisation.
     pub fn wait_began(&mut self, tid: u32) -> Observation {
         self.waiting.insert(tid, (self.issued, self.last));

@@ -158,14 +158,13 @@ impl Pipeline {
     fn tell_progress(&mut self, now_ns: u64) {
         let profile = self.rhythm.profile();
         let role = self.rhythm.role();
-        let now = (now_ns, self.correlator.is_waiting());
         for (index, comm) in self.table.indexed() {
             let is_told = Some(comm.id) == self.job
                 || Some(index) == self.rhythm.primary()
                 || profile.is_some_and(|profile| profile.ops.contains_key(&index));
             if is_told {
                 self.points
-                    .extend(self.progress.point(index, comm, role, now));
+                    .extend(self.progress.point(index, comm, role, now_ns));
             }
         }
     }

@@ -63,13 +63,13 @@ impl Progress {
         is_due
     }
 
-    /// One point for a communicator, if the process has issued anything on it: now, and whether it waits for its GPU.
+    /// One point for a communicator, if the process has issued anything on it.
     pub fn point(
         &self,
         index: CommIndex,
         comm: &Comm,
         role: Option<Role>,
-        (now_ns, is_waiting): (u64, bool),
+        now_ns: u64,
     ) -> Option<Point> {
         let last = self.last.get(&index)?;
         let start_ns = self.since_ns?;
@@ -88,10 +88,7 @@ impl Progress {
                 iterations: None,
                 role,
             },
-            value: Value::Issued {
-                count: last.seq + 1,
-                is_waiting,
-            },
+            value: Value::Total(last.seq + 1),
         })
     }
 }

@@ -19,8 +19,10 @@ const MAX_COUNTED_ITERATIONS: usize = 12;
 /// Beginnings of iterations that are remembered, for operations that run later.
 const MAX_BEGINNINGS: usize = 1024;
 
-/// Operations after which a process that repeats nothing is one of those that do not; fewer when they took this long, nanoseconds.
+/// Operations without a pattern after which a process is taken to repeat nothing.
 const PATIENCE: u64 = 4096;
+
+/// The same of a process that issues few operations: how many, and over how long, nanoseconds.
 const FEWER: u64 = 256;
 const PATIENCE_NS: u64 = 15_000_000_000;
 

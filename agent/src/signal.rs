@@ -109,13 +109,8 @@ pub enum Value {
     },
     /// What the block added, in the unit that the metric's name ends with.
     Increase(f64),
-    /// Operations since the process was first seen.
-    Issued {
-        /// How many.
-        count: u64,
-        /// Whether a thread of the process waits for the GPU now.
-        is_waiting: bool,
-    },
+    /// A count since the process was first seen.
+    Total(u64),
     /// A summary of samples, with some of the samples themselves.
     Summary {
         /// Count, sum and extremes.

@@ -283,10 +283,10 @@ pub struct JobQuery {
     pub limit: usize,
 }
 
-/// Whether the attributes of an event say what it is about: what operations took how long, or whether a rank waits.
+/// Whether the attributes of an event say what it is about: what operations took how long.
 #[cfg(feature = "duckdb")]
 pub(crate) fn judges_attrs(event: &Event) -> bool {
-    [metric::ELAPSED, metric::ISSUED].contains(&event.metric.as_str())
+    event.metric.as_str() == metric::ELAPSED
 }
 
 /// Whether the detector reads the samples of the event.

@@ -91,9 +91,6 @@ pub const ITERATIONS: &str = "fleet.iterations";
 /// classes are named; the rest goes by `other`.
 pub const MIX: &str = "fleet.mix";
 
-/// On [`crate::metric::ISSUED`]: true while the process waits for its GPU in a blocking call; absent while it does not.
-pub const WAITING: &str = "fleet.waiting";
-
 /// On [`crate::metric::STRAGGLER`]: what changed, [`STATE_RAISED`] or [`STATE_CLEARED`].
 pub const STRAGGLER_STATE: &str = "fleet.straggler.state";
 

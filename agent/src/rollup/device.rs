@@ -20,7 +20,7 @@ pub(super) struct Running {
     blocks: BTreeMap<CommIndex, VecDeque<Open>>,
     /// Communicators whose operations GPUs tell of.
     told: BTreeSet<CommIndex>,
-    /// The last operation of each communicator that has run. Operations of one communicator run one after the other.
+    /// The last operation of each communicator that has run. Their rows come in their order (`pipeline::row_order`).
     reached: BTreeMap<CommIndex, u64>,
     /// The last operation of the busiest communicator that has run.
     last: Option<Completion>,
@@ -184,7 +184,7 @@ impl Rollup {
             let Some(open) = blocks.pop_front_if(|_| is_due) else {
                 return;
             };
-            let is_silent = open.ran.told == 0;
+            let is_silent = open.ran.told == 0 && reached <= Some(open.seq_last);
             self.close(index, open, view);
             if is_silent {
                 // The plugin was switched off, and nothing more is waited for.

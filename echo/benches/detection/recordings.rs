@@ -134,7 +134,7 @@ fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
         Value::Gauge(value) | Value::Increase(value) | Value::Elapsed { ms: value, .. } => {
             (Reading::Double(*value), Vec::new(), None)
         }
-        Value::Issued { count, .. } => {
+        Value::Total(count) => {
             let count = i64::try_from(*count).unwrap_or(i64::MAX);
             (Reading::Int(count), Vec::new(), None)
         }
@@ -189,12 +189,6 @@ fn attrs(value: &Value) -> Arc<str> {
     match value {
         Value::Elapsed { mix, .. } => {
             let attrs = serde_json::json!({ fleet_proto::attribute::MIX: mix.to_string() });
-            Arc::from(attrs.to_string())
-        }
-        Value::Issued {
-            is_waiting: true, ..
-        } => {
-            let attrs = serde_json::json!({ fleet_proto::attribute::WAITING: true });
             Arc::from(attrs.to_string())
         }
         _ => Arc::from("{}"),

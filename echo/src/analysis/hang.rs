@@ -21,12 +21,10 @@ pub struct Hang {
     pub comm: CommId,
     /// Sequence number of the operation.
     pub seq: u64,
-    /// Ranks that entered it; where all did, those that wait for their GPU.
+    /// Ranks that entered it.
     pub entered: Vec<Rank>,
-    /// Ranks that did not; where all did, those that do not wait.
+    /// Ranks that did not.
     pub missing: Vec<Rank>,
-    /// Whether all ranks entered it.
-    pub is_entered_by_all: bool,
     /// Those of the missing ranks that have not been heard of, in any way, since everybody stopped.
     pub silent: Vec<Rank>,
     /// Ranks that were not heard of any more while the others went on: whether they entered it is not known.
@@ -49,8 +47,7 @@ pub struct Patience {
 }
 
 /// Hangs of a job at `now` (arrival time): on some communicator at least half of the ranks that report have issued an operation
-/// that others have not, one of those is alive, and nobody has moved for longer than there is patience. Where all have issued it, at
-/// least half wait for their GPUs and others do not: those were stopped, or do something else.
+/// that others have not, one of those is alive, and nobody has moved for longer than there is patience.
 pub fn hangs(progress: &Progress, now: Nanos, patience: Patience) -> Vec<Hang> {
     let look = Look {
         progress,
@@ -74,10 +71,8 @@ impl Look<'_> {
         let front = ranks.values().map(|position| position.issued).max()?;
         let stopped = ranks.values().map(|position| position.advanced).max()?;
         let at_front = |position: &Position| position.issued == front;
-        let is_entered_by_all = ranks.values().all(at_front);
-        let (entered, behind): (Vec<_>, Vec<_>) = ranks.iter().partition(|(_, position)| {
-            at_front(position) && (position.is_waiting || !is_entered_by_all)
-        });
+        let (entered, behind): (Vec<_>, Vec<_>) =
+            ranks.iter().partition(|(_, position)| at_front(position));
         let is_hang = self.is_past(stopped);
         if !is_hang && !entered.iter().all(|(_, position)| self.stalls(position)) {
             return None;
@@ -99,7 +94,6 @@ impl Look<'_> {
             entered: entered.iter().map(|(rank, _)| **rank).collect(),
             silent: self.silent_of(&missing),
             missing,
-            is_entered_by_all,
             unknown,
             is_stall: !is_hang,
         })

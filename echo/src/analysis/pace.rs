@@ -72,6 +72,8 @@ pub struct Pace {
     past: VecDeque<Tick>,
     /// Stretches whose like was never learned: they are not judged.
     unfamiliar: Vec<Tick>,
+    /// How long the latest of them lasted without any other between them, milliseconds.
+    unfamiliar_ms: f64,
     work: Option<Work>,
     slow: Option<Slow>,
 }
@@ -121,9 +123,16 @@ impl Pace {
         };
         let is_familiar = |work: &Work| work.is_familiar(&tick.mix);
         if !self.work.as_ref().is_none_or(is_familiar) {
+            self.unfamiliar_ms += tick.elapsed_ms;
             self.unfamiliar.push(tick);
-            return false;
+            // A job that works in another way by now is not known to be slow.
+            let is_another = self.unfamiliar_ms >= WINDOW_MS && self.slow.take().is_some();
+            if is_another {
+                self.recent.clear();
+            }
+            return is_another;
         }
+        self.unfamiliar_ms = 0.0;
         self.recent.push_back(tick);
         if self.recent.len() > MAX_SLOW {
             self.recent.pop_front();
@@ -169,6 +178,11 @@ impl Pace {
             }
             self.past.extend(self.recent.pop_front());
             is_new = true;
+        }
+        if is_new {
+            // What was unfamiliar may lie behind what is learned only now.
+            let past = self.past.make_contiguous();
+            past.sort_by(|a, b| a.begin.total_cmp(&b.begin));
         }
         while self.past.len() > MAX_PAST {
             self.past.pop_front();

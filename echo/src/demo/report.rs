@@ -73,8 +73,7 @@ pub(super) fn print(
     answers: &Answers,
     (agents, course): (&[AgentSummary], &PolicyCourse),
 ) -> io::Result<()> {
-    let scenario = recording.scenario.as_deref();
-    let scenario = scenario.unwrap_or("whatever was wrong with it");
+    let scenario = recording.scenario.as_deref().unwrap_or("it does not say");
     writeln!(out, "{}   recorded with: {scenario}", recording.name)?;
     print_verdict(out, &answers.outliers)?;
     print_cost(out, &answers.cost)?;

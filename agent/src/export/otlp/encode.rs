@@ -142,7 +142,7 @@ fn otlp_metric(name: &str, points: &[&Point]) -> Option<Metric> {
             aggregation_temporality: AggregationTemporality::Delta.into(),
             is_monotonic: false,
         }),
-        Value::Issued { .. } => Data::Sum(Sum {
+        Value::Total(_) => Data::Sum(Sum {
             data_points: numbers(),
             aggregation_temporality: AggregationTemporality::Cumulative.into(),
             is_monotonic: true,
@@ -179,10 +179,7 @@ fn number(point: &Point) -> Option<NumberDataPoint> {
             attributes.push(text(attribute::MIX, &mix.to_string()));
             number_data_point::Value::AsDouble(*ms)
         }
-        Value::Issued { count, is_waiting } => {
-            if *is_waiting {
-                attributes.push(key_value(attribute::WAITING, Any::BoolValue(true)));
-            }
+        Value::Total(count) => {
             number_data_point::Value::AsInt(i64::try_from(*count).unwrap_or(i64::MAX))
         }
         Value::Summary { .. } => return None,

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fleet_proto::attribute;
-
 use crate::ids::{CommId, Rank};
 use crate::model::event::{Block, Event, Origin, Reading};
 use crate::units::Nanos;
@@ -32,8 +30,6 @@ pub struct Position {
     pub heard: Nanos,
     /// The same by the rank's own clock.
     pub heard_at: Nanos,
-    /// Whether the rank waited for its GPU then.
-    pub is_waiting: bool,
 }
 
 impl Progress {
@@ -66,13 +62,11 @@ impl Progress {
             advanced_at: event.timestamp,
             heard: received,
             heard_at: event.timestamp,
-            is_waiting: is_waiting(&event.attrs),
         };
         let ranks = self.comms.entry(block.comm).or_default();
         let known = ranks.entry(rank).or_insert(position);
         if known.issued == issued {
             (known.heard, known.heard_at) = (received, event.timestamp);
-            known.is_waiting = position.is_waiting;
         } else {
             *known = position;
         }
@@ -82,14 +76,6 @@ impl Progress {
     pub fn comms(&self) -> impl Iterator<Item = (CommId, &BTreeMap<Rank, Position>)> {
         self.comms.iter().map(|(comm, ranks)| (*comm, ranks))
     }
-}
-
-/// Whether the attributes of a point say that the process waits for its GPU.
-fn is_waiting(attrs: &str) -> bool {
-    let value = attrs
-        .split_once(attribute::WAITING)
-        .and_then(|(_, rest)| rest.strip_prefix("\":"));
-    value.is_some_and(|value| value.trim_start().starts_with("true"))
 }
 
 fn issued(reading: Reading) -> Option<u64> {

@@ -19,6 +19,9 @@ use crate::units::{Nanos, Window};
 /// How sure it is that an operation hangs of which some ranks are missing.
 const CONFIDENCE: f64 = 0.95;
 
+/// Stretches of time that are remembered of a job.
+const MAX_CHARGED: usize = 16;
+
 /// Ranks that a sentence names before it only counts them.
 const NAMED: usize = 8;
 
@@ -31,9 +34,6 @@ pub(super) struct Stuck {
     /// What was charged of each job, the latest stretches of time.
     charged: BTreeMap<JobKey, VecDeque<Window>>,
 }
-
-/// Stretches of time that are remembered of a job.
-const MAX_CHARGED: usize = 64;
 
 impl Stuck {
     /// Goes on with hangs as they were concluded before, in place of those found in reading their events again.
@@ -86,7 +86,6 @@ impl Stuck {
     /// first is charged with all ranks, and none of them twice.
     fn charge(&mut self, job: &JobKey, progress: &Progress, found: &[Hang]) -> Vec<LostTime> {
         let Some(first) = found.iter().min_by_key(|hang| (hang.since, hang.comm)) else {
-            self.charged_until.remove(job);
             return Vec::new();
         };
         let until = self.charged_until.entry(job.clone());
@@ -95,16 +94,28 @@ impl Stuck {
             return Vec::new();
         };
         *until = first.last_heard;
-        let charged = self.charged.entry(job.clone()).or_default();
-        charged.push_back(interval);
-        if charged.len() > MAX_CHARGED {
-            charged.pop_front();
-        }
+        self.note(job, interval);
         let incident = self.open.get(&(job.clone(), first.comm));
         let incident = incident.map(|incident| incident.id);
         incident.map_or_else(Vec::new, |incident| {
             lost_time((incident, &job.0), interval, (progress, found))
         })
+    }
+
+    /// Remembers what was charged; what goes on where the last stretch ended makes it longer.
+    fn note(&mut self, job: &JobKey, interval: Window) {
+        let charged = self.charged.entry(job.clone()).or_default();
+        let longer = charged
+            .back()
+            .filter(|last| last.to() == interval.from())
+            .and_then(|last| Window::new(last.from(), interval.to()));
+        if longer.is_some() {
+            charged.pop_back();
+        }
+        charged.push_back(longer.unwrap_or(interval));
+        if charged.len() > MAX_CHARGED {
+            charged.pop_front();
+        }
     }
 
     /// How much of a stretch of time was charged to hangs of the job, milliseconds.
@@ -218,13 +229,8 @@ fn lost_time(
 }
 
 fn told(hang: &Hang) -> String {
-    let (entered, missing) = if hang.is_entered_by_all {
-        ("wait in", "all entered it, but not waiting")
-    } else {
-        ("entered", "missing")
-    };
     let mut told = format!(
-        "{} of {} ranks {entered} operation {} of communicator {} and it {}: {missing} {}",
+        "{} of {} ranks entered operation {} of communicator {} and it {}: missing {}",
         hang.entered.len(),
         hang.entered.len() + hang.missing.len(),
         hang.seq,

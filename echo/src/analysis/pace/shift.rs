@@ -31,7 +31,7 @@ const Z_SUPPORT: f64 = 1.5;
 pub struct Shift {
     /// Rank.
     pub rank: Rank,
-    /// Whether no other rank does the same work: a stage of a pipeline.
+    /// Whether no other rank of its role reports: a stage of a pipeline.
     pub is_alone: bool,
     /// Inside collectives, by its GPU.
     pub device: Option<Change>,
@@ -262,7 +262,10 @@ impl Suspicion {
             return false;
         };
         // If all stages of a pipeline were slower alike, all would wait for the same share of the time as before.
-        shift.is_alone && own.by <= -RELIEVED * own.before && rise + own.by > 0.0
+        shift.is_alone
+            && own.before > LEAST_SCATTER
+            && own.by <= -RELIEVED * own.before
+            && rise + own.by > 0.0
     }
 }
 
@@ -323,6 +326,11 @@ mod tests {
     fn stages_that_all_wait_as_much_as_before_or_more_are_not_to_blame() {
         assert_eq!(
             reason(&[stage(0, (0.04, 0.04)), stage(1, (0.10, 0.10))]),
+            None
+        );
+        // It never waited, so it cannot wait less.
+        assert_eq!(
+            reason(&[stage(0, (0.0, 0.0)), stage(1, (0.10, 0.25))]),
             None
         );
         assert_eq!(

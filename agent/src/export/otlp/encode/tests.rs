@@ -201,13 +201,7 @@ fn points_of_one_metric_share_one_message() {
 fn evidence_is_a_delta_sum_and_progress_a_cumulative_one() {
     let metrics = encoded(vec![
         point(metric::PREEMPTED, Value::Increase(14.7)),
-        point(
-            metric::ISSUED,
-            Value::Issued {
-                count: 64,
-                is_waiting: true,
-            },
-        ),
+        point(metric::ISSUED, Value::Total(64)),
     ]);
     let [evidence, progress] = &metrics.scope_metrics[0].metrics[..] else {
         panic!()

@@ -181,41 +181,6 @@ fn everybody_at_the_same_operation_is_no_hang_of_missing_ranks() {
     assert!(detector().observe(&reports(0, 90, |_| 100)).is_empty());
 }
 
-/// The same with all ranks at one operation, in which all but rank 5 wait.
-fn waiting(from_s: u32, to_s: u32) -> Vec<StoredEvent> {
-    let mut events = reports(from_s, to_s, |_| 100);
-    for stored in &mut events {
-        if stored.event.origin.rank.unwrap().rank().value() != 5 {
-            stored.event.attrs = r#"{"fleet.waiting":true}"#.into();
-        }
-    }
-    events
-}
-
-#[test]
-fn a_rank_that_was_stopped_after_it_entered_the_operation_is_told_by_not_waiting_in_it() {
-    let incident = last(&mut detector(), &waiting(0, 60)).unwrap();
-    let found = condition(&incident).unwrap();
-    let missing: Vec<u32> = found.ranks.iter().map(|rank| rank.value()).collect();
-    assert_eq!(missing, [5]);
-    assert!(
-        found
-            .detail
-            .starts_with("7 of 8 ranks wait in operation 99"),
-        "{}",
-        found.detail
-    );
-}
-
-#[test]
-fn a_job_that_waits_on_all_ranks_has_none_that_holds_it_up() {
-    let mut events = reports(0, 60, |_| 100);
-    for stored in &mut events {
-        stored.event.attrs = r#"{"fleet.waiting":true}"#.into();
-    }
-    assert!(detector().observe(&events).is_empty());
-}
-
 #[test]
 fn a_long_list_of_missing_ranks_is_counted_not_spelt_out() {
     let job = Job::of(32);

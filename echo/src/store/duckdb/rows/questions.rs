@@ -76,7 +76,7 @@ pub(in crate::store::duckdb) fn device_samples((first, last): (u64, u64)) -> Que
 }
 
 /// Events of the metrics with numbers above `after` and up to `until`, without attributes but those that say what operations took how
-/// long and who waits, and without waits of hosts.
+/// long, and without waits of hosts.
 pub(in crate::store::duckdb) fn tail(
     (after, until): (u64, u64),
     metrics: &[MetricName],
@@ -84,7 +84,6 @@ pub(in crate::store::duckdb) fn tail(
 ) -> Query {
     Query::new("SELECT * EXCLUDE (attrs),")
         .bind("CASE WHEN metric = ?", name_id(metric::ELAPSED))
-        .bind("OR metric = ?", name_id(metric::ISSUED))
         .then("THEN attrs ELSE '{}' END AS attrs FROM event_rows WHERE TRUE")
         .bind("AND event_id > ?", after)
         .bind("AND event_id <= ?", until)
