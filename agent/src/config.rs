@@ -124,7 +124,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "DURATION", default_value = "1s", env = "FLEET_AGENT_BLOCK_TARGET", value_parser = positive_duration)]
     pub block_target: Duration,
 
-    /// Operations per block, a power of two, in place of --block-target and of what Echo asks
+    /// Operations per block, a power of two, in place of --block-target
     #[arg(long, value_name = "N", env = "FLEET_AGENT_BLOCK_OPS", value_parser = block_ops)]
     pub block_ops: Option<u64>,
 

@@ -159,11 +159,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", env = "FLEET_AGENT_GPU_MODEL")]
     pub gpu_model: Option<String>,
 
-    /// How often to report, and how long a block of operations should last unless Echo asks for another length
+    /// How often to report, and how long a block of operations should last; jobs of up to 16 ranks have blocks of about 2s at most
     #[arg(long, value_name = "DURATION", default_value = "5s", env = "FLEET_AGENT_INTERVAL", value_parser = positive_duration)]
     pub interval: Duration,
 
-    /// Operations per block, a power of two, in place of what --interval and Echo ask for
+    /// Operations per block, a power of two, in place of what --interval asks for
     #[arg(long, value_name = "N", env = "FLEET_AGENT_BLOCK_OPS", value_parser = block_ops)]
     pub block_ops: Option<u64>,
 

@@ -93,7 +93,7 @@ impl CohortBlock {
         Window::new(self.time.to().before(lasted), self.time.to())
     }
 
-    /// Leaves out time that was charged elsewhere already: how long its operations took beside that, and not who waited.
+    /// Subtracts time that was charged to a hang already, milliseconds, from the durations of the block, and forgets who waited in it.
     pub fn leave_out(&mut self, ms: f64) {
         if ms <= 0.0 {
             return;

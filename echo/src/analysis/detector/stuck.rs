@@ -102,7 +102,7 @@ impl Stuck {
         })
     }
 
-    /// Remembers what was charged; what goes on where the last stretch ended makes it longer.
+    /// Remembers that an interval was charged. An interval that begins where the last one ended extends it.
     fn note(&mut self, job: &JobKey, interval: Window) {
         let charged = self.charged.entry(job.clone()).or_default();
         let longer = charged
