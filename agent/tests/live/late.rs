@@ -85,8 +85,17 @@ fn follow_late(
     assert_eq!(inits.sum::<usize>(), 0, "the agent did not come late");
     let issued = job.issued();
     let blocks = blocks(&observer.events, is_of_use);
-    let both = |ranks: &Vec<u32>| ranks == &[0, 1];
-    assert!(blocks.len() > 2 && blocks.values().all(both), "{blocks:?}");
+    // The agent comes to one rank some operations before the other: their first blocks begin where it came.
+    let begin_of = |rank| blocks.iter().find(|(_, ranks)| ranks.contains(&rank));
+    let begins = [0, 1].map(|rank| begin_of(rank).unwrap().0.1);
+    let shared = blocks
+        .iter()
+        .filter(|((_, first, _), _)| *first > begins[0].max(begins[1]));
+    assert!(shared.clone().count() > 2, "{blocks:?}");
+    assert!(
+        shared.clone().all(|(_, ranks)| ranks == &[0, 1]),
+        "{blocks:?}"
+    );
     let ((_, _, last), _) = blocks.last_key_value().unwrap();
     let is_last = |issued: &u64| last + 1 == *issued;
     assert!(issued.values().all(is_last), "{blocks:?} {issued:?}");
