@@ -44,6 +44,18 @@ pub struct Comm {
     pub parent: Option<CommIndex>,
 }
 
+impl Comm {
+    /// The communicator that a row names.
+    fn of_row(ran: &Ran) -> Self {
+        Self {
+            id: CommId::new(ran.comm_id),
+            rank: ran.rank,
+            nranks: ran.nranks,
+            parent: None,
+        }
+    }
+}
+
 /// The communicators of one process.
 #[derive(Debug, Default)]
 pub struct CommTable {
@@ -210,13 +222,15 @@ impl CommTable {
     /// that is news.
     pub fn adopt(&mut self, ran: &Ran) -> Option<Adopted> {
         let found = self.adopter.row(ran)?;
-        let comm = Comm {
-            id: CommId::new(ran.comm_id),
-            rank: ran.rank,
-            nranks: ran.nranks,
-            parent: None,
-        };
-        self.take_over(found, comm)
+        self.take_over(found, Comm::of_row(ran))
+    }
+
+    /// Takes an operation that a graph replays, on a communicator that no call is known of.
+    pub fn adopt_replayed(&mut self, ran: &Ran) -> Option<Adopted> {
+        Some(Adopted {
+            index: self.adopted_index(Comm::of_row(ran))?,
+            next: Some(ran.seq),
+        })
     }
 
     /// Takes what a communicator has in memory; the communicator when such states agree on one that is news.

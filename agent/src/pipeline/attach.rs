@@ -21,7 +21,12 @@ impl Pipeline {
         if let Some(nth) = self.known_comm_of(ran) {
             return Some(nth);
         }
-        let adopted = self.table.adopt(ran)?;
+        let adopted = match self.table.adopt(ran) {
+            Some(adopted) => adopted,
+            // No call issues what a graph replays: its rows alone name the communicator.
+            None if self.gpu.is_replayed(ran) => self.table.adopt_replayed(ran)?,
+            None => return None,
+        };
         self.gpu.keep(ran, adopted.index);
         self.adopted(adopted, ran.nth);
         self.gpu

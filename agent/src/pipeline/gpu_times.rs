@@ -156,6 +156,14 @@ impl GpuTimes {
         }
     }
 
+    /// Takes an operation of a communicator that is not known; whether a graph replays its operations.
+    pub(super) fn is_replayed(&mut self, ran: &Ran) -> bool {
+        self.order(ran).is_some_and(|order| {
+            order.follow_number(ran);
+            order.is_replayed()
+        })
+    }
+
     /// The rows that were held too long by then.
     pub(super) fn release_until(&mut self, now_ns: u64) -> Vec<Released> {
         let orders = self.orders.values_mut();

@@ -81,7 +81,7 @@ impl RowOrder {
 
     /// Takes the next row; the rows that are held no longer.
     pub(super) fn push(&mut self, row: Row) -> Vec<Released> {
-        self.follow_number(&row);
+        self.follow_number(&row.ran);
         if self.next.is_some_and(|next| row.at.seq < next) {
             // Its turn is over.
             return vec![Released {
@@ -107,15 +107,19 @@ impl RowOrder {
         released
     }
 
-    /// NCCL's own number of a function stands still while a graph is replayed.
-    fn follow_number(&mut self, row: &Row) {
-        let Some(number) = row.ran.nccl_seq else {
+    /// Takes NCCL's own number of an operation: it stands still while a graph is replayed.
+    pub(super) fn follow_number(&mut self, ran: &Ran) {
+        let Some(number) = ran.nccl_seq else {
             return;
         };
-        let now = (row.at.seq, number);
-        let before = self.numbers.insert(row.at.op, now);
-        let stands_still = |(seq, before)| before == number && seq != row.at.seq;
+        let before = self.numbers.insert(ran.op, (ran.seq, number));
+        let stands_still = |(seq, before)| before == number && seq != ran.seq;
         self.is_replayed |= before.is_some_and(stands_still);
+    }
+
+    /// Whether rows stand for the calls of the communicator: a graph replays its operations.
+    pub(super) fn is_replayed(&self) -> bool {
+        self.is_replayed
     }
 
     fn is_next_ready(&self, now_ns: u64) -> bool {

@@ -22,7 +22,20 @@ struct Job {
 }
 
 impl Job {
+    /// A job whose communicator was seen being made.
     fn new() -> Self {
+        let mut job = Self::late();
+        job.call(CallKind::CommInit(CommInit {
+            nranks: 2,
+            rank: 0,
+            unique_id: 9,
+            comm: None,
+        }));
+        job
+    }
+
+    /// A job that has made its communicator and captured its graphs before the agent comes.
+    fn late() -> Self {
         let process = Process {
             pid: 1,
             rank: 0,
@@ -32,19 +45,12 @@ impl Job {
             target_ns: 1e9,
             exponent: Some(4),
         };
-        let mut job = Self {
+        Self {
             pipeline: Pipeline::new(process, rule),
             now_ns: 0,
             n_ran: 0,
             n_eager: 0,
-        };
-        job.call(CallKind::CommInit(CommInit {
-            nranks: 2,
-            rank: 0,
-            unique_id: 9,
-            comm: None,
-        }));
-        job
+        }
     }
 
     fn call(&mut self, kind: CallKind) {
@@ -186,4 +192,19 @@ fn a_row_that_is_missing_among_replayed_operations_spoils_no_block() {
     expected[4].2 -= 1;
     assert_eq!(job.blocks(metric::ARRIVAL, Source::Host), expected);
     assert_eq!(job.pipeline.broken_blocks(), 0);
+}
+
+#[test]
+fn operations_of_a_graph_that_was_captured_before_the_agent_came_are_followed_by_their_rows() {
+    let mut job = Job::late();
+    job.n_ran = 1_000 * GRAPH;
+    job.replay(20);
+    let blocks = job.blocks(metric::ARRIVAL, Source::Host);
+    // The first row shows nothing yet: the second one does, by the number that stands still. Its block is not whole.
+    let from = 1_001 * GRAPH;
+    let seen: Vec<_> = blocks
+        .into_iter()
+        .filter(|(first, ..)| *first >= from)
+        .collect();
+    assert_eq!(seen, whole(from, 1_020 * GRAPH));
 }
