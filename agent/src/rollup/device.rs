@@ -178,8 +178,11 @@ impl Rollup {
     /// Closes the blocks that have run, also those of which some operations were not told: what comes after them has run.
     fn close_run(&mut self, index: CommIndex, view: View<'_>) {
         let reached = self.running.reached.get(&index).copied();
+        // That an iteration is over shows in the first operation of the next one.
+        let awaits_next = index == self.primary && view.rhythm.pattern().is_some();
         while let Some(blocks) = self.running.blocks.get_mut(&index) {
-            let has_run = |open: &Open| open.has_run() || reached > Some(open.seq_last);
+            let has_run =
+                |open: &Open| reached > Some(open.seq_last) || !awaits_next && open.has_run();
             let is_due = blocks.front().is_some_and(has_run) || blocks.len() > MAX_RUNNING;
             let Some(open) = blocks.pop_front_if(|_| is_due) else {
                 return;
