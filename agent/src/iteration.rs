@@ -23,6 +23,8 @@ const REVIEW_EVERY: u64 = 1024;
 const EXPLAINED: f64 = 0.8;
 /// Share of the segments that have to be alike.
 const ALIKE: f64 = 0.7;
+/// Share of the segments that may have something inserted: what comes in every other segment belongs to the iteration.
+const MOST_EXTRAS: f64 = 0.4;
 /// Share of the recent operations below which a known iteration has ended.
 const FORGOTTEN: f64 = 0.2;
 /// Iterations that show one.
@@ -193,7 +195,8 @@ fn usual_segment(recent: &[u64], anchors: &[usize], sums: &[u64]) -> Option<Segm
     let with_extras = others.iter().filter(|(_, other)| {
         other.len > usual.1.len && other.len <= 2 * usual.1.len && holds(recent, *other, usual.1)
     });
-    let n_alike = usual.0 + with_extras.map(|(n, _)| n).sum::<usize>();
+    let n_extras = with_extras.map(|(n, _)| n).sum::<usize>();
+    let n_alike = usual.0 + n_extras;
     // What lies before the first anchor and after the last one may be parts of iterations.
     let whole = anchors.last()? - anchors.first()?;
     let outside = recent
@@ -204,6 +207,7 @@ fn usual_segment(recent: &[u64], anchors: &[usize], sums: &[u64]) -> Option<Segm
     // An anchor that comes twice in an iteration cuts it into a long segment and a short one.
     let is_usual = explained >= EXPLAINED * (whole + outside) as f64
         && n_alike as f64 >= ALIKE * (anchors.len() - 1) as f64;
+    let is_usual = is_usual && n_extras as f64 <= MOST_EXTRAS * n_alike as f64;
     (usual.0 >= MIN_SEGMENTS && ops(&usual) >= MIN_EVIDENCE / 4 && is_usual).then_some(usual.1)
 }
 
@@ -307,6 +311,17 @@ mod tests {
     }
 
     #[test]
+    fn an_operation_in_every_other_segment_belongs_to_the_iteration() {
+        // Cut at 1, each iteration falls into two segments, of which one has 50 besides.
+        let iteration = [50, 0, 3, 1, 0, 3, 3, 0, 2, 1, 2, 3, 0];
+        for from in 0..iteration.len() {
+            let mut tracker = PatternTracker::starting_at(from as u64);
+            feed(&mut tracker, repeat(&iteration, 300).skip(from));
+            assert_eq!(tracker.period(), Some(13), "from {from}");
+        }
+    }
+
+    #[test]
     fn another_program_replaces_the_first() {
         let mut tracker = PatternTracker::default();
         feed(&mut tracker, repeat(&[1, 2], 100));
@@ -325,14 +340,21 @@ mod tests {
     }
 
     proptest! {
-        /// Loops of any length with extras at any distance: every rank finds the iteration, and none finds another.
+        /// Loops of any length with extras at any distance: every rank finds an iteration, and none takes extras for a part of it. A loop
+        /// that nearly repeats itself within may be found shorter; one that does not is found alike by ranks that are seen from
+        /// different operations on.
         #[test]
         fn random_loops_with_random_extras_give_the_true_iteration(
             layers in prop::collection::vec(0_u64..4, 1..40),
+            is_in_order in any::<bool>(),
             every in 5_usize..80,
             extras in prop::collection::vec(100_u64..104, 1..6),
             first in 0_usize..200,
         ) {
+            let mut layers = layers;
+            if is_in_order {
+                layers.sort_unstable();
+            }
             // One operation of the iteration is not like the others, as the largest bucket is.
             let iteration: Vec<u64> = std::iter::once(50).chain(layers).collect();
             let mut all = Vec::new();
@@ -347,11 +369,13 @@ mod tests {
                 feed(&mut tracker, all.iter().skip(from).copied());
                 tracker.pattern().cloned()
             };
-            let found = of(0).unwrap();
-            // A loop may repeat itself within: its iteration may be found shorter, but never longer.
-            prop_assert!(found.period <= iteration.len() as u64);
-            prop_assert!(found.signatures.keys().all(|signature| *signature < 100));
-            prop_assert_eq!(Some(found), of(first));
+            for found in [of(0).unwrap(), of(first).unwrap()] {
+                prop_assert!(found.period <= iteration.len() as u64);
+                prop_assert!(found.signatures.keys().all(|signature| *signature < 100));
+            }
+            if is_in_order {
+                prop_assert_eq!(of(0), of(first));
+            }
         }
     }
 }
