@@ -321,6 +321,10 @@ impl Rollup {
         reason = "operations of one block stay below 2^53"
     )]
     fn iterations(&self, comm: CommIndex, open: &Open, view: View<'_>) -> Option<f64> {
+        if comm == self.primary && view.rhythm.repeats_nothing() {
+            // What repeats nothing goes forward by operations.
+            return Some((open.seq_last - open.seq_first + 1) as f64);
+        }
         if comm == self.primary {
             return open.iterations(view.rhythm.pattern()?);
         }

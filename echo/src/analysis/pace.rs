@@ -87,6 +87,8 @@ pub struct Slow {
     pub lasted_ms: f64,
     /// What its operations took against what they take when healthy; above 1.
     pub ratio: f64,
+    /// How much that ratio scatters over as long a stretch of a healthy job.
+    pub error: f64,
     /// Whether nearly all of it was lost at once, in a pause: that says nothing about who is usually late.
     pub is_pause: bool,
     /// How the waiting of each rank has changed.
@@ -240,6 +242,7 @@ impl Pace {
             lasted_ms,
             is_pause: most_ms > PAUSE * (lasted_ms - healthy_ms),
             ratio: lasted_ms / healthy_ms.max(f64::MIN_POSITIVE),
+            error: self.scatter(work, WINDOW_MS) * (WINDOW_MS / lasted_ms).sqrt().min(1.0),
             shifts: shifts(&self.past, &ticks, WINDOW_MS),
         })
     }

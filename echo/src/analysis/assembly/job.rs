@@ -25,7 +25,8 @@ const HALF_ITERATION: f64 = 0.5;
 #[derive(Debug, Default)]
 pub(super) struct Job {
     pub(super) world_size: usize,
-    first_received: Option<Nanos>,
+    /// When the first rank spoke of its blocks.
+    first_enrolled: Option<Nanos>,
     pub(super) last_received: Nanos,
     /// The role of each rank that has spoken of its blocks.
     pub(super) roles: BTreeMap<Rank, RoleId>,
@@ -89,7 +90,6 @@ impl Job {
     /// Files a point; false when its block has been closed already.
     pub(super) fn add(&mut self, stored: &StoredEvent, judged: &Judged<'_>) -> bool {
         let (event, block, rank) = (&stored.event, judged.block, judged.rank);
-        self.first_received.get_or_insert(stored.received);
         self.last_received = self.last_received.max(stored.received);
         self.progress.hear(rank, &event.origin, stored.received);
         if judged.kind == Kind::Progress {
@@ -156,6 +156,7 @@ impl Job {
     /// Notes that a rank has spoken of its blocks. That it lives is not enough: which ranks make up a cohort must not
     /// depend on whose heartbeat was first.
     fn enrol(&mut self, stored: &StoredEvent, rank: Rank, role: RoleId) {
+        self.first_enrolled.get_or_insert(stored.received);
         let before = self.roles.insert(rank, role);
         if before != Some(role) {
             self.members.entry(role).or_default().insert(rank);
@@ -207,7 +208,7 @@ impl Job {
     /// cohort must not depend on who spoke first.
     pub(super) fn is_assembled(&self, silence_ms: f64) -> bool {
         let had_time = || {
-            let first = self.first_received;
+            let first = self.first_enrolled;
             first.is_some_and(|first| self.is_past(first, silence_ms))
         };
         self.roles.len() >= self.world_size || had_time()

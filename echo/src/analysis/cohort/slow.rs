@@ -22,6 +22,9 @@ const NAMELESS_MS: f64 = 10_000.0;
 /// Share of the gate for changes of pace that is enough for one that lasts.
 const NAMELESS_SHARE: f64 = 0.5;
 
+/// Standard errors by which it must be slow. They are many, since a slow stretch is taken from where it looks slowest.
+const Z_NAMELESS: f64 = 5.0;
+
 /// How sure a rank is that was found by who waits.
 const CONFIDENCE: f64 = 0.9;
 
@@ -36,11 +39,6 @@ impl Cohort {
 
     /// Adds to a block what its operations took longer than when healthy, and a period where it has none of its own.
     pub(super) fn measure(&self, block: &mut CohortBlock) {
-        if self.has_no_iterations()
-            && let Some(operations) = operations(block)
-        {
-            block.iterations = operations;
-        }
         let Some((took_ms, healthy_ms)) = self.pace.took_and_healthy_ms(block) else {
             return;
         };
@@ -100,7 +98,7 @@ impl Cohort {
                 Vec::new()
             };
         }
-        let gate = settings.uniform_gate * NAMELESS_SHARE;
+        let gate = (settings.uniform_gate * NAMELESS_SHARE).max(Z_NAMELESS * slow.error);
         let is_reported = slow.lasted_ms >= NAMELESS_MS && slow.ratio >= 1.0 + gate;
         if !is_reported || view.is_explained {
             return Vec::new();
@@ -117,21 +115,28 @@ impl Cohort {
         vec![Charge {
             span: Span::Lasting,
             since: Some(slow.since),
+            baseline: self
+                .healthy_by_pace_ms()
+                .map(|period_ms| Baseline::History { period_ms }),
             ..charge
         }]
     }
 
+    /// What an iteration of the latest block takes when the job is healthy, by its operations, milliseconds.
+    fn healthy_by_pace_ms(&self) -> Option<f64> {
+        self.blocks.iter().rev().find_map(|block| {
+            let (took_ms, usual_ms) = self.pace.took_and_healthy_ms(block)?;
+            Some(block.period?.ms * usual_ms / took_ms)
+        })
+    }
+
     /// The charge against the rank that the job waits for.
     fn held_back_by(&self, reason: &Reason, slow: &Slow, suspicion: &Suspicion) -> Option<Charge> {
-        let latest = self.blocks.iter().rev().find_map(|block| {
-            let member = block
-                .members
-                .iter()
-                .find(|member| member.rank == reason.rank)?;
-            let (took_ms, usual_ms) = self.pace.took_and_healthy_ms(block)?;
-            Some((member, block.period?.ms * usual_ms / took_ms))
-        });
-        let (member, healthy_ms) = latest?;
+        let members = self.blocks.iter().rev().flat_map(|block| &block.members);
+        let member = members
+            .into_iter()
+            .find(|member| member.rank == reason.rank)?;
+        let healthy_ms = self.healthy_by_pace_ms()?;
         let lag = Lag {
             rank: reason.rank,
             origin: Arc::clone(&member.origin),
@@ -196,13 +201,4 @@ impl Cohort {
         };
         class_of(lag, &clues)
     }
-}
-
-/// Operations of a block, as its ranks told.
-fn operations(block: &CohortBlock) -> Option<f64> {
-    let paces = block
-        .members
-        .iter()
-        .filter_map(|member| member.pace.as_ref());
-    paces.map(|pace| pace.mix.operations()).reduce(f64::max)
 }
