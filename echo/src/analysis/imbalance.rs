@@ -90,7 +90,7 @@ fn sampled(transfer: &Transfer) -> BTreeMap<u64, Vec<(Rank, f64)>> {
                 .push((*rank, mean));
         }
     }
-    ops.retain(|_, times| times.len() * 2 > transfer.ranks.len());
+    ops.retain(|_, times| times.len() == transfer.ranks.len());
     ops
 }
 
