@@ -27,6 +27,8 @@ pub enum Step {
     WaitBegan {
         /// The thread.
         tid: u32,
+        /// Entry of the call, nanoseconds.
+        entry_ns: u64,
     },
     /// A thread has waited for the GPU.
     WaitEnded {
@@ -78,8 +80,8 @@ impl StepQueue {
                 });
             }
             CallKind::Synchronize if self.is_wait(call) => {
-                steps.push(Step::WaitBegan { tid });
                 let (entry_ns, return_ns) = (call.ts_ns, call.return_ns());
+                steps.push(Step::WaitBegan { tid, entry_ns });
                 self.hold(
                     return_ns,
                     Step::WaitEnded {
@@ -112,7 +114,10 @@ impl StepQueue {
                 entry_ns: ts_ns,
                 operation,
             }),
-            CallKind::Synchronize => steps.push(Step::WaitBegan { tid }),
+            CallKind::Synchronize => {
+                let entry_ns = ts_ns;
+                steps.push(Step::WaitBegan { tid, entry_ns });
+            }
             CallKind::CommDestroy { comm } => steps.push(Step::CommGone { comm }),
             // It counts from its return.
             CallKind::CommInit(_) | CallKind::MemoryCopy(_) | CallKind::Other => {}
@@ -208,7 +213,7 @@ mod tests {
         assert!(matches!(
             steps[..],
             [
-                Step::WaitBegan { tid: 1 },
+                Step::WaitBegan { tid: 1, .. },
                 Step::Issued {
                     entry_ns: 5_000_000,
                     ..

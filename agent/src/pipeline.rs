@@ -273,12 +273,16 @@ impl Pipeline {
                 };
                 issued
             }
-            Step::WaitBegan { tid } => self.correlator.wait_began(tid),
+            Step::WaitBegan { tid, entry_ns } => {
+                self.progress.wait_began(tid, entry_ns);
+                self.correlator.wait_began(tid)
+            }
             Step::WaitEnded {
                 tid,
                 entry_ns,
                 return_ns,
             } => {
+                self.progress.wait_ended(tid);
                 if return_ns.saturating_sub(entry_ns) > BLOCKING_NS {
                     self.unwaited.waited();
                 }

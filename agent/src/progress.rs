@@ -10,7 +10,7 @@ use fleet_proto::metric;
 use crate::correlate::Issued;
 use crate::discover::{Comm, CommIndex};
 use crate::event::Op;
-use crate::signal::{Block, Point, Role, Value};
+use crate::signal::{Block, Point, Role, Value, millis};
 
 /// Time between two reports, nanoseconds of the source's clock: below the 5 s that the contract promises, by more
 /// than the pause between two looks at the clock.
@@ -23,6 +23,8 @@ pub struct Progress {
     since_ns: Option<u64>,
     told_ns: Option<u64>,
     last_ns: Option<u64>,
+    /// Since when each thread is blocked that waits for the GPU.
+    waiting_since_ns: BTreeMap<u32, u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +45,16 @@ impl Progress {
     /// Entry of the last collective, nanoseconds; none before the first.
     pub fn last_ns(&self) -> Option<u64> {
         self.last_ns
+    }
+
+    /// Takes that a thread began to wait for the GPU.
+    pub fn wait_began(&mut self, tid: u32, entry_ns: u64) {
+        self.waiting_since_ns.insert(tid, entry_ns);
+    }
+
+    /// Takes that a thread has waited for the GPU.
+    pub fn wait_ended(&mut self, tid: u32) {
+        self.waiting_since_ns.remove(&tid);
     }
 
     /// Forgets a communicator that is gone: nobody waits on it any more.
@@ -88,7 +100,16 @@ impl Progress {
                 iterations: None,
                 role,
             },
-            value: Value::Total(last.seq + 1),
+            value: Value::Issued {
+                total: last.seq + 1,
+                waiting_ms: self.waiting_ms(now_ns),
+            },
         })
+    }
+
+    /// How long the thread has been blocked that has waited longest.
+    fn waiting_ms(&self, now_ns: u64) -> f64 {
+        let since_ns = self.waiting_since_ns.values().min();
+        since_ns.map_or(0.0, |since_ns| millis(now_ns.saturating_sub(*since_ns)))
     }
 }

@@ -109,8 +109,13 @@ pub enum Value {
     },
     /// What the block added, in the unit that the metric's name ends with.
     Increase(f64),
-    /// A count since the process was first seen.
-    Total(u64),
+    /// How far a process has come on a communicator.
+    Issued {
+        /// Operations since the communicator was made.
+        total: u64,
+        /// How long a thread has been blocked in its present synchronisation with the GPU, milliseconds.
+        waiting_ms: f64,
+    },
     /// A summary of samples, with some of the samples themselves.
     Summary {
         /// Count, sum and extremes.

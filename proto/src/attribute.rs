@@ -91,6 +91,10 @@ pub const ITERATIONS: &str = "fleet.iterations";
 /// classes are named; the rest goes by `other`.
 pub const MIX: &str = "fleet.mix";
 
+/// On [`crate::metric::ISSUED`]: how long a thread of the process has been blocked in its present synchronisation with the GPU,
+/// milliseconds; 0 where none is.
+pub const WAITING_MS: &str = "fleet.waiting_ms";
+
 /// On [`crate::metric::STRAGGLER`]: what changed, [`STATE_RAISED`] or [`STATE_CLEARED`].
 pub const STRAGGLER_STATE: &str = "fleet.straggler.state";
 

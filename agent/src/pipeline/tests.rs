@@ -260,7 +260,7 @@ proptest! {
             prop_assert!(point.block.seq_first <= point.block.seq_last);
             let numbers = match point.value {
                 Value::Gauge(ms) | Value::Increase(ms) | Value::Elapsed { ms, .. } => vec![ms],
-                Value::Total(_) => vec![],
+                Value::Issued { waiting_ms, .. } => vec![waiting_ms],
                 Value::Summary { summary, .. } => {
                     prop_assert!(summary.count > 0);
                     vec![summary.sum_ms, summary.min_ms, summary.max_ms]
@@ -275,7 +275,7 @@ fn issued(pipeline: &mut Pipeline) -> Vec<(u64, u64)> {
     let points = pipeline.take_points();
     let progress = points.iter().filter(|point| point.metric == metric::ISSUED);
     let count = |point: &Point| match point.value {
-        Value::Total(count) => (point.time_ns / MS, count),
+        Value::Issued { total, .. } => (point.time_ns / MS, total),
         _ => panic!("{point:?}"),
     };
     progress.map(count).collect()

@@ -141,7 +141,7 @@ fn progress_is_told_at_least_every_five_seconds_and_never_goes_back() {
         let replayed = run(&recording(name), &["--node-per-rank"]);
         let mut told: BTreeMap<(u32, String), Vec<(u64, u64)>> = BTreeMap::new();
         for sent in of(&replayed, metric::ISSUED) {
-            let Value::Total(count) = sent.point.value else {
+            let Value::Issued { total: count, .. } = sent.point.value else {
                 panic!()
             };
             let block = &sent.point.block;

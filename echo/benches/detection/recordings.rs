@@ -134,8 +134,8 @@ fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
         Value::Gauge(value) | Value::Increase(value) | Value::Elapsed { ms: value, .. } => {
             (Reading::Double(*value), Vec::new(), None)
         }
-        Value::Total(count) => {
-            let count = i64::try_from(*count).unwrap_or(i64::MAX);
+        Value::Issued { total, .. } => {
+            let count = i64::try_from(*total).unwrap_or(i64::MAX);
             (Reading::Int(count), Vec::new(), None)
         }
         Value::Summary {
@@ -189,6 +189,10 @@ fn attrs(value: &Value) -> Arc<str> {
     match value {
         Value::Elapsed { mix, .. } => {
             let attrs = serde_json::json!({ fleet_proto::attribute::MIX: mix.to_string() });
+            Arc::from(attrs.to_string())
+        }
+        Value::Issued { waiting_ms, .. } => {
+            let attrs = serde_json::json!({ fleet_proto::attribute::WAITING_MS: waiting_ms });
             Arc::from(attrs.to_string())
         }
         _ => Arc::from("{}"),

@@ -1,10 +1,11 @@
-//! Operations that some ranks entered and that never end: who is missing.
+//! Operations that never end: because ranks are missing from them, or although all ranks that report have entered them.
 //!
 //! Where a rank stands is known only while it is heard of. One that fell silent while its peers went on (its agent died, say)
 //! may have gone on as well: it is neither missing nor there. One that fell silent when everybody stopped is missing, and
 //! that it is silent says why.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::analysis::assembly::progress::{Position, Progress};
 use crate::ids::{CommId, Rank};
@@ -14,17 +15,19 @@ use crate::units::Nanos;
 /// them, milliseconds: agents report every four seconds, and what they send may come late.
 const TOGETHER_MS: f64 = 10_000.0;
 
-/// An operation that does not end because ranks are missing from it.
+/// An operation that does not end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hang {
     /// Communicator.
     pub comm: CommId,
     /// Sequence number of the operation.
     pub seq: u64,
-    /// Ranks that entered it.
+    /// Ranks that entered it, or of a standstill those that wait for their GPUs.
     pub entered: Vec<Rank>,
     /// Ranks that did not.
     pub missing: Vec<Rank>,
+    /// Whether no rank is behind in any communicator: every rank stands still, and most wait for their GPUs.
+    pub is_standstill: bool,
     /// Those of the missing ranks that have not been heard of, in any way, since everybody stopped.
     pub silent: Vec<Rank>,
     /// Ranks that were not heard of any more while the others went on: whether they entered it is not known.
@@ -47,7 +50,9 @@ pub struct Patience {
 }
 
 /// Hangs of a job at `now` (arrival time): on some communicator at least half of the ranks that report have issued an operation
-/// that others have not, one of those is alive, and nobody has moved for longer than there is patience.
+/// that others have not, one of those is alive, and nobody has moved for longer than there is patience. Where none is behind, a
+/// standstill: no rank has issued anything on any communicator, and at least half of those alive are blocked in one synchronisation
+/// for longer than there is patience.
 pub fn hangs(progress: &Progress, now: Nanos, patience: Patience) -> Vec<Hang> {
     let look = Look {
         progress,
@@ -55,9 +60,19 @@ pub fn hangs(progress: &Progress, now: Nanos, patience: Patience) -> Vec<Hang> {
         patience,
     };
     let comms = progress.comms();
-    comms
+    let mut found: Vec<Hang> = comms
         .filter_map(|(comm, ranks)| look.hang(comm, ranks))
-        .collect()
+        .collect();
+    if found.is_empty() {
+        found.extend(look.standstill());
+    }
+    found
+}
+
+/// Since when a rank has been blocked, by its own clock.
+fn began_to_wait(position: &Position) -> Nanos {
+    let waited = Duration::try_from_secs_f64(position.waiting_ms / 1e3).unwrap_or_default();
+    position.heard_at.before(waited)
 }
 
 struct Look<'p> {
@@ -94,7 +109,62 @@ impl Look<'_> {
             entered: entered.iter().map(|(rank, _)| **rank).collect(),
             silent: self.silent_of(&missing),
             missing,
+            is_standstill: false,
             unknown,
+            is_stall: !is_hang,
+        })
+    }
+
+    /// All ranks that are alive have stopped, and most of them wait for their GPUs.
+    fn standstill(&self) -> Option<Hang> {
+        let mut latest: BTreeMap<Rank, Position> = BTreeMap::new();
+        let mut last: Option<(Nanos, CommId, u64)> = None;
+        for (comm, ranks) in self.progress.comms() {
+            for (rank, position) in ranks {
+                last = last.max(Some((position.advanced, comm, position.issued)));
+                let known = latest.entry(*rank).or_insert(*position);
+                let advanced = known.advanced.max(position.advanced);
+                let advanced_at = known.advanced_at.max(position.advanced_at);
+                let heard = if position.heard_at > known.heard_at {
+                    *position
+                } else {
+                    *known
+                };
+                *known = Position {
+                    advanced,
+                    advanced_at,
+                    ..heard
+                };
+            }
+        }
+        let (stopped, comm, issued) = last?;
+        let is_hang = self.is_past(stopped);
+        let (alive, silent): (Vec<_>, Vec<_>) = latest
+            .iter()
+            .partition(|(_, position)| !self.is_past(position.heard));
+        let patience_ms = self.patience.stall_ms.unwrap_or(self.patience.hang_ms);
+        let is_still = |position: &Position| {
+            is_hang || position.heard_at.millis_since(position.advanced_at) >= patience_ms
+        };
+        let (waiting, others): (Vec<_>, Vec<_>) = alive
+            .iter()
+            .partition(|(_, position)| position.waiting_ms >= patience_ms);
+        let is_most = !waiting.is_empty() && waiting.len() * 2 >= alive.len();
+        if alive.len() < 2 || !is_most || !alive.iter().all(|(_, position)| is_still(position)) {
+            return None;
+        }
+        // From when the last of them waits, nobody works any more.
+        let since = waiting.iter().map(|(_, at)| began_to_wait(at)).max()?;
+        Some(Hang {
+            comm,
+            seq: issued.checked_sub(1)?,
+            since,
+            last_heard: waiting.iter().map(|(_, at)| at.heard_at).max()?,
+            entered: waiting.iter().map(|(rank, _)| **rank).collect(),
+            missing: others.iter().map(|(rank, _)| **rank).collect(),
+            is_standstill: true,
+            silent: silent.iter().map(|(rank, _)| **rank).collect(),
+            unknown: Vec::new(),
             is_stall: !is_hang,
         })
     }

@@ -142,7 +142,7 @@ fn otlp_metric(name: &str, points: &[&Point]) -> Option<Metric> {
             aggregation_temporality: AggregationTemporality::Delta.into(),
             is_monotonic: false,
         }),
-        Value::Total(_) => Data::Sum(Sum {
+        Value::Issued { .. } => Data::Sum(Sum {
             data_points: numbers(),
             aggregation_temporality: AggregationTemporality::Cumulative.into(),
             is_monotonic: true,
@@ -179,8 +179,9 @@ fn number(point: &Point) -> Option<NumberDataPoint> {
             attributes.push(text(attribute::MIX, &mix.to_string()));
             number_data_point::Value::AsDouble(*ms)
         }
-        Value::Total(count) => {
-            number_data_point::Value::AsInt(i64::try_from(*count).unwrap_or(i64::MAX))
+        Value::Issued { total, waiting_ms } => {
+            attributes.push(double(attribute::WAITING_MS, *waiting_ms));
+            number_data_point::Value::AsInt(i64::try_from(*total).unwrap_or(i64::MAX))
         }
         Value::Summary { .. } => return None,
     };

@@ -10,6 +10,9 @@ use crate::units::Nanos;
 /// Communicators followed per job; ranks of one communicator are bounded by the job.
 const MAX_COMMS: usize = 65_536;
 
+/// The attribute with its quotes, as it stands in JSON.
+const WAITING_MS: &str = "\"fleet.waiting_ms\"";
+
 /// Progress of a job's ranks.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -18,7 +21,7 @@ pub struct Progress {
 }
 
 /// How far one rank has come on one communicator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Position {
     /// Operations issued.
     pub issued: u64,
@@ -30,6 +33,8 @@ pub struct Position {
     pub heard: Nanos,
     /// The same by the rank's own clock.
     pub heard_at: Nanos,
+    /// How long it had been blocked in one synchronisation with its GPU by then, milliseconds.
+    pub waiting_ms: f64,
 }
 
 impl Progress {
@@ -62,11 +67,17 @@ impl Progress {
             advanced_at: event.timestamp,
             heard: received,
             heard_at: event.timestamp,
+            waiting_ms: waiting_ms(&event.attrs).unwrap_or(0.0),
         };
         let ranks = self.comms.entry(block.comm).or_default();
         let known = ranks.entry(rank).or_insert(position);
         if known.issued == issued {
-            (known.heard, known.heard_at) = (received, event.timestamp);
+            let (advanced, advanced_at) = (known.advanced, known.advanced_at);
+            *known = Position {
+                advanced,
+                advanced_at,
+                ..position
+            };
         } else {
             *known = position;
         }
@@ -76,6 +87,15 @@ impl Progress {
     pub fn comms(&self) -> impl Iterator<Item = (CommId, &BTreeMap<Rank, Position>)> {
         self.comms.iter().map(|(comm, ranks)| (*comm, ranks))
     }
+}
+
+/// Reads how long a rank has waited among the attributes of a point.
+fn waiting_ms(attrs: &str) -> Option<f64> {
+    let (_, rest) = attrs.split_once(WAITING_MS)?;
+    let number = rest.trim_start_matches([':', ' ']);
+    let end = number.find([',', '}'])?;
+    let ms: f64 = number.get(..end)?.trim().parse().ok()?;
+    (ms.is_finite() && ms >= 0.0).then_some(ms)
 }
 
 fn issued(reading: Reading) -> Option<u64> {
@@ -88,5 +108,31 @@ fn issued(reading: Reading) -> Option<u64> {
         )]
         Reading::Double(n) => (n >= 0.0).then_some(n as u64),
         Reading::Histogram(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet_proto::attribute;
+
+    use super::waiting_ms;
+
+    #[test]
+    fn the_time_that_a_rank_has_waited_is_read_from_the_attribute_that_agents_send() {
+        let attrs = format!(r#"{{"a":1,"{}":5000.5,"b":2}}"#, attribute::WAITING_MS);
+        assert_eq!(waiting_ms(&attrs), Some(5000.5));
+    }
+
+    #[test]
+    fn what_is_no_time_is_none() {
+        for attrs in [
+            "{}",
+            "",
+            r#"{"fleet.waiting_ms":"x"}"#,
+            r#"{"fleet.waiting_ms":-1}"#,
+            r#"{"fleet.waiting_ms":1e999}"#,
+        ] {
+            assert_eq!(waiting_ms(attrs), None, "{attrs}");
+        }
     }
 }

@@ -229,19 +229,23 @@ fn lost_time(
 }
 
 fn told(hang: &Hang) -> String {
-    let mut told = format!(
-        "{} of {} ranks entered operation {} of communicator {} and it {}: missing {}",
-        hang.entered.len(),
-        hang.entered.len() + hang.missing.len(),
-        hang.seq,
-        hang.comm,
-        if hang.is_stall {
-            "has not ended for seconds"
-        } else {
-            "does not end"
-        },
-        list(&hang.missing),
-    );
+    let n_ranks = hang.entered.len() + hang.missing.len();
+    let mut told = if hang.is_standstill {
+        standstill(hang, n_ranks)
+    } else {
+        format!(
+            "{} of {n_ranks} ranks entered operation {} of communicator {} and it {}: missing {}",
+            hang.entered.len(),
+            hang.seq,
+            hang.comm,
+            if hang.is_stall {
+                "has not ended for seconds"
+            } else {
+                "does not end"
+            },
+            list(&hang.missing),
+        )
+    };
     if !hang.silent.is_empty() {
         let silent = list(&hang.silent);
         told.push_str("; no sign of life since then of ");
@@ -253,6 +257,19 @@ fn told(hang: &Hang) -> String {
         told.push_str(&unknown);
     }
     told
+}
+
+fn standstill(hang: &Hang, n_ranks: usize) -> String {
+    let (n_waiting, seq, comm) = (hang.entered.len(), hang.seq, hang.comm);
+    let mut text = format!(
+        "no rank goes on after operation {seq} of communicator {comm}: {n_waiting} of {n_ranks} ranks wait for their GPUs{}",
+        if hang.is_stall { " for seconds" } else { "" },
+    );
+    if !hang.missing.is_empty() {
+        text.push_str("; not waiting: ");
+        text.push_str(&list(&hang.missing));
+    }
+    text
 }
 
 fn list(ranks: &[Rank]) -> String {

@@ -201,7 +201,13 @@ fn points_of_one_metric_share_one_message() {
 fn evidence_is_a_delta_sum_and_progress_a_cumulative_one() {
     let metrics = encoded(vec![
         point(metric::PREEMPTED, Value::Increase(14.7)),
-        point(metric::ISSUED, Value::Total(64)),
+        point(
+            metric::ISSUED,
+            Value::Issued {
+                total: 64,
+                waiting_ms: 7_500.0,
+            },
+        ),
     ]);
     let [evidence, progress] = &metrics.scope_metrics[0].metrics[..] else {
         panic!()
@@ -223,6 +229,12 @@ fn evidence_is_a_delta_sum_and_progress_a_cumulative_one() {
     assert_eq!(increase.data_points[0].value, Some(double));
     let int = number_data_point::Value::AsInt(64);
     assert_eq!(total.data_points[0].value, Some(int));
+    let waiting = &map(&total.data_points[0].attributes)["fleet.waiting_ms"];
+    assert_eq!(
+        format!("{waiting:?}").contains("7500.0"),
+        true,
+        "{waiting:?}"
+    );
     assert!(map(&increase.data_points[0].attributes).contains_key("fleet.iterations"));
 }
 

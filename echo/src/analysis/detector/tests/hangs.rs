@@ -1,9 +1,14 @@
 //! Operations that never end.
 
+use std::sync::Arc;
+
+use fleet_proto::attribute;
+
 use crate::analysis::detector::Detector;
 use crate::analysis::settings::Settings;
 use crate::analysis::simulated::outcome::{condition, kinds};
 use crate::analysis::simulated::{Job, Measured, instant};
+use crate::ids::CommId;
 use crate::model::conclusion::{ConditionKind, Incident, IncidentState, LostTime};
 use crate::model::event::StoredEvent;
 
@@ -177,8 +182,97 @@ fn ranks_that_wait_where_most_are_not_are_no_hang() {
 }
 
 #[test]
-fn everybody_at_the_same_operation_is_no_hang_of_missing_ranks() {
+fn everybody_at_the_same_operation_does_not_hang_unless_they_wait_for_their_gpus() {
     assert!(detector().observe(&reports(0, 90, |_| 100)).is_empty());
+}
+
+/// Reports of ranks that have all issued operation 99 and then stand still from `since_s` on, all but rank 3 blocked.
+fn standing(since_s: u32, to_s: u32) -> Vec<StoredEvent> {
+    let mut events = reports(0, since_s, |_| 50);
+    events.extend(blocked(since_s, reports(since_s, to_s, |_| 100)));
+    events
+}
+
+/// The same reports, in which all ranks but rank 3 say that they have been blocked since then.
+fn blocked(since_s: u32, mut events: Vec<StoredEvent>) -> Vec<StoredEvent> {
+    let since = instant(f64::from(since_s) * 1e3);
+    for stored in &mut events {
+        let is_other = stored.event.origin.rank.unwrap().rank().value() != 3;
+        let ms = if is_other {
+            stored.received.millis_since(since)
+        } else {
+            0.0
+        };
+        stored.event.attrs = Arc::from(format!(r#"{{"{}":{ms}}}"#, attribute::WAITING_MS));
+    }
+    events
+}
+
+#[test]
+fn ranks_that_all_entered_an_operation_and_wait_for_their_gpus_hang() {
+    let incident = last(&mut detector(), &standing(5, 45)).unwrap();
+    let found = condition(&incident).unwrap();
+    let ranks: Vec<u32> = found.ranks.iter().map(|rank| rank.value()).collect();
+    assert_eq!((found.kind, ranks), (ConditionKind::Hang, vec![3]));
+    let why = "7 of 8 ranks wait for their GPUs; not waiting: rank 3";
+    assert!(found.detail.ends_with(why), "{}", found.detail);
+}
+
+#[test]
+fn a_standstill_is_a_stall_before_it_is_a_hang() {
+    let mut detector = detector();
+    detector.observe(&Job::of(N_RANKS).events(14, |_, _| Measured::HEALTHY));
+    let begin_s = 100;
+    let moved = reports(begin_s, begin_s + 1, |_| 99);
+    detector.observe(&moved);
+    let events = blocked(begin_s + 1, reports(begin_s + 1, begin_s + 10, |_| 100));
+    let incident = last(&mut detector, &events).unwrap();
+    assert_eq!(condition(&incident).unwrap().kind, ConditionKind::Stall);
+    let cleared = last(&mut detector, &reports(begin_s + 10, begin_s + 12, |_| 200)).unwrap();
+    assert_eq!(
+        (cleared.id, cleared.state),
+        (incident.id, IncidentState::Cleared)
+    );
+}
+
+#[test]
+fn a_rank_that_fell_silent_in_a_standstill_is_named_as_silent() {
+    let incident = last(&mut detector(), &without(3, 6, standing(5, 60))).unwrap();
+    let why = "no sign of life since then of rank 3";
+    assert!(incident.reason.ends_with(why), "{}", incident.reason);
+}
+
+#[test]
+fn ranks_that_wait_while_another_communicator_goes_on_stand_not_still() {
+    let job = Job::of(N_RANKS);
+    let events = (0..60_u32).flat_map(|second| {
+        let at_ms = f64::from(second) * 1e3;
+        let n = 100 + u64::from(second);
+        let idle = (0..N_RANKS).map(move |rank| (rank, 100, at_ms));
+        idle.chain((0..N_RANKS).map(move |rank| (rank, n, at_ms)))
+    });
+    let mut events: Vec<StoredEvent> = events
+        .map(|(rank, n, at_ms)| {
+            let mut stored = job.issued(rank, n, at_ms);
+            if let Some(block) = stored.event.block.as_mut().filter(|_| n == 100) {
+                block.comm = CommId::new(77);
+            }
+            stored
+        })
+        .collect();
+    events = blocked(0, events);
+    assert!(detector().observe(&events).is_empty());
+}
+
+#[test]
+fn ranks_of_which_most_do_other_things_stand_not_still() {
+    let mut events = standing(5, 60);
+    for stored in &mut events {
+        if stored.event.origin.rank.unwrap().rank().value() < 5 {
+            stored.event.attrs = Arc::from("{}");
+        }
+    }
+    assert!(detector().observe(&events).is_empty());
 }
 
 #[test]
