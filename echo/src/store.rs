@@ -283,10 +283,14 @@ pub struct JobQuery {
     pub limit: usize,
 }
 
-/// Whether the attributes of an event say what it is about: what operations took how long.
+/// Metrics whose attributes the detector reads: what operations took how long, and how long a rank has been blocked.
+#[cfg(feature = "duckdb")]
+pub(crate) const WITH_ATTRS: [&str; 2] = [metric::ELAPSED, metric::ISSUED];
+
+/// Whether the detector reads the attributes of an event.
 #[cfg(feature = "duckdb")]
 pub(crate) fn judges_attrs(event: &Event) -> bool {
-    event.metric.as_str() == metric::ELAPSED
+    WITH_ATTRS.contains(&event.metric.as_str())
 }
 
 /// Whether the detector reads the samples of the event.

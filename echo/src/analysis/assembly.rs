@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::analysis::mix::Mix;
 use crate::ids::{ClusterId, CommId, JobId, Op, Rank, RoleId};
@@ -84,13 +83,11 @@ pub struct CohortBlock {
 }
 
 impl CohortBlock {
-    /// From when to when its operations lasted, as far as the ranks say.
-    pub fn stretch(&self) -> Option<Window> {
+    /// How long its operations took on the rank where they took longest, milliseconds; nothing when no rank says so.
+    pub fn elapsed_ms(&self) -> Option<f64> {
         let paces = self.members.iter();
         let lasted = paces.filter_map(|member| Some(member.pace.as_ref()?.elapsed_ms));
-        let lasted_ms = lasted.reduce(f64::max)?;
-        let lasted = Duration::try_from_secs_f64(lasted_ms / 1e3).ok()?;
-        Window::new(self.time.to().before(lasted), self.time.to())
+        lasted.reduce(f64::max)
     }
 
     /// Subtracts time that was charged to a hang already, milliseconds, from the durations of the block, and forgets who waited in it.

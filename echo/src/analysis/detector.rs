@@ -68,8 +68,9 @@ impl Detector {
             conclusions.append(self.end_dead_roles());
             for (key, mut block) in self.assembly.closed(self.settings.silence_ms) {
                 let job = (key.cluster.clone(), key.job.clone());
-                if let Some(stretch) = block.stretch() {
-                    block.leave_out(self.stuck.charged_ms(&job, stretch));
+                if let Some((elapsed_ms, last)) = block.elapsed_ms().zip(arrived.last()) {
+                    let of = (&job, key.role);
+                    block.leave_out(self.stuck.take_charged(of, elapsed_ms, last.received));
                 }
                 let view = self.view_of(&key);
                 let before = self.accused(&key);

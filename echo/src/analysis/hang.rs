@@ -32,9 +32,9 @@ pub struct Hang {
     pub silent: Vec<Rank>,
     /// Ranks that were not heard of any more while the others went on: whether they entered it is not known.
     pub unknown: Vec<Rank>,
-    /// When the first rank entered it, by that rank's clock.
+    /// Since when the first of the ranks that entered it waits, by that rank's clock.
     pub since: Nanos,
-    /// When a waiting rank was last heard of, by its clock.
+    /// When that rank was last heard of, by its clock.
     pub last_heard: Nanos,
     /// Whether it has lasted so short that it may still end.
     pub is_stall: bool,
@@ -97,15 +97,16 @@ impl Look<'_> {
             behind.partition(|rank| self.is_heard_until(*rank, stopped));
         // A job whose every rank is silent has ended; it does not hang.
         let is_alive = |(_, position): &(&Rank, &Position)| !self.is_past(position.heard);
-        if missing.is_empty() || entered.len() < missing.len() || !entered.iter().any(is_alive) {
+        if missing.is_empty() || entered.len() < missing.len() {
             return None;
         }
-        let positions = entered.iter().map(|(_, position)| position);
+        // Clocks of ranks are not compared: one of those that entered it says how long.
+        let (_, clock) = entered.iter().find(|rank| is_alive(rank))?;
         Some(Hang {
             comm,
             seq: front.checked_sub(1)?,
-            since: positions.clone().map(|at| at.advanced_at).min()?,
-            last_heard: positions.map(|at| at.heard_at).max()?,
+            since: clock.advanced_at,
+            last_heard: clock.heard_at,
             entered: entered.iter().map(|(rank, _)| **rank).collect(),
             silent: self.silent_of(&missing),
             missing,
@@ -153,13 +154,13 @@ impl Look<'_> {
         if alive.len() < 2 || !is_most || !alive.iter().all(|(_, position)| is_still(position)) {
             return None;
         }
-        // From when the last of them waits, nobody works any more.
-        let since = waiting.iter().map(|(_, at)| began_to_wait(at)).max()?;
+        // Clocks of ranks are not compared: the first of those that wait says how long.
+        let (_, clock) = waiting.first()?;
         Some(Hang {
             comm,
             seq: issued.checked_sub(1)?,
-            since,
-            last_heard: waiting.iter().map(|(_, at)| at.heard_at).max()?,
+            since: began_to_wait(clock),
+            last_heard: clock.heard_at,
             entered: waiting.iter().map(|(rank, _)| **rank).collect(),
             missing: others.iter().map(|(rank, _)| **rank).collect(),
             is_standstill: true,

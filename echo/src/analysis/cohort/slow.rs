@@ -126,7 +126,8 @@ impl Cohort {
     fn healthy_by_pace_ms(&self) -> Option<f64> {
         self.blocks.iter().rev().find_map(|block| {
             let (took_ms, usual_ms) = self.pace.took_and_healthy_ms(block)?;
-            Some(block.period?.ms * usual_ms / took_ms)
+            // Nothing is left of a block in which the job only stood still.
+            (took_ms > 0.0).then_some(block.period?.ms * usual_ms / took_ms)
         })
     }
 

@@ -22,6 +22,9 @@ const CONFIDENCE: f64 = 0.95;
 /// Stretches of time that are remembered of a job.
 const MAX_CHARGED: usize = 16;
 
+/// How long they are remembered, milliseconds of arrival time: the block that holds the hang is the next to be closed.
+const KEPT_MS: f64 = 60_000.0;
+
 /// Ranks that a sentence names before it only counts them.
 const NAMED: usize = 8;
 
@@ -32,7 +35,19 @@ pub(super) struct Stuck {
     /// Up to when the ranks of a job that hangs are charged for, on the clock of who waits longest.
     charged_until: BTreeMap<JobKey, Nanos>,
     /// What was charged of each job, the latest stretches of time.
-    charged: BTreeMap<JobKey, VecDeque<Window>>,
+    charged: BTreeMap<JobKey, VecDeque<Charged>>,
+}
+
+/// A stretch of time that was charged to a hang.
+#[derive(Debug)]
+struct Charged {
+    ms: f64,
+    /// Its end, on the clock of a rank that waited.
+    until: Nanos,
+    /// When it was charged, arrival time.
+    at: Nanos,
+    /// The cohorts whose blocks were told of it.
+    left_out_by: BTreeSet<RoleId>,
 }
 
 impl Stuck {
@@ -71,7 +86,7 @@ impl Stuck {
                 self.open.insert(key, incident);
             }
         }
-        conclusions.lost = self.charge(job, progress, &found);
+        conclusions.lost = self.charge(job, progress, &found, now);
         let hangs_on = |comm: CommId| found.iter().any(|hang| hang.comm == comm);
         let over = self
             .open
@@ -84,7 +99,13 @@ impl Stuck {
 
     /// GPU time lost since the last look. Whoever waits in one communicator keeps others waiting elsewhere, so the hang that was
     /// first is charged with all ranks, and none of them twice.
-    fn charge(&mut self, job: &JobKey, progress: &Progress, found: &[Hang]) -> Vec<LostTime> {
+    fn charge(
+        &mut self,
+        job: &JobKey,
+        progress: &Progress,
+        found: &[Hang],
+        now: Nanos,
+    ) -> Vec<LostTime> {
         let Some(first) = found.iter().min_by_key(|hang| (hang.since, hang.comm)) else {
             return Vec::new();
         };
@@ -94,7 +115,7 @@ impl Stuck {
             return Vec::new();
         };
         *until = first.last_heard;
-        self.note(job, interval);
+        self.note(job, interval, now);
         let incident = self.open.get(&(job.clone(), first.comm));
         let incident = incident.map(|incident| incident.id);
         incident.map_or_else(Vec::new, |incident| {
@@ -103,31 +124,47 @@ impl Stuck {
     }
 
     /// Remembers that an interval was charged. An interval that begins where the last one ended extends it.
-    fn note(&mut self, job: &JobKey, interval: Window) {
+    fn note(&mut self, job: &JobKey, interval: Window, now: Nanos) {
         let charged = self.charged.entry(job.clone()).or_default();
-        let longer = charged
-            .back()
-            .filter(|last| last.to() == interval.from())
-            .and_then(|last| Window::new(last.from(), interval.to()));
-        if longer.is_some() {
-            charged.pop_back();
+        match charged
+            .back_mut()
+            .filter(|last| last.until == interval.from())
+        {
+            Some(last) => {
+                last.ms += interval.millis();
+                (last.until, last.at) = (interval.to(), now);
+            }
+            None => charged.push_back(Charged {
+                ms: interval.millis(),
+                until: interval.to(),
+                at: now,
+                left_out_by: BTreeSet::new(),
+            }),
         }
-        charged.push_back(longer.unwrap_or(interval));
         if charged.len() > MAX_CHARGED {
             charged.pop_front();
         }
     }
 
-    /// How much of a stretch of time was charged to hangs of the job, milliseconds.
-    pub(super) fn charged_ms(&self, job: &JobKey, stretch: Window) -> f64 {
-        let of_job = self.charged.get(job).into_iter().flatten();
-        let within = of_job.filter_map(|charged| {
-            Window::new(
-                charged.from().max(stretch.from()),
-                charged.to().min(stretch.to()),
-            )
-        });
-        within.map(Window::millis).sum()
+    /// How much of the time that the operations of a block took was charged to a hang, milliseconds. A hang lies between two
+    /// completions, so it is part of one block of each cohort that it held up: the first one that took as long. Clocks of ranks
+    /// are not compared.
+    pub(super) fn take_charged(
+        &mut self,
+        (job, role): (&JobKey, RoleId),
+        elapsed_ms: f64,
+        now: Nanos,
+    ) -> f64 {
+        let Some(charged) = self.charged.get_mut(job) else {
+            return 0.0;
+        };
+        charged.retain(|one| now.millis_since(one.at) <= KEPT_MS);
+        let mut open = charged.iter_mut();
+        let found = open.find(|one| one.ms <= elapsed_ms && !one.left_out_by.contains(&role));
+        found.map_or(0.0, |one| {
+            one.left_out_by.insert(role);
+            one.ms
+        })
     }
 
     /// Ends what is open in a job that does not report any more.

@@ -7,7 +7,7 @@ use crate::model::event::Source;
 use crate::store::course::{CourseQuery, MAX_APART_NANOS};
 use crate::store::duckdb::dictionary::name_id;
 use crate::store::duckdb::rows::filter::Query;
-use crate::store::{EventQuery, EvidenceQuery, JobQuery};
+use crate::store::{EventQuery, EvidenceQuery, JobQuery, WITH_ATTRS};
 use crate::units::Window;
 
 /// Events of a page, and one more when there are more.
@@ -75,15 +75,18 @@ pub(in crate::store::duckdb) fn device_samples((first, last): (u64, u64)) -> Que
         .then("ORDER BY event_id, ordinal")
 }
 
-/// Events of the metrics with numbers above `after` and up to `until`, without attributes but those that say what operations took how
-/// long, and without waits of hosts.
+/// Events of the metrics with numbers above `after` and up to `until`, without attributes but those that the detector reads,
+/// and without waits of hosts.
 pub(in crate::store::duckdb) fn tail(
     (after, until): (u64, u64),
     metrics: &[MetricName],
     limit: usize,
 ) -> Query {
     Query::new("SELECT * EXCLUDE (attrs),")
-        .bind("CASE WHEN metric = ?", name_id(metric::ELAPSED))
+        .one_of(
+            "CASE WHEN metric",
+            WITH_ATTRS.iter().map(|name| name_id(name)),
+        )
         .then("THEN attrs ELSE '{}' END AS attrs FROM event_rows WHERE TRUE")
         .bind("AND event_id > ?", after)
         .bind("AND event_id <= ?", until)
