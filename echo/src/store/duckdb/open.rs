@@ -53,13 +53,9 @@ pub(super) fn open(
     let mut connection = connect(path, settings)?;
     migrate::apply(&mut connection, path, migrations, clock)?;
     connection
-        .execute_batch("SET enable_external_access = false")
+        .execute_batch("SET enable_external_access = false; SET lock_configuration = true")
         .map_err(unreadable)?;
-    // Before the lock, because they have settings of their own.
     let sql = SqlConnections::beside(&connection, memory).map_err(unreadable)?;
-    connection
-        .execute_batch("SET lock_configuration = true")
-        .map_err(unreadable)?;
     Ok(Opened { connection, sql })
 }
 
