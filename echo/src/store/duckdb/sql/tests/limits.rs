@@ -31,7 +31,7 @@ async fn values_are_json_that_loses_nothing() {
         ("'nan'::DOUBLE", "DOUBLE", json!("NaN")),
         ("'-inf'::DOUBLE", "DOUBLE", json!("-inf")),
         ("TRUE", "BOOLEAN", json!(true)),
-        ("NULL", "NULL", Value::Null),
+        ("NULL", "INTEGER", Value::Null),
         ("NULL::VARCHAR", "VARCHAR", Value::Null),
         ("'ä\"'", "VARCHAR", json!("ä\"")),
         (
