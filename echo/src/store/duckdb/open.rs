@@ -135,7 +135,7 @@ fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
                 path: path.display().to_string(),
                 reason: first_line(&reason),
             },
-            Blame::Else => unreadable(path, reason),
+            Blame::Else => unreadable(path, first_line(&reason)),
         }
     })
 }
