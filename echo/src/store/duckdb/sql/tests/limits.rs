@@ -92,6 +92,15 @@ async fn instants_that_have_no_calendar_are_texts_all_the_same() {
     }
 }
 
+/// Holds in any time zone of the process.
+#[tokio::test(flavor = "multi_thread")]
+async fn instants_as_text_are_in_utc() {
+    let lab = Lab::new().await;
+    let noon = "SELECT '2026-11-01 12:00:00+00'::TIMESTAMPTZ::VARCHAR AS v";
+    let table = lab.ask(noon).await.unwrap();
+    assert_eq!(table.rows, [[json!("2026-11-01 12:00:00+00")]]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn columns_keep_their_names_and_order() {
     let lab = Lab::new().await;
