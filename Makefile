@@ -7,11 +7,10 @@ need = command -v $(1) >/dev/null || { echo "no $(1): $(2)" >&2; exit 1; }
 # Every recipe that compiles the agent needs what its BPF programs are built with.
 with_bpf = $(call need,cc,apt-get install gcc); agent-bpf/install-tools || exit 1;
 
-# Every recipe that compiles Echo starts with this: it builds DuckDB when the machine has none, and says where it is.
+# Every recipe that compiles Echo starts with this: it fetches DuckDB when the machine has none, and says where it is.
 with_duckdb = $(with_bpf) $(call need,cargo,install Rust from https://rustup.rs); \
-	$(call need,c++,apt-get install g++); \
-	dir=$$(echo/build-duckdb) || exit 1; \
-	export DUCKDB_LIB_DIR="$$dir" DUCKDB_INCLUDE_DIR="$$dir" DUCKDB_STATIC=1;
+	dir=$$(echo/get-duckdb) || exit 1; \
+	export DUCKDB_LIB_DIR="$$dir";
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test clients crash-test lint docs deny bench bench-agent load soak fuzz fuzz-sql duckdb
@@ -21,8 +20,8 @@ help: ## list the targets
 	@echo
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 	@echo
-	@echo 'The first of them compiles DuckDB, once: about 25 minutes on two cores. For cargo alone, say then:'
-	@echo '  export DUCKDB_STATIC=1 DUCKDB_LIB_DIR=$$(echo/build-duckdb) DUCKDB_INCLUDE_DIR=$$(echo/build-duckdb)'
+	@echo 'They link DuckDB, which is fetched once. To run cargo without make:'
+	@echo '  export DUCKDB_LIB_DIR=$$(echo/get-duckdb)'
 
 demo: ## a recorded job with one slow rank, through real agents and a real Echo
 	@$(with_duckdb) \
@@ -31,6 +30,7 @@ demo: ## a recorded job with one slow rank, through real agents and a real Echo
 test: ## all tests
 	@$(call need,curl,the commands of the README are tests: apt-get install curl)
 	@$(call need,jq,the commands of the README are tests: apt-get install jq)
+	@$(call need,c++,one test loads the profiler plugin into a program in C++: apt-get install g++)
 	@$(call need,python3,one test is a client in Python: apt-get install python3-venv)
 	@python3 -m venv --help >/dev/null 2>&1 || { echo "no venv in python3: apt-get install python3-venv" >&2; exit 1; }
 	@$(with_duckdb) \
@@ -127,4 +127,4 @@ fuzz-sql: ## SQL against the guard for SECONDS=900
 	FLEET_FUZZ_SECONDS=$(SECONDS) cargo test --package fleet-echo --lib -- --ignored --nocapture fuzz_sql
 
 duckdb: ## only the library that Echo links
-	@echo/build-duckdb
+	@echo/get-duckdb

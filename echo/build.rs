@@ -1,4 +1,5 @@
-//! Links the DuckDB that `echo/build-duckdb` compiled, unless the feature `bundled` compiles one inside cargo.
+//! Tells the linker where the programs find DuckDB when they start: beside themselves where they are installed, else in
+//! the folder that they were linked from.
 
 #![expect(
     clippy::disallowed_methods,
@@ -8,43 +9,28 @@
 use std::env;
 use std::path::Path;
 
-/// Static extensions register themselves in constructors that nothing refers to, so the linker must keep this whole.
-const AUTOREGISTER: &str = "duckdb_static_extension_autoregister";
-
 fn main() {
     println!("cargo::rerun-if-env-changed=DUCKDB_LIB_DIR");
-    println!("cargo::rerun-if-env-changed=DUCKDB_STATIC");
-    let on = |feature| env::var_os(format!("CARGO_FEATURE_{feature}")).is_some();
-    if !on("DUCKDB") || on("BUNDLED") {
+    if env::var_os("CARGO_FEATURE_DUCKDB").is_none() {
         return;
     }
     match library_folder() {
-        Ok(folder) => link(&folder),
-        Err(reason) => println!(
-            "cargo::error={reason}: run `make`, which compiles DuckDB once and links it, or add `--features bundled`"
-        ),
+        Ok(folder) => {
+            println!("cargo::rustc-link-arg=-Wl,-rpath,$ORIGIN/../lib/fleet-echo");
+            println!("cargo::rustc-link-arg=-Wl,-rpath,{folder}");
+        }
+        Err(reason) => {
+            println!("cargo::error={reason}: run `make`, or set DUCKDB_LIB_DIR=$(echo/get-duckdb)");
+        }
     }
 }
 
 fn library_folder() -> Result<String, String> {
-    let Ok(folder) = env::var("DUCKDB_LIB_DIR") else {
-        return Err("DUCKDB_LIB_DIR is not set".to_owned());
-    };
-    let library = Path::new(&folder).join(format!("lib{AUTOREGISTER}.a"));
-    if !library.is_file() {
-        return Err(format!("no static DuckDB in DUCKDB_LIB_DIR={folder}"));
-    }
-    if env::var("DUCKDB_STATIC").is_ok_and(|value| value != "0") {
+    let folder =
+        env::var("DUCKDB_LIB_DIR").map_err(|_unset| "DUCKDB_LIB_DIR is not set".to_owned())?;
+    if Path::new(&folder).join("libduckdb.so").is_file() {
         Ok(folder)
     } else {
-        Err("DUCKDB_LIB_DIR is set without DUCKDB_STATIC=1".to_owned())
+        Err(format!("no libduckdb.so in DUCKDB_LIB_DIR={folder}"))
     }
-}
-
-fn link(folder: &str) {
-    println!("cargo::rustc-link-search=native={folder}");
-    println!("cargo::rustc-link-lib=static:+whole-archive={AUTOREGISTER}");
-    // A linker that reads archives once, in order, meets the constructors late: give it DuckDB again behind them.
-    println!("cargo::rustc-link-lib=static:-bundle=duckdb_static");
-    println!("cargo::rustc-link-lib=dylib=stdc++");
 }

@@ -19,6 +19,7 @@ pub mod views;
 
 mod call;
 mod casts;
+mod constants;
 mod expression;
 mod fields;
 mod from;

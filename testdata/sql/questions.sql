@@ -44,7 +44,7 @@ SELECT rank FROM ranks INTERSECT SELECT rank FROM verdicts
 SELECT attrs->>'$.name' AS name, count(*) FROM events GROUP BY name
 SELECT json_extract_string(inputs, '$.z') AS z, inputs->'lag' FROM verdicts
 SELECT json_extract(attrs, 'a')::DOUBLE + 1 FROM events
-SELECT unnest(victims) AS victim, count(*) FROM verdicts GROUP BY victim
+SELECT victim, count(*) FROM (SELECT unnest(victims) AS victim FROM verdicts) GROUP BY victim
 SELECT incident_id, len(victims), victims[1], list_contains(victims, 3) FROM verdicts
 SELECT node_id, string_agg(DISTINCT op, ', ' ORDER BY op) FROM collectives GROUP BY node_id
 SELECT node_id, list(rank ORDER BY rank) FROM ranks GROUP BY node_id

@@ -4,13 +4,13 @@ use serde_json::Value;
 
 use crate::sql_guard::expression::SHORT;
 use crate::sql_guard::fields::Fields;
-use crate::sql_guard::from::{order_bys, path};
+use crate::sql_guard::from::{order_bys, path, unnamed};
 use crate::sql_guard::functions::{self, Function, Kind};
 use crate::sql_guard::limits::{COLLECTED_BYTES, MAX_ARGUMENTS};
-use crate::sql_guard::patterns;
 use crate::sql_guard::query::{Sight, Walk};
 use crate::sql_guard::refusal::Refusal;
 use crate::sql_guard::size::{Cost, Shape, Size};
+use crate::sql_guard::{constants, patterns};
 
 /// Copies of its arguments that a macro makes, and bytes that a letter of a format of instants can become.
 const COPIES: u64 = 4;
@@ -42,7 +42,7 @@ impl Walk {
         let (name, function) = called(fields)?;
         self.sorted(order_bys(fields)?, sight, tables)?;
         let filter = fields.optional("filter")?;
-        let arguments = fields.list("arguments")?;
+        let arguments = fields.list("children")?;
         let mut size = self.call((name, function), arguments, (sight, tables))?;
         if let Some(filter) = filter {
             let filter = self.expression(filter, sight, tables)?;
@@ -66,7 +66,7 @@ impl Walk {
         if !kind.starts_with("WINDOW_") {
             return Err(Refusal::unknown(kind));
         }
-        fields.ignore(&["ignore_nulls", "has_ignore_nulls", "distinct"])?;
+        fields.ignore(&["ignore_nulls", "distinct"])?;
         let (name, function) = called(fields)?;
         let is_whole = frame(fields)?;
         let mut others = Vec::new();
@@ -93,7 +93,7 @@ impl Walk {
                 others.push(self.expression(part, sight, tables)?);
             }
         }
-        let arguments = fields.list("arguments")?;
+        let arguments = fields.list("children")?;
         let size = self.call((name, function), arguments, (sight, tables))?;
         others.push(size);
         let bytes = others.iter().map(|part| part.bytes).max();
@@ -129,18 +129,16 @@ impl Walk {
                 "IN takes many values",
             ));
         }
+        if name == "list_sort" && !arguments.first().is_some_and(is_collected) {
+            return Err(unknown(name));
+        }
         let mut called = Vec::with_capacity(arguments.len());
         for argument in arguments {
-            let mut fields = Fields::of(argument, "an argument")?;
             // The names are those of the fields of a structure.
-            if name == "struct_pack" {
-                fields.ignore(&["name"])?;
-            } else {
-                fields.empty(&["name"])?;
+            if name != "struct_pack" {
+                unnamed(argument)?;
             }
-            let value = fields.take("expression")?;
-            fields.finish()?;
-            called.push((value, self.expression(value, sight, tables)?));
+            called.push((argument, self.expression(argument, sight, tables)?));
         }
         let searched = patterns::check(name, function.kind, &called)?;
         if function.kind == Kind::Json {
@@ -196,8 +194,8 @@ fn made(kind: Kind, arguments: &[(&Value, Size)]) -> Size {
 /// Most bytes of as many letters as the last argument says, if it is a number that is written out.
 fn start(arguments: &[(&Value, Size)]) -> u64 {
     let letters = arguments.get(1..).and_then(|rest| rest.last());
-    let letters = letters.and_then(|(value, _)| value.pointer("/literal/text")?.as_str());
-    let letters = letters.and_then(|text| text.parse::<u64>().ok());
+    let letters = letters.and_then(|(value, _)| constants::whole(value));
+    let letters = letters.and_then(|letters| u64::try_from(letters).ok());
     letters.map_or(u64::MAX, |letters| letters.saturating_mul(OF_A_LETTER))
 }
 
@@ -239,25 +237,49 @@ fn check_bound(value: &Value) -> Result<(), Refusal> {
             "ROWS BETWEEN 9 PRECEDING AND CURRENT ROW, or RANGE BETWEEN INTERVAL 1 MINUTE PRECEDING AND CURRENT ROW",
         ));
     }
-    let arguments = value.get("arguments").and_then(Value::as_array);
-    let arguments = arguments.into_iter().flatten();
-    let inner = arguments.filter_map(|argument| argument.get("expression"));
+    let arguments = value.get("children").and_then(Value::as_array);
+    let inner = arguments.into_iter().flatten();
     inner.chain(value.get("child")).try_for_each(check_bound)
 }
+
+/// Functions that the parser names with their schema, `main`, because a form of the language stands for a call of them,
+/// such as `[1, 2]` and `extract(hour FROM t)`.
+const OF_THE_PARSER: [&str; 13] = [
+    "date_part",
+    "ilike_escape",
+    "like_escape",
+    "list_value",
+    "ltrim",
+    "not_ilike_escape",
+    "not_like_escape",
+    "position",
+    "row",
+    "rtrim",
+    "struct_pack",
+    "substring",
+    "trim",
+];
 
 /// The function that is called, if it may be.
 fn called<'a>(fields: &mut Fields<'a>) -> Result<(&'a str, Function), Refusal> {
     let name = fields.text("function_name")?;
-    let parts = path(fields.take("qualified_name")?)?;
-    let is_qualified = fields.empty(&["schema", "catalog"]).is_err() || parts.as_slice() != [name];
-    let function = functions::allowed(name).filter(|_| !is_qualified);
-    function.map(|function| (name, function)).ok_or_else(|| {
-        Refusal::new(
-            format!(
-                "the function {} is not among what may be asked",
-                parts.join(".")
-            ),
-            functions::instead_of(name),
-        )
-    })
+    let (catalog, schema) = (fields.text("catalog")?, fields.text("schema")?);
+    let is_plain = schema.is_empty() || (schema == "main" && OF_THE_PARSER.contains(&name));
+    let function = functions::allowed(name).filter(|_| catalog.is_empty() && is_plain);
+    let function = function.map(|function| (name, function));
+    function.ok_or_else(|| unknown(&path(&[catalog, schema, name])))
+}
+
+fn unknown(name: &str) -> Refusal {
+    Refusal::new(
+        format!("the function {name} is not among what may be asked"),
+        functions::instead_of(name),
+    )
+}
+
+/// Whether an argument is a list of the values of a group. Sorting a list is one call, which nothing interrupts, so it is
+/// done once for each list that is collected.
+fn is_collected(argument: &Value) -> bool {
+    let name = argument.get("function_name").and_then(Value::as_str);
+    name == Some("list")
 }

@@ -8,7 +8,7 @@ use crate::sql_guard::limits::MAX_NAME_PARTS;
 use crate::sql_guard::query::{Sight, Walk};
 use crate::sql_guard::refusal::Refusal;
 use crate::sql_guard::size::{Cost, Size};
-use crate::sql_guard::{casts, patterns, views};
+use crate::sql_guard::{casts, constants, patterns, views};
 
 /// Bytes of a number or an instant as text.
 pub(super) const SHORT: u64 = 64;
@@ -29,7 +29,7 @@ impl Walk {
         let class = fields.text("class")?;
         fields.ignore(&["alias"])?;
         let size = match class {
-            "CONSTANT" => constant(&mut fields)?,
+            "CONSTANT" => constants::check(&mut fields)?,
             "COLUMN_REF" => self.column(&mut fields, sight)?,
             "POSITIONAL_REFERENCE" => {
                 fields.ignore(&["type", "index"])?;
@@ -41,7 +41,7 @@ impl Walk {
             "CAST" => {
                 fields.ignore(&["type", "try_cast"])?;
                 let size = self.expression(fields.take("child")?, sight, tables)?;
-                let bytes = casts::check(fields.take("type_expr")?, size.bytes)?;
+                let bytes = casts::check(fields.take("cast_type")?, size.bytes)?;
                 Size::around(&[size]).with_bytes(bytes).made()
             }
             "SUBQUERY" => self.subquery(&mut fields, sight, tables)?,
@@ -131,7 +131,7 @@ impl Walk {
         fields.ignore(&["type"])?;
         let path = fields.take("expr")?;
         let is_path = path.get("class").is_some_and(|class| class == "CONSTANT");
-        if fields.text("syntax_type")? != "SINGLE_ARROW" || !is_path {
+        if !is_path {
             return Err(Refusal::new(
                 "functions of functions (lambda, list comprehensions) are not run",
                 "unnest the list and work on its rows",
@@ -242,7 +242,7 @@ impl Walk {
             "columns",
         ])?;
         if let Some(chosen) = fields.optional("expr")? {
-            let is_pattern = patterns::constant(chosen).is_some_and(|text| text.len() < 64);
+            let is_pattern = constants::text(chosen).is_some_and(|text| text.len() < 64);
             if !is_pattern {
                 return Err(Refusal::new(
                     "COLUMNS takes a short text in quotes here",
@@ -272,25 +272,6 @@ impl Walk {
             ..Size::around(&sizes)
         })
     }
-}
-
-/// A value that is written out.
-pub(super) fn constant(fields: &mut Fields<'_>) -> Result<Size, Refusal> {
-    fields.one_of("type", &["VALUE_CONSTANT"])?;
-    let mut literal = Fields::of(fields.take("literal")?, "a constant")?;
-    let known = [
-        "BOOLEAN",
-        "HEX",
-        "INTEGER",
-        "NULL_LITERAL",
-        "NUMERIC",
-        "STRING",
-    ];
-    literal.one_of("kind", &known)?;
-    // NULL has none.
-    let text = literal.take("text").ok().and_then(Value::as_str);
-    literal.finish()?;
-    Ok(Size::value(text.map_or(0, str::len) as u64))
 }
 
 /// The name of a column, in small letters, and whether it stands alone.

@@ -13,8 +13,8 @@ pub(super) struct Fields<'a> {
     left: BTreeMap<&'a str, &'a Value>,
 }
 
-/// Fields that say where in the text something stands.
-const PLACES: [&str; 2] = ["query_location", "query_location_length"];
+/// Field that says where in the text something stands.
+const PLACE: &str = "query_location";
 
 impl<'a> Fields<'a> {
     /// The fields of an object; `what` names it in refusals unless it has a type.
@@ -23,7 +23,7 @@ impl<'a> Fields<'a> {
             return Err(Refusal::unknown(what));
         };
         let fields = map.iter().map(|(name, value)| (name.as_str(), value));
-        let left = fields.filter(|(name, _)| !PLACES.contains(name)).collect();
+        let left = fields.filter(|(name, _)| *name != PLACE).collect();
         let what = value.get("type").and_then(Value::as_str).unwrap_or(what);
         Ok(Self { what, left })
     }

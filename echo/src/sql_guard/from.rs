@@ -12,7 +12,7 @@ use crate::sql_guard::limits::{
 use crate::sql_guard::query::{Sight, Walk};
 use crate::sql_guard::refusal::Refusal;
 use crate::sql_guard::size::{Cost, Shape};
-use crate::sql_guard::views;
+use crate::sql_guard::{constants, views};
 
 /// Something without columns that is a table all the same.
 const ONE: Shape = Shape {
@@ -100,19 +100,8 @@ impl Walk {
         fields.one_of("join_type", &known)?;
         let known = ["REGULAR", "CROSS", "NATURAL", "ASOF", "POSITIONAL"];
         fields.one_of("ref_type", &known)?;
-        fields.empty(&[
-            "delim_flipped",
-            "duplicate_eliminated_columns",
-            "ranking_expression",
-            "nearest_approx",
-        ])?;
-        // They say something about NEAREST alone, which has a ranking.
-        fields.ignore(&[
-            "nearest_count",
-            "nearest_order_type",
-            "using_columns",
-            "is_implicit",
-        ])?;
+        fields.empty(&["delim_flipped", "duplicate_eliminated_columns"])?;
+        fields.ignore(&["using_columns"])?;
         let left = self.table(fields.take("left")?, around, places)?;
         // What stands to the right may refer to the left.
         let beside = Sight {
@@ -202,7 +191,7 @@ impl Walk {
         self.count()?;
         let mut fields = Fields::of(value, "a sample")?;
         fields.one_of("method", &["Bernoulli", "Reservoir", "System"])?;
-        fields.ignore(&["seed", "repeatable", "sample_rate", "is_percentage"])?;
+        fields.ignore(&["seed", "is_percentage"])?;
         let mut size = Fields::of(fields.take("sample_size")?, "the size of a sample")?;
         fields.finish()?;
         let mut kind = Fields::of(size.take("type")?, "the size of a sample")?;
@@ -229,11 +218,13 @@ fn renamed(fields: &mut Fields<'_>, shape: Shape) -> Result<Shape, Refusal> {
 }
 
 fn base_table(name: &str, fields: &mut Fields<'_>, around: &Sight<'_>) -> Result<Shape, Refusal> {
-    let parts = path(fields.take("qualified_name")?)?;
-    let is_qualified = !matches!(parts.as_slice(), [part] if *part == name);
-    if is_qualified || fields.empty(&["schema_name", "catalog_name"]).is_err() {
+    let (catalog, schema) = (fields.text("catalog_name")?, fields.text("schema_name")?);
+    if !catalog.is_empty() || !schema.is_empty() {
         return Err(Refusal::new(
-            format!("{} is not among what may be asked about", parts.join(".")),
+            format!(
+                "{} is not among what may be asked about",
+                path(&[catalog, schema, name])
+            ),
             format!("name a view without anything before it: {}", views::names()),
         ));
     }
@@ -270,15 +261,14 @@ fn view(name: &str) -> Shape {
     }
 }
 
-/// The parts of a name.
-pub(super) fn path(value: &Value) -> Result<Vec<&str>, Refusal> {
-    let mut fields = Fields::of(value, "a name")?;
-    let parts = fields.list("path")?;
-    fields.finish()?;
-    let texts = parts.iter().map(Value::as_str);
-    texts
-        .collect::<Option<_>>()
-        .ok_or_else(|| Refusal::unknown("a name"))
+/// The parts of a name that are not empty, with dots between.
+pub(super) fn path(parts: &[&str]) -> String {
+    let parts: Vec<&str> = parts
+        .iter()
+        .copied()
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.join(".")
 }
 
 /// Name and arguments of a call without anything else.
@@ -287,24 +277,18 @@ fn call(value: &Value) -> Result<(String, Vec<&Value>), Refusal> {
     fields.one_of("class", &["FUNCTION"])?;
     fields.one_of("type", &["FUNCTION"])?;
     let name = fields.text("function_name")?;
-    let parts = path(fields.take("qualified_name")?)?;
-    if parts.as_slice() != [name] {
-        return Err(Refusal::unknown(format!("{} as a table", parts.join("."))));
+    let (catalog, schema) = (fields.text("catalog")?, fields.text("schema")?);
+    if !catalog.is_empty() || !schema.is_empty() {
+        let parts = path(&[catalog, schema, name]);
+        return Err(Refusal::unknown(format!("{parts} as a table")));
     }
-    fields.empty(&[
-        "schema",
-        "catalog",
-        "filter",
-        "distinct",
-        "is_operator",
-        "export_state",
-    ])?;
+    fields.empty(&["filter", "distinct", "is_operator", "export_state"])?;
     fields.ignore(&["alias"])?;
     if !order_bys(&mut fields)?.is_empty() {
         return Err(Refusal::unknown("ORDER BY of a table function"));
     }
-    let arguments = fields.list("arguments")?.iter().map(argument);
-    let arguments = arguments.collect::<Result<_, _>>()?;
+    let arguments: Vec<&Value> = fields.list("children")?.iter().collect();
+    arguments.iter().try_for_each(|value| unnamed(value))?;
     fields.finish()?;
     Ok((name.to_ascii_lowercase(), arguments))
 }
@@ -318,13 +302,9 @@ pub(super) fn order_bys<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value], Refu
     Ok(orders)
 }
 
-/// An argument without a name.
-pub(super) fn argument(value: &Value) -> Result<&Value, Refusal> {
-    let mut fields = Fields::of(value, "an argument")?;
-    fields.empty(&["name"])?;
-    let expression = fields.take("expression")?;
-    fields.finish()?;
-    Ok(expression)
+/// Refuses an argument with a name.
+pub(super) fn unnamed(value: &Value) -> Result<(), Refusal> {
+    Fields::of(value, "an argument")?.empty(&["alias"])
 }
 
 fn bounds(name: &str) -> Refusal {
@@ -340,9 +320,8 @@ fn bounds(name: &str) -> Refusal {
 fn refers(value: &Value) -> bool {
     let kind = value.get("class").and_then(Value::as_str);
     let is_known = matches!(kind, Some("CONSTANT" | "CAST" | "FUNCTION"));
-    let parts = value.get("arguments").and_then(Value::as_array);
-    let parts = parts.into_iter().flatten();
-    let inner = parts.filter_map(|part| part.get("expression"));
+    let parts = value.get("children").and_then(Value::as_array);
+    let inner = parts.into_iter().flatten();
     !is_known || inner.chain(value.get("child")).any(refers)
 }
 
@@ -369,27 +348,22 @@ fn check_bounds(name: &str, arguments: &[&Value]) -> Result<(), Refusal> {
 
 /// Whether a step is an interval, as the parser writes `INTERVAL 1 HOUR` and `INTERVAL '1 hour'`.
 fn is_interval(value: &Value) -> bool {
-    let type_name = value
-        .pointer("/type_expr/type_name")
-        .and_then(Value::as_str);
+    let type_name = value.pointer("/cast_type/id").and_then(Value::as_str);
     let function = value.get("function_name").and_then(Value::as_str);
-    type_name.is_some_and(|name| name.eq_ignore_ascii_case("interval"))
+    type_name == Some("INTERVAL")
         || function.is_some_and(|name| name.starts_with("to_") && name != "to_timestamp")
 }
 
 /// A whole number that is written out, with a minus or without.
 fn whole(value: &Value) -> Option<i128> {
-    let literal = value.get("literal");
-    if let Some(literal) = literal {
-        let is_whole = literal.get("kind")?.as_str()? == "INTEGER";
-        let digits = literal.get("text")?.as_str()?.replace('_', "");
-        return digits.parse().ok().filter(|_| is_whole);
+    if let Some(number) = constants::whole(value) {
+        return Some(number.into());
     }
     let is_minus = value.get("function_name")?.as_str()? == "-";
-    let [only] = value.get("arguments")?.as_array()?.as_slice() else {
+    let [only] = value.get("children")?.as_array()?.as_slice() else {
         return None;
     };
-    let inner = only.get("expression")?;
-    inner.get("literal")?;
-    whole(inner).filter(|_| is_minus)?.checked_neg()
+    constants::whole(only)
+        .filter(|_| is_minus)
+        .map(|number| -i128::from(number))
 }

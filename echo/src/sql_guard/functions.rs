@@ -66,7 +66,7 @@ const OF_ROWS: &[(Kind, usize, &str)] = &[
         3,
         "abs acos acosh asin asinh atan atan2 atanh bit_count cbrt ceil ceiling cos cosh cot degrees even exp floor gcd \
          greatest_common_divisor isfinite isinf isnan lcm ln log log10 log2 mod pi pow power radians random round \
-         round_even sign signbit sin sinh sqrt tan tanh trunc xor + - * / // % ^ ** & | << >> ~ @ \
+         sign signbit sin sinh sqrt tan tanh trunc xor + - * / // % ^ ** & | << >> ~ @ \
          add subtract multiply divide",
     ),
     (
@@ -91,11 +91,13 @@ const OF_ROWS: &[(Kind, usize, &str)] = &[
         "lcase lower ltrim reverse right rtrim trim ucase upper array_extract list_extract list_element \
          struct_extract unnest",
     ),
+    // The parser writes `list(x ORDER BY x)` as `list_sort(list(x))`.
+    (Kind::AsLong, 3, "list_sort"),
     (Kind::Start, 3, "left substr substring"),
     (Kind::Split, 2, "string_split"),
     (Kind::SplitPart, 3, "split_part"),
     (Kind::AsLong, MANY, "greatest least"),
-    (Kind::Macro, 3, "nullif date_add fdiv"),
+    (Kind::Macro, 3, "nullif date_add fdiv round_even"),
     (Kind::Joined, MANY, "|| concat list_value row struct_pack"),
     (Kind::Separated, MANY, "concat_ws"),
     (Kind::Replaced, 3, "replace translate"),

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::sql_guard::constants;
 use crate::sql_guard::expression::SHORT;
 use crate::sql_guard::functions::Kind;
 use crate::sql_guard::limits::{COLUMN_BYTES, MAX_PATTERN_BYTES, MAX_SEARCHED_BYTES};
@@ -22,13 +23,6 @@ const OF_A_PART: u64 = 4;
 const OPEN: &[u8] = b".[\\|?";
 const MAX_OPEN: usize = 8;
 const OF_MANY: u64 = 32;
-
-/// The text of a constant; nothing when the expression is something else.
-pub(super) fn constant(expression: &Value) -> Option<&str> {
-    let literal = expression.get("literal")?;
-    let is_text = literal.get("kind")?.as_str()? == "STRING";
-    literal.get("text")?.as_str().filter(|_| is_text)
-}
 
 /// Checks what is searched in, and what for. Returns how many steps a row takes.
 pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Result<u64, Refusal> {
@@ -117,7 +111,7 @@ fn check_pattern<'a>(
     pattern: Option<&(&'a Value, Size)>,
     heavy: impl Fn(&str) -> Option<&'static str>,
 ) -> Result<&'a str, Refusal> {
-    let text = pattern.and_then(|(value, _)| constant(value));
+    let text = pattern.and_then(|(value, _)| constants::text(value));
     let Some(text) = text else {
         return Err(Refusal::new(
             format!("the pattern of {name} is not a text in quotes"),
@@ -157,10 +151,8 @@ fn check_path(name: &str, path: Option<&(&Value, Size)>) -> Result<(), Refusal> 
     let Some((value, _)) = path else {
         return Ok(());
     };
-    let is_number = value
-        .pointer("/literal/kind")
-        .is_some_and(|kind| kind == "INTEGER");
-    let text = constant(value);
+    let is_number = constants::whole(value).is_some();
+    let text = constants::text(value);
     let is_plain = text.is_some_and(|text| text.len() <= MAX_PATTERN_BYTES && !text.contains('*'));
     if is_number || is_plain {
         return Ok(());

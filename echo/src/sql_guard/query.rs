@@ -128,11 +128,6 @@ impl Walk {
                 "WITH RECURSIVE is not run",
                 "FROM range(0, 24) AS t(i) counts, and windows look at other rows",
             )),
-            "INSERT_QUERY_NODE" | "UPDATE_QUERY_NODE" | "DELETE_QUERY_NODE"
-            | "MERGE_QUERY_NODE" => Err(Refusal::new(
-                "nothing is written, not inside WITH either",
-                "read with SELECT",
-            )),
             other => Err(Refusal::unknown(other)),
         }?;
         fields.finish()?;
@@ -201,10 +196,9 @@ impl Walk {
         let known = ["UNION", "UNION_BY_NAME", "EXCEPT", "INTERSECT"];
         let is_by_name = fields.one_of("setop_type", &known)? == "UNION_BY_NAME";
         fields.flag("setop_all")?;
-        fields.empty(&["left", "right"])?;
         let mut shape = Shape::default();
-        for child in fields.list("children")? {
-            let part = self.query(child, &around)?;
+        for side in ["left", "right"] {
+            let part = self.query(fields.take(side)?, &around)?;
             shape = if is_by_name {
                 shape.beside(part)
             } else {
@@ -246,15 +240,15 @@ impl Walk {
                 "CTE_MATERIALIZE_NEVER",
             ];
             value.one_of("materialized", &known)?;
-            value.empty(&["key_targets", "payload_aggregates"])?;
-            let query = value.take("query_node")?;
+            value.empty(&["key_targets"])?;
+            let query = value.take("query")?;
             value.finish()?;
             check_name(name)?;
             let inside = Sight {
                 scope: &scope,
                 ..*around
             };
-            let shape = self.query(query, &inside)?;
+            let shape = self.statement(query, &inside)?;
             let shape = if is_renamed { shape.renamed() } else { shape };
             scope.names.insert(name.to_lowercase(), shape);
         }
@@ -277,8 +271,7 @@ impl Walk {
                         self.whole(target, sight, shape)?;
                     }
                 }
-                "LIMIT_MODIFIER" => {
-                    fields.one_of("limit_type", &["ROW_COUNT", "PERCENTAGE"])?;
+                "LIMIT_MODIFIER" | "LIMIT_PERCENT_MODIFIER" => {
                     for name in ["limit", "offset"] {
                         if let Some(value) = fields.optional(name)? {
                             self.whole(value, sight, shape)?;
@@ -358,5 +351,5 @@ fn sorts_all(statement: &Value) -> bool {
             .flatten()
             .any(|modifier| modifier.get("type").is_some_and(|name| name == kind))
     };
-    has("ORDER_MODIFIER") && !has("LIMIT_MODIFIER")
+    has("ORDER_MODIFIER") && !has("LIMIT_MODIFIER") && !has("LIMIT_PERCENT_MODIFIER")
 }

@@ -5,10 +5,10 @@ use std::mem;
 use serde_json::Value;
 
 use crate::sql_guard::limits::{MAX_BOUND_NODES, MAX_MADE_BYTES, MAX_SEARCH_STEPS};
-use crate::sql_guard::patterns;
 use crate::sql_guard::query::{Sight, Walk};
 use crate::sql_guard::refusal::Refusal;
 use crate::sql_guard::size::{Cost, Shape, Size};
+use crate::sql_guard::{constants, patterns};
 
 impl Walk {
     /// An expression that is no part of another one. The tables of its subqueries are added to those of the query.
@@ -65,7 +65,7 @@ impl Walk {
             return;
         };
         let column = document.get("column_names").map(Value::to_string);
-        let field = patterns::constant(path).and_then(patterns::field);
+        let field = constants::text(path).and_then(patterns::field);
         let (Some(column), Some(field)) = (column, field) else {
             return;
         };

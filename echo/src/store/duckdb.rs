@@ -3,6 +3,7 @@
 //! Invariants: the file is opened once per process, under the lock beside it, and by nothing but the engine. One thread
 //! writes; every other connection is a clone that only reads. What is acknowledged is committed.
 
+mod batches;
 mod checkpoint;
 mod commit;
 mod coverage;

@@ -23,10 +23,11 @@ const NO_ROOM: [&str; 3] = [
 /// What it says when it refuses a log, whatever the cause.
 const LOG_REFUSED: &str = "WAL file";
 
-/// What it says when the system refuses it something, a log that is sound included, and the two complaints about the
-/// content of a log that it makes in the same words.
+/// What it says when the system refuses it something, a log that is sound included, and the complaints about the content
+/// of a log that it makes in the same words.
 const SYSTEM: &str = "IO Error";
-const OTHER_LOG: [&str; 2] = [
+const OTHER_LOG: [&str; 3] = [
+    "Corrupt WAL file",
     "WAL does not match database file",
     "This WAL was created for this database file",
 ];
@@ -140,11 +141,7 @@ mod tests {
             format!("{kind} Error: Failure while replaying WAL file \"/db/echo.db.wal\": {cause}")
         };
         for (kind, cause, blame) in [
-            (
-                "Data Corruption",
-                "Corrupt WAL file: entry at 7",
-                Blame::Log,
-            ),
+            ("IO", "Corrupt WAL file: entry at 7", Blame::Log),
             ("INTERNAL", "Attempted to access index 3", Blame::Log),
             (
                 "Catalog",

@@ -29,6 +29,9 @@ const HELD: &str = "Could not set lock on file";
 /// Most that questions may put into files beside the database while they sort and join.
 const SPILL: &str = "1GB";
 
+/// Instants as text are in UTC wherever the process runs. Only an engine without time zones does not know the setting.
+const UTC: &str = "SET GLOBAL TimeZone = 'UTC'";
+
 /// An open database.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -51,15 +54,12 @@ pub(super) fn open(
     let memory = memory(config.memory_limit)?;
     let settings = settings(config, memory).map_err(unreadable)?;
     let mut connection = connect(path, settings)?;
+    let _known = connection.execute_batch(UTC);
     migrate::apply(&mut connection, path, migrations, clock)?;
     connection
-        .execute_batch("SET enable_external_access = false")
+        .execute_batch("SET enable_external_access = false; SET lock_configuration = true")
         .map_err(unreadable)?;
-    // Before the lock, because they have settings of their own.
     let sql = SqlConnections::beside(&connection, memory).map_err(unreadable)?;
-    connection
-        .execute_batch("SET lock_configuration = true")
-        .map_err(unreadable)?;
     Ok(Opened { connection, sql })
 }
 
@@ -139,7 +139,7 @@ fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
                 path: path.display().to_string(),
                 reason: first_line(&reason),
             },
-            Blame::Else => unreadable(path, reason),
+            Blame::Else => unreadable(path, first_line(&reason)),
         }
     })
 }

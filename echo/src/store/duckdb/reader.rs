@@ -11,7 +11,7 @@ use crate::store::StoreError;
 use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::rows::filter::Query;
-use crate::store::duckdb::{EngineResult, engine};
+use crate::store::duckdb::{EngineResult, batches, engine};
 
 /// Answers a few questions at a time.
 #[derive(Debug)]
@@ -38,8 +38,7 @@ impl Reader {
         mut with: impl FnMut(&RecordBatch) -> EngineResult<()>,
     ) -> EngineResult<()> {
         let mut statement = self.connection.prepare(&query.sql)?;
-        let batches = statement.stream_arrow(params_from_iter(query.values.iter()))?;
-        for batch in batches {
+        for batch in batches::stream(&mut statement, params_from_iter(query.values.iter()))? {
             with(&batch?)?;
         }
         Ok(())

@@ -26,7 +26,6 @@ use crate::sql_guard::limits::MAX_TREE_BYTES;
 use crate::sql_guard::refusal::Refusal;
 use crate::sql_guard::{self, PARSE, ReadOnlySql};
 use crate::store::StoreError;
-use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::fatal::Fatal;
 use crate::store::duckdb::lock::Lock;
 use crate::store::duckdb::reader::{Reader, Readers};
@@ -34,6 +33,7 @@ use crate::store::duckdb::sql::answer::Rows;
 use crate::store::duckdb::sql::memory::Memory;
 use crate::store::duckdb::sql::problem::Hidden;
 use crate::store::duckdb::sql::watch::{Abandon, Rules, STUCK_AFTER, Stop, Stuck, Watch};
+use crate::store::duckdb::{EngineResult, batches};
 use crate::store::sql::{SqlError, SqlQuestion, SqlTable};
 use crate::store::timings::Stopwatch;
 
@@ -49,7 +49,7 @@ const SHARE: u64 = 4;
 /// Longest wait for the statements that run when the store is closed. What has not heard then never may.
 const CLOSED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Connections for SQL that were made before the settings were locked: some cannot be set later.
+/// Connections for SQL, and what they share.
 #[derive(Debug)]
 pub(super) struct SqlConnections {
     of_statements: Vec<Connection>,
@@ -58,20 +58,13 @@ pub(super) struct SqlConnections {
 }
 
 impl SqlConnections {
-    /// Clones of a connection, each with its limit; `memory` is what the engine may take, bytes.
+    /// Clones of a connection; `memory` is what the engine may take, bytes.
     pub(super) fn beside(connection: &Connection, memory: u64) -> EngineResult<Self> {
-        let budget_bytes = memory / SHARE;
-        let one = |_| {
-            let clone = connection.try_clone()?;
-            clone.execute_batch(&format!(
-                "SET operator_memory_limit = '{budget_bytes} bytes'"
-            ))?;
-            Ok(clone)
-        };
+        let clone = |_| connection.try_clone();
         Ok(Self {
-            of_statements: (0..PLACES).map(one).collect::<EngineResult<_>>()?,
+            of_statements: (0..PLACES).map(clone).collect::<EngineResult<_>>()?,
             looking: connection.try_clone()?,
-            budget_bytes,
+            budget_bytes: memory / SHARE,
         })
     }
 }
@@ -236,20 +229,13 @@ fn rows(
     question: &SqlQuestion,
 ) -> EngineResult<SqlTable> {
     let mut statement = connection.prepare(sql.text())?;
-    let mut batches = statement.stream_arrow([])?;
-    let names = batches.get_schema();
-    let names: Vec<String> = names
-        .fields()
-        .iter()
-        .map(|field| field.name().clone())
-        .collect();
     let mut rows = Rows::new((question.max_rows, question.max_bytes));
-    while let Some(batch) = batches.next().transpose()? {
-        if rows.add(&batch) {
+    for batch in batches::stream(&mut statement, [])? {
+        if rows.add(&batch?) {
             break;
         }
     }
-    drop(batches);
+    let names = statement.column_names();
     let kinds = (0..names.len()).map(|column| kind::name(&statement.column_logical_type(column)));
     let columns = kind::columns(names, kinds);
     Ok(rows.table(columns))

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
-use duckdb::{Connection, params};
+use duckdb::{Connection, params, params_from_iter};
 
 use crate::ids::ClusterId;
 use crate::model::cost::{NodeHour, StoredHour};
-use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::rows::column;
 use crate::store::duckdb::rows::filter::Query;
 use crate::store::duckdb::rows::row::Row;
+use crate::store::duckdb::{EngineResult, batches};
 use crate::store::hours::Hours;
 use crate::units::{GpuTime, Hour, Nanos, Window};
 
@@ -110,9 +110,8 @@ pub(in crate::store::duckdb) fn latest(
 ) -> EngineResult<Vec<StoredHour>> {
     let query = in_window((None, hour.window()), usize::MAX);
     let mut statement = connection.prepare(&query.sql)?;
-    let batches = statement.stream_arrow(duckdb::params_from_iter(query.values.iter()))?;
     let mut rows = Vec::new();
-    for batch in batches {
+    for batch in batches::stream(&mut statement, params_from_iter(query.values.iter()))? {
         rows.extend(read(&batch?)?);
     }
     Ok(rows)

@@ -7,12 +7,12 @@ use duckdb::{Connection, params};
 
 use crate::ids::{JobId, RankOf};
 use crate::model::event::Origin;
-use crate::store::duckdb::EngineResult;
 use crate::store::duckdb::dictionary::Entries;
 use crate::store::duckdb::ledger::{Entry, Ledger};
 use crate::store::duckdb::offline::Contents;
 use crate::store::duckdb::rows::column::{self, Unexpected, column, malformed};
 use crate::store::duckdb::rows::row::Row;
+use crate::store::duckdb::{EngineResult, batches};
 use crate::units::Nanos;
 
 /// A line of the ledger.
@@ -61,7 +61,7 @@ pub(in crate::store::duckdb) fn append_entries(
 pub(in crate::store::duckdb) fn entries(connection: &Connection) -> EngineResult<Entries> {
     let mut entries = Entries::default();
     let mut names = connection.prepare("SELECT id, name FROM names")?;
-    for batch in names.stream_arrow([])? {
+    for batch in batches::stream(&mut names, [])? {
         let batch = batch?;
         let ids: &UInt64Array = column(&batch, "id")?;
         let names: &StringArray = column(&batch, "name")?;
@@ -71,7 +71,7 @@ pub(in crate::store::duckdb) fn entries(connection: &Connection) -> EngineResult
             .extend(pairs.map(|(id, name)| (*id, Arc::from(name))));
     }
     let mut origins = connection.prepare("SELECT * FROM origins")?;
-    for batch in origins.stream_arrow([])? {
+    for batch in batches::stream(&mut origins, [])? {
         let batch = batch?;
         let ids: &UInt64Array = column(&batch, "id")?;
         for (row, id) in ids.values().iter().enumerate() {
@@ -146,7 +146,7 @@ pub(in crate::store::duckdb) fn ledger(connection: &Connection) -> EngineResult<
     let mut ledger = Ledger::default();
     let mut statement =
         connection.prepare("SELECT * FROM ingested_batches ORDER BY received_ns")?;
-    for batch in statement.stream_arrow([])? {
+    for batch in batches::stream(&mut statement, [])? {
         let batch = batch?;
         for row in (0..batch.num_rows()).map(|row| Row::new(&batch, row)) {
             let entry = if let Some(agent) = row.maybe_id("agent")? {

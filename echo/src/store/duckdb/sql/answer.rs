@@ -109,7 +109,12 @@ fn value(column: &ArrayRef, row: usize, room: &mut Room) -> Value {
         DataType::Utf8View => string(column.as_string_view().value(row), room),
         DataType::Decimal128(precision, scale) => {
             let number = column.as_primitive::<Decimal128Type>().value(row);
-            Decimal128Type::format_decimal(number, *precision, *scale).into()
+            // Arrow cuts off what is longer than the precision, and HUGEINT has one digit more.
+            if *scale == 0 {
+                number.to_string().into()
+            } else {
+                Decimal128Type::format_decimal(number, *precision, *scale).into()
+            }
         }
         DataType::Timestamp(unit, _) => instant(column, row, *unit),
         DataType::Date32 => date(column, row),

@@ -9,7 +9,7 @@ use crate::store::duckdb::sql::memory::{Memory, Share};
 use crate::store::timings::Stopwatch;
 
 /// Time between two looks at the memory, and between two interrupts: one can come while nothing runs that hears it.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(10);
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// How long after its deadline a statement may take to hear that it is over.

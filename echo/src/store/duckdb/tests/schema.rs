@@ -267,6 +267,28 @@ fn a_file_that_is_no_database_is_refused_and_left() {
     }
 }
 
+/// The version of the storage stands behind four letters, under a checksum that xors all words of eight bytes.
+#[test]
+fn a_database_of_a_later_engine_is_refused_in_one_line_and_left() {
+    const FACTOR: u64 = 0xbf58_476d_1ce4_e5b9;
+    let folder = tempfile::tempdir().unwrap();
+    let path = config(&folder).path;
+    drop(open(&config(&folder)));
+    let mut file = fs::read(&path).unwrap();
+    let word = |file: &[u8], at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
+    let (checksum, known) = (word(&file, 0), word(&file, 8));
+    file[12] = 69;
+    let later = word(&file, 8);
+    let checksum = checksum ^ known.wrapping_mul(FACTOR) ^ later.wrapping_mul(FACTOR);
+    file[..8].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(&path, file).unwrap();
+    let before = bytes(&folder);
+    let message = refused(&folder).to_string();
+    assert!(message.contains("version number 69"), "{message}");
+    assert!(!message.contains('\n'), "{message}");
+    assert!(bytes(&folder) == before);
+}
+
 #[test]
 fn a_log_without_its_database_is_refused_and_left() {
     let folder = killed_after("INSERT INTO names VALUES (1, 'x')");

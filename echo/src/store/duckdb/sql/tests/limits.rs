@@ -31,7 +31,7 @@ async fn values_are_json_that_loses_nothing() {
         ("'nan'::DOUBLE", "DOUBLE", json!("NaN")),
         ("'-inf'::DOUBLE", "DOUBLE", json!("-inf")),
         ("TRUE", "BOOLEAN", json!(true)),
-        ("NULL", "NULL", Value::Null),
+        ("NULL", "INTEGER", Value::Null),
         ("NULL::VARCHAR", "VARCHAR", Value::Null),
         ("'ä\"'", "VARCHAR", json!("ä\"")),
         (
@@ -90,6 +90,15 @@ async fn instants_that_have_no_calendar_are_texts_all_the_same() {
         assert_eq!(table.columns[0].kind, kind, "{sql}");
         assert_eq!(table.rows, [[value]], "{sql}");
     }
+}
+
+/// Holds in any time zone of the process.
+#[tokio::test(flavor = "multi_thread")]
+async fn instants_as_text_are_in_utc() {
+    let lab = Lab::new().await;
+    let noon = "SELECT '2026-11-01 12:00:00+00'::TIMESTAMPTZ::VARCHAR AS v";
+    let table = lab.ask(noon).await.unwrap();
+    assert_eq!(table.rows, [[json!("2026-11-01 12:00:00+00")]]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

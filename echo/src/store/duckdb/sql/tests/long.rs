@@ -22,7 +22,10 @@ fn deep() -> Vec<Attack> {
         ("brackets", select(8_000, "(", ")")),
         ("lists", select(300, "[", "]")),
         ("calls", select(300, "abs(", ")")),
-        ("minus", select(8_000, "- ", "")),
+        (
+            "minus",
+            format!("SELECT {}rank FROM ranks", "- ".repeat(8_000)),
+        ),
         ("not", select(4_000, "NOT ", "")),
         ("case", select(600, "CASE WHEN TRUE THEN ", " END")),
         ("open brackets", select(16_000, "(", "")),
