@@ -108,21 +108,21 @@ async fn at_the_floor_the_oldest_minutes_go_and_new_events_are_taken_again() {
     let store = open(&volume, Some(Amount::Share(1.0)));
     let origin = origin();
     let mut refused = 0;
-    for number in 1..=60 {
+    for number in 1..=24 {
         // As the detector does.
         let committed = *store.committed().borrow();
         store.tail(committed, &[], 1).await.unwrap();
         refused += insist(&store, &minute(number, &origin)).await;
     }
     let dropped = store.dropped_until().await.unwrap();
-    assert!(dropped.is_some(), "60 minutes cannot all have fitted");
+    assert!(dropped.is_some(), "24 minutes cannot all have fitted");
     let (first, last) = store.extent(None).await.unwrap().unwrap();
     assert!(Some(first) >= dropped, "{first} {dropped:?}");
-    assert_eq!(last, Nanos::new(START + 60 * MINUTE));
+    assert_eq!(last, Nanos::new(START + 24 * MINUTE));
     assert!(refused > 0, "the floor was never reached");
     let counted = store.timings();
     assert_eq!(counted.refused_events.get(), refused * 2_000);
-    let kept = 120_000 - counted.deleted_events.get();
+    let kept = 48_000 - counted.deleted_events.get();
     let window = Window::new(first, last.offset(1)).unwrap();
     let everything = EventQuery {
         window,

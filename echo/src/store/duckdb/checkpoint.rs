@@ -91,11 +91,22 @@ impl Checkpoints {
         }
     }
 
+    /// Gives free what was deleted, now or in one of the next rounds.
+    pub(super) fn give_room(&self) {
+        self.backlog.owe_room();
+        let _written = self.make_whole();
+    }
+
     /// Writes what there is to write, merges, and gives free what was deleted. False when it failed.
     pub(super) fn make_whole(&self) -> bool {
         let used = || slices::blocks(&self.connection).map_or(0, |blocks| blocks.used);
         let before = used();
-        let written = self.write_if_dirty(|| self.connection.execute_batch(schema::CHECKPOINT));
+        let written = self.write_if_dirty(|| {
+            if self.backlog.owes_room() {
+                self.move_newest()?;
+            }
+            self.connection.execute_batch(schema::CHECKPOINT)
+        });
         if self.backlog.owes_room() {
             let is_settled = used() < before;
             let left = |tries: u32| {
@@ -114,6 +125,13 @@ impl Checkpoints {
             self.backlog.add(0);
         }
         written
+    }
+
+    /// Lets the engine look once more at what was deleted.
+    fn move_newest(&self) -> EngineResult<()> {
+        let moving = self.connection.unchecked_transaction()?;
+        moving.execute_batch(schema::MOVE_NEWEST)?;
+        moving.commit()
     }
 
     /// The engine merges only while no transaction writes.
@@ -180,7 +198,8 @@ mod tests {
         let writer = Connection::open(folder.path().join("echo.db")).unwrap();
         writer
             .execute_batch(
-                "CREATE TABLE t (n BIGINT); CREATE TABLE judged_rows (n BIGINT); CHECKPOINT",
+                "CREATE TABLE event_rows (event_id BIGINT, n BIGINT);
+                 CREATE TABLE sample_rows (event_id BIGINT); CREATE TABLE judged_rows (n BIGINT); CHECKPOINT",
             )
             .unwrap();
         let checkpoints = Checkpoints {
@@ -194,7 +213,7 @@ mod tests {
     }
 
     fn row_groups(connection: &Connection) -> i64 {
-        let groups = "SELECT count(DISTINCT row_group_id) FROM pragma_storage_info('t')";
+        let groups = "SELECT count(DISTINCT row_group_id) FROM pragma_storage_info('event_rows')";
         connection.query_row(groups, [], |row| row.get(0)).unwrap()
     }
 
@@ -203,7 +222,7 @@ mod tests {
         let (writer, checkpoints, _folder) = database();
         // The engine refuses a checkpoint while a transaction changes what a table is.
         writer
-            .execute_batch("BEGIN; ALTER TABLE t ADD COLUMN m BIGINT")
+            .execute_batch("BEGIN; ALTER TABLE event_rows ADD COLUMN m BIGINT")
             .unwrap();
         checkpoints.backlog.add(MANY);
         let ways: [fn(&Checkpoints) -> bool; 2] = [|some| some.make(true), Checkpoints::make_whole];
@@ -223,7 +242,7 @@ mod tests {
     fn small_pieces_are_merged_and_large_ones_are_written_without_waiting_for_that() {
         let (writer, checkpoints, _folder) = database();
         let add = |events: u64, is_busy: bool| {
-            let rows = "INSERT INTO t SELECT range FROM range(30000)";
+            let rows = "INSERT INTO event_rows SELECT range, range FROM range(30000)";
             writer.execute_batch(rows).unwrap();
             checkpoints.backlog.add(events);
             assert!(checkpoints.make(is_busy));
@@ -235,11 +254,12 @@ mod tests {
         );
         assert!(add(1, false) < 4, "little is merged with the others");
     }
+
     #[test]
     fn room_that_is_owed_comes_back_although_echo_is_busy() {
         let (writer, checkpoints, _folder) = database();
         let used = || slices::blocks(&checkpoints.connection).unwrap().used;
-        let rows = "INSERT INTO t SELECT hash(range) // 2 FROM range(500000)";
+        let rows = "INSERT INTO event_rows SELECT range, hash(range) // 2 FROM range(500000)";
         writer.execute_batch(rows).unwrap();
         checkpoints.backlog.add(MANY);
         checkpoints.make(true);
@@ -247,16 +267,17 @@ mod tests {
         // Somebody still reads what is deleted.
         let reading = checkpoints.connection.try_clone().unwrap();
         reading
-            .execute_batch("BEGIN; SELECT count(*) FROM t")
+            .execute_batch("BEGIN; SELECT count(*) FROM event_rows")
             .unwrap();
-        writer.execute_batch("DELETE FROM t").unwrap();
+        writer
+            .execute_batch("DELETE FROM event_rows WHERE event_id < 490000")
+            .unwrap();
         checkpoints.backlog.owe_room();
         checkpoints.make(true);
         assert!(checkpoints.backlog.owes_room());
         assert!(used() >= full, "not while it is read");
         reading.execute_batch("COMMIT").unwrap();
-        writer.execute_batch("INSERT INTO t VALUES (1)").unwrap();
-        checkpoints.backlog.add(1);
+        // Nothing is committed meanwhile: at the floor no events are taken.
         checkpoints.make(true);
         assert!(used() < full / 2);
         assert!(!checkpoints.backlog.owes_room());

@@ -210,6 +210,8 @@ impl Retention {
             }
             let ends = ask(slices::ends(connection))?;
             let Some(slice) = ends.and_then(Slice::for_size) else {
+                // What was deleted before may still take up room.
+                checkpoint();
                 return Ok(());
             };
             self.waiting = Some((used, 0));

@@ -93,9 +93,7 @@ impl Rounds {
         } = self;
         let _written = checkpoints.make(is_busy);
         let connection = &checkpoints.connection;
-        retention.round(connection, (signal, after), || {
-            let _written = checkpoints.make_whole();
-        });
+        retention.round(connection, (signal, after), || checkpoints.give_room());
     }
 }
 

@@ -20,6 +20,21 @@ pub(in crate::store::duckdb) const MADE: &str = "
 /// Makes a transaction one that writes, and changes nothing.
 pub(in crate::store::duckdb) const SEEM_TO_WRITE: &str = "DELETE FROM judged_rows WHERE FALSE";
 
+/// Puts the newest rows in the place behind them, in the tables that slices are deleted from; within one transaction nobody
+/// sees a difference.
+///
+/// A checkpoint gives the room of deleted rows free only in tables that rows were added to or deleted from since the last
+/// one, even if that one could not give it free. Rows that the transaction itself has added are numbered from 2^55 on.
+pub(in crate::store::duckdb) const MOVE_NEWEST: &str = "
+    INSERT INTO event_rows
+        SELECT * FROM event_rows WHERE event_id = (SELECT max(event_id) FROM event_rows);
+    DELETE FROM event_rows
+        WHERE event_id = (SELECT max(event_id) FROM event_rows) AND rowid < 36028797018960000;
+    INSERT INTO sample_rows
+        SELECT * FROM sample_rows WHERE event_id = (SELECT max(event_id) FROM sample_rows);
+    DELETE FROM sample_rows
+        WHERE event_id = (SELECT max(event_id) FROM sample_rows) AND rowid < 36028797018960000";
+
 /// Writes what the log holds to the database.
 pub(in crate::store::duckdb) const CHECKPOINT: &str = "CHECKPOINT";
 
