@@ -13,7 +13,7 @@ with_duckdb = $(with_bpf) $(call need,cargo,install Rust from https://rustup.rs)
 	export DUCKDB_LIB_DIR="$$dir";
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients crash-test lint docs deny bench bench-agent load soak fuzz fuzz-sql duckdb
+.PHONY: help demo release test clients crash-test lint docs deny bench bench-agent load soak fuzz fuzz-sql duckdb
 
 help: ## list the targets
 	@echo 'Echo finds the GPU that holds back a cluster. Start with `make demo`.'
@@ -25,7 +25,11 @@ help: ## list the targets
 
 demo: ## a recorded job with one slow rank, through real agents and a real Echo
 	@$(with_duckdb) \
-	cargo build --release -p fleet-agent -p fleet-echo && exec "$$CARGO_TARGET_DIR/release/fleet-echo" demo
+	cargo build --workspace --bins && exec "$$CARGO_TARGET_DIR/debug/fleet-echo" demo
+
+release: ## fleet-echo and fleet-agent as images have them, optimised as a whole
+	@$(with_duckdb) \
+	cargo build --release --package fleet-agent --package fleet-echo
 
 test: ## all tests
 	@$(call need,curl,the commands of the README are tests: apt-get install curl)
@@ -56,8 +60,7 @@ crash-test: ## kill Echo under load ROUNDS=200 times and compare what was acknow
 lint: ## formatting and clippy, with DuckDB and without; warnings are errors
 	@$(with_duckdb) \
 	cargo fmt --check && \
-	cargo lint && \
-	cargo clippy --package fleet-echo --no-default-features --all-targets -- -D warnings
+	cargo lint
 
 docs: ## the documentation of the code; warnings are errors
 	@$(with_duckdb) \
@@ -116,15 +119,15 @@ soak: ## Echo for MINUTES=30 while it deletes all the time
 
 SECONDS ?= 900
 
-fuzz: ## all fuzzers but that of SQL, each for SECONDS=900, as many at once as there are cores; needs no DuckDB
-	@$(call need,cargo,install Rust from https://rustup.rs); $(with_bpf) \
+fuzz: ## all fuzzers but that of SQL, each for SECONDS=900, as many at once as there are cores
+	@$(with_duckdb) \
 	export FLEET_FUZZ_SECONDS=$(SECONDS); \
 	cargo test --package fleet-agent --test fuzz -- --ignored --nocapture && \
-	cargo test --package fleet-echo --no-default-features --lib -- --ignored --nocapture fuzz_
+	cargo test --package echo-tools --package fleet-echo --lib -- --ignored --nocapture fuzz_
 
 fuzz-sql: ## SQL against the guard for SECONDS=900
 	@$(with_duckdb) \
-	FLEET_FUZZ_SECONDS=$(SECONDS) cargo test --package fleet-echo --lib -- --ignored --nocapture fuzz_sql
+	FLEET_FUZZ_SECONDS=$(SECONDS) cargo test --package echo-store --lib -- --ignored --nocapture fuzz_sql
 
 duckdb: ## only the library that Echo links
 	@echo/get-duckdb

@@ -11,9 +11,6 @@ use std::path::Path;
 
 fn main() {
     println!("cargo::rerun-if-env-changed=DUCKDB_LIB_DIR");
-    if env::var_os("CARGO_FEATURE_DUCKDB").is_none() {
-        return;
-    }
     match library_folder() {
         Ok(folder) => {
             println!("cargo::rustc-link-arg=-Wl,-rpath,$ORIGIN/../lib/fleet-echo");

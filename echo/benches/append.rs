@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use fleet_echo::clock::SystemClock;
-use fleet_echo::ids::{CommId, MetricName, Op, RankOf};
-use fleet_echo::model::event::{
+use echo_core::clock::SystemClock;
+use echo_core::ids::{CommId, MetricName, Op, RankOf};
+use echo_core::model::event::{
     BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source, Summary,
 };
-use fleet_echo::store::EventStore;
-use fleet_echo::store::duckdb::{DuckDbConfig, DuckDbStore};
-use fleet_echo::units::Nanos;
+use echo_core::units::Nanos;
+use echo_store::EventStore;
+use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 

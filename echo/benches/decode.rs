@@ -6,9 +6,9 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use echo_core::units::Nanos;
 use fleet_echo::ingest::decode::json::to_protobuf;
 use fleet_echo::ingest::decode::{Payload, decode_body};
-use fleet_echo::units::Nanos;
 use fleet_proto::{attribute, metric};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;

@@ -12,13 +12,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use fleet_echo::analysis::detector::Detector;
-use fleet_echo::analysis::settings::Settings;
-use fleet_echo::ids::{CommId, RankOf, RoleId};
-use fleet_echo::model::event::{
+use echo_analysis::detector::Detector;
+use echo_analysis::settings::Settings;
+use echo_core::ids::{CommId, RankOf, RoleId};
+use echo_core::model::event::{
     Anchor, Block, Event, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
 };
-use fleet_echo::units::Nanos;
+use echo_core::units::Nanos;
 use fleet_proto::metric;
 
 const OPS_PER_BLOCK: u64 = 32;

@@ -10,13 +10,13 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
+use echo_core::error::Code;
+use echo_store::StoreError;
 use serde_json::{Map, Value};
 use ureq::http::Response;
 use ureq::{Agent, Body, RequestBuilder, Timeout};
 
 use crate::cli::connection::EchoArgs;
-use crate::error::Code;
-use crate::store::StoreError;
 
 pub mod assert;
 pub mod connection;
@@ -25,7 +25,6 @@ pub mod dev_cert;
 pub mod explain;
 pub mod history;
 pub mod mcp;
-#[cfg(feature = "duckdb")]
 pub mod offline;
 pub mod outliers;
 pub mod rates;

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use echo_analysis::settings::Settings;
+use echo_store::limits::Amount;
 
-use crate::analysis::settings::Settings;
 use crate::feedback::health::HealthConfig;
-use crate::store::limits::Amount;
 
 pub mod bounds;
 pub mod callers;
@@ -35,7 +35,7 @@ pub enum LogFormat {
 /// What is logged, and how.
 #[derive(Debug, Clone, Args)]
 pub struct LogArgs {
-    /// Least severe level to log, or a filter such as `fleet_echo::store=debug,info`
+    /// Least severe level to log, or a filter such as `echo_store=debug,info`
     /// [default: info for serve, else warn]
     #[arg(
         long = "log",

@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use echo_analysis::settings::Settings;
+use echo_core::ids::ClusterId;
+use echo_core::policy_table::PolicyTable;
+use echo_store::limits::Amount;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 
-use crate::analysis::settings::Settings;
 use crate::app::{App, AppError, interrupted};
 use crate::config::{DemoArgs, ServeArgs};
 use crate::demo::agents::{AgentSummary, agent_program, replay};
 use crate::demo::recording::{Recording, RecordingError};
 use crate::demo::report::{Answers, PolicyCourse};
 use crate::feedback::health::HealthConfig;
-use crate::feedback::table::PolicyTable;
-use crate::ids::ClusterId;
-use crate::store::limits::Amount;
 
 /// Why the demo could not be shown.
 #[derive(Debug, thiserror::Error)]

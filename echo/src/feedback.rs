@@ -5,4 +5,3 @@ pub mod health;
 pub mod hours;
 pub mod policy;
 pub mod refresh;
-pub mod table;

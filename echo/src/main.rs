@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use echo_core::error::chain;
 use fleet_echo::app::{App, AppError};
 use fleet_echo::cli::assert::{self as gate, AssertArgs};
 use fleet_echo::cli::cost::CostArgs;
@@ -22,7 +23,6 @@ use fleet_echo::cli::token::TokenArgs;
 use fleet_echo::cli::{self, CliError, store_exit_code};
 use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
 use fleet_echo::demo::{self, DemoError};
-use fleet_echo::error::chain;
 use fleet_echo::telemetry::export::{ExportConfig, ExportError, Exporting};
 use fleet_echo::telemetry::{self, LogError};
 

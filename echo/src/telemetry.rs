@@ -8,7 +8,7 @@ pub mod export;
 
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
-#[error("--log {filter:?} is not a filter such as info or fleet_echo=debug: {reason}")]
+#[error("--log {filter:?} is not a filter such as info or echo_store=debug: {reason}")]
 pub struct LogError {
     filter: String,
     reason: String,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use fleet_echo::ids::{CommId, IdError, MetricName, Op, RankOf};
-use fleet_echo::model::event::{
+use echo_core::ids::{CommId, IdError, MetricName, Op, RankOf};
+use echo_core::model::event::{
     Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent,
 };
-use fleet_echo::units::Nanos;
+use echo_core::units::Nanos;
 use fleet_proto::metric;
 
 use super::case::{Case, Sources};

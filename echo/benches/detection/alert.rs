@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use fleet_echo::ids::IncidentId;
-use fleet_echo::model::conclusion::{
+use echo_core::ids::IncidentId;
+use echo_core::model::conclusion::{
     CauseClass, Conclusions, ConditionKind, Finding, Incident, IncidentState,
 };
 

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use duckdb::{Connection, Row};
-use fleet_echo::ids::{CommId, RankOf, RoleId};
-use fleet_echo::model::event::{
+use echo_core::ids::{CommId, RankOf, RoleId};
+use echo_core::model::event::{
     Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent,
 };
-use fleet_echo::units::Nanos;
+use echo_core::units::Nanos;
 use fleet_proto::metric;
 
 use super::agent::EPOCH;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fleet_echo::ids::{CommId, RoleId};
+use echo_core::ids::{CommId, RoleId};
 
 /// GPUs of a node.
 pub(crate) const NODE_SIZE: u32 = 8;

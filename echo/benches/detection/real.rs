@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use fleet_echo::analysis::detector::Detector;
-use fleet_echo::analysis::settings::Settings;
-use fleet_echo::model::conclusion::ConditionKind;
+use echo_analysis::detector::Detector;
+use echo_analysis::settings::Settings;
+use echo_core::model::conclusion::ConditionKind;
 
 use super::alert::{Alert, Incidents, Patience, Subject};
 use super::rule::Rule;

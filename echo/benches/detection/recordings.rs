@@ -5,6 +5,11 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use echo_core::ids::{CommId, RankOf};
+use echo_core::model::event::{
+    Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
+};
+use echo_core::units::Nanos;
 use fleet_agent::event::Event as RecordedEvent;
 use fleet_agent::export::{Batch, Resource};
 use fleet_agent::host::{Host, Identity, WallClock};
@@ -12,11 +17,6 @@ use fleet_agent::pipeline::{BlockRule, Ending};
 use fleet_agent::signal::{Exemplar, Point, Value};
 use fleet_agent::source::EventSource;
 use fleet_agent::source::recording::Recording;
-use fleet_echo::ids::{CommId, RankOf};
-use fleet_echo::model::event::{
-    Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
-};
-use fleet_echo::units::Nanos;
 
 use super::agent::EPOCH;
 use super::simulation::Delivery;

@@ -1,7 +1,7 @@
 //! The rules of the field, from their published formulas. Each sees the same windows as the detector and gets the same
 //! patience: it has to point twice in a row, and to be silent three times.
 
-use fleet_echo::stats::{mad, mean, median};
+use echo_core::stats::{mad, mean, median};
 
 use super::window::Seen;
 

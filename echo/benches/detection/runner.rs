@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fleet_echo::analysis::detector::Detector;
-use fleet_echo::analysis::settings::Settings;
-use fleet_echo::ids::IdError;
+use echo_analysis::detector::Detector;
+use echo_analysis::settings::Settings;
+use echo_core::ids::IdError;
 
 use super::alert::{Alert, Incidents, Patience};
 use super::case::Case;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use fleet_echo::model::conclusion::{CauseClass, ConditionKind};
+use echo_core::model::conclusion::{CauseClass, ConditionKind};
 
 use super::alert::{Alert, Subject};
 use super::case::Case;

@@ -1,7 +1,7 @@
 //! A case as a stream of blocks of events.
 
-use fleet_echo::ids::IdError;
-use fleet_echo::model::event::StoredEvent;
+use echo_core::ids::IdError;
+use echo_core::model::event::StoredEvent;
 
 use super::agent::Agents;
 use super::case::{Case, Sources};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fleet_echo::ids::CommId;
-use fleet_echo::model::event::{Reading, Summary};
+use echo_core::ids::CommId;
+use echo_core::model::event::{Reading, Summary};
 
 /// Count, sum and extremes of what was added.
 #[derive(Debug, Clone, Copy, Default)]

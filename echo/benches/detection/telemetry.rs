@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use fleet_echo::ids::NodeId;
-use fleet_echo::model::event::StoredEvent;
+use echo_core::ids::NodeId;
+use echo_core::model::event::StoredEvent;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 

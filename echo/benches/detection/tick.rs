@@ -1,9 +1,9 @@
 //! What one judgement costs: all ranks of a job report a block of 32 operations on three communicators each.
 
-use fleet_echo::analysis::detector::Detector;
-use fleet_echo::analysis::settings::Settings;
-use fleet_echo::ids::CommId;
-use fleet_echo::model::event::StoredEvent;
+use echo_analysis::detector::Detector;
+use echo_analysis::settings::Settings;
+use echo_core::ids::CommId;
+use echo_core::model::event::StoredEvent;
 use fleet_proto::metric;
 
 use crate::echobench::case::{Case, Sources};

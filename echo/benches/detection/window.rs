@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use fleet_echo::ids::CommId;
-use fleet_echo::model::event::{Event, Reading, Source, StoredEvent, Summary};
+use echo_core::ids::CommId;
+use echo_core::model::event::{Event, Reading, Source, StoredEvent, Summary};
 use fleet_proto::metric;
 
 /// Steps that a judgement looks back on, as the detector does.

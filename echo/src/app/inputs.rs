@@ -4,17 +4,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use echo_access::Access;
+use echo_core::clock::Clock;
+use echo_tools::rates::Rates;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::access::Access;
 use crate::app::AppError;
 use crate::app::key_sets::Keeper;
 use crate::app::sources::{FileSource, Source};
-use crate::clock::Clock;
 use crate::config::ServeArgs;
 use crate::config::security::PlainText;
-use crate::rates::Rates;
 use crate::serve::audit::Auditing;
 use crate::serve::audit::log::AuditLog;
 use crate::serve::gate::Gate;

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use echo_access::Access;
+use echo_access::published::{KeySet, KeySource};
+use echo_core::error::chain;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use crate::access::Access;
-use crate::access::published::{KeySet, KeySource};
 use crate::app::key_sets::fetch::{FetchError, Limits, fetch};
-use crate::error::chain;
 use crate::serve::key_sets::KeySets;
 
 mod fetch;

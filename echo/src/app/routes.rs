@@ -4,21 +4,21 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use axum::Router;
+use echo_core::clock::Clock;
+use echo_store::EventStore;
+use echo_store::duckdb::DuckDbStore;
+use echo_tools::places::Places;
+use echo_tools::rates::Rates;
+use echo_tools::registry::Registry;
+use echo_tools::{Limits, ToolContext};
 
 use crate::app::inputs::Inputs;
-use crate::clock::Clock;
 use crate::config::ServeArgs;
 use crate::ingest::accept::Ingest;
-use crate::rates::Rates;
 use crate::serve::contexts::Contexts;
 use crate::serve::http::metrics::{Metrics, Sources};
 use crate::serve::http::{Feeds, router};
 use crate::serve::listener::Connections;
-use crate::store::EventStore;
-use crate::store::duckdb::DuckDbStore;
-use crate::tools::places::Places;
-use crate::tools::registry::Registry;
-use crate::tools::{Limits, ToolContext};
 
 /// Cores of this machine, or what of them this process may use.
 pub(super) fn cores() -> usize {

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use echo_core::error::chain;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{error, info};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::error::chain;
 use crate::serve::reloads::Reloads;
 
 /// Time between two looks.

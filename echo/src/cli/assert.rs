@@ -6,17 +6,16 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use case::{Broken, Case, Outcome};
 use clap::{Args, Subcommand};
+use cost::CostLimitArgs;
+use echo_tools::rates::Currency;
+use echo_tools::time::{TimeArg, WindowArg};
+use outliers::OutlierLimitArgs;
 use serde_json::Value;
 
 use crate::cli::connection::EchoArgs;
 use crate::cli::{Input, ask};
-use crate::rates::Currency;
-use crate::tools::time::{TimeArg, WindowArg};
-
-use case::{Broken, Case, Outcome};
-use cost::CostLimitArgs;
-use outliers::OutlierLimitArgs;
 
 mod case;
 mod caught_up;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use echo_access::published::is_overheard;
 use fleet_proto::shard::{self, MAX_SHARDS, PLACEHOLDER};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
@@ -14,7 +15,6 @@ use rustls::{ClientConfig, RootCertStore};
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use crate::access::published::is_overheard;
 use crate::cli::CliError;
 
 /// Where Echo listens unless told otherwise.

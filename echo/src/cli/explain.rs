@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use echo_tools::picture::Format;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, heading, list, quality, table, text};
 use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer, ask_for_bytes};
-use crate::tools::picture::Format;
 
 /// The tool that is asked.
 const TOOL: &str = "fleet.cluster.explain_rank";

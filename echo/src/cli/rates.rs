@@ -5,15 +5,14 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use echo_core::clock::{Clock, SystemClock};
+use echo_core::pattern::Pattern;
+use echo_core::units::Nanos;
+use echo_tools::rates::{Rates, RatesError};
+use fleet::{Fleet, FleetArgs};
 use serde_json::{Value, json};
 
 use crate::cli::CliError;
-use crate::clock::{Clock, SystemClock};
-use crate::pattern::Pattern;
-use crate::rates::{Rates, RatesError};
-use crate::units::Nanos;
-
-use fleet::{Fleet, FleetArgs};
 
 pub mod fleet;
 mod print;

@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use axum::Router;
 use clap::{Parser, Subcommand};
+use echo_tools::ToolContext;
+use echo_tools::fixture;
+use echo_tools::fixture::broken::Broken;
+use echo_tools::registry::Registry;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
@@ -22,10 +26,6 @@ use crate::serve::http::{Feeds, router, serve};
 use crate::serve::listener::{Connections, ListenConfig, Listener};
 use crate::serve::terms::Terms;
 use crate::serve::tls::Encryption;
-use crate::tools::ToolContext;
-use crate::tools::fixture;
-use crate::tools::fixture::broken::Broken;
-use crate::tools::registry::Registry;
 
 mod parity;
 mod pictures;

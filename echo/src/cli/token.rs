@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use clap::{Args, Subcommand};
+use echo_access::Access;
+use echo_access::mint::new_token;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::access::Access;
-use crate::access::mint::new_token;
 use crate::cli::CliError;
 
 /// Tokens for those who call.
@@ -177,11 +177,11 @@ mod tests {
     use std::io;
 
     use clap::Parser;
+    use echo_access::{Access, Rejected};
+    use echo_core::units::Nanos;
 
     use super::{TokenArgs, run};
-    use crate::access::{Access, Rejected};
     use crate::cli::CliError;
-    use crate::units::Nanos;
 
     #[derive(Debug, Parser)]
     struct Program {

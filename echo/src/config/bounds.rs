@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::Args;
+use echo_tools::time::WindowArg;
 
 use crate::serve::listener::ListenConfig;
-use crate::tools::time::WindowArg;
 
 /// Longest time that a question may be given: it holds a place that others wait for.
 const LONGEST: Duration = Duration::from_hours(1);

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-
-use crate::store::limits::{Amount, EntryLimits, Limits};
-use crate::tools::time::WindowArg;
+use echo_store::limits::{Amount, EntryLimits, Limits};
+use echo_tools::time::WindowArg;
 
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Args)]
@@ -163,9 +162,9 @@ mod tests {
     use std::time::Duration;
 
     use clap::Parser;
+    use echo_store::limits::{Amount, Limits};
 
     use super::{LimitArgs, memory};
-    use crate::store::limits::{Amount, Limits};
 
     #[derive(Debug, Parser)]
     struct Serve {

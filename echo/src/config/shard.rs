@@ -3,9 +3,8 @@
 use std::num::NonZeroU32;
 
 use clap::Args;
+use echo_core::shard::Shard;
 use fleet_proto::shard::{MAX_SHARDS, PLACEHOLDER};
-
-use crate::shard::Shard;
 
 /// Which of several Echos this one is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
@@ -99,9 +98,9 @@ fn is_template(url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use echo_core::shard::Shard;
 
     use super::ShardArgs;
-    use crate::shard::Shard;
 
     const URL: &str = "--shard-url https://echo-{shard}.lab:8081/";
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
+use echo_core::policy_table::ClusterPolicy;
 use fleet_proto::policy::PolicySet;
 use prost::Message;
 use serde_json::{Value, json};
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 use crate::demo::DemoError;
 use crate::demo::agents::AgentSummary;
 use crate::demo::recording::Recording;
-use crate::feedback::table::ClusterPolicy;
 
 /// What Echo answers about one cluster, through its tools.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,16 +13,16 @@
 
 use std::collections::BTreeMap;
 
+use echo_analysis::incident::abandoned;
+use echo_core::ids::ClusterId;
+use echo_core::model::conclusion::{Conclusions, Incident, IncidentState};
+use echo_core::model::event::{Reading, StoredEvent};
+use echo_core::policy_table::HealthThreshold;
+use echo_core::units::Nanos;
 use fleet_proto::metric;
 
 use self::case::cohort;
 use self::cluster::Cluster;
-use crate::analysis::incident::abandoned;
-use crate::feedback::table::HealthThreshold;
-use crate::ids::ClusterId;
-use crate::model::conclusion::{Conclusions, Incident, IncidentState};
-use crate::model::event::{Reading, StoredEvent};
-use crate::units::Nanos;
 
 mod case;
 mod cluster;

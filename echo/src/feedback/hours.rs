@@ -6,17 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use echo_analysis::hours::{kept, node_hours};
+use echo_core::clock::Clock;
+use echo_core::error::chain;
+use echo_core::model::cost::{NodeHour, Seen};
+use echo_core::units::{Hour, Nanos};
+use echo_store::hours::{Closed, ClosingHour, DueHour};
+use echo_store::timings::Stopwatch;
+use echo_store::{EventStore, StoreError};
 use tokio::sync::watch;
 use tracing::{debug, warn};
-
-use crate::analysis::hours::{kept, node_hours};
-use crate::clock::Clock;
-use crate::error::chain;
-use crate::model::cost::{NodeHour, Seen};
-use crate::store::hours::{Closed, ClosingHour, DueHour};
-use crate::store::timings::Stopwatch;
-use crate::store::{EventStore, StoreError};
-use crate::units::{Hour, Nanos};
 
 /// Pause after a look that found nothing to close.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

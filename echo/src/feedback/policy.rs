@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use echo_analysis::assembly::CohortKey;
+use echo_analysis::cohort::Outlook;
+use echo_analysis::settings::Settings;
+use echo_core::ids::ClusterId;
+use echo_core::model::conclusion::PolicyRecord;
+use echo_core::policy_table::ClusterPolicy;
+use echo_core::stats::multiplicity::critical_z;
+use echo_core::units::{NANOS_PER_MILLI, Nanos};
 use fleet_proto::metadata;
 use fleet_proto::policy::{CohortPolicy, PolicySet};
 use prost::Message;
-
-use crate::analysis::assembly::CohortKey;
-use crate::analysis::cohort::Outlook;
-use crate::analysis::settings::Settings;
-use crate::feedback::table::ClusterPolicy;
-use crate::ids::ClusterId;
-use crate::model::conclusion::PolicyRecord;
-use crate::stats::multiplicity::critical_z;
-use crate::units::{NANOS_PER_MILLI, Nanos};
 
 /// Event time after which an unchanged policy is sent again with fresh numbers, milliseconds.
 const REFRESH_AFTER_MS: f64 = 5_000.0;
@@ -179,15 +178,16 @@ fn publish(cluster: &ClusterId, set: &PolicySet) -> (PolicyRecord, ClusterPolicy
 
 #[cfg(test)]
 mod tests {
-    use super::Policies;
-    use crate::analysis::assembly::CohortKey;
-    use crate::analysis::cohort::Outlook;
-    use crate::analysis::settings::Settings;
-    use crate::ids::{Rank, RoleId};
-    use crate::model::conclusion::Signal;
-    use crate::units::Nanos;
+    use echo_analysis::assembly::CohortKey;
+    use echo_analysis::cohort::Outlook;
+    use echo_analysis::settings::Settings;
+    use echo_core::ids::{Rank, RoleId};
+    use echo_core::model::conclusion::Signal;
+    use echo_core::units::Nanos;
     use fleet_proto::policy::PolicySet;
     use prost::Message;
+
+    use super::Policies;
 
     fn key(role: u64) -> CohortKey {
         CohortKey {

@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use echo_analysis::detector::Detector;
+use echo_analysis::settings::Settings;
+use echo_core::clock::Clock;
+use echo_core::error::{Code, Coded, chain};
+use echo_core::ids::{ClusterId, IdError, MetricName};
+use echo_core::model::conclusion::{Conclusions, Finding, Incident, IncidentState};
+use echo_core::model::event::StoredEvent;
+use echo_core::policy_table::{ClusterPolicy, HealthThreshold, PolicyTable};
+use echo_core::spans;
+use echo_core::units::Nanos;
+use echo_store::{EventStore, StoreError};
 use fleet_proto::metric;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::analysis::detector::Detector;
-use crate::analysis::settings::Settings;
-use crate::clock::Clock;
-use crate::error::{Code, Coded, chain};
 use crate::feedback::health::{Health, HealthConfig, is_score};
 use crate::feedback::policy::Policies;
-use crate::feedback::table::{ClusterPolicy, HealthThreshold, PolicyTable};
-use crate::ids::{ClusterId, IdError, MetricName};
-use crate::model::conclusion::{Conclusions, Finding, Incident, IncidentState};
-use crate::model::event::StoredEvent;
-use crate::spans;
-use crate::store::{EventStore, StoreError};
-use crate::units::Nanos;
 
 mod resume;
 

@@ -4,6 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use echo_core::clock::Clock;
+use echo_core::error::{Code, Coded};
+use echo_core::model::event::{BatchKey, EventBatch};
+use echo_core::policy_table::{ClusterPolicy, PolicyTable};
+use echo_core::spans;
+use echo_core::units::Nanos;
+use echo_store::timings::Stopwatch;
+use echo_store::{Appended, EventStore, Unnameable};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::{Instrument, Span, trace_span};
@@ -17,14 +25,6 @@ use super::decode::{Decoded, Malformed, Payload, decode_body};
 use super::sender::Sender;
 use super::strays::Strays;
 use super::writer::{Foreign, Writer};
-use crate::clock::Clock;
-use crate::error::{Code, Coded};
-use crate::feedback::table::{ClusterPolicy, PolicyTable};
-use crate::model::event::{BatchKey, EventBatch};
-use crate::spans;
-use crate::store::timings::Stopwatch;
-use crate::store::{Appended, EventStore, Unnameable};
-use crate::units::Nanos;
 
 /// Longest body that is translated or decoded on the spot, in bytes: longer ones would hold up the other requests of the thread.
 pub(super) const MAX_INLINE_BYTES: usize = 64 * 1024;

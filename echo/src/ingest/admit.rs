@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use echo_core::error::{Code, Coded};
+use echo_core::model::event::EventBatch;
+use echo_store::{Appended, EventStore, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::room::{NoRoom, Part, Room};
 use super::sender::Sender;
-use crate::error::{Code, Coded};
-use crate::model::event::EventBatch;
-use crate::store::{Appended, EventStore, StoreError};
 
 /// Bounds of what is in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

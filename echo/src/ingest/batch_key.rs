@@ -1,10 +1,9 @@
 //! The identity of a batch, by which one that is sent again is stored once.
 
 use bytes::Bytes;
+use echo_core::error::{Code, Coded};
+use echo_core::model::event::BatchKey;
 use xxhash_rust::xxh3::xxh3_128;
-
-use crate::error::{Code, Coded};
-use crate::model::event::BatchKey;
 
 /// Longest name of an agent instance, in characters.
 const MAX_INSTANCE_CHARS: usize = 64;
@@ -66,9 +65,9 @@ fn decimal(text: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use echo_core::model::event::BatchKey;
 
     use super::{BatchKeyError, numbered, of_content};
-    use crate::model::event::BatchKey;
 
     #[test]
     fn both_halves_number_a_batch_and_none_leaves_it_unnumbered() {

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
+use echo_core::error::Code;
+use echo_core::model::event::Event;
+use echo_core::units::Nanos;
+use echo_store::timings::seconds;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::decode::reject::{RejectReason, Rejections};
-use crate::error::Code;
-use crate::model::event::Event;
-use crate::store::timings::seconds;
-use crate::units::Nanos;
 
 /// Counters of the ingest path. They only grow, all but the age of events.
 #[derive(Debug)]
@@ -125,8 +125,9 @@ impl IngestStats {
 
 #[cfg(test)]
 mod tests {
+    use echo_core::error::Code;
+
     use super::IngestStats;
-    use crate::error::Code;
 
     #[test]
     fn failures_are_counted_by_kind() {

@@ -10,6 +10,10 @@
 
 use std::sync::Arc;
 
+use echo_core::ids::MetricName;
+use echo_core::model::event::{Event, Origin};
+use echo_core::units::Nanos;
+
 use self::attributes::{Classes, Columns, Picked, Taken, list};
 use self::names::Names;
 use self::point::Quantity;
@@ -20,9 +24,6 @@ use self::wire::metrics::{Metric, Scope, contents, resources, scopes};
 use self::wire::point::{Exemplar, Kind, Lists, Point};
 use self::wire::value::Value;
 use self::wire::{Broken, Fields, metrics};
-use crate::ids::MetricName;
-use crate::model::event::{Event, Origin};
-use crate::units::Nanos;
 
 mod attributes;
 mod block;

@@ -1,5 +1,6 @@
 //! Requests for tests: small, valid, and easy to spoil.
 
+use echo_core::units::Nanos;
 use fleet_proto::{attribute, metric};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -15,8 +16,6 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
-
-use crate::units::Nanos;
 
 pub(super) mod store;
 

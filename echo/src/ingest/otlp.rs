@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Buf, BufMut, Bytes};
+use echo_core::error::{Code, Coded, chain};
+use echo_core::model::event::BatchKey;
 use fleet_proto::metadata;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server;
@@ -31,8 +33,6 @@ use super::decode::Payload;
 use super::respond;
 use super::sender::{Peer, Sender};
 use super::writer::Writer;
-use crate::error::{Code, Coded, chain};
-use crate::model::event::BatchKey;
 
 mod arrival;
 pub mod http;

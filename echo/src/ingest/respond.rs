@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use echo_core::error::{Code, Coded};
+use echo_core::policy_table::ClusterPolicy;
 use fleet_proto::metadata;
 use opentelemetry_proto::tonic::collector::logs::v1::{
     ExportLogsPartialSuccess, ExportLogsServiceResponse,
@@ -21,8 +23,6 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::accept::{Accepted, IngestError};
 use super::decode::Payload;
 use super::decode::reject::Rejections;
-use crate::error::{Code, Coded};
-use crate::feedback::table::ClusterPolicy;
 
 /// When a sender that met a full collector should come back.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -161,17 +161,17 @@ pub fn message(error: &IngestError, request: u64) -> String {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use echo_core::error::chain;
+    use echo_core::policy_table::{ClusterPolicy, HealthThreshold};
+    use echo_store::StoreError;
     use fleet_proto::metadata;
     use tonic_types::StatusExt;
 
     use super::{grpc, status};
-    use crate::error::chain;
-    use crate::feedback::table::{ClusterPolicy, HealthThreshold};
     use crate::ingest::accept::{Accepted, IngestError};
     use crate::ingest::admit::AdmitError;
     use crate::ingest::decode::Payload;
     use crate::ingest::decode::reject::Rejections;
-    use crate::store::StoreError;
 
     fn accepted(encoded: Bytes, threshold: Option<f64>) -> Accepted {
         Accepted {

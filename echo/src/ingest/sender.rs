@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::ids::AgentInstance;
-use crate::model::event::BatchKey;
+use echo_core::ids::AgentInstance;
+use echo_core::model::event::BatchKey;
 
 /// The other end of a connection. Listeners put it among the extensions of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

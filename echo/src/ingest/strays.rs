@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use echo_core::ids::ClusterId;
+use echo_core::model::event::Event;
+use echo_core::shard::{Other, Shard};
 use tracing::warn;
-
-use crate::ids::ClusterId;
-use crate::model::event::Event;
-use crate::shard::{Other, Shard};
 
 /// Most clusters that are warned of by name.
 const MAX_NAMED: usize = 1000;
@@ -89,11 +88,12 @@ mod tests {
     use std::num::NonZeroU32;
     use std::sync::Arc;
 
+    use echo_core::ids::ClusterId;
+    use echo_core::model::event::Event;
+    use echo_core::shard::Shard;
+    use echo_tools::fixture::batch;
+
     use super::Strays;
-    use crate::ids::ClusterId;
-    use crate::model::event::Event;
-    use crate::shard::Shard;
-    use crate::tools::fixture::batch;
 
     /// The second of three: `prod` belongs to the first, `lab` to the last, `eu` here.
     fn strays() -> Strays {

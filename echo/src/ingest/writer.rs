@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::access::{Principal, Write};
-use crate::error::{Code, Coded};
-use crate::ids::{ClusterId, NodeId};
+use echo_access::{Principal, Write};
+use echo_core::error::{Code, Coded};
+use echo_core::ids::{ClusterId, NodeId};
+use echo_core::model::event::{Event, Origin};
+
 use crate::ingest::sender::ClientCertificate;
-use crate::model::event::{Event, Origin};
 
 /// What the listener knows of a sender.
 #[derive(Debug, Clone, Default)]

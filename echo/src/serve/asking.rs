@@ -6,16 +6,16 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::Extensions;
 use axum::http::request::Parts;
+use echo_access::Principal;
+use echo_core::error::Coded;
+use echo_tools::ToolError;
+use echo_tools::registry::{Answered, Registry};
 use serde_json::Value;
 
-use crate::access::Principal;
-use crate::error::Coded;
 use crate::serve::audit::Attempt;
 use crate::serve::contexts::Contexts;
 use crate::serve::gate::Caller;
 use crate::serve::request::RequestId;
-use crate::tools::ToolError;
-use crate::tools::registry::{Answered, Registry};
 
 /// Who asks, under which number, and where it is written down.
 #[derive(Debug, Clone)]

@@ -13,15 +13,15 @@ use axum::http::header::USER_AGENT;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+use echo_access::Principal;
+use echo_core::clock::Clock;
+use echo_core::error::Code;
+use echo_store::timings::Stopwatch;
 use serde_json::{Map, Value, json};
 
-use crate::access::Principal;
-use crate::clock::Clock;
-use crate::error::Code;
 use crate::ingest::sender::Peer;
 use crate::serve::audit::log::AuditLog;
 use crate::serve::request::RequestId;
-use crate::store::timings::Stopwatch;
 
 pub mod log;
 

@@ -6,13 +6,13 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use echo_core::error::Code;
+use echo_tools::error_body;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
-use crate::error::Code;
 use crate::serve::http::answer::failure;
 use crate::serve::request::MAX_BODY_BYTES;
-use crate::tools::error_body;
 
 /// Longest time for a body: it has 64 KiB at most, and whoever asks waits for an answer.
 pub(super) const BODY_WITHIN: Duration = Duration::from_secs(30);
@@ -65,6 +65,7 @@ mod tests {
     use axum::body::{Body, Bytes, to_bytes};
     use axum::http::Request;
     use axum::routing::post;
+    use echo_core::clock::SystemClock;
     use serde_json::Value;
     use tokio::time::{Instant, interval};
     use tokio_stream::StreamExt;
@@ -72,7 +73,6 @@ mod tests {
     use tower::ServiceExt;
 
     use super::BODY_WITHIN;
-    use crate::clock::SystemClock;
     use crate::serve::terms::Terms;
 
     /// What is answered to a body of a byte every so often, and after how long.

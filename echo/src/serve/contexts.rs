@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use echo_access::Principal;
+use echo_tools::ToolContext;
+use echo_tools::rates::Rates;
 use tokio::sync::watch;
-
-use crate::access::Principal;
-use crate::rates::Rates;
-use crate::tools::ToolContext;
 
 /// Makes the context of each question. Clones share everything.
 #[derive(Debug, Clone)]

@@ -12,11 +12,12 @@ use axum::http::header::{AUTHORIZATION, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE}
 use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use echo_access::{Access, Principal, Rejected};
+use echo_core::clock::Clock;
+use echo_core::error::Code;
+use echo_tools::error_body;
 use tokio::sync::watch;
 
-use crate::access::{Access, Principal, Rejected};
-use crate::clock::Clock;
-use crate::error::Code;
 use crate::ingest::respond;
 use crate::ingest::sender::Peer;
 use crate::serve::audit::Attempt;
@@ -24,7 +25,6 @@ use crate::serve::http::answer::failure;
 use crate::serve::key_sets::KeySets;
 use crate::serve::rate_limit::{Failures, Rates};
 use crate::serve::{pages, session};
-use crate::tools::error_body;
 
 /// What is answered to everybody, so that probes and clients find out what they talk to.
 const PUBLIC: [&str; 6] = [

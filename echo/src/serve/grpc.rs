@@ -9,10 +9,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Version};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use echo_core::error::Code;
 use tokio::time::timeout;
 use tonic::service::Routes;
 
-use crate::error::Code;
 use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
 use crate::ingest::respond::refusal;
 use crate::serve::audit::audited_refusals;

@@ -17,7 +17,7 @@
 //! | `/healthz`, `/readyz` | GET | that the process lives; whether events are taken, and if not, why |
 //!
 //! Every error is `{"error":{"code","message","request_id"}}`, with `details` when the input is wrong; the status comes
-//! from the one table in [`crate::error`].
+//! from the one table in [`echo_core::error`].
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,13 +27,15 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
 use axum::response::Response;
 use axum::routing::get;
+use echo_core::error::Code;
+use echo_core::policy_table::PolicyTable;
+use echo_tools::error_body;
+use echo_tools::registry::Registry;
 use tokio::sync::watch;
 
 use self::answer::failure;
 use self::health::Readiness;
 use self::metrics::Metrics;
-use crate::error::Code;
-use crate::feedback::table::PolicyTable;
 use crate::serve::connections::{self, Manner, Speech};
 use crate::serve::contexts::Contexts;
 use crate::serve::listener::Listener;
@@ -42,8 +44,6 @@ use crate::serve::pages::{self, Pages};
 use crate::serve::request::MAX_BODY_BYTES;
 use crate::serve::terms::Terms;
 use crate::serve::tls::Encryption;
-use crate::tools::error_body;
-use crate::tools::registry::Registry;
 
 pub(in crate::serve) mod answer;
 pub mod callers;

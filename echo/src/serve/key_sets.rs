@@ -6,10 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use echo_access::published::{KeySet, KeySource, Published};
+use echo_store::timings::Stopwatch;
 use tokio::sync::Notify;
-
-use crate::access::published::{KeySet, KeySource, Published};
-use crate::store::timings::Stopwatch;
 
 /// What is known. Clones are the same.
 #[derive(Debug, Clone, Default)]

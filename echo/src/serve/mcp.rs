@@ -14,6 +14,8 @@ use axum::http::Extensions;
 use axum::http::request::Parts;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use echo_access::Principal;
+use echo_tools::registry::{Answered, Registry};
 use rmcp::ErrorData;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock,
@@ -26,12 +28,10 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::Value;
 
-use crate::access::Principal;
 use crate::serve::asking::Asking;
 use crate::serve::contexts::Contexts;
 use crate::serve::mcp::failures::{malformed, of_protocol, of_tool};
 use crate::serve::request::MAX_BODY_BYTES;
-use crate::tools::registry::{Answered, Registry};
 
 mod failures;
 mod listing;

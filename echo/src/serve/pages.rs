@@ -9,16 +9,16 @@ use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use axum::routing::{get, post};
+use echo_core::error::Coded;
+use echo_tools::ToolError;
+use echo_tools::registry::Registry;
 use maud::Markup;
 
-use crate::error::Coded;
 use crate::serve::asking::Asking;
 use crate::serve::contexts::Contexts;
 use crate::serve::http::answer::failure;
 use crate::serve::request::note;
 use crate::serve::terms::Terms;
-use crate::tools::ToolError;
-use crate::tools::registry::Registry;
 
 mod answers;
 mod bars;

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use axum::body::Body;
 use axum::response::Response;
+use echo_core::error::Code;
+use echo_tools::error_body;
 use tower_http::catch_panic::{CatchPanicLayer, ResponseForPanic};
 
-use crate::error::Code;
 use crate::ingest::respond;
 use crate::serve::http::answer::failure;
-use crate::tools::error_body;
 
 /// What the caller is told, who can do nothing about it.
 const MESSAGE: &str = "Echo could not answer; its log says why";
@@ -76,10 +76,10 @@ mod tests {
 
     use axum::Router;
     use axum::routing::get;
+    use echo_core::clock::SystemClock;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
-    use crate::clock::SystemClock;
     use crate::serve::audit::Auditing;
     use crate::serve::audit::log::AuditLog;
     use crate::serve::http;

@@ -6,10 +6,9 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use echo_access::{Kind, Principal, Rate};
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
-
-use crate::access::{Kind, Principal, Rate};
 
 /// Most principals that are kept apart; with tokens of an issuer there may be any number. The ones that have not asked for
 /// longest are forgotten, which gives them a full burst again.

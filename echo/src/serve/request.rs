@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use axum::http::HeaderMap;
+use echo_core::error::{Code, Coded, chain};
+use echo_tools::ToolError;
 use serde_json::{Value, json};
-
-use crate::error::{Code, Coded, chain};
-use crate::tools::ToolError;
 
 /// Longest accepted body, in bytes. The input of a tool is a handful of short fields.
 pub(super) const MAX_BODY_BYTES: usize = 64 * 1024;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
+use echo_core::clock::Clock;
 
-use crate::clock::Clock;
 use crate::serve::audit::log::AuditLog;
 use crate::serve::audit::{Auditing, audited};
 use crate::serve::body::{BODY_WITHIN, whole};

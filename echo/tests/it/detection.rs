@@ -1,6 +1,6 @@
 //! The quick part of `EchoBench`: what must hold on simulated and on real jobs, whatever the detector's inside looks like.
 
-use fleet_echo::model::conclusion::CauseClass;
+use echo_core::model::conclusion::CauseClass;
 
 use crate::testbed::repository;
 

@@ -1,6 +1,5 @@
 //! The DuckDB that is linked is the one the project was written for, with its extensions inside.
 
-#![cfg(feature = "duckdb")]
 #![expect(
     clippy::disallowed_methods,
     reason = "this test is about the library, not about the store"

@@ -8,12 +8,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fleet_echo::clock::ManualClock;
-use fleet_echo::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
-use fleet_echo::store::duckdb::{DuckDbConfig, DuckDbStore};
-use fleet_echo::store::limits::{Amount, Limits};
-use fleet_echo::store::{Appended, EventQuery, EventStore, StoreError};
-use fleet_echo::units::{Nanos, Window};
+use echo_core::clock::ManualClock;
+use echo_core::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
+use echo_core::units::{Nanos, Window};
+use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
+use echo_store::limits::{Amount, Limits};
+use echo_store::{Appended, EventQuery, EventStore, StoreError};
 
 use crate::load::mixed;
 use crate::volume::Mounted;

@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use echo_core::model::conclusion::ConditionKind;
+use echo_core::stats::{mad, median};
 use fleet_agent::event::{Event, Ran};
-use fleet_echo::model::conclusion::ConditionKind;
-use fleet_echo::stats::{mad, median};
 
 use super::super::alert::{Alert, Subject};
 use super::verdict::seconds;

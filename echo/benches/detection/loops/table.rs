@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::path::Path;
 
+use echo_analysis::detector::Detector;
+use echo_analysis::settings::Settings;
+use echo_core::ids::{IncidentId, NodeId};
+use echo_core::model::conclusion::{Conclusions, LostTime};
+use echo_core::units::Nanos;
 use fleet_agent::source::recording::Recording;
-use fleet_echo::analysis::detector::Detector;
-use fleet_echo::analysis::settings::Settings;
-use fleet_echo::ids::{IncidentId, NodeId};
-use fleet_echo::model::conclusion::{Conclusions, LostTime};
-use fleet_echo::units::Nanos;
 
 use super::super::agent::EPOCH;
 use super::super::alert::{Alert, Incidents};

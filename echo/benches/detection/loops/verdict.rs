@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use echo_core::model::conclusion::ConditionKind;
+
 use super::super::alert::{Alert, Subject};
-use fleet_echo::model::conclusion::ConditionKind;
 
 /// How long after its end an alert may still be about a fault, nanoseconds.
 const GRACE_NS: u64 = 10_000_000_000;

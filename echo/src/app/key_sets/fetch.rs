@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use echo_access::published::{KeySet, KeySource};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::task::JoinError;
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
-
-use crate::access::published::{KeySet, KeySource};
 
 /// How far an issuer is listened to.
 #[derive(Debug, Clone, Copy)]

@@ -10,6 +10,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use axum::routing::get;
+use echo_access::signed::{SigningKey, at, claims, every_form, jwk, signed};
+use echo_access::{Access, Rejected};
+use echo_core::clock::{Clock, ManualClock};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -19,10 +22,6 @@ use tower::ServiceExt;
 use self::issuer::{Answer, Issuer};
 use super::fetch::{Limits, fetch};
 use super::{Keeper, REFRESH};
-use crate::access::tests::at;
-use crate::access::tests::signed::{SigningKey, claims, every_form, jwk, signed};
-use crate::access::{Access, Rejected};
-use crate::clock::{Clock, ManualClock};
 use crate::serve::gate::Gate;
 use crate::serve::key_sets::KeySets;
 use crate::serve::terms::Terms;
@@ -116,7 +115,7 @@ impl Lab {
         let access = Arc::clone(&self.access.borrow());
         let source = access.key_sources().next().unwrap();
         let fetched = fetch(source, self.folder.path(), LIMITS);
-        fetched.err().map(|error| crate::error::chain(&error))
+        fetched.err().map(|error| echo_core::error::chain(&error))
     }
 }
 

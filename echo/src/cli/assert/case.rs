@@ -1,10 +1,10 @@
 //! One cluster held against its limits.
 
+use echo_core::error::Code;
 use serde_json::Value;
 
 use crate::cli::CliError;
 use crate::cli::view::number;
-use crate::error::Code;
 
 /// What Echo says of a cluster that another Echo has.
 const ASK_THERE: &str = ", ask there";

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use echo_core::clock::{Clock, SystemClock};
 use serde_json::Value;
 
 use crate::cli::connection::EchoArgs;
 use crate::cli::{CliError, get};
-use crate::clock::{Clock, SystemClock};
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(100);

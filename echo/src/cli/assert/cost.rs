@@ -1,12 +1,12 @@
 //! Limits of what stragglers cost.
 
 use clap::Args;
+use echo_tools::rates::Currency;
 use serde_json::Value;
 
 use crate::cli::assert::case::{Case, Check, percent, plain};
 use crate::cli::assert::{CostArgs, amount, share};
 use crate::cli::view::{list, number, text};
-use crate::rates::Currency;
 
 /// The limits, of which one is needed.
 #[derive(Debug, Clone, Default, Args)]

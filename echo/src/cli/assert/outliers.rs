@@ -1,12 +1,12 @@
 //! A limit of the number of stragglers.
 
 use clap::{Args, ValueEnum};
+use echo_tools::Limits;
 use serde_json::Value;
 
 use crate::cli::assert::case::{Case, Check};
 use crate::cli::assert::share;
 use crate::cli::view::{decimals, number, text};
-use crate::tools::Limits;
 
 /// Stragglers that a line names.
 const MAX_NAMED: usize = 3;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::body::{Body, to_bytes};
 use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use axum::http::{Request, Response};
+use echo_core::error::Code;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -17,7 +18,6 @@ use tokio::time::timeout;
 use crate::cli::mcp::McpArgs;
 use crate::cli::mcp::headers::{Repeated, VERSION, of_message, repeated, version};
 use crate::cli::{CliError, MAX_ANSWER_BYTES, read};
-use crate::error::Code;
 
 /// Asks one Echo.
 #[derive(Debug)]

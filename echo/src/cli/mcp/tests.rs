@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
+use echo_core::clock::SystemClock;
+use echo_tools::fixture;
+use echo_tools::fixture::broken::Broken;
 use serde_json::{Value, json};
 use tokio::io::{
     AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, duplex,
@@ -17,11 +20,8 @@ use super::{McpArgs, run};
 use crate::cli::connection::EchoArgs;
 use crate::cli::tests::waiting::Crowded;
 use crate::cli::tests::{Making, Server, echo_at, routes, usual};
-use crate::clock::SystemClock;
 use crate::serve::http::front::{front, starting};
 use crate::serve::terms::Terms;
-use crate::tools::fixture;
-use crate::tools::fixture::broken::Broken;
 
 fn args(server: &str) -> McpArgs {
     McpArgs {

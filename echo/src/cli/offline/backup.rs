@@ -4,12 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use echo_core::clock::SystemClock;
+use echo_store::duckdb::offline::backup::backup;
 use serde_json::json;
 
 use crate::cli::CliError;
 use crate::cli::offline::DatabaseArgs;
-use crate::clock::SystemClock;
-use crate::store::duckdb::offline::backup::backup;
 
 /// Copy the database of a stopped Echo, log and all, and check the copy.
 #[derive(Debug, Clone, Args)]

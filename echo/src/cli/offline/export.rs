@@ -4,15 +4,15 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use echo_core::clock::{Clock, SystemClock};
+use echo_core::ids::ClusterId;
+use echo_core::units::{Nanos, Window};
+use echo_store::duckdb::offline::export::{Partition, Scope, export};
+use echo_tools::time::TimeArg;
 use serde_json::json;
 
 use crate::cli::CliError;
 use crate::cli::offline::DatabaseArgs;
-use crate::clock::{Clock, SystemClock};
-use crate::ids::ClusterId;
-use crate::store::duckdb::offline::export::{Partition, Scope, export};
-use crate::tools::time::TimeArg;
-use crate::units::{Nanos, Window};
 
 /// Write events, samples, verdicts and lost time of a stopped Echo as Parquet.
 #[derive(Debug, Clone, Args)]

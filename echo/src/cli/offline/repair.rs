@@ -3,13 +3,13 @@
 use std::io::Write;
 
 use clap::Args;
+use echo_core::clock::SystemClock;
+use echo_store::duckdb::offline::Contents;
+use echo_store::duckdb::offline::repair::{Repaired, drop_wal};
 use serde_json::json;
 
 use crate::cli::CliError;
 use crate::cli::offline::DatabaseArgs;
-use crate::clock::SystemClock;
-use crate::store::duckdb::offline::Contents;
-use crate::store::duckdb::offline::repair::{Repaired, drop_wal};
 
 /// Set a damaged log aside, so that the database can be opened without it.
 #[derive(Debug, Clone, Args)]

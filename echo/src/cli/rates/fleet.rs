@@ -1,25 +1,23 @@
 //! The GPUs of a fleet, as they have reported themselves, with their prices.
 
-#[cfg(feature = "duckdb")]
 use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use echo_core::ids::{ClusterId, NodeId};
+use echo_core::units::Nanos;
+use echo_tools::rates::{Gpu, Rates};
 use serde_json::{Value, json};
 
 use crate::cli::connection::EchoArgs;
 use crate::cli::rates::print::number;
 use crate::cli::view::list;
 use crate::cli::{CliError, Input, ask};
-use crate::ids::{ClusterId, NodeId};
-use crate::rates::{Gpu, Rates};
-use crate::units::Nanos;
 
 /// Which fleet is meant.
 #[derive(Debug, Clone, Args)]
 pub struct FleetArgs {
     /// Database file of an Echo that does not run, to be asked instead of --server
-    #[cfg(feature = "duckdb")]
     #[arg(long, value_name = "PATH")]
     pub db: Option<PathBuf>,
     /// A running Echo.
@@ -76,7 +74,6 @@ const MAX_BYTES: u32 = 4 * 1024 * 1024;
 impl FleetArgs {
     /// Asks for the fleet; nothing when none was named.
     pub(super) fn ask(&self) -> Result<Option<Fleet>, CliError> {
-        #[cfg(feature = "duckdb")]
         if let Some(db) = &self.db {
             return stored(db).map(Some);
         }
@@ -109,12 +106,11 @@ fn read(row: &Value) -> Option<Node> {
     })
 }
 
-#[cfg(feature = "duckdb")]
 fn stored(db: &std::path::Path) -> Result<Fleet, CliError> {
-    use crate::clock::SystemClock;
-    use crate::store::duckdb::offline::gpus::gpus;
+    use echo_core::clock::SystemClock;
+    use echo_store::duckdb::offline::gpus::gpus;
 
-    let of = |row: crate::store::duckdb::offline::gpus::Gpus| Node {
+    let of = |row: echo_store::duckdb::offline::gpus::Gpus| Node {
         cluster: row.cluster,
         node: row.node,
         model: row.model,

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use echo_core::pattern::Pattern;
+use echo_core::units::Nanos;
+use echo_tools::rates::{Rate, Rates};
 use rust_decimal::Decimal;
 
 use crate::cli::rates::fleet::{Fleet, Node};
 use crate::cli::view;
-use crate::pattern::Pattern;
-use crate::rates::{Rate, Rates};
-use crate::units::Nanos;
 
 /// Nodes that are named in a row; of the others only the number is said.
 const MAX_NAMED: usize = 4;

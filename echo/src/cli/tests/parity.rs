@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use echo_core::error::Code;
+use echo_tools::fixture;
+use echo_tools::fixture::broken::Broken;
+use echo_tools::registry::{Registered, Registry};
 use serde_json::{Map, Value, json};
 
 use super::Server;
-use crate::error::Code;
-use crate::tools::fixture;
-use crate::tools::fixture::broken::Broken;
-use crate::tools::registry::{Registered, Registry};
 
 /// A tool and its command. Registering a tool fails this test until its command is named here.
 fn command(tool: &Registered) -> &'static str {

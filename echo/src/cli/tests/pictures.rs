@@ -2,11 +2,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use echo_core::error::Code;
 use serde_json::{Map, Value, json};
 
 use super::Server;
 use super::parity::{assert_same, sent};
-use crate::error::Code;
 
 const EXPLAIN: &str = "fleet.cluster.explain_rank";
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use echo_tools::fixture;
+use echo_tools::fixture::broken::Broken;
 use tokio::net::TcpSocket;
 use tokio::task::spawn_blocking;
 
 use super::{Program, Server, echo_at};
 use crate::cli::connection::EchoArgs;
 use crate::cli::{CliError, Input, ask};
-use crate::tools::fixture;
-use crate::tools::fixture::broken::Broken;
 
 const TOOL: &str = "fleet.cluster.get_cost";
 

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use echo_core::ids::{ClusterId, IncidentId};
+use echo_core::model::conclusion::{
+    Baseline, Condition, ConditionKind, Finding, Incident, IncidentState, Severity,
+};
+use echo_core::units::Nanos;
 use xxhash_rust::xxh64::xxh64;
 
 use super::cluster::Sender;
-use crate::ids::{ClusterId, IncidentId};
-use crate::model::conclusion::{
-    Baseline, Condition, ConditionKind, Finding, Incident, IncidentState, Severity,
-};
-use crate::units::Nanos;
 
 /// Low scores in a row that raise an incident.
 const RAISE_AFTER: u32 = 2;

@@ -6,14 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use echo_core::ids::{ClusterId, JobId, NodeId, Rank, RankOf};
+use echo_core::model::conclusion::{Incident, IncidentState};
+use echo_core::model::event::{Origin, StoredEvent};
+use echo_core::policy_table::HealthThreshold;
+use echo_core::units::Nanos;
+
 use super::HealthConfig;
 use super::case::{Case, Line, identity};
 use super::threshold::{fresh, smoothed};
-use crate::feedback::table::HealthThreshold;
-use crate::ids::{ClusterId, JobId, NodeId, Rank, RankOf};
-use crate::model::conclusion::{Incident, IncidentState};
-use crate::model::event::{Origin, StoredEvent};
-use crate::units::Nanos;
 
 /// Arrival time after which a score no longer counts, milliseconds.
 const VALID_MS: f64 = 60_000.0;

@@ -1,14 +1,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use echo_core::ids::RankOf;
+use echo_core::model::conclusion::{Finding, Incident, IncidentState};
+use echo_core::model::event::{Event, Origin, Reading, StoredEvent};
+use echo_core::policy_table::HealthThreshold;
+use echo_core::units::Nanos;
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::{Health, HealthConfig};
-use crate::feedback::table::HealthThreshold;
-use crate::ids::RankOf;
-use crate::model::conclusion::{Finding, Incident, IncidentState};
-use crate::model::event::{Event, Origin, Reading, StoredEvent};
-use crate::units::Nanos;
 
 const SECOND: i64 = 1_000_000_000;
 

@@ -1,6 +1,6 @@
 //! The threshold below which a health score is too low.
 
-use crate::stats::{mad, median};
+use echo_core::stats::{mad, median};
 
 /// Makes the median absolute deviation of normal values their standard deviation.
 const MAD_TO_SIGMA: f64 = 1.4826;
@@ -50,7 +50,7 @@ mod tests {
     }
 
     fn spread() -> impl Strategy<Value = Vec<f64>> {
-        let wide = |scores: &Vec<f64>| crate::stats::mad(scores).unwrap() > 2.0 * LEAST_MAD;
+        let wide = |scores: &Vec<f64>| echo_core::stats::mad(scores).unwrap() > 2.0 * LEAST_MAD;
         scores().prop_filter("the deviation lies above its floor", wide)
     }
 

@@ -1,18 +1,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use echo_core::clock::ManualClock;
+use echo_core::ids::{IncidentId, RankOf};
+use echo_core::model::conclusion::{Conclusions, LostTime};
+use echo_core::model::cost::StoredHour;
+use echo_core::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
+use echo_core::units::{Hour, Nanos, Window};
+use echo_store::EventStore;
+use echo_store::hours::{Closed, CostHours};
+use echo_store::memory::MemoryStore;
 use tokio::sync::watch;
 
 use super::HourCloser;
-use crate::clock::ManualClock;
-use crate::ids::{IncidentId, RankOf};
-use crate::model::conclusion::{Conclusions, LostTime};
-use crate::model::cost::StoredHour;
-use crate::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
-use crate::store::EventStore;
-use crate::store::hours::{Closed, CostHours};
-use crate::store::memory::MemoryStore;
-use crate::units::{Hour, Nanos, Window};
 
 /// The instant `minutes` after the first hour begins.
 fn at(minutes: i64) -> Nanos {

@@ -7,15 +7,15 @@
 
 use std::time::Duration;
 
+use echo_core::model::conclusion::{Incident, IncidentState};
+use echo_core::units::{Nanos, Window};
+use echo_store::StoreError;
+use echo_store::resume::WarmUp;
 use tokio::sync::watch;
 use tracing::info;
 
 use super::{CHUNK, COME_BACK_MS, Refresh};
 use crate::feedback::health::Health;
-use crate::model::conclusion::{Incident, IncidentState};
-use crate::store::StoreError;
-use crate::store::resume::WarmUp;
-use crate::units::{Nanos, Window};
 
 /// What is read again: an hour, which holds what the detector remembers of a healthy job with blocks of some seconds, and no
 /// more events than it takes in about ten seconds. Of a job that has been ill for longer, the healthy period comes from its incident.

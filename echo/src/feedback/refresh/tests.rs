@@ -1,22 +1,22 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use echo_analysis::settings::Settings;
+use echo_analysis::simulated::{Job, Measured};
+use echo_core::clock::ManualClock;
+use echo_core::ids::ClusterId;
+use echo_core::model::conclusion::{Incident, IncidentState, LostTime};
+use echo_core::model::event::{BatchKey, EventBatch};
+use echo_core::policy_table::PolicyTable;
+use echo_core::units::{Nanos, Window};
+use echo_store::EventStore;
+use echo_store::memory::MemoryStore;
 use fleet_proto::policy::PolicySet;
 use prost::Message;
 use tokio::sync::watch;
 
-use crate::analysis::settings::Settings;
-use crate::analysis::simulated::{Job, Measured};
-use crate::clock::ManualClock;
 use crate::feedback::health::HealthConfig;
 use crate::feedback::refresh::{LOOK_EVERY, Refresh};
-use crate::feedback::table::PolicyTable;
-use crate::ids::ClusterId;
-use crate::model::conclusion::{Incident, IncidentState, LostTime};
-use crate::model::event::{BatchKey, EventBatch};
-use crate::store::EventStore;
-use crate::store::memory::MemoryStore;
-use crate::units::{Nanos, Window};
 
 /// When the agents of the job report block `number`: each block takes them 200 ms.
 fn reported(number: u64) -> Nanos {

@@ -1,12 +1,12 @@
 //! Which collectives a point covers.
 
+use echo_core::ids::{Op, RoleId};
+use echo_core::model::event::{Anchor, Block, SeqRange, Source};
 use fleet_proto::attribute;
 
 use super::attributes::{Column, Picked, number, sequence, text};
 use super::names::Names;
 use super::reject::RejectReason;
-use crate::ids::{Op, RoleId};
-use crate::model::event::{Anchor, Block, SeqRange, Source};
 
 /// Takes the block out of the attributes; nothing, and nothing taken, when they name no communicator.
 pub(super) fn block<'a>(

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use echo_core::ids::{MAX_NAME_BYTES, RankOf};
+use echo_core::model::event::Origin;
+
 use super::attributes::{Column, ColumnSet, Picked, integer, text};
 use super::names::Names;
 use super::reject::RejectReason;
 use super::wire::value::Value;
-use crate::ids::{MAX_NAME_BYTES, RankOf};
-use crate::model::event::Origin;
 
 /// The columns that make up an identity.
 pub(super) const COLUMNS: [Column; 9] = [

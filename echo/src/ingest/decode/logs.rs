@@ -3,6 +3,7 @@
 //! A verdict is stored as an event whose metric is its event name and whose reading is the lag. What it says beside
 //! that stays among the attributes; the body, which is for people, is not kept.
 
+use echo_core::model::event::{Event, Reading};
 use fleet_proto::metric;
 
 use super::attributes::{Column, Columns, EVENT_NAME, Picked, list, number, text};
@@ -14,7 +15,6 @@ use super::wire::logs::Record;
 use super::wire::metrics::{Scope, contents};
 use super::wire::{Broken, Fields};
 use super::{Decoder, Sender, Sheet, block};
-use crate::model::event::{Event, Reading};
 
 /// Unit of the lag.
 const UNIT: &str = "ms";
@@ -97,6 +97,7 @@ const fn time(record: &Record<'_>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use echo_core::model::event::Reading;
     use fleet_proto::{attribute, metric};
     use opentelemetry_proto::tonic::logs::v1::LogRecord;
     use prost::Message;
@@ -104,7 +105,6 @@ mod tests {
     use crate::ingest::decode::reject::RejectReason;
     use crate::ingest::decode::{Decoded, Payload, decode_body};
     use crate::ingest::fixture::{END, RECEIVED, double, rank_2, records, straggler, text};
-    use crate::model::event::Reading;
 
     fn decoded_all(all: Vec<LogRecord>) -> Decoded {
         let body = records(rank_2(), all).encode_to_vec();

@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use echo_core::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, RoleId};
+use echo_core::model::event::Origin;
+
 use super::identity::{label, printable};
 use super::point::Quantity;
 use super::reject::RejectReason;
 use super::wire::metrics::Metric;
-use crate::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, RoleId};
-use crate::model::event::Origin;
 
 /// Most text of attributes that one request may unfold into, in bytes: attributes of a resource are repeated for
 /// each of its points, which must not turn a small request into a huge one.

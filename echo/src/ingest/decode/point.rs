@@ -1,5 +1,7 @@
 //! One data point, whatever its kind: when it was, what it measured, what it sampled.
 
+use echo_core::model::event::{OpSample, Reading, Summary};
+use echo_core::units::Nanos;
 use fleet_proto::metric;
 use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, DataPointFlags};
 
@@ -8,8 +10,6 @@ use super::reject::RejectReason;
 use super::rest::Temporality;
 use super::wire::metrics::{Data, Metric};
 use super::wire::point::{Exemplar, Kind, Number, Point};
-use crate::model::event::{OpSample, Reading, Summary};
-use crate::units::Nanos;
 
 /// How far a sender's clock may run ahead of the collector's: one day.
 const MAX_AHEAD_NANOS: i64 = 86_400_000_000_000;

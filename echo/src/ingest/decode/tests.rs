@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use echo_core::ids::Rank;
+use echo_core::model::event::{Anchor, Event, OpSample, Reading, SeqRange, Source};
+use echo_core::units::Nanos;
 use fleet_proto::attribute;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -17,13 +20,10 @@ use prost::Message;
 
 use super::reject::RejectReason;
 use super::{Decoded, Payload, decode_body};
-use crate::ids::Rank;
 use crate::ingest::fixture::{
     END, RECEIVED, START, attribute as any, double, gauge, gauges, int, metric, rank_2, request,
     text, wait, waits,
 };
-use crate::model::event::{Anchor, Event, OpSample, Reading, SeqRange, Source};
-use crate::units::Nanos;
 
 pub(super) mod corpus;
 pub(super) mod differential;

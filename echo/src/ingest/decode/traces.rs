@@ -3,6 +3,8 @@
 //! Its identity, kind and status stay among the attributes; its events and links are not kept. It covers no collectives,
 //! whatever its attributes say, and may not be named like a signal: what ranks are judged by are data points.
 
+use echo_core::model::event::{Event, Reading};
+use echo_core::units::Nanos;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
@@ -15,8 +17,6 @@ use super::wire::spans::Span;
 use super::wire::value::Value;
 use super::wire::{Broken, Fields};
 use super::{Decoder, Sender, Sheet};
-use crate::model::event::{Event, Reading};
-use crate::units::Nanos;
 
 /// Unit of the duration.
 const UNIT: &str = "ms";
@@ -131,6 +131,7 @@ fn status(number: i32) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use echo_core::model::event::Reading;
     use opentelemetry_proto::tonic::trace::v1::Span;
     use prost::Message;
     use serde_json::{Value, json};
@@ -138,7 +139,6 @@ mod tests {
     use crate::ingest::decode::reject::RejectReason;
     use crate::ingest::decode::{Decoded, Payload, decode_body};
     use crate::ingest::fixture::{END, RECEIVED, START, int, rank_2, span, spans, text};
-    use crate::model::event::Reading;
 
     fn decoded(span: Span) -> Decoded {
         let body = spans(rank_2(), vec![span]).encode_to_vec();

@@ -5,10 +5,11 @@
 //! decoder will. What the decoder holds beside the events is small: it reads texts and lists where they lie, keeps the
 //! attributes of one resource and of one point at a time, and not more of them than a text can hold.
 
+use echo_core::model::event::Event;
+
 use super::Payload;
 use super::wire::Fields;
 use super::wire::metrics::{contents, n_points, scopes};
-use crate::model::event::Event;
 
 /// Memory that the body takes once decoded, in bytes: its events in a list that grows by doubling, and its texts as
 /// often as they are long.
@@ -23,13 +24,13 @@ pub fn unfolded_bytes(payload: Payload, body: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use echo_core::model::event::Event;
     use opentelemetry_proto::tonic::logs::v1::LogRecord;
     use opentelemetry_proto::tonic::metrics::v1::HistogramDataPoint;
     use prost::Message;
 
     use super::{Payload, unfolded_bytes};
     use crate::ingest::fixture::{rank_2, records, request, span, spans, straggler, wait, waits};
-    use crate::model::event::Event;
 
     #[test]
     fn empty_records_count_as_events() {

@@ -17,13 +17,13 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
+use echo_core::error::{Code, Coded};
 use fleet_proto::metadata;
 use prost::Message;
 use serde_json::json;
 
 use self::body::{Form, Media, compression};
 use super::{note, sender, writer};
-use crate::error::{Code, Coded};
 use crate::ingest::accept::{Accepted, Ingest, IngestError, Sent};
 use crate::ingest::decode::Payload;
 use crate::ingest::respond;

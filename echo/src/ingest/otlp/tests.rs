@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use echo_core::error;
 use fleet_proto::metadata;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::metrics::v1::HistogramDataPoint;
@@ -17,7 +18,6 @@ use tonic_types::StatusExt;
 
 use self::collector::Collector;
 use super::EXPORT_METRICS;
-use crate::error;
 use crate::ingest::accept::{Ingest, IngestConfig};
 use crate::ingest::admit::{AdmissionConfig, Arriving};
 use crate::ingest::fixture::store::RecordingStore;

@@ -61,10 +61,10 @@ impl Compression {
 pub(super) mod tests {
     use std::io::Write;
 
+    use echo_core::error::{Code, Coded};
     use flate2::write::GzEncoder;
 
     use super::Compression;
-    use crate::error::{Code, Coded};
 
     pub(in crate::ingest::otlp) const ALL: [Compression; 2] =
         [Compression::Gzip, Compression::Zstd];

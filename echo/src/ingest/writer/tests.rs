@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
+use echo_access::{Access, Principal, mint};
+use echo_core::model::event::Event;
+use echo_tools::fixture::{at, batch};
+
 use super::{Foreign, Writer};
-use crate::access::{Access, Principal, mint};
 use crate::ingest::sender::ClientCertificate;
-use crate::model::event::Event;
-use crate::tools::fixture::{at, batch};
 
 /// Who may do what `what` says.
 fn principal(what: &str) -> Arc<Principal> {

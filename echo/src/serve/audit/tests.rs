@@ -6,6 +6,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use axum::routing::get;
+use echo_tools::fixture;
+use echo_tools::registry::Registry;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -13,8 +15,6 @@ use crate::serve::gate::tests::Doorkeeper;
 use crate::serve::http::health::Readiness;
 use crate::serve::http::metrics::Metrics;
 use crate::serve::http::{Feeds, router};
-use crate::tools::fixture;
-use crate::tools::registry::Registry;
 
 const ALL: &str = "id: cron, ask: { clusters: [\"*\"], sql: true }";
 

@@ -6,18 +6,18 @@ use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
+use echo_access::{Access, mint};
+use echo_core::clock::{Clock, ManualClock};
+use echo_tools::fixture::at;
 use serde_json::Value;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::{Gate, only_writers};
-use crate::access::{Access, mint};
-use crate::clock::{Clock, ManualClock};
 use crate::ingest::sender::Peer;
 use crate::serve::audit::log::AuditLog;
 use crate::serve::audit::{Auditing, audited_refusals};
 use crate::serve::terms::Terms;
-use crate::tools::fixture::at;
 
 /// Some tokens, and the terms of whoever has them.
 pub(crate) struct Doorkeeper {

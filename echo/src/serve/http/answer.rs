@@ -9,14 +9,14 @@ use axum::http::header::{
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use echo_core::error::Code;
+use echo_tools::error_body;
+use echo_tools::picture::Picture;
 use serde_json::Value;
 
-use crate::error::Code;
 use crate::serve::pages::problem;
 use crate::serve::request::{REQUEST_ID, RequestId, RequestIds};
 use crate::serve::session::wants_page;
-use crate::tools::error_body;
-use crate::tools::picture::Picture;
 
 /// Seconds after which a caller may try again.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");

@@ -13,13 +13,13 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::Response;
+use echo_core::error::Code;
+use echo_tools::error_body;
 use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
-use crate::error::Code;
 use crate::serve::http::answer::failure;
 use crate::serve::session::is_own_origin;
 use crate::serve::tls::Encryption;
-use crate::tools::error_body;
 
 /// Headers by which browsers say whose page sends a request, and what for. Pages cannot change them.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

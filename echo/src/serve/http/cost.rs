@@ -7,18 +7,18 @@ use axum::extract::{Query, State};
 use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
+use echo_core::error::Code;
+use echo_tools::cost_report::{Report, ReportAsked};
+use echo_tools::get_cost::GetCost;
+use echo_tools::rates::Rates;
+use echo_tools::registry::Tool;
+use echo_tools::{ToolError, error_body};
 use serde_json::json;
 
-use crate::error::Code;
-use crate::rates::Rates;
 use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
 use crate::serve::http::answer::{failure, success};
 use crate::serve::http::tools::failed;
-use crate::tools::cost_report::{Report, ReportAsked};
-use crate::tools::get_cost::GetCost;
-use crate::tools::registry::Tool;
-use crate::tools::{ToolError, error_body};
 
 /// Name of the question in the log of questions.
 const NAME: &str = "cost_report";

@@ -3,14 +3,14 @@
 use axum::Router;
 use axum::extract::Request;
 use axum::routing::get;
+use echo_core::error::Code;
+use echo_tools::error_body;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use crate::error::Code;
 use crate::serve::http::answer::failure;
 use crate::serve::http::health::{alive, not_ready};
 use crate::serve::terms::Terms;
-use crate::tools::error_body;
 
 /// Passes every request to the router that is in `routes` at that moment.
 pub fn front(routes: watch::Receiver<Router>) -> Router {

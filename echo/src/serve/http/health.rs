@@ -5,13 +5,13 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use echo_tools::elsewhere;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
 use crate::serve::http::answer::success;
-use crate::tools::elsewhere;
 
 /// What decides, beside the store, whether Echo is ready.
 #[derive(Debug, Clone)]

@@ -3,15 +3,15 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use echo_access::{Kind, Principal};
+use echo_core::error::Code;
+use echo_tools::registry::{Registry, Tool};
+use echo_tools::run_analysis::RunAnalysis;
 use serde_json::{Map, Value, json};
 
-use crate::access::{Kind, Principal};
-use crate::error::Code;
 use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
 use crate::serve::http::answer::success;
-use crate::tools::registry::{Registry, Tool};
-use crate::tools::run_analysis::RunAnalysis;
 
 mod fixed;
 mod of_tools;

@@ -5,6 +5,12 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use echo_core::error::Coded;
+use echo_core::policy_table::{HealthThreshold, PolicyTable};
+use echo_tools::ToolContext;
+use echo_tools::fixture;
+use echo_tools::fixture::broken::Broken;
+use echo_tools::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::ServiceExt;
@@ -13,14 +19,8 @@ use super::callers::Callers;
 use super::health::Readiness;
 use super::metrics::Metrics;
 use super::{Feeds, router};
-use crate::error::Coded;
-use crate::feedback::table::{HealthThreshold, PolicyTable};
 use crate::serve::request::MAX_BODY_BYTES;
 use crate::serve::terms::Terms;
-use crate::tools::ToolContext;
-use crate::tools::fixture;
-use crate::tools::fixture::broken::Broken;
-use crate::tools::registry::Registry;
 
 const JSON: &str = "application/json";
 

@@ -3,16 +3,16 @@
 use axum::extract::{Query, State};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
+use echo_core::error::Code;
+use echo_core::ids::ClusterId;
+use echo_tools::error_body;
 use fleet_proto::metadata;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::error::Code;
-use crate::ids::ClusterId;
 use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
 use crate::serve::http::answer::{failure, success};
-use crate::tools::error_body;
 
 /// Which cluster.
 #[derive(Debug, Deserialize)]

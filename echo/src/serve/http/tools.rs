@@ -6,18 +6,18 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use echo_access::Principal;
+use echo_core::error::{Code, Coded};
+use echo_tools::picture::Format;
+use echo_tools::registry::Registry;
+use echo_tools::{ToolError, error_body};
 use serde_json::map::Entry;
 use serde_json::{Map, Value, json};
 
-use crate::access::Principal;
-use crate::error::{Code, Coded};
 use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
 use crate::serve::http::answer::{failure, pictured, success};
 use crate::serve::request::{MAX_BODY_BYTES, note};
-use crate::tools::picture::Format;
-use crate::tools::registry::Registry;
-use crate::tools::{ToolError, error_body};
 
 /// Field of a query that says in which form the answer is wanted.
 const FORMAT: &str = "format";

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
+use echo_core::error::{Code, Coded};
+use echo_tools::{ToolError, error_body};
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorCode};
 use serde_json::Value;
 
-use crate::error::{Code, Coded};
 use crate::serve::request::{RequestId, note};
-use crate::tools::{ToolError, error_body};
 
 /// Methods whose parameters are read.
 const KNOWN: [&str; 6] = [

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use echo_tools::registry::Registered;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use crate::serve::mcp::Names;
-use crate::tools::registry::Registered;
 
 /// A tool under its listed name.
 pub(super) fn tool(tool: &Registered, names: Names) -> Tool {

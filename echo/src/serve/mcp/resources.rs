@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use echo_core::ids::ClusterId;
+use echo_core::units::{Nanos, Window};
+use echo_tools::rates::Rate;
+use echo_tools::registry::{Registry, Tool};
+use echo_tools::run_analysis::RunAnalysis;
+use echo_tools::{ToolContext, ToolError, elsewhere, views};
 use rmcp::ErrorData;
 use rmcp::model::{CacheScope, ReadResourceResult, Resource, ResourceContents};
 use serde_json::{Value, json};
 
-use crate::ids::ClusterId;
-use crate::rates::Rate;
 use crate::serve::mcp::LIST_TTL_MS;
-use crate::tools::registry::{Registry, Tool};
-use crate::tools::run_analysis::RunAnalysis;
-use crate::tools::{ToolContext, ToolError, elsewhere, views};
-use crate::units::{Nanos, Window};
 
 /// Most clusters that are listed.
 const MAX_CLUSTERS: usize = 500;

@@ -1,3 +1,5 @@
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -5,17 +7,15 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use echo_tools::ToolContext;
+use echo_tools::fixture;
+use echo_tools::fixture::broken::Broken;
+use echo_tools::registry::Registry;
 use serde_json::{Value, json};
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use tower::ServiceExt;
 
 use super::{Names, service};
 use crate::serve::terms::Terms;
-use crate::tools::ToolContext;
-use crate::tools::fixture;
-use crate::tools::fixture::broken::Broken;
-use crate::tools::registry::Registry;
 
 /// Tokens of JSON, at four bytes each.
 const fn tokens(bytes: usize) -> usize {

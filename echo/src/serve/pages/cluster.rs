@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use echo_tools::ToolError;
+use echo_tools::explain_rank::ExplainRank;
+use echo_tools::lag_map::RankKey;
+use echo_tools::registry::Tool;
 use maud::{Markup, html};
 
 use super::answers::{Cost, Outlier, Outliers};
@@ -9,10 +13,6 @@ use super::overview::{badge, encoded, figure, path, quality};
 use super::questions::{Asked, Questions};
 use super::standing::Standing;
 use super::words;
-use crate::tools::ToolError;
-use crate::tools::explain_rank::ExplainRank;
-use crate::tools::lag_map::RankKey;
-use crate::tools::registry::Tool;
 
 mod costs;
 mod incidents;

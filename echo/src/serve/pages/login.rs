@@ -6,16 +6,16 @@ use axum::http::header::{LOCATION, SET_COOKIE};
 use axum::http::uri::PathAndQuery;
 use axum::http::{Extensions, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use echo_core::error::Code;
+use echo_tools::error_body;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::{Pages, shell};
-use crate::error::Code;
 use crate::serve::asking::Asking;
 use crate::serve::http::answer::failure;
 use crate::serve::session::{MAX_COOKIE_BYTES, forgetting, is_of_own_page, keeping};
-use crate::tools::error_body;
 
 /// Where to go once signed in.
 #[derive(Debug, Default, Deserialize)]

@@ -1,5 +1,8 @@
 //! The front page: every cluster that may be seen, how it stands and what it costs.
 
+use echo_core::shard::Shard;
+use echo_core::units::Nanos;
+use echo_tools::ToolError;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -7,9 +10,6 @@ use super::answers::{Cost, Outliers};
 use super::questions::{Asked, Questions};
 use super::standing::Standing;
 use super::words;
-use crate::shard::Shard;
-use crate::tools::ToolError;
-use crate::units::Nanos;
 
 /// Most clusters whose state is shown; the others are linked.
 const MAX_CLUSTERS: usize = 50;

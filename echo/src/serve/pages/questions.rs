@@ -1,5 +1,14 @@
 //! Asks the tools in the name of whoever looks at a page.
 
+use echo_core::shard::Shard;
+use echo_core::units::Nanos;
+use echo_tools::explain_rank::ExplainRank;
+use echo_tools::find_outlier_nodes::FindOutlierNodes;
+use echo_tools::get_cost::GetCost;
+use echo_tools::lag_map::{LagMap, RankKey};
+use echo_tools::quality::visible_clusters;
+use echo_tools::registry::{Registry, Tool};
+use echo_tools::{ToolContext, ToolError, time};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -7,15 +16,6 @@ use serde_json::{Map, Value, json};
 use super::Pages;
 use super::answers::{Cost, Outliers};
 use crate::serve::asking::Asking;
-use crate::shard::Shard;
-use crate::tools::explain_rank::ExplainRank;
-use crate::tools::find_outlier_nodes::FindOutlierNodes;
-use crate::tools::get_cost::GetCost;
-use crate::tools::lag_map::{LagMap, RankKey};
-use crate::tools::quality::visible_clusters;
-use crate::tools::registry::{Registry, Tool};
-use crate::tools::{ToolContext, ToolError, time};
-use crate::units::Nanos;
 
 /// Most culprits and conditions of one page.
 const MAX_INCIDENTS: u32 = 100;

@@ -2,8 +2,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use echo_access::{Principal, Rate};
+
 use super::{FAILURES_AT_ONCE, Failures, MAX_ADDRESSES, MAX_PRINCIPALS, Rates};
-use crate::access::{Principal, Rate};
 
 fn principal(id: &str, burst: u32) -> Principal {
     let rate = Rate {

@@ -199,7 +199,7 @@ fn files_that_make_no_identity_say_which_and_why() {
         let folder = tempfile::tempdir().unwrap();
         let own = (own.0.to_owned(), own.1.to_owned());
         let error: TlsError = files(folder.path(), &own, ca).load().unwrap_err();
-        crate::error::chain(&error)
+        echo_core::error::chain(&error)
     };
     for (said, parts) in [
         (

@@ -34,6 +34,18 @@ fn assert_kept(path: &str, content: &str) {
 }
 
 #[test]
+fn modules_of_libraries_are_called_by_the_library() {
+    for (path, module) in [
+        ("echo/src/serve/http.rs", "serve::http"),
+        ("echo/sql-guard/src/lib.rs", "sql_guard"),
+        ("echo/store/src/duckdb/rows.rs", "store::duckdb::rows"),
+        ("agent/src/rollup.rs", "rollup"),
+    ] {
+        assert_eq!(Source::new(path, "").module, module);
+    }
+}
+
+#[test]
 fn importing_a_higher_layer_is_found() {
     let rule = [
         "echo/src/store.rs",

@@ -6,8 +6,8 @@ const MAX_FILE_LINES: usize = 400;
 const MAX_FUNCTION_LINES: usize = 60;
 
 /// Names that say nothing: a function without a home is missing its module.
-const EMPTY_NAMES: [&str; 11] = [
-    "common", "core", "helper", "helpers", "manager", "managers", "misc", "types", "util", "utils",
+const EMPTY_NAMES: [&str; 10] = [
+    "common", "helper", "helpers", "manager", "managers", "misc", "types", "util", "utils",
     "shared",
 ];
 
@@ -35,7 +35,7 @@ const IMPURE_PATHS: [&str; 10] = [
 
 /// The architecture of one package.
 pub(super) struct Architecture {
-    /// Every top-level module with its layer.
+    /// Every top-level module with its layer; none where cargo knows the order.
     pub(super) layers: &'static [(&'static str, u8)],
     /// Modules that only compute: no task, file, socket, database, clock or log line.
     pub(super) pure: &'static [&'static str],
@@ -44,6 +44,10 @@ pub(super) struct Architecture {
 }
 
 impl Architecture {
+    const fn has_layers(&self) -> bool {
+        !self.layers.is_empty()
+    }
+
     fn layer(&self, module: &str) -> Option<u8> {
         let found = self.layers.iter().find(|(name, _)| *name == module);
         found.map(|(_, layer)| *layer)
@@ -55,10 +59,10 @@ pub(super) fn violations(architecture: &Architecture, sources: &[Source]) -> Vec
     let mut found = Vec::new();
     for source in sources {
         let about = |what: String| format!("{}: {what}", source.path);
-        found.extend(import_form(source).into_iter().map(about));
+        found.extend(import_form(architecture, source).into_iter().map(about));
         found.extend(purity(architecture, source).into_iter().map(about));
         found.extend(stops(architecture, source).into_iter().map(about));
-        if source.module != "lib" {
+        if source.module != "lib" && architecture.has_layers() {
             found.extend(layers(architecture, source).into_iter().map(about));
         }
     }
@@ -125,7 +129,7 @@ fn layers(architecture: &Architecture, source: &Source) -> Vec<String> {
     found
 }
 
-fn import_form(source: &Source) -> Vec<String> {
+fn import_form(architecture: &Architecture, source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     let mut parents = Vec::new();
     for (leaves, public) in &source.imports {
@@ -134,7 +138,7 @@ fn import_form(source: &Source) -> Vec<String> {
         }
         let mut modules: Vec<_> = leaves
             .iter()
-            .filter(|leaf| leaf.starts_with("crate::"))
+            .filter(|leaf| leaf.starts_with("crate::") || leaf.starts_with("echo_"))
             .map(|leaf| leaf.rsplit_once("::").map_or("", |(parent, _)| parent))
             .collect();
         modules.dedup();
@@ -152,7 +156,8 @@ fn import_form(source: &Source) -> Vec<String> {
             found.push(format!("imports {} twice", pair[0]));
         }
     }
-    if source.code.contains("use crate::{") {
+    // In a library what the root defines is imported so.
+    if architecture.has_layers() && source.code.contains("use crate::{") {
         found.push("`use crate::{` hides which modules are imported".to_owned());
     }
     let at_root = !source.module.contains("::") && source.code.contains("super::");

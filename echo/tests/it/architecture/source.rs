@@ -7,7 +7,8 @@ use std::path::Path;
 pub(super) struct Source {
     /// Path from the repository root.
     pub(super) path: String,
-    /// Path of the module within its package, such as `store::duckdb`.
+    /// Path of the module within its package, such as `serve::http`; behind the name of its library where it is in one,
+    /// such as `store::duckdb`.
     pub(super) module: String,
     /// Lines of the file.
     pub(super) lines: usize,
@@ -29,10 +30,9 @@ impl Source {
         } else {
             without_test_modules(&text)
         };
-        let inner = path.split_once("src/").map_or(path, |(_, inner)| inner);
         Self {
             path: path.to_owned(),
-            module: inner.trim_end_matches(".rs").replace('/', "::"),
+            module: module_of(path),
             lines: content.lines().count(),
             imports: imports_of(&code),
             text,
@@ -71,6 +71,22 @@ impl Source {
             .any(|(before, after)| !before.ends_with("::") && after.starts_with("::"));
         !declared && (imported || in_place)
     }
+}
+
+fn module_of(path: &str) -> String {
+    let (package, inner) = path.split_once("src/").unwrap_or(("", path));
+    let inner = inner.trim_end_matches(".rs").replace('/', "::");
+    let library = package
+        .strip_prefix("echo/")
+        .filter(|name| !name.is_empty());
+    let Some(library) = library else {
+        return inner;
+    };
+    let library = library.trim_end_matches('/').replace('-', "_");
+    if inner == "lib" {
+        return library;
+    }
+    format!("{library}::{inner}")
 }
 
 /// All Rust files below `folder` of the repository, in order of their paths; none where the folder is missing.

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
+use echo_analysis::detector::Detector;
+use echo_analysis::settings::Settings;
+use echo_core::model::conclusion::{Conclusions, LostTime};
+use echo_core::model::event::Reading;
 use flate2::read::GzDecoder;
-use fleet_echo::analysis::detector::Detector;
-use fleet_echo::analysis::settings::Settings;
-use fleet_echo::model::conclusion::{Conclusions, LostTime};
-use fleet_echo::model::event::Reading;
 use serde_json::Value;
 
 use super::echobench::real::{JOBS, RealJob, deliveries};

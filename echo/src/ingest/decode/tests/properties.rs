@@ -1,5 +1,7 @@
 //! What holds for every request, sensible or hostile.
 
+use echo_core::model::event::{Event, Reading};
+use echo_core::units::Nanos;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -15,8 +17,6 @@ use crate::ingest::decode::{Decoded, Payload, decode_body};
 use crate::ingest::fixture::{
     END, RECEIVED, double, gauges, int, records, request, straggler, text, waits,
 };
-use crate::model::event::{Event, Reading};
-use crate::units::Nanos;
 
 fn any_number() -> impl Strategy<Value = f64> {
     prop_oneof![

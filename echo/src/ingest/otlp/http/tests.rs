@@ -4,6 +4,7 @@ use std::time::Duration;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response};
 use bytes::Bytes;
+use echo_core::error::Code;
 use fleet_proto::metadata;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
@@ -13,7 +14,6 @@ use tokio_stream::StreamExt;
 use tower::ServiceExt;
 
 use super::router;
-use crate::error::Code;
 use crate::ingest::accept::IngestConfig;
 use crate::ingest::admit::AdmissionConfig;
 use crate::ingest::fixture::store::RecordingStore;

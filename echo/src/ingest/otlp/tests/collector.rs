@@ -10,6 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use echo_core::clock::ManualClock;
+use echo_core::clock::SystemClock;
+use echo_core::policy_table::{ClusterPolicy, HealthThreshold, PolicyTable};
+use echo_store::EventStore;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
@@ -21,9 +25,6 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
-use crate::clock::ManualClock;
-use crate::clock::SystemClock;
-use crate::feedback::table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use crate::ingest::accept::{Ingest, IngestConfig};
 use crate::ingest::fixture::RECEIVED;
 use crate::ingest::fixture::store::RecordingStore;
@@ -33,7 +34,6 @@ use crate::serve::grpc::serve;
 use crate::serve::listener::{Connections, ListenConfig, Listener};
 use crate::serve::terms::Terms;
 use crate::serve::tls::Encryption;
-use crate::store::EventStore;
 
 /// A collector on a free port.
 pub(in crate::ingest::otlp) struct Collector {

@@ -1,11 +1,11 @@
 //! Requests for which there is no room.
 
+use echo_core::error;
 use tonic::Code;
 use tonic_types::StatusExt;
 
 use super::collector::Collector;
 use super::{block, crowd, numbered};
-use crate::error;
 use crate::ingest::accept::IngestConfig;
 use crate::ingest::admit::AdmissionConfig;
 use crate::ingest::fixture::store::RecordingStore;

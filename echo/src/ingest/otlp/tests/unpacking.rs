@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use echo_core::error;
 use fleet_proto::metadata;
 use prost::Message;
 use tokio_stream::StreamExt;
@@ -17,7 +18,6 @@ use tonic_types::StatusExt;
 
 use super::collector::Collector;
 use super::{block, others};
-use crate::error;
 use crate::ingest::accept::IngestConfig;
 use crate::ingest::admit::AdmissionConfig;
 use crate::ingest::fixture::store::RecordingStore;

@@ -9,26 +9,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use account::{Account, Piece, is_worth_a_look};
+use echo_access::Principal;
+use echo_core::error::chain;
+use echo_core::ids::ClusterId;
+use echo_core::model::conclusion::Incident;
+use echo_core::units::{Nanos, Window};
+use echo_store::Coverage;
+use echo_tools::find_outlier_nodes::incidents;
+use echo_tools::get_cost::GetCost;
+use echo_tools::get_cost::answer::Cost;
+use echo_tools::rates::{Currency, Gpu, RateClass, Rates};
+use echo_tools::registry::Tool;
+use echo_tools::time::TimeArg;
+use echo_tools::{ToolContext, ToolError};
+pub(super) use samples::Families;
 use tokio::sync::Mutex as Turn;
 use tokio::time::timeout;
 use tracing::warn;
-
-use crate::access::Principal;
-use crate::error::chain;
-use crate::ids::ClusterId;
-use crate::model::conclusion::Incident;
-use crate::rates::{Currency, Gpu, RateClass, Rates};
-use crate::store::Coverage;
-use crate::tools::find_outlier_nodes::incidents;
-use crate::tools::get_cost::GetCost;
-use crate::tools::get_cost::answer::Cost;
-use crate::tools::registry::Tool;
-use crate::tools::time::TimeArg;
-use crate::tools::{ToolContext, ToolError};
-use crate::units::{Nanos, Window};
-
-use account::{Account, Piece, is_worth_a_look};
-pub(super) use samples::Families;
 
 mod account;
 mod samples;

@@ -1,8 +1,8 @@
 //! The paths that are not tools.
 
+use echo_core::error::Code;
 use serde_json::{Map, Value, json};
 
-use crate::error::Code;
 use crate::serve::http::openapi::{in_json, responses};
 
 mod cost;

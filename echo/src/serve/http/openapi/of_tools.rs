@@ -1,11 +1,11 @@
 //! The two operations of a tool.
 
+use echo_core::error::Code;
+use echo_tools::picture::Format;
+use echo_tools::registry::Registered;
 use serde_json::{Map, Value, json};
 
-use crate::error::Code;
 use crate::serve::http::openapi::{in_json, responses};
-use crate::tools::picture::Format;
-use crate::tools::registry::Registered;
 
 /// What can become of a question.
 const ERRORS: [Code; 9] = [

@@ -1,8 +1,8 @@
+use echo_access::{Kind, Principal};
+use echo_tools::registry::Registry;
 use serde_json::Value;
 
 use super::document;
-use crate::access::{Kind, Principal};
-use crate::tools::registry::Registry;
 
 #[test]
 fn the_document_is_what_clients_were_told() {

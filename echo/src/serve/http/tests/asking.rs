@@ -2,12 +2,12 @@
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
+use echo_tools::fixture;
+use echo_tools::registry::Registry;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::{JSON, asked, code, got, sent, service};
-use crate::tools::fixture;
-use crate::tools::registry::Registry;
 
 const HISTORY: &str = "/api/v1/tools/fleet.cluster.event_history";
 

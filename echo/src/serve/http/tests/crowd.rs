@@ -1,5 +1,7 @@
 //! More questions than are answered at the same time.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -7,14 +9,12 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response};
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use echo_tools::fixture;
+use echo_tools::fixture::broken::Broken;
+use echo_tools::places::Places;
 use tower::ServiceExt;
 
 use super::service;
-use crate::tools::fixture;
-use crate::tools::fixture::broken::Broken;
-use crate::tools::places::Places;
 
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 

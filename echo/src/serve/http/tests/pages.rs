@@ -5,17 +5,17 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
+use echo_core::model::conclusion::{Conclusions, Finding};
+use echo_store::EventStore;
+use echo_store::memory::MemoryStore;
+use echo_tools::fixture::{self, batch, culprit, over};
+use echo_tools::registry::Registry;
 use tower::ServiceExt;
 
 use super::tenants::two_clusters;
 use super::{feeds, router, service};
-use crate::model::conclusion::{Conclusions, Finding};
 use crate::serve::gate::tests::Doorkeeper;
 use crate::serve::http::metrics::Metrics;
-use crate::store::EventStore;
-use crate::store::memory::MemoryStore;
-use crate::tools::fixture::{self, batch, culprit, over};
-use crate::tools::registry::Registry;
 
 mod sessions;
 

@@ -2,11 +2,11 @@
 
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use echo_tools::fixture;
 use serde_json::json;
 use tower::ServiceExt;
 
 use super::{JSON, asked, code, got, service};
-use crate::tools::fixture;
 
 const EXPLAIN: &str = "/api/v1/tools/fleet.cluster.explain_rank";
 const RANK: &str = "cluster=prod&rank=2";

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
+use echo_core::clock::SystemClock;
+use echo_tools::fixture;
+use echo_tools::fixture::broken::Broken;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{sent, service, service_that_stops};
-use crate::clock::SystemClock;
 use crate::serve::http::front::{front, starting};
 use crate::serve::terms::Terms;
-use crate::tools::fixture;
-use crate::tools::fixture::broken::Broken;
 
 async fn probed(service: &Router, path: &str) -> (u16, Value) {
     let request = Request::get(path).header("host", "127.0.0.1:8081");

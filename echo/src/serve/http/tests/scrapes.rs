@@ -6,23 +6,23 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use echo_core::clock::ManualClock;
+use echo_core::ids::{IncidentId, Rank};
+use echo_core::model::conclusion::{Conclusions, Finding, Incident, IncidentState, LostTime};
+use echo_store::EventStore;
+use echo_store::memory::MemoryStore;
+use echo_tools::ToolContext;
+use echo_tools::fixture::broken::Broken;
+use echo_tools::fixture::{at, batch, conclusions, culprit, lost, over};
+use echo_tools::get_cost::GetCost;
+use echo_tools::get_cost::answer::Cost;
+use echo_tools::registry::{Registry, Tool};
 use tower::ServiceExt;
 
 use super::tenants::two_clusters;
 use super::{feeds, router};
-use crate::clock::ManualClock;
-use crate::ids::{IncidentId, Rank};
-use crate::model::conclusion::{Conclusions, Finding, Incident, IncidentState, LostTime};
 use crate::serve::gate::tests::Doorkeeper;
 use crate::serve::http::metrics::Metrics;
-use crate::store::EventStore;
-use crate::store::memory::MemoryStore;
-use crate::tools::ToolContext;
-use crate::tools::fixture::broken::Broken;
-use crate::tools::fixture::{at, batch, conclusions, culprit, lost, over};
-use crate::tools::get_cost::GetCost;
-use crate::tools::get_cost::answer::Cost;
-use crate::tools::registry::{Registry, Tool};
 
 const OWNER: &str =
     "id: owner, ask: { clusters: [\"*\"] }, rate: { per_second: 1000, burst: 1000 }";

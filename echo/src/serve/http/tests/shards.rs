@@ -4,16 +4,16 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use axum::Router;
+use echo_core::shard::Shard;
+use echo_tools::fixture;
+use echo_tools::registry::Registry;
+use echo_tools::{ToolContext, elsewhere};
 use serde_json::{Value, json};
 
 use super::tenants::{OWNER, TENANT, rpc, sent, two_clusters};
 use super::{feeds, router};
 use crate::serve::gate::tests::Doorkeeper;
 use crate::serve::http::metrics::Metrics;
-use crate::shard::Shard;
-use crate::tools::fixture;
-use crate::tools::registry::Registry;
-use crate::tools::{ToolContext, elsewhere};
 
 /// Where `lab` is; `prod` belongs to the first of three shards, as does `cluster-7`.
 const LAB: &str = "shard 2 at https://echo-2.lab:8081";
@@ -184,7 +184,7 @@ async fn health_clusters_and_page_say_which_shard_it_is() {
 async fn a_token_of_some_clusters_that_are_all_elsewhere_is_told_where_to_ask() {
     let (echo, door) = echo(of_shard(
         0,
-        fixture::over(Arc::new(crate::store::memory::MemoryStore::new())),
+        fixture::over(Arc::new(echo_store::memory::MemoryStore::new())),
     ));
     let path = "/api/v1/tools/fleet.cluster.get_cost";
     let (status, body) = answered(&echo, &door.tokens[0], ("POST", path, json!({}))).await;

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use echo_core::ids::IncidentId;
+use echo_core::model::conclusion::{Conclusions, Finding};
+use echo_core::model::event::BatchKey;
+use echo_store::EventStore;
+use echo_store::memory::MemoryStore;
+use echo_tools::ToolContext;
+use echo_tools::fixture::{batch, conclusions, culprit, lost, over};
+use echo_tools::rates::Rates;
+use echo_tools::registry::Registry;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::{feeds, router};
-use crate::ids::IncidentId;
-use crate::model::conclusion::{Conclusions, Finding};
-use crate::model::event::BatchKey;
-use crate::rates::Rates;
 use crate::serve::gate::tests::Doorkeeper;
 use crate::serve::http::metrics::Metrics;
-use crate::store::EventStore;
-use crate::store::memory::MemoryStore;
-use crate::tools::ToolContext;
-use crate::tools::fixture::{batch, conclusions, culprit, lost, over};
-use crate::tools::registry::Registry;
 
 /// What must not be seen: parts of every name in the other cluster.
 pub(super) const HIDDEN: [&str; 4] = ["hidden-", "secret-", "7.77", "deadbeef"];

@@ -1,5 +1,6 @@
 //! What a cluster costs: per day, and at which price.
 
+use echo_tools::ToolError;
 use maud::{Markup, html};
 
 use crate::serve::pages::answers::{Cost, RateClassCost};
@@ -7,7 +8,6 @@ use crate::serve::pages::bars::bar;
 use crate::serve::pages::overview::{DAY_NANOS, midnight};
 use crate::serve::pages::questions::{Asked, Questions};
 use crate::serve::pages::words;
-use crate::tools::ToolError;
 
 /// Days that are shown, today among them.
 const N_DAYS: i64 = 7;

@@ -1,14 +1,14 @@
 //! How late ranks were over time: a table with a strip for each rank, whose numbers say in words what the strips show.
 
+use echo_core::units::Nanos;
+use echo_tools::ToolError;
+use echo_tools::lag_map::LagMap;
+use echo_tools::lag_map::lags::RankLags;
 use maud::{Markup, html};
 
 use super::{Mark, Marks, View};
 use crate::serve::pages::bars::{Run, SHADES, strip};
 use crate::serve::pages::words;
-use crate::tools::ToolError;
-use crate::tools::lag_map::LagMap;
-use crate::tools::lag_map::lags::RankLags;
-use crate::units::Nanos;
 
 /// Least lag that has the darkest shade, milliseconds, and how many times the usual one it is at least: noise stays pale.
 const LEAST_SCALE_MS: f64 = 0.1;

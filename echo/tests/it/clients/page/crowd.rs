@@ -3,17 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fleet_echo::clock::ManualClock;
-use fleet_echo::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
-use fleet_echo::model::conclusion::{
+use echo_core::clock::ManualClock;
+use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
+use echo_core::model::conclusion::{
     Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, Severity, Signal,
 };
-use fleet_echo::model::event::{
+use echo_core::model::event::{
     BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source, Summary,
 };
-use fleet_echo::store::EventStore;
-use fleet_echo::store::duckdb::{DuckDbConfig, DuckDbStore};
-use fleet_echo::units::Nanos;
+use echo_core::units::Nanos;
+use echo_store::EventStore;
+use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
 use fleet_proto::metric;
 
 use super::{browsed, expect, go, pictures, says};

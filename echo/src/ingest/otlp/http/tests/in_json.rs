@@ -1,10 +1,10 @@
 //! Requests in JSON: answered in JSON, and else like those in protobuf.
 
+use echo_core::error::Code;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
 
 use super::{METRICS, post};
-use crate::error::Code;
 use crate::ingest::accept::IngestConfig;
 use crate::ingest::fixture::store::RecordingStore;
 use crate::ingest::fixture::{

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::tools::get_cost::answer::Cost;
-use crate::units::Nanos;
+use echo_core::units::Nanos;
+use echo_tools::get_cost::answer::Cost;
 
 /// Length of a piece that is closed.
 const STEP: Duration = Duration::from_mins(5);

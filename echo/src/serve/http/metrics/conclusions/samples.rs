@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use echo_access::Principal;
+use echo_core::ids::ClusterId;
+use echo_core::model::conclusion::Incident;
+use echo_core::units::Nanos;
+use echo_tools::find_outlier_nodes::FindOutlierNodes;
+use echo_tools::get_cost::GetCost;
+use echo_tools::get_cost::answer::Cost;
+use echo_tools::registry::Tool;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::access::Principal;
-use crate::ids::ClusterId;
-use crate::model::conclusion::Incident;
 use crate::serve::http::metrics::conclusions::{Cluster, KEPT_MS, Known};
-use crate::tools::find_outlier_nodes::FindOutlierNodes;
-use crate::tools::get_cost::GetCost;
-use crate::tools::get_cost::answer::Cost;
-use crate::tools::registry::Tool;
-use crate::units::Nanos;
 
 mod costs;
 mod outliers;

@@ -1,8 +1,8 @@
 //! The report of costs.
 
+use echo_core::error::Code;
 use serde_json::{Value, json};
 
-use crate::error::Code;
 use crate::serve::http::openapi::fixed::{get, object};
 use crate::serve::http::openapi::in_json;
 

@@ -1,11 +1,11 @@
 //! Signing in and out, and what a cookie is good for.
 
 use axum::Router;
+use echo_tools::fixture;
 
 use super::{BROWSER, FORM, Page, TENANT, got, guarded, sent};
 use crate::serve::http::tests::service;
 use crate::serve::http::tests::tenants::HIDDEN;
-use crate::tools::fixture;
 
 const SENDER: &str = "id: agents, write: { clusters: [\"*\"] }";
 

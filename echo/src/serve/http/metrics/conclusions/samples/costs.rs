@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::ClusterId;
+use echo_core::ids::ClusterId;
+use echo_tools::get_cost::answer::Cost;
+
 use crate::serve::http::metrics::conclusions::Cluster;
 use crate::serve::http::metrics::conclusions::account::Counted;
 use crate::serve::http::metrics::conclusions::samples::{
     Family, Labels, Sample, Seen, counter, gauge,
 };
-use crate::tools::get_cost::answer::Cost;
 
 impl Seen<'_> {
     /// Everything about cost.

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::ClusterId;
-use crate::model::conclusion::{CauseClass, ConditionKind, Culprit, Incident, IncidentState};
+use echo_core::ids::ClusterId;
+use echo_core::model::conclusion::{CauseClass, ConditionKind, Culprit, Incident, IncidentState};
+use echo_tools::outlier::{condition, culprit};
+
 use crate::serve::http::metrics::conclusions::samples::{Family, Labels, Sample, Seen, gauge};
-use crate::tools::outlier::{condition, culprit};
 
 /// Ranks whose lag is told, gravest first.
 const MAX_RANKS: usize = 50;

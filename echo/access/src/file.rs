@@ -1,0 +1,225 @@
+//! The access file: YAML with `tokens`, a list of opaque tokens, and `issuers`, a list of those whose tokens count.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::Arc;
+
+use echo_core::fields::Fields;
+use echo_core::pattern::{Pattern, checked_name};
+use echo_core::units::Nanos;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use serde_norway::Value;
+
+use crate::mint::{self, Hash};
+use crate::opaque::{OpaqueToken, OpaqueTokens};
+use crate::permissions::Permissions;
+use crate::scope::{Globs, Scope};
+use crate::{Access, AccessError, Ask, Kind, Principal, Rate, Write};
+
+mod issuers;
+
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
+
+/// Reads the file.
+pub(super) fn parse(
+    yaml: &str,
+    read: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
+) -> Result<Access, AccessError> {
+    // The parser's own message names line and column.
+    let document: Value = serde_norway::from_str(yaml).map_err(|error| AccessError {
+        mistakes: vec![error.to_string()],
+    })?;
+    let mut mistakes = Vec::new();
+    let Some(mut top) = Fields::of("", document, &mut mistakes) else {
+        return Err(AccessError { mistakes });
+    };
+    let tokens = top.list("tokens").unwrap_or_default();
+    let issuers = top.list("issuers").unwrap_or_default();
+    if tokens.is_empty() && issuers.is_empty() && top.mistakes().is_empty() {
+        let why = "is missing or empty, and so is `issuers`: nobody could call";
+        top.mistake("tokens", why);
+    }
+    top.refuse_the_rest();
+    let tokens = tokens
+        .into_iter()
+        .filter_map(|(place, entry)| {
+            let token = read_token(&place, entry, &mut mistakes)?;
+            Some((place, token))
+        })
+        .collect();
+    let tokens = OpaqueTokens::new(tokens, &mut mistakes);
+    let (issuers, files) = issuers::read_issuers(issuers, read, &mut mistakes);
+    if mistakes.is_empty() {
+        Ok(Access {
+            tokens,
+            issuers,
+            files,
+        })
+    } else {
+        Err(AccessError { mistakes })
+    }
+}
+
+fn read_token(place: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<OpaqueToken> {
+    let mut fields = Fields::of(place, entry, mistakes)?;
+    let id = name(&mut fields, "id");
+    let hash = hash(&mut fields, "sha256");
+    let not_before = instant(&mut fields, "not_before", Border::Begin);
+    let not_after = instant(&mut fields, "not_after", Border::End);
+    let permissions = permissions(&mut fields, Rate::USUAL);
+    fields.require("id", id.is_none());
+    fields.require("sha256", hash.is_none());
+    if let (Some(begin), Some(end)) = (not_before, not_after)
+        && end <= begin
+    {
+        fields.mistake("not_after", "is before not_before");
+    }
+    fields.refuse_the_rest();
+    let (hash, permissions) = (hash?, permissions?);
+    let principal = Principal {
+        id: Arc::from(id?),
+        kind: Kind::Opaque,
+        token_id: Arc::from(mint::short(&hash)),
+        ask: permissions.ask,
+        write: permissions.write,
+        rate: permissions.rate,
+        not_after,
+    };
+    Some(OpaqueToken {
+        hash,
+        not_before,
+        principal: Arc::new(principal),
+    })
+}
+
+/// Which end of a span an instant is: a day that is named belongs to the span.
+#[derive(Clone, Copy)]
+enum Border {
+    Begin,
+    End,
+}
+
+fn name(fields: &mut Fields<'_>, field: &str) -> Option<String> {
+    let text = fields.text(field)?;
+    if let Err(why) = checked_name(&text) {
+        fields.mistake(field, &why.to_string());
+        return None;
+    }
+    Some(text)
+}
+
+fn hash(fields: &mut Fields<'_>, field: &str) -> Option<Hash> {
+    let hash = mint::unhex(&fields.text(field)?);
+    if hash.is_none() {
+        fields.mistake(field, "is no SHA-256 of 64 hexadecimal digits");
+    }
+    hash
+}
+
+fn instant(fields: &mut Fields<'_>, field: &str, border: Border) -> Option<Nanos> {
+    let text = fields.text(field)?;
+    let at = |seconds: i64| Nanos::new(seconds.saturating_mul(NANOS_PER_SECOND));
+    if let Ok(instant) = text.parse::<Timestamp>() {
+        return Some(at(instant.as_second()));
+    }
+    let Ok(day) = text.parse::<Date>() else {
+        fields.mistake(
+            field,
+            "is neither a date such as 2027-01-31 nor a time such as 2027-01-31T12:00:00Z",
+        );
+        return None;
+    };
+    let day = match border {
+        Border::Begin => day,
+        Border::End => day.tomorrow().unwrap_or(day),
+    };
+    Some(at(day.duration_since(Date::constant(1970, 1, 1)).as_secs()))
+}
+
+/// What `ask`, `write` and `rate` say, if they say it without a mistake; `usual` is the rate of who has none.
+fn permissions(fields: &mut Fields<'_>, usual: Rate) -> Option<Permissions> {
+    let before = fields.mistakes().len();
+    let ask = fields.nested("ask").and_then(read_ask);
+    let write = fields.nested("write").and_then(read_write);
+    let rate = rate(fields, usual);
+    let permissions = Permissions {
+        ask,
+        write,
+        rate: rate.unwrap_or(usual),
+    };
+    if fields.mistakes().len() > before {
+        return None;
+    }
+    if !permissions.are_any() {
+        let why = "is missing, and so is `write`: nothing would be allowed";
+        fields.mistake("ask", why);
+        return None;
+    }
+    Some(permissions)
+}
+
+fn rate(fields: &mut Fields<'_>, usual: Rate) -> Option<Rate> {
+    let rate = fields.nested("rate");
+    rate.map_or(Some(usual), |fields| read_rate(fields, usual))
+}
+
+fn clusters(fields: &mut Fields<'_>) -> Option<Scope> {
+    let clusters: Option<Vec<Pattern>> = fields.all_parsed("clusters");
+    fields.require("clusters", clusters.is_none());
+    Scope::of(clusters?)
+}
+
+fn positive(fields: &mut Fields<'_>, field: &str, usual: NonZeroU32) -> Option<NonZeroU32> {
+    let Some(value) = fields.take(field) else {
+        return Some(usual);
+    };
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    let number = number.and_then(NonZeroU32::new);
+    if number.is_none() {
+        fields.mistake(field, "is not a whole number from 1 to 4294967295");
+    }
+    number
+}
+
+fn read_ask(mut fields: Fields<'_>) -> Option<Ask> {
+    let clusters = clusters(&mut fields);
+    let tools: Option<Vec<Pattern>> = fields.all_parsed("tools");
+    let sql = fields.flag("sql").unwrap_or_default();
+    if sql
+        && clusters
+            .as_ref()
+            .is_some_and(|scope| !scope.is_everything())
+    {
+        fields.mistake(
+            "sql",
+            "needs clusters [\"*\"], because a statement sees the rows of all clusters",
+        );
+    }
+    fields.refuse_the_rest();
+    Some(Ask {
+        clusters: clusters?,
+        tools: tools.map_or_else(Globs::everything, Globs::of),
+        sql,
+    })
+}
+
+fn read_write(mut fields: Fields<'_>) -> Option<Write> {
+    let clusters = clusters(&mut fields);
+    fields.refuse_the_rest();
+    Some(Write {
+        clusters: clusters?,
+        node: None,
+    })
+}
+
+fn read_rate(mut fields: Fields<'_>, usual: Rate) -> Option<Rate> {
+    let per_second = positive(&mut fields, "per_second", usual.per_second);
+    let burst = positive(&mut fields, "burst", usual.burst);
+    fields.refuse_the_rest();
+    Some(Rate {
+        per_second: per_second?,
+        burst: burst?,
+    })
+}

@@ -1,0 +1,85 @@
+//! What a caller may do: as the file says it of tokens and subjects, or as a token claims it for itself.
+
+use std::str::FromStr;
+
+use echo_core::pattern::{NoName, Pattern};
+use serde::Deserialize;
+
+use crate::claims::Claims;
+use crate::scope::{Globs, Scope};
+use crate::{Ask, Rate, Write};
+
+/// What one entry of the file, or one token, allows.
+#[derive(Debug, Clone)]
+pub(super) struct Permissions {
+    pub(super) ask: Option<Ask>,
+    pub(super) write: Option<Write>,
+    pub(super) rate: Rate,
+}
+
+/// The claim `echo`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EchoClaim {
+    clusters: Vec<String>,
+    tools: Option<Vec<String>>,
+    sql: bool,
+    write: Vec<String>,
+}
+
+impl EchoClaim {
+    /// What stands in `scope` instead (RFC 8693, section 4.2), which has one list of clusters for both.
+    fn of_scopes(scopes: &str) -> Self {
+        let has = |name: &str| scopes.split(' ').any(|scope| scope == name);
+        let named = scopes
+            .split(' ')
+            .filter_map(|scope| scope.strip_prefix("cluster:"));
+        let clusters: Vec<String> = named.map(str::to_owned).collect();
+        let only = |may: bool| if may { clusters.clone() } else { Vec::new() };
+        Self {
+            clusters: only(has("fleet:read")),
+            tools: None,
+            sql: has("fleet:sql"),
+            write: only(has("fleet:write")),
+        }
+    }
+
+    fn permissions(self, rate: Rate) -> Result<Permissions, NoName> {
+        let clusters = Scope::of(patterns(&self.clusters)?);
+        let tools = match self.tools {
+            Some(tools) if tools.is_empty() => None,
+            Some(tools) => Some(Globs::of(patterns(&tools)?)),
+            None => Some(Globs::everything()),
+        };
+        let ask = clusters.zip(tools).map(|(clusters, tools)| Ask {
+            sql: self.sql && clusters.is_everything(),
+            clusters,
+            tools,
+        });
+        let write = Scope::of(patterns(&self.write)?).map(|clusters| Write {
+            clusters,
+            node: None,
+        });
+        Ok(Permissions { ask, write, rate })
+    }
+}
+
+impl Permissions {
+    /// What a token claims, `rate` times; nothing when it claims nothing that can be understood.
+    pub(super) fn claimed(claims: &Claims, rate: Rate) -> Option<Self> {
+        let claim = match &claims.echo {
+            Some(claim) => EchoClaim::deserialize(claim).ok()?,
+            None => EchoClaim::of_scopes(claims.scope.as_ref()?.as_str()?),
+        };
+        claim.permissions(rate).ok()
+    }
+
+    /// Whether these allow anything.
+    pub(super) const fn are_any(&self) -> bool {
+        self.ask.is_some() || self.write.is_some()
+    }
+}
+
+fn patterns(names: &[String]) -> Result<Vec<Pattern>, NoName> {
+    names.iter().map(|name| Pattern::from_str(name)).collect()
+}

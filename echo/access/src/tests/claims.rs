@@ -1,0 +1,272 @@
+//! What tokens of issuers allow: by the file, or by what they claim.
+
+use serde_json::{Value, json};
+
+use super::told;
+use crate::signed::{Idp, at, claims, every_form};
+use crate::{Access, Kind, Rate, Rejected};
+
+fn ed25519() -> Idp {
+    every_form().swap_remove(3)
+}
+
+/// What a token with these members, and no others that allow anything, may do.
+fn allowed(access: &Access, idp: &Idp, members: &Value) -> String {
+    let mut all = claims();
+    all.as_object_mut().unwrap().remove("echo");
+    for (name, value) in members.as_object().unwrap() {
+        all[name] = value.clone();
+    }
+    match access.identify(&idp.token(&all), at(0)) {
+        Ok(principal) => told(&principal),
+        Err(why) => why.name().to_owned(),
+    }
+}
+
+#[test]
+fn a_token_may_claim_what_its_bearer_may_do() {
+    let idp = ed25519();
+    let access = idp.access("");
+    for (claimed, expected) in [
+        (
+            json!({ "clusters": ["*"] }),
+            "grafana jwt: ask(prod+lab-1, 2 tools)",
+        ),
+        (
+            json!({ "clusters": ["*"], "sql": true }),
+            "grafana jwt: ask(prod+lab-1, 2 tools sql)",
+        ),
+        (
+            json!({ "clusters": ["lab-*"], "sql": true }),
+            "grafana jwt: ask(lab-1, 2 tools)",
+        ),
+        (
+            json!({ "clusters": ["prod"], "tools": ["fleet_cluster_get_*"] }),
+            "grafana jwt: ask(prod, 1 tools)",
+        ),
+        (
+            json!({ "clusters": ["prod"], "tools": [] }),
+            "no_permission",
+        ),
+        (json!({ "write": ["prod"] }), "grafana jwt: write(prod)"),
+        (
+            json!({ "clusters": ["lab-1"], "write": ["prod"], "more": 1 }),
+            "grafana jwt: ask(lab-1, 2 tools) write(prod)",
+        ),
+        (json!({ "sql": true, "tools": ["*"] }), "no_permission"),
+        (json!({ "clusters": "*" }), "no_permission"),
+        (json!({ "clusters": ["prod", ""] }), "no_permission"),
+        (json!({ "clusters": ["prod", 7] }), "no_permission"),
+        (
+            json!({ "clusters": ["prod"], "write": [""] }),
+            "no_permission",
+        ),
+        (json!(["prod"]), "no_permission"),
+        (json!("prod"), "no_permission"),
+    ] {
+        let told = allowed(&access, &idp, &json!({ "echo": claimed }));
+        assert_eq!(told, expected, "{claimed}");
+    }
+}
+
+#[test]
+fn scopes_say_the_same_with_one_list_of_clusters() {
+    let idp = ed25519();
+    let access = idp.access("");
+    for (scope, expected) in [
+        ("fleet:read cluster:prod", "grafana jwt: ask(prod, 2 tools)"),
+        (
+            "openid fleet:read cluster:*",
+            "grafana jwt: ask(prod+lab-1, 2 tools)",
+        ),
+        (
+            "fleet:read fleet:sql cluster:*",
+            "grafana jwt: ask(prod+lab-1, 2 tools sql)",
+        ),
+        (
+            "fleet:read fleet:sql cluster:prod",
+            "grafana jwt: ask(prod, 2 tools)",
+        ),
+        (
+            "fleet:write cluster:prod cluster:lab-1",
+            "grafana jwt: write(prod+lab-1)",
+        ),
+        ("fleet:read", "no_permission"),
+        ("fleet:write", "no_permission"),
+        ("cluster:prod", "no_permission"),
+        ("fleet:sql cluster:*", "no_permission"),
+        ("fleet:reader cluster:*", "no_permission"),
+        ("fleet:read cluster:", "no_permission"),
+        ("", "no_permission"),
+    ] {
+        let told = allowed(&access, &idp, &json!({ "scope": scope }));
+        assert_eq!(told, expected, "{scope}");
+    }
+    let list = json!({ "scope": ["fleet:read", "cluster:*"] });
+    assert_eq!(allowed(&access, &idp, &list), "no_permission");
+    // What is said more exactly counts.
+    let both = json!({ "scope": "fleet:read cluster:*", "echo": { "clusters": ["prod"] } });
+    assert_eq!(
+        allowed(&access, &idp, &both),
+        "grafana jwt: ask(prod, 2 tools)"
+    );
+}
+
+const SUBJECTS: &str = "    subjects:
+      'g*': { write: { clusters: [prod] } }
+      'gr*': { ask: { clusters: ['lab-*'] } }
+      grafana: { ask: { clusters: [prod] }, rate: { per_second: 3 } }
+";
+
+#[test]
+fn what_the_file_says_of_a_subject_counts_instead_of_claims() {
+    let idp = ed25519();
+    let access = idp.access(SUBJECTS);
+    let everything = json!({ "clusters": ["*"], "write": ["*"], "sql": true });
+    for (subject, expected) in [
+        ("grafana", "grafana jwt: ask(prod, 2 tools)"),
+        ("grafana2", "grafana2 jwt: ask(lab-1, 2 tools)"),
+        ("gabi", "gabi jwt: write(prod)"),
+        (
+            "somebody",
+            "somebody jwt: ask(prod+lab-1, 2 tools sql) write(prod+lab-1)",
+        ),
+    ] {
+        let told = allowed(
+            &access,
+            &idp,
+            &json!({ "sub": subject, "echo": everything }),
+        );
+        assert_eq!(told, expected);
+    }
+    assert_eq!(
+        allowed(&access, &idp, &json!({ "sub": "somebody" })),
+        "no_permission"
+    );
+    let grafana = access.identify(&idp.token(&claims()), at(0)).unwrap();
+    assert_eq!(
+        (grafana.rate.per_second.get(), grafana.rate.burst.get()),
+        (3, 20)
+    );
+}
+
+#[test]
+fn tokens_of_an_issuer_call_as_often_as_its_entry_says() {
+    let idp = ed25519();
+    let access = idp.access(
+        "    rate: { per_second: 50, burst: 200 }
+    subjects:
+      listed: { ask: { clusters: [prod] } }
+      slow: { ask: { clusters: [prod] }, rate: { per_second: 1 } }
+",
+    );
+    for (subject, expected) in [
+        ("grafana", (50, 200)),
+        ("listed", (50, 200)),
+        ("slow", (1, 200)),
+    ] {
+        let mut all = claims();
+        all["sub"] = json!(subject);
+        let rate = access.identify(&idp.token(&all), at(0)).unwrap().rate;
+        assert_eq!(
+            (rate.per_second.get(), rate.burst.get()),
+            expected,
+            "{subject}"
+        );
+    }
+}
+
+const SERVICE_ACCOUNTS: &str = "    kind: service_account
+    subjects:
+      'system:serviceaccount:monitoring:grafana': { ask: { clusters: ['*'] } }
+      'system:serviceaccount:fleet-*:agent': { write: { clusters: [prod] } }
+";
+
+#[test]
+fn a_service_account_may_do_what_the_file_says_and_writes_for_its_own_node() {
+    let idp = ed25519();
+    let access = idp.access(SERVICE_ACCOUNTS);
+    let grafana = "system:serviceaccount:monitoring:grafana";
+    let agent = "system:serviceaccount:fleet-eu:agent";
+    let node = json!({ "namespace": "fleet-eu", "node": { "name": "gpu-7", "uid": "u" } });
+    for (subject, kubernetes, expected) in [
+        (
+            grafana,
+            &node,
+            format!("{grafana} service_account: ask(prod+lab-1, 2 tools)"),
+        ),
+        (
+            agent,
+            &node,
+            format!("{agent} service_account: write(prod of gpu-7)"),
+        ),
+        (
+            agent,
+            &json!({}),
+            format!("{agent} service_account: write(prod)"),
+        ),
+        (
+            agent,
+            &json!({ "node": { "name": "" } }),
+            "malformed".to_owned(),
+        ),
+        (
+            agent,
+            &json!({ "node": { "name": 7 } }),
+            "malformed".to_owned(),
+        ),
+        (
+            "system:serviceaccount:fleet-eu:agent2",
+            &node,
+            "no_permission".to_owned(),
+        ),
+        (
+            "system:serviceaccount:default:grafana",
+            &node,
+            "no_permission".to_owned(),
+        ),
+    ] {
+        let told = allowed(
+            &access,
+            &idp,
+            &json!({ "sub": subject, "kubernetes.io": kubernetes, "echo": { "clusters": ["*"] } }),
+        );
+        assert_eq!(told, expected, "{subject}");
+    }
+}
+
+#[test]
+fn tokens_of_other_issuers_are_held_to_no_node() {
+    let idp = ed25519();
+    let access = idp.access("");
+    let node = json!({ "node": { "name": "gpu-7" } });
+    let told = allowed(
+        &access,
+        &idp,
+        &json!({ "kubernetes.io": node, "echo": { "write": ["prod"] } }),
+    );
+    assert_eq!(told, "grafana jwt: write(prod)");
+    let principal = access.identify(&idp.token(&claims()), at(0)).unwrap();
+    assert_eq!((principal.kind, principal.rate), (Kind::Jwt, Rate::USUAL));
+}
+
+#[test]
+fn reasons_have_names_of_their_own() {
+    use std::collections::BTreeSet;
+    let all = [
+        Rejected::Unknown,
+        Rejected::Malformed,
+        Rejected::TooLong,
+        Rejected::Expired,
+        Rejected::NotYetValid,
+        Rejected::LivesTooLong,
+        Rejected::WrongIssuer,
+        Rejected::WrongAudience,
+        Rejected::WrongKey,
+        Rejected::WrongAlgorithm,
+        Rejected::UnknownKey,
+        Rejected::NoPermission,
+    ];
+    let names: BTreeSet<&str> = all.into_iter().map(Rejected::name).collect();
+    assert_eq!(names.len(), all.len());
+}

@@ -1,0 +1,239 @@
+//! Mistakes in the file, each told with its place.
+
+use std::io;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::without_files;
+use crate::Access;
+use crate::signed::{every_form, jwk, pem};
+
+const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+/// All mistakes of a file; what reads keys gives `keys`.
+fn mistakes(yaml: &str, keys: &[u8]) -> String {
+    let read = |path: &Path| match path.to_str() {
+        Some("keys") => Ok(keys.to_vec()),
+        _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+    };
+    let told = Access::parse(yaml, &read).map(|_| ());
+    told.map_or_else(|error| error.mistakes.join("\n"), |()| "none".to_owned())
+}
+
+#[test]
+fn all_mistakes_of_tokens_are_reported_together() {
+    let yaml = format!(
+        "
+tokens:
+  - {{ id: good, sha256: {HASH}, ask: {{ clusters: ['*'] }} }}
+  - {{ id: again, sha256: {HASH}, ask: {{ clusters: ['*'] }} }}
+  - {{ sha256: abc, not_after: soon, colour: red }}
+  - {{ id: \"a\\nb\", write: {{ clusters: [] }}, rate: {{ per_second: 0, burst: many }} }}
+  - {{ id: x, sha256: {HASH}, ask: {{ clusters: [prod, ''], tools: fleet, sql: perhaps, more: 1 }} }}
+  - {{ id: x, sha256: {HASH}, ask: {{ clusters: [prod], sql: true }}, write: {{ }} }}
+  - {{ id: x, sha256: {HASH}, ask: {{ }}, not_before: 2026-02-01, not_after: 2026-01-30 }}
+  - {{ id: x, sha256: {HASH}, ask: all, rate: fast }}
+  - 7
+people: []
+"
+    );
+    insta::assert_snapshot!(mistakes(&yaml, b""), @r#"
+    people: is not a known field
+    tokens[2].sha256: is no SHA-256 of 64 hexadecimal digits
+    tokens[2].not_after: is neither a date such as 2027-01-31 nor a time such as 2027-01-31T12:00:00Z
+    tokens[2].ask: is missing, and so is `write`: nothing would be allowed
+    tokens[2].id: is missing
+    tokens[2].colour: is not a known field
+    tokens[3].id: is no name of 1 to 256 bytes without control characters
+    tokens[3].write.clusters: is empty
+    tokens[3].rate.per_second: is not a whole number from 1 to 4294967295
+    tokens[3].rate.burst: is not a whole number from 1 to 4294967295
+    tokens[3].sha256: is missing
+    tokens[4].ask.clusters[1]: is no name of 1 to 256 bytes without control characters
+    tokens[4].ask.tools: is not a list
+    tokens[4].ask.sql: is neither true nor false
+    tokens[4].ask.more: is not a known field
+    tokens[5].ask.sql: needs clusters ["*"], because a statement sees the rows of all clusters
+    tokens[5].write.clusters: is missing
+    tokens[6].ask.clusters: is missing
+    tokens[6].not_after: is before not_before
+    tokens[7].ask: is not a mapping of fields
+    tokens[7].rate: is not a mapping of fields
+    tokens[8]: is not a mapping of fields
+    tokens[1].sha256: is the token of tokens[0], too
+    "#);
+}
+
+#[test]
+fn all_mistakes_of_issuers_are_reported_together() {
+    let yaml = "
+issuers:
+  - {}
+  - { issuer: a, audience: echo, keys: nowhere }
+  - { issuer: a, audience: echo, secret: keys }
+  - { issuer: b, audience: echo, secret: keys, public_key: keys }
+  - { issuer: c, audience: [], secret: keys, max_age: 1 day, kind: robot }
+  - { issuer: d, audience: [echo, 7], secret: keys, max_age: 0s, subjects: [x] }
+  - { issuer: e, audience: echo, secret: keys, kind: service_account }
+  - { issuer: f, audience: echo, secret: keys, max_age: -1h, subjects: { x: { }, '': { }, y: { ask: { clusters: [a], sql: true } }, z: 3 } }
+  - { issuer: a, audience: echo, secret: keys }
+  - { issuer: g, audience: echo, jwks_url: 'http://idp.example/keys' }
+  - { issuer: h, audience: echo, jwks_url: 'https://idp.example/keys', jwks_ca: nowhere, jwks_token: keys }
+  - { issuer: i, audience: echo, jwks_url: 'https://idp.example/keys', secret: keys }
+  - { issuer: j, audience: echo, jwks_ca: keys, secret: keys, rate: { per_second: 0 } }
+";
+    insta::assert_snapshot!(mistakes(yaml, &[b'x'; 32]), @r#"
+    issuers[0].keys: say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
+    issuers[0].issuer: is missing
+    issuers[0].audience: is missing
+    issuers[1].keys: nowhere cannot be read: entity not found
+    issuers[3].keys: say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
+    issuers[4].audience: is neither a text nor a list of texts
+    issuers[4].max_age: is not a length such as 1h or 30m
+    issuers[4].kind: is neither jwt nor service_account
+    issuers[5].audience: is not a list of texts
+    issuers[5].max_age: is not a length such as 1h or 30m
+    issuers[5].subjects: is not a mapping of subjects
+    issuers[6].subjects: is missing: tokens of Kubernetes do not say what their bearers may do
+    issuers[7].max_age: is not a length such as 1h or 30m
+    issuers[7].subjects["x"].ask: is missing, and so is `write`: nothing would be allowed
+    issuers[7].subjects: has a subject that is no name
+    issuers[7].subjects["y"].ask.sql: needs clusters ["*"], because a statement sees the rows of all clusters
+    issuers[7].subjects["z"]: is not a mapping of fields
+    issuers[8].issuer: is there twice
+    issuers[9].jwks_url: is no address of the form https://HOST/PATH (http:// only on this machine)
+    issuers[10].jwks_ca: nowhere cannot be read: entity not found
+    issuers[11].keys: say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
+    issuers[12].keys: say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
+    issuers[12].rate.per_second: is not a whole number from 1 to 4294967295
+    "#);
+}
+
+#[test]
+fn a_file_that_names_nobody_is_refused() {
+    for (yaml, expected) in [
+        (
+            "{}",
+            "tokens: is missing or empty, and so is `issuers`: nobody could call",
+        ),
+        (
+            "tokens: []",
+            "tokens: is missing or empty, and so is `issuers`: nobody could call",
+        ),
+        ("tokens: { a: b }", "tokens: is not a list"),
+        ("", "the file: is not a mapping of fields"),
+    ] {
+        assert_eq!(mistakes(yaml, b""), expected, "{yaml:?}");
+    }
+    let error = without_files("tokens:\n  - { id: 1\n").unwrap_err();
+    assert!(error.to_string().contains("line"), "{error}");
+}
+
+/// What is wrong with a file of keys.
+fn mistake_of(field: &str, file: &[u8]) -> String {
+    let yaml = format!("issuers: [{{ issuer: a, audience: echo, {field}: keys }}]");
+    let told = mistakes(&yaml, file);
+    let place = format!("issuers[0].{field}: keys ");
+    let why = told.strip_prefix(&place);
+    why.map_or_else(|| panic!("{told}"), str::to_owned)
+}
+
+const UNUSABLE: &str =
+    "no key for signatures that is understood (RSA of 2048 to 8192 bits, P-256, P-384 or Ed25519)";
+
+#[test]
+fn a_secret_has_at_least_32_bytes_without_the_end_of_its_line() {
+    for (file, bytes) in [
+        (b"short".to_vec(), 5),
+        (b"\n".repeat(40), 0),
+        ([b"x".repeat(31), b"\r\n".to_vec()].concat(), 31),
+    ] {
+        let expected = format!("has {bytes} bytes, and a secret needs at least 32");
+        assert_eq!(mistake_of("secret", &file), expected);
+    }
+}
+
+#[test]
+fn a_public_key_is_one_and_in_pem() {
+    let forms = every_form();
+    let (secret, rsa) = (&forms[0], &forms[1]);
+    let (other, private) = (
+        "is no public key in PEM",
+        "is a private key, and Echo needs only the public one",
+    );
+    for (file, expected) in [
+        (secret.key.file.clone(), other),
+        (pem("CERTIFICATE", b"nonsense"), other),
+        (pem("PRIVATE KEY", rsa.key.private.as_bytes()), private),
+        (pem("PUBLIC KEY", b"nonsense"), &format!("is {UNUSABLE}")),
+    ] {
+        assert_eq!(mistake_of("public_key", &file), expected);
+    }
+}
+
+#[test]
+fn a_set_of_keys_has_one_that_could_check_a_signature() {
+    let rsa = &every_form()[1];
+    let unusable = format!("has only keys each of which is {UNUSABLE}");
+    for (name, value) in [
+        ("use", json!("enc")),
+        ("key_ops", json!(["sign"])),
+        ("alg", json!("HS256")),
+        ("alg", json!("ES256")),
+        ("alg", json!("RSA-OAEP")),
+        ("n", json!("AQAB")),
+        ("n", json!("!")),
+        ("kty", json!("EC")),
+        ("kty", json!(7)),
+    ] {
+        let mut key = jwk(rsa.key, "a");
+        key[name] = value;
+        let set = json!({ "keys": [key] }).to_string();
+        assert_eq!(mistake_of("keys", set.as_bytes()), unusable, "{set}");
+    }
+    let secret = json!({ "kty": "oct", "alg": "HS256", "k": "A".repeat(64) });
+    for set in [json!({ "keys": [] }), json!({ "keys": [secret] })] {
+        let set = set.to_string();
+        assert_eq!(mistake_of("keys", set.as_bytes()), unusable);
+    }
+    for no_set in [
+        "[]",
+        "{}",
+        "{\"keys\":{}}",
+        "-----BEGIN PUBLIC KEY-----",
+        "",
+    ] {
+        let told = mistake_of("keys", no_set.as_bytes());
+        assert!(told.starts_with("is no JSON Web Key Set: "), "{told}");
+    }
+}
+
+#[test]
+fn each_of_several_keys_has_a_name_of_its_own() {
+    let forms = every_form();
+    let (rsa, ecdsa) = (jwk(forms[1].key, "a"), jwk(forms[2].key, "a"));
+    let mut nameless = rsa.clone();
+    nameless.as_object_mut().unwrap().remove("kid");
+    let told = |keys: &[&serde_json::Value]| {
+        let set = json!({ "keys": keys }).to_string();
+        mistake_of("keys", set.as_bytes())
+    };
+    let without = "has several keys, and one of them is without `kid`";
+    assert_eq!(told(&[&nameless, &ecdsa]), without);
+    assert_eq!(told(&[&rsa, &ecdsa]), "has two keys \"a\"");
+}
+
+#[test]
+fn the_example_can_be_read() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/access.yaml");
+    let yaml = std::fs::read_to_string(path).unwrap();
+    let keys = json!({ "keys": [jwk(every_form()[3].key, "a")] }).to_string();
+    let access = Access::parse(&yaml, &|_| Ok(keys.clone().into_bytes())).unwrap();
+    assert_eq!(access.files(), [Path::new("jwks.json")]);
+    let addresses: Vec<_> = access
+        .key_sources()
+        .map(|source| source.url.as_str())
+        .collect();
+    assert_eq!(addresses, ["https://kubernetes.default.svc/openid/v1/jwks"]);
+}

@@ -1,0 +1,297 @@
+//! Lines up what the ranks of a cohort report about the same operations.
+//!
+//! A cohort is the ranks of one job that do the same in every iteration (the same role). Blocks are identified by
+//! sequence numbers, never by time, so neither skewed clocks nor the order or speed of arrival change what is
+//! compared. A block is closed once every rank of the role has reported it or a later one; a rank that stays
+//! silent is given up after a while. The blocks of a job's cohorts come out in the order of its iterations, so that
+//! what one cohort's verdict may depend on in another does not depend on whose messages were faster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use echo_core::ids::{ClusterId, CommId, JobId, Op, Rank, RoleId};
+use echo_core::model::conclusion::Incident;
+use echo_core::model::event::{OpSample, Origin, SeqRange, Source, StoredEvent, Summary};
+use echo_core::units::{Nanos, Window};
+
+use crate::mix::Mix;
+
+mod job;
+mod open_blocks;
+mod plausible;
+pub mod progress;
+mod report;
+mod transfers;
+
+use job::{Job, Judged};
+use progress::Progress;
+
+/// The ranks that are compared: those of one job with one role.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CohortKey {
+    /// Cluster.
+    pub cluster: ClusterId,
+    /// Job, when the agents know it.
+    pub job: Option<JobId>,
+    /// Role of the ranks.
+    pub role: RoleId,
+}
+
+impl CohortKey {
+    /// The cohort whose ranks an incident compares; nothing when it is not about a cohort.
+    pub fn of(incident: &Incident) -> Option<Self> {
+        let (_, role) = incident.cohort.rsplit_once('/')?;
+        let key = Self {
+            cluster: incident.cluster.clone(),
+            job: incident.job.clone(),
+            role: role.parse().ok()?,
+        };
+        (*key.to_string() == *incident.cohort).then_some(key)
+    }
+}
+
+impl fmt::Display for CohortKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.job {
+            Some(job) => write!(f, "{job}/{}", self.role),
+            None => write!(f, "-/{}", self.role),
+        }
+    }
+}
+
+/// One block of a cohort, as far as its ranks reported it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CohortBlock {
+    /// Operations covered.
+    pub seqs: SeqRange,
+    /// Iterations covered; 0 where none of the operations belongs to one.
+    pub iterations: f64,
+    /// Iterations before it.
+    pub before: f64,
+    /// Median of the ranks' own event times.
+    pub time: Window,
+    /// The ranks that reported it, in the order of their ranks.
+    pub members: Vec<Member>,
+    /// Ranks that the cohort should have.
+    pub n_expected: usize,
+    /// Duration of an iteration at the end of the block, when a completion fell into it.
+    pub period: Option<PeriodReading>,
+    /// What the members' GPUs spent inside collectives since the block before.
+    pub transfers: Vec<Transfer>,
+    /// What its operations took longer than when the job is healthy, milliseconds, when that is known.
+    pub excess_ms: Option<f64>,
+}
+
+impl CohortBlock {
+    /// How long its operations took on the rank where they took longest, milliseconds; nothing when no rank says so.
+    pub fn elapsed_ms(&self) -> Option<f64> {
+        let paces = self.members.iter();
+        let lasted = paces.filter_map(|member| Some(member.pace.as_ref()?.elapsed_ms));
+        lasted.reduce(f64::max)
+    }
+
+    /// Subtracts time that was charged to a hang already, milliseconds, from the durations of the block, and forgets who waited in it.
+    pub fn leave_out(&mut self, ms: f64) {
+        if ms <= 0.0 {
+            return;
+        }
+        for member in &mut self.members {
+            if let Some(pace) = &mut member.pace {
+                pace.elapsed_ms = (pace.elapsed_ms - ms).max(0.0);
+            }
+            (member.blocked, member.host_blocked) = (None, None);
+        }
+        if let Some(reading) = &mut self.period {
+            reading.ms = (reading.ms - ms / reading.iterations).max(0.0);
+        }
+    }
+
+    /// Iterations from the first operation of the communicator to the end of the block.
+    pub fn end_iteration(&self) -> f64 {
+        self.before + self.iterations
+    }
+
+    /// Iterations from the first operation of the communicator to its beginning.
+    pub const fn first_iteration(&self) -> f64 {
+        self.before
+    }
+}
+
+/// What GPUs spent inside one block of one kind of collective.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transfer {
+    /// Communicator.
+    pub comm: CommId,
+    /// Operation.
+    pub op: Option<Op>,
+    /// Operations covered.
+    pub seqs: SeqRange,
+    /// Iterations covered.
+    pub iterations: f64,
+    /// Time inside the operations by rank, milliseconds, with the operations that were sampled.
+    pub ranks: BTreeMap<Rank, (Summary, Vec<OpSample>)>,
+}
+
+impl Transfer {
+    /// The least and the most time that a rank spent in one operation on average, milliseconds.
+    pub fn extremes_ms(&self) -> Option<(f64, f64)> {
+        let means = self
+            .ranks
+            .values()
+            .filter_map(|(summary, _)| summary.mean());
+        means.fold(None, |extremes, mean| match extremes {
+            Some((least, most)) => Some((mean.min(least), mean.max(most))),
+            None => Some((mean, mean)),
+        })
+    }
+}
+
+/// What one rank reported about one block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Member {
+    /// Rank within the job.
+    pub rank: Rank,
+    /// Who it is.
+    pub origin: Arc<Origin>,
+    /// Host gaps, milliseconds.
+    pub gap: Option<Summary>,
+    /// Times blocked, milliseconds.
+    pub blocked: Option<Summary>,
+    /// Where they were measured.
+    pub blocked_source: Option<Source>,
+    /// Times that the host was blocked in synchronisation, milliseconds, also where the GPU knows better.
+    pub host_blocked: Option<Summary>,
+    /// How long the block's operations took, and what they were.
+    pub pace: Option<PaceReading>,
+    /// Times that the GPU computed, milliseconds.
+    pub busy: Option<Summary>,
+    /// Times that work waited in the GPU's queue, milliseconds.
+    pub queue: Option<Summary>,
+    /// Mean entry of the block's operations.
+    pub arrival: Option<MeanArrival>,
+}
+
+/// How long operations took on one rank, from completion to completion.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PaceReading {
+    /// Milliseconds.
+    pub elapsed_ms: f64,
+    /// What they were.
+    pub mix: Mix,
+}
+
+/// When the operations of a block were entered, on a clock that starts at a common completion.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MeanArrival {
+    /// Operation whose completion starts the clock.
+    pub anchor_seq: u64,
+    /// Mean entry, milliseconds after that completion.
+    pub mean_ms: f64,
+}
+
+/// Duration of an iteration, measured between two completions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PeriodReading {
+    /// Mean duration of one iteration, milliseconds.
+    pub ms: f64,
+    /// Iterations between the completions.
+    pub iterations: f64,
+    /// The completions.
+    pub interval: Window,
+}
+
+/// Collects events until blocks are complete.
+#[derive(Debug, Default)]
+pub struct Assembly {
+    jobs: BTreeMap<(ClusterId, Option<JobId>), Job>,
+    late: u64,
+}
+
+impl Assembly {
+    /// Takes an event; points that say nothing about blocks are passed over.
+    pub fn add(&mut self, stored: &StoredEvent) {
+        let event = &stored.event;
+        let Some(judged) = Judged::of(event).filter(|_| plausible::is_plausible(event)) else {
+            return;
+        };
+        let job = self
+            .jobs
+            .entry((event.origin.cluster.clone(), event.origin.job.clone()))
+            .or_default();
+        if !job.add(stored, &judged) {
+            self.late += 1;
+        }
+    }
+
+    /// Blocks that are complete by now, in the order of their jobs' iterations. Ranks that were silent for longer than
+    /// `silence_ms` of arrival time are no longer waited for.
+    pub fn closed(&mut self, silence_ms: f64) -> Vec<(CohortKey, CohortBlock)> {
+        let mut closed = Vec::new();
+        for ((cluster, job_id), job) in &mut self.jobs {
+            if !job.is_assembled(silence_ms) {
+                continue;
+            }
+            job.close(silence_ms);
+            let key = |role: RoleId| CohortKey {
+                cluster: cluster.clone(),
+                job: job_id.clone(),
+                role,
+            };
+            while let Some((role, block)) = job.release(silence_ms) {
+                closed.push((key(role), block));
+            }
+        }
+        closed
+    }
+
+    /// Jobs with the progress of their ranks, for finding operations that never end.
+    pub fn progress(&self) -> impl Iterator<Item = (&(ClusterId, Option<JobId>), &Progress)> {
+        self.jobs.iter().map(|(key, job)| (key, &job.progress))
+    }
+
+    /// Whether anything is known of the job.
+    pub fn has_job(&self, job: &(ClusterId, Option<JobId>)) -> bool {
+        self.jobs.contains_key(job)
+    }
+
+    /// Whether any rank has changed its role since this was last asked.
+    pub fn take_roles_changed(&mut self) -> bool {
+        let changed = |job: &mut Job| std::mem::take(&mut job.roles_changed);
+        let flags: Vec<bool> = self.jobs.values_mut().map(changed).collect();
+        flags.contains(&true)
+    }
+
+    /// Whether a rank of the job has the role.
+    pub fn has_role(&self, cluster: &ClusterId, job: Option<&JobId>, role: RoleId) -> bool {
+        let job = self.jobs.get(&(cluster.clone(), job.cloned()));
+        job.is_some_and(|job| job.members.contains_key(&role))
+    }
+
+    /// Ranks that a job is known to have.
+    pub fn n_ranks(&self, cluster: &ClusterId, job: Option<&JobId>) -> usize {
+        let job = self.jobs.get(&(cluster.clone(), job.cloned()));
+        job.map_or(0, |job| job.world_size.max(job.roles.len()))
+    }
+
+    /// Forgets the jobs that were last heard more than `end_after_ms` before `now`, and names them.
+    pub fn take_ended(
+        &mut self,
+        now: Nanos,
+        end_after_ms: f64,
+    ) -> BTreeSet<(ClusterId, Option<JobId>)> {
+        let is_ended = |job: &Job| now.millis_since(job.last_received) > end_after_ms;
+        let ended = self.jobs.iter().filter(|(_, job)| is_ended(job));
+        let ended: BTreeSet<_> = ended.map(|(key, _)| key.clone()).collect();
+        self.jobs.retain(|key, _| !ended.contains(key));
+        ended
+    }
+
+    /// Points that came after their block had been closed.
+    pub const fn late(&self) -> u64 {
+        self.late
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! What the ranks of one job have reported.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use echo_core::ids::{Rank, RankOf, RoleId};
+use echo_core::model::event::{Block, Event, Source, StoredEvent};
+use echo_core::units::Nanos;
+use fleet_proto::metric;
+
+use super::CohortBlock;
+use super::open_blocks::OpenBlocks;
+use super::progress::Progress;
+use super::transfers::{Host, Transfers};
+
+/// Roles that a job may have at a time; a job with more has none that repeat.
+pub(super) const MAX_ROLES: usize = 256;
+
+/// Closed blocks of a job that may be held back for the sake of their order.
+pub(super) const MAX_HELD: usize = 1_024;
+
+/// Iterations of different roles are counted from different operations, so they are not equal to a hair.
+const HALF_ITERATION: f64 = 0.5;
+
+#[derive(Debug, Default)]
+pub(super) struct Job {
+    pub(super) world_size: usize,
+    /// When the first rank spoke of its blocks.
+    first_enrolled: Option<Nanos>,
+    pub(super) last_received: Nanos,
+    /// The role of each rank that has spoken of its blocks.
+    pub(super) roles: BTreeMap<Rank, RoleId>,
+    /// The ranks of each role; no role without ranks.
+    pub(super) members: BTreeMap<RoleId, BTreeSet<Rank>>,
+    /// Whether a rank has changed its role lately.
+    pub(super) roles_changed: bool,
+    /// Ranks whose operations have no sequence numbers, because their agent came after the communicator: they count
+    /// for coverage and are not waited for.
+    pub(super) unnumbered: BTreeSet<Rank>,
+    pub(super) cohorts: BTreeMap<RoleId, OpenBlocks>,
+    pub(super) ready: BTreeMap<RoleId, VecDeque<CohortBlock>>,
+    pub(super) reached: BTreeMap<RoleId, f64>,
+    pub(super) transfers: Transfers,
+    pub(super) progress: Progress,
+}
+
+/// A point that the detector looks at.
+pub(super) struct Judged<'e> {
+    block: &'e Block,
+    rank: Rank,
+    role: Option<RoleId>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Measured of the rank as a whole, in blocks of its busiest communicator.
+    Whole,
+    /// Time inside collectives, by a GPU.
+    Transfer,
+    /// How far the rank has come.
+    Progress,
+}
+
+impl<'e> Judged<'e> {
+    pub(super) fn of(event: &'e Event) -> Option<Self> {
+        let block = event.block.as_ref()?;
+        let kind = match event.metric.as_str() {
+            metric::HOST_GAP
+            | metric::BLOCKED
+            | metric::QUEUE
+            | metric::BUSY
+            | metric::PERIOD
+            | metric::ELAPSED
+            | metric::ARRIVAL => Kind::Whole,
+            metric::WAIT if block.source == Source::Device => Kind::Transfer,
+            metric::ISSUED => Kind::Progress,
+            _ => return None,
+        };
+        Some(Self {
+            block,
+            rank: event.origin.rank?.rank(),
+            role: block.role,
+            kind,
+        })
+    }
+}
+
+impl Job {
+    /// Files a point; false when its block has been closed already.
+    pub(super) fn add(&mut self, stored: &StoredEvent, judged: &Judged<'_>) -> bool {
+        let (event, block, rank) = (&stored.event, judged.block, judged.rank);
+        self.last_received = self.last_received.max(stored.received);
+        self.progress.hear(rank, &event.origin, stored.received);
+        if judged.kind == Kind::Progress {
+            self.progress.add(block, rank, event, stored.received);
+            return true;
+        }
+        let Some(role) = judged.role else {
+            return true;
+        };
+        let is_new = !self.cohorts.contains_key(&role);
+        if is_new && self.cohorts.len() >= MAX_ROLES {
+            self.forget_idle_roles();
+            if self.cohorts.len() >= MAX_ROLES {
+                return false;
+            }
+        }
+        if judged.kind == Kind::Transfer {
+            let n_ranks = self.roles.len();
+            return self.transfers.add(event, block, rank, n_ranks);
+        }
+        self.enrol(stored, rank, role);
+        if block.seqs.is_none() {
+            self.unnumbered.insert(rank);
+            return true;
+        }
+        self.unnumbered.remove(&rank);
+        self.cohorts
+            .entry(role)
+            .or_default()
+            .add(event, block, rank)
+    }
+
+    /// Closes what every rank of a role has passed that is waited for.
+    pub(super) fn close(&mut self, silence_ms: f64) {
+        let n_roles = self.members.len();
+        let nobody = BTreeSet::new();
+        let mut cohorts = std::mem::take(&mut self.cohorts);
+        for (role, cohort) in &mut cohorts {
+            let members = self.members.get(role).unwrap_or(&nobody);
+            let n_expected = if n_roles == 1 {
+                self.world_size.max(members.len())
+            } else {
+                members.len()
+            };
+            let is_awaited = |rank: Rank| self.is_awaited(rank, silence_ms);
+            let mut closed = Vec::new();
+            while let Some(block) = cohort.close_next((members, &is_awaited), n_expected) {
+                closed.push(block);
+            }
+            for (mut block, begins) in closed {
+                let host = Host {
+                    seqs: block.seqs,
+                    ranks: &begins,
+                };
+                let peers = begins.keys().copied().collect();
+                block.transfers = self.transfers.take(host, &peers);
+                self.reached.insert(*role, block.end_iteration());
+                self.ready.entry(*role).or_default().push_back(block);
+            }
+        }
+        self.cohorts = cohorts;
+    }
+
+    /// Notes that a rank has spoken of its blocks. That it lives is not enough: which ranks make up a cohort must not
+    /// depend on whose heartbeat was first.
+    fn enrol(&mut self, stored: &StoredEvent, rank: Rank, role: RoleId) {
+        self.first_enrolled.get_or_insert(stored.received);
+        let before = self.roles.insert(rank, role);
+        if before != Some(role) {
+            self.members.entry(role).or_default().insert(rank);
+        }
+        if let Some(left) = before.filter(|before| *before != role) {
+            self.roles_changed = true;
+            if let Some(members) = self.members.get_mut(&left) {
+                members.remove(&rank);
+            }
+            self.members.retain(|_, members| !members.is_empty());
+        }
+        let size = stored.event.origin.rank.and_then(RankOf::world_size);
+        self.world_size = self
+            .world_size
+            .max(size.and_then(|n| usize::try_from(n).ok()).unwrap_or(0));
+    }
+
+    /// Takes out the block that ends first, once every role that still talks has come as far.
+    pub(super) fn release(&mut self, silence_ms: f64) -> Option<(RoleId, CohortBlock)> {
+        let ends = self.ready.iter().filter_map(|(role, blocks)| {
+            let end = blocks.front()?.end_iteration();
+            Some((*role, end))
+        });
+        let (role, end) = ends.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)))?;
+        let lags_behind = |other: &RoleId| {
+            let reached = self.reached.get(other);
+            reached.is_some_and(|reached| *reached + HALF_ITERATION < end)
+        };
+        let behind = self.members.iter().filter(|(other, _)| lags_behind(other));
+        let mut behind = behind.flat_map(|(_, members)| members);
+        let is_waited_for = behind.any(|rank| self.is_awaited(*rank, silence_ms));
+        let n_held: usize = self.ready.values().map(VecDeque::len).sum();
+        if is_waited_for && n_held <= MAX_HELD {
+            return None;
+        }
+        let block = self.ready.get_mut(&role)?.pop_front()?;
+        Some((role, block))
+    }
+
+    /// Forgets roles that no rank has any more.
+    fn forget_idle_roles(&mut self) {
+        let used = &self.members;
+        self.cohorts.retain(|role, _| used.contains_key(role));
+        self.ready.retain(|role, _| used.contains_key(role));
+        self.reached.retain(|role, _| used.contains_key(role));
+    }
+
+    /// Whether every rank of the world has spoken, or has had its time to. Before, nothing is closed: which ranks make up a
+    /// cohort must not depend on who spoke first.
+    pub(super) fn is_assembled(&self, silence_ms: f64) -> bool {
+        let had_time = || {
+            let first = self.first_enrolled;
+            first.is_some_and(|first| self.is_past(first, silence_ms))
+        };
+        self.roles.len() >= self.world_size || had_time()
+    }
+
+    /// Whether blocks wait for the rank: it lives, and its operations are numbered.
+    fn is_awaited(&self, rank: Rank, silence_ms: f64) -> bool {
+        let heard = self.progress.alive(rank);
+        heard.is_some_and(|heard| !self.is_past(heard, silence_ms))
+            && !self.unnumbered.contains(&rank)
+    }
+
+    fn is_past(&self, instant: Nanos, silence_ms: f64) -> bool {
+        self.last_received.millis_since(instant) > silence_ms
+    }
+}

@@ -1,0 +1,138 @@
+//! How far each rank has come on each communicator, so that an operation that never ends can be told from a slow one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use echo_core::ids::{CommId, Rank};
+use echo_core::model::event::{Block, Event, Origin, Reading};
+use echo_core::units::Nanos;
+
+/// Communicators followed per job; ranks of one communicator are bounded by the job.
+const MAX_COMMS: usize = 65_536;
+
+/// The attribute with its quotes, as it stands in JSON.
+const WAITING_MS: &str = "\"fleet.waiting_ms\"";
+
+/// Progress of a job's ranks.
+#[derive(Debug, Default)]
+pub struct Progress {
+    comms: BTreeMap<CommId, BTreeMap<Rank, Position>>,
+    alive: BTreeMap<Rank, (Arc<Origin>, Nanos)>,
+}
+
+/// How far one rank has come on one communicator.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Position {
+    /// Operations issued.
+    pub issued: u64,
+    /// When the last of them was first reported, arrival time.
+    pub advanced: Nanos,
+    /// The same by the rank's own clock.
+    pub advanced_at: Nanos,
+    /// When the rank was last heard of on this communicator, arrival time.
+    pub heard: Nanos,
+    /// The same by the rank's own clock.
+    pub heard_at: Nanos,
+    /// How long it had been blocked in one synchronisation with its GPU by then, milliseconds.
+    pub waiting_ms: f64,
+}
+
+impl Progress {
+    /// Notes a sign of life of a rank, whatever it is about.
+    pub(super) fn hear(&mut self, rank: Rank, origin: &Arc<Origin>, received: Nanos) {
+        self.alive.insert(rank, (Arc::clone(origin), received));
+    }
+
+    /// When the rank was last heard of, by whatever it reported, arrival time.
+    pub fn alive(&self, rank: Rank) -> Option<Nanos> {
+        self.alive.get(&rank).map(|(_, received)| *received)
+    }
+
+    /// Who the rank is.
+    pub fn origin(&self, rank: Rank) -> Option<&Arc<Origin>> {
+        self.alive.get(&rank).map(|(origin, _)| origin)
+    }
+
+    /// Takes a report of operations issued so far.
+    pub(super) fn add(&mut self, block: &Block, rank: Rank, event: &Event, received: Nanos) {
+        let Some(issued) = issued(event.reading) else {
+            return;
+        };
+        if self.comms.len() >= MAX_COMMS && !self.comms.contains_key(&block.comm) {
+            return;
+        }
+        let position = Position {
+            issued,
+            advanced: received,
+            advanced_at: event.timestamp,
+            heard: received,
+            heard_at: event.timestamp,
+            waiting_ms: waiting_ms(&event.attrs).unwrap_or(0.0),
+        };
+        let ranks = self.comms.entry(block.comm).or_default();
+        let known = ranks.entry(rank).or_insert(position);
+        if known.issued == issued {
+            let (advanced, advanced_at) = (known.advanced, known.advanced_at);
+            *known = Position {
+                advanced,
+                advanced_at,
+                ..position
+            };
+        } else {
+            *known = position;
+        }
+    }
+
+    /// The communicators with the positions of their ranks.
+    pub fn comms(&self) -> impl Iterator<Item = (CommId, &BTreeMap<Rank, Position>)> {
+        self.comms.iter().map(|(comm, ranks)| (*comm, ranks))
+    }
+}
+
+/// Reads how long a rank has waited among the attributes of a point.
+fn waiting_ms(attrs: &str) -> Option<f64> {
+    let (_, rest) = attrs.split_once(WAITING_MS)?;
+    let number = rest.trim_start_matches([':', ' ']);
+    let end = number.find([',', '}'])?;
+    let ms: f64 = number.get(..end)?.trim().parse().ok()?;
+    (ms.is_finite() && ms >= 0.0).then_some(ms)
+}
+
+fn issued(reading: Reading) -> Option<u64> {
+    match reading {
+        Reading::Int(n) => u64::try_from(n).ok(),
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "counts are whole numbers far below 2^53; the cast saturates"
+        )]
+        Reading::Double(n) => (n >= 0.0).then_some(n as u64),
+        Reading::Histogram(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet_proto::attribute;
+
+    use super::waiting_ms;
+
+    #[test]
+    fn the_time_that_a_rank_has_waited_is_read_from_the_attribute_that_agents_send() {
+        let attrs = format!(r#"{{"a":1,"{}":5000.5,"b":2}}"#, attribute::WAITING_MS);
+        assert_eq!(waiting_ms(&attrs), Some(5000.5));
+    }
+
+    #[test]
+    fn what_is_no_time_is_none() {
+        for attrs in [
+            "{}",
+            "",
+            r#"{"fleet.waiting_ms":"x"}"#,
+            r#"{"fleet.waiting_ms":-1}"#,
+            r#"{"fleet.waiting_ms":1e999}"#,
+        ] {
+            assert_eq!(waiting_ms(attrs), None, "{attrs}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What one rank reported of one block, and how the parts of a block become one.
+
+use std::sync::Arc;
+
+use echo_core::model::event::{Event, Origin, SeqRange, Source, Summary};
+use echo_core::units::Nanos;
+
+use super::MeanArrival;
+
+/// What one rank reported of one block.
+#[derive(Debug, Clone)]
+pub(super) struct Report {
+    pub(super) origin: Arc<Origin>,
+    pub(super) start: Nanos,
+    pub(super) end: Nanos,
+    pub(super) iterations: Option<f64>,
+    pub(super) gap: Option<Summary>,
+    pub(super) host_blocked: Option<Summary>,
+    pub(super) device_blocked: Option<Summary>,
+    pub(super) queue: Option<Summary>,
+    pub(super) busy: Option<Summary>,
+    pub(super) arrival: Option<MeanArrival>,
+}
+
+impl Report {
+    /// A report of which only this point is known to exist.
+    pub(super) fn of(event: &Event) -> Self {
+        Self {
+            origin: Arc::clone(&event.origin),
+            start: event.start.unwrap_or(event.timestamp),
+            end: event.timestamp,
+            iterations: None,
+            gap: None,
+            host_blocked: None,
+            device_blocked: None,
+            queue: None,
+            busy: None,
+            arrival: None,
+        }
+    }
+
+    /// Times blocked: what a GPU knows of its waiting is nearer to the truth than what its host knows.
+    pub(super) fn blocked(&self) -> Option<(Source, Summary)> {
+        let device = self.device_blocked.map(|summary| (Source::Device, summary));
+        device.or_else(|| self.host_blocked.map(|summary| (Source::Host, summary)))
+    }
+}
+
+/// The report of all operations `seqs` from those of its parts, in their order; nothing when a part is missing.
+pub(super) fn merged(seqs: SeqRange, parts: Vec<(SeqRange, Report)>) -> Option<Report> {
+    let length = |seqs: SeqRange| seqs.last() - seqs.first() + 1;
+    let reported: u64 = parts.iter().map(|(part, _)| length(*part)).sum();
+    if reported != length(seqs) {
+        return None;
+    }
+    parts
+        .into_iter()
+        .map(|(_, report)| report)
+        .reduce(|sum, next| Report {
+            origin: sum.origin,
+            start: sum.start,
+            end: sum.end.max(next.end),
+            iterations: add(sum.iterations, next.iterations, |a, b| a + b),
+            gap: add(sum.gap, next.gap, total),
+            host_blocked: add(sum.host_blocked, next.host_blocked, total),
+            device_blocked: add(sum.device_blocked, next.device_blocked, total),
+            queue: add(sum.queue, next.queue, total),
+            busy: add(sum.busy, next.busy, total),
+            // They are counted from the beginning of each part.
+            arrival: None,
+        })
+}
+
+fn add<T>(one: Option<T>, next: Option<T>, sum: impl Fn(T, T) -> T) -> Option<T> {
+    match (one, next) {
+        (Some(one), Some(next)) => Some(sum(one, next)),
+        (one, next) => one.or(next),
+    }
+}
+
+/// The distribution of the samples of both.
+pub(super) fn total(one: Summary, next: Summary) -> Summary {
+    Summary {
+        count: one.count + next.count,
+        sum: one.sum + next.sum,
+        min: add(one.min, next.min, f64::min),
+        max: add(one.max, next.max, f64::max),
+    }
+}

@@ -1,0 +1,174 @@
+//! Class of a cause: the host, the device, the network, or several at once.
+//!
+//! Transfer and skew are told apart by durations alone (CCL-D, a paper of 2026):
+//! `P = (Tmax - Tmin) / (Tmax - Tbase)` is near 1 when somebody is late and near 0 when all are slow together. What ranks
+//! are usually apart is taken off first, or healthy noise would pass for skew. Whether a late rank's host or device is at
+//! fault shows in its host gap: a device that is late although its host was not is late by itself. Its queue shows it, too: work that
+//! a late host hands over waits less than that of its peers, whose GPUs wait for it meanwhile; work of a late device waits
+//! as long as theirs or longer.
+
+use std::collections::BTreeMap;
+
+use echo_core::ids::Rank;
+use echo_core::model::conclusion::{CauseClass, Signal};
+use echo_core::stats::median;
+
+use crate::assembly::CohortBlock;
+use crate::baseline::History;
+use crate::lag::{Lag, Lags};
+
+/// `P` from which on slow collectives are explained by late ranks alone, and below which by slow transfers.
+const ALL_SKEW: f64 = 0.8;
+const ALL_TRANSFER: f64 = 0.2;
+
+/// How much longer than usual a transfer must take to be slow.
+const SLOW_TRANSFER: f64 = 1.1;
+
+/// How much longer it must take to be the whole explanation of a slow job.
+const SLOW_NETWORK: f64 = 1.25;
+
+/// Share of a rank's lateness that its host must account for to be the cause.
+const HOST_SHARE: f64 = 0.5;
+
+/// Share of the lateness by which work must wait less than that of the peers for the host to be the cause: the first operation of an
+/// iteration waits for nobody, so the mean over all of them shows a part of the lateness only.
+const QUEUE_SHARE: f64 = 0.25;
+
+/// Share of the lateness below which work waits too little to have been behind what made the device late.
+const DRY_SHARE: f64 = 0.25;
+
+/// What the collectives of a window are slow by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Slowness {
+    /// Share of late ranks in it, 0 to 1.
+    pub skew: f64,
+    /// Time of the pure transfer against the usual one.
+    pub transfer_ratio: f64,
+}
+
+/// Times inside the collectives of one block whose usual duration is known, milliseconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    /// Of the rank that spends least, and what that usually is.
+    least: f64,
+    base: f64,
+    /// What the ranks are further apart than usual.
+    skew: f64,
+}
+
+impl Spent {
+    /// Each kind of collective counts by the time that it takes: a kind that hardly takes any may be slow by a hair of it.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "operations of one block stay far below 2^53"
+    )]
+    fn of(block: &CohortBlock, history: &History) -> Self {
+        let mut spent = Self::default();
+        for transfer in &block.transfers {
+            let usual = history.transfer_ms(transfer.comm, transfer.op.as_ref());
+            let counts = transfer.ranks.values().map(|(summary, _)| summary.count);
+            let measured = usual.zip(transfer.extremes_ms()).zip(counts.max());
+            if let Some((((base, usual_skew), (least, most)), count)) = measured {
+                let n = count as f64;
+                spent.least += n * least;
+                spent.base += n * base;
+                spent.skew += n * (most - least - usual_skew).max(0.0);
+            }
+        }
+        spent
+    }
+
+    /// Share of the late ranks in what they are slow by, and time of the transfers against the usual one.
+    fn share_and_ratio(self) -> Option<(f64, f64)> {
+        let slow = (self.least - self.base).max(0.0);
+        let is_slow = self.base > 0.0 && self.skew + slow > 0.0;
+        is_slow.then(|| (self.skew / (self.skew + slow), self.least / self.base))
+    }
+}
+
+impl Slowness {
+    /// Median over the window's blocks with collectives whose usual duration is known.
+    pub fn of(blocks: &[&CohortBlock], history: &History) -> Option<Self> {
+        let spent = blocks.iter().map(|block| Spent::of(block, history));
+        let (skews, ratios): (Vec<f64>, Vec<f64>) =
+            spent.filter_map(Spent::share_and_ratio).unzip();
+        Some(Self {
+            skew: median(&skews)?,
+            transfer_ratio: median(&ratios)?,
+        })
+    }
+
+    /// Whether transfers are slow and no late rank explains it.
+    pub fn is_network(self) -> bool {
+        self.skew <= ALL_TRANSFER && self.transfer_ratio > SLOW_NETWORK
+    }
+
+    fn is_mixed(self) -> bool {
+        self.skew > ALL_TRANSFER && self.skew < ALL_SKEW && self.transfer_ratio > SLOW_TRANSFER
+    }
+}
+
+/// What tells a late host from a late device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clues<'a> {
+    /// Host gaps of the window, when the agents saw them.
+    pub gaps: Option<&'a Lags>,
+    /// How long work waited in the queues of the GPUs, by rank, milliseconds per operation.
+    pub queues: &'a BTreeMap<Rank, f64>,
+    /// What the collectives are slow by, when their usual duration is known.
+    pub slowness: Option<Slowness>,
+    /// What an iteration takes longer than when healthy, milliseconds, when known.
+    pub damage_ms: Option<f64>,
+}
+
+/// Whether a rank is late by its GPU while its host shows nothing of it, although it was seen.
+pub fn is_hidden_from_host(late: &Lag, clues: &Clues<'_>) -> bool {
+    let is_late = |gap: f64| gap >= explained_ms(late, clues);
+    late.signal == Signal::DeviceWait && host_gap_ms(late, clues).is_some_and(|gap| !is_late(gap))
+}
+
+/// How much later than its peers a rank's own host hands work over, milliseconds per iteration.
+fn host_gap_ms(late: &Lag, clues: &Clues<'_>) -> Option<f64> {
+    let gap = clues.gaps?.ranks.iter().find(|lag| lag.rank == late.rank)?;
+    (gap.signal == Signal::HostGap).then_some(gap.mean_ms)
+}
+
+/// What its host must account for to be the cause, milliseconds per iteration.
+fn explained_ms(late: &Lag, clues: &Clues<'_>) -> f64 {
+    // A rank that waits as long as its peers is late by what is told of its lag.
+    let own = late.own_ms.filter(|own| *own > 0.0);
+    let lateness = own.unwrap_or(late.mean_ms);
+    let lost = |damage: f64| lateness.min(damage);
+    let certain = || own.map_or(lateness, |_| late.certain_ms());
+    HOST_SHARE * clues.damage_ms.map_or_else(certain, lost)
+}
+
+/// Class of the cause that makes a rank late.
+pub fn class_of(late: &Lag, clues: &Clues<'_>) -> CauseClass {
+    if late.signal != Signal::DeviceWait {
+        return CauseClass::Host;
+    }
+    if clues.slowness.is_some_and(Slowness::is_mixed) {
+        return CauseClass::Mixed;
+    }
+    let explained = explained_ms(late, clues);
+    match (
+        host_gap_ms(late, clues),
+        ran_dry(late.rank, clues.queues, explained / HOST_SHARE),
+    ) {
+        (Some(gap), _) if gap >= explained => CauseClass::Host,
+        (Some(_), _) | (None, Some(false)) => CauseClass::Device,
+        (None, Some(true)) => CauseClass::Host,
+        (None, None) => CauseClass::Inconclusive,
+    }
+}
+
+/// Whether the rank's GPU, late by so much, had too little queued: it waited for its host.
+fn ran_dry(rank: Rank, queues: &BTreeMap<Rank, f64>, late_ms: f64) -> Option<bool> {
+    let usual = median(&queues.values().copied().collect::<Vec<f64>>())?;
+    let own = queues.get(&rank)?;
+    Some(usual - own >= QUEUE_SHARE * late_ms || *own < DRY_SHARE * late_ms)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+use std::collections::BTreeMap;
+
+use echo_core::ids::Rank;
+use echo_core::model::conclusion::{CauseClass, Signal};
+
+use super::{Clues, Slowness, class_of};
+use crate::assembly::{Assembly, CohortBlock};
+use crate::baseline::History;
+use crate::lag::{Lag, lags};
+use crate::simulated::device::{Gpu, Gpus};
+
+/// Blocks of eight ranks whose times inside an operation are those given.
+fn blocks(n_blocks: u64, inside_ms: impl Fn(u32) -> f64) -> Vec<CohortBlock> {
+    blocks_of_two_kinds(n_blocks, |rank| (inside_ms(rank), None))
+}
+
+/// The same with a second kind of operation.
+fn blocks_of_two_kinds(
+    n_blocks: u64,
+    inside_ms: impl Fn(u32) -> (f64, Option<f64>),
+) -> Vec<CohortBlock> {
+    let mut assembly = Assembly::default();
+    let events = Gpus::alike(8).events(n_blocks, |_, rank| {
+        let (inside_ms, second_ms) = inside_ms(rank);
+        Gpu {
+            inside_ms,
+            second_ms,
+            ..Gpu::HEALTHY
+        }
+    });
+    for event in events {
+        assembly.add(&event);
+    }
+    let closed = assembly.closed(30_000.0).into_iter();
+    closed.map(|(_, block)| block).collect()
+}
+
+/// A history of transfers that take 2 ms and ranks that are 1 ms apart.
+fn history(n_blocks: u64) -> History {
+    let mut history = History::default();
+    for block in blocks(n_blocks, |rank| if rank == 0 { 2.0 } else { 3.0 }) {
+        history.remember_transfer(&block.transfers[0]);
+    }
+    history
+}
+
+fn slowness(inside_ms: impl Fn(u32) -> f64) -> Option<Slowness> {
+    let blocks = blocks(4, inside_ms);
+    Slowness::of(&blocks.iter().collect::<Vec<_>>(), &history(6))
+}
+
+#[test]
+fn slow_transfers_that_all_ranks_share_are_the_network() {
+    let slow = slowness(|rank| if rank == 0 { 4.0 } else { 5.0 }).unwrap();
+    assert!(slow.is_network() && !slow.is_mixed());
+    assert!((slow.transfer_ratio - 2.0).abs() < 1e-9 && slow.skew.abs() < 1e-9);
+}
+
+#[test]
+fn one_late_rank_is_all_skew() {
+    let late = slowness(|rank| if rank == 0 { 2.0 } else { 11.0 }).unwrap();
+    assert!(!late.is_network() && !late.is_mixed());
+    assert!((late.skew - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_late_rank_in_a_slow_network_is_mixed() {
+    let both = slowness(|rank| if rank == 0 { 4.0 } else { 7.0 }).unwrap();
+    assert!(both.is_mixed() && !both.is_network(), "{both:?}");
+    assert!((both.skew - 0.5).abs() < 1e-9);
+}
+
+#[test]
+fn transfers_a_little_slower_than_usual_are_no_network_fault() {
+    let usual = slowness(|rank| if rank == 0 { 2.4 } else { 3.4 }).unwrap();
+    assert!(!usual.is_network() && usual.transfer_ratio > 1.1);
+}
+
+#[test]
+fn a_kind_of_operation_counts_by_its_share_of_the_time() {
+    // As recorded under FSDP: a rank is late at gathers by milliseconds, and scatters take a hair longer than usual.
+    let (first, usual) = ((2.0, Some(0.1)), (3.0, Some(0.2)));
+    let mut history = History::default();
+    let healthy = blocks_of_two_kinds(6, |rank| if rank == 0 { first } else { usual });
+    for transfer in healthy.iter().flat_map(|block| &block.transfers) {
+        history.remember_transfer(transfer);
+    }
+    let (late, waiting) = ((2.0, Some(0.2)), (11.0, Some(0.2)));
+    let blocks = blocks_of_two_kinds(4, |rank| if rank == 0 { late } else { waiting });
+    let slowness = Slowness::of(&blocks.iter().collect::<Vec<_>>(), &history).unwrap();
+    assert!(!slowness.is_mixed() && !slowness.is_network());
+    assert!(slowness.skew > 0.95, "{slowness:?}");
+}
+
+#[test]
+fn few_transfers_are_no_history() {
+    let blocks = blocks(4, |_| 9.0);
+    let window: Vec<&CohortBlock> = blocks.iter().collect();
+    assert_eq!(Slowness::of(&window, &history(3)), None);
+}
+
+/// Rank 3 by the signal, late by 10 ms in an iteration.
+fn late(signal: Signal) -> Lag {
+    let blocks = blocks(4, |rank| if rank == 3 { 2.0 } else { 3.0 });
+    let lags = lags(Signal::DeviceWait, &blocks.iter().collect::<Vec<_>>()).unwrap();
+    Lag {
+        signal,
+        ..lags.ranks[3].clone()
+    }
+}
+
+fn class(signal: Signal, slowness: Option<Slowness>, queues: &[f64]) -> CauseClass {
+    let queues: BTreeMap<Rank, f64> = (0..).map(Rank::new).zip(queues.iter().copied()).collect();
+    let clues = Clues {
+        gaps: None,
+        queues: &queues,
+        slowness,
+        damage_ms: Some(10.0),
+    };
+    class_of(&late(signal), &clues)
+}
+
+#[test]
+fn what_hosts_measured_never_claims_a_device() {
+    for signal in [Signal::HostGap, Signal::Wait, Signal::Arrival] {
+        assert_eq!(class(signal, None, &[9.0; 8]), CauseClass::Host);
+    }
+}
+
+#[test]
+fn a_late_gpu_in_a_slow_network_is_mixed() {
+    let both = slowness(|rank| if rank == 0 { 4.0 } else { 7.0 });
+    assert_eq!(
+        class(Signal::DeviceWait, both, &[9.0; 8]),
+        CauseClass::Mixed
+    );
+}
+
+#[test]
+fn work_of_a_late_host_waits_less_than_that_of_its_peers_by_a_good_part_of_the_lateness() {
+    // As recorded: 8 ms late by its host are 5 ms less in the queue, by its GPU 2 ms more.
+    let with = |own| [31.0, 31.0, 31.0, own, 31.0, 31.0, 31.0, 31.0];
+    let class = |own| class(Signal::DeviceWait, None, &with(own));
+    assert_eq!(class(26.0), CauseClass::Host);
+    assert_eq!(class(28.4), CauseClass::Host);
+    assert_eq!(class(28.6), CauseClass::Device);
+    assert_eq!(class(33.0), CauseClass::Device);
+}
+
+#[test]
+fn where_nothing_waits_in_queues_a_late_gpu_waits_for_its_host() {
+    let with = |own| [0.1, 0.1, 0.1, own, 0.1, 0.1, 0.1, 0.1];
+    let class = |own| class(Signal::DeviceWait, None, &with(own));
+    assert_eq!(class(0.1), CauseClass::Host);
+    assert_eq!(class(10.0), CauseClass::Device);
+}

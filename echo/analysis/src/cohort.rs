@@ -1,0 +1,366 @@
+//! One cohort over time: its window, its history, and the incidents that are open.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use echo_core::ids::Rank;
+use echo_core::model::conclusion::{Baseline, Conclusions, Incident, LostTime, Signal};
+use echo_core::units::Nanos;
+
+use crate::assembly::{CohortBlock, CohortKey, PeriodReading};
+use crate::baseline::History;
+use crate::charge::{Charge, Subject};
+use crate::docket::{Docket, Scene};
+use crate::lag::Lags;
+use crate::ledger::{Account, Accused, Ledger, blocked_ms};
+use crate::pace::Pace;
+use crate::pace::shift::Suspicion;
+use crate::settings::Settings;
+use crate::verdict::sigma_ms;
+use crate::window::Stretch;
+
+mod accuse;
+mod judge;
+mod slow;
+mod structure;
+mod view;
+
+pub use view::{JobView, Standing};
+
+/// Blocks kept to find out when an incident began.
+const MAX_BLOCKS: usize = 64;
+
+/// Event time for which blocks are kept at least, milliseconds, unless they are more than so many.
+const KEPT_MS: f64 = 40_000.0;
+const MOST_BLOCKS: usize = 256;
+
+/// One cohort over time.
+#[derive(Debug, Clone)]
+pub struct Cohort {
+    key: CohortKey,
+    blocks: VecDeque<CohortBlock>,
+    history: History,
+    started: bool,
+    last_periods: Option<LastPeriods>,
+    /// From when on something is known to be wrong with the job, although no incident is open here yet.
+    known_bad_since: Option<Nanos>,
+    /// What has gone wrong.
+    faults: Docket,
+    /// What is the job's own way.
+    structure: Docket,
+    ledger: Ledger,
+    pace: Pace,
+    /// Charges that follow from the pace.
+    slow: Vec<Charge>,
+    iterations_since_lags: f64,
+    standing: Standing,
+    outlook: Option<Outlook>,
+}
+
+/// What the agents need to know of a cohort to classify themselves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outlook {
+    /// End of the block that it was computed at, event time.
+    pub computed_at: Nanos,
+    /// Signal that centre and scale are about.
+    pub signal: Signal,
+    /// Median of the members' signal, milliseconds per iteration.
+    pub center_ms: f64,
+    /// Scale that lags are measured against, milliseconds.
+    pub sigma_ms: f64,
+    /// Healthy period, milliseconds, when known.
+    pub healthy_ms: Option<f64>,
+    /// Whether enough ranks report for a verdict.
+    pub quorum_met: bool,
+    /// Number of ranks compared.
+    pub n_ranks: usize,
+    /// Ranks named now.
+    pub outliers: Vec<Rank>,
+}
+
+/// The last two readings of the period; both the same when there was only one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct LastPeriods {
+    before: PeriodReading,
+    latest: PeriodReading,
+}
+
+impl Cohort {
+    /// A cohort that nothing is known of yet.
+    pub fn new(key: CohortKey) -> Self {
+        Self {
+            key,
+            blocks: VecDeque::new(),
+            history: History::default(),
+            started: false,
+            last_periods: None,
+            known_bad_since: None,
+            faults: Docket::default(),
+            structure: Docket::default(),
+            ledger: Ledger::default(),
+            pace: Pace::default(),
+            slow: Vec::new(),
+            iterations_since_lags: 0.0,
+            standing: Standing::default(),
+            outlook: None,
+        }
+    }
+
+    /// A cohort of a job with an incident that began then and is yet to be adopted: nothing since passes for healthy.
+    pub fn known_bad(key: CohortKey, since: Nanos) -> Self {
+        Self {
+            known_bad_since: Some(since),
+            ..Self::new(key)
+        }
+    }
+
+    /// What the agents should know, once there is something.
+    pub const fn outlook(&self) -> Option<&Outlook> {
+        self.outlook.as_ref()
+    }
+
+    /// What the other cohorts of the job have to know.
+    pub const fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Whether it has seen what can be judged.
+    pub fn has_begun(&self) -> bool {
+        !self.blocks.is_empty()
+    }
+
+    /// Healthy duration of an iteration, milliseconds, when known.
+    pub fn healthy_ms(&self) -> Option<f64> {
+        self.history.period_ms()
+    }
+
+    /// What is open here that the loss of the job can be charged to.
+    pub fn accused(&self) -> Vec<Accused> {
+        self.faults.accused(&self.key)
+    }
+
+    /// What it has lost, as far as that was not charged before.
+    pub fn charge(&mut self, accused: &[Accused]) -> Vec<LostTime> {
+        let account = Account {
+            key: &self.key,
+            blocks: &self.blocks,
+            healthy_ms: self.history.period_ms(),
+            healthy_blocked_ms: self.history.blocked_ms(),
+        };
+        self.ledger.charge(&account, accused)
+    }
+
+    /// Takes the next block and says what follows from it.
+    pub fn observe(
+        &mut self,
+        block: CohortBlock,
+        view: &JobView,
+        settings: &Settings,
+    ) -> Conclusions {
+        let mut block = block;
+        let has_ticked = self.pace.take(&block);
+        self.measure(&mut block);
+        // Blocks before the first measured iteration are start-up: compilation, allocation, first connections.
+        self.started |= block.period.is_some();
+        if !self.started {
+            self.pace.learn(view.is_disturbed);
+            return Conclusions::default();
+        }
+        let compares_iterations = block.iterations > 0.0 && !self.has_no_iterations();
+        if block.iterations > 0.0 {
+            self.keep(block);
+        }
+        if has_ticked {
+            self.slow = self.slow_charges(view, settings);
+        }
+        let judged = if compares_iterations {
+            self.judge_window(view, settings)
+        } else {
+            None
+        };
+        let judged = judged.unwrap_or_default();
+        let conclusions = self.conclude(judged, view, settings);
+        self.pace
+            .learn(view.is_disturbed || !self.faults.is_empty());
+        conclusions
+    }
+
+    fn keep(&mut self, block: CohortBlock) {
+        self.last_periods = block.period.map_or(self.last_periods, |latest| {
+            let before = self.last_periods.map_or(latest, |last| last.latest);
+            Some(LastPeriods { before, latest })
+        });
+        self.iterations_since_lags += block.iterations;
+        self.blocks.push_back(block);
+        let latest = self
+            .blocks
+            .back()
+            .map_or(Nanos::EARLIEST, |block| block.time.to());
+        // Of short blocks more, so that what has lasted for some time is still there when it is named.
+        let is_old = |block: &mut CohortBlock| latest.millis_since(block.time.to()) > KEPT_MS;
+        while self.blocks.len() > MOST_BLOCKS
+            || self.blocks.len() > MAX_BLOCKS && self.blocks.front_mut().is_some_and(is_old)
+        {
+            self.blocks.pop_front();
+        }
+    }
+
+    /// Lets charges become incidents, and incidents go on or end.
+    fn decide(
+        &mut self,
+        signal: Signal,
+        charges: &[Charge],
+        (victims, is_explained, suspicion): (&BTreeSet<Rank>, bool, Option<&Suspicion>),
+        settings: &Settings,
+    ) -> Conclusions {
+        let (structure, faults): (Vec<Charge>, Vec<Charge>) = charges
+            .iter()
+            .cloned()
+            .partition(|charge| charge.subject.is_structural());
+        let scene = Scene {
+            key: &self.key,
+            blocks: &self.blocks,
+            signal,
+            healthy_ms: self.history.period_ms(),
+            victims,
+            is_explained,
+            suspicion,
+            settings,
+        };
+        let (mut conclusions, _) = self.structure.follow(&scene, &structure);
+        conclusions.append(self.structure.raise(&scene, &structure));
+        let (followed, ended) = self.faults.follow(&scene, &faults);
+        conclusions.append(followed);
+        if ended && self.faults.is_empty() {
+            self.start_afresh(settings);
+        } else {
+            conclusions.append(self.faults.raise(&scene, &faults));
+        }
+        conclusions
+    }
+
+    /// Forgets the blocks of incidents that have ended, so that they neither count for another one nor are booked
+    /// twice.
+    fn start_afresh(&mut self, settings: &Settings) {
+        let calm = Stretch::latest(&self.blocks, settings.window_iterations / 2.0, 1);
+        let n_gone = self.blocks.len().saturating_sub(calm.blocks.len());
+        self.blocks.drain(..n_gone);
+        self.faults.forget_suspicions();
+        let latest = self.blocks.iter().rev().find_map(|block| block.period);
+        self.last_periods = latest.map(|latest| LastPeriods {
+            before: latest,
+            latest,
+        });
+    }
+
+    /// Goes on with incidents as they were concluded before; gives back those that it cannot go on with.
+    pub fn adopt(&mut self, known: Vec<Incident>) -> Vec<Incident> {
+        self.known_bad_since = None;
+        let Some(now) = self.blocks.back() else {
+            return known;
+        };
+        let healthy = known.iter().find_map(|incident| match incident.baseline {
+            Baseline::History { period_ms } => Some(period_ms),
+            Baseline::None { .. } => None,
+        });
+        if let Some(period_ms) = healthy {
+            self.history.remember_known_period(period_ms);
+        }
+        let (mut faults, mut structure, mut strange) = (Vec::new(), Vec::new(), Vec::new());
+        for incident in known {
+            match Subject::of(&incident.finding) {
+                Some(subject) if subject.is_structural() => structure.push((subject, incident)),
+                Some(subject) => faults.push((subject, incident)),
+                None => strange.push(incident),
+            }
+        }
+        self.faults.adopt(faults, now);
+        self.structure.adopt(structure, now);
+        self.standing.explains = self.faults.explains();
+        self.standing.is_disturbed = !self.faults.is_empty();
+        if let Some(outlook) = &mut self.outlook {
+            outlook.outliers = self.faults.named_ranks();
+        }
+        strange
+    }
+
+    /// Charges anew what lies behind this iteration, and leaves alone what an earlier detector has charged before.
+    pub fn settle(&mut self, until: f64) {
+        self.ledger.begin_anew(until);
+    }
+
+    /// Clears what is open, because the job does not report any more.
+    pub fn end(&mut self) -> Conclusions {
+        let mut conclusions = self.faults.end(self.blocks.back());
+        conclusions.append(self.structure.end(self.blocks.back()));
+        conclusions
+    }
+
+    /// Lets what is healthy by all signs become history. A block counts only once it has left the window, so that
+    /// a fault that is not yet raised does not pass for healthy.
+    fn remember(&mut self, n_window: usize, lags: Option<&Lags>, settings: &Settings) {
+        let latest = self.blocks.back().map(|block| block.time.to());
+        let is_known_bad = self.known_bad_since.is_some() && latest >= self.known_bad_since;
+        if is_known_bad || !self.faults.is_clean() {
+            self.iterations_since_lags = 0.0;
+            return;
+        }
+        let left = self.blocks.len().checked_sub(n_window + 1);
+        if let Some(block) = left.and_then(|index| self.blocks.get(index)) {
+            if let Some(reading) = &block.period {
+                self.history.remember_period(reading);
+            }
+            let blocked = block.members.iter();
+            let blocked: Vec<f64> = blocked
+                .filter_map(|member| blocked_ms(member, block))
+                .collect();
+            self.history.remember_blocked(&blocked);
+            for transfer in &block.transfers {
+                self.history.remember_transfer(transfer);
+            }
+        }
+        if let Some(lags) = lags
+            && self.iterations_since_lags >= settings.window_iterations
+        {
+            self.iterations_since_lags = 0.0;
+            self.history.remember_lags(lags.signal, scatter_of(lags));
+        }
+    }
+
+    /// What the agents should know of the window.
+    fn look_out(
+        &self,
+        window: &Stretch<'_>,
+        lags: Option<&Lags>,
+        settings: &Settings,
+    ) -> Option<Outlook> {
+        let (lags, last) = lags.zip(window.blocks.first())?;
+        let period_ms = window
+            .period_ms()
+            .or_else(|| self.last_periods.map(|last| last.latest.ms))?;
+        Some(Outlook {
+            computed_at: last.time.to(),
+            signal: lags.signal,
+            center_ms: lags.center_ms,
+            sigma_ms: sigma_ms(lags, period_ms, self.history.scatter(lags.signal)),
+            healthy_ms: self.history.period_ms(),
+            quorum_met: window.coverage() >= settings.min_coverage && lags.ranks.len() >= 2,
+            n_ranks: lags.ranks.len(),
+            outliers: Vec::new(),
+        })
+    }
+}
+
+/// Lags as they scatter among healthy ranks. Of two ranks the earlier is the centre, so that half of the lags are nothing
+/// and the others are never negative: there, the difference is what scatters.
+fn scatter_of(lags: &Lags) -> Vec<f64> {
+    match lags.ranks.as_slice() {
+        [one, other] => {
+            let difference = one.mean_ms - other.mean_ms;
+            vec![difference, -difference]
+        }
+        many => many.iter().map(|lag| lag.mean_ms).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! What is a job's own way and no fault: uneven stages, uneven data.
+
+use echo_core::model::conclusion::{Baseline, Condition, ConditionKind};
+
+use super::{Cohort, JobView};
+use crate::charge::{Charge, Subject};
+use crate::imbalance::{Turns, turns};
+use crate::settings::Settings;
+use crate::verdict::Evidence;
+use crate::window::Stretch;
+
+/// Iterations over which the job's own way is looked at.
+const TURN_ITERATIONS: f64 = 32.0;
+
+impl Cohort {
+    /// What is the job's own way: uneven stages, uneven data. What is there already stays until half of its gate.
+    pub(super) fn uneven(
+        &self,
+        evidence: &Evidence<'_>,
+        view: &JobView,
+        settings: &Settings,
+    ) -> Vec<Charge> {
+        let window = Stretch::latest(&self.blocks, TURN_ITERATIONS, 2);
+        let period_ms = evidence.period_ms;
+        let matters = |subject: Subject, ms: f64, gate: f64| {
+            let gate = if self.structure.is_open(subject) {
+                gate / 2.0
+            } else {
+                gate
+            };
+            window.iterations >= TURN_ITERATIONS && ms >= gate * period_ms
+        };
+        let mut charges = Vec::new();
+        if matters(Subject::Stage, view.stage_excess_ms, settings.stage_gate) {
+            charges.push(stage_charge(&window, view.stage_excess_ms, period_ms));
+        }
+        let turns = turns(&window.blocks);
+        let data_gate = turns.map_or(0.0, |turns| settings.data_gate * turns.margin());
+        if let Some(turns) = turns.filter(|one| matters(Subject::Data, one.skew_ms, data_gate)) {
+            charges.push(data_charge(&turns, period_ms));
+        }
+        charges
+    }
+}
+
+fn stage_charge(window: &Stretch<'_>, excess_ms: f64, period_ms: f64) -> Charge {
+    let ranks = window.blocks.first().map_or_else(Vec::new, |block| {
+        block.members.iter().map(|member| member.rank).collect()
+    });
+    let detail = format!(
+        "each GPU of this role computes {excess_ms:.1} ms longer per iteration than is typical of the job ({:.0} % of the period)",
+        100.0 * excess_ms / period_ms,
+    );
+    let condition = Condition {
+        ranks,
+        detail,
+        ..Condition::of(ConditionKind::StageImbalance)
+    };
+    Charge {
+        baseline: Some(Baseline::None { period_ms }),
+        ..Charge::of(Subject::Stage, condition)
+    }
+}
+
+fn data_charge(turns: &Turns, period_ms: f64) -> Charge {
+    let detail = format!(
+        "the last rank comes {:.1} ms after the typical one ({:.1} % of the period), and it is another one every time (entropy {:.2}): the work is dealt unevenly",
+        turns.skew_ms,
+        100.0 * turns.skew_ms / period_ms,
+        turns.entropy,
+    );
+    let condition = Condition {
+        detail,
+        ..Condition::of(ConditionKind::DataImbalance)
+    };
+    Charge {
+        baseline: Some(Baseline::None { period_ms }),
+        ..Charge::of(Subject::Data, condition)
+    }
+}
+
+/// Time that each rank's GPU computed, milliseconds per iteration in the order of the ranks; empty unless all tell.
+pub(super) fn busy_ms(window: &Stretch<'_>) -> Vec<f64> {
+    let Some(latest) = window.blocks.first() else {
+        return Vec::new();
+    };
+    let n = latest.members.len();
+    let full = window
+        .blocks
+        .iter()
+        .filter(|block| block.members.len() == n);
+    let busy = (0..n).map(|index| {
+        let (mut sum, mut iterations) = (0.0, 0.0);
+        for block in full.clone() {
+            sum += block.members.get(index)?.busy?.sum;
+            iterations += block.iterations;
+        }
+        Some(sum / iterations)
+    });
+    busy.collect::<Option<Vec<f64>>>().unwrap_or_default()
+}

@@ -1,0 +1,233 @@
+//! Senders that say anything: no number may break, and no memory may grow without bound.
+
+use echo_core::ids::{CommId, RankOf, RoleId};
+use echo_core::model::conclusion::{Conclusions, Finding, Incident};
+use echo_core::model::event::{OpSample, Reading, SeqRange, Source, StoredEvent, Summary};
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, any, prop_assert, prop_oneof, proptest};
+use proptest::sample::{Index, select};
+use proptest::test_runner::Config;
+
+use crate::detector::Detector;
+use crate::settings::Settings;
+use crate::simulated::device::{Gpu, Gpus};
+use crate::simulated::{Job, Measured, instant};
+
+/// Every number of the conclusions.
+fn numbers(conclusions: &Conclusions) -> Vec<f64> {
+    let lost = conclusions
+        .lost
+        .iter()
+        .flat_map(|lost| [lost.lost_gpu_ms, lost.iterations]);
+    let incidents = conclusions.incidents.iter().flat_map(of_incident);
+    lost.chain(incidents).collect()
+}
+
+fn of_incident(incident: &Incident) -> Vec<f64> {
+    let mut all = vec![
+        incident.first_iteration,
+        incident.raised_iteration,
+        incident.stability,
+        incident.effect_ratio,
+        incident.period_ms,
+        incident.baseline.period_ms(),
+        incident.confidence,
+    ];
+    all.extend(incident.cleared_iteration);
+    if let Finding::Culprit(culprit) = &incident.finding {
+        all.extend([culprit.lag_ms, culprit.z]);
+    }
+    if let Some(inputs) = &incident.inputs {
+        all.extend([
+            inputs.iterations,
+            inputs.period_ms,
+            inputs.center_ms,
+            inputs.sigma_ms,
+            inputs.critical_z,
+            inputs.coverage,
+        ]);
+        all.extend(inputs.healthy_ms);
+        for lag in &inputs.lags {
+            all.extend([lag.lag_ms, lag.z]);
+            all.extend(lag.own_ms);
+        }
+    }
+    all
+}
+
+/// What a sender may do to one of its points. Numbers are finite and durations not below zero: anything else is turned
+/// away at the door.
+#[derive(Debug, Clone)]
+enum Lie {
+    Histogram(u64, f64),
+    Double(f64),
+    Int(i64),
+    Seqs(u64, u64),
+    Unnumbered,
+    Role(Option<u64>),
+    Comm(u64),
+    Iterations(Option<f64>),
+    Rank(u32),
+    Device,
+    Anchor(u64, f64),
+    Sample(u64, f64),
+    Time(f64),
+    Twice,
+}
+
+fn duration() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        select(vec![0.0, 1e-300, 1e-9, 50.0, 1e9, 1e150, 1.7e308]),
+        0.0..1e4_f64,
+    ]
+}
+
+fn lie() -> impl Strategy<Value = Lie> {
+    let count = select(vec![0, 1, 2, 40, 1_u64 << 53]);
+    let seq = || prop_oneof![0..2_000_u64, select(vec![0, 1 << 40, (1 << 63) - 1])];
+    prop_oneof![
+        (count, duration()).prop_map(|(count, value)| Lie::Histogram(count, value)),
+        duration().prop_map(Lie::Double),
+        any::<i64>().prop_map(Lie::Int),
+        (seq(), seq()).prop_map(|(one, other)| Lie::Seqs(one.min(other), one.max(other))),
+        select(vec![Lie::Unnumbered, Lie::Device, Lie::Twice]),
+        select(vec![None, Some(0), Some(7), Some(8), Some(u64::MAX)]).prop_map(Lie::Role),
+        any::<u64>().prop_map(Lie::Comm),
+        select(vec![None, Some(1e-300), Some(0.5), Some(4.0), Some(1e300)])
+            .prop_map(Lie::Iterations),
+        (0..10_u32).prop_map(Lie::Rank),
+        (seq(), -1e12..1e12_f64).prop_map(|(seq, ms)| Lie::Anchor(seq, ms)),
+        (seq(), duration()).prop_map(|(seq, ms)| Lie::Sample(seq, ms)),
+        (-1e9..1e9_f64).prop_map(Lie::Time),
+    ]
+}
+
+/// Points of the story that are told otherwise, from the one at the index on as many as the count says.
+fn lies() -> impl Strategy<Value = Vec<(Index, usize, Lie)>> {
+    vec((any::<Index>(), 1..60_usize, lie()), 0..30)
+}
+
+fn tell(mut events: Vec<StoredEvent>, lies: &[(Index, usize, Lie)]) -> Vec<StoredEvent> {
+    for (at, count, lie) in lies {
+        let at = at.index(events.len());
+        if matches!(lie, Lie::Twice) {
+            let again = events[at].clone();
+            events.insert(at, again);
+        }
+        for stored in events.iter_mut().skip(at).step_by(3).take(*count) {
+            apply(stored, lie);
+        }
+    }
+    events
+}
+
+fn apply(stored: &mut StoredEvent, lie: &Lie) {
+    let event = &mut stored.event;
+    let block = event.block.as_mut().unwrap();
+    match *lie {
+        Lie::Histogram(count, value) => {
+            event.reading = Reading::Histogram(Summary {
+                count,
+                sum: if count == 0 { 0.0 } else { value },
+                min: None,
+                max: None,
+            });
+        }
+        Lie::Double(value) => event.reading = Reading::Double(value),
+        Lie::Int(value) => event.reading = Reading::Int(value),
+        Lie::Seqs(first, last) => block.seqs = SeqRange::new(first, last),
+        Lie::Unnumbered => block.seqs = None,
+        Lie::Role(role) => block.role = role.map(RoleId::new),
+        Lie::Comm(comm) => block.comm = CommId::new(comm),
+        Lie::Iterations(iterations) => block.iterations = iterations,
+        Lie::Rank(rank) => {
+            let mut origin = (*event.origin).clone();
+            origin.rank = RankOf::new(i64::from(rank), Some(16)).ok();
+            event.origin = origin.into();
+        }
+        Lie::Device => block.source = Source::Device,
+        Lie::Anchor(seq, offset_ms) => {
+            block.anchor = Some(echo_core::model::event::Anchor { seq, offset_ms });
+        }
+        Lie::Sample(seq, value) => event.samples.push(OpSample {
+            seq,
+            value,
+            timestamp: instant(0.0),
+        }),
+        Lie::Time(ms) => stored.received = instant(ms),
+        Lie::Twice => {}
+    }
+}
+
+fn by_hosts() -> Vec<StoredEvent> {
+    Job::of(6).events(26, |block, rank| {
+        let slow = block >= 10;
+        Measured {
+            gap_ms: if slow && rank == 2 { 16.0 } else { 4.0 },
+            period_ms: if slow { 62.0 } else { 50.0 },
+            ..Measured::HEALTHY
+        }
+    })
+}
+
+fn by_gpus() -> Vec<StoredEvent> {
+    Gpus::pipeline(2, 4).events(26, |block, rank| {
+        let slow = block >= 10;
+        let gpu = Gpu {
+            gap_ms: Some(4.0),
+            queue_ms: Some(5.0),
+            busy_ms: Some(if rank < 4 { 20.0 } else { 30.0 }),
+            period_ms: if slow { 62.0 } else { 50.0 },
+            ..Gpu::HEALTHY
+        };
+        if slow && rank == 2 {
+            gpu.late_by(12.0)
+        } else {
+            gpu
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(Config::with_cases(96))]
+
+    #[test]
+    fn no_sender_makes_a_conclusion_that_is_not_a_number(lies in lies()) {
+        for story in [by_hosts(), by_gpus()] {
+            let mut detector = Detector::new(Settings::default());
+            let mut conclusions = detector.observe(&tell(story, &lies));
+            conclusions.append(detector.end_silent_jobs(instant(1e10)));
+            let wrong: Vec<f64> = numbers(&conclusions).into_iter().filter(|n| !n.is_finite()).collect();
+            prop_assert!(wrong.is_empty(), "{wrong:?}: {:#?}", conclusions.incidents.last());
+        }
+    }
+}
+
+#[test]
+fn durations_beyond_all_measure_are_passed_over() {
+    let mut events = by_hosts();
+    for stored in &mut events {
+        let is_absurd = stored.event.origin.rank.unwrap().rank().value() == 5;
+        if let (true, Reading::Double(ms)) = (is_absurd, &mut stored.event.reading) {
+            *ms = f64::MAX;
+        }
+    }
+    let found = crate::simulated::outcome::incidents(&events);
+    assert_eq!(crate::simulated::outcome::named(&found), [2]);
+    assert!((found[0].effect_ratio - 0.24).abs() < 0.01, "{found:#?}");
+}
+
+#[test]
+fn ranks_that_change_their_role_in_every_block_name_nobody_else() {
+    let mut events = by_hosts();
+    for stored in &mut events {
+        let rank = stored.event.origin.rank.unwrap().rank().value();
+        let block = stored.event.block.as_mut().unwrap();
+        if rank == 5 {
+            block.role = Some(RoleId::new(block.seqs.unwrap().first()));
+        }
+    }
+    let found = crate::simulated::outcome::incidents(&events);
+    let named = crate::simulated::outcome::named(&found);
+    assert!(named.iter().all(|rank| *rank == 2), "{found:#?}");
+}

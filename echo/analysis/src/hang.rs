@@ -1,0 +1,196 @@
+//! Operations that never end: because ranks are missing from them, or although all ranks that report have entered them.
+//!
+//! Where a rank stands is known only while it is heard of. One that fell silent while its peers went on (its agent died, say)
+//! may have gone on as well: it is neither missing nor there. One that fell silent when everybody stopped is missing, and
+//! that it is silent says why.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use echo_core::ids::{CommId, Rank};
+use echo_core::units::Nanos;
+
+use crate::assembly::progress::{Position, Progress};
+
+/// Arrival time by which a rank may be heard of for the last time before its peers and still have stopped together with
+/// them, milliseconds: agents report every four seconds, and what they send may come late.
+const TOGETHER_MS: f64 = 10_000.0;
+
+/// An operation that does not end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hang {
+    /// Communicator.
+    pub comm: CommId,
+    /// Sequence number of the operation.
+    pub seq: u64,
+    /// Ranks that entered it, or of a standstill those that wait for their GPUs.
+    pub entered: Vec<Rank>,
+    /// Ranks that did not.
+    pub missing: Vec<Rank>,
+    /// Whether no rank is behind in any communicator: every rank stands still, and most wait for their GPUs.
+    pub is_standstill: bool,
+    /// Those of the missing ranks that have not been heard of, in any way, since everybody stopped.
+    pub silent: Vec<Rank>,
+    /// Ranks that were not heard of any more while the others went on: whether they entered it is not known.
+    pub unknown: Vec<Rank>,
+    /// Since when the first of the ranks that entered it waits, by that rank's clock.
+    pub since: Nanos,
+    /// When that rank was last heard of, by its clock.
+    pub last_heard: Nanos,
+    /// Whether it has lasted so short that it may still end.
+    pub is_stall: bool,
+}
+
+/// How long an operation may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Until it hangs, milliseconds of arrival time.
+    pub hang_ms: f64,
+    /// Until it stalls, milliseconds by the clocks of the ranks that wait; nothing where it is not known how long operations take.
+    pub stall_ms: Option<f64>,
+}
+
+/// Hangs of a job at `now` (arrival time): on some communicator at least half of the ranks that report have issued an operation
+/// that others have not, one of those is alive, and nobody has moved for longer than there is patience. Where none is behind, a
+/// standstill: no rank has issued anything on any communicator, and at least half of those alive are blocked in one synchronisation
+/// for longer than there is patience.
+pub fn hangs(progress: &Progress, now: Nanos, patience: Patience) -> Vec<Hang> {
+    let look = Look {
+        progress,
+        now,
+        patience,
+    };
+    let comms = progress.comms();
+    let mut found: Vec<Hang> = comms
+        .filter_map(|(comm, ranks)| look.hang(comm, ranks))
+        .collect();
+    if found.is_empty() {
+        found.extend(look.standstill());
+    }
+    found
+}
+
+/// Since when a rank has been blocked, by its own clock.
+fn began_to_wait(position: &Position) -> Nanos {
+    let waited = Duration::try_from_secs_f64(position.waiting_ms / 1e3).unwrap_or_default();
+    position.heard_at.before(waited)
+}
+
+struct Look<'p> {
+    progress: &'p Progress,
+    now: Nanos,
+    patience: Patience,
+}
+
+impl Look<'_> {
+    fn hang(&self, comm: CommId, ranks: &BTreeMap<Rank, Position>) -> Option<Hang> {
+        let front = ranks.values().map(|position| position.issued).max()?;
+        let stopped = ranks.values().map(|position| position.advanced).max()?;
+        let at_front = |position: &Position| position.issued == front;
+        let (entered, behind): (Vec<_>, Vec<_>) =
+            ranks.iter().partition(|(_, position)| at_front(position));
+        let is_hang = self.is_past(stopped);
+        if !is_hang && !entered.iter().all(|(_, position)| self.stalls(position)) {
+            return None;
+        }
+        let behind = behind.into_iter().map(|(rank, _)| *rank);
+        let (missing, unknown): (Vec<_>, Vec<_>) =
+            behind.partition(|rank| self.is_heard_until(*rank, stopped));
+        // A job whose every rank is silent has ended; it does not hang.
+        let is_alive = |(_, position): &(&Rank, &Position)| !self.is_past(position.heard);
+        if missing.is_empty() || entered.len() < missing.len() {
+            return None;
+        }
+        // Clocks of ranks are not compared: one of those that entered it says how long.
+        let (_, clock) = entered.iter().find(|rank| is_alive(rank))?;
+        Some(Hang {
+            comm,
+            seq: front.checked_sub(1)?,
+            since: clock.advanced_at,
+            last_heard: clock.heard_at,
+            entered: entered.iter().map(|(rank, _)| **rank).collect(),
+            silent: self.silent_of(&missing),
+            missing,
+            is_standstill: false,
+            unknown,
+            is_stall: !is_hang,
+        })
+    }
+
+    /// All ranks that are alive have stopped, and most of them wait for their GPUs.
+    fn standstill(&self) -> Option<Hang> {
+        let mut latest: BTreeMap<Rank, Position> = BTreeMap::new();
+        let mut last: Option<(Nanos, CommId, u64)> = None;
+        for (comm, ranks) in self.progress.comms() {
+            for (rank, position) in ranks {
+                last = last.max(Some((position.advanced, comm, position.issued)));
+                let known = latest.entry(*rank).or_insert(*position);
+                let advanced = known.advanced.max(position.advanced);
+                let advanced_at = known.advanced_at.max(position.advanced_at);
+                let heard = if position.heard_at > known.heard_at {
+                    *position
+                } else {
+                    *known
+                };
+                *known = Position {
+                    advanced,
+                    advanced_at,
+                    ..heard
+                };
+            }
+        }
+        let (stopped, comm, issued) = last?;
+        let is_hang = self.is_past(stopped);
+        let (alive, silent): (Vec<_>, Vec<_>) = latest
+            .iter()
+            .partition(|(_, position)| !self.is_past(position.heard));
+        let patience_ms = self.patience.stall_ms.unwrap_or(self.patience.hang_ms);
+        let is_still = |position: &Position| {
+            is_hang || position.heard_at.millis_since(position.advanced_at) >= patience_ms
+        };
+        let (waiting, others): (Vec<_>, Vec<_>) = alive
+            .iter()
+            .partition(|(_, position)| position.waiting_ms >= patience_ms);
+        let is_most = !waiting.is_empty() && waiting.len() * 2 >= alive.len();
+        if alive.len() < 2 || !is_most || !alive.iter().all(|(_, position)| is_still(position)) {
+            return None;
+        }
+        // Clocks of ranks are not compared: the first of those that wait says how long.
+        let (_, clock) = waiting.first()?;
+        Some(Hang {
+            comm,
+            seq: issued.checked_sub(1)?,
+            since: began_to_wait(clock),
+            last_heard: clock.heard_at,
+            entered: waiting.iter().map(|(rank, _)| **rank).collect(),
+            missing: others.iter().map(|(rank, _)| **rank).collect(),
+            is_standstill: true,
+            silent: silent.iter().map(|(rank, _)| **rank).collect(),
+            unknown: Vec::new(),
+            is_stall: !is_hang,
+        })
+    }
+
+    fn is_past(&self, instant: Nanos) -> bool {
+        self.now.millis_since(instant) > self.patience.hang_ms
+    }
+
+    /// Whether a rank that entered the operation has said since then, for long enough, that it is still there.
+    fn stalls(&self, position: &Position) -> bool {
+        let waited_ms = position.heard_at.millis_since(position.advanced_at);
+        self.patience
+            .stall_ms
+            .is_some_and(|stall_ms| waited_ms >= stall_ms)
+    }
+
+    /// Whether the rank was still heard of when everybody stopped.
+    fn is_heard_until(&self, rank: Rank, stopped: Nanos) -> bool {
+        let alive = self.progress.alive(rank);
+        alive.is_some_and(|alive| stopped.millis_since(alive) <= TOGETHER_MS)
+    }
+
+    fn silent_of(&self, missing: &[Rank]) -> Vec<Rank> {
+        let is_silent = |rank: &Rank| self.progress.alive(*rank).is_none_or(|at| self.is_past(at));
+        missing.iter().copied().filter(is_silent).collect()
+    }
+}

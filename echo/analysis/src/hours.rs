@@ -1,0 +1,126 @@
+//! Costs by the hour: which GPUs were there, and what they lost.
+//!
+//! An hour is computed from what lies in it alone, so hours add up, and an hour that is stored stays true whatever comes after.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::slice;
+use std::sync::Arc;
+
+use echo_core::ids::{ClusterId, JobId, NodeId, Rank};
+use echo_core::model::conclusion::LostTime;
+use echo_core::model::cost::{NodeHour, Seen};
+use echo_core::units::{GpuTime, Hour, Nanos, Window};
+
+use crate::cost::losses;
+
+/// A rank that reports this close to the border of an hour was there at the border, too: ranks report every few seconds, and
+/// nobody is allocated GPUs with a gap between the hours. Milliseconds.
+const REACH_MS: f64 = 15_000.0;
+
+/// Whose hour it is.
+type Place = (ClusterId, NodeId, Option<Arc<str>>);
+
+/// GPU time that ranks were there for in a part of an hour, or all of it: from the first to the last event of each, one GPU
+/// per rank.
+pub fn allocated(piece: Window, seen: &[Seen]) -> GpuTime {
+    let ranks = seen.iter().filter(|seen| seen.origin.rank.is_some());
+    ranks
+        .map(|seen| time_in(piece, (seen.first, seen.last)))
+        .sum()
+}
+
+fn time_in(piece: Window, (first, last): (Nanos, Nanos)) -> GpuTime {
+    let is_near = |border: Nanos, event_ms: f64| Hour::begins_at(border) && event_ms <= REACH_MS;
+    let from = if is_near(piece.from(), first.millis_since(piece.from())) {
+        piece.from()
+    } else {
+        first
+    };
+    let to = if is_near(piece.to(), piece.to().millis_since(last)) {
+        piece.to()
+    } else {
+        last
+    };
+    GpuTime::from_millis(to.millis_since(from))
+}
+
+/// One row per node and GPU model that reported in the hour or lost time in it, in their order. `lost` are the intervals that
+/// begin in the hour.
+pub fn node_hours(hour: Hour, seen: &[Seen], lost: &[LostTime]) -> Vec<NodeHour> {
+    let counts = counts(seen);
+    let mut rows: BTreeMap<Place, NodeHour> = BTreeMap::new();
+    let mut row_of = |(cluster, node, gpu_model): Place, change: &dyn Fn(&mut NodeHour)| {
+        let (ranks_reporting, ranks_expected) = counts.get(&cluster).copied().unwrap_or((0, 0));
+        let place = (cluster.clone(), node.clone(), gpu_model.clone());
+        let row = rows.entry(place).or_insert(NodeHour {
+            hour,
+            cluster,
+            node,
+            gpu_model,
+            gpus: 0,
+            allocated: GpuTime::ZERO,
+            lost: GpuTime::ZERO,
+            ranks_reporting,
+            ranks_expected,
+        });
+        change(row);
+    };
+    for seen in seen.iter().filter(|seen| seen.origin.rank.is_some()) {
+        let origin = &seen.origin;
+        let model = origin.gpu_model.clone();
+        row_of(
+            (origin.cluster.clone(), origin.node.clone(), model),
+            &|row| {
+                row.gpus += 1;
+                row.allocated = row.allocated + allocated(hour.window(), slice::from_ref(seen));
+            },
+        );
+    }
+    for loss in losses(lost, &[hour.begin()]) {
+        row_of((loss.cluster, loss.node, loss.gpu_model), &|row| {
+            row.lost = row.lost + loss.time;
+        });
+    }
+    rows.into_values().collect()
+}
+
+/// Of each cluster how many ranks reported, and how many its reporting jobs have; a job that does not say counts as complete.
+fn counts(seen: &[Seen]) -> BTreeMap<ClusterId, (u32, u32)> {
+    type Job = (ClusterId, Option<JobId>);
+    let mut jobs: BTreeMap<Job, (BTreeSet<Rank>, u32)> = BTreeMap::new();
+    for origin in seen.iter().map(|seen| &seen.origin) {
+        let Some(rank) = origin.rank else { continue };
+        let job = (origin.cluster.clone(), origin.job.clone());
+        let (ranks, size) = jobs.entry(job).or_default();
+        ranks.insert(rank.rank());
+        *size = rank.world_size().map_or(*size, |said| said.max(*size));
+    }
+    let mut counts: BTreeMap<ClusterId, (u32, u32)> = BTreeMap::new();
+    for ((cluster, _), (ranks, size)) in jobs {
+        let reporting = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
+        let (all_reporting, all_expected) = counts.entry(cluster).or_default();
+        *all_reporting = all_reporting.saturating_add(reporting);
+        *all_expected = all_expected.saturating_add(size.max(reporting));
+    }
+    counts
+}
+
+/// The rows of an hour of which events have been deleted meanwhile: what was known before stays, what is known more of joins.
+pub fn kept(before: Vec<NodeHour>, after: Vec<NodeHour>) -> Vec<NodeHour> {
+    let place = |row: &NodeHour| (row.cluster.clone(), row.node.clone(), row.gpu_model.clone());
+    let mut rows: BTreeMap<Place, NodeHour> =
+        before.into_iter().map(|row| (place(&row), row)).collect();
+    for row in after {
+        // Lost time is not deleted, so the later sum is the better one.
+        let lost = row.lost;
+        let known = rows.entry(place(&row)).or_insert_with(|| row.clone());
+        if row.allocated > known.allocated {
+            *known = row;
+        }
+        known.lost = lost;
+    }
+    rows.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests;

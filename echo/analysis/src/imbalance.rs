@@ -1,0 +1,141 @@
+//! Work that is spread unevenly: over the stages of a pipeline, or over the ranks from one iteration to the next.
+//!
+//! Both are properties of the job. No rank is at fault, and no rank is named.
+
+use std::collections::BTreeMap;
+
+use echo_core::ids::Rank;
+use echo_core::stats::order::turn_entropy;
+use echo_core::stats::polish::median_polish;
+use echo_core::stats::{median, upper_median};
+
+use crate::assembly::{CohortBlock, Transfer};
+
+/// Entropy of the last place from which on it goes round (measured on production traces: 0.90 for uneven sequences,
+/// 0.00 for one slow worker).
+const GOES_ROUND: f64 = 0.8;
+
+/// Share of the median distance that the last rank must lie behind for its turn to count.
+const LATE_SHARE: f64 = 0.5;
+
+/// Turns that it takes to tell.
+const ENOUGH_TURNS: usize = 8;
+
+/// Ranks that it takes to tell.
+const ENOUGH_RANKS: usize = 4;
+
+/// Cells of a table of stages that stand out by more than this share of a stage's excess are ranks, not stages.
+const LONE_SHARE: f64 = 0.5;
+
+/// The last place goes round.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Turns {
+    /// Entropy of who was last where somebody was late, 0 (always the same) to 1 (everybody in turn).
+    pub entropy: f64,
+    /// Median distance from the typical rank to the last, milliseconds per operation: a pause now and then is not it.
+    pub skew_ms: f64,
+    /// Operations looked at.
+    pub n_turns: usize,
+}
+
+impl Turns {
+    /// How much more than the gate they must show: few turns are a small sample.
+    #[expect(clippy::cast_precision_loss, reason = "turns of one window are few")]
+    pub fn margin(&self) -> f64 {
+        1.0 + ENOUGH_TURNS as f64 / self.n_turns.max(1) as f64
+    }
+}
+
+/// Who was last in the operations of a window, on the communicator that shows most of it; nothing for few ranks or
+/// turns, or when it is mostly the same rank.
+pub fn turns(blocks: &[&CohortBlock]) -> Option<Turns> {
+    let mut by_kind: BTreeMap<_, Vec<(Rank, f64, usize)>> = BTreeMap::new();
+    for transfer in blocks.iter().flat_map(|block| &block.transfers) {
+        let turns = by_kind.entry((transfer.comm, &transfer.op)).or_default();
+        let n_ranks = transfer.ranks.len();
+        let lasts = sampled(transfer).into_values().filter_map(|one| last(&one));
+        turns.extend(lasts.map(|(rank, skew)| (rank, skew, n_ranks)));
+    }
+    let found = by_kind.into_values().filter_map(|turns| {
+        let n_ranks = turns.iter().map(|(_, _, n)| *n).max()?;
+        let skews: Vec<f64> = turns.iter().map(|(_, skew, _)| *skew).collect();
+        let skew_ms = median(&skews)?;
+        // Who is last by a hair says nothing of who is late.
+        let late = turns.iter();
+        let late = late.filter(|(_, skew, _)| *skew >= skew_ms * LATE_SHARE);
+        let entropy = turn_entropy(late.map(|(rank, ..)| *rank), n_ranks)?;
+        Some(Turns {
+            entropy,
+            skew_ms,
+            n_turns: turns.len(),
+        })
+        .filter(|found| {
+            n_ranks >= ENOUGH_RANKS && found.n_turns >= ENOUGH_TURNS && found.entropy > GOES_ROUND
+        })
+    });
+    found.max_by(|a, b| a.skew_ms.total_cmp(&b.skew_ms))
+}
+
+/// Times inside each operation that most of the ranks sampled; the whole block counts as one where none is.
+fn sampled(transfer: &Transfer) -> BTreeMap<u64, Vec<(Rank, f64)>> {
+    let mut ops: BTreeMap<u64, Vec<(Rank, f64)>> = BTreeMap::new();
+    for (rank, (summary, samples)) in &transfer.ranks {
+        for sample in samples {
+            ops.entry(sample.seq)
+                .or_default()
+                .push((*rank, sample.value));
+        }
+        if let Some(mean) = summary.mean().filter(|_| samples.is_empty()) {
+            ops.entry(transfer.seqs.last())
+                .or_default()
+                .push((*rank, mean));
+        }
+    }
+    ops.retain(|_, times| times.len() == transfer.ranks.len());
+    ops
+}
+
+/// The rank that came last, which spent least time inside, and how much later than the typical one it was.
+fn last(times: &[(Rank, f64)]) -> Option<(Rank, f64)> {
+    let typical = upper_median(&times.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>())?;
+    let (rank, least) = times.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some((*rank, typical - least))
+}
+
+/// How much longer than typical the GPUs of each stage compute, milliseconds per iteration, from a table of stages by replicas;
+/// 0 where single ranks explain it. Nothing for fewer than two stages or replicas.
+pub fn stage_excess(table: &[Vec<f64>]) -> Option<Vec<f64>> {
+    if table.len() < 2 || table.iter().any(|row| row.len() < 2) {
+        return None;
+    }
+    let polished = median_polish(table)?;
+    let of_stage = polished.rows.iter().zip(&polished.residuals);
+    let excess = of_stage.map(|(row, residuals)| {
+        let lone = residuals.iter().copied().fold(0.0, f64::max);
+        if lone > LONE_SHARE * row {
+            0.0
+        } else {
+            row.max(0.0)
+        }
+    });
+    Some(excess.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stage_excess;
+
+    #[test]
+    fn an_overloaded_last_stage_is_a_stage_and_one_slow_worker_is_not() {
+        let mut table = vec![vec![50.0; 4]; 4];
+        table[3] = vec![80.0; 4];
+        assert_eq!(stage_excess(&table).unwrap(), [0.0, 0.0, 0.0, 30.0]);
+        table[3] = vec![50.0, 50.0, 50.0, 110.0];
+        assert_eq!(stage_excess(&table).unwrap(), [0.0; 4]);
+    }
+
+    #[test]
+    fn one_stage_cannot_be_compared() {
+        assert_eq!(stage_excess(&[vec![1.0, 2.0]]), None);
+    }
+}

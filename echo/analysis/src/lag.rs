@@ -1,0 +1,241 @@
+//! How much later than its peers each rank is, over a window of blocks. Needs no common clock.
+//!
+//! * *Host gap*: from the return of a rank's blocking synchronisation to its next collective, compared with the
+//!   median of the peers (the lower one of two, see [`echo_core::stats::lower_median`]). At that moment the GPU has nothing queued, so host lateness delays it one for one.
+//! * *Wait*: in a blocking collective the last to arrive waits least, so `median(waits) - own wait` is a lag too.
+//!   It stands in for a rank whose synchronisations no longer wait at all.
+//! * *Arrival*: for jobs that do not synchronise every iteration, the entry times of the same operations, each on a
+//!   clock that starts at the last completion common to all ranks.
+//! * *Device wait*: the same inversion by the GPU's own timestamps. All members leave a blocking collective together,
+//!   so differences in the time spent inside are differences in arrival.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use echo_core::ids::Rank;
+use echo_core::model::conclusion::Signal;
+use echo_core::model::event::{Origin, Source, Summary};
+use echo_core::stats::{lower_median, median, upper_median};
+
+use crate::assembly::{CohortBlock, Member, Transfer};
+
+mod arrival;
+mod device;
+mod gap;
+pub mod place;
+
+use place::Place;
+
+/// Operations of an iteration that are taken to see the same lateness again, at most: those of a job with more of them do not
+/// all overlap, and a larger share would never let a rank be named that was late from the first iteration on.
+const MOST_REPEATS: f64 = 4.0;
+
+/// Lag of one rank over a window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lag {
+    /// Rank.
+    pub rank: Rank,
+    /// Who it is.
+    pub origin: Arc<Origin>,
+    /// The signal that it was taken from.
+    pub signal: Signal,
+    /// Mean lag behind the median of the peers: milliseconds per iteration, or milliseconds at one operation for
+    /// arrivals.
+    pub mean_ms: f64,
+    /// The same without the rank's largest single sample, so that one stall does not look like a habit.
+    pub steady_ms: f64,
+    /// Operations of an iteration that the lag is summed over; 1 where it is that of one moment.
+    pub operations: f64,
+    /// By how much it is typically late at that one operation of a block where this is most, milliseconds; only known from GPUs.
+    pub largest_at_one_ms: Option<f64>,
+    /// Standard error of the mean from block to block, milliseconds; nothing for a single block.
+    pub error_ms: Option<f64>,
+    /// How much less than the median of its role peers it was blocked, milliseconds per iteration: large for the rank
+    /// that the others wait for, small for one that is late because it waits itself.
+    pub own_ms: Option<f64>,
+    /// How much earlier than the latest rank it comes in that one of its communicators where this is most, milliseconds
+    /// per iteration: what it waits for somebody else. Only known from GPUs.
+    pub waits_for_ms: Option<f64>,
+    /// In which place it came; only where ranks are too few for a scale.
+    pub place: Option<Place>,
+    /// Its lag in each block, milliseconds per iteration (at one operation for arrivals), latest block first.
+    pub series: Vec<f64>,
+}
+
+impl Lag {
+    /// The lag that at least half of the blocks reach, milliseconds: it does not follow pauses in a few of them.
+    pub fn typical_ms(&self) -> f64 {
+        lower_median(&self.series).unwrap_or(self.mean_ms)
+    }
+
+    /// What it is late by its own doing, milliseconds per iteration: a GPU that is late at a collective may have waited
+    /// elsewhere before, so that of a GPU what it waits less than its peers counts.
+    pub fn doing_ms(&self) -> f64 {
+        match self.signal {
+            Signal::DeviceWait => self.own_ms.unwrap_or(self.mean_ms),
+            Signal::HostGap | Signal::Wait | Signal::Arrival => self.mean_ms,
+        }
+    }
+
+    /// The part of [`Self::doing_ms`] that an iteration has lost at least, milliseconds per iteration, where its period without the
+    /// fault is not known: operations that overlap with computation may see the same lateness again and again, one alone does not.
+    pub fn certain_ms(&self) -> f64 {
+        let doing_ms = self.doing_ms();
+        let repeated_ms = doing_ms / self.operations.clamp(1.0, MOST_REPEATS);
+        let at_one_ms = self.largest_at_one_ms.unwrap_or(0.0).min(doing_ms);
+        repeated_ms.max(at_one_ms)
+    }
+}
+
+/// Lags of all ranks over a window, all judged by the same kind of signal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lags {
+    /// The kind of signal that suits the cohort.
+    pub signal: Signal,
+    /// One entry per rank that can be compared, in the order of their ranks.
+    pub ranks: Vec<Lag>,
+    /// Median of the members' own signal, milliseconds per iteration (or at one operation for arrivals).
+    pub center_ms: f64,
+}
+
+/// The signal that suits a cohort: what GPUs measured where most of the ranks have it, else host gaps where it
+/// synchronises in at least half of its iterations, else arrivals.
+pub fn suited_signal(blocks: &[&CohortBlock]) -> Signal {
+    if device::is_measured(blocks) {
+        return Signal::DeviceWait;
+    }
+    let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
+    let gaps = Totals::of(blocks, |member| member.gap);
+    if gaps.typical_count() >= iterations / 2.0 {
+        Signal::HostGap
+    } else {
+        Signal::Arrival
+    }
+}
+
+/// Lags over the blocks of a window, taken from the given signal (waits stand in for missing host gaps); nothing when
+/// the blocks do not carry it.
+pub fn lags(signal: Signal, blocks: &[&CohortBlock]) -> Option<Lags> {
+    let mut lags = match signal {
+        Signal::HostGap | Signal::Wait => gap::lags(blocks),
+        Signal::Arrival => arrival::lags(blocks),
+        Signal::DeviceWait => device::lags(blocks),
+    }?;
+    let owns = own_times(blocks);
+    for lag in &mut lags.ranks {
+        lag.own_ms = owns.get(&lag.rank).copied();
+    }
+    place::assign(signal, blocks, &mut lags.ranks);
+    Some(lags)
+}
+
+/// Lags of the ranks in one block of one kind of collective by the GPUs, milliseconds per iteration; nothing when fewer than
+/// two can be compared.
+pub fn transfer_lags(transfer: &Transfer) -> Option<Vec<(Rank, f64)>> {
+    let lags = device::compared(transfer)?.lags;
+    let per_iteration = |(rank, lag_ms)| (rank, lag_ms / transfer.iterations);
+    Some(lags.into_iter().map(per_iteration).collect())
+}
+
+/// How much less than the median of its peers each rank was blocked, milliseconds per iteration. The late are blocked least, so the upper
+/// median stays with the healthy, and of two ranks it is the other one.
+fn own_times(blocks: &[&CohortBlock]) -> BTreeMap<Rank, f64> {
+    let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
+    let measured_by = |source| {
+        move |member: &Member| {
+            member
+                .blocked
+                .filter(|_| member.blocked_source == Some(source))
+        }
+    };
+    let device = Totals::of(blocks, measured_by(Source::Device));
+    let totals = if device.typical_count() > 0.0 {
+        device
+    } else {
+        Totals::of(blocks, measured_by(Source::Host))
+    };
+    let sums: BTreeMap<Rank, f64> = totals
+        .0
+        .iter()
+        .filter(|(_, total)| total.count > 0.0)
+        .map(|(rank, total)| (*rank, total.sum / iterations))
+        .collect();
+    let usual = upper_median(&sums.values().copied().collect::<Vec<f64>>());
+    let own = |(rank, blocked): (Rank, f64)| Some((rank, usual? - blocked));
+    sums.into_iter().filter_map(own).collect()
+}
+
+/// Sums of one histogram signal per rank over a window.
+struct Totals(BTreeMap<Rank, Total>);
+
+#[derive(Clone)]
+struct Total {
+    origin: Arc<Origin>,
+    count: f64,
+    sum: f64,
+    largest: f64,
+    /// Blocks in which the rank reported anything at all.
+    n_blocks: f64,
+}
+
+impl Totals {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts of one window stay far below 2^53"
+    )]
+    fn of(blocks: &[&CohortBlock], signal: impl Fn(&Member) -> Option<Summary>) -> Self {
+        let mut totals: BTreeMap<Rank, Total> = BTreeMap::new();
+        for member in blocks.iter().flat_map(|block| &block.members) {
+            let total = totals.entry(member.rank).or_insert_with(|| Total {
+                origin: Arc::clone(&member.origin),
+                count: 0.0,
+                sum: 0.0,
+                largest: 0.0,
+                n_blocks: 0.0,
+            });
+            total.n_blocks += 1.0;
+            if let Some(summary) = signal(member) {
+                total.count += summary.count as f64;
+                total.sum += summary.sum;
+                total.largest = total.largest.max(summary.max.unwrap_or(0.0));
+            }
+        }
+        Self(totals)
+    }
+
+    /// Median number of samples per rank.
+    fn typical_count(&self) -> f64 {
+        median(
+            &self
+                .0
+                .values()
+                .map(|total| total.count)
+                .collect::<Vec<f64>>(),
+        )
+        .unwrap_or(0.0)
+    }
+
+    /// Per rank with at least half of the typical number of samples: mean, and mean without the largest.
+    fn means(&self) -> BTreeMap<Rank, (f64, f64)> {
+        let enough = (self.typical_count() / 2.0).max(1.0);
+        let comparable = self.0.iter().filter(|(_, total)| total.count >= enough);
+        comparable
+            .map(|(rank, total)| (*rank, total.means()))
+            .collect()
+    }
+}
+
+impl Total {
+    fn means(&self) -> (f64, f64) {
+        let mean = self.sum / self.count;
+        let steady = if self.count > 1.0 {
+            (self.sum - self.largest) / (self.count - 1.0)
+        } else {
+            mean
+        };
+        (mean, steady)
+    }
+}
+
+#[cfg(test)]
+mod tests;

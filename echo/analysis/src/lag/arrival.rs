@@ -1,0 +1,74 @@
+//! Lags by arrival at the same operations.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use echo_core::ids::Rank;
+use echo_core::model::conclusion::Signal;
+use echo_core::model::event::Origin;
+use echo_core::stats::{lower_median, mean, median, standard_error};
+
+use super::{Lag, Lags};
+use crate::assembly::{CohortBlock, Member};
+
+/// Arrivals of the window compared.
+pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
+    let mut series: BTreeMap<Rank, (Arc<Origin>, Vec<f64>)> = BTreeMap::new();
+    let mut center = Vec::new();
+    for block in blocks {
+        let Some((middle, arrivals)) = comparable_arrivals(block) else {
+            continue;
+        };
+        center.push(middle);
+        for (member, mean_ms) in arrivals {
+            let entry = (Arc::clone(&member.origin), Vec::new());
+            series
+                .entry(member.rank)
+                .or_insert(entry)
+                .1
+                .push(mean_ms - middle);
+        }
+    }
+    // A comparison needs most of the window: the blocks before the first common completion have none.
+    if center.len() * 2 < blocks.len() {
+        return None;
+    }
+    let ranks = series.into_iter().filter_map(|(rank, (origin, lags))| {
+        Some(Lag {
+            rank,
+            origin,
+            signal: Signal::Arrival,
+            mean_ms: mean(&lags)?,
+            steady_ms: median(&lags)?,
+            operations: 1.0,
+            largest_at_one_ms: None,
+            error_ms: standard_error(&lags),
+            own_ms: None,
+            waits_for_ms: None,
+            place: None,
+            series: lags,
+        })
+    });
+    Some(Lags {
+        signal: Signal::Arrival,
+        ranks: ranks.collect(),
+        center_ms: mean(&center)?,
+    })
+}
+
+/// The members whose clocks start at the same completion, and the median of their arrivals.
+fn comparable_arrivals(block: &CohortBlock) -> Option<(f64, Vec<(&Member, f64)>)> {
+    let mut by_anchor: BTreeMap<u64, Vec<(&Member, f64)>> = BTreeMap::new();
+    for member in &block.members {
+        if let Some(arrival) = member.arrival {
+            by_anchor
+                .entry(arrival.anchor_seq)
+                .or_default()
+                .push((member, arrival.mean_ms));
+        }
+    }
+    let arrivals = by_anchor.into_values().max_by_key(Vec::len)?;
+    let enough = arrivals.len() >= 2 && arrivals.len() * 2 > block.members.len();
+    let middle = lower_median(&arrivals.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>())?;
+    enough.then_some((middle, arrivals))
+}

@@ -1,0 +1,94 @@
+//! Lags by host gap, and by wait for a rank that has no gaps left.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use echo_core::ids::Rank;
+use echo_core::model::conclusion::Signal;
+use echo_core::stats::{lower_median, median, standard_error};
+
+use super::{Lag, Lags, Totals};
+use crate::assembly::{CohortBlock, Member};
+
+/// Medians over ranks of a (mean, steady mean) pair: the lower ones, behind which a rank is late.
+fn centers(means: &BTreeMap<Rank, (f64, f64)>) -> Option<(f64, f64)> {
+    let of = |pick: fn(&(f64, f64)) -> f64| {
+        lower_median(&means.values().map(pick).collect::<Vec<f64>>())
+    };
+    Some((of(|pair| pair.0)?, of(|pair| pair.1)?))
+}
+
+/// Host gaps of the window compared.
+pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
+    let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
+    let gaps = Totals::of(blocks, |member| member.gap);
+    let waits = Totals::of(blocks, |member| member.blocked);
+    let gap_means = gaps.means();
+    let center = centers(&gap_means)?;
+    let usual_wait = median(
+        &waits
+            .means()
+            .values()
+            .map(|pair| pair.0)
+            .collect::<Vec<f64>>(),
+    );
+    let rate = gaps.typical_count() / iterations;
+    let series = gap_series(blocks);
+    #[expect(clippy::cast_precision_loss, reason = "blocks of one window are few")]
+    let n_blocks = blocks.len() as f64;
+    let ranks = gaps.0.iter().filter_map(|(rank, total)| {
+        let (signal, mean, steady) = if let Some(own) = gap_means.get(rank) {
+            (Signal::HostGap, own.0 - center.0, own.1 - center.1)
+        } else {
+            // A rank that is blocked now and then, but hardly where its peers are, comes last and finds nothing left
+            // to wait for. One that is never blocked works in another way and cannot be compared.
+            // One of which reports are missing is not compared either.
+            let own = waits.0.get(rank).filter(|wait| wait.count > 0.0)?;
+            if own.n_blocks < n_blocks {
+                return None;
+            }
+            let lag = usual_wait? - own.sum / waits.typical_count();
+            (Signal::Wait, lag, lag)
+        };
+        let error = series.get(rank).and_then(|lags| standard_error(lags));
+        Some(Lag {
+            rank: *rank,
+            origin: Arc::clone(&total.origin),
+            signal,
+            mean_ms: mean * rate,
+            steady_ms: steady * rate,
+            operations: 1.0,
+            largest_at_one_ms: None,
+            error_ms: error.map(|error| error * rate),
+            own_ms: None,
+            waits_for_ms: None,
+            place: None,
+            series: series
+                .get(rank)
+                .map(|lags| lags.iter().map(|lag| lag * rate).collect())
+                .unwrap_or_default(),
+        })
+    });
+    Some(Lags {
+        signal: Signal::HostGap,
+        ranks: ranks.collect(),
+        center_ms: center.0 * rate,
+    })
+}
+
+/// Gap lags of every rank, block by block.
+fn gap_series(blocks: &[&CohortBlock]) -> BTreeMap<Rank, Vec<f64>> {
+    let mut series: BTreeMap<Rank, Vec<f64>> = BTreeMap::new();
+    for block in blocks {
+        let gap = |member: &Member| Some((member.rank, member.gap?.mean()?));
+        let gaps: Vec<(Rank, f64)> = block.members.iter().filter_map(gap).collect();
+        let center = lower_median(&gaps.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>());
+        for (rank, ms) in gaps {
+            series
+                .entry(rank)
+                .or_default()
+                .push(ms - center.unwrap_or(ms));
+        }
+    }
+    series
+}

@@ -1,0 +1,326 @@
+//! The pace of a cohort, and how much its ranks wait: two series over time that need no iteration.
+//!
+//! How long a stretch of operations takes when the job is healthy is predicted from what they are (`work`). A job is slow when its
+//! operations take longer than that for several seconds, by more than they usually scatter. Whoever holds a job back is the one that
+//! waits less than before while the others wait more (`shift`): ranks that are equally fast take turns in waiting for one another, over
+//! seconds, so a change counts by what such turns usually amount to, and by more the longer it has lasted.
+
+use std::collections::VecDeque;
+
+use crate::assembly::{CohortBlock, Member};
+use crate::mix::Mix;
+
+pub mod shift;
+mod tick;
+mod work;
+
+use shift::{Shift, shifts};
+use tick::{Tick, doubt, root_mean_square, windows};
+use work::Work;
+
+/// Shortest stretch that is judged, milliseconds.
+const TICK_MS: f64 = 1_400.0;
+
+/// What is looked at to tell whether the job is slow, milliseconds, and the least slowdown that counts.
+const WINDOW_MS: f64 = 6_000.0;
+const GATE: f64 = 0.06;
+
+/// The same for large slowdowns, which need less time to be believed.
+const SHORT_MS: f64 = 2_800.0;
+const SHORT_GATE: f64 = 0.2;
+
+/// Share of a slowdown below which it is over, and what is left of it another one.
+const SAME_PACE: f64 = 0.3;
+
+/// What has to be learned before a small slowdown is believed, milliseconds.
+const LONG_PAST_MS: f64 = 18_000.0;
+
+/// Standard deviations of the usual scatter by which the pace must be worse.
+const Z_SLOW: f64 = 3.0;
+
+/// Smallest scatter of the pace that is believed.
+const LEAST_SCATTER: f64 = 0.005;
+
+/// How long a stretch must have been healthy before it is learned, milliseconds.
+const DELAY_MS: f64 = 2_800.0;
+
+/// What has to be learned before anything is judged.
+const MIN_PAST_TICKS: usize = 2;
+const MIN_PAST_MS: f64 = 8_000.0;
+
+/// What took this many times as long as it should is no part of what is usual.
+const UNUSUAL: f64 = 2.0;
+
+/// Share of all that was lost that one stretch has lost where the job has paused.
+const PAUSE: f64 = 0.8;
+
+/// Stretches that turn out not to have been healthy, at most.
+const MAX_TAKEN_BACK: usize = 6;
+
+/// Healthy stretches remembered.
+const MAX_PAST: usize = 90;
+
+/// Stretches remembered since the job became slow.
+const MAX_SLOW: usize = 64;
+
+/// The pace of one cohort over time.
+#[derive(Debug, Clone, Default)]
+pub struct Pace {
+    open: Option<Tick>,
+    /// Stretches that are not learned yet, oldest first.
+    recent: VecDeque<Tick>,
+    past: VecDeque<Tick>,
+    /// Stretches whose like was never learned: they are not judged.
+    unfamiliar: Vec<Tick>,
+    /// How long the latest of them lasted without any other between them, milliseconds.
+    unfamiliar_ms: f64,
+    work: Option<Work>,
+    slow: Option<Slow>,
+}
+
+/// A slow stretch that goes on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slow {
+    /// Iterations of the cohort before it began.
+    pub since: f64,
+    /// How long it has lasted, milliseconds.
+    pub lasted_ms: f64,
+    /// What its operations took against what they take when healthy; above 1.
+    pub ratio: f64,
+    /// How much that ratio scatters over as long a stretch of a healthy job.
+    pub error: f64,
+    /// Whether nearly all of it was lost at once, in a pause: that says nothing about who is usually late.
+    pub is_pause: bool,
+    /// How the waiting of each rank has changed.
+    pub shifts: Vec<Shift>,
+}
+
+impl Slow {
+    /// Share of the time that was lost, 0 to 1.
+    pub fn lost_share(&self) -> f64 {
+        1.0 - 1.0 / self.ratio
+    }
+}
+
+impl Pace {
+    /// Takes the next block; true when there is something new to judge.
+    pub fn take(&mut self, block: &CohortBlock) -> bool {
+        let Some((elapsed_ms, mix)) = typical(&block.members) else {
+            return false;
+        };
+        let tick = self.open.get_or_insert_with(|| Tick {
+            begin: block.first_iteration(),
+            ..Tick::default()
+        });
+        tick.elapsed_ms += elapsed_ms;
+        tick.mix.add(mix);
+        for member in &block.members {
+            tick.waits.entry(member.rank).or_default().add(member);
+        }
+        if tick.elapsed_ms < TICK_MS {
+            return false;
+        }
+        let Some(tick) = self.open.take() else {
+            return false;
+        };
+        let is_familiar = |work: &Work| work.is_familiar(&tick.mix);
+        if !self.work.as_ref().is_none_or(is_familiar) {
+            self.unfamiliar_ms += tick.elapsed_ms;
+            self.unfamiliar.push(tick);
+            // A job that works in another way by now is not known to be slow.
+            let is_another = self.unfamiliar_ms >= WINDOW_MS && self.slow.take().is_some();
+            if is_another {
+                self.recent.clear();
+            }
+            return is_another;
+        }
+        self.unfamiliar_ms = 0.0;
+        self.recent.push_back(tick);
+        if self.recent.len() > MAX_SLOW {
+            self.recent.pop_front();
+        }
+        self.judge();
+        true
+    }
+
+    /// The slow stretch that goes on, if any.
+    pub const fn slow(&self) -> Option<&Slow> {
+        self.slow.as_ref()
+    }
+
+    /// Whether the ranks say how long their operations take.
+    pub fn is_measured(&self) -> bool {
+        self.open.is_some() || !self.recent.is_empty()
+    }
+
+    /// Whether enough is known to tell a healthy pace from a slow one.
+    pub const fn is_known(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Milliseconds that the operations of a block took, and that they take when the job is healthy; nothing while that is not known.
+    pub fn took_and_healthy_ms(&self, block: &CohortBlock) -> Option<(f64, f64)> {
+        let (elapsed_ms, mix) = typical(&block.members)?;
+        let work = self.work.as_ref().filter(|work| work.knows(mix))?;
+        Some((elapsed_ms, work.predict(mix)))
+    }
+
+    /// Learns what has been healthy for a while; not while something is wrong with the job that may not show here.
+    pub fn learn(&mut self, is_disturbed: bool) {
+        if self.slow.is_some() || is_disturbed {
+            self.unfamiliar.clear();
+            return;
+        }
+        let mut is_new = !self.unfamiliar.is_empty();
+        self.past.extend(self.unfamiliar.drain(..));
+        loop {
+            let later = self.recent.iter().skip(1).map(|tick| tick.elapsed_ms);
+            if later.sum::<f64>() < DELAY_MS {
+                break;
+            }
+            self.past.extend(self.recent.pop_front());
+            is_new = true;
+        }
+        if is_new {
+            // What was unfamiliar may lie behind what is learned only now.
+            let past = self.past.make_contiguous();
+            past.sort_by(|a, b| a.begin.total_cmp(&b.begin));
+        }
+        while self.past.len() > MAX_PAST {
+            self.past.pop_front();
+        }
+        let known_ms: f64 = self.past.iter().map(|tick| tick.elapsed_ms).sum();
+        if is_new && self.past.len() >= MIN_PAST_TICKS && known_ms >= MIN_PAST_MS {
+            let past = self.past.iter().map(|tick| (&tick.mix, tick.elapsed_ms));
+            self.work = Work::learn(&past.collect::<Vec<_>>());
+        }
+        // What took much longer than all else was no work: compilation, a pause.
+        if let Some(work) = &self.work {
+            self.past.retain(|tick| tick.ratio(work) <= UNUSUAL);
+        }
+    }
+
+    fn judge(&mut self) {
+        let Some(work) = &self.work else {
+            return;
+        };
+        let known_ms: f64 = self.past.iter().map(|tick| work.predict(&tick.mix)).sum();
+        let is_slow = self.is_slower(work, SHORT_MS, SHORT_GATE)
+            || known_ms >= LONG_PAST_MS && self.is_slower(work, WINDOW_MS, GATE);
+        let is_over = |slow: &Slow| {
+            let drop = slow.ratio - self.ratio(work, SHORT_MS);
+            let is_sudden = drop >= (1.0 - SAME_PACE) * (slow.ratio - 1.0)
+                && drop >= Z_SLOW * self.scatter(work, SHORT_MS);
+            is_sudden || self.ratio(work, WINDOW_MS) < 1.0 + GATE / 2.0
+        };
+        let since = match &self.slow {
+            Some(slow) if is_over(slow) => {
+                self.slow = None;
+                // What was slow is not to be learned.
+                let healthy = self.recent.pop_back();
+                self.recent = healthy.into_iter().collect();
+                return;
+            }
+            Some(_) => self.onset(work),
+            None if is_slow => self.first_onset(),
+            None => return,
+        };
+        self.slow = self.stretch(since);
+    }
+
+    /// The slow stretch that began there.
+    fn stretch(&self, since: f64) -> Option<Slow> {
+        let work = self.work.as_ref()?;
+        let ticks = self.recent.iter().filter(|tick| tick.begin >= since);
+        let ticks: Vec<&Tick> = ticks.collect();
+        let lasted_ms: f64 = ticks.iter().map(|tick| tick.elapsed_ms).sum();
+        let healthy_ms: f64 = ticks.iter().map(|tick| work.predict(&tick.mix)).sum();
+        let lost = |tick: &&Tick| tick.elapsed_ms - work.predict(&tick.mix);
+        let most_ms = ticks.iter().map(lost).fold(0.0, f64::max);
+        Some(Slow {
+            since,
+            lasted_ms,
+            is_pause: most_ms > PAUSE * (lasted_ms - healthy_ms),
+            ratio: lasted_ms / healthy_ms.max(f64::MIN_POSITIVE),
+            error: self.scatter(work, WINDOW_MS) * (WINDOW_MS / lasted_ms).sqrt().min(1.0),
+            shifts: shifts(&self.past, &ticks, WINDOW_MS),
+        })
+    }
+
+    /// Where a slow stretch that is new began. What was learned of it as healthy is taken back.
+    fn first_onset(&mut self) -> f64 {
+        for _ in 0..MAX_TAKEN_BACK.min(self.past.len().saturating_sub(MIN_PAST_TICKS)) {
+            if let Some(tick) = self.past.pop_back() {
+                self.recent.push_front(tick);
+            }
+        }
+        let since = self.work.as_ref().map_or(0.0, |work| self.onset(work));
+        while let Some(tick) = self.recent.pop_front_if(|tick| tick.begin < since) {
+            self.past.push_back(tick);
+        }
+        since
+    }
+
+    /// Where the slow stretch began, by the greatest sum of what its operations took beyond half of the slowdown (CUSUM, Page 1954).
+    fn onset(&self, work: &Work) -> f64 {
+        let excess = self.ratio(work, SHORT_MS).max(self.ratio(work, WINDOW_MS)) - 1.0;
+        let (mut sum, mut most, mut begin) = (0.0, f64::MIN, 0.0);
+        for tick in self.recent.iter().rev() {
+            sum += work
+                .predict(&tick.mix)
+                .mul_add(-(1.0 + excess / 2.0), tick.elapsed_ms);
+            if sum > most {
+                (most, begin) = (sum, tick.begin);
+            }
+        }
+        begin
+    }
+
+    fn is_slower(&self, work: &Work, window_ms: f64, gate: f64) -> bool {
+        let excess = self.ratio(work, window_ms) - 1.0;
+        excess >= gate && excess >= Z_SLOW * self.scatter(work, window_ms)
+    }
+
+    /// What the last operations took against what they take when healthy.
+    fn ratio(&self, work: &Work, window_ms: f64) -> f64 {
+        let (mut took_ms, mut healthy_ms) = (0.0, 0.0);
+        for tick in self.recent.iter().rev().chain(self.past.iter().rev()) {
+            took_ms += tick.elapsed_ms;
+            healthy_ms += work.predict(&tick.mix);
+            if took_ms >= window_ms {
+                break;
+            }
+        }
+        // A window that is not full yet says nothing.
+        if took_ms < window_ms || healthy_ms <= 0.0 {
+            return 1.0;
+        }
+        took_ms / healthy_ms
+    }
+
+    /// How much that ratio usually scatters over windows of this length.
+    fn scatter(&self, work: &Work, window_ms: f64) -> f64 {
+        let windows = windows(&self.past, window_ms);
+        let ratios = windows.iter().map(|window| {
+            let took_ms: f64 = window.iter().map(|tick| tick.elapsed_ms).sum();
+            let healthy_ms: f64 = window.iter().map(|tick| work.predict(&tick.mix)).sum();
+            took_ms / healthy_ms.max(f64::MIN_POSITIVE) - 1.0
+        });
+        root_mean_square(ratios).max(LEAST_SCATTER) * doubt(&self.past, window_ms)
+    }
+}
+
+/// The reading of the rank in the middle, by how long an operation took.
+fn typical(members: &[Member]) -> Option<(f64, &Mix)> {
+    let mut readings: Vec<(f64, f64, &Mix)> = members
+        .iter()
+        .filter_map(|member| {
+            let pace = member.pace.as_ref()?;
+            let per_operation = pace.elapsed_ms / pace.mix.operations();
+            Some((per_operation, pace.elapsed_ms, &pace.mix))
+        })
+        .collect();
+    readings.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let middle = readings.get(readings.len().checked_sub(1)? / 2)?;
+    Some((middle.1, middle.2))
+}

@@ -1,0 +1,370 @@
+//! How the waiting of each rank has changed since its job became slow, and who is to blame for that.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use echo_core::ids::Rank;
+
+use super::tick::{Tick, Waits, doubt, root_mean_square, windows};
+
+/// Smallest scatter of a share of time that is believed.
+const LEAST_SCATTER: f64 = 0.01;
+
+/// Share of what was lost that a rank must wait less, against its peers, to be the reason.
+const EXPLAINED: f64 = 0.4;
+
+/// Share of what was lost by which the reason itself may wait longer than before.
+const OWN_WAIT: f64 = 0.25;
+
+/// Share of its former waiting that a stage of a pipeline has lost when the others wait for it. How much they wait is seen only in
+/// part: of operations that are sent and received in one group the GPU times only the first.
+const RELIEVED: f64 = 0.5;
+
+/// Standard errors beyond what chance alone makes of the largest change, and those of a job that has been slow for long, milliseconds.
+const MARGIN: f64 = 2.0;
+const LONG_MARGIN: f64 = 1.4;
+const LONG_MS: f64 = 10_000.0;
+
+/// Standard errors of a change that supports what is known already.
+const Z_SUPPORT: f64 = 1.5;
+
+/// How the waiting of one rank has changed, as a share of the time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shift {
+    /// Rank.
+    pub rank: Rank,
+    /// Whether no other rank of its role reports: a stage of a pipeline.
+    pub is_alone: bool,
+    /// Inside collectives, by its GPU.
+    pub device: Option<Change>,
+    /// Blocked in synchronisation, by its host.
+    pub host: Option<Change>,
+}
+
+/// A change of a share of time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Change {
+    /// Share before the change, 0 to 1.
+    pub before: f64,
+    /// Share since the change less the share before, -1 to 1.
+    pub by: f64,
+    /// Standard error of that.
+    pub error: f64,
+}
+
+/// The rank that a job waits for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reason {
+    /// Rank.
+    pub rank: Rank,
+    /// By how much more than it its peers wait than before, as a share of the time.
+    pub rise: f64,
+    /// The same in standard errors.
+    pub z: f64,
+    /// Whether its GPU shows it.
+    pub by_device: bool,
+    /// Whether its host shows it.
+    pub by_host: bool,
+}
+
+/// How the ranks' waiting has changed between the past and now, and how much it usually changes within `window_ms`.
+pub(super) fn shifts(past: &VecDeque<Tick>, now: &[&Tick], window_ms: f64) -> Vec<Shift> {
+    let ranks: BTreeSet<Rank> = now
+        .iter()
+        .flat_map(|tick| tick.waits.keys())
+        .copied()
+        .collect();
+    let lasted_ms: f64 = now.iter().map(|tick| tick.elapsed_ms).sum();
+    let windows = windows(past, window_ms);
+    let spread = Spread {
+        windows: &windows,
+        doubt: doubt(past, window_ms),
+        shrink: (window_ms / lasted_ms).sqrt().min(1.0),
+    };
+    let all: Vec<&Tick> = past.iter().collect();
+    let shift = |rank: Rank| {
+        let change = |of: fn(&Waits) -> Option<f64>| {
+            let before = share(&all, rank, of)?;
+            Some(Change {
+                before,
+                by: share(now, rank, of)? - before,
+                error: spread.error(rank, before, of),
+            })
+        };
+        Shift {
+            rank,
+            is_alone: ranks.len() == 1,
+            device: change(|waits| waits.device),
+            host: change(|waits| waits.host),
+        }
+    };
+    ranks.iter().copied().map(shift).collect()
+}
+
+/// How much the share of a rank usually scatters.
+struct Spread<'t> {
+    windows: &'t [Vec<&'t Tick>],
+    doubt: f64,
+    shrink: f64,
+}
+
+impl Spread<'_> {
+    fn error(&self, rank: Rank, before: f64, of: fn(&Waits) -> Option<f64>) -> f64 {
+        let shares = self
+            .windows
+            .iter()
+            .filter_map(|window| share(window, rank, of));
+        let scatter = root_mean_square(shares.map(|share| share - before));
+        (scatter * self.doubt).max(LEAST_SCATTER) * self.shrink
+    }
+}
+
+/// Share of the time that a rank waited.
+fn share(ticks: &[&Tick], rank: Rank, of: fn(&Waits) -> Option<f64>) -> Option<f64> {
+    let (mut waited_ms, mut elapsed_ms) = (0.0, 0.0);
+    for tick in ticks {
+        if let Some(waited) = tick.waits.get(&rank).and_then(of) {
+            waited_ms += waited;
+            elapsed_ms += tick.elapsed_ms;
+        }
+    }
+    (elapsed_ms > 0.0).then(|| waited_ms / elapsed_ms)
+}
+
+/// By how much more the peers of each rank wait than it does, against before: the change of the median of the others less its own.
+fn rises(shifts: &[Shift], of: fn(&Shift) -> Option<Change>) -> BTreeMap<Rank, Rise> {
+    let known: Vec<(Rank, Change)> = shifts
+        .iter()
+        .filter_map(|shift| Some((shift.rank, of(shift)?)))
+        .collect();
+    let sorted = |of: fn(&Change) -> f64| {
+        let mut values: Vec<f64> = known.iter().map(|(_, change)| of(change)).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let (by, errors) = (sorted(|change| change.by), sorted(|change| change.error));
+    let rise = |(rank, own): &(Rank, Change)| {
+        let rise = median_without(&by, own.by)? - own.by;
+        let z = rise / (own.error + median_without(&errors, own.error)?);
+        Some((*rank, (rise, z)))
+    };
+    known.iter().filter_map(rise).collect()
+}
+
+/// Median of sorted values without one of them, in logarithmic time: a job may have ten thousand ranks.
+fn median_without(sorted: &[f64], one: f64) -> Option<f64> {
+    let at = sorted.partition_point(|value| value.total_cmp(&one).is_lt());
+    let other = |index: usize| sorted.get(index + usize::from(index >= at)).copied();
+    let n = sorted.len().checked_sub(1).filter(|n| *n > 0)?;
+    Some(f64::midpoint(other((n - 1) / 2)?, other(n / 2)?))
+}
+
+/// By how much more the peers of a rank wait than it does, as a share of the time, and in standard errors.
+type Rise = (f64, f64);
+
+/// What the ranks of a job show together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Suspicion {
+    device: BTreeMap<Rank, Rise>,
+    host: BTreeMap<Rank, Rise>,
+    own: BTreeMap<Rank, Shift>,
+    lost: f64,
+    critical_z: f64,
+}
+
+impl Suspicion {
+    /// Compares the ranks of a job that has lost a share of its time for so long, milliseconds.
+    pub fn of(shifts: &[Shift], (lost, lasted_ms): (f64, f64)) -> Self {
+        Self {
+            device: rises(shifts, |shift| shift.device),
+            host: rises(shifts, |shift| shift.host),
+            own: shifts.iter().map(|shift| (shift.rank, *shift)).collect(),
+            lost,
+            critical_z: critical_z(shifts.len(), lasted_ms),
+        }
+    }
+
+    /// Ranks that can be compared.
+    pub fn n_ranks(&self) -> usize {
+        self.device.len().max(self.host.len())
+    }
+
+    /// The rank that the job waits for, beyond what ranks usually take turns; nothing when none or several could be.
+    pub fn reason(&self) -> Option<Reason> {
+        let reason = self.latest()?;
+        (reason.z >= self.critical_z).then_some(reason)
+    }
+
+    /// The rank that waits less by as much as was lost, whether or not that is beyond the usual.
+    pub fn latest(&self) -> Option<Reason> {
+        let by_device = self.most(&self.device, |own| own.device);
+        let by_host = self.most(&self.host, |own| own.host);
+        let (rank, (rise, z)) = match (by_device, by_host) {
+            (Some(device), Some(host)) if device.0 != host.0 => {
+                // The GPU knows better what it waits for, unless only the host shows anything.
+                if device.1.1 >= self.critical_z {
+                    device
+                } else {
+                    host
+                }
+            }
+            (Some(device), Some(host)) if host.1.1 > device.1.1 => host,
+            (Some(device), _) => device,
+            (None, host) => host?,
+        };
+        if self.is_contradicted(rank) {
+            return None;
+        }
+        Some(Reason {
+            rank,
+            rise,
+            z,
+            by_device: by_device.is_some_and(|(of, _)| of == rank),
+            by_host: by_host.is_some_and(|(of, _)| of == rank),
+        })
+    }
+
+    /// Whether the other ranks wait for this one less than before although the job lost time: then it is not the reason.
+    pub fn is_contradicted(&self, rank: Rank) -> bool {
+        let device = self.device.get(&rank).map(|(rise, _)| *rise);
+        device.is_some_and(|rise| rise <= -OWN_WAIT * self.lost)
+    }
+
+    /// Whether a signal shows that the others wait for this rank: not by chance, but by less than it takes to name it.
+    pub fn supports(&self, rank: Rank) -> bool {
+        let is_shown = |rises: &BTreeMap<Rank, Rise>, of: fn(&Shift) -> Option<Change>| {
+            let rise = rises.get(&rank);
+            rise.is_some_and(|rise| self.explains(rank, *rise, of) && rise.1 >= Z_SUPPORT)
+        };
+        is_shown(&self.device, |own| own.device) || is_shown(&self.host, |own| own.host)
+    }
+
+    /// The rank with the largest rise, if that explains the loss and the rank does not wait longer itself.
+    fn most(
+        &self,
+        rises: &BTreeMap<Rank, Rise>,
+        of: fn(&Shift) -> Option<Change>,
+    ) -> Option<(Rank, Rise)> {
+        let (rank, most) = rises.iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
+        let own = self.own.get(rank).and_then(of)?;
+        let is_reason = self.explains(*rank, *most, of) && own.by <= OWN_WAIT * self.lost;
+        is_reason.then_some((*rank, *most))
+    }
+
+    /// Whether it explains the loss that the peers of this rank wait so much more than it does.
+    fn explains(&self, rank: Rank, (rise, _): Rise, of: fn(&Shift) -> Option<Change>) -> bool {
+        if rise >= EXPLAINED * self.lost {
+            return true;
+        }
+        let Some((shift, own)) = self
+            .own
+            .get(&rank)
+            .and_then(|shift| Some((shift, of(shift)?)))
+        else {
+            return false;
+        };
+        // If all stages of a pipeline were slower alike, all would wait for the same share of the time as before.
+        shift.is_alone
+            && own.before > LEAST_SCATTER
+            && own.by <= -RELIEVED * own.before
+            && rise + own.by > 0.0
+    }
+}
+
+/// Standard errors that the largest of so many changes has to exceed: what chance alone makes of the largest, and two more; less of a
+/// job that stays slow for long, since turns end.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the number of ranks is far below 2^53"
+)]
+fn critical_z(n: usize, lasted_ms: f64) -> f64 {
+    let margin = if lasted_ms >= LONG_MS {
+        LONG_MARGIN
+    } else {
+        MARGIN
+    };
+    margin + (2.0 * (n.max(1) as f64).ln()).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use echo_core::ids::Rank;
+    use echo_core::stats::median;
+    use proptest::prelude::{prop_assert_eq, proptest};
+
+    use super::{Change, Shift, Suspicion, median_without};
+
+    #[test]
+    fn one_value_has_no_others() {
+        assert_eq!(median_without(&[1.0], 1.0), None);
+    }
+
+    fn stage(rank: u32, (before, now): (f64, f64)) -> Shift {
+        let change = Change {
+            before,
+            by: now - before,
+            error: 0.01,
+        };
+        Shift {
+            rank: Rank::new(rank),
+            is_alone: true,
+            device: Some(change),
+            host: None,
+        }
+    }
+
+    fn reason(shifts: &[Shift]) -> Option<Rank> {
+        let suspicion = Suspicion::of(shifts, (0.4, 12_000.0));
+        suspicion.reason().map(|reason| reason.rank)
+    }
+
+    #[test]
+    fn a_stage_that_hardly_waits_any_more_is_what_the_next_one_waits_for() {
+        let slow = [stage(0, (0.04, 0.003)), stage(1, (0.10, 0.145))];
+        assert_eq!(reason(&slow), Some(Rank::new(0)));
+    }
+
+    #[test]
+    fn stages_that_all_wait_as_much_as_before_or_more_are_not_to_blame() {
+        assert_eq!(
+            reason(&[stage(0, (0.04, 0.04)), stage(1, (0.10, 0.10))]),
+            None
+        );
+        // It never waited, so it cannot wait less.
+        assert_eq!(
+            reason(&[stage(0, (0.0, 0.0)), stage(1, (0.10, 0.25))]),
+            None
+        );
+        assert_eq!(
+            reason(&[stage(0, (0.04, 0.09)), stage(1, (0.10, 0.16))]),
+            None
+        );
+        assert_eq!(
+            reason(&[stage(0, (0.04, 0.003)), stage(1, (0.10, 0.06))]),
+            None
+        );
+    }
+
+    #[test]
+    fn ranks_with_peers_are_to_blame_only_for_what_was_lost() {
+        let alone = [stage(0, (0.04, 0.003)), stage(1, (0.10, 0.145))];
+        let peers = alone.map(|shift| Shift {
+            is_alone: false,
+            ..shift
+        });
+        assert_eq!(reason(&peers), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_median_of_the_others_is_that_of_the_values_without_one(
+            mut values in proptest::collection::vec(-1.0..1.0_f64, 2..40),
+            one in 0_usize..40,
+        ) {
+            values.sort_by(f64::total_cmp);
+            let one = one % values.len();
+            let mut others = values.clone();
+            let removed = others.remove(one);
+            prop_assert_eq!(median_without(&values, removed), median(&others));
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! How long healthy operations take, by what they are.
+//!
+//! Least squares over healthy stretches of work, with costs that are never negative: what the iterations of a loop cost, what a log
+//! line adds, and what an evaluation costs follow from stretches that hold more or less of each.
+
+use std::collections::BTreeMap;
+
+use echo_core::stats::median;
+
+use crate::mix::Mix;
+
+/// Passes of coordinate descent; stretches that are all alike need one.
+const PASSES: usize = 40;
+
+/// Keeps the costs of kinds that always come together from running apart.
+const RIDGE: f64 = 1e-3;
+
+/// A stretch that takes this much longer than others, or others than it, was no usual one: compilation, a pause of the machine.
+const UNUSUAL: f64 = 2.0;
+
+/// Share of the operations of a stretch that may be of kinds, or in proportions, that were never seen.
+const UNFAMILIAR: f64 = 0.05;
+
+/// Milliseconds that an operation of each kind costs.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Work {
+    costs: BTreeMap<u64, f64>,
+    /// Of kinds that were never seen.
+    usual: f64,
+    /// Largest share of the operations of a stretch that each kind had.
+    shares: BTreeMap<u64, f64>,
+}
+
+impl Work {
+    /// Learns from healthy stretches: what they were, and milliseconds. Nothing from none.
+    pub(super) fn learn(stretches: &[(&Mix, f64)]) -> Option<Self> {
+        let first = Self::fit(stretches)?;
+        let ratios = |work: &Self| -> Vec<f64> {
+            let ratio = |(mix, ms): &(&Mix, f64)| ms / work.predict(mix).max(f64::MIN_POSITIVE);
+            stretches.iter().map(ratio).collect()
+        };
+        let all = ratios(&first);
+        let typical = median(&all)?;
+        let is_usual = |ratio: &f64| (typical / UNUSUAL..=typical * UNUSUAL).contains(ratio);
+        let usual = stretches.iter().zip(&all);
+        let usual: Vec<(&Mix, f64)> = usual
+            .filter(|(_, ratio)| is_usual(ratio))
+            .map(|(stretch, _)| *stretch)
+            .collect();
+        let fitted = Self::fit(&usual)?;
+        // On average a healthy stretch takes as long as is predicted.
+        let predicted: f64 = usual.iter().map(|(mix, _)| fitted.predict(mix)).sum();
+        let took: f64 = usual.iter().map(|(_, ms)| ms).sum();
+        (predicted > 0.0).then(|| fitted.scaled(took / predicted))
+    }
+
+    /// Milliseconds that these operations take when the job is healthy.
+    pub(super) fn predict(&self, mix: &Mix) -> f64 {
+        let cost = |kind| self.costs.get(&kind).copied().unwrap_or(self.usual);
+        mix.kinds().map(|(kind, count)| count * cost(kind)).sum()
+    }
+
+    /// Whether stretches like this were learned. How long others take when the job is healthy is not known: the first evaluation or
+    /// checkpoint of a job is not slow.
+    pub(super) fn is_familiar(&self, mix: &Mix) -> bool {
+        let operations = mix.operations();
+        let known = |kind| self.shares.get(&kind).copied().unwrap_or(0.0);
+        let beyond = mix
+            .kinds()
+            .map(|(kind, count)| (count / operations - known(kind)).max(0.0));
+        beyond.sum::<f64>() <= UNFAMILIAR
+    }
+
+    /// Whether nearly all operations are of kinds that were learned, in whatever proportions: blocks may be shorter than iterations.
+    pub(super) fn knows(&self, mix: &Mix) -> bool {
+        let strange = mix
+            .kinds()
+            .filter(|(kind, _)| !self.shares.contains_key(kind));
+        let strange: f64 = strange.map(|(_, count)| count).sum();
+        strange <= UNFAMILIAR * mix.operations()
+    }
+
+    fn scaled(mut self, factor: f64) -> Self {
+        self.costs.values_mut().for_each(|cost| *cost *= factor);
+        self.usual *= factor;
+        self
+    }
+
+    fn fit(stretches: &[(&Mix, f64)]) -> Option<Self> {
+        let took: f64 = stretches.iter().map(|(_, ms)| ms).sum();
+        let operations: f64 = stretches.iter().map(|(mix, _)| mix.operations()).sum();
+        if operations <= 0.0 || took <= 0.0 {
+            return None;
+        }
+        let usual = took / operations;
+        let kinds = stretches.iter().flat_map(|(mix, _)| mix.kinds());
+        let mut costs: BTreeMap<u64, f64> = kinds.map(|(kind, _)| (kind, usual)).collect();
+        let mut rest: Vec<f64> = stretches
+            .iter()
+            .map(|(mix, ms)| ms - mix.operations() * usual)
+            .collect();
+        for _ in 0..PASSES {
+            for (kind, cost) in &mut costs {
+                let (mut with, mut square) = (0.0, 0.0);
+                for ((mix, ms), rest) in stretches.iter().zip(&rest) {
+                    // Relative errors count, not those of long stretches.
+                    let count = mix.of_kind(*kind) / ms;
+                    with += count * rest / ms;
+                    square += count * count;
+                }
+                if square <= 0.0 {
+                    continue;
+                }
+                let step = (with / (square * (1.0 + RIDGE))).max(-*cost);
+                *cost += step;
+                for ((mix, _), rest) in stretches.iter().zip(&mut rest) {
+                    *rest -= step * mix.of_kind(*kind);
+                }
+            }
+        }
+        Some(Self {
+            costs,
+            usual,
+            shares: largest_shares(stretches),
+        })
+    }
+}
+
+fn largest_shares(stretches: &[(&Mix, f64)]) -> BTreeMap<u64, f64> {
+    let mut shares: BTreeMap<u64, f64> = BTreeMap::new();
+    for (mix, _) in stretches {
+        let operations = mix.operations();
+        for (kind, count) in mix.kinds() {
+            let most = shares.entry(kind).or_default();
+            *most = most.max(count / operations);
+        }
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Work;
+    use crate::mix::Mix;
+
+    fn mix(text: &str) -> Mix {
+        Mix::of_attributes(&format!(r#"{{"fleet.mix":"{text}"}}"#)).unwrap()
+    }
+
+    #[test]
+    fn what_log_lines_add_is_told_from_what_iterations_cost() {
+        let stretches: Vec<(Mix, f64)> = (1..20_u32)
+            .map(|n| {
+                let logs = n % 3;
+                let text = format!("step={} log={logs}", n * 10);
+                (mix(&text), f64::from(n * 10 * 3 + logs * 50))
+            })
+            .collect();
+        let known: Vec<(&Mix, f64)> = stretches.iter().map(|(mix, ms)| (mix, *ms)).collect();
+        let work = Work::learn(&known).unwrap();
+        let ms = work.predict(&mix("step=100 log=4"));
+        assert!((ms - 500.0).abs() < 5.0, "{ms}");
+    }
+
+    #[test]
+    fn operations_that_were_never_seen_are_unfamiliar_and_a_few_of_them_are_not() {
+        let one = mix("step=100 log=2");
+        let work = Work::learn(&[(&one, 300.0), (&one, 300.0)]).unwrap();
+        assert!(work.is_familiar(&mix("step=100 log=3")));
+        assert!(work.is_familiar(&mix("step=100 save=1")));
+        assert!(!work.is_familiar(&mix("step=100 evaluate=10")));
+        assert!(!work.is_familiar(&mix("step=10 log=10")));
+    }
+
+    #[test]
+    fn a_slow_start_is_not_taken_for_usual() {
+        let one = mix("step=10");
+        let mut known = vec![(&one, 3_000.0)];
+        known.extend(std::iter::repeat_n((&one, 300.0), 9));
+        let ms = Work::learn(&known).unwrap().predict(&one);
+        assert!((ms - 300.0).abs() < 1.0, "{ms}");
+    }
+}

@@ -1,0 +1,400 @@
+//! One judgement: given the lags and the damage in a window, is there a culprit?
+//!
+//! A rank is named only if its lag is significant (modified z-score against the cohort's usual scatter, or its place
+//! where ranks are too few for a scale; false discoveries held over all ranks), matters (a share of the period) and
+//! explains the damage (the cohort's period against its own history). Lag without damage is slack; damage without a
+//! lag is a slowdown of everybody. A rank that is late but waits as long as its role peers is a victim.
+
+use echo_core::ids::Rank;
+use echo_core::model::conclusion::{Baseline, Signal};
+
+use crate::baseline::Scatter;
+use crate::lag::place::FEW_RANKS;
+use crate::lag::{Lag, Lags};
+use crate::settings::Settings;
+
+mod significance;
+
+pub use significance::{Scale, sigma_ms};
+
+/// A culprit's steady lag must be at least this share of the gate that its mean lag must pass.
+const STEADY_SHARE: f64 = 0.5;
+
+/// So must its lag in at least half of the blocks: two pauses in one window are no habit either.
+const TYPICAL_SHARE: f64 = 0.75;
+
+/// Blocks in which a rank must be late before stalls that are rare count as a habit.
+const ENOUGH_STALLS: usize = 3;
+
+/// Smallest lag of arrivals, as a share of the period, for which a rank is named while no healthy iteration is known.
+const ARRIVAL_GATE: f64 = 0.5;
+
+/// Without a history no more than the rest of the period is taken for loss.
+const LEAST_HEALTHY_SHARE: f64 = 0.1;
+
+/// A rank less late than this share of the latest is one of its victims, or late without consequence.
+const ROOT_SHARE: f64 = 0.5;
+
+/// Smallest damage that makes a lag matter, as a share of the gate for lags: a rank may be late by more than it costs.
+const DAMAGE_SHARE: f64 = 0.5;
+
+/// Damage must lie this many standard errors above the healthy period.
+const DAMAGE_ERRORS: f64 = 3.0;
+
+/// Which faults a window is to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    /// A few iterations: faults that are there most of the time.
+    Short,
+    /// Many iterations: stalls that are rare and add up.
+    Long,
+    /// All since the job became slow.
+    Lasting,
+}
+
+/// What is known of a window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Evidence<'a> {
+    /// Lags of the ranks; nothing when no signal compares them.
+    pub lags: Option<&'a Lags>,
+    /// Mean duration of an iteration, milliseconds.
+    pub period_ms: f64,
+    /// Typical duration of an iteration, milliseconds: unlike the mean it does not follow a single stall.
+    pub steady_period_ms: f64,
+    /// Median duration of a healthy iteration, milliseconds, when known.
+    pub healthy_ms: Option<f64>,
+    /// Standard error of the mean duration of healthy iterations over such a window, milliseconds, when known.
+    pub period_error_ms: Option<f64>,
+    /// Usual scatter of the lags, when known.
+    pub usual: Option<Scatter>,
+    /// Share of the expected ranks that reported.
+    pub coverage: f64,
+    /// Whether transfers take longer than usual although nobody is late.
+    pub transfers_are_slow: bool,
+    /// Which faults the window is to show.
+    pub span: Span,
+    /// Ranks of the whole job: all of them are tested in one tick.
+    pub n_tests: usize,
+    /// What the latest rank of any other cohort of the job waits less than its peers, milliseconds per iteration.
+    pub rival_own_ms: f64,
+    /// How late the latest rank in any other cohort of the job is that waits itself, milliseconds per iteration; 0 for none.
+    pub victim_lag_ms: f64,
+    /// Whether another cohort of the job shows why the job is slow.
+    pub is_explained: bool,
+}
+
+/// What one window says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Ranks that are late only because they wait for another one.
+    pub victims: Vec<Rank>,
+    /// Whether ranks are late, although nobody is named.
+    pub is_doubtful: bool,
+    /// What the root candidate of this cohort waits less than its peers, milliseconds per iteration; 0 for none.
+    pub root_own_ms: f64,
+}
+
+/// The verdict on a window.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// Nothing that matters.
+    Healthy,
+    /// These ranks hold back the cohort, latest first.
+    Culprits(Vec<Suspect>),
+    /// The cohort is slower than its history and nobody is late.
+    Uniform,
+    /// The cohort is slower than its history, and the signals do not say why.
+    Inconclusive(Doubt),
+}
+
+/// A rank with its lag and how sure that is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Suspect {
+    /// The rank and its lag.
+    pub lag: Lag,
+    /// Modified z-score of the lag.
+    pub z: f64,
+    /// How sure, 0 to 1.
+    pub confidence: f64,
+    /// The healthy period that the damage was measured against.
+    pub baseline: Baseline,
+}
+
+/// Why a slow cohort has no verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doubt {
+    /// Too few of the expected ranks report.
+    Coverage,
+    /// The job neither synchronises nor shares completions.
+    NoSignal,
+    /// The rank is the only one of its role.
+    NoPeers,
+    /// Somebody is late, but not beyond the usual scatter.
+    NotSignificant,
+    /// Ranks are late, but each waits as long as its peers do.
+    NoRoot,
+    /// The job lost its time at once.
+    OnePause,
+}
+
+impl Doubt {
+    /// Every doubt.
+    pub const ALL: [Self; 6] = [
+        Self::Coverage,
+        Self::NoSignal,
+        Self::NoPeers,
+        Self::NotSignificant,
+        Self::NoRoot,
+        Self::OnePause,
+    ];
+
+    /// The reason in words.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Coverage => "too few of the job's ranks report to compare them",
+            Self::NoSignal => {
+                "the job never blocks in a synchronisation, so the host cannot see which rank is late"
+            }
+            Self::NoPeers => {
+                "no other rank does the same work, so there is nobody to compare it with"
+            }
+            Self::NotSignificant => {
+                "a rank is late by as much as the cohort lost, but not beyond the usual scatter of its peers"
+            }
+            Self::NoRoot => {
+                "ranks are late, but each of them waits for others as long as its peers do"
+            }
+            Self::OnePause => "nearly all of that was one pause, which does not tell who caused it",
+        }
+    }
+}
+
+impl Evidence<'_> {
+    /// What an iteration takes longer than when healthy, milliseconds; nothing without a history.
+    fn damage_ms(&self) -> Option<f64> {
+        self.healthy_ms.map(|healthy| self.period_ms - healthy)
+    }
+
+    /// Whether the usual scatter of the lags is known, or the ranks are enough to show it.
+    fn is_familiar(&self) -> bool {
+        self.usual.is_some() || self.lags.is_none_or(|lags| lags.ranks.len() > FEW_RANKS)
+    }
+
+    /// Smallest lag by a rank's own doing that matters, milliseconds: few ranks whose usual scatter is not known yet are apart by
+    /// chance more often than by a fault.
+    fn least_own_ms(&self, settings: &Settings) -> f64 {
+        let share = if self.is_familiar() {
+            settings.effect_gate
+        } else {
+            settings.unknown_baseline_gate
+        };
+        share * self.period_ms
+    }
+
+    /// Whether the cohort has a history and lost nothing against it that counts.
+    pub fn is_undamaged(&self, settings: &Settings) -> bool {
+        let least = |healthy: f64| {
+            let error = self.period_error_ms.unwrap_or(0.0);
+            (DAMAGE_SHARE * settings.effect_gate * healthy).max(DAMAGE_ERRORS * error)
+        };
+        let damage = self.healthy_ms.zip(self.damage_ms());
+        damage.is_some_and(|(healthy, damage)| damage < least(healthy))
+    }
+
+    /// Smallest slowdown of everybody that counts, as a share of the healthy period: less where transfers show the cause.
+    pub fn pace_gate(&self, settings: &Settings) -> f64 {
+        if self.transfers_are_slow {
+            settings.effect_gate * DAMAGE_SHARE
+        } else {
+            settings.uniform_gate
+        }
+    }
+
+    /// Whether the cohort as a whole is slow and nothing says why yet.
+    fn is_everybody_slow(&self, settings: &Settings) -> bool {
+        let gate = self.pace_gate(settings);
+        let is_slower = |healthy: f64| self.steady_period_ms - healthy >= gate * healthy;
+        self.span == Span::Short && !self.is_explained && self.healthy_ms.is_some_and(is_slower)
+    }
+}
+
+/// Judges one window.
+pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
+    let just = |verdict| Judgement {
+        verdict,
+        victims: Vec::new(),
+        is_doubtful: false,
+        root_own_ms: 0.0,
+    };
+    // With a history, no damage means no verdict; without one, the lag alone has to speak.
+    if evidence.is_undamaged(settings) {
+        return just(Verdict::Healthy);
+    }
+    let everybody_slow = evidence.is_everybody_slow(settings);
+    let doubtful = |doubt| {
+        if everybody_slow {
+            Verdict::Inconclusive(doubt)
+        } else {
+            Verdict::Healthy
+        }
+    };
+    if evidence.coverage < settings.min_coverage {
+        return just(doubtful(Doubt::Coverage));
+    }
+    let Some(lags) = evidence.lags else {
+        return just(doubtful(Doubt::NoSignal));
+    };
+    if lags.ranks.len() < 2 {
+        return just(doubtful(Doubt::NoPeers));
+    }
+    let late = late_ranks(evidence, lags, settings);
+    let scale = Scale::of(lags, evidence, settings);
+    let significant: Vec<&Lag> = late
+        .iter()
+        .copied()
+        .filter(|lag| scale.is_significant(lag))
+        .collect();
+    let (roots, victims) = split_roots(evidence, &significant, settings);
+    let root_own_ms = roots
+        .iter()
+        .filter_map(|lag| lag.own_ms)
+        .fold(0.0, f64::max);
+    let verdict = if !roots.is_empty() {
+        let suspect = |lag: &&Lag| scale.suspect(lag, evidence);
+        Verdict::Culprits(roots.iter().map(suspect).collect())
+    } else if !victims.is_empty() && evidence.rival_own_ms > 0.0 {
+        Verdict::Healthy
+    } else if !victims.is_empty() {
+        doubtful(Doubt::NoRoot)
+    } else if !late.is_empty() {
+        doubtful(Doubt::NotSignificant)
+    } else if everybody_slow {
+        Verdict::Uniform
+    } else {
+        Verdict::Healthy
+    };
+    Judgement {
+        verdict,
+        is_doubtful: roots.is_empty()
+            && late.iter().any(|lag| is_doubtful(lag, evidence, settings)),
+        victims: victims.iter().map(|lag| lag.rank).collect(),
+        root_own_ms,
+    }
+}
+
+/// Whether a late rank that nobody is to blame for keeps a window from passing for healthy. Where few ranks have no healthy past yet, one that
+/// is late by too little to be ever named is how this job is: a GPU that is always a little slower than its peers would keep the past from being
+/// known for ever. Of many ranks one is late by chance in most windows, and the calm ones show what is healthy.
+fn is_doubtful(late: &Lag, evidence: &Evidence<'_>, settings: &Settings) -> bool {
+    evidence.healthy_ms.is_some()
+        || evidence.is_familiar()
+        || late.mean_ms >= settings.unknown_baseline_gate * evidence.period_ms
+}
+
+/// Ranks whose lag matters and explains the damage, latest first.
+fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) -> Vec<&'a Lag> {
+    let damage_ms = evidence.damage_ms();
+    let matters = match lags.signal {
+        // What a GPU is late at one operation is not the loss; what it waits less than its peers is (see below).
+        Signal::DeviceWait => settings.effect_gate * evidence.period_ms,
+        Signal::HostGap | Signal::Wait | Signal::Arrival => evidence.least_own_ms(settings),
+    };
+    let gate = match (damage_ms, lags.signal) {
+        (_, Signal::DeviceWait) => matters,
+        (Some(damage), _) => matters.max(settings.explained_share * damage),
+        // Arrivals add up over the iterations between two completions, so that small differences between hosts grow:
+        // only half an iteration is beyond them.
+        (None, Signal::Arrival) => evidence.period_ms * ARRIVAL_GATE,
+        (None, _) => settings.unknown_baseline_gate * evidence.period_ms,
+    };
+    let is_habit = |lag: &Lag| match evidence.span {
+        Span::Short => {
+            lag.steady_ms >= gate * STEADY_SHARE && lag.typical_ms() >= gate * TYPICAL_SHARE
+        }
+        Span::Long | Span::Lasting => {
+            lag.series.iter().filter(|ms| **ms >= gate).count() >= ENOUGH_STALLS
+        }
+    };
+    let mut late: Vec<&Lag> = lags
+        .ranks
+        .iter()
+        .filter(|lag| lag.mean_ms >= gate && (lag.signal == Signal::Wait || is_habit(lag)))
+        // A rank that waits less than its peers may just work in another way, unless the job has become slower.
+        .filter(|lag| {
+            lag.signal != Signal::Wait || (damage_ms.is_some() && evidence.span == Span::Short)
+        })
+        .collect();
+    late.sort_by(|a, b| b.mean_ms.total_cmp(&a.mean_ms));
+    late
+}
+
+/// Those that the others wait for, latest first, and those that are late because they wait themselves.
+///
+/// A late host is late by its own doing. A GPU that is late at a collective may have waited elsewhere before: the root
+/// waits least among its role peers (`detection.md` 5.6).
+fn split_roots<'a>(
+    evidence: &Evidence<'_>,
+    late: &[&'a Lag],
+    settings: &Settings,
+) -> (Vec<&'a Lag>, Vec<&'a Lag>) {
+    let own_gate = match evidence.damage_ms() {
+        Some(damage) if evidence.is_familiar() => (settings.effect_gate * evidence.period_ms)
+            .min(damage)
+            .max(settings.explained_share * damage),
+        Some(damage) => evidence
+            .least_own_ms(settings)
+            .max(settings.explained_share * damage),
+        None => settings.unknown_baseline_gate * evidence.period_ms,
+    };
+    let most = late.iter().map(|lag| lag.doing_ms()).fold(0.0, f64::max);
+    let is_root = |lag: &&&Lag| {
+        let own = lag.doing_ms();
+        // In a group that meets more often than the cohort does, all of its members are late at the cohort's meeting.
+        let lost = evidence
+            .damage_ms()
+            .map_or(lag.mean_ms, |damage| lag.mean_ms.min(damage));
+        let waits_itself = lag.waits_for_ms.is_some_and(|ms| ms >= ROOT_SHARE * lost);
+        let is_own_doing = lag.signal != Signal::DeviceWait
+            || (!waits_itself && own >= own_gate && own >= ROOT_SHARE * evidence.rival_own_ms);
+        own >= ROOT_SHARE * most && is_own_doing
+    };
+    let (mut roots, others): (Vec<&Lag>, Vec<&Lag>) = late.iter().partition(is_root);
+    roots.sort_by(|a, b| b.doing_ms().total_cmp(&a.doing_ms()));
+    let victims = others
+        .into_iter()
+        .filter(|lag| lag.signal == Signal::DeviceWait)
+        .collect();
+    (roots, victims)
+}
+
+/// The healthy period that a suspect's damage is measured against.
+fn baseline(lag: &Lag, evidence: &Evidence<'_>) -> Baseline {
+    match evidence.healthy_ms {
+        Some(period_ms) => Baseline::History { period_ms },
+        // A lag of arrivals is not the loss of one iteration, so no loss is claimed from it.
+        None if lag.signal == Signal::Arrival => Baseline::None {
+            period_ms: evidence.period_ms,
+        },
+        None => Baseline::None {
+            period_ms: (evidence.period_ms - loss_ms(lag, evidence))
+                .max(evidence.period_ms * LEAST_HEALTHY_SHARE),
+        },
+    }
+}
+
+/// What a rank has cost an iteration, milliseconds, where no healthy one was ever seen: what is certain of its lateness, but not
+/// more than its victims come later. The rest is the job's own way: in a pipeline healthy ranks wait in its bubbles, too, and
+/// the culprit does not.
+fn loss_ms(lag: &Lag, evidence: &Evidence<'_>) -> f64 {
+    let loss_ms = lag.certain_ms();
+    if lag.signal == Signal::DeviceWait && evidence.victim_lag_ms > 0.0 {
+        loss_ms.min(evidence.victim_lag_ms)
+    } else {
+        loss_ms
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,13 @@
+//! The vocabulary of Echo: what every other package speaks of. Nothing here reads, waits or knows an engine.
+
+pub mod clock;
+pub mod error;
+pub mod fields;
+pub mod ids;
+pub mod model;
+pub mod pattern;
+pub mod policy_table;
+pub mod shard;
+pub mod spans;
+pub mod stats;
+pub mod units;

@@ -1,0 +1,142 @@
+//! The policy table: the one value that flows back. Readers borrow it; nobody waits for it.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::ids::ClusterId;
+use crate::units::Nanos;
+
+/// Encoded policies by cluster, replaced as a whole whenever one changes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PolicyTable {
+    clusters: BTreeMap<ClusterId, ClusterPolicy>,
+}
+
+/// What the responses to one cluster's agents carry.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClusterPolicy {
+    /// Version of the encoded set; 0 while there is none.
+    pub version: u64,
+    /// Encoded `PolicySet`, at most 8 KiB; empty while there is none.
+    pub encoded: Bytes,
+    /// Whether any cohort of the cluster has quorum.
+    pub quorum_met: bool,
+    /// What Ingero agents compare their health scores with, once nodes of the cluster send any.
+    pub health: Option<HealthThreshold>,
+}
+
+impl ClusterPolicy {
+    /// Scalar threshold for Ingero agents: a health score. Nothing without quorum or health scores: a lag in
+    /// milliseconds would be no answer to them.
+    pub fn threshold(&self) -> Option<f64> {
+        let health = self.health.filter(|health| health.quorum_met)?;
+        health.threshold
+    }
+
+    /// Whether enough nodes report: health scores where nodes send any, else blocks of collectives.
+    pub fn has_quorum(&self) -> bool {
+        self.health
+            .map_or(self.quorum_met, |health| health.quorum_met)
+    }
+}
+
+/// What a cluster's health scores are compared with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HealthThreshold {
+    /// Score below which a node is a straggler, 0 to 1; nothing before the first quorum.
+    pub threshold: Option<f64>,
+    /// Whether enough nodes report.
+    pub quorum_met: bool,
+    /// Nodes with a score that is still valid.
+    pub nodes_reporting: usize,
+    /// Nodes that make a quorum.
+    pub nodes_needed: usize,
+    /// Scales below the centre at which the threshold lies.
+    pub k: f64,
+    /// Weight of a new threshold against the one before.
+    pub ema_alpha: f64,
+    /// Arrival time of the last score that it rests on.
+    pub computed_at: Nanos,
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl HealthThreshold {
+    /// That threshold, from five of five nodes.
+    pub const fn example(threshold: f64) -> Self {
+        Self {
+            threshold: Some(threshold),
+            quorum_met: true,
+            nodes_reporting: 5,
+            nodes_needed: 5,
+            k: 3.5,
+            ema_alpha: 0.2,
+            computed_at: Nanos::EARLIEST,
+        }
+    }
+}
+
+impl PolicyTable {
+    /// The policy of the cluster, if there is one.
+    pub fn of(&self, cluster: &ClusterId) -> Option<&ClusterPolicy> {
+        self.clusters.get(cluster)
+    }
+
+    /// Replaces the policy of `cluster`, and leaves what its health scores are compared with.
+    pub fn set_policy(&mut self, cluster: ClusterId, policy: ClusterPolicy) {
+        let entry = self.clusters.entry(cluster).or_default();
+        let health = entry.health.or(policy.health);
+        *entry = ClusterPolicy { health, ..policy };
+    }
+
+    /// Replaces what the health scores of `cluster` are compared with, and leaves its policy.
+    pub fn set_health(&mut self, cluster: ClusterId, health: HealthThreshold) {
+        self.clusters.entry(cluster).or_default().health = Some(health);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ClusterPolicy, HealthThreshold, PolicyTable};
+    use bytes::Bytes;
+
+    fn policy() -> ClusterPolicy {
+        ClusterPolicy {
+            version: 3,
+            encoded: Bytes::from_static(b"x"),
+            quorum_met: true,
+            health: None,
+        }
+    }
+
+    #[test]
+    fn a_cluster_sees_its_own_policy_only() {
+        let mut table = PolicyTable::default();
+        table.set_policy("a".parse().unwrap(), policy());
+        assert_eq!(table.of(&"a".parse().unwrap()), Some(&policy()));
+        assert_eq!(table.of(&"b".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn policy_and_health_threshold_replace_each_other_not() {
+        let (mut table, cluster) = (PolicyTable::default(), "a".parse().unwrap());
+        table.set_health(cluster, HealthThreshold::example(0.7));
+        let cluster = "a".parse().unwrap();
+        table.set_policy(cluster, policy());
+        let both = table.of(&"a".parse().unwrap()).unwrap();
+        assert_eq!((both.version, both.threshold()), (3, Some(0.7)));
+    }
+
+    #[test]
+    fn without_quorum_there_is_no_threshold_and_without_scores_the_cohorts_decide() {
+        let mut health = HealthThreshold::example(0.7);
+        health.quorum_met = false;
+        let without_quorum = ClusterPolicy {
+            health: Some(health),
+            ..policy()
+        };
+        assert_eq!(without_quorum.threshold(), None);
+        assert!(!without_quorum.has_quorum());
+        assert_eq!((policy().threshold(), policy().has_quorum()), (None, true));
+    }
+}

@@ -1,0 +1,285 @@
+//! Calls of functions.
+
+use serde_json::Value;
+
+use crate::expression::SHORT;
+use crate::fields::Fields;
+use crate::from::{order_bys, path, unnamed};
+use crate::functions::{self, Function, Kind};
+use crate::limits::{COLLECTED_BYTES, MAX_ARGUMENTS};
+use crate::query::{Sight, Walk};
+use crate::refusal::Refusal;
+use crate::size::{Cost, Shape, Size};
+use crate::{constants, patterns};
+
+/// Copies of its arguments that a macro makes, and bytes that a letter of a format of instants can become.
+const COPIES: u64 = 4;
+const FORMATTED: u64 = 16;
+
+/// Bytes that a letter can become as an item of a list, and the shortest name in a JSON text with what is around it.
+const OF_AN_ITEM: u64 = 16;
+const NAMED: u64 = 4;
+
+/// Most bytes of a letter.
+const OF_A_LETTER: u64 = 4;
+
+/// What the bounds of a frame may call: this is how intervals are written.
+const OF_BOUNDS: [&str; 3] = ["-", "trunc", "to_"];
+
+/// Functions whose value for a frame is not made of those of smaller frames: each takes as long as the frame is.
+const OF_WHOLE_FRAMES: [&str; 3] = ["entropy", "mad", "mode"];
+
+impl Walk {
+    /// A call.
+    pub(super) fn function(
+        &mut self,
+        fields: &mut Fields<'_>,
+        sight: &Sight<'_>,
+        tables: &mut u64,
+    ) -> Result<Size, Refusal> {
+        fields.ignore(&["type", "distinct", "is_operator"])?;
+        fields.empty(&["export_state"])?;
+        let (name, function) = called(fields)?;
+        self.sorted(order_bys(fields)?, sight, tables)?;
+        let filter = fields.optional("filter")?;
+        let arguments = fields.list("children")?;
+        let mut size = self.call((name, function), arguments, (sight, tables))?;
+        if let Some(filter) = filter {
+            let filter = self.expression(filter, sight, tables)?;
+            size = Size::around(&[size, filter]).with_bytes(size.bytes);
+        }
+        Ok(if function.is_of_groups {
+            size.kept()
+        } else {
+            size
+        })
+    }
+
+    /// A call over a window.
+    pub(super) fn window(
+        &mut self,
+        fields: &mut Fields<'_>,
+        sight: &Sight<'_>,
+        tables: &mut u64,
+    ) -> Result<Size, Refusal> {
+        let kind = fields.text("type")?;
+        if !kind.starts_with("WINDOW_") {
+            return Err(Refusal::unknown(kind));
+        }
+        fields.ignore(&["ignore_nulls", "distinct"])?;
+        let (name, function) = called(fields)?;
+        let is_whole = frame(fields)?;
+        let mut others = Vec::new();
+        for partition in fields.list("partitions")? {
+            others.push(self.expression(partition, sight, tables)?);
+        }
+        let orders = fields.list("orders")?;
+        if !(is_whole && orders.is_empty()) && is_of_whole_frames(name) {
+            return Err(Refusal::new(
+                format!("{name} is not run over frames"),
+                "leave out ORDER BY and the frame, or group by what you partition by",
+            ));
+        }
+        self.sorted(orders, sight, tables)?;
+        self.sorted(fields.list("arg_orders")?, sight, tables)?;
+        for name in ["start_expr", "end_expr"] {
+            if let Some(bound) = fields.optional(name)? {
+                check_bound(bound)?;
+                others.push(self.expression(bound, sight, tables)?);
+            }
+        }
+        for name in ["offset_expr", "default_expr", "filter_expr"] {
+            if let Some(part) = fields.optional(name)? {
+                others.push(self.expression(part, sight, tables)?);
+            }
+        }
+        let arguments = fields.list("children")?;
+        let size = self.call((name, function), arguments, (sight, tables))?;
+        others.push(size);
+        let bytes = others.iter().map(|part| part.bytes).max();
+        let whole = Size::around(&others).with_bytes(bytes.unwrap_or(SHORT));
+        Ok(whole.kept())
+    }
+
+    fn sorted(
+        &mut self,
+        orders: &[Value],
+        sight: &Sight<'_>,
+        tables: &mut u64,
+    ) -> Result<(), Refusal> {
+        let mut shape = Shape::default();
+        self.orders(orders, sight, &mut shape)?;
+        *tables = tables.saturating_add(shape.tables);
+        Ok(())
+    }
+
+    fn call(
+        &mut self,
+        (name, function): (&str, Function),
+        arguments: &[Value],
+        (sight, tables): (&Sight<'_>, &mut u64),
+    ) -> Result<Size, Refusal> {
+        let most = function.most.min(MAX_ARGUMENTS);
+        if arguments.len() > most {
+            return Err(Refusal::new(
+                format!(
+                    "{name} has {} arguments, at most {most} are taken",
+                    arguments.len()
+                ),
+                "IN takes many values",
+            ));
+        }
+        if name == "list_sort" && !arguments.first().is_some_and(is_collected) {
+            return Err(unknown(name));
+        }
+        let mut called = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            // The names are those of the fields of a structure.
+            if name != "struct_pack" {
+                unnamed(argument)?;
+            }
+            called.push((argument, self.expression(argument, sight, tables)?));
+        }
+        let searched = patterns::check(name, function.kind, &called)?;
+        if function.kind == Kind::Json {
+            self.reads(&called);
+        }
+        let whole = made(function.kind, &called).check(name)?;
+        Ok(whole.made().and(Cost {
+            searched,
+            ..Cost::default()
+        }))
+    }
+}
+
+/// How large the value of a function gets.
+fn made(kind: Kind, arguments: &[(&Value, Size)]) -> Size {
+    let sizes: Vec<Size> = arguments.iter().map(|(_, size)| *size).collect();
+    let whole = Size::around(&sizes);
+    let bytes = |place: usize| sizes.get(place).map_or(0, |size| size.bytes);
+    let joined = sizes
+        .iter()
+        .fold(0_u64, |sum, size| sum.saturating_add(size.bytes));
+    let between = bytes(0).saturating_mul(sizes.len() as u64);
+    let items = bytes(0).saturating_mul(OF_AN_ITEM);
+    let replaced = bytes(0)
+        .saturating_add(1)
+        .saturating_mul(bytes(2).saturating_add(1));
+    let length = match kind {
+        Kind::Short | Kind::Found | Kind::Like => SHORT,
+        Kind::AsLong | Kind::Macro | Kind::Regex | Kind::RegexPart | Kind::Json => {
+            whole.bytes.max(SHORT)
+        }
+        Kind::JsonKeys => bytes(0).saturating_mul(NAMED).max(SHORT),
+        Kind::Start => start(arguments).min(bytes(0)).max(SHORT),
+        Kind::Split | Kind::SplitPart => items.max(SHORT),
+        Kind::Joined => joined.saturating_add(SHORT),
+        Kind::Separated => joined.saturating_add(between).saturating_add(SHORT),
+        Kind::Collected => COLLECTED_BYTES.max(joined),
+        Kind::Replaced | Kind::RegexReplaced => replaced,
+        Kind::Formatted => whole.bytes.saturating_mul(FORMATTED),
+    };
+    match kind {
+        Kind::Macro => Size {
+            cost: whole.cost.times(COPIES),
+            copied: whole.copied.times(COPIES),
+            ..whole.with_bytes(length)
+        },
+        // The list is made first.
+        Kind::SplitPart => whole.with_bytes(length).made().with_bytes(whole.bytes),
+        _ => whole.with_bytes(length),
+    }
+}
+
+/// Most bytes of as many letters as the last argument says, if it is a number that is written out.
+fn start(arguments: &[(&Value, Size)]) -> u64 {
+    let letters = arguments.get(1..).and_then(|rest| rest.last());
+    let letters = letters.and_then(|(value, _)| constants::whole(value));
+    let letters = letters.and_then(|letters| u64::try_from(letters).ok());
+    letters.map_or(u64::MAX, |letters| letters.saturating_mul(OF_A_LETTER))
+}
+
+/// Checks which rows a window looks at. Whether it is all rows where nothing is sorted.
+///
+/// With rows left out, or bounds of each row's own, the engine adds up every frame by itself, in one go.
+fn frame(fields: &mut Fields<'_>) -> Result<bool, Refusal> {
+    let start = fields.text("start")?;
+    let end = fields.text("end")?;
+    if fields.one_of("exclude_clause", &["NO_OTHER"]).is_err() {
+        return Err(Refusal::new(
+            "EXCLUDE in a window is not run",
+            "subtract the row itself: sum(x) OVER w - x",
+        ));
+    }
+    let is_open = matches!(end, "UNBOUNDED_FOLLOWING" | "CURRENT_ROW_RANGE");
+    Ok(start == "UNBOUNDED_PRECEDING" && is_open)
+}
+
+fn is_of_whole_frames(name: &str) -> bool {
+    OF_WHOLE_FRAMES
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Refuses a bound of a frame that could be another one for each row.
+fn check_bound(value: &Value) -> Result<(), Refusal> {
+    let name = value.get("function_name").and_then(Value::as_str);
+    let is_known = match value.get("class").and_then(Value::as_str) {
+        Some("CONSTANT" | "CAST") => true,
+        Some("FUNCTION") => {
+            name.is_some_and(|name| OF_BOUNDS.iter().any(|known| name.starts_with(known)))
+        }
+        _ => false,
+    };
+    if !is_known {
+        return Err(Refusal::new(
+            "a bound of a window is not a number or an interval that is written out",
+            "ROWS BETWEEN 9 PRECEDING AND CURRENT ROW, or RANGE BETWEEN INTERVAL 1 MINUTE PRECEDING AND CURRENT ROW",
+        ));
+    }
+    let arguments = value.get("children").and_then(Value::as_array);
+    let inner = arguments.into_iter().flatten();
+    inner.chain(value.get("child")).try_for_each(check_bound)
+}
+
+/// Functions that the parser names with their schema, `main`, because a form of the language stands for a call of them,
+/// such as `[1, 2]` and `extract(hour FROM t)`.
+const OF_THE_PARSER: [&str; 13] = [
+    "date_part",
+    "ilike_escape",
+    "like_escape",
+    "list_value",
+    "ltrim",
+    "not_ilike_escape",
+    "not_like_escape",
+    "position",
+    "row",
+    "rtrim",
+    "struct_pack",
+    "substring",
+    "trim",
+];
+
+/// The function that is called, if it may be.
+fn called<'a>(fields: &mut Fields<'a>) -> Result<(&'a str, Function), Refusal> {
+    let name = fields.text("function_name")?;
+    let (catalog, schema) = (fields.text("catalog")?, fields.text("schema")?);
+    let is_plain = schema.is_empty() || (schema == "main" && OF_THE_PARSER.contains(&name));
+    let function = functions::allowed(name).filter(|_| catalog.is_empty() && is_plain);
+    let function = function.map(|function| (name, function));
+    function.ok_or_else(|| unknown(&path(&[catalog, schema, name])))
+}
+
+fn unknown(name: &str) -> Refusal {
+    Refusal::new(
+        format!("the function {name} is not among what may be asked"),
+        functions::instead_of(name),
+    )
+}
+
+/// Whether an argument is a list of the values of a group. Sorting a list is one call, which nothing interrupts, so it is
+/// done once for each list that is collected.
+fn is_collected(argument: &Value) -> bool {
+    let name = argument.get("function_name").and_then(Value::as_str);
+    name == Some("list")
+}

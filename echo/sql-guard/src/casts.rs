@@ -1,0 +1,99 @@
+//! The types that a value may be cast to.
+
+use serde_json::Value;
+
+use crate::expression::SHORT;
+use crate::fields::Fields;
+use crate::refusal::Refusal;
+
+/// Types without parts, but for the width of a number. Others could be of any size (arrays), things of the catalogue
+/// (enums, what somebody made), or come out wrong: Arrow has no whole number as large as UHUGEINT.
+const SHORT_TYPES: [&str; 22] = [
+    "BIGINT",
+    "BOOLEAN",
+    "DATE",
+    "DECIMAL",
+    "DOUBLE",
+    "FLOAT",
+    "HUGEINT",
+    "INTEGER",
+    "INTERVAL",
+    "SMALLINT",
+    "TIME",
+    "TIMESTAMP",
+    "TIMESTAMP WITH TIME ZONE",
+    "TIMESTAMP_MS",
+    "TIMESTAMP_NS",
+    "TIMESTAMP_S",
+    "TINYINT",
+    "UBIGINT",
+    "UINTEGER",
+    "USMALLINT",
+    "UTINYINT",
+    "UUID",
+];
+
+/// How often a value can be as long as the one that was cast: a list as text has quotes and commas, and of `[,,]` as text
+/// every two bytes make an item of sixteen.
+const AS_TEXT: u64 = 2;
+const AS_LIST: u64 = 8;
+
+/// Checks a type that something is cast to. Returns how long a value of so many bytes becomes.
+pub(super) fn check(value: &Value, bytes: u64) -> Result<u64, Refusal> {
+    let mut fields = Fields::of(value, "a type")?;
+    let name = fields.text("id")?;
+    let info = fields.optional("type_info")?;
+    fields.finish()?;
+    match (name, info) {
+        ("VARCHAR", None) => Ok(bytes.saturating_mul(AS_TEXT).max(SHORT)),
+        ("UNBOUND", Some(info)) => {
+            named(info)?;
+            Ok(bytes.saturating_mul(AS_TEXT).max(SHORT))
+        }
+        ("LIST", Some(info)) => {
+            let mut info = info_of(info, "LIST_TYPE_INFO")?;
+            check(info.take("child_type")?, bytes)?;
+            info.finish()?;
+            Ok(bytes.saturating_mul(AS_LIST).max(SHORT))
+        }
+        ("DECIMAL", Some(info)) => {
+            let mut info = info_of(info, "DECIMAL_TYPE_INFO")?;
+            info.ignore(&["width", "scale"])?;
+            info.finish()?;
+            Ok(SHORT)
+        }
+        (name, None) if SHORT_TYPES.contains(&name) => Ok(SHORT),
+        (name, _) => Err(unknown(name)),
+    }
+}
+
+/// Type of which the parser knows the name alone.
+fn named(info: &Value) -> Result<(), Refusal> {
+    let mut info = info_of(info, "UNBOUND_TYPE_INFO")?;
+    info.empty(&["catalog", "schema", "user_type_modifiers"])?;
+    let name = info.text("name")?;
+    info.finish()?;
+    if name.eq_ignore_ascii_case("json") {
+        Ok(())
+    } else {
+        Err(unknown(name))
+    }
+}
+
+/// Parts of a type of this kind, without a name of its own.
+fn info_of<'a>(info: &'a Value, kind: &str) -> Result<Fields<'a>, Refusal> {
+    let mut info = Fields::of(info, "a type")?;
+    info.one_of("type", &[kind])?;
+    info.empty(&["alias", "extension_info"])?;
+    Ok(info)
+}
+
+fn unknown(name: &str) -> Refusal {
+    Refusal::new(
+        format!(
+            "a cast to {} is not among what may be asked",
+            name.to_lowercase()
+        ),
+        "numbers, VARCHAR, DATE, TIME, TIMESTAMP, INTERVAL, UUID, JSON and lists of these are allowed",
+    )
+}

@@ -1,0 +1,296 @@
+//! Expressions.
+
+use serde_json::Value;
+
+use crate::fields::Fields;
+use crate::functions::{self, Kind};
+use crate::limits::MAX_NAME_PARTS;
+use crate::query::{Sight, Walk};
+use crate::refusal::Refusal;
+use crate::size::{Cost, Size};
+use crate::{casts, constants, patterns, views};
+
+/// Bytes of a number or an instant as text.
+pub(super) const SHORT: u64 = 64;
+
+/// Nodes that a table in a subquery is as expensive as.
+const OF_A_TABLE: u64 = 100;
+
+impl Walk {
+    /// An expression. The tables that its subqueries read are added to `tables`.
+    pub(super) fn expression(
+        &mut self,
+        value: &Value,
+        sight: &Sight<'_>,
+        tables: &mut u64,
+    ) -> Result<Size, Refusal> {
+        self.count()?;
+        let mut fields = Fields::of(value, "an expression")?;
+        let class = fields.text("class")?;
+        fields.ignore(&["alias"])?;
+        let size = match class {
+            "CONSTANT" => constants::check(&mut fields)?,
+            "COLUMN_REF" => self.column(&mut fields, sight)?,
+            "POSITIONAL_REFERENCE" => {
+                fields.ignore(&["type", "index"])?;
+                Size::column(sight.columns.bytes, sight.columns.copied)
+            }
+            "STAR" => self.star(&mut fields, sight, tables)?,
+            "FUNCTION" => self.function(&mut fields, sight, tables)?,
+            "WINDOW" => self.window(&mut fields, sight, tables)?,
+            "CAST" => {
+                fields.ignore(&["type", "try_cast"])?;
+                let size = self.expression(fields.take("child")?, sight, tables)?;
+                let bytes = casts::check(fields.take("cast_type")?, size.bytes)?;
+                Size::around(&[size]).with_bytes(bytes).made()
+            }
+            "SUBQUERY" => self.subquery(&mut fields, sight, tables)?,
+            "CASE" => self.case(&mut fields, sight, tables)?,
+            "BETWEEN" => self.parts(&mut fields, &["input", "lower", "upper"], (sight, tables))?,
+            "COMPARISON" => self.parts(&mut fields, &["left", "right"], (sight, tables))?,
+            "CONJUNCTION" => {
+                fields.ignore(&["type"])?;
+                let size = self.each(fields.list("children")?, sight, tables)?;
+                size.with_bytes(1)
+            }
+            "OPERATOR" => self.operator(&mut fields, sight, tables)?,
+            "LAMBDA" => self.arrow(&mut fields, sight, tables)?,
+            "PARAMETER" => {
+                return Err(Refusal::new(
+                    "there is nothing to put in for a parameter",
+                    "write the value itself",
+                ));
+            }
+            "COLLATE" => {
+                return Err(Refusal::new(
+                    "COLLATE is not run",
+                    "compare lower(a) with lower(b)",
+                ));
+            }
+            other => return Err(Refusal::unknown(other)),
+        };
+        fields.finish()?;
+        size.check("an expression")
+    }
+
+    /// Several expressions, as parts of one.
+    fn each(
+        &mut self,
+        values: &[Value],
+        sight: &Sight<'_>,
+        tables: &mut u64,
+    ) -> Result<Size, Refusal> {
+        let mut sizes = Vec::with_capacity(values.len());
+        for value in values {
+            sizes.push(self.expression(value, sight, tables)?);
+        }
+        Ok(Size::around(&sizes))
+    }
+
+    /// Expressions in fields, as parts of one; its value is short.
+    fn parts(
+        &mut self,
+        fields: &mut Fields<'_>,
+        names: &[&str],
+        (sight, tables): (&Sight<'_>, &mut u64),
+    ) -> Result<Size, Refusal> {
+        fields.ignore(&["type"])?;
+        let mut sizes = Vec::with_capacity(names.len());
+        for name in names {
+            sizes.push(self.expression(fields.take(name)?, sight, tables)?);
+        }
+        Ok(Size::around(&sizes).with_bytes(1))
+    }
+
+    fn case(
+        &mut self,
+        fields: &mut Fields<'_>,
+        sight: &Sight<'_>,
+        tables: &mut u64,
+    ) -> Result<Size, Refusal> {
+        fields.ignore(&["type"])?;
+        let mut sizes = Vec::new();
+        for check in fields.list("case_checks")? {
+            let mut check = Fields::of(check, "CASE")?;
+            for name in ["when_expr", "then_expr"] {
+                sizes.push(self.expression(check.take(name)?, sight, tables)?);
+            }
+            check.finish()?;
+        }
+        sizes.push(self.expression(fields.take("else_expr")?, sight, tables)?);
+        Ok(Size::around(&sizes).made())
+    }
+
+    /// `attrs->'key'`, which the parser takes for a function of a function until it is bound.
+    fn arrow(
+        &mut self,
+        fields: &mut Fields<'_>,
+        sight: &Sight<'_>,
+        tables: &mut u64,
+    ) -> Result<Size, Refusal> {
+        fields.ignore(&["type"])?;
+        let path = fields.take("expr")?;
+        let is_path = path.get("class").is_some_and(|class| class == "CONSTANT");
+        if !is_path {
+            return Err(Refusal::new(
+                "functions of functions (lambda, list comprehensions) are not run",
+                "unnest the list and work on its rows",
+            ));
+        }
+        let document = fields.take("lhs")?;
+        let json = self.expression(document, sight, tables)?;
+        let size = self.expression(path, sight, tables)?;
+        let called = [(document, json), (path, size)];
+        patterns::check("->", Kind::Json, &called)?;
+        self.reads(&called);
+        Ok(Size::around(&[json, size]).made())
+    }
+
+    fn operator(
+        &mut self,
+        fields: &mut Fields<'_>,
+        sight: &Sight<'_>,
+        tables: &mut u64,
+    ) -> Result<Size, Refusal> {
+        let known = [
+            "ARRAY_EXTRACT",
+            "ARRAY_SLICE",
+            "COMPARE_IN",
+            "COMPARE_NOT_IN",
+            "GROUPING_FUNCTION",
+            "OPERATOR_COALESCE",
+            "OPERATOR_IS_NOT_NULL",
+            "OPERATOR_IS_NULL",
+            "OPERATOR_NOT",
+            "STRUCT_EXTRACT",
+        ];
+        let kind = fields.one_of("type", &known)?;
+        let size = self.each(fields.list("children")?, sight, tables)?;
+        let is_a_part = [
+            "ARRAY_EXTRACT",
+            "ARRAY_SLICE",
+            "OPERATOR_COALESCE",
+            "STRUCT_EXTRACT",
+        ];
+        Ok(if is_a_part.contains(&kind) {
+            size.made()
+        } else {
+            size.with_bytes(1)
+        })
+    }
+
+    fn subquery(
+        &mut self,
+        fields: &mut Fields<'_>,
+        sight: &Sight<'_>,
+        tables: &mut u64,
+    ) -> Result<Size, Refusal> {
+        let kind = fields.one_of("subquery_type", &["SCALAR", "EXISTS", "NOT_EXISTS", "ANY"])?;
+        fields.ignore(&["type", "comparison_type"])?;
+        let mut size = Size::value(0);
+        if let Some(child) = fields.optional("child")? {
+            let child = self.expression(child, sight, tables)?;
+            size = Size::around(&[child]);
+        }
+        let before = self.spent;
+        let shape = self.statement(fields.take("subquery")?, sight)?;
+        *tables = tables.saturating_add(shape.tables);
+        // Whoever uses the value again has the subquery copied, with the tables that it reads.
+        let copied = self.spent.less(before).plus(Cost {
+            nodes: shape.tables.saturating_mul(OF_A_TABLE),
+            ..Cost::default()
+        });
+        // It is counted with the expression that it is a part of.
+        self.spent = before;
+        let bytes = if kind == "SCALAR" { shape.bytes } else { 1 };
+        Ok(size.and(copied).with_bytes(bytes))
+    }
+
+    /// A column of FROM or of the select list, or a whole row.
+    fn column(&mut self, fields: &mut Fields<'_>, sight: &Sight<'_>) -> Result<Size, Refusal> {
+        let (name, is_bare) = column_of(fields)?;
+        let columns = sight.columns;
+        let own = if is_bare && self.rows.contains(&name) {
+            let bytes = columns.bytes.saturating_mul(columns.columns);
+            Size::column(bytes, columns.all)
+        } else if views::is_long(&name) {
+            Size::column(columns.bytes, columns.copied)
+        } else {
+            Size::column(columns.usual, columns.copied)
+        };
+        let alias = sight.aliases.get(&name);
+        Ok(alias.map_or(own, |alias| Size {
+            cost: alias.cost.max(own.cost),
+            copied: alias.copied.max(own.copied),
+            bytes: alias.bytes.max(own.bytes),
+            columns: 1,
+        }))
+    }
+
+    fn star(
+        &mut self,
+        fields: &mut Fields<'_>,
+        sight: &Sight<'_>,
+        tables: &mut u64,
+    ) -> Result<Size, Refusal> {
+        fields.ignore(&[
+            "type",
+            "relation_name",
+            "exclude_list",
+            "qualified_exclude_list",
+            "rename_list",
+            "columns",
+        ])?;
+        if let Some(chosen) = fields.optional("expr")? {
+            let is_pattern = constants::text(chosen).is_some_and(|text| text.len() < 64);
+            if !is_pattern {
+                return Err(Refusal::new(
+                    "COLUMNS takes a short text in quotes here",
+                    "COLUMNS('.*_ms') takes the columns whose names match",
+                ));
+            }
+            self.expression(chosen, sight, tables)?;
+        }
+        // All columns together cost what they do, whichever of them costs how much.
+        let columns = sight.columns.columns.max(1);
+        let own = Size {
+            cost: Cost {
+                nodes: sight.columns.all.nodes.div_ceil(columns).max(1),
+                ..Cost::default()
+            },
+            ..Size::column(sight.columns.bytes, sight.columns.copied)
+        };
+        let mut sizes = vec![own];
+        for replaced in fields.list("replace_list")? {
+            let mut replaced = Fields::of(replaced, "REPLACE")?;
+            replaced.ignore(&["key"])?;
+            sizes.push(self.expression(replaced.take("value")?, sight, tables)?);
+            replaced.finish()?;
+        }
+        Ok(Size {
+            columns,
+            ..Size::around(&sizes)
+        })
+    }
+}
+
+/// The name of a column, in small letters, and whether it stands alone.
+fn column_of(fields: &mut Fields<'_>) -> Result<(String, bool), Refusal> {
+    fields.one_of("type", &["COLUMN_REF"])?;
+    let names = fields.list("column_names")?;
+    if names.is_empty() || names.len() > MAX_NAME_PARTS {
+        return Err(Refusal::new(
+            format!("a name has more than {MAX_NAME_PARTS} parts"),
+            "name a column, or a view and its column",
+        ));
+    }
+    let last = names.last().and_then(Value::as_str);
+    let last = last.ok_or_else(|| Refusal::unknown("a name"))?;
+    if functions::tells_about_the_session(last) {
+        return Err(Refusal::new(
+            format!("{last} is not among what may be asked"),
+            "the views have the names of clusters, nodes and jobs",
+        ));
+    }
+    Ok((last.to_lowercase(), names.len() == 1))
+}

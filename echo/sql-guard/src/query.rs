@@ -1,0 +1,355 @@
+//! Queries: SELECT, set operations and WITH.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+
+use serde_json::Value;
+
+use crate::fields::Fields;
+use crate::limits::{MAX_COLUMNS, MAX_GROUPINGS, MAX_NODES, MAX_TABLES};
+use crate::refusal::Refusal;
+use crate::size::{Cost, Shape, Size};
+use crate::views;
+
+/// A walk over a tree. Every node is visited once.
+#[derive(Debug, Default)]
+pub(super) struct Walk {
+    nodes: u64,
+    /// What all expressions cost that are not part of others.
+    pub(super) spent: Cost,
+    /// Names of tables that were seen: as a column such a name is a whole row.
+    pub(super) rows: BTreeSet<String>,
+    /// How often each field of a JSON column is read by the query that is walked.
+    pub(super) read: BTreeMap<(String, String), u64>,
+    /// What fields are shorter by than the texts that they are read from, in the expression that is walked.
+    pub(super) shorter: u64,
+    /// Whether the whole answer is sorted before its first row is known.
+    pub(super) sorts_all: bool,
+}
+
+/// Names that WITH gave, from the innermost query to the outermost.
+#[derive(Debug, Default)]
+pub(super) struct Scope<'a> {
+    names: BTreeMap<String, Shape>,
+    outer: Option<&'a Self>,
+}
+
+/// What an expression can refer to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sight<'a> {
+    /// Names of tables.
+    pub(super) scope: &'a Scope<'a>,
+    /// Columns of FROM, and of the queries around.
+    pub(super) columns: Shape,
+    /// Columns of the select list, which may be used further down.
+    pub(super) aliases: &'a BTreeMap<String, Size>,
+}
+
+impl Scope<'_> {
+    /// What a name stands for.
+    pub(super) fn find(&self, name: &str) -> Option<Shape> {
+        let found = self.names.get(&name.to_lowercase()).copied();
+        found.or_else(|| self.outer?.find(name))
+    }
+}
+
+impl Walk {
+    /// Counts a node.
+    pub(super) fn count(&mut self) -> Result<(), Refusal> {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            return Err(Refusal::new(
+                format!("the statement has more than {MAX_NODES} parts"),
+                "ask for less in one statement, or join with a view instead of listing values",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What the parser gave.
+    pub(super) fn document(&mut self, tree: &Value) -> Result<(), Refusal> {
+        let mut fields = Fields::of(tree, "what the parser gave")?;
+        if fields.flag("error")? {
+            return Err(Refusal::new(
+                "only SELECT statements are run",
+                "write one SELECT; PIVOT, EXPLAIN, SET, CALL and everything that writes are left out",
+            ));
+        }
+        let statements = fields.list("statements")?;
+        fields.finish()?;
+        let [statement] = statements else {
+            return Err(Refusal::new(
+                format!(
+                    "there are {} statements, one at a time is run",
+                    statements.len()
+                ),
+                "send them one by one",
+            ));
+        };
+        let outermost = Sight {
+            scope: &Scope::default(),
+            columns: Shape::default(),
+            aliases: &BTreeMap::new(),
+        };
+        let shape = self.statement(statement, &outermost)?;
+        self.sorts_all = sorts_all(statement);
+        if shape.tables > MAX_TABLES {
+            return Err(Refusal::new(
+                format!(
+                    "{} tables would be read, at most {MAX_TABLES} are taken; what WITH names counts as often as it is used",
+                    shape.tables
+                ),
+                "use a name of WITH fewer times",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A statement: a query, and the parameters that it has.
+    pub(super) fn statement(
+        &mut self,
+        value: &Value,
+        around: &Sight<'_>,
+    ) -> Result<Shape, Refusal> {
+        let mut fields = Fields::of(value, "a statement")?;
+        let node = fields.take("node")?;
+        fields.empty(&["named_param_map"])?;
+        fields.finish()?;
+        self.query(node, around)
+    }
+
+    fn query(&mut self, value: &Value, around: &Sight<'_>) -> Result<Shape, Refusal> {
+        self.count()?;
+        let mut fields = Fields::of(value, "a query")?;
+        let shape = match fields.text("type")? {
+            "SELECT_NODE" => self.select(&mut fields, around),
+            "SET_OPERATION_NODE" => self.set_operation(&mut fields, around),
+            "RECURSIVE_CTE_NODE" => Err(Refusal::new(
+                "WITH RECURSIVE is not run",
+                "FROM range(0, 24) AS t(i) counts, and windows look at other rows",
+            )),
+            other => Err(Refusal::unknown(other)),
+        }?;
+        fields.finish()?;
+        check_columns(shape)?;
+        Ok(shape)
+    }
+
+    fn select(&mut self, fields: &mut Fields<'_>, around: &Sight<'_>) -> Result<Shape, Refusal> {
+        let scope = self.with(fields, around)?;
+        let around = Sight {
+            scope: &scope,
+            ..*around
+        };
+        let from = self.from(fields.take("from_table")?, &around)?;
+        // A subquery can use the names of the select list that it stands in.
+        let mut aliases = around.aliases.clone();
+        let mut shape = Shape {
+            tables: from.tables,
+            ..Shape::default()
+        };
+        let read = mem::take(&mut self.read);
+        let columns = seen(from, &around);
+        let items = fields.list("select_list")?;
+        self.items(items, (&scope, columns), (&mut aliases, &mut shape))?;
+        let sight = Sight {
+            scope: &scope,
+            columns,
+            aliases: &aliases,
+        };
+        for name in ["where_clause", "having", "qualify"] {
+            if let Some(condition) = fields.optional(name)? {
+                self.filter(condition, &sight, &mut shape)?;
+            }
+        }
+        for group in fields.list("group_expressions")? {
+            self.whole(group, &sight, &mut shape)?;
+        }
+        if fields.list("group_sets")?.len() > MAX_GROUPINGS {
+            return Err(Refusal::new(
+                format!("there are more than {MAX_GROUPINGS} combinations to group by"),
+                "group by fewer columns, or list the combinations in GROUPING SETS",
+            ));
+        }
+        fields.one_of(
+            "aggregate_handling",
+            &["STANDARD_HANDLING", "FORCE_AGGREGATES"],
+        )?;
+        if let Some(sample) = fields.optional("sample")? {
+            self.sample(sample)?;
+        }
+        self.modifiers(fields.list("modifiers")?, &sight, &mut shape)?;
+        self.read = read;
+        Ok(shape)
+    }
+
+    fn set_operation(
+        &mut self,
+        fields: &mut Fields<'_>,
+        around: &Sight<'_>,
+    ) -> Result<Shape, Refusal> {
+        let scope = self.with(fields, around)?;
+        let around = Sight {
+            scope: &scope,
+            ..*around
+        };
+        let known = ["UNION", "UNION_BY_NAME", "EXCEPT", "INTERSECT"];
+        let is_by_name = fields.one_of("setop_type", &known)? == "UNION_BY_NAME";
+        fields.flag("setop_all")?;
+        let mut shape = Shape::default();
+        for side in ["left", "right"] {
+            let part = self.query(fields.take(side)?, &around)?;
+            shape = if is_by_name {
+                shape.beside(part)
+            } else {
+                shape.above(part)
+            };
+        }
+        let sight = Sight {
+            scope: &scope,
+            columns: seen(shape, &around),
+            aliases: &BTreeMap::new(),
+        };
+        self.modifiers(fields.list("modifiers")?, &sight, &mut shape)?;
+        Ok(shape)
+    }
+
+    /// The names that WITH gives, those of the queries around included.
+    fn with<'s>(
+        &mut self,
+        fields: &mut Fields<'_>,
+        around: &Sight<'s>,
+    ) -> Result<Scope<'s>, Refusal> {
+        let mut scope = Scope {
+            names: BTreeMap::new(),
+            outer: Some(around.scope),
+        };
+        let mut map = Fields::of(fields.take("cte_map")?, "WITH")?;
+        let entries = map.list("map")?;
+        map.finish()?;
+        for entry in entries {
+            self.count()?;
+            let mut entry = Fields::of(entry, "WITH")?;
+            let name = entry.text("key")?;
+            let mut value = Fields::of(entry.take("value")?, "WITH")?;
+            entry.finish()?;
+            let is_renamed = !value.list("aliases")?.is_empty();
+            let known = [
+                "CTE_MATERIALIZE_DEFAULT",
+                "CTE_MATERIALIZE_ALWAYS",
+                "CTE_MATERIALIZE_NEVER",
+            ];
+            value.one_of("materialized", &known)?;
+            value.empty(&["key_targets"])?;
+            let query = value.take("query")?;
+            value.finish()?;
+            check_name(name)?;
+            let inside = Sight {
+                scope: &scope,
+                ..*around
+            };
+            let shape = self.statement(query, &inside)?;
+            let shape = if is_renamed { shape.renamed() } else { shape };
+            scope.names.insert(name.to_lowercase(), shape);
+        }
+        Ok(scope)
+    }
+
+    fn modifiers(
+        &mut self,
+        modifiers: &[Value],
+        sight: &Sight<'_>,
+        shape: &mut Shape,
+    ) -> Result<(), Refusal> {
+        for modifier in modifiers {
+            self.count()?;
+            let mut fields = Fields::of(modifier, "a modifier")?;
+            match fields.text("type")? {
+                "ORDER_MODIFIER" => self.orders(fields.list("orders")?, sight, shape)?,
+                "DISTINCT_MODIFIER" => {
+                    for target in fields.list("distinct_on_targets")? {
+                        self.whole(target, sight, shape)?;
+                    }
+                }
+                "LIMIT_MODIFIER" | "LIMIT_PERCENT_MODIFIER" => {
+                    for name in ["limit", "offset"] {
+                        if let Some(value) = fields.optional(name)? {
+                            self.whole(value, sight, shape)?;
+                        }
+                    }
+                }
+                other => return Err(Refusal::unknown(other)),
+            }
+            fields.finish()?;
+        }
+        Ok(())
+    }
+
+    /// ORDER BY.
+    pub(super) fn orders(
+        &mut self,
+        orders: &[Value],
+        sight: &Sight<'_>,
+        shape: &mut Shape,
+    ) -> Result<(), Refusal> {
+        for order in orders {
+            let mut fields = Fields::of(order, "ORDER BY")?;
+            fields.one_of("type", &["ORDER_DEFAULT", "ASCENDING", "DESCENDING"])?;
+            fields.text("null_order")?;
+            self.whole(fields.take("expression")?, sight, shape)?;
+            fields.finish()?;
+        }
+        Ok(())
+    }
+}
+
+/// What FROM brings, and what the queries around do.
+fn seen(from: Shape, around: &Sight<'_>) -> Shape {
+    Shape {
+        bytes: from.bytes.max(around.columns.bytes),
+        usual: from.usual.max(around.columns.usual),
+        copied: from.copied.max(around.columns.copied),
+        ..from
+    }
+}
+
+pub(super) fn check_columns(shape: Shape) -> Result<(), Refusal> {
+    if shape.columns > MAX_COLUMNS {
+        return Err(Refusal::new(
+            format!(
+                "a query would have more than {MAX_COLUMNS} columns (a star counts as all that there could be)"
+            ),
+            "name the columns that you need",
+        ));
+    }
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let is_plain = name.len() <= 63
+        && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || char == '_');
+    if !is_plain || views::is_published(name) || views::is_private(name) {
+        return Err(Refusal::new(
+            format!("WITH cannot name something {name:?}"),
+            "take a plain name that no table or view has",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a statement sorts without saying how many rows it wants.
+fn sorts_all(statement: &Value) -> bool {
+    let modifiers = statement
+        .pointer("/node/modifiers")
+        .and_then(Value::as_array);
+    let has = |kind: &str| {
+        modifiers
+            .into_iter()
+            .flatten()
+            .any(|modifier| modifier.get("type").is_some_and(|name| name == kind))
+    };
+    has("ORDER_MODIFIER") && !has("LIMIT_MODIFIER") && !has("LIMIT_PERCENT_MODIFIER")
+}

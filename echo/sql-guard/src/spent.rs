@@ -1,0 +1,109 @@
+//! What the expressions of a statement cost in all.
+
+use std::mem;
+
+use serde_json::Value;
+
+use crate::limits::{MAX_BOUND_NODES, MAX_MADE_BYTES, MAX_SEARCH_STEPS};
+use crate::query::{Sight, Walk};
+use crate::refusal::Refusal;
+use crate::size::{Cost, Shape, Size};
+use crate::{constants, patterns};
+
+impl Walk {
+    /// An expression that is no part of another one. The tables of its subqueries are added to those of the query.
+    pub(super) fn whole(
+        &mut self,
+        value: &Value,
+        sight: &Sight<'_>,
+        shape: &mut Shape,
+    ) -> Result<Size, Refusal> {
+        let mut tables = 0;
+        let size = self.expression(value, sight, &mut tables)?;
+        shape.tables = shape.tables.saturating_add(tables);
+        // A name alone is a reference, which makes nothing.
+        let is_a_name = value
+            .get("class")
+            .is_some_and(|class| class == "COLUMN_REF");
+        self.spend(if is_a_name {
+            Cost {
+                nodes: size.cost.nodes,
+                ..Cost::default()
+            }
+        } else {
+            size.cost.times(size.columns)
+        })?;
+        Ok(size)
+    }
+
+    /// A filter, which moves down to where the values are made that it looks at.
+    pub(super) fn filter(
+        &mut self,
+        value: &Value,
+        sight: &Sight<'_>,
+        shape: &mut Shape,
+    ) -> Result<(), Refusal> {
+        let mut tables = 0;
+        let size = self.expression(value, sight, &mut tables)?;
+        shape.tables = shape.tables.saturating_add(tables);
+        self.spend(size.cost.max(size.copied).times(size.columns))
+    }
+
+    fn spend(&mut self, cost: Cost) -> Result<(), Refusal> {
+        let shorter = Cost {
+            made: mem::take(&mut self.shorter),
+            ..Cost::default()
+        };
+        self.spent = self.spent.plus(cost.less(shorter));
+        check_spent(self.spent)
+    }
+
+    /// Takes note that fields of a JSON column are read. The fields of one text are together no longer than that, each
+    /// read once.
+    pub(super) fn reads(&mut self, called: &[(&Value, Size)]) {
+        let [(document, size), (path, _)] = called else {
+            return;
+        };
+        let column = document.get("column_names").map(Value::to_string);
+        let field = constants::text(path).and_then(patterns::field);
+        let (Some(column), Some(field)) = (column, field) else {
+            return;
+        };
+        let others = self.read.iter().filter(|((other, _), _)| *other == column);
+        let most = others.map(|(_, times)| *times).max().unwrap_or(0);
+        let times = self.read.entry((column, field.to_owned())).or_default();
+        *times += 1;
+        if *times <= most {
+            self.shorter = self.shorter.saturating_add(size.bytes);
+        }
+    }
+}
+
+fn check_spent(spent: Cost) -> Result<(), Refusal> {
+    if spent.nodes > MAX_BOUND_NODES {
+        return Err(Refusal::new(
+            format!(
+                "names and stars stand for more than {MAX_BOUND_NODES} parts in all: filters on them are moved to where they are made"
+            ),
+            "use a computed column fewer times, in the select list and in the queries around",
+        ));
+    }
+    if spent.made > MAX_MADE_BYTES {
+        return Err(Refusal::new(
+            format!(
+                "all expressions together could make {} bytes of one row, at most {MAX_MADE_BYTES} are taken",
+                spent.made
+            ),
+            "compute less in one statement; a column counts as 256 bytes, attrs and a collected list or string as 16 KiB, \
+             left(attrs, 100) as 400 bytes",
+        ));
+    }
+    if spent.searched > MAX_SEARCH_STEPS {
+        return Err(Refusal::new(
+            "the patterns of the statement would be searched for too long",
+            "use shorter patterns, starts_with and contains, regular expressions with fewer than nine of . [ ? | and \\, \
+             and search in left(attrs->>'$.key', 100)",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,337 @@
+//! What every engine must do: functions over any [`EventStore`], which each engine's tests run.
+
+mod concluding;
+mod following;
+mod hours;
+mod of_a_job;
+pub(crate) mod sample;
+
+use std::sync::Arc;
+
+use echo_core::ids::{ClusterId, Rank};
+use echo_core::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
+
+use crate::contract::sample::{
+    at, bare_origin, batch, device_wait, gauge, incident, incidents, inputs, origin, query,
+    sparse_block, wait, window,
+};
+use crate::{Appended, EventQuery, EventStore, Page, StoreError};
+
+/// Declares one test per function of the contract. `$make` returns a new store and what must outlive it.
+macro_rules! keeps_the_contract {
+    ($make:expr) => {
+        $crate::contract::keeps_the_contract!(
+            $make,
+            a_batch_sent_twice_is_stored_once,
+            numbers_of_agents_and_contents_are_told_apart,
+            an_event_comes_back_as_it_went_in,
+            a_window_is_half_open,
+            pages_are_newest_first_and_survive_inserts,
+            every_filter_filters,
+            a_tail_is_in_order_and_says_how_far_it_looked,
+            a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them,
+            every_commit_is_announced,
+            the_latest_conclusion_counts,
+            an_incident_comes_back_as_it_went_in,
+            incidents_are_listed_while_they_were_open,
+            lost_time_belongs_to_the_window_it_begins_in,
+            coverage_has_one_row_per_rank,
+            the_extent_is_that_of_the_cluster,
+            host_evidence_is_added_up_over_whole_blocks,
+            the_events_of_a_job_are_its_latest_in_their_order,
+            signals_are_added_up_per_rank_and_stretch_whatever_clocks_say,
+            where_nothing_was_judged_a_detector_begins_at_the_beginning,
+            a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it,
+            a_clock_that_was_wrong_does_not_cut_the_warm_up_short,
+            the_last_policy_of_each_cluster_is_remembered,
+            whatever_is_stored_makes_its_hours_due,
+            a_closed_hour_comes_back_as_it_went_in,
+            an_hour_gets_a_revision_when_it_comes_to_something_else,
+            an_hour_that_changes_while_it_is_computed_stays_due,
+            nan_never_enters
+        );
+    };
+    ($make:expr, $($test:ident),+) => {
+        $(
+            #[tokio::test]
+            async fn $test() {
+                let (store, _kept) = $make;
+                $crate::contract::$test(&store).await;
+            }
+        )+
+    };
+}
+pub(crate) use concluding::{
+    an_incident_comes_back_as_it_went_in, incidents_are_listed_while_they_were_open,
+    lost_time_belongs_to_the_window_it_begins_in, the_latest_conclusion_counts,
+};
+pub(crate) use following::{
+    a_clock_that_was_wrong_does_not_cut_the_warm_up_short,
+    a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it,
+    a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them,
+    a_tail_is_in_order_and_says_how_far_it_looked, every_commit_is_announced,
+    the_last_policy_of_each_cluster_is_remembered,
+    where_nothing_was_judged_a_detector_begins_at_the_beginning,
+};
+pub(crate) use hours::{
+    a_closed_hour_comes_back_as_it_went_in,
+    an_hour_gets_a_revision_when_it_comes_to_something_else,
+    an_hour_that_changes_while_it_is_computed_stays_due, whatever_is_stored_makes_its_hours_due,
+};
+pub(crate) use keeps_the_contract;
+pub(crate) use of_a_job::{
+    host_evidence_is_added_up_over_whole_blocks,
+    signals_are_added_up_per_rank_and_stretch_whatever_clocks_say,
+    the_events_of_a_job_are_its_latest_in_their_order,
+};
+
+/// All events of a page, by number.
+pub(crate) fn numbers(page: &Page) -> Vec<u64> {
+    page.events.iter().map(|stored| stored.id).collect()
+}
+
+fn cluster(name: &str) -> ClusterId {
+    name.parse().unwrap()
+}
+
+fn reading(origin: &Arc<Origin>, millis: i64) -> Event {
+    gauge(
+        origin,
+        "fleet.rank.period_ms",
+        millis,
+        Reading::Double(101.5),
+    )
+}
+
+pub(crate) async fn a_batch_sent_twice_is_stored_once(store: &impl EventStore) {
+    let events = vec![wait(&origin("prod", "node-1", 0), 10)];
+    let first = store.append(batch(1, events.clone())).await.unwrap();
+    let again = store.append(batch(1, events.clone())).await.unwrap();
+    let next = store.append(batch(2, events)).await.unwrap();
+    assert_eq!(first, Appended::Stored { events: 1 });
+    assert_eq!(again, Appended::Duplicate);
+    assert_eq!(next, Appended::Stored { events: 1 });
+    let page = store.events(query(0, 100)).await.unwrap();
+    assert_eq!(numbers(&page), [2, 1]);
+}
+
+pub(crate) async fn numbers_of_agents_and_contents_are_told_apart(store: &impl EventStore) {
+    let numbered = |agent: &str, number| BatchKey::Numbered {
+        agent: agent.parse().unwrap(),
+        number,
+    };
+    let keys = [
+        numbered("agent-1", 1),
+        numbered("agent-2", 1),
+        numbered("agent-1", 3),
+        numbered("agent-1", 2),
+        BatchKey::Content(1),
+        BatchKey::Content(1 << 64),
+        BatchKey::Content(u128::MAX),
+    ];
+    for key in keys {
+        let batch = EventBatch {
+            key,
+            ..batch(0, Vec::new())
+        };
+        let first = store.append(batch.clone()).await.unwrap();
+        let again = store.append(batch.clone()).await.unwrap();
+        assert_eq!(first, Appended::Stored { events: 0 }, "{:?}", batch.key);
+        assert_eq!(again, Appended::Duplicate, "{:?}", batch.key);
+    }
+}
+
+pub(crate) async fn an_event_comes_back_as_it_went_in(store: &impl EventStore) {
+    let (rank, node) = (origin("prod", "node-1", 63), bare_origin("prod", "node-1"));
+    let sent = vec![
+        device_wait(&rank, 50),
+        wait(&rank, 40),
+        sparse_block(&rank, 30),
+        gauge(&node, "fleet.host.rss", 20, Reading::Int(i64::MIN)),
+        gauge(
+            &node,
+            "fleet.host.load",
+            10,
+            Reading::Double(f64::MIN_POSITIVE),
+        ),
+    ];
+    store.append(batch(1, sent.clone())).await.unwrap();
+    let page = store.events(query(0, 100)).await.unwrap();
+    assert!(
+        page.events
+            .iter()
+            .all(|stored| stored.received == at(60_000))
+    );
+    let found: Vec<_> = page.events.into_iter().map(|stored| stored.event).collect();
+    assert_eq!(found, sent);
+}
+
+pub(crate) async fn a_window_is_half_open(store: &impl EventStore) {
+    let node = bare_origin("prod", "node-1");
+    let events = [10, 20, 30].map(|millis| reading(&node, millis));
+    store.append(batch(1, events.to_vec())).await.unwrap();
+    let page = store.events(query(10, 30)).await.unwrap();
+    assert_eq!(numbers(&page), [2, 1]);
+}
+
+pub(crate) async fn pages_are_newest_first_and_survive_inserts(store: &impl EventStore) {
+    let node = bare_origin("prod", "node-1");
+    // Numbers 1 to 5; the second and the third share an instant, and the fifth came late.
+    let events = [10, 20, 20, 40, 15].map(|millis| reading(&node, millis));
+    store.append(batch(1, events.to_vec())).await.unwrap();
+    let first = EventQuery {
+        limit: 2,
+        ..query(0, 100)
+    };
+    let page = store.events(first.clone()).await.unwrap();
+    assert_eq!(numbers(&page), [4, 3]);
+
+    let newer = [50, 20].map(|millis| reading(&node, millis));
+    store.append(batch(2, newer.to_vec())).await.unwrap();
+    let second = EventQuery {
+        cursor: page.next,
+        ..first.clone()
+    };
+    let page = store.events(second).await.unwrap();
+    assert_eq!(numbers(&page), [2, 5], "nothing twice, nothing left out");
+    let third = EventQuery {
+        cursor: page.next,
+        ..first
+    };
+    let page = store.events(third).await.unwrap();
+    assert_eq!(numbers(&page), [1]);
+    assert_eq!(page.next, None);
+}
+
+pub(crate) async fn every_filter_filters(store: &impl EventStore) {
+    let events = vec![
+        wait(&origin("prod", "node-1", 0), 10),
+        wait(&origin("prod", "node-1", 1), 11),
+        wait(&origin("prod", "node-2", 0), 12),
+        wait(&origin("test", "node-1", 0), 13),
+        sparse_block(&origin("prod", "node-1", 0), 14),
+        reading(&bare_origin("prod", "node-1"), 15),
+    ];
+    store.append(batch(1, events)).await.unwrap();
+    let filtered = |filter: fn(&mut EventQuery)| {
+        let mut query = query(0, 100);
+        filter(&mut query);
+        query
+    };
+    let only_first = filtered(|query| {
+        query.cluster = Some(cluster("prod"));
+        query.node = Some("node-1".parse().unwrap());
+        query.rank = Some(Rank::new(0));
+        query.op = Some("AllReduce".parse().unwrap());
+        query.metric = Some("nccl.collective.wait_ms".parse().unwrap());
+    });
+    let filters: [(EventQuery, &[u64]); 7] = [
+        (query(0, 100), &[6, 5, 4, 3, 2, 1]),
+        (filtered(|q| q.cluster = Some(cluster("test"))), &[4]),
+        (filtered(|q| q.node = Some("node-2".parse().unwrap())), &[3]),
+        (filtered(|q| q.rank = Some(Rank::new(1))), &[2]),
+        (
+            filtered(|q| q.op = Some("AllReduce".parse().unwrap())),
+            &[4, 3, 2, 1],
+        ),
+        (
+            filtered(|q| q.metric = Some("fleet.rank.period_ms".parse().unwrap())),
+            &[6],
+        ),
+        (only_first, &[1]),
+    ];
+    for (query, expected) in filters {
+        let page = store.events(query.clone()).await.unwrap();
+        assert_eq!(numbers(&page), expected, "{query:?}");
+    }
+}
+
+pub(crate) async fn coverage_has_one_row_per_rank(store: &impl EventStore) {
+    let (known, node) = (origin("prod", "node-1", 0), bare_origin("prod", "node-1"));
+    let mut sparse = Origin::clone(&known);
+    sparse.gpu_uuid = None;
+    let sparse = Arc::new(sparse);
+    let events = vec![
+        reading(&sparse, 30),
+        wait(&known, 10),
+        wait(&known, 20),
+        wait(&known, 50),
+        reading(&node, 40),
+        reading(&origin("test", "node-1", 0), 15),
+    ];
+    store.append(batch(1, events)).await.unwrap();
+    let prod = cluster("prod");
+    let rows = store.coverage(Some(&prod), window(10, 50)).await.unwrap();
+    let summary: Vec<_> = rows
+        .iter()
+        .map(|row| (Arc::clone(&row.origin), row.first, row.last))
+        .collect();
+    assert_eq!(
+        summary,
+        [(node, at(40), at(40)), (sparse, at(10), at(30))],
+        "what a rank told last stands for it"
+    );
+    let all = store.coverage(None, window(0, 100)).await.unwrap();
+    assert_eq!(all.len(), 3);
+}
+
+pub(crate) async fn the_extent_is_that_of_the_cluster(store: &impl EventStore) {
+    assert_eq!(store.extent(None).await.unwrap(), None);
+    let events = vec![
+        reading(&bare_origin("prod", "node-1"), 20),
+        reading(&bare_origin("prod", "node-2"), 10),
+        reading(&bare_origin("test", "node-1"), 30),
+    ];
+    store.append(batch(1, events)).await.unwrap();
+    let (prod, none) = (cluster("prod"), cluster("none"));
+    let clusters = store.clusters().await.unwrap();
+    assert_eq!(clusters, [prod.clone(), cluster("test")].into());
+    let extent = store.extent(Some(&prod)).await.unwrap();
+    assert_eq!(extent, Some((at(10), at(20))));
+    let extent = store.extent(None).await.unwrap();
+    assert_eq!(extent, Some((at(10), at(30))));
+    assert_eq!(store.extent(Some(&none)).await.unwrap(), None);
+}
+
+pub(crate) async fn nan_never_enters(store: &impl EventStore) {
+    let rank = origin("prod", "node-1", 0);
+    let mut sampled = wait(&rank, 10);
+    sampled.samples[0].value = f64::INFINITY;
+    let mut anchored = wait(&rank, 10);
+    if let Some(anchor) = anchored.block.as_mut().and_then(|b| b.anchor.as_mut()) {
+        anchor.offset_ms = f64::NAN;
+    }
+    let not_a_number = gauge(&rank, "m", 10, Reading::Double(f64::NAN));
+    for (bad, field) in [
+        (sampled, "sample"),
+        (anchored, "anchor_offset_ms"),
+        (not_a_number, "value"),
+    ] {
+        let refused = store.append(batch(1, vec![wait(&rank, 10), bad])).await;
+        assert!(
+            matches!(refused, Err(StoreError::NotFinite { what, .. }) if what == field),
+            "{field}: {refused:?}"
+        );
+    }
+    let mut damaged = incident(1, "prod", 0, 10);
+    damaged.effect_ratio = f64::NEG_INFINITY;
+    let mut judged = incident(1, "prod", 0, 10);
+    let mut lags = inputs();
+    lags.lags[0].z = f64::NAN;
+    judged.inputs = Some(Arc::new(lags));
+    for concluded in [damaged, judged] {
+        let refused = store.conclude(incidents([concluded])).await;
+        assert!(matches!(refused, Err(StoreError::NotFinite { .. })));
+    }
+    assert_eq!(store.extent(None).await.unwrap(), None);
+    assert_eq!(
+        store.incidents(None, window(0, 100)).await.unwrap().len(),
+        0
+    );
+    let kept = store.append(batch(1, vec![wait(&rank, 10)])).await.unwrap();
+    assert_eq!(
+        kept,
+        Appended::Stored { events: 1 },
+        "a refused batch was not remembered"
+    );
+}

@@ -1,0 +1,153 @@
+//! The part of the contract about costs by the hour.
+
+use std::sync::Arc;
+
+use echo_core::ids::ClusterId;
+use echo_core::model::cost::{NodeHour, StoredHour};
+use echo_core::model::event::Reading;
+use echo_core::units::{GpuTime, Hour, Window};
+
+use crate::EventStore;
+use crate::contract::sample::{at, bare_origin, batch, gauge, losses, lost};
+use crate::hours::{Closed, ClosingHour, DueHour};
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// What a node did in the hour that the times of the samples begin with.
+fn node_hour(cluster: &str, node: &str, lost_us: i64) -> NodeHour {
+    NodeHour {
+        hour: Hour::of(at(0)),
+        cluster: cluster.parse().unwrap(),
+        node: node.parse().unwrap(),
+        gpu_model: Some(Arc::from("H200")),
+        gpus: 8,
+        allocated: GpuTime::new(8 * GpuTime::MICROS_PER_HOUR),
+        lost: GpuTime::new(lost_us),
+        ranks_reporting: 8,
+        ranks_expected: 64,
+    }
+}
+
+async fn report(store: &impl EventStore, number: u64, millis: i64) {
+    let origin = bare_origin("prod", "node-1");
+    let event = gauge(&origin, "fleet.rank.period_ms", millis, Reading::Int(1));
+    store.append(batch(number, vec![event])).await.unwrap();
+}
+
+fn hours(due: &[DueHour]) -> Vec<i64> {
+    let begins = due.iter().map(|due| due.hour.begin().value());
+    begins
+        .map(|begin| (begin - at(0).value()) / Hour::NANOS)
+        .collect()
+}
+
+async fn close(store: &impl EventStore, rows: Vec<NodeHour>) -> Closed {
+    let due = store.due_hours()[0];
+    store.close_hour(ClosingHour { due, rows }).await.unwrap()
+}
+
+async fn closed(store: &impl EventStore) -> Vec<StoredHour> {
+    let window = Window::new(at(0), at(2 * HOUR_MS)).unwrap();
+    store.cost_hours(None, window, 100).await.unwrap()
+}
+
+pub(crate) async fn whatever_is_stored_makes_its_hours_due(store: &impl EventStore) {
+    assert_eq!(store.due_hours(), []);
+    report(store, 1, 3 * HOUR_MS).await;
+    report(store, 2, HOUR_MS - 1).await;
+    let late = lost(1, "prod", "node-1", (HOUR_MS, HOUR_MS + 10));
+    store.conclude(losses([late])).await.unwrap();
+    let due = store.due_hours();
+    assert_eq!(hours(&due), [0, 1, 3]);
+    assert!(due.iter().all(|due| !due.was_closed));
+    assert_eq!(due[0].last_event, 2, "what a detector has to have judged");
+    assert_eq!(
+        close(store, vec![node_hour("prod", "node-1", 5)]).await,
+        Closed::Revised(1)
+    );
+    assert_eq!(hours(&store.due_hours()), [1, 3]);
+    report(store, 3, 10).await;
+    assert!(store.due_hours()[0].was_closed);
+}
+
+pub(crate) async fn a_closed_hour_comes_back_as_it_went_in(store: &impl EventStore) {
+    report(store, 1, 10).await;
+    let mut unknown = node_hour("prod", "node-1", 0);
+    unknown.gpu_model = None;
+    let rows = vec![
+        unknown,
+        node_hour("prod", "node-1", i64::from(u32::MAX)),
+        node_hour("prod", "node-2", 7),
+        node_hour("test", "node-1", 3),
+    ];
+    assert_eq!(close(store, rows.clone()).await, Closed::Revised(2));
+    let found = closed(store).await;
+    assert!(found.iter().all(|stored| stored.revision == 1));
+    let found: Vec<NodeHour> = found.into_iter().map(|stored| stored.row).collect();
+    assert_eq!(found, rows);
+    let window = Hour::of(at(0)).window();
+    let test: ClusterId = "test".parse().unwrap();
+    let of_test = store.cost_hours(Some(&test), window, 100).await.unwrap();
+    assert_eq!(of_test.len(), 1);
+    assert_eq!(store.cost_hours(None, window, 2).await.unwrap().len(), 2);
+    let clusters = store.cost_clusters(window).await.unwrap();
+    assert_eq!(clusters, ["prod".parse().unwrap(), test.clone()].into());
+    let allocated = |cluster| store.closed_allocation(cluster, window);
+    assert_eq!(allocated(None).await.unwrap().hours().to_string(), "32");
+    assert_eq!(
+        allocated(Some(&test)).await.unwrap().hours().to_string(),
+        "8"
+    );
+}
+
+pub(crate) async fn an_hour_gets_a_revision_when_it_comes_to_something_else(
+    store: &impl EventStore,
+) {
+    let both = |lost_us| {
+        vec![
+            node_hour("prod", "node-1", lost_us),
+            node_hour("test", "node-1", 3),
+        ]
+    };
+    report(store, 1, 10).await;
+    assert_eq!(close(store, both(5)).await, Closed::Revised(2));
+    report(store, 2, 20).await;
+    assert_eq!(close(store, both(5)).await, Closed::Same);
+    assert_eq!(store.due_hours(), []);
+    report(store, 3, 30).await;
+    assert_eq!(close(store, both(6)).await, Closed::Revised(1));
+    let found: Vec<_> = closed(store)
+        .await
+        .into_iter()
+        .map(|stored| {
+            (
+                stored.row.cluster.to_string(),
+                stored.revision,
+                stored.row.lost.micros(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [("prod".to_owned(), 2, 6), ("test".to_owned(), 1, 3)]
+    );
+    let allocated = store
+        .closed_allocation(None, Hour::of(at(0)).window())
+        .await;
+    assert_eq!(
+        allocated.unwrap().hours().to_string(),
+        "16",
+        "older revisions do not count"
+    );
+}
+
+pub(crate) async fn an_hour_that_changes_while_it_is_computed_stays_due(store: &impl EventStore) {
+    report(store, 1, 10).await;
+    let due = store.due_hours()[0];
+    report(store, 2, 20).await;
+    let rows = vec![node_hour("prod", "node-1", 5)];
+    let closing = ClosingHour { due, rows };
+    assert_eq!(store.close_hour(closing).await.unwrap(), Closed::Touched);
+    assert_eq!(closed(store).await, []);
+    assert_eq!(store.due_hours().len(), 1);
+}

@@ -1,0 +1,276 @@
+//! Events and conclusions for tests of stores: every optional field is set in some of them and absent in others.
+
+use std::sync::Arc;
+
+use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
+use echo_core::model::conclusion::{
+    Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, LostTime,
+    PolicyRecord, Severity, Signal,
+};
+use echo_core::model::event::{
+    Anchor, BatchKey, Block, Event, EventBatch, OpSample, Origin, Reading, SeqRange, Source,
+    Summary,
+};
+use echo_core::model::inputs::{Inputs, RankLag};
+use echo_core::units::{Nanos, Window};
+
+use crate::EventQuery;
+
+/// 2025-11-21, the zero of the times below.
+pub(crate) const START: i64 = 1_763_683_200_000_000_000;
+
+/// The instant `millis` after [`START`].
+pub(crate) fn at(millis: i64) -> Nanos {
+    Nanos::new(START + millis * 1_000_000)
+}
+
+/// The window between two instants after [`START`].
+pub(crate) fn window(from_millis: i64, to_millis: i64) -> Window {
+    Window::new(at(from_millis), at(to_millis)).unwrap()
+}
+
+/// A rank of a job in which everything is known.
+pub(crate) fn origin(cluster: &str, node: &str, rank: i64) -> Arc<Origin> {
+    Arc::new(Origin {
+        cluster: cluster.parse().unwrap(),
+        node: node.parse().unwrap(),
+        rank: Some(RankOf::new(rank, Some(64)).unwrap()),
+        job: Some("llama".parse().unwrap()),
+        gpu_model: Some(Arc::from("H200")),
+        gpu_uuid: Some(Arc::from(format!("GPU-{node}-{rank}"))),
+        namespace: Some(Arc::from("training")),
+        pod: Some(Arc::from(format!("llama-{rank}"))),
+    })
+}
+
+/// A node of which nothing but the name is known.
+pub(crate) fn bare_origin(cluster: &str, node: &str) -> Arc<Origin> {
+    Arc::new(Origin {
+        cluster: cluster.parse().unwrap(),
+        node: node.parse().unwrap(),
+        rank: None,
+        job: None,
+        gpu_model: None,
+        gpu_uuid: None,
+        namespace: None,
+        pod: None,
+    })
+}
+
+/// A histogram of a block of collectives in which every field is set.
+pub(crate) fn wait(origin: &Arc<Origin>, millis: i64) -> Event {
+    Event {
+        timestamp: at(millis),
+        start: Some(at(millis - 5)),
+        origin: Arc::clone(origin),
+        metric: "nccl.collective.wait_ms".parse().unwrap(),
+        unit: Arc::from("ms"),
+        reading: Reading::Histogram(Summary {
+            count: 32,
+            sum: 176.5,
+            min: Some(0.25),
+            max: Some(11.75),
+        }),
+        block: Some(Block {
+            comm: CommId::new(0x0621_0ed1_bd44_7fe0),
+            op: Some("AllReduce".parse().unwrap()),
+            seqs: SeqRange::new(64, 95),
+            role: Some(RoleId::new(u64::MAX)),
+            iterations: Some(1.5),
+            anchor: Some(Anchor {
+                seq: 63,
+                offset_ms: -0.125,
+            }),
+            source: Source::Host,
+        }),
+        attrs: Arc::from(r#"{"fleet.note":"late","note":"Zürich"}"#),
+        samples: vec![
+            OpSample {
+                seq: 70,
+                value: 11.75,
+                timestamp: at(millis - 3),
+            },
+            OpSample {
+                seq: 66,
+                value: 0.25,
+                timestamp: at(millis - 4),
+            },
+        ],
+    }
+}
+
+/// The same as a GPU measures it.
+pub(crate) fn device_wait(origin: &Arc<Origin>, millis: i64) -> Event {
+    let mut event = wait(origin, millis);
+    if let Some(block) = &mut event.block {
+        block.source = Source::Device;
+    }
+    event
+}
+
+/// A gauge in which only the required fields are set.
+pub(crate) fn gauge(origin: &Arc<Origin>, metric: &str, millis: i64, reading: Reading) -> Event {
+    Event {
+        timestamp: at(millis),
+        start: None,
+        origin: Arc::clone(origin),
+        metric: metric.parse().unwrap(),
+        unit: Arc::from(""),
+        reading,
+        block: None,
+        attrs: Arc::from("{}"),
+        samples: Vec::new(),
+    }
+}
+
+/// A block that names its communicator and nothing else.
+pub(crate) fn sparse_block(origin: &Arc<Origin>, millis: i64) -> Event {
+    Event {
+        reading: Reading::Histogram(Summary {
+            count: 0,
+            sum: 0.0,
+            min: None,
+            max: None,
+        }),
+        block: Some(Block {
+            comm: CommId::new(0),
+            op: None,
+            seqs: None,
+            role: None,
+            iterations: None,
+            anchor: None,
+            source: Source::Host,
+        }),
+        ..gauge(origin, "nccl.collective.wait_ms", millis, Reading::Int(0))
+    }
+}
+
+/// A batch of the agent `agent-1`.
+pub(crate) fn batch(number: u64, events: Vec<Event>) -> EventBatch {
+    EventBatch {
+        key: BatchKey::Numbered {
+            agent: "agent-1".parse().unwrap(),
+            number,
+        },
+        received: at(60_000),
+        events,
+    }
+}
+
+/// A query without filters for events between two instants after [`START`].
+pub(crate) fn query(from_millis: i64, to_millis: i64) -> EventQuery {
+    EventQuery {
+        window: window(from_millis, to_millis),
+        cluster: None,
+        node: None,
+        rank: None,
+        op: None,
+        metric: None,
+        limit: 1_000,
+        cursor: None,
+    }
+}
+
+/// An open incident about a rank, in which every field but the end is set.
+pub(crate) fn incident(id: u64, cluster: &str, first: i64, last: i64) -> Incident {
+    Incident {
+        id: IncidentId::new(id),
+        cluster: cluster.parse().unwrap(),
+        job: Some("llama".parse().unwrap()),
+        cohort: Arc::from("llama/36210ed1bd447fe0"),
+        finding: Finding::Culprit(Culprit {
+            rank: Rank::new(17),
+            node: "node-2".parse().unwrap(),
+            gpu_uuid: Some(Arc::from("GPU-17")),
+            class: CauseClass::Host,
+            signal: Signal::HostGap,
+            lag_ms: 5.25,
+            z: 31.0,
+            source: Source::Host,
+            victims: Vec::new(),
+        }),
+        state: IncidentState::Open,
+        first_seen: at(first),
+        last_seen: at(last),
+        raised_at: at(last).offset(-1),
+        first_iteration: 100.5,
+        raised_iteration: 140.0,
+        cleared_iteration: None,
+        cleared_at: None,
+        is_provisional: false,
+        severity: Severity::Info,
+        stability: 1.0,
+        occurrences: 1,
+        effect_ratio: 0.31,
+        period_ms: 131.0,
+        baseline: Baseline::History { period_ms: 100.0 },
+        confidence: 0.9,
+        reason: "rank 17 is 5.25 ms late".to_owned(),
+        inputs: None,
+    }
+}
+
+/// Inputs in which every field is set.
+pub(crate) fn inputs() -> Inputs {
+    let lag = |rank, lag_ms, own_ms| RankLag {
+        rank: Rank::new(rank),
+        lag_ms,
+        z: lag_ms * 4.0,
+        own_ms,
+    };
+    Inputs {
+        seqs: SeqRange::new(64, 1_023).unwrap(),
+        iterations: 30.5,
+        period_ms: 131.0,
+        healthy_ms: Some(100.0),
+        center_ms: 4.75,
+        sigma_ms: 0.125,
+        critical_z: 4.16,
+        effect_gate: 0.05,
+        coverage: 0.984_375,
+        n_ranks: 64,
+        lags: vec![lag(17, 5.25, Some(4.5)), lag(3, 0.1, None)],
+    }
+}
+
+/// The lost time of one node in the interval between two instants after [`START`].
+pub(crate) fn lost(incident: u64, cluster: &str, node: &str, (from, to): (i64, i64)) -> LostTime {
+    LostTime {
+        incident: IncidentId::new(incident),
+        cluster: cluster.parse().unwrap(),
+        node: node.parse().unwrap(),
+        gpu_model: Some(Arc::from("H200")),
+        interval: window(from, to),
+        n_ranks: 8,
+        iterations: 10.5,
+        lost_gpu_ms: 2_480.25,
+        peer_wait_gpu_ms: Some(2_000.5),
+        saved_gpu_ms: 1_240.125,
+    }
+}
+
+/// A policy of the cluster.
+pub(crate) fn policy(cluster: &str, version: u64) -> PolicyRecord {
+    PolicyRecord {
+        cluster: cluster.parse().unwrap(),
+        version,
+        computed_at: at(0),
+        encoded: vec![0, 159, 146, 150],
+    }
+}
+
+/// Conclusions that are incidents only.
+pub(crate) fn incidents(incidents: impl IntoIterator<Item = Incident>) -> Conclusions {
+    Conclusions {
+        incidents: incidents.into_iter().collect(),
+        ..Conclusions::default()
+    }
+}
+
+/// Conclusions that are lost time only.
+pub(crate) fn losses(lost: impl IntoIterator<Item = LostTime>) -> Conclusions {
+    Conclusions {
+        lost: lost.into_iter().collect(),
+        ..Conclusions::default()
+    }
+}

@@ -1,0 +1,395 @@
+//! The store in one `DuckDB` file.
+//!
+//! Invariants: the file is opened once per process, under the lock beside it, and by nothing but the engine. One thread
+//! writes; every other connection is a clone that only reads. What is acknowledged is committed.
+
+mod batches;
+mod checkpoint;
+mod commit;
+mod coverage;
+mod dictionary;
+mod failure;
+mod fatal;
+mod filesystem;
+mod group;
+mod hours;
+mod ledger;
+mod lock;
+mod memory;
+mod migrate;
+pub mod offline;
+mod open;
+mod reader;
+mod reading;
+mod recent;
+mod retention;
+mod rows;
+mod sql;
+mod start;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+mod volume;
+mod writer;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use echo_core::clock::Clock;
+use echo_core::ids::{ClusterId, MetricName};
+use echo_core::model::conclusion::{Conclusions, Incident, LostTime};
+use echo_core::model::event::{Event, EventBatch, StoredEvent};
+use echo_core::units::{Nanos, Window};
+use tokio::sync::watch;
+
+use crate::course::{CoursePoint, CourseQuery};
+use crate::duckdb::coverage::CoverageCache;
+use crate::duckdb::dictionary::Dictionary;
+use crate::duckdb::fatal::Fatal;
+use crate::duckdb::hours::HoursCache;
+use crate::duckdb::migrate::MIGRATIONS;
+use crate::duckdb::reader::{Reader, Readers};
+use crate::duckdb::recent::Recent;
+use crate::duckdb::rows::answers::{EventReader, read_extent};
+use crate::duckdb::rows::{conclusions, questions, slices, verdicts};
+use crate::duckdb::sql::SqlPool;
+use crate::duckdb::upkeep::Upkeep;
+use crate::duckdb::volume::Volume;
+use crate::duckdb::writer::Writer;
+use crate::limits::{Amount, Limits};
+use crate::obstacle::Obstacle;
+use crate::reporting::merged;
+use crate::resume::{Resume, WarmUp};
+use crate::sql::{SqlError, SqlQuestion, SqlTable, ViewDocs};
+use crate::timings::Timings;
+use crate::{
+    Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
+    StoreError, Tail, Unnameable, Vitals, finite,
+};
+
+type EngineResult<T> = Result<T, ::duckdb::Error>;
+
+/// How to open a database.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DuckDbConfig {
+    /// Database file; it is created when it is absent, its folder is not.
+    pub path: PathBuf,
+    /// Memory that the engine may use.
+    pub memory_limit: Amount,
+    /// Threads that answer questions; one less than there are cores when absent.
+    pub threads: Option<usize>,
+    /// Questions answered at the same time.
+    pub readers: u32,
+    /// Events that may wait to be written; more are refused as [`StoreError::Busy`].
+    pub queue_events: u32,
+    /// Time between the beginnings of two commits: what comes meanwhile shares the next one.
+    pub commit_every: Duration,
+    /// Longest time between two checkpoints, and the time between two looks at the limits.
+    pub checkpoint_every: Duration,
+    /// How long and how much is kept.
+    pub limits: Limits,
+}
+
+impl DuckDbConfig {
+    /// The database at `path` with the limits that Echo was measured with.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            memory_limit: Amount::Bytes(2_000_000_000),
+            threads: None,
+            readers: 4,
+            queue_events: 200_000,
+            commit_every: Duration::ZERO,
+            checkpoint_every: Duration::from_secs(5),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Keeps everything in one database file.
+///
+/// Dropping it commits what is queued and waits for that; [`Self::close`] does the same and says how it went.
+#[derive(Debug)]
+pub struct DuckDbStore {
+    upkeep: Upkeep,
+    readers: Readers,
+    /// For SQL, with limits of its own.
+    sql: SqlPool,
+    /// Apart from the others, so that no crowd of questions keeps the detector from following.
+    follower: Readers,
+    writer: Writer,
+    dictionary: Arc<Dictionary>,
+    recent: Arc<Recent>,
+    coverage: Arc<CoverageCache>,
+    hours: Arc<HoursCache>,
+    committed: watch::Receiver<u64>,
+    /// Number up to which the detector has read.
+    followed: Arc<AtomicU64>,
+    fatal: Fatal,
+    path: PathBuf,
+    volume: Arc<Volume>,
+    timings: Timings,
+}
+
+impl DuckDbStore {
+    /// Opens or creates the database and takes its lock. Blocks while the schema is brought up to date.
+    pub fn open(config: &DuckDbConfig, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+        Self::open_with(config, clock, MIGRATIONS)
+    }
+
+    /// Waits until the engine fails for good, as it does when the disk is full in the middle of a commit. Nothing can be
+    /// stored or asked from then on.
+    pub async fn failed(&self) -> StoreError {
+        self.fatal.wait().await
+    }
+
+    /// How long it has taken since it was opened.
+    pub fn timings(&self) -> Timings {
+        self.timings.clone()
+    }
+
+    /// Commits what is queued, writes everything to the database file, answers the questions that run and gives the
+    /// lock back. A statement in SQL that does not stop is left behind. Everything asked afterwards is [`StoreError::Closed`].
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.upkeep.stop().await;
+        self.sql.refuse();
+        // First, so that nothing that was acknowledged rests on how long a question takes.
+        let written = self.writer.close().await;
+        self.sql.close().await;
+        self.readers.close().await;
+        self.follower.close().await;
+        written
+    }
+}
+
+/// Size of a file, bytes; 0 when there is none. Asked by its path: to open it would cost the engine its lock.
+fn bytes_of(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |file| file.len())
+}
+
+#[async_trait]
+impl EventStore for DuckDbStore {
+    fn vitals(&self) -> Vitals {
+        let (queued_events, queue_limit) = self.writer.queued_events();
+        let mut log = self.path.clone().into_os_string();
+        log.push(".wal");
+        let (held, limits) = self.dictionary.fullness();
+        Vitals {
+            oldest_wait: self.writer.oldest_wait(),
+            queued_events,
+            queue_limit,
+            database_bytes: bytes_of(&self.path),
+            log_bytes: bytes_of(Path::new(&log)),
+            names: held.names as u64,
+            names_limit: limits.names as u64,
+            origins: held.origins as u64,
+            origins_limit: limits.origins as u64,
+            stuck_statements: self.sql.n_stuck(),
+        }
+    }
+
+    fn obstacles(&self) -> Vec<Obstacle> {
+        let failed = self.fatal.met().map(|reason| Obstacle::Failed { reason });
+        let closed = self.writer.is_closed().then_some(Obstacle::Closed);
+        let shortage = self.volume.shortage();
+        let full = shortage.map(|(available, floor)| Obstacle::Full { available, floor });
+        failed.into_iter().chain(closed).chain(full).collect()
+    }
+
+    async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError> {
+        finite::check_batch(&batch)?;
+        self.writer.append(batch).await
+    }
+
+    fn unnameable(&self, events: &[Event]) -> Vec<(usize, Unnameable)> {
+        self.dictionary.unnameable(events)
+    }
+
+    async fn events(&self, query: EventQuery) -> Result<Page, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        self.readers
+            .ask("reading events", move |reader| {
+                reading::page(reader, &dictionary, &query)
+            })
+            .await
+    }
+
+    async fn tail(
+        &self,
+        after: u64,
+        metrics: &[MetricName],
+        limit: usize,
+    ) -> Result<Tail, StoreError> {
+        self.followed.fetch_max(after, Ordering::AcqRel);
+        if let Some(tail) = self.recent.take(after, metrics, limit) {
+            return Ok(tail);
+        }
+        let dictionary = Arc::clone(&self.dictionary);
+        // What is committed later is left to the next tail, so that `until` is true.
+        let committed = *self.committed.borrow();
+        let query = questions::tail((after, committed), metrics, limit);
+        let question = move |reader: &Reader| reading::judged(reader, &dictionary, &query);
+        let events = self.follower.ask("reading new events", question).await?;
+        let until = if events.len() < limit {
+            committed.max(after)
+        } else {
+            events.last().map_or(after, |last| last.id)
+        };
+        Ok(Tail { events, until })
+    }
+
+    async fn resume(&self, warm_up: WarmUp) -> Result<Resume, StoreError> {
+        let question = move |reader: &Reader| conclusions::resume(&reader.connection, warm_up);
+        let doing = "looking where the detector goes on";
+        self.follower.ask(doing, question).await
+    }
+
+    async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+        finite::check_conclusions(&conclusions)?;
+        self.writer.conclude(conclusions).await
+    }
+
+    async fn incidents(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<Incident>, StoreError> {
+        let query = verdicts::incidents(cluster, window);
+        let question = move |reader: &Reader| {
+            let mut incidents = Vec::new();
+            reader.each_batch(&query, |batch| {
+                incidents.extend(verdicts::read_incidents(batch)?);
+                Ok(())
+            })?;
+            Ok(incidents)
+        };
+        self.readers.ask("reading incidents", question).await
+    }
+
+    async fn lost_time(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<LostTime>, StoreError> {
+        let query = conclusions::lost_time(cluster, window);
+        let question = move |reader: &Reader| {
+            let mut lost = Vec::new();
+            reader.each_batch(&query, |batch| {
+                lost.extend(conclusions::read_lost_time(batch)?);
+                Ok(())
+            })?;
+            Ok(lost)
+        };
+        self.readers.ask("reading lost time", question).await
+    }
+
+    async fn coverage(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<Coverage>, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        let cache = Arc::clone(&self.coverage);
+        let cluster = cluster.cloned();
+        let question = move |reader: &Reader| {
+            let known = (&*dictionary, &*cache);
+            coverage::coverage(reader, known, (cluster.as_ref(), window))
+        };
+        self.readers.ask("counting who reported", question).await
+    }
+
+    async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        let query = questions::host_evidence(&query);
+        let question = move |reader: &Reader| {
+            let mut sums = Vec::new();
+            let mut rows = EventReader::new(&dictionary);
+            reader.each_batch(&query, |batch| {
+                sums.extend(rows.evidence(batch)?);
+                Ok(())
+            })?;
+            Ok(merged(sums))
+        };
+        self.readers.ask("adding up host evidence", question).await
+    }
+
+    async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        let query = questions::job_events(&query);
+        let question = move |reader: &Reader| {
+            let mut events = reading::judged(reader, &dictionary, &query)?;
+            events.reverse();
+            Ok(events)
+        };
+        self.readers.ask("reading events of a job", question).await
+    }
+
+    async fn course(&self, query: CourseQuery) -> Result<Vec<CoursePoint>, StoreError> {
+        let dictionary = Arc::clone(&self.dictionary);
+        let query = questions::course(&query);
+        let question = move |reader: &Reader| reading::course(reader, &dictionary, &query);
+        self.readers.ask("adding up signals", question).await
+    }
+
+    async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError> {
+        if self.writer.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        Ok(self.dictionary.clusters())
+    }
+
+    async fn extent(
+        &self,
+        cluster: Option<&ClusterId>,
+    ) -> Result<Option<(Nanos, Nanos)>, StoreError> {
+        let query = questions::extent(cluster);
+        let question = move |reader: &Reader| {
+            let mut extent = None;
+            reader.each_batch(&query, |batch| {
+                extent = read_extent(batch)?;
+                Ok(())
+            })?;
+            Ok(extent)
+        };
+        let doing = "looking for the first and last event";
+        self.readers.ask(doing, question).await
+    }
+
+    async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
+        let question = |reader: &Reader| slices::dropped_until(&reader.connection);
+        let doing = "looking for what was deleted";
+        self.readers.ask(doing, question).await
+    }
+
+    async fn run_sql(&self, question: SqlQuestion) -> Result<SqlTable, SqlError> {
+        self.sql.ask(question).await
+    }
+
+    async fn views(&self) -> Result<Vec<ViewDocs>, StoreError> {
+        let question = |reader: &Reader| sql::docs::views(&reader.connection);
+        self.readers.ask("reading what views mean", question).await
+    }
+
+    fn committed(&self) -> watch::Receiver<u64> {
+        self.committed.clone()
+    }
+}
+
+/// Makes an error of the engine one of the store.
+fn engine(doing: &'static str) -> impl Fn(::duckdb::Error) -> StoreError {
+    move |error| StoreError::Engine {
+        doing,
+        reason: error.to_string(),
+    }
+}
+
+fn no_thread(error: std::io::Error) -> StoreError {
+    StoreError::Engine {
+        doing: "starting a thread",
+        reason: error.to_string(),
+    }
+}

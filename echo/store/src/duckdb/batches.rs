@@ -1,0 +1,45 @@
+//! Results of statements, a batch of rows at a time.
+
+use std::iter;
+
+use arrow::record_batch::RecordBatch;
+use duckdb::{Params, Statement};
+
+use crate::duckdb::EngineResult;
+
+/// Runs a statement and returns the batches of its result as the engine computes them. The first error is the last item
+/// that is of use.
+pub(super) fn stream<'a, P: Params>(
+    statement: &'a mut Statement<'_>,
+    params: P,
+) -> EngineResult<impl Iterator<Item = EngineResult<RecordBatch>> + use<'a, P>> {
+    // This only starts the statement: the iterator that it returns panics when a batch cannot be fetched, as after an
+    // interrupt, so it is not used.
+    let _started = statement.stream_arrow(params)?;
+    let statement = &*statement;
+    let next = move || statement.step().transpose();
+    Ok(iter::from_fn(next).map(|rows| rows.map(|rows| RecordBatch::from(&rows))))
+}
+
+#[cfg(test)]
+mod tests {
+    use duckdb::Connection;
+
+    use super::stream;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a database of the test's own")]
+    fn an_interrupt_between_two_batches_is_an_error_and_no_panic() {
+        let connection = Connection::open_in_memory().unwrap();
+        let interrupt = connection.interrupt_handle();
+        let mut endless = connection
+            .prepare("SELECT * FROM range(1_000_000_000_000)")
+            .unwrap();
+        let mut batches = stream(&mut endless, []).unwrap();
+        assert!(batches.next().unwrap().is_ok());
+        interrupt.interrupt();
+        // Some batches are ready already.
+        let error = batches.take(10_000).find_map(Result::err).unwrap();
+        assert!(error.to_string().contains("Interrupted"), "{error}");
+    }
+}

@@ -1,0 +1,340 @@
+//! One group, one transaction: events, their samples, names, origins, the ledger and conclusions, all or nothing.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use duckdb::Connection;
+use echo_core::clock::Clock;
+use echo_core::model::conclusion::Conclusions;
+use echo_core::model::event::BatchKey;
+use echo_core::units::{Hour, Nanos};
+use tokio::sync::watch;
+
+use crate::duckdb::checkpoint::Backlog;
+use crate::duckdb::coverage::CoverageCache;
+use crate::duckdb::dictionary::{Dictionary, Entries};
+use crate::duckdb::failure::{Failure, failed};
+use crate::duckdb::fatal::Fatal;
+use crate::duckdb::group::{Append, Chore, Group};
+use crate::duckdb::hours::HoursCache;
+use crate::duckdb::ledger::Ledger;
+use crate::duckdb::recent::Recent;
+use crate::duckdb::rows::identity::LedgerRow;
+use crate::duckdb::rows::slices::{self, Cut};
+use crate::duckdb::rows::unused::{self, Unused};
+use crate::duckdb::rows::{conclusions, events, hours, identity, schema};
+use crate::duckdb::volume::Volume;
+use crate::duckdb::{EngineResult, engine};
+use crate::timings::{Timings, timed};
+use crate::{Appended, StoreError};
+
+mod closing;
+mod staged;
+
+use staged::Staged;
+
+/// How long a batch is remembered: longer than any agent goes on trying to send it.
+const REMEMBER_NANOS: i64 = 24 * 3_600 * 1_000_000_000;
+
+/// Lines added to the ledger after which it is made small again.
+const COMPACT_AFTER: usize = 50_000;
+
+/// What the writing thread owns.
+#[derive(Debug)]
+pub(super) struct Session {
+    connection: Connection,
+    shared: Shared,
+    stored: Entries,
+    ledger: Ledger,
+    last_event: u64,
+    next_revision: u64,
+    since_compaction: usize,
+}
+
+/// What the writing thread shares with readers.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Names and origins.
+    pub(super) dictionary: Arc<Dictionary>,
+    /// Number of the last event committed.
+    pub(super) committed: watch::Sender<u64>,
+    /// Where committed events go.
+    pub(super) recent: Arc<Recent>,
+    /// What is kept of who reported when.
+    pub(super) coverage: Arc<CoverageCache>,
+    /// Which hours have to be computed.
+    pub(super) hours: Arc<HoursCache>,
+    /// What the next checkpoint has to write.
+    pub(super) backlog: Arc<Backlog>,
+    /// The clock of Echo.
+    pub(super) clock: Arc<dyn Clock>,
+    /// The volume that the database lies on.
+    pub(super) volume: Arc<Volume>,
+    /// Where errors go that the engine does not survive.
+    pub(super) fatal: Fatal,
+    /// Where the time that commits take is added.
+    pub(super) timings: Timings,
+}
+
+impl Session {
+    /// Continues where the last session of this database ended.
+    pub(super) fn load(connection: Connection, shared: Shared) -> EngineResult<Self> {
+        let stored = identity::entries(&connection)?;
+        shared.dictionary.extend(&stored);
+        let last_event = identity::last_event(&connection)?;
+        shared.committed.send_replace(last_event);
+        shared.recent.begin_behind(last_event);
+        shared.hours.fill(hours::load(&connection, last_event)?);
+        let mut session = Self {
+            ledger: identity::ledger(&connection)?,
+            next_revision: conclusions::next_revision(&connection)?,
+            connection,
+            shared,
+            stored,
+            last_event,
+            since_compaction: 0,
+        };
+        let now = session.shared.clock.now();
+        session.compact(now)?;
+        Ok(session)
+    }
+
+    /// Commits the group and answers everybody in it.
+    pub(super) fn commit(&mut self, group: Group) {
+        let (known, new) = self.sort_out(group.appends);
+        for append in known {
+            // The answer is for whoever still waits; the batch is stored either way.
+            drop(append.answer.send(Ok(Appended::Duplicate)));
+        }
+        let mut conclusions = Conclusions::default();
+        let mut concluding = Vec::with_capacity(group.concludes.len());
+        for conclude in group.concludes {
+            conclusions.append(conclude.conclusions);
+            concluding.push(conclude.answer);
+        }
+        let new = self.admit(new);
+        let outcome = self.store(&new, conclusions);
+        if let Err(failure) = &outcome {
+            self.shared.fatal.note(&failure.reason);
+        }
+        let answers = new.into_iter().map(|(append, appended)| {
+            if outcome.is_ok() && matches!(appended, Appended::Stored { .. }) {
+                let times = append.batch.events.iter().map(|event| event.timestamp);
+                self.shared.coverage.touch(times);
+                self.shared.recent.add(append.batch);
+            }
+            (append.answer, appended)
+        });
+        let answers: Vec<_> = answers.collect();
+        self.announce();
+        for (answer, appended) in answers {
+            let appended = outcome.clone().map(|()| appended);
+            drop(answer.send(appended.map_err(StoreError::from)));
+        }
+        for answer in concluding {
+            drop(answer.send(outcome.clone().map_err(StoreError::from)));
+        }
+    }
+
+    /// Wakes whoever follows, if something was committed.
+    fn announce(&self) {
+        let last = self.last_event;
+        let committed = &self.shared.committed;
+        committed.send_if_modified(|committed| std::mem::replace(committed, last) != last);
+    }
+
+    /// Refuses what there is no room for. Conclusions are few, and are stored as long as the engine can.
+    fn admit(&self, new: Vec<(Append, Appended)>) -> Vec<(Append, Appended)> {
+        if new.is_empty() {
+            return new;
+        }
+        let Err((available, floor)) = self.shared.volume.admit() else {
+            return new;
+        };
+        for (append, _) in new {
+            let events = append.batch.events.len() as u64;
+            self.shared.timings.refused_events.inc_by(events);
+            drop(
+                append
+                    .answer
+                    .send(Err(StoreError::Full { available, floor })),
+            );
+        }
+        Vec::new()
+    }
+
+    /// Does a piece of upkeep.
+    pub(super) fn look_after(&mut self, chore: Chore) {
+        match chore {
+            Chore::Delete { cut, now, answer } => {
+                let deleted = self.delete(&cut, now);
+                if let Err(error) = &deleted {
+                    self.shared.fatal.note(&error.to_string());
+                }
+                drop(answer.send(deleted.map_err(engine("deleting old events"))));
+            }
+            Chore::Tidy {
+                now,
+                policies,
+                hours,
+            } => {
+                let tidied = self
+                    .compact(now)
+                    .and_then(|()| match policies {
+                        Some(cutoff) => slices::forget_policies(&self.connection, cutoff),
+                        None => Ok(()),
+                    })
+                    .and_then(|()| hours.map_or(Ok(()), |cutoff| self.forget_hours(cutoff)));
+                if let Err(error) = tidied {
+                    tracing::warn!(%error, "old batches, states and hours could not be forgotten");
+                }
+                self.shared.dictionary.settle(&self.stored);
+            }
+            Chore::CloseHour { closing, answer } => {
+                let closed = self.close_hour(closing);
+                if let Err(error) = &closed {
+                    self.shared.fatal.note(&error.to_string());
+                }
+                drop(answer.send(closed.map_err(engine("closing an hour"))));
+            }
+            Chore::Forget { unused, answer } => {
+                let forgotten = self.forget(&unused);
+                if let Err(error) = &forgotten {
+                    self.shared.fatal.note(&error.to_string());
+                }
+                drop(answer.send(forgotten.map_err(engine("forgetting names"))));
+            }
+        }
+    }
+
+    fn delete(&mut self, cut: &Cut, now: Nanos) -> EngineResult<u64> {
+        let transaction = self.connection.transaction()?;
+        let times = slices::times(&transaction, cut)?;
+        let deleted = slices::delete(&transaction, cut, now)?;
+        transaction.commit()?;
+        self.shared.coverage.touch(times.into_iter());
+        self.shared.backlog.owe_room();
+        self.shared.timings.deleted_events.inc_by(deleted);
+        Ok(deleted)
+    }
+
+    /// Forgets names and origins that no event refers to; between commits, so that no batch in the making refers to one.
+    fn forget(&mut self, unused: &Unused) -> EngineResult<u64> {
+        let transaction = self.connection.transaction()?;
+        let (kind, gone) = unused::delete(&transaction, unused)?;
+        transaction.commit()?;
+        if gone.is_empty() {
+            return Ok(0);
+        }
+        self.shared.backlog.add(0);
+        self.stored.forget(kind, &gone);
+        // Questions that still see the deleted events need the names, and so keep them for a while.
+        self.shared.dictionary.retire();
+        self.shared.dictionary.settle(&self.stored);
+        Ok(gone.len() as u64)
+    }
+
+    /// Writes everything to the database file and closes it.
+    pub(super) fn close(self) -> Result<(), StoreError> {
+        self.connection
+            .execute_batch(schema::CHECKPOINT)
+            .map_err(engine("checkpointing before closing"))
+    }
+
+    /// Tells batches that were stored before from new ones, each with what becomes of it when the group is committed.
+    fn sort_out(&self, appends: Vec<Append>) -> (Vec<Append>, Vec<(Append, Appended)>) {
+        let (known, new): (Vec<_>, Vec<_>) = appends
+            .into_iter()
+            .partition(|append| self.ledger.contains(&append.batch.key));
+        let mut seen: HashSet<BatchKey> = HashSet::with_capacity(new.len());
+        let new = new.into_iter().map(|append| {
+            let appended = if seen.insert(append.batch.key.clone()) {
+                Appended::Stored {
+                    events: append.batch.events.len(),
+                }
+            } else {
+                Appended::Duplicate
+            };
+            (append, appended)
+        });
+        (known, new.collect())
+    }
+
+    fn store(
+        &mut self,
+        new: &[(Append, Appended)],
+        conclusions: Conclusions,
+    ) -> Result<(), Failure> {
+        let mut staged = Staged::with(conclusions);
+        let mut last_event = self.last_event;
+        for (append, appended) in new {
+            if matches!(appended, Appended::Stored { .. }) {
+                last_event = staged.add(&append.batch, last_event, &self.stored);
+            }
+        }
+        if staged.ledger.is_empty() && staged.conclusions.is_empty() {
+            return Ok(());
+        }
+        self.shared.dictionary.extend(&staged.entries);
+        // Groups that need no transaction are not measured.
+        let times = self.shared.timings.commits.clone();
+        let touched = staged.touched();
+        let due = self.shared.hours.not_due(&touched);
+        let next_revision = timed(&times, || self.write(&staged, &due))?;
+        let now = self.shared.clock.now();
+        self.shared.hours.touch(touched, (now, last_event));
+        let Staged {
+            entries, ledger, ..
+        } = staged;
+        self.stored.absorb(entries);
+        self.since_compaction += ledger.len();
+        for row in ledger {
+            self.ledger.insert(row.entry, row.received);
+        }
+        self.next_revision = next_revision;
+        self.shared.backlog.add(last_event - self.last_event);
+        self.last_event = last_event;
+        if self.since_compaction >= COMPACT_AFTER
+            && let Err(error) = self.compact(self.shared.clock.now())
+        {
+            tracing::warn!(%error, "the ledger of batches could not be made smaller");
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, staged: &Staged<'_>, due: &[Hour]) -> Result<u64, Failure> {
+        let revision = (self.next_revision, self.shared.clock.now());
+        let transaction = self.connection.transaction().map_err(failed("beginning"))?;
+        identity::append_entries(&transaction, &staged.entries).map_err(failed("adding names"))?;
+        events::append(&transaction, &staged.events).map_err(failed("adding events"))?;
+        identity::append_ledger(&transaction, &staged.ledger).map_err(failed("adding batches"))?;
+        hours::append_due(&transaction, due).map_err(failed("noting hours"))?;
+        let next_revision = conclusions::append(&transaction, &staged.conclusions, revision)
+            .map_err(failed("adding conclusions"))?;
+        transaction.commit().map_err(failed("committing"))?;
+        Ok(next_revision)
+    }
+
+    /// Forgets old batches, and writes what is remembered in as few rows as it takes.
+    fn compact(&mut self, now: Nanos) -> EngineResult<()> {
+        self.since_compaction = 0;
+        let cutoff = self.ledger.cutoff(now, REMEMBER_NANOS);
+        self.ledger.forget_before(cutoff);
+        let ranges: Vec<_> = self
+            .ledger
+            .numbers()
+            .map(|(entry, received)| LedgerRow {
+                entry,
+                received,
+                last_event: self.last_event,
+            })
+            .collect();
+        let oldest = self.ledger.oldest().unwrap_or(cutoff);
+        let transaction = self.connection.transaction()?;
+        identity::compact_ledger(&transaction, &ranges, oldest)?;
+        // States are thinned out, not lost, so a day is a day here.
+        let newest = self.ledger.newest().map_or(now, |newest| newest.min(now));
+        conclusions::compact(&transaction, newest.offset(-REMEMBER_NANOS))?;
+        transaction.commit()
+    }
+}

@@ -1,0 +1,220 @@
+//! Slots of time, and how windows are laid out with them.
+
+use std::collections::BTreeSet;
+
+use echo_core::units::{Nanos, Window};
+
+use crate::duckdb::rows::coverage::Stretch;
+
+/// Lengths of slots, nanoseconds; each is a multiple of the next. The finest bound what is counted anew with every question.
+const LENGTHS: [i64; 4] = [DAY, 3_600_000_000_000, 60_000_000_000, FINEST];
+
+const DAY: i64 = 86_400_000_000_000;
+
+const FINEST: i64 = 10_000_000_000;
+
+/// Longest window that is laid out with slots, days: ten years. Longer ones go from one wrong clock to another.
+const LONGEST_DAYS: i64 = 3_660;
+
+/// A stretch of time of one of some lengths, which begins at a multiple of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Slot {
+    begin: i64,
+    nanos: i64,
+}
+
+impl Slot {
+    /// The slot of that length that begins there.
+    pub(super) const fn at(begin: Nanos, nanos: i64) -> Self {
+        Self {
+            begin: begin.value(),
+            nanos,
+        }
+    }
+
+    /// The finest slot around an instant.
+    pub(super) const fn finest(instant: Nanos) -> Self {
+        Self::around(instant.value(), FINEST)
+    }
+
+    const fn around(instant: i64, nanos: i64) -> Self {
+        Self {
+            begin: instant - instant.rem_euclid(nanos),
+            nanos,
+        }
+    }
+
+    const fn end(self) -> i64 {
+        self.begin + self.nanos
+    }
+
+    /// Whether the other lies inside.
+    pub(super) const fn contains(self, inner: Self) -> bool {
+        self.begin <= inner.begin && inner.end() <= self.end()
+    }
+
+    /// The slots of all lengths around the beginning of this one.
+    pub(super) fn with_outer(self) -> impl Iterator<Item = Self> {
+        LENGTHS
+            .into_iter()
+            .map(move |nanos| Self::around(self.begin, nanos))
+    }
+
+    /// The slots of the next length that it consists of; none when it is one of the finest.
+    pub(super) fn parts(self) -> impl Iterator<Item = Self> {
+        let finer = LENGTHS.into_iter().find(|nanos| *nanos < self.nanos);
+        let n_parts = finer.map_or(0, |nanos| self.nanos / nanos);
+        let nanos = finer.unwrap_or(self.nanos);
+        (0..n_parts).map(move |part| Self {
+            begin: self.begin + part * nanos,
+            nanos,
+        })
+    }
+}
+
+/// Whether the window can be laid out with slots.
+pub(super) fn is_tileable(window: Window) -> bool {
+    let plausible = Nanos::EARLIEST <= window.from() && window.to() <= Nanos::LATEST;
+    plausible && (window.to().value() - window.from().value()) / DAY <= LONGEST_DAYS
+}
+
+/// The largest slots that lie inside the window, and what is left of it at its ends.
+pub(super) fn tiles(window: Window) -> (Vec<Slot>, Vec<Window>) {
+    let (from, to) = (window.from().value(), window.to().value());
+    let last = to - to.rem_euclid(FINEST);
+    let mut begin = from + (-from).rem_euclid(FINEST);
+    if begin >= last {
+        return (Vec::new(), vec![window]);
+    }
+    let ends = [(from, begin), (last, to)];
+    let ends = ends.map(|(from, to)| Window::new(Nanos::new(from), Nanos::new(to)));
+    let mut slots = Vec::new();
+    while begin < last {
+        let fits = |nanos: &i64| begin % nanos == 0 && begin + nanos <= last;
+        let nanos = LENGTHS.into_iter().find(fits).unwrap_or(FINEST);
+        slots.push(Slot { begin, nanos });
+        begin += nanos;
+    }
+    (slots, ends.into_iter().flatten().collect())
+}
+
+/// What has to be counted, in as few stretches as there are gaps.
+pub(super) fn stretches(missing: &BTreeSet<Slot>, ends: &[Window]) -> Vec<Stretch> {
+    let missing = missing
+        .iter()
+        .map(|slot| (slot.begin, slot.end(), slot.nanos));
+    let ends = ends
+        .iter()
+        .map(|end| (end.from().value(), end.to().value(), FINEST));
+    let mut pieces: Vec<_> = missing.chain(ends).collect();
+    pieces.sort_unstable();
+    let mut joined: Vec<(i64, i64, i64)> = Vec::new();
+    for (from, to, nanos) in pieces {
+        match joined.last_mut() {
+            Some(last) if last.1 == from && last.2 == nanos => last.1 = to,
+            _ => joined.push((from, to, nanos)),
+        }
+    }
+    let stretch = |(from, to, slot_nanos)| {
+        let window = Window::new(Nanos::new(from), Nanos::new(to))?;
+        Some(Stretch { window, slot_nanos })
+    };
+    joined.into_iter().filter_map(stretch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use echo_core::units::{Nanos, Window};
+    use proptest::prelude::*;
+
+    use super::{DAY, FINEST, LENGTHS, Slot, is_tileable, stretches, tiles};
+
+    fn window(from_s: i64, to_s: i64) -> Window {
+        let at = |seconds: i64| Nanos::new(seconds * 1_000_000_000);
+        Window::new(at(from_s), at(to_s)).unwrap()
+    }
+
+    /// Beginnings and lengths, seconds.
+    fn seconds(slots: &[Slot]) -> Vec<(i64, i64)> {
+        let second = 1_000_000_000;
+        let seconds = slots
+            .iter()
+            .map(|slot| (slot.begin / second, slot.nanos / second));
+        seconds.collect()
+    }
+
+    #[test]
+    fn a_window_is_laid_out_with_the_largest_slots_that_fit() {
+        let (slots, ends) = tiles(window(3_535, 7_275));
+        assert_eq!(
+            seconds(&slots),
+            [(3_540, 60), (3_600, 3_600), (7_200, 60), (7_260, 10)]
+        );
+        assert_eq!(ends, [window(3_535, 3_540), window(7_270, 7_275)]);
+        assert_eq!(tiles(window(11, 19)), (vec![], vec![window(11, 19)]));
+    }
+
+    #[test]
+    fn a_window_from_one_wrong_clock_to_another_is_not_laid_out() {
+        assert!(!is_tileable(
+            Window::new(Nanos::EARLIEST, Nanos::LATEST).unwrap()
+        ));
+        assert!(!is_tileable(
+            Window::new(Nanos::new(i64::MIN), Nanos::EARLIEST).unwrap()
+        ));
+        let now = Nanos::EARLIEST.offset(5 * 365 * DAY);
+        assert!(is_tileable(Window::new(Nanos::EARLIEST, now).unwrap()));
+    }
+
+    #[test]
+    fn neighbours_of_one_length_are_counted_together() {
+        let (slots, ends) = tiles(window(3_535, 7_275));
+        let all: Vec<_> = stretches(&slots.into_iter().collect(), &ends);
+        let seconds = all
+            .iter()
+            .map(|stretch| (stretch.window, stretch.slot_nanos / FINEST));
+        let expected = [
+            (window(3_535, 3_540), 1),
+            (window(3_540, 3_600), 6),
+            (window(3_600, 7_200), 360),
+            (window(7_200, 7_260), 6),
+            (window(7_260, 7_275), 1),
+        ];
+        assert!(seconds.eq(expected), "{all:?}");
+    }
+
+    #[test]
+    fn the_parts_of_a_slot_are_what_it_contains() {
+        let hour = Slot::at(Nanos::new(LENGTHS[1]), LENGTHS[1]);
+        let minutes: Vec<_> = hour.parts().collect();
+        assert_eq!(minutes.len(), 60);
+        assert!(minutes.iter().all(|minute| hour.contains(*minute)));
+        assert_eq!(minutes[59].parts().count(), 6);
+        let finest = minutes[59].parts().last().unwrap();
+        assert_eq!(finest.parts().count(), 0);
+        let outer: Vec<_> = finest.with_outer().collect();
+        assert_eq!(outer[1..], [hour, minutes[59], finest]);
+        assert_eq!(outer[0].parts().count(), 24);
+    }
+
+    proptest! {
+        #[test]
+        fn every_instant_of_a_window_is_in_one_tile_or_end(from in 0_i64..20_000, length in 1_i64..20_000) {
+            let whole = window(from, from + length);
+            let (slots, ends) = tiles(whole);
+            let slots = slots.iter().map(|slot| (slot.begin, slot.end()));
+            let ends = ends.iter().map(|end| (end.from().value(), end.to().value()));
+            let mut pieces: Vec<_> = slots.chain(ends).collect();
+            pieces.sort_unstable();
+            prop_assert_eq!(pieces[0].0, whole.from().value());
+            prop_assert_eq!(pieces[pieces.len() - 1].1, whole.to().value());
+            prop_assert!(pieces.windows(2).all(|pair| pair[0].1 == pair[1].0), "no gap, no overlap");
+            let missing: BTreeSet<_> = tiles(whole).0.into_iter().collect();
+            let stretches = stretches(&missing, &tiles(whole).1);
+            let counted: i64 = stretches.iter().map(|stretch| stretch.window.to().value() - stretch.window.from().value()).sum();
+            prop_assert_eq!(counted, length * 1_000_000_000);
+        }
+    }
+}

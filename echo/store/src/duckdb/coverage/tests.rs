@@ -1,0 +1,226 @@
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a store lives to the end of its test"
+)]
+
+use std::collections::BTreeMap;
+
+use echo_core::model::event::{Event, Reading};
+use echo_core::units::{Nanos, Window};
+use proptest::prelude::*;
+use tokio::runtime::Runtime;
+
+use super::slot::{Slot, tiles};
+use super::{CoverageCache, MAX_ROWS};
+use crate::EventStore;
+use crate::contract::sample::{at, batch, gauge, origin, window};
+use crate::duckdb::rows::coverage::Seen;
+use crate::duckdb::{DuckDbConfig, DuckDbStore};
+use crate::memory::MemoryStore;
+
+fn seen(millis: i64) -> Seen {
+    Seen {
+        first: at(millis),
+        last: at(millis),
+        has_host_evidence: false,
+    }
+}
+
+/// Counts the slots that are missing, as one origin that was seen at the beginning of each. Returns how many those were.
+fn count(cache: &CoverageCache, window: Window, meanwhile: impl FnOnce()) -> usize {
+    let asked = cache.ask(&tiles(window).0);
+    let missing = asked.missing.clone();
+    meanwhile();
+    let sheets: BTreeMap<Slot, _> = missing
+        .iter()
+        .map(|slot| (*slot, vec![(1, seen(0))]))
+        .collect();
+    cache.keep(&asked, sheets);
+    missing.len()
+}
+
+#[test]
+fn what_was_counted_is_not_counted_again_until_something_changes_there() {
+    let cache = CoverageCache::default();
+    // Five finest slots, and nothing at the ends.
+    let whole = window(0, 50_000);
+    assert_eq!(count(&cache, whole, || {}), 5);
+    assert_eq!(count(&cache, whole, || {}), 0);
+    cache.touch([at(10_000), at(19_999), at(49_000)].into_iter());
+    assert_eq!(count(&cache, whole, || {}), 2);
+    assert_eq!(count(&cache, whole, || {}), 0);
+}
+
+#[test]
+fn what_changes_while_it_is_counted_is_counted_again() {
+    let cache = CoverageCache::default();
+    let whole = window(0, 50_000);
+    let change = || cache.touch([at(10_000)].into_iter());
+    assert_eq!(count(&cache, whole, change), 5);
+    assert_eq!(count(&cache, whole, || {}), 1);
+}
+
+#[test]
+fn minutes_become_an_hour_and_a_change_takes_one_minute_from_it() {
+    let cache = CoverageCache::default();
+    let hour = 3_600_000;
+    // The zero of the tests is the beginning of an hour.
+    for minute in 0..60 {
+        count(
+            &cache,
+            window(minute * 60_000, (minute + 1) * 60_000),
+            || {},
+        );
+    }
+    assert_eq!(count(&cache, window(0, hour), || {}), 0);
+    cache.touch([at(61_000)].into_iter());
+    assert_eq!(count(&cache, window(0, hour), || {}), 1, "that minute");
+    assert_eq!(count(&cache, window(0, hour), || {}), 0);
+}
+
+#[test]
+fn a_question_that_is_given_up_leaves_nothing_behind() {
+    let cache = CoverageCache::default();
+    for _ in 0..100 {
+        drop(cache.ask(&tiles(window(0, 50_000)).0));
+    }
+    assert_eq!(super::lock(&cache.0).changed.len(), 1);
+}
+
+#[test]
+fn there_is_room_for_what_was_used_last() {
+    let cache = CoverageCache::default();
+    let rows = MAX_ROWS / 4;
+    for slot in 0..9 {
+        let asked = cache.ask(&tiles(window(slot * 10_000, (slot + 1) * 10_000)).0);
+        let sheet = vec![(1, seen(0)); rows];
+        let sheets = asked.missing.iter().map(|slot| (*slot, sheet.clone()));
+        let sheets: BTreeMap<Slot, _> = sheets.collect();
+        cache.keep(&asked, sheets);
+        assert!(super::lock(&cache.0).rows <= MAX_ROWS);
+    }
+    assert_eq!(count(&cache, window(80_000, 90_000), || {}), 0, "the last");
+    assert_eq!(count(&cache, window(0, 10_000), || {}), 1, "the first");
+}
+
+/// Events of a few ranks within two hours.
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = (0_i64..4, 0_i64..7_200_000, any::<bool>()).prop_map(|(rank, millis, of_host)| {
+        let metric = if of_host {
+            "fleet.host.off_cpu_ms"
+        } else {
+            "fleet.rank.period_ms"
+        };
+        gauge(
+            &origin("prod", "node-1", rank),
+            metric,
+            millis,
+            Reading::Int(1),
+        )
+    });
+    prop::collection::vec(event, 1..8)
+}
+
+fn windows() -> impl Strategy<Value = Window> {
+    let ends = (0_i64..7_300_000, 1_i64..7_300_000);
+    let anywhere = ends.prop_map(|(from, length)| window(from, from + length));
+    let ever = Window::new(Nanos::EARLIEST, Nanos::LATEST).unwrap();
+    prop_oneof![9 => anywhere, 1 => Just(ever)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn answers_are_those_of_a_store_that_counts_anew(steps in prop::collection::vec((events(), prop::collection::vec(windows(), 1..4)), 1..8)) {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = std::sync::Arc::new(echo_core::clock::ManualClock::at(at(60_000)));
+        let store = DuckDbStore::open(&DuckDbConfig::new(folder.path().join("echo.db")), clock).unwrap();
+        let plain = MemoryStore::default();
+        let runtime = Runtime::new().unwrap();
+        runtime.block_on(async {
+            for (number, (events, windows)) in (0_u64..).zip(steps) {
+                store.append(batch(number, events.clone())).await.unwrap();
+                plain.append(batch(number, events)).await.unwrap();
+                for window in windows {
+                    let answers = store.coverage(None, window).await.unwrap();
+                    prop_assert_eq!(answers, plain.coverage(None, window).await.unwrap());
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
+
+#[tokio::test]
+async fn what_is_stored_while_questions_are_answered_is_in_the_answers_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = std::sync::Arc::new(echo_core::clock::ManualClock::at(at(60_000)));
+    let config = DuckDbConfig::new(folder.path().join("echo.db"));
+    let store = DuckDbStore::open(&config, clock).unwrap();
+    let whole = window(0, 100_000);
+    let one = |number: u64| {
+        let (rank, millis) = (
+            i64::try_from(number % 20).unwrap(),
+            i64::try_from(number).unwrap(),
+        );
+        let event = gauge(
+            &origin("prod", "node-1", rank),
+            "m",
+            millis * 400,
+            Reading::Int(1),
+        );
+        batch(number, vec![event])
+    };
+    let storing = async {
+        for number in 0..200 {
+            store.append(one(number)).await.unwrap();
+            let rows = store.coverage(None, whole).await.unwrap();
+            let last = rows.iter().map(|row| row.last).max();
+            assert_eq!(
+                last,
+                Some(one(number).events[0].timestamp),
+                "what is acknowledged is there"
+            );
+        }
+    };
+    let asking = async {
+        for _ in 0..200 {
+            store.coverage(None, whole).await.unwrap();
+        }
+    };
+    tokio::join!(storing, asking);
+    let plain = MemoryStore::default();
+    for number in 0..200 {
+        plain.append(one(number)).await.unwrap();
+    }
+    let answer = store.coverage(None, whole).await.unwrap();
+    assert_eq!(answer, plain.coverage(None, whole).await.unwrap());
+}
+
+#[tokio::test]
+async fn one_cluster_of_many_is_counted_as_by_a_store_that_counts_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = std::sync::Arc::new(echo_core::clock::ManualClock::at(at(60_000)));
+    let config = DuckDbConfig::new(folder.path().join("echo.db"));
+    let store = DuckDbStore::open(&config, clock).unwrap();
+    let plain = MemoryStore::default();
+    let cluster = |number: i64| format!("cluster-{number}");
+    for number in 0..40_i64 {
+        let events = [1_000, 11_000, 61_000].map(|millis| {
+            let origin = origin(&cluster(number), "node-1", number % 2);
+            gauge(&origin, "m", millis + number * 7, Reading::Int(1))
+        });
+        let batch = batch(number.unsigned_abs(), events.to_vec());
+        store.append(batch.clone()).await.unwrap();
+        plain.append(batch).await.unwrap();
+    }
+    // The first question about the window counts, the others take what is kept.
+    for number in 0..40 {
+        let one = cluster(number).parse().unwrap();
+        for window in [window(0, 120_000), window(10_500, 70_000)] {
+            let answer = store.coverage(Some(&one), window).await.unwrap();
+            assert_eq!(answer.len(), 1);
+            assert_eq!(answer, plain.coverage(Some(&one), window).await.unwrap());
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Errors after which the engine does nothing any more: a full or broken disk in the middle of a commit.
+//!
+//! The engine then refuses every statement until it is opened again, so the process has to end. Whoever meets such an
+//! error reports it here; the application waits for it.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::StoreError;
+
+/// What the engine says once it is of no use any more.
+const SIGNS: [&str; 2] = ["FATAL", "database has been invalidated"];
+
+/// What it says when it gets no room on the disk or in memory. A question that needed room for itself survives that; opening
+/// does not.
+const NO_ROOM: [&str; 3] = [
+    "No space left on device",
+    "Disk quota exceeded",
+    "Out of Memory Error",
+];
+
+/// What it says when it refuses a log, whatever the cause.
+const LOG_REFUSED: &str = "WAL file";
+
+/// What it says when the system refuses it something, a log that is sound included, and the complaints about the content
+/// of a log that it makes in the same words.
+const SYSTEM: &str = "IO Error";
+const OTHER_LOG: [&str; 3] = [
+    "Corrupt WAL file",
+    "WAL does not match database file",
+    "This WAL was created for this database file",
+];
+
+/// What is to blame that a database cannot be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// The disk is full, or there is too little memory: nothing is damaged.
+    Room,
+    /// What the log holds.
+    Log,
+    /// Something else: the system, or the file.
+    Else,
+}
+
+impl Blame {
+    /// Reads an error of opening. The engine names the log in errors that are no fault of the log, too.
+    pub(super) fn of(error: &str) -> Self {
+        let says = |signs: &[&str]| signs.iter().any(|sign| error.contains(sign));
+        if says(&NO_ROOM) {
+            Self::Room
+        } else if says(&[LOG_REFUSED]) && (!says(&[SYSTEM]) || says(&OTHER_LOG)) {
+            Self::Log
+        } else {
+            Self::Else
+        }
+    }
+}
+
+/// Remembers the first fatal error. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Fatal(Arc<watch::Sender<Option<String>>>);
+
+impl Default for Fatal {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(None)))
+    }
+}
+
+impl Fatal {
+    /// Looks at an error of the engine.
+    pub(super) fn note(&self, error: &str) {
+        if is_fatal(error) {
+            self.0.send_if_modified(|first| {
+                let is_first = first.is_none();
+                first.get_or_insert_with(|| first_line(error));
+                is_first
+            });
+        }
+    }
+
+    /// The first fatal error, if there was one.
+    pub(super) fn met(&self) -> Option<String> {
+        self.0.borrow().clone()
+    }
+
+    /// Waits for the first fatal error.
+    pub(super) async fn wait(&self) -> StoreError {
+        let mut met = self.0.subscribe();
+        let reason = match met.wait_for(Option::is_some).await {
+            Ok(met) => met.clone().unwrap_or_default(),
+            // This holds a sender, so the channel is open.
+            Err(_closed) => String::new(),
+        };
+        StoreError::Fatal { reason }
+    }
+}
+
+/// An error of opening, told from a defect when the disk is at fault.
+pub(super) fn or_fatal(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Engine { reason, .. }
+            if is_fatal(&reason) || Blame::of(&reason) == Blame::Room =>
+        {
+            StoreError::Fatal {
+                reason: first_line(&reason),
+            }
+        }
+        other => other,
+    }
+}
+
+fn is_fatal(error: &str) -> bool {
+    SIGNS.iter().any(|sign| error.contains(sign))
+}
+
+/// Of all that the engine says, the line that names the cause.
+pub(super) fn first_line(error: &str) -> String {
+    error.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Blame, Fatal};
+
+    #[tokio::test]
+    async fn the_first_fatal_error_is_remembered_and_others_are_not() {
+        let fatal = Fatal::default();
+        fatal.note("Constraint Error: no");
+        fatal.note("FATAL Error: Could not write file: No space left on device\nStack Trace");
+        fatal.note("FATAL Error: database has been invalidated because of a previous fatal error");
+        let met = fatal.wait().await.to_string();
+        assert!(met.contains("No space left"), "{met}");
+        assert!(!met.contains("Stack"), "{met}");
+        assert!(!met.contains("Constraint"), "{met}");
+    }
+
+    #[test]
+    fn a_log_is_blamed_for_what_it_holds_and_not_for_what_the_system_refuses() {
+        let replaying = |kind: &str, cause: &str| {
+            format!("{kind} Error: Failure while replaying WAL file \"/db/echo.db.wal\": {cause}")
+        };
+        for (kind, cause, blame) in [
+            ("IO", "Corrupt WAL file: entry at 7", Blame::Log),
+            ("INTERNAL", "Attempted to access index 3", Blame::Log),
+            (
+                "Catalog",
+                "Table with name names does not exist",
+                Blame::Log,
+            ),
+            ("IO", "WAL does not match database file.", Blame::Log),
+            (
+                "IO",
+                "Could not write file \"/db/echo.db\": No space left on device",
+                Blame::Room,
+            ),
+            (
+                "Out of Memory",
+                "could not allocate block of size 256.0 KiB",
+                Blame::Room,
+            ),
+            (
+                "IO",
+                "Could not read from file \"/db/echo.db\": Input/output error",
+                Blame::Else,
+            ),
+            (
+                "IO",
+                "Cannot open file \"/db/echo.db.wal\": Permission denied",
+                Blame::Else,
+            ),
+        ] {
+            let error = replaying(kind, cause);
+            assert_eq!(Blame::of(&error), blame, "{error}");
+        }
+        let elsewhere = "IO Error: Cannot open file \"/db/echo.db.wal\": Permission denied";
+        assert_eq!(Blame::of(elsewhere), Blame::Else);
+    }
+}

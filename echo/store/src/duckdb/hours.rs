@@ -1,0 +1,116 @@
+//! Costs by the hour in the database. Which hours are due and which are closed is in memory, too, because every commit asks.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use echo_core::ids::ClusterId;
+use echo_core::model::cost::StoredHour;
+use echo_core::units::{GpuTime, Hour, Nanos, Window};
+
+use crate::StoreError;
+use crate::duckdb::DuckDbStore;
+use crate::duckdb::reader::Reader;
+use crate::duckdb::rows::hours;
+use crate::hours::{Closed, ClosingHour, CostHours, DueHour, Hours};
+
+/// Which hours are due and which are closed, as the writer knows it.
+#[derive(Debug, Default)]
+pub(super) struct HoursCache(Mutex<Hours>);
+
+impl HoursCache {
+    /// Begins with what the database says.
+    pub(super) fn fill(&self, hours: Hours) {
+        self.with(|known| *known = hours);
+    }
+
+    /// Hours of these that are not due yet.
+    pub(super) fn not_due(&self, hours: &BTreeSet<Hour>) -> Vec<Hour> {
+        self.with(|known| known.not_due(hours))
+    }
+
+    /// Notes what was committed, after it was and before anybody is told.
+    pub(super) fn touch(&self, hours: BTreeSet<Hour>, when: (Nanos, u64)) {
+        self.with(|known| known.touch(hours, when));
+    }
+
+    /// Whether nothing was stored in the hour since it was due like this.
+    pub(super) fn is_untouched(&self, due: &DueHour) -> bool {
+        self.with(|known| known.is_untouched(due))
+    }
+
+    /// Notes that an hour is no longer due.
+    pub(super) fn close(&self, hour: Hour, has_rows: bool) {
+        self.with(|known| known.close(hour, has_rows));
+    }
+
+    /// Forgets closed hours that begin before `cutoff`.
+    pub(super) fn forget_before(&self, cutoff: Nanos) {
+        self.with(|known| known.forget_before(cutoff));
+    }
+
+    /// Runs `use_hours` alone. Nothing in it can panic half way.
+    fn with<T>(&self, use_hours: impl FnOnce(&mut Hours) -> T) -> T {
+        use_hours(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[async_trait]
+impl CostHours for DuckDbStore {
+    fn due_hours(&self) -> Vec<DueHour> {
+        self.hours.with(|hours| hours.due())
+    }
+
+    async fn close_hour(&self, closing: ClosingHour) -> Result<Closed, StoreError> {
+        self.writer.close_hour(closing).await
+    }
+
+    async fn cost_hours(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+        limit: usize,
+    ) -> Result<Vec<StoredHour>, StoreError> {
+        let query = hours::in_window((cluster, window), limit);
+        let question = move |reader: &Reader| {
+            let mut rows = Vec::new();
+            reader.each_batch(&query, |batch| {
+                rows.extend(hours::read(batch)?);
+                Ok(())
+            })?;
+            Ok(rows)
+        };
+        self.readers.ask("reading closed hours", question).await
+    }
+
+    async fn cost_clusters(&self, window: Window) -> Result<BTreeSet<ClusterId>, StoreError> {
+        let query = hours::clusters(window);
+        let question = move |reader: &Reader| {
+            let mut clusters = BTreeSet::new();
+            reader.each_batch(&query, |batch| {
+                clusters.extend(hours::read_clusters(batch)?);
+                Ok(())
+            })?;
+            Ok(clusters)
+        };
+        let doing = "looking for clusters with closed hours";
+        self.readers.ask(doing, question).await
+    }
+
+    async fn closed_allocation(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<GpuTime, StoreError> {
+        let query = hours::allocation(cluster, window);
+        let question = move |reader: &Reader| {
+            let mut sum = GpuTime::ZERO;
+            reader.each_batch(&query, |batch| {
+                sum = sum + hours::read_allocation(batch)?;
+                Ok(())
+            })?;
+            Ok(sum)
+        };
+        self.readers.ask("adding up closed hours", question).await
+    }
+}

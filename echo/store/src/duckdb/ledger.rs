@@ -1,0 +1,329 @@
+//! Which batches were stored lately, so that one that is sent again is recognised.
+//!
+//! The numbers of an agent come almost in order, so they are kept as ranges: one per agent when nothing is missing.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use echo_core::ids::AgentInstance;
+use echo_core::model::event::BatchKey;
+use echo_core::units::Nanos;
+
+/// Hashes kept at most; the oldest goes first. About 50 MB.
+const MAX_CONTENTS: usize = 1_000_000;
+
+/// Agent processes kept at most; those not heard of for longest go first. About 50 MB, and twenty starts of each of ten
+/// thousand agents within a day.
+const MAX_AGENTS: usize = 200_000;
+
+/// Ranges kept at most of one agent; the lowest goes first. Only an agent that leaves gaps has more than one.
+const MAX_RANGES: usize = 1_000;
+
+/// Time without batches that counts, nanoseconds.
+const SILENCE: i64 = 3_600 * 1_000_000_000;
+
+/// Batches stored lately.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    agents: HashMap<AgentInstance, Numbers>,
+    contents: HashSet<u128>,
+    oldest_first: VecDeque<(Nanos, u128)>,
+}
+
+/// A part of the ledger as it is written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// Batches of one agent process.
+    Numbers {
+        /// The process.
+        agent: AgentInstance,
+        /// First number.
+        first: u64,
+        /// Last number, inclusive.
+        last: u64,
+    },
+    /// One batch without number.
+    Content(u128),
+}
+
+#[derive(Debug)]
+struct Numbers {
+    /// Last number by first number, inclusive; ranges neither overlap nor touch.
+    ranges: BTreeMap<u64, u64>,
+    received: Nanos,
+}
+
+impl Entry {
+    /// The entry of one batch.
+    pub(super) fn of(key: &BatchKey) -> Self {
+        match key {
+            BatchKey::Numbered { agent, number } => Self::Numbers {
+                agent: agent.clone(),
+                first: *number,
+                last: *number,
+            },
+            BatchKey::Content(hash) => Self::Content(*hash),
+        }
+    }
+}
+
+impl Ledger {
+    /// Whether a batch with this key was stored.
+    pub(super) fn contains(&self, key: &BatchKey) -> bool {
+        match key {
+            BatchKey::Numbered { agent, number } => self
+                .agents
+                .get(agent)
+                .and_then(|numbers| numbers.ranges.range(..=number).next_back())
+                .is_some_and(|(_, last)| number <= last),
+            BatchKey::Content(hash) => self.contents.contains(hash),
+        }
+    }
+
+    /// Adds what was stored.
+    pub(super) fn insert(&mut self, entry: Entry, received: Nanos) {
+        match entry {
+            Entry::Numbers { agent, first, last } => {
+                if self.agents.len() >= MAX_AGENTS && !self.agents.contains_key(&agent) {
+                    self.forget_quiet_agents();
+                }
+                let numbers = self.agents.entry(agent).or_insert_with(|| Numbers {
+                    ranges: BTreeMap::new(),
+                    received,
+                });
+                numbers.insert(first, last);
+                numbers.received = numbers.received.max(received);
+            }
+            Entry::Content(hash) => {
+                if self.contents.insert(hash) {
+                    self.oldest_first.push_back((received, hash));
+                }
+                if self.oldest_first.len() > MAX_CONTENTS {
+                    self.forget_oldest();
+                }
+            }
+        }
+    }
+
+    /// Forgets agents that sent nothing since `cutoff`, and contents received before it.
+    pub(super) fn forget_before(&mut self, cutoff: Nanos) {
+        self.agents.retain(|_, numbers| numbers.received >= cutoff);
+        let contents = &mut self.contents;
+        self.oldest_first.retain(|(received, hash)| {
+            let is_kept = *received >= cutoff;
+            if !is_kept {
+                contents.remove(hash);
+            }
+            is_kept
+        });
+    }
+
+    /// When the oldest content that is kept was received. A clock that goes back makes a later one older.
+    pub(super) fn oldest(&self) -> Option<Nanos> {
+        self.oldest_first
+            .iter()
+            .map(|(received, _)| *received)
+            .min()
+    }
+
+    /// When the last batch that is kept was received.
+    pub(super) fn newest(&self) -> Option<Nanos> {
+        let numbered = self.agents.values().map(|numbers| numbers.received);
+        let contents = self.oldest_first.iter().map(|(received, _)| *received);
+        numbered.chain(contents).max()
+    }
+
+    /// The instant before which nothing is remembered when the clock shows `now`: `remembered` nanoseconds back from the last
+    /// batch before `now`. Of a time without batches an hour counts, so that a clock that leapt ahead, by however much, makes
+    /// nothing old that came just before.
+    pub(super) fn cutoff(&self, now: Nanos, remembered: i64) -> Nanos {
+        let numbered = self.agents.values().map(|numbers| numbers.received);
+        let contents = self.oldest_first.iter().map(|(received, _)| *received);
+        let mut times: Vec<_> = numbered
+            .chain(contents)
+            .filter(|time| *time <= now)
+            .collect();
+        times.sort_unstable();
+        let (mut reached, mut left) = (times.last().copied().unwrap_or(now), remembered);
+        for time in times.into_iter().rev() {
+            let passed = reached.value().saturating_sub(time.value()).min(SILENCE);
+            if passed >= left {
+                break;
+            }
+            left -= passed;
+            reached = time;
+        }
+        reached.offset(-left)
+    }
+
+    /// All ranges of numbers, each with the time at which its agent was last heard of.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (Entry, Nanos)> {
+        self.agents.iter().flat_map(|(agent, numbers)| {
+            let ranges = numbers.ranges.iter();
+            ranges.map(|(first, last)| {
+                let agent = agent.clone();
+                let (first, last) = (*first, *last);
+                (Entry::Numbers { agent, first, last }, numbers.received)
+            })
+        })
+    }
+
+    /// Forgets a tenth of the agents, so that it need not be done for each new one.
+    fn forget_quiet_agents(&mut self) {
+        let mut times: Vec<_> = self.agents.values().map(|agent| agent.received).collect();
+        let mut surplus = times.len() / 10 + 1;
+        let (_, last, _) = times.select_nth_unstable(surplus - 1);
+        self.agents.retain(|_, numbers| {
+            let goes = surplus > 0 && numbers.received <= *last;
+            surplus -= usize::from(goes);
+            !goes
+        });
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((_, hash)) = self.oldest_first.pop_front() {
+            self.contents.remove(&hash);
+        }
+    }
+}
+
+impl Numbers {
+    /// Adds `first..=last` and joins it with the ranges that it overlaps or touches.
+    fn insert(&mut self, mut first: u64, mut last: u64) {
+        let reach = last.saturating_add(1);
+        while let Some((&lower, &upper)) = self.ranges.range(..=reach).next_back() {
+            if upper.saturating_add(1) < first {
+                break;
+            }
+            self.ranges.remove(&lower);
+            first = first.min(lower);
+            last = last.max(upper);
+        }
+        self.ranges.insert(first, last);
+        if self.ranges.len() > MAX_RANGES {
+            self.ranges.pop_first();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use echo_core::model::event::BatchKey;
+    use echo_core::units::Nanos;
+    use proptest::prelude::{Strategy, proptest};
+    use proptest::{collection, prop_assert_eq};
+
+    use super::{Entry, Ledger, MAX_AGENTS};
+
+    fn numbered(number: u64) -> BatchKey {
+        BatchKey::Numbered {
+            agent: "agent-1".parse().unwrap(),
+            number,
+        }
+    }
+
+    fn ranges(ledger: &Ledger) -> Vec<(u64, u64)> {
+        let ends = ledger.numbers().map(|(entry, _)| match entry {
+            Entry::Numbers { first, last, .. } => (first, last),
+            Entry::Content(_) => panic!("a content among the numbers"),
+        });
+        ends.collect()
+    }
+
+    fn near_the_ends() -> impl Strategy<Value = u64> {
+        (0..40_u64, proptest::bool::ANY)
+            .prop_map(|(number, high)| if high { u64::MAX - number } else { number })
+    }
+
+    #[test]
+    fn numbers_in_order_are_one_range() {
+        let mut ledger = Ledger::default();
+        for number in [1, 2, 4, 3, 5] {
+            ledger.insert(Entry::of(&numbered(number)), Nanos::new(0));
+        }
+        assert_eq!(ranges(&ledger), [(1, 5)]);
+    }
+
+    #[test]
+    fn of_too_many_agents_those_not_heard_of_for_longest_go() {
+        let mut ledger = Ledger::default();
+        let key = |n: usize| BatchKey::Numbered {
+            agent: format!("agent-{n}").parse().unwrap(),
+            number: 1,
+        };
+        for n in 0..=MAX_AGENTS {
+            let received = Nanos::new(i64::try_from(n).unwrap());
+            ledger.insert(Entry::of(&key(n)), received);
+        }
+        assert!(ledger.agents.len() <= MAX_AGENTS);
+        assert!(!ledger.contains(&key(0)));
+        assert!(ledger.contains(&key(MAX_AGENTS / 5)));
+        assert!(ledger.contains(&key(MAX_AGENTS)));
+    }
+
+    #[test]
+    fn what_is_old_is_forgotten() {
+        let mut ledger = Ledger::default();
+        ledger.insert(Entry::of(&numbered(1)), Nanos::new(10));
+        ledger.insert(Entry::Content(7), Nanos::new(10));
+        ledger.insert(Entry::Content(8), Nanos::new(20));
+        ledger.forget_before(Nanos::new(20));
+        assert!(!ledger.contains(&numbered(1)));
+        assert!(!ledger.contains(&BatchKey::Content(7)));
+        assert!(ledger.contains(&BatchKey::Content(8)));
+        assert_eq!(ledger.oldest(), Some(Nanos::new(20)));
+    }
+
+    #[test]
+    fn a_clock_that_leaps_ahead_makes_nothing_old_that_came_just_before() {
+        const HOUR: i64 = 3_600 * 1_000_000_000;
+        let cutoff = |hours: &[i64], now: i64| {
+            let mut ledger = Ledger::default();
+            for hour in hours {
+                let content = Entry::Content(u128::from(hour.unsigned_abs()));
+                ledger.insert(content, Nanos::new(hour * HOUR));
+            }
+            ledger.cutoff(Nanos::new(now * HOUR), 3 * HOUR).value() / HOUR
+        };
+        assert_eq!(cutoff(&[], 10), 7);
+        assert_eq!(cutoff(&[1, 2, 3, 4, 5, 6], 6), 3);
+        assert_eq!(cutoff(&[1, 2, 3, 4, 5, 6], 9_000), 3, "nothing came since");
+        assert_eq!(cutoff(&[1, 2, 3, 4, 5, 6, 9_000], 9_000), 4);
+        assert_eq!(
+            cutoff(&[1, 2, 3, 9_000, 9_001], 5),
+            0,
+            "the clock is right again"
+        );
+    }
+
+    #[test]
+    fn the_oldest_content_is_found_behind_one_that_a_wrong_clock_dated() {
+        let mut ledger = Ledger::default();
+        ledger.insert(Entry::Content(7), Nanos::new(9_000));
+        ledger.insert(Entry::Content(8), Nanos::new(20));
+        assert_eq!(ledger.oldest(), Some(Nanos::new(20)));
+        ledger.forget_before(Nanos::new(30));
+        assert!(!ledger.contains(&BatchKey::Content(8)));
+        assert!(ledger.contains(&BatchKey::Content(7)));
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_remember_exactly_what_was_inserted(
+            numbers in collection::vec(near_the_ends(), 0..60)
+        ) {
+            let mut ledger = Ledger::default();
+            let mut expected = BTreeSet::new();
+            for number in numbers {
+                prop_assert_eq!(ledger.contains(&numbered(number)), !expected.insert(number));
+                ledger.insert(Entry::of(&numbered(number)), Nanos::new(0));
+            }
+            let found: BTreeSet<u64> = ranges(&ledger)
+                .into_iter()
+                .flat_map(|(first, last)| first..=last)
+                .collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The lock that keeps a second Echo away from a database.
+//!
+//! It is taken on a file of its own, never on the database: the engine holds record locks there, and closing any other
+//! handle of the same file would drop them.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use echo_core::units::Nanos;
+use fs2::FileExt;
+
+use crate::StoreError;
+use crate::duckdb::open::unreadable;
+
+/// Held while it lives.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Lock {
+    /// Takes the lock of the database at `path` and writes down who holds it; fails at once when somebody else does.
+    pub(super) fn take(path: &Path, now: Nanos) -> Result<Self, StoreError> {
+        let failed = |error: io::Error| StoreError::Unsuitable {
+            path: path.display().to_string(),
+            reason: format!("its lock file cannot be written ({error})"),
+        };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(beside(path, ".lock"))
+            .map_err(failed)?;
+        if let Err(error) = file.try_lock_exclusive() {
+            if error.raw_os_error() != fs2::lock_contended_error().raw_os_error() {
+                return Err(failed(error));
+            }
+            return Err(StoreError::Locked {
+                path: path.display().to_string(),
+                holder: holder(&mut file),
+            });
+        }
+        let pid = process::id();
+        let written = file
+            .set_len(0)
+            .and_then(|()| writeln!(file, "pid {pid} on {} since {now}", node_name()));
+        if let Err(error) = written {
+            // It is held all the same: a full disk must not keep anybody from opening the database and making room.
+            tracing::warn!(%error, "the lock file of {} cannot say who holds it", path.display());
+        }
+        Ok(Self(file))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // The file stays: whoever waits for it holds it open, and a new one under its name would be another lock.
+        if let Err(error) = self.0.set_len(0) {
+            tracing::debug!(%error, "the lock file keeps the name of its last holder");
+        }
+    }
+}
+
+/// The file beside the database whose name has `ending` more.
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// The one path that all ways to write the name of a file lead to, so that they lead to one lock.
+pub(super) fn canonical(path: &Path) -> Result<PathBuf, StoreError> {
+    let failed = |error: io::Error| unreadable(path, error.to_string());
+    if fs::symlink_metadata(path).is_ok() {
+        return path.canonicalize().map_err(failed);
+    }
+    let name = path
+        .file_name()
+        .ok_or_else(|| unreadable(path, "it names no file".to_owned()))?;
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    };
+    let parent = parent.canonicalize().map_err(|error| {
+        let parent = parent.display();
+        unreadable(path, format!("its folder {parent}: {error}"))
+    })?;
+    Ok(parent.join(name))
+}
+
+fn holder(file: &mut File) -> String {
+    match io::read_to_string(file) {
+        Ok(text) if !text.trim().is_empty() => text.trim().to_owned(),
+        // Between taking the lock and writing the name there is a moment.
+        Ok(_) | Err(_) => "another process".to_owned(),
+    }
+}
+
+fn node_name() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(
+        |_no_proc| "this node".to_owned(),
+        |name| name.trim().to_owned(),
+    )
+}

@@ -1,0 +1,138 @@
+//! Brings the schema of a database up to the one of this build, and refuses what it does not know.
+
+use std::path::Path;
+
+use duckdb::Connection;
+use echo_core::clock::Clock;
+use xxhash_rust::xxh64::xxh64;
+
+use crate::StoreError;
+use crate::duckdb::open::unreadable;
+use crate::duckdb::rows::schema;
+use crate::duckdb::{EngineResult, engine};
+
+/// One step of the schema.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Migration {
+    /// Its number; the first is 1.
+    pub(super) version: i64,
+    /// What it brings.
+    pub(super) name: &'static str,
+    /// Its statements.
+    pub(super) sql: &'static str,
+}
+
+macro_rules! migration {
+    ($version:literal, $name:literal, $file:literal) => {
+        Migration {
+            version: $version,
+            name: $name,
+            sql: include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../migrations/",
+                $file
+            )),
+        }
+    };
+}
+
+/// All steps, in order. A step that was released is never edited; its checksum is in every database.
+pub(super) const MIGRATIONS: &[Migration] = &[
+    migration!(1, "events", "0001_events.sql"),
+    migration!(2, "conclusions", "0002_conclusions.sql"),
+    migration!(3, "inputs", "0003_inputs.sql"),
+    migration!(4, "retention", "0004_retention.sql"),
+    migration!(5, "judged", "0005_judged.sql"),
+    migration!(6, "sql", "0006_sql.sql"),
+    migration!(7, "cost_hours", "0007_cost_hours.sql"),
+    migration!(8, "blame", "0008_blame.sql"),
+];
+
+impl Migration {
+    /// Hash of the statements, 16 hexadecimal digits.
+    pub(super) fn checksum(&self) -> String {
+        format!("{:016x}", xxh64(self.sql.as_bytes(), 0))
+    }
+}
+
+/// The schema version of the database, 0 when it is empty; an error when it is not one that `known` leads to.
+pub(super) fn version(
+    connection: &Connection,
+    path: &Path,
+    known: &[Migration],
+) -> Result<i64, StoreError> {
+    let failed = |error: duckdb::Error| unreadable(path, error.to_string());
+    let (made, ledgers): (i64, i64) = connection
+        .query_row(schema::MADE, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .map_err(failed)?;
+    if made == 0 {
+        return Ok(0);
+    }
+    let applied = if ledgers == 0 {
+        Vec::new()
+    } else {
+        schema::applied(connection).map_err(failed)?
+    };
+    let Some((found, _)) = applied.last() else {
+        let reason = "it is a database of another program: there is something in it, but no list of migrations";
+        return Err(unreadable(path, reason.to_owned()));
+    };
+    let last_known = known.last().map_or(0, |migration| migration.version);
+    if *found > last_known {
+        return Err(StoreError::Newer {
+            path: path.display().to_string(),
+            found: *found,
+            known: last_known,
+        });
+    }
+    for (index, (version, checksum)) in applied.iter().enumerate() {
+        let same = known.get(index).is_some_and(|migration| {
+            migration.version == *version && migration.checksum() == *checksum
+        });
+        if !same {
+            return Err(StoreError::Changed {
+                path: path.display().to_string(),
+                version: *version,
+                found: checksum.clone(),
+            });
+        }
+    }
+    Ok(*found)
+}
+
+/// Applies what is missing, one transaction each.
+pub(super) fn apply(
+    connection: &mut Connection,
+    path: &Path,
+    migrations: &[Migration],
+    clock: &dyn Clock,
+) -> Result<(), StoreError> {
+    let version = version(connection, path, migrations)?;
+    let missing = migrations
+        .iter()
+        .filter(|migration| migration.version > version);
+    for migration in missing {
+        apply_one(connection, migration, clock).map_err(engine("migrating the schema"))?;
+        tracing::info!(
+            schema.version = migration.version,
+            "applied migration {} to {}",
+            migration.name,
+            path.display(),
+        );
+    }
+    // Schema changes never share a WAL with rows: replaying such a mix has been the engine's weak spot.
+    connection
+        .execute_batch(schema::CHECKPOINT)
+        .map_err(engine("checkpointing the schema"))
+}
+
+fn apply_one(
+    connection: &mut Connection,
+    migration: &Migration,
+    clock: &dyn Clock,
+) -> EngineResult<()> {
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(migration.sql)?;
+    schema::record(&transaction, migration, clock.now())?;
+    transaction.commit()
+}

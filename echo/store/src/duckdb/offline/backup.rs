@@ -1,0 +1,110 @@
+//! A copy of a database that is complete, checked, and needs no log.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use echo_core::clock::Clock;
+
+use crate::StoreError;
+use crate::duckdb::engine;
+use crate::duckdb::migrate::MIGRATIONS;
+use crate::duckdb::offline::{Contents, Held, cannot_write, ending, with_ending};
+use crate::duckdb::open::{fold_log, look, read_only};
+use crate::duckdb::rows::identity;
+
+/// A copy that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backup {
+    /// The database that was copied.
+    pub source: PathBuf,
+    /// Size of the copy, bytes.
+    pub bytes: u64,
+    /// What is in it.
+    pub contents: Contents,
+    /// Version of its schema.
+    pub schema_version: i64,
+}
+
+/// Copies the database at `db` to `target`, which must not exist. The log is read into the copy, and the copy is opened
+/// and counted before it gets its name. The source is only read.
+pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, StoreError> {
+    let held = Held::take(db, clock)?;
+    if fs::symlink_metadata(target).is_ok() {
+        return Err(StoreError::Unwritable {
+            path: target.display().to_string(),
+            reason: "it exists already, and a backup replaces nothing".to_owned(),
+        });
+    }
+    // Opened and closed before the file is copied: the engine's own lock would go with any other handle of the file.
+    let contents = contents_of(&held)?;
+    let partial = Partial::new(target);
+    let copied = partial.copy(&held)?;
+    fold_log(&copied)?;
+    let schema_version = look(&copied, MIGRATIONS)?;
+    let copy = read_only(&copied)?;
+    let found = identity::contents(&copy).map_err(engine("reading the copy"))?;
+    drop(copy);
+    if found != contents {
+        return Err(StoreError::Unwritable {
+            path: target.display().to_string(),
+            reason: format!("the copy has {found:?} where the database has {contents:?}"),
+        });
+    }
+    let bytes = partial.finish(target)?;
+    Ok(Backup {
+        source: held.path,
+        bytes,
+        contents,
+        schema_version,
+    })
+}
+
+fn contents_of(held: &Held) -> Result<Contents, StoreError> {
+    let connection = held.read()?;
+    identity::contents(&connection).map_err(engine("reading the database"))
+}
+
+/// A copy in the making. What is left of it goes when this is dropped.
+#[derive(Debug)]
+struct Partial(PathBuf);
+
+impl Partial {
+    fn new(target: &Path) -> Self {
+        Self(with_ending(target, ".partial"))
+    }
+
+    fn copy(&self, held: &Held) -> Result<PathBuf, StoreError> {
+        let files = [vec![held.path.clone()], held.log()?].concat();
+        for file in files {
+            let more = ending(&held.path, &file).unwrap_or_default();
+            let copy = with_ending(&self.0, &more);
+            fs::copy(&file, &copy).map_err(cannot_write(&copy))?;
+        }
+        Ok(self.0.clone())
+    }
+
+    /// Gives the copy its name, durably. Returns its size.
+    fn finish(&self, target: &Path) -> Result<u64, StoreError> {
+        let failed = cannot_write(target);
+        let copy = File::open(&self.0).map_err(&failed)?;
+        copy.sync_all().map_err(&failed)?;
+        let bytes = copy.metadata().map_err(&failed)?.len();
+        fs::rename(&self.0, target).map_err(&failed)?;
+        let folder = match target.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            Some(_) | None => Path::new("."),
+        };
+        let folder = File::open(folder).map_err(&failed)?;
+        folder.sync_all().map_err(&failed)?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        for more in ["", ".wal", ".wal.checkpoint", ".wal.recovery"] {
+            // Most of them are not there.
+            let _absent = fs::remove_file(with_ending(&self.0, more));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A log that the engine refuses to read is set aside, so that what was in the database file can be used again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use echo_core::clock::Clock;
+
+use crate::StoreError;
+use crate::duckdb::engine;
+use crate::duckdb::migrate::MIGRATIONS;
+use crate::duckdb::offline::{Contents, Held, cannot_write, with_ending};
+use crate::duckdb::open::{look, read_only};
+use crate::duckdb::rows::identity;
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Repaired {
+    /// The database can be opened with its log; nothing was changed.
+    Sound,
+    /// The log was set aside.
+    SetAside {
+        /// Where the files of the log are now, and their sizes in bytes.
+        files: Vec<(PathBuf, u64)>,
+        /// What was wrong with it.
+        reason: String,
+        /// What the database has without it.
+        contents: Contents,
+    },
+}
+
+/// Sets the log of the database at `db` aside if that makes it readable again. Nothing is deleted.
+pub fn drop_wal(db: &Path, clock: &dyn Clock) -> Result<Repaired, StoreError> {
+    let held = Held::take(db, clock)?;
+    let Err(broken) = look(&held.path, MIGRATIONS) else {
+        return Ok(Repaired::Sound);
+    };
+    let StoreError::DamagedLog { reason, .. } = &broken else {
+        return Err(not_the_log(broken));
+    };
+    let moves: Vec<(PathBuf, PathBuf)> = held
+        .log()?
+        .into_iter()
+        .map(|file| {
+            let aside = with_ending(&file, &format!(".dropped-{}", clock.now().value()));
+            (file, aside)
+        })
+        .collect();
+    if moves.is_empty() {
+        return Err(broken);
+    }
+    let files = set_aside(&moves)?;
+    match contents(&held) {
+        Ok(contents) => Ok(Repaired::SetAside {
+            files,
+            reason: reason.clone(),
+            contents,
+        }),
+        Err(still_broken) => {
+            // It was not the log's fault: everything goes back to where it was.
+            put_back(&moves)?;
+            Err(still_broken)
+        }
+    }
+}
+
+/// Renames all or none. Returns the new names, and their sizes in bytes.
+fn set_aside(moves: &[(PathBuf, PathBuf)]) -> Result<Vec<(PathBuf, u64)>, StoreError> {
+    let mut files = Vec::with_capacity(moves.len());
+    for (index, (file, aside)) in moves.iter().enumerate() {
+        let moved = fs::metadata(file).and_then(|found| {
+            fs::rename(file, aside)?;
+            Ok(found.len())
+        });
+        match moved {
+            Ok(bytes) => files.push((aside.clone(), bytes)),
+            Err(error) => {
+                // A part of a log is worse than none.
+                put_back(moves.get(..index).unwrap_or_default())?;
+                return Err(cannot_write(aside)(error));
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Gives the files their names back, all that can be.
+fn put_back(moves: &[(PathBuf, PathBuf)]) -> Result<(), StoreError> {
+    let mut outcome = Ok(());
+    for (file, aside) in moves {
+        let moved = fs::rename(aside, file).map_err(|error| StoreError::Unwritable {
+            path: file.display().to_string(),
+            reason: format!(
+                "{error}; the log lies at {}: rename it before anything else opens the database",
+                aside.display()
+            ),
+        });
+        outcome = outcome.and(moved);
+    }
+    outcome
+}
+
+/// The error of opening with what to do, when setting the log aside would only lose what is in it.
+fn not_the_log(broken: StoreError) -> StoreError {
+    let hint = |reason: &str| {
+        format!(
+            "{reason}; the log is not what is damaged and was left alone: mend that, then try again"
+        )
+    };
+    match broken {
+        StoreError::Unreadable { path, reason } => StoreError::Unreadable {
+            path,
+            reason: hint(&reason),
+        },
+        StoreError::Fatal { reason } => StoreError::Fatal {
+            reason: hint(&reason),
+        },
+        other => other,
+    }
+}
+
+fn contents(held: &Held) -> Result<Contents, StoreError> {
+    look(&held.path, MIGRATIONS)?;
+    let connection = read_only(&held.path)?;
+    identity::contents(&connection).map_err(engine("reading the database"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use echo_core::clock::ManualClock;
+    use echo_core::units::Nanos;
+
+    use super::{drop_wal, set_aside};
+    use crate::StoreError;
+
+    #[test]
+    fn a_log_is_set_aside_as_a_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let moves = [
+            (path("a.wal"), path("a.wal.dropped")),
+            (path("a.wal.checkpoint"), path("a.wal.checkpoint.dropped")),
+        ];
+        for (file, _) in &moves {
+            fs::write(file, "log").unwrap();
+        }
+        // A file cannot take the name of a folder.
+        fs::create_dir(&moves[1].1).unwrap();
+        let refused = set_aside(&moves);
+        assert!(
+            matches!(&refused, Err(StoreError::Unwritable { path, .. }) if path.ends_with("checkpoint.dropped")),
+            "{refused:?}"
+        );
+        assert!(moves.iter().all(|(file, _)| file.is_file()));
+        assert!(!moves[0].1.exists());
+
+        fs::remove_dir(&moves[1].1).unwrap();
+        let files = set_aside(&moves).unwrap();
+        assert_eq!(files, moves.map(|(_, aside)| (aside, 3)));
+    }
+
+    #[test]
+    fn a_log_is_left_alone_when_it_is_the_file_that_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let db = folder.path().join("echo.db");
+        let log = folder.path().join("echo.db.wal");
+        fs::write(&db, vec![7; 20_000]).unwrap();
+        fs::write(&log, "log").unwrap();
+        let clock = ManualClock::at(Nanos::new(1));
+        let refused = drop_wal(&db, &clock).unwrap_err();
+        assert!(
+            matches!(refused, StoreError::Unreadable { .. }),
+            "{refused:?}"
+        );
+        assert!(refused.to_string().contains("left alone"), "{refused}");
+        assert_eq!(fs::read(&log).unwrap(), b"log");
+    }
+}

@@ -1,0 +1,165 @@
+//! Opens the engine: looks before it touches, and locks the settings before anybody else gets a connection.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::thread;
+
+use duckdb::{AccessMode, Config, Connection};
+use echo_core::clock::Clock;
+
+use crate::StoreError;
+use crate::duckdb::fatal::{Blame, first_line};
+use crate::duckdb::lock::beside;
+use crate::duckdb::migrate::{self, Migration};
+use crate::duckdb::rows::schema;
+use crate::duckdb::sql::SqlConnections;
+use crate::duckdb::{DuckDbConfig, memory};
+use crate::limits::Amount;
+
+/// WAL bytes at which a commit checkpoints by itself; the timer is expected to be there long before.
+const CHECKPOINT_THRESHOLD: &str = "256MB";
+
+/// Merges of small pieces in one table that a checkpoint undertakes, at most: nobody can write meanwhile.
+const MERGES: &str = "1";
+
+/// What the engine says of a file that another process has open.
+const HELD: &str = "Could not set lock on file";
+
+/// Most that questions may put into files beside the database while they sort and join.
+const SPILL: &str = "1GB";
+
+/// Instants as text are in UTC wherever the process runs. Only an engine without time zones does not know the setting.
+const UTC: &str = "SET GLOBAL TimeZone = 'UTC'";
+
+/// An open database.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// The connection that the others are clones of.
+    pub(super) connection: Connection,
+    /// Those for SQL.
+    pub(super) sql: SqlConnections,
+}
+
+/// Opens the database for reading and writing and brings its schema up to date. The caller holds the lock.
+pub(super) fn open(
+    path: &Path,
+    config: &DuckDbConfig,
+    migrations: &[Migration],
+    clock: &dyn Clock,
+) -> Result<Opened, StoreError> {
+    // A database of a later version must not be touched, and opening it for writing would replay its WAL into it.
+    look(path, migrations)?;
+    let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
+    let memory = memory(config.memory_limit)?;
+    let settings = settings(config, memory).map_err(unreadable)?;
+    let mut connection = connect(path, settings)?;
+    let _known = connection.execute_batch(UTC);
+    migrate::apply(&mut connection, path, migrations, clock)?;
+    connection
+        .execute_batch("SET enable_external_access = false; SET lock_configuration = true")
+        .map_err(unreadable)?;
+    let sql = SqlConnections::beside(&connection, memory).map_err(unreadable)?;
+    Ok(Opened { connection, sql })
+}
+
+/// Bytes that the engine may take.
+fn memory(limit: Amount) -> Result<u64, StoreError> {
+    if let Amount::Bytes(bytes) = limit {
+        return Ok(bytes);
+    }
+    let total = memory::total().ok_or_else(|| StoreError::Engine {
+        doing: "asking how much memory there is",
+        reason: "the system does not tell; write the limit in bytes, such as 2GB".to_owned(),
+    })?;
+    Ok(limit.of(total))
+}
+
+/// Checks without writing that the database is absent, empty or has a schema that this build can use. Returns the
+/// version of that schema.
+pub(super) fn look(path: &Path, migrations: &[Migration]) -> Result<i64, StoreError> {
+    if fs::symlink_metadata(path).is_err() {
+        // The engine would delete a WAL without database, and with it what was not checkpointed.
+        return match fs::symlink_metadata(beside(path, ".wal")) {
+            Ok(_) => Err(unreadable(
+                path,
+                "it is missing, but its write-ahead log is there; restore both or remove the log"
+                    .to_owned(),
+            )),
+            Err(_absent) => Ok(0),
+        };
+    }
+    let connection = read_only(path)?;
+    migrate::version(&connection, path, migrations)
+}
+
+/// Opens the database for reading. Its log is read, too, and left as it is.
+pub(super) fn read_only(path: &Path) -> Result<Connection, StoreError> {
+    let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
+    let settings = offline(Config::default())
+        .and_then(|settings| settings.access_mode(AccessMode::ReadOnly))
+        .map_err(unreadable)?;
+    connect(path, settings)
+}
+
+/// Writes the log of a copy into the copy.
+pub(super) fn fold_log(copy: &Path) -> Result<(), StoreError> {
+    let failed = |error: duckdb::Error| unreadable(copy, error.to_string());
+    let connection = connect(copy, offline(Config::default()).map_err(failed)?)?;
+    connection.execute_batch(schema::CHECKPOINT).map_err(failed)
+}
+
+/// The error about a file that is no database of Echo.
+pub(super) fn unreadable(path: &Path, reason: String) -> StoreError {
+    StoreError::Unreadable {
+        path: path.display().to_string(),
+        reason,
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is where the database is opened, under its lock"
+)]
+fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
+    Connection::open_with_flags(path, settings).map_err(|error| {
+        let reason = error.to_string();
+        // Other programs do not know Echo's lock, and the engine has no code of its own for this.
+        if reason.contains(HELD) {
+            return StoreError::Locked {
+                path: path.display().to_string(),
+                holder: format!("another program ({})", reason.trim()),
+            };
+        }
+        match Blame::of(&reason) {
+            Blame::Room => StoreError::Fatal {
+                reason: first_line(&reason),
+            },
+            Blame::Log => StoreError::DamagedLog {
+                path: path.display().to_string(),
+                reason: first_line(&reason),
+            },
+            Blame::Else => unreadable(path, first_line(&reason)),
+        }
+    })
+}
+
+fn settings(config: &DuckDbConfig, memory: u64) -> duckdb::Result<Config> {
+    // One core is left to the writer and to decoding.
+    let threads = config.threads.unwrap_or_else(|| {
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        cores.saturating_sub(1).max(1)
+    });
+    offline(Config::default())?
+        .access_mode(AccessMode::ReadWrite)?
+        .max_memory(&format!("{memory} bytes"))?
+        .with("threads", threads.to_string())?
+        .with("checkpoint_threshold", CHECKPOINT_THRESHOLD)?
+        .with("max_vacuum_tasks", MERGES)?
+        .with("max_temp_directory_size", SPILL)
+}
+
+/// Nothing is ever fetched: the extensions that Echo needs are linked in.
+fn offline(settings: Config) -> duckdb::Result<Config> {
+    settings.enable_autoload_extension(false)
+}

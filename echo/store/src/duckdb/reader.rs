@@ -1,0 +1,174 @@
+//! Connections for questions. A question that nobody waits for any more is interrupted.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::record_batch::RecordBatch;
+use duckdb::{Connection, InterruptHandle, params_from_iter};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task;
+
+use crate::StoreError;
+use crate::duckdb::fatal::Fatal;
+use crate::duckdb::lock::Lock;
+use crate::duckdb::rows::filter::Query;
+use crate::duckdb::{EngineResult, batches, engine};
+
+/// Answers a few questions at a time.
+#[derive(Debug)]
+pub(super) struct Readers {
+    idle: Arc<Mutex<Vec<Reader>>>,
+    places: Arc<Semaphore>,
+    count: u32,
+    fatal: Fatal,
+}
+
+/// A connection that only reads. It keeps the lock of the database while it lives.
+#[derive(Debug)]
+pub(super) struct Reader {
+    /// The connection.
+    pub(super) connection: Connection,
+    _lock: Arc<Lock>,
+}
+
+impl Reader {
+    /// Makes batches of rows of the answer, one after the other.
+    pub(super) fn each_batch(
+        &self,
+        query: &Query,
+        mut with: impl FnMut(&RecordBatch) -> EngineResult<()>,
+    ) -> EngineResult<()> {
+        let mut statement = self.connection.prepare(&query.sql)?;
+        for batch in batches::stream(&mut statement, params_from_iter(query.values.iter()))? {
+            with(&batch?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Readers {
+    /// `count` connections beside the one given.
+    pub(super) fn new(
+        connection: &Connection,
+        lock: &Arc<Lock>,
+        (count, fatal): (u32, &Fatal),
+    ) -> EngineResult<Self> {
+        let clone = |_| connection.try_clone();
+        let clones = (0..count).map(clone).collect::<EngineResult<_>>()?;
+        Ok(Self::of(clones, lock, fatal))
+    }
+
+    /// These connections.
+    pub(super) fn of(connections: Vec<Connection>, lock: &Arc<Lock>, fatal: &Fatal) -> Self {
+        let reader = |connection| Reader {
+            connection,
+            _lock: Arc::clone(lock),
+        };
+        let idle: Vec<_> = connections.into_iter().map(reader).collect();
+        let count = u32::try_from(idle.len()).unwrap_or(u32::MAX);
+        Self {
+            places: Arc::new(Semaphore::new(idle.len())),
+            idle: Arc::new(Mutex::new(idle)),
+            count,
+            fatal: fatal.clone(),
+        }
+    }
+
+    /// Answers a question on a thread that may block; `doing` names it in errors.
+    #[expect(
+        clippy::significant_drop_tightening,
+        reason = "the loan moves to the thread that runs the question"
+    )]
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        question: impl FnOnce(&Reader) -> EngineResult<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let loan = self.lend().await?;
+        let waiting = Waiting(Arc::clone(&loan.asked));
+        let answer = task::spawn_blocking(move || loan.run(question)).await;
+        drop(waiting);
+        match answer {
+            Ok(answer) => answer.map_err(|error| {
+                self.fatal.note(&error.to_string());
+                engine(doing)(error)
+            }),
+            Err(failed) => Err(StoreError::Engine {
+                doing,
+                reason: failed.to_string(),
+            }),
+        }
+    }
+
+    async fn lend(&self) -> Result<Loan, StoreError> {
+        let places = Arc::clone(&self.places).acquire_owned().await;
+        let place = places.map_err(|_closed| StoreError::Closed)?;
+        let reader = lock(&self.idle).pop().ok_or(StoreError::Closed)?;
+        Ok(Loan {
+            asked: Arc::new(Asked {
+                running: Mutex::new(true),
+                interrupt: reader.connection.interrupt_handle(),
+            }),
+            reader: Some(reader),
+            idle: Arc::clone(&self.idle),
+            _place: place,
+        })
+    }
+
+    /// Waits for the questions that run, and answers none after them.
+    pub(super) async fn close(&self) {
+        let all = self.places.acquire_many(self.count).await;
+        self.places.close();
+        lock(&self.idle).clear();
+        drop(all);
+    }
+}
+
+/// A question and whether it still runs.
+struct Asked {
+    running: Mutex<bool>,
+    interrupt: Arc<InterruptHandle>,
+}
+
+/// Interrupts the question when it is dropped before the answer.
+struct Waiting(Arc<Asked>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // While the flag is held the connection cannot go on to another question, which this would interrupt instead.
+        let running = lock(&self.0.running);
+        if *running {
+            self.0.interrupt.interrupt();
+        }
+    }
+}
+
+/// A connection on loan to a question. It is given back when this is dropped, whatever happened.
+struct Loan {
+    reader: Option<Reader>,
+    idle: Arc<Mutex<Vec<Reader>>>,
+    asked: Arc<Asked>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Loan {
+    fn run<T>(self, question: impl FnOnce(&Reader) -> EngineResult<T>) -> EngineResult<T> {
+        match &self.reader {
+            Some(reader) => question(reader),
+            None => Err(duckdb::Error::InvalidQuery),
+        }
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        *lock(&self.asked.running) = false;
+        if let Some(reader) = self.reader.take() {
+            lock(&self.idle).push(reader);
+        }
+    }
+}
+
+// Nothing that holds one of these locks can panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,265 @@
+//! What was committed last, kept for the detector.
+//!
+//! To read it back would cost the engine a plan for each look, and per event as much time as storing it did. So the events
+//! of a commit are handed on as they are. They are in the database as well: whoever has fallen behind what is kept, or asks
+//! again, reads them there.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec;
+
+use echo_core::ids::MetricName;
+use echo_core::model::event::{Event, EventBatch, Origin, StoredEvent};
+use echo_core::units::Nanos;
+
+use crate::duckdb::dictionary::{Dictionary, origin_id};
+use crate::{Tail, is_idle_wait, judges_attrs, judges_samples};
+
+/// Events that are kept at most, some hundred bytes each without their attributes: seconds of the largest fleet that Echo is made for.
+const KEPT: u64 = 200_000;
+
+/// Events that were committed and not yet asked for, in the order of their numbers, which have no gaps.
+#[derive(Debug)]
+pub(super) struct Recent {
+    dictionary: Arc<Dictionary>,
+    kept: Mutex<Kept>,
+    no_attrs: Arc<str>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Number of the event before the first that is kept.
+    before: u64,
+    batches: VecDeque<Batch>,
+    /// Events of all batches.
+    events: u64,
+}
+
+#[derive(Debug)]
+struct Batch {
+    /// Number of the event before the first of these.
+    before: u64,
+    received: Nanos,
+    events: vec::IntoIter<Event>,
+}
+
+impl Recent {
+    /// Keeps nothing yet.
+    pub(super) fn new(dictionary: Arc<Dictionary>) -> Self {
+        Self {
+            dictionary,
+            kept: Mutex::default(),
+            no_attrs: Arc::from("{}"),
+        }
+    }
+
+    /// Keeps what comes behind the event with this number, the last that was committed before.
+    pub(super) fn begin_behind(&self, last_event: u64) {
+        self.kept().before = last_event;
+    }
+
+    /// Keeps the events of a batch that was committed behind all that came before, without what nobody judges.
+    pub(super) fn add(&self, mut batch: EventBatch) {
+        for event in &mut batch.events {
+            if !judges_attrs(event) {
+                event.attrs = Arc::clone(&self.no_attrs);
+            }
+            if !judges_samples(event) {
+                event.samples = Vec::new();
+            }
+        }
+        let mut kept = self.kept();
+        let before = kept.before + kept.events;
+        kept.events += batch.events.len() as u64;
+        kept.batches.push_back(Batch {
+            before,
+            received: batch.received,
+            events: batch.events.into_iter(),
+        });
+        while kept.events > KEPT && kept.pop().is_some() {}
+    }
+
+    /// The tail behind `after`, which is not kept any longer; nothing when it begins before what is kept.
+    pub(super) fn take(&self, after: u64, metrics: &[MetricName], limit: usize) -> Option<Tail> {
+        let mut origins = Origins::new(&self.dictionary);
+        let (mut events, mut until) = (Vec::new(), None);
+        // What is taken is looked through while the writer can add more.
+        while events.len() < limit {
+            let Some(mut batch) = self.pop_behind(until.unwrap_or(after)) else {
+                break;
+            };
+            let mut number = batch.before;
+            while events.len() < limit
+                && let Some(mut event) = batch.events.next()
+            {
+                number += 1;
+                if number <= after || !metrics.contains(&event.metric) || is_idle_wait(&event) {
+                    continue;
+                }
+                event.origin = origins.shared(&event.origin);
+                events.push(StoredEvent {
+                    id: number,
+                    received: batch.received,
+                    event,
+                });
+            }
+            until = Some(number.max(after));
+            self.put_back(Batch {
+                before: number,
+                ..batch
+            });
+        }
+        let until = until.or_else(|| self.is_at_end(after).then_some(after))?;
+        Some(Tail { events, until })
+    }
+
+    /// The first batch, if nothing is missing between it and that number.
+    fn pop_behind(&self, after: u64) -> Option<Batch> {
+        let mut kept = self.kept();
+        let is_gone = after < kept.before;
+        if is_gone { None } else { kept.pop() }
+    }
+
+    /// Keeps the rest of the batch that was taken last, unless what follows it has gone meanwhile.
+    fn put_back(&self, rest: Batch) {
+        let n_events = rest.events.len() as u64;
+        let mut kept = self.kept();
+        if n_events > 0 && rest.before + n_events == kept.before {
+            kept.before = rest.before;
+            kept.events += n_events;
+            kept.batches.push_front(rest);
+        }
+    }
+
+    /// Whether nothing was committed behind that number.
+    fn is_at_end(&self, number: u64) -> bool {
+        let kept = self.kept();
+        kept.before == number
+    }
+
+    // Nothing that holds it can panic.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    /// Takes out the first batch.
+    fn pop(&mut self) -> Option<Batch> {
+        let first = self.batches.pop_front()?;
+        let n_events = first.events.len() as u64;
+        self.before = first.before + n_events;
+        self.events -= n_events;
+        Some(first)
+    }
+}
+
+/// The origins that all readers share, so that what the detector remembers does not keep one for each request.
+struct Origins<'d> {
+    dictionary: &'d Dictionary,
+    /// The last that was asked for, and what stands for it: neighbours mostly have the same.
+    last: Option<(Arc<Origin>, Arc<Origin>)>,
+}
+
+impl<'d> Origins<'d> {
+    const fn new(dictionary: &'d Dictionary) -> Self {
+        Self {
+            dictionary,
+            last: None,
+        }
+    }
+
+    fn shared(&mut self, origin: &Arc<Origin>) -> Arc<Origin> {
+        if let Some((last, shared)) = &self.last
+            && Arc::ptr_eq(last, origin)
+        {
+            return Arc::clone(shared);
+        }
+        let shared = self.dictionary.origin(origin_id(origin));
+        let shared = shared.unwrap_or_else(|| Arc::clone(origin));
+        self.last = Some((Arc::clone(origin), Arc::clone(&shared)));
+        shared
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use echo_core::ids::MetricName;
+    use echo_core::model::event::EventBatch;
+
+    use super::{KEPT, Recent};
+    use crate::contract::sample::{batch, device_wait, origin};
+    use crate::duckdb::dictionary::{Dictionary, Entries, origin_id};
+
+    fn recent(last_event: u64) -> Recent {
+        let recent = Recent::new(Arc::default());
+        recent.begin_behind(last_event);
+        recent
+    }
+
+    fn of_events(number: u64, count: usize) -> EventBatch {
+        batch(
+            number,
+            vec![device_wait(&origin("prod", "node-1", 0), 1); count],
+        )
+    }
+
+    /// The numbers of the events in the tail, and how far it reaches; nothing when it is not kept.
+    fn take(recent: &Recent, after: u64, limit: usize) -> Option<(Vec<u64>, u64)> {
+        let metric: MetricName = device_wait(&origin("prod", "node-1", 0), 1).metric;
+        let tail = recent.take(after, &[metric], limit)?;
+        let ids = tail.events.iter().map(|stored| stored.id).collect();
+        Some((ids, tail.until))
+    }
+
+    #[test]
+    fn events_are_numbered_on_across_batches_and_given_once() {
+        let recent = recent(10);
+        recent.add(of_events(1, 2));
+        recent.add(of_events(2, 3));
+        assert_eq!(take(&recent, 10, 3), Some((vec![11, 12, 13], 13)));
+        assert_eq!(take(&recent, 10, 3), None, "it is in the database");
+        assert_eq!(take(&recent, 14, 3), Some((vec![15], 15)), "14 is skipped");
+        assert_eq!(take(&recent, 15, 3), Some((vec![], 15)));
+    }
+
+    #[test]
+    fn what_was_committed_before_is_not_kept() {
+        assert_eq!(take(&recent(10), 9, 3), None);
+        assert_eq!(take(&recent(10), 10, 3), Some((vec![], 10)));
+        assert_eq!(take(&recent(10), 11, 3), None, "nobody has seen it");
+    }
+
+    #[test]
+    fn of_more_than_is_kept_the_first_batches_go() {
+        let recent = recent(0);
+        let most = usize::try_from(KEPT).unwrap();
+        recent.add(of_events(1, 2));
+        recent.add(of_events(2, most));
+        assert_eq!(take(&recent, 1, 1), None);
+        assert_eq!(take(&recent, 2, 1), Some((vec![3], 3)));
+        recent.add(of_events(3, most + 1));
+        assert_eq!(take(&recent, KEPT + 2, 1), None, "one that is too large");
+    }
+
+    #[test]
+    fn origins_are_those_that_all_readers_share() {
+        let dictionary = Dictionary::default();
+        let (shared, mut entries) = (origin("prod", "node-1", 0), Entries::default());
+        entries
+            .origins
+            .insert(origin_id(&shared), Arc::clone(&shared));
+        dictionary.extend(&entries);
+        let recent = Recent::new(Arc::new(dictionary));
+        recent.add(of_events(1, 2));
+        let metric = device_wait(&shared, 1).metric;
+        let tail = recent.take(0, &[metric], 9).unwrap();
+        assert!(
+            tail.events
+                .iter()
+                .all(|stored| Arc::ptr_eq(&stored.event.origin, &shared))
+        );
+    }
+}

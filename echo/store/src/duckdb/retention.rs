@@ -1,0 +1,353 @@
+//! Keeps the database within its limits: whole slices of received time are deleted, oldest first.
+//!
+//! What goes is decided here, on the thread of the upkeep; it is deleted by the writer, in steps between its commits, so
+//! that nobody waits for more than one step. The room comes back with the next checkpoint, for rows to come: the file
+//! itself does not shrink.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use duckdb::Connection;
+use echo_core::clock::Clock;
+use echo_core::units::Nanos;
+
+use crate::StoreError;
+use crate::duckdb::rows::slices::{self, Blocks, Cut};
+use crate::duckdb::rows::unused;
+use crate::duckdb::upkeep::Signal;
+use crate::duckdb::volume::Volume;
+use crate::duckdb::writer::Chores;
+use crate::duckdb::{EngineResult, engine};
+use crate::limits::Limits;
+
+mod slice;
+mod steps;
+
+use slice::{Slice, TrustedTime};
+use steps::Steps;
+
+/// Time between two looks at the age of events.
+const LOOK_EVERY: i64 = 60 * 1_000_000_000;
+
+/// Time between two runs of the small chores.
+const TIDY_EVERY: i64 = 3_600 * 1_000_000_000;
+
+/// A job whose events are younger still runs.
+const LATELY: i64 = 600 * 1_000_000_000;
+
+/// Rounds to wait for a checkpoint to free what was deleted, before more is deleted for the same reason.
+const PATIENCE_ROUNDS: u32 = 60;
+
+/// Looks after the limits.
+#[derive(Debug)]
+pub(super) struct Retention {
+    limits: Limits,
+    volume: Arc<Volume>,
+    clock: Arc<dyn Clock>,
+    chores: Chores,
+    /// Number up to which the detector has read.
+    followed: Arc<AtomicU64>,
+    time: TrustedTime,
+    looked: Option<Nanos>,
+    tidied: Option<Nanos>,
+    /// Whether events may have been deleted since names were looked through; before the start, that is not known.
+    has_deleted: Cell<bool>,
+    /// Blocks in use when a slice was deleted for its size, and rounds since.
+    waiting: Option<(u64, u32)>,
+}
+
+/// Why a slice goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Age(Duration),
+    Size { used: u64, begin: u64 },
+    Floor { available: u64, floor: u64 },
+}
+
+impl Retention {
+    /// Keeps `limits`; `followed` is the number up to which the detector has read.
+    pub(super) fn new(
+        limits: Limits,
+        volume: Arc<Volume>,
+        clock: Arc<dyn Clock>,
+        (chores, followed): (Chores, Arc<AtomicU64>),
+    ) -> Self {
+        Self {
+            limits,
+            volume,
+            clock,
+            chores,
+            followed,
+            time: TrustedTime::default(),
+            looked: None,
+            tidied: None,
+            has_deleted: Cell::new(true),
+            waiting: None,
+        }
+    }
+
+    /// One round, `after` the last one.
+    pub(super) fn round(
+        &mut self,
+        connection: &Connection,
+        (signal, after): (&Signal, Duration),
+        checkpoint: impl Fn(),
+    ) {
+        match self.keep(connection, (signal, after), &checkpoint) {
+            Ok(()) | Err(StoreError::Closed) => {}
+            Err(error) => tracing::warn!(
+                error = echo_core::error::chain(&error),
+                "the limits of the database could not be looked after"
+            ),
+        }
+    }
+
+    fn keep(
+        &mut self,
+        connection: &Connection,
+        (signal, after): (&Signal, Duration),
+        checkpoint: &dyn Fn(),
+    ) -> Result<(), StoreError> {
+        // Without it the clock would be believed, so nothing is done if it fails.
+        self.time.begin(|| ask(slices::minutes(connection)))?;
+        let now = self.time.advance(self.clock.now(), after);
+        // First what the database needs to go on; looking for unused names reads all events.
+        self.keep_age(connection, (now, signal), checkpoint)?;
+        self.keep_size(connection, (now, signal), checkpoint)?;
+        self.tidy(connection, (now, signal))
+    }
+
+    fn tidy(
+        &mut self,
+        connection: &Connection,
+        (now, signal): (Nanos, &Signal),
+    ) -> Result<(), StoreError> {
+        if !passed(self.tidied, now, TIDY_EVERY) {
+            return Ok(());
+        }
+        self.tidied = Some(now);
+        let before = |age: Option<Duration>| age.map(|age| now.offset(-nanos(age)));
+        let (policies, hours) = (before(self.limits.age), before(self.limits.cost_age));
+        self.chores.tidy(now, (policies, hours))?;
+        if self.has_deleted.get() {
+            self.forget_unused(connection, signal)?;
+        }
+        Ok(())
+    }
+
+    /// Has names and origins forgotten that no event refers to any more. What is unused is looked for here, where nobody
+    /// waits for it; the writer looks again only at events that came meanwhile.
+    fn forget_unused(&self, connection: &Connection, signal: &Signal) -> Result<(), StoreError> {
+        let mut gone = 0;
+        for step in ask(unused::find(connection))? {
+            if signal.stopped() {
+                return Ok(());
+            }
+            gone += self.chores.forget(step)?;
+        }
+        self.has_deleted.set(false);
+        if gone > 0 {
+            tracing::info!("forgot {gone} names and origins that no event refers to any more");
+        }
+        Ok(())
+    }
+
+    fn keep_age(
+        &mut self,
+        connection: &Connection,
+        (now, signal): (Nanos, &Signal),
+        checkpoint: &dyn Fn(),
+    ) -> Result<(), StoreError> {
+        let Some(age) = self.limits.age else {
+            return Ok(());
+        };
+        if !passed(self.looked, now, LOOK_EVERY) {
+            return Ok(());
+        }
+        let cutoff = now.offset(-nanos(age));
+        while let Some((first, _)) = ask(slices::ends(connection))? {
+            let slice = Slice::for_age(first, age);
+            if slice.until > cutoff {
+                break;
+            }
+            let gone = self.drop_slice(
+                connection,
+                (slice, now, signal),
+                Reason::Age(age),
+                checkpoint,
+            )?;
+            if !gone {
+                return Ok(());
+            }
+        }
+        self.looked = Some(now);
+        Ok(())
+    }
+
+    fn keep_size(
+        &mut self,
+        connection: &Connection,
+        (now, signal): (Nanos, &Signal),
+        checkpoint: &dyn Fn(),
+    ) -> Result<(), StoreError> {
+        loop {
+            let blocks = ask(slices::blocks(connection))?;
+            self.volume.look(blocks);
+            let used = blocks.used;
+            let Some(reason) = self.excess(blocks) else {
+                self.waiting = None;
+                return Ok(());
+            };
+            // A question that still reads the old rows keeps them in the file: deleting more would not help.
+            if let Some((before, rounds)) = self.waiting
+                && used >= before
+                && rounds < PATIENCE_ROUNDS
+            {
+                self.waiting = Some((before, rounds + 1));
+                return Ok(());
+            }
+            let ends = ask(slices::ends(connection))?;
+            let Some(slice) = ends.and_then(Slice::for_size) else {
+                // What was deleted before may still take up room.
+                checkpoint();
+                return Ok(());
+            };
+            self.waiting = Some((used, 0));
+            if !self.drop_slice(connection, (slice, now, signal), reason, checkpoint)? {
+                return Ok(());
+            }
+            checkpoint();
+        }
+    }
+
+    /// Why there is too much, if there is.
+    fn excess(&self, Blocks { used, free }: Blocks) -> Option<Reason> {
+        let begin = self.begin_bytes(used.saturating_add(free))?;
+        if used > begin {
+            return Some(Reason::Size { used, begin });
+        }
+        let (available, floor) = self.volume.shortage()?;
+        // What others take of the volume does not come back by deleting here.
+        self.volume
+            .is_cured_by_deleting(used.saturating_add(free))
+            .then_some(Reason::Floor { available, floor })
+    }
+
+    fn begin_bytes(&self, file: u64) -> Option<u64> {
+        // A volume that cannot be asked is taken for endless: a limit in bytes holds without it.
+        let room = self.volume.room().ok();
+        let total = room.map_or(u64::MAX, |room| room.total);
+        let reach = room.map_or(u64::MAX, |room| file.saturating_add(room.available));
+        self.limits.begin_bytes(total, reach)
+    }
+
+    /// Deletes a slice. Says whether it is gone: one that the detector has not read yet waits, if it can.
+    fn drop_slice(
+        &self,
+        connection: &Connection,
+        (slice, now, signal): (Slice, Nanos, &Signal),
+        reason: Reason,
+        checkpoint: &dyn Fn(),
+    ) -> Result<bool, StoreError> {
+        let running = ask(slices::running_jobs(
+            connection,
+            slice.until,
+            now.offset(-LATELY),
+        ))?;
+        let rest = |from| ask(slices::events_before(connection, slice.until, from));
+        let mut gone = 0;
+        let mut steps = Steps::of(rest(0)?);
+        while let Some(events) = steps.next() {
+            let is_followed = steps.last <= self.followed.load(Ordering::Acquire);
+            if signal.stopped() || (!is_followed && matches!(reason, Reason::Age(_))) {
+                return Ok(false);
+            }
+            let cut = Cut {
+                from: slice.from,
+                until: slice.until,
+                events,
+                reason: reason.name(),
+            };
+            let deleted = self.chores.delete(cut, now)?;
+            gone += deleted;
+            self.has_deleted.set(self.has_deleted.get() || deleted > 0);
+            if !is_followed {
+                tracing::warn!(
+                    "the database is full: events were deleted that the detector had not judged yet"
+                );
+            }
+            if deleted == 0 {
+                // Numbers of other slices lie between.
+                steps.go_to(rest(events.last.saturating_add(1))?);
+            }
+            if steps.is_checkpoint_due() {
+                checkpoint();
+            }
+        }
+        tracing::info!(
+            slice.from = %slice.from,
+            slice.until = %slice.until,
+            events = gone,
+            "deleted {gone} events received from {} to {}: {reason}{}",
+            slice.from,
+            slice.until,
+            after_restart(running, slice.until),
+        );
+        Ok(true)
+    }
+}
+
+/// What the detector will miss when it starts again.
+fn after_restart(running: u64, until: Nanos) -> String {
+    match running {
+        0 => String::new(),
+        n => format!(
+            "; {n} jobs of that time still run, and a restart will know them from {until} on only"
+        ),
+    }
+}
+
+impl Reason {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Age(_) => "age",
+            Self::Size { .. } => "size",
+            Self::Floor { .. } => "floor",
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Age(age) => write!(f, "older than {} h", age.as_secs() / 3_600),
+            Self::Size { used, begin } => {
+                write!(
+                    f,
+                    "the database used {used} bytes, deleting begins at {begin}"
+                )
+            }
+            Self::Floor { available, floor } => {
+                write!(
+                    f,
+                    "{available} bytes are free on the volume, the floor is {floor}"
+                )
+            }
+        }
+    }
+}
+
+fn ask<T>(answer: EngineResult<T>) -> Result<T, StoreError> {
+    answer.map_err(engine("looking after the limits"))
+}
+
+/// Whether `every` nanoseconds have passed, or the clock went back.
+fn passed(last: Option<Nanos>, now: Nanos, every: i64) -> bool {
+    last.is_none_or(|last| now >= last.offset(every) || now < last)
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,94 @@
+//! The events of a slice in steps that the writer takes between its commits.
+
+use crate::duckdb::rows::slices::Events;
+
+/// Numbers of events that one step looks at: what the writer deletes in some ten milliseconds.
+const STEP_EVENTS: u64 = 100_000;
+
+/// Steps after which the log is written to the file: an hour can hold more than the log should.
+const CHECKPOINT_AFTER: u32 = 10;
+
+/// Ranges of numbers, lowest first.
+#[derive(Debug)]
+pub(super) struct Steps {
+    next: Option<u64>,
+    /// Highest number of all.
+    pub(super) last: u64,
+    since_checkpoint: u32,
+}
+
+impl Steps {
+    /// The steps through a range, if there is one.
+    pub(super) fn of(events: Option<Events>) -> Self {
+        Self {
+            next: events.map(|events| events.first),
+            last: events.map_or(0, |events| events.last),
+            since_checkpoint: 0,
+        }
+    }
+
+    /// Goes on with another range.
+    pub(super) fn go_to(&mut self, events: Option<Events>) {
+        *self = Self {
+            since_checkpoint: self.since_checkpoint,
+            ..Self::of(events)
+        };
+    }
+
+    /// The numbers of the next step.
+    pub(super) fn next(&mut self) -> Option<Events> {
+        let first = self.next.filter(|first| *first <= self.last)?;
+        let last = first.saturating_add(STEP_EVENTS - 1).min(self.last);
+        self.next = last.checked_add(1);
+        Some(Events { first, last })
+    }
+
+    /// Counts a step that was taken. Says whether it is time for a checkpoint.
+    pub(super) const fn is_checkpoint_due(&mut self) -> bool {
+        self.since_checkpoint += 1;
+        let is_due = self.since_checkpoint >= CHECKPOINT_AFTER;
+        if is_due {
+            self.since_checkpoint = 0;
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHECKPOINT_AFTER, STEP_EVENTS, Steps};
+    use crate::duckdb::rows::slices::Events;
+
+    fn range(first: u64, last: u64) -> Events {
+        Events { first, last }
+    }
+
+    #[test]
+    fn steps_cover_a_range_once_and_end() {
+        let mut steps = Steps::of(Some(range(7, 7 + 2 * STEP_EVENTS)));
+        assert_eq!(steps.next(), Some(range(7, 6 + STEP_EVENTS)));
+        assert_eq!(
+            steps.next(),
+            Some(range(7 + STEP_EVENTS, 6 + 2 * STEP_EVENTS))
+        );
+        let last = 7 + 2 * STEP_EVENTS;
+        assert_eq!(steps.next(), Some(range(last, last)));
+        assert_eq!(steps.next(), None);
+        assert_eq!(Steps::of(None).next(), None);
+        let mut highest = Steps::of(Some(range(u64::MAX, u64::MAX)));
+        assert_eq!(highest.next(), Some(range(u64::MAX, u64::MAX)));
+        assert_eq!(highest.next(), None);
+    }
+
+    #[test]
+    fn a_large_slice_is_checkpointed_on_the_way() {
+        let mut steps = Steps::of(Some(range(1, 25 * STEP_EVENTS)));
+        let mut checkpoints = 0;
+        while let Some(events) = steps.next() {
+            checkpoints += u32::from(steps.is_checkpoint_due());
+            // Skipping numbers does not put it off.
+            steps.go_to(Some(range(events.last + 1, 25 * STEP_EVENTS)));
+        }
+        assert_eq!(checkpoints, 25 / CHECKPOINT_AFTER);
+    }
+}

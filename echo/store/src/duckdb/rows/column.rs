@@ -1,0 +1,178 @@
+//! Columns of Arrow in both directions.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, ListArray, StringArray,
+    UInt32Array, UInt64Array,
+};
+use arrow::datatypes::UInt32Type;
+use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatch;
+use duckdb::Connection;
+
+use crate::duckdb::EngineResult;
+
+/// Rows that are appended at a time: what the engine takes as one vector, and little enough to stay in the cache while
+/// the columns are made one after the other.
+const CHUNK: usize = 2048;
+
+/// The columns of some rows in the making.
+#[derive(Debug)]
+pub(super) struct Columns<'r, R> {
+    rows: &'r [R],
+    made: Vec<(&'static str, ArrayRef)>,
+}
+
+/// Declares how to add a column of one type.
+macro_rules! add_column {
+    ($name:ident, $optional:ident, $array:ty, $value:ty) => {
+        /// Adds a column.
+        pub(super) fn $name(self, name: &'static str, value: impl Fn(&'r R) -> $value) -> Self {
+            let column = <$array>::from_iter_values(self.rows.iter().map(value));
+            self.with(name, Arc::new(column))
+        }
+
+        /// Adds a column in which values may be absent.
+        pub(super) fn $optional(
+            self,
+            name: &'static str,
+            value: impl Fn(&'r R) -> Option<$value>,
+        ) -> Self {
+            let column: $array = self.rows.iter().map(value).collect();
+            self.with(name, Arc::new(column))
+        }
+    };
+}
+
+impl<'r, R> Columns<'r, R> {
+    /// No columns yet.
+    pub(super) const fn of(rows: &'r [R]) -> Self {
+        Self {
+            rows,
+            made: Vec::new(),
+        }
+    }
+
+    add_column!(u32, maybe_u32, UInt32Array, u32);
+    add_column!(u64, maybe_u64, UInt64Array, u64);
+    add_column!(i64, maybe_i64, Int64Array, i64);
+    add_column!(f64, maybe_f64, Float64Array, f64);
+    add_column!(text, maybe_text, StringArray, &'r str);
+
+    /// Adds a column of bytes.
+    pub(super) fn bytes(self, name: &'static str, value: impl Fn(&'r R) -> &'r [u8]) -> Self {
+        let column = BinaryArray::from_iter_values(self.rows.iter().map(value));
+        self.with(name, Arc::new(column))
+    }
+
+    /// Adds a column in which truth values may be absent.
+    pub(super) fn maybe_bool(
+        self,
+        name: &'static str,
+        value: impl Fn(&'r R) -> Option<bool>,
+    ) -> Self {
+        let column: BooleanArray = self.rows.iter().map(value).collect();
+        self.with(name, Arc::new(column))
+    }
+
+    /// Adds a column of lists, which may be absent.
+    pub(super) fn maybe_list<I: IntoIterator<Item = Option<u32>>>(
+        self,
+        name: &'static str,
+        value: impl Fn(&'r R) -> Option<I>,
+    ) -> Self {
+        let column =
+            ListArray::from_iter_primitive::<UInt32Type, _, _>(self.rows.iter().map(value));
+        self.with(name, Arc::new(column))
+    }
+
+    fn with(mut self, name: &'static str, column: ArrayRef) -> Self {
+        self.made.push((name, column));
+        self
+    }
+}
+
+/// Appends the rows to the table, in the transaction that the connection is in. `columns` makes every column of the
+/// table, in its order: naming them to the appender would cost several milliseconds each time.
+pub(super) fn append<R>(
+    connection: &Connection,
+    table: &'static str,
+    rows: &[R],
+    columns: impl for<'r> Fn(Columns<'r, R>) -> Columns<'r, R>,
+) -> EngineResult<()> {
+    let mut appender = None;
+    for chunk in rows.chunks(CHUNK) {
+        let made = columns(Columns::of(chunk)).made;
+        let appender = match &mut appender {
+            Some(appender) => appender,
+            none => {
+                if cfg!(debug_assertions) {
+                    check_order(connection, table, &made)?;
+                }
+                none.insert(connection.appender(table)?)
+            }
+        };
+        let batch = RecordBatch::try_from_iter(made).map_err(malformed)?;
+        appender.append_record_batch(batch)?;
+    }
+    // Dropping an appender flushes it, too, but keeps the error to itself.
+    appender.map_or(Ok(()), |mut appender| appender.flush())
+}
+
+fn check_order(
+    connection: &Connection,
+    table: &'static str,
+    made: &[(&'static str, ArrayRef)],
+) -> EngineResult<()> {
+    let mut statement = connection.prepare(
+        "SELECT column_name FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index",
+    )?;
+    let names = statement.query_map([table], |row| row.get(0))?;
+    let names: Vec<String> = names.collect::<EngineResult<_>>()?;
+    if made.iter().map(|(name, _)| *name).eq(&names) {
+        return Ok(());
+    }
+    Err(malformed(Unexpected(table)))
+}
+
+/// A column of `batch`.
+pub(super) fn column<'b, A: Array + 'static>(
+    batch: &'b RecordBatch,
+    name: &'static str,
+) -> EngineResult<&'b A> {
+    let column = batch
+        .column_by_name(name)
+        .and_then(|column| column.as_any().downcast_ref());
+    column.ok_or_else(|| malformed(Unexpected(name)))
+}
+
+/// A value that rows refer to or hold is not one that was ever written.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} does not hold what was written")]
+pub(super) struct Unexpected(pub(super) &'static str);
+
+/// Hands an error of this module through the engine's, which is what callers report.
+pub(super) fn malformed(error: impl Into<Malformed>) -> duckdb::Error {
+    duckdb::Error::ToSqlConversionFailure(Box::new(error.into()))
+}
+
+/// Why rows could not be made or understood.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(super) enum Malformed {
+    /// Arrow refused the columns.
+    Arrow(#[from] ArrowError),
+    /// The rows hold something else.
+    Unexpected(#[from] Unexpected),
+    /// A value cannot be written as JSON.
+    Json(#[from] serde_json::Error),
+}
+
+/// The value in a row of a column of numbers, if there is one.
+macro_rules! maybe {
+    ($column:expr, $row:expr) => {
+        $column.is_valid($row).then(|| $column.value($row))
+    };
+}
+pub(super) use maybe;

@@ -1,0 +1,96 @@
+//! Who reported in slots of time, counted.
+
+use arrow::array::{Array, BooleanArray, Int64Array, UInt64Array};
+use echo_core::units::{Nanos, Window};
+use fleet_proto::metric;
+
+use crate::duckdb::EngineResult;
+use crate::duckdb::reader::Reader;
+use crate::duckdb::rows::column::{column, maybe};
+use crate::duckdb::rows::filter::Query;
+use crate::duckdb::rows::questions::in_window;
+
+/// When an origin reported in a stretch of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::duckdb) struct Seen {
+    /// First event time.
+    pub(in crate::duckdb) first: Nanos,
+    /// Last event time.
+    pub(in crate::duckdb) last: Nanos,
+    /// Whether it told what its host went through.
+    pub(in crate::duckdb) has_host_evidence: bool,
+}
+
+impl Seen {
+    /// The same over both stretches.
+    pub(in crate::duckdb) fn with(self, other: Self) -> Self {
+        Self {
+            first: self.first.min(other.first),
+            last: self.last.max(other.last),
+            has_host_evidence: self.has_host_evidence || other.has_host_evidence,
+        }
+    }
+}
+
+/// A window that is counted slot by slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::duckdb) struct Stretch {
+    /// The window.
+    pub(in crate::duckdb) window: Window,
+    /// Length of a slot, nanoseconds.
+    pub(in crate::duckdb) slot_nanos: i64,
+}
+
+impl Stretch {
+    /// A window that is one slot.
+    pub(in crate::duckdb) const fn whole(window: Window) -> Self {
+        Self {
+            window,
+            slot_nanos: i64::MAX,
+        }
+    }
+}
+
+/// Gives the beginning of the slot, the id of the origin and when it was seen, for each origin in each slot. Metrics with an id
+/// in `host_evidence` tell what hosts went through.
+pub(in crate::duckdb) fn count(
+    reader: &Reader,
+    (stretch, host_evidence): (Stretch, &[u64]),
+    mut each: impl FnMut(Nanos, u64, Seen),
+) -> EngineResult<()> {
+    let query = Query::new("SELECT origin, timestamp_ns -")
+        .bind("timestamp_ns % ? AS slot,", stretch.slot_nanos)
+        .then("min(timestamp_ns) AS first, max(timestamp_ns) AS last,")
+        .one_of("bool_or(metric", host_evidence.iter().copied())
+        .then(") AS has_host_evidence FROM event_rows WHERE TRUE");
+    let query = in_window(query, stretch.window).then("GROUP BY origin, slot");
+    reader.each_batch(&query, |batch| {
+        let (origin, slot): (&UInt64Array, &Int64Array) =
+            (column(batch, "origin")?, column(batch, "slot")?);
+        let (first, last): (&Int64Array, &Int64Array) =
+            (column(batch, "first")?, column(batch, "last")?);
+        let host: &BooleanArray = column(batch, "has_host_evidence")?;
+        for row in 0..batch.num_rows() {
+            let seen = Seen {
+                first: Nanos::new(first.value(row)),
+                last: Nanos::new(last.value(row)),
+                has_host_evidence: maybe!(host, row).unwrap_or(false),
+            };
+            each(Nanos::new(slot.value(row)), origin.value(row), seen);
+        }
+        Ok(())
+    })
+}
+
+/// Ids of the metrics that tell what hosts went through.
+pub(in crate::duckdb) fn host_evidence(reader: &Reader) -> EngineResult<Vec<u64>> {
+    let named = Query::new("SELECT id FROM names WHERE TRUE")
+        .bind("AND starts_with(name, ?)", metric::HOST_EVIDENCE.to_owned());
+    let mut ids = Vec::new();
+    reader.each_batch(&named, |batch| {
+        let found: &UInt64Array = column(batch, "id")?;
+        ids.extend_from_slice(found.values());
+        Ok(())
+    })?;
+    Ok(ids)
+}

@@ -1,0 +1,168 @@
+//! Costs by the hour: which hours are due, and the revisions of those that were closed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::record_batch::RecordBatch;
+use duckdb::{Connection, params, params_from_iter};
+use echo_core::ids::ClusterId;
+use echo_core::model::cost::{NodeHour, StoredHour};
+use echo_core::units::{GpuTime, Hour, Nanos, Window};
+
+use crate::duckdb::rows::column;
+use crate::duckdb::rows::filter::Query;
+use crate::duckdb::rows::row::Row;
+use crate::duckdb::{EngineResult, batches};
+use crate::hours::Hours;
+
+/// Revisions that count.
+const LATEST: &str = "QUALIFY revision = max(revision) OVER (PARTITION BY hour_ns, cluster)";
+
+/// More rows than there can be.
+const MOST_ROWS: i64 = 1 << 40;
+
+/// What is due and what is closed in a database whose last event has the number `last_event`.
+pub(in crate::duckdb) fn load(connection: &Connection, last_event: u64) -> EngineResult<Hours> {
+    let hours = |sql: &str| -> EngineResult<Vec<Hour>> {
+        let mut statement = connection.prepare(sql)?;
+        let hours = statement.query_map([], |row| row.get(0).map(Nanos::new).map(Hour::of))?;
+        hours.collect()
+    };
+    let due = hours("SELECT DISTINCT hour_ns FROM due_hour_rows")?;
+    let closed = hours("SELECT DISTINCT hour_ns FROM cost_hour_rows")?;
+    Ok(Hours::of(due, BTreeSet::from_iter(closed), last_event))
+}
+
+/// Adds hours that have become due.
+pub(in crate::duckdb) fn append_due(connection: &Connection, hours: &[Hour]) -> EngineResult<()> {
+    column::append(connection, "due_hour_rows", hours, |columns| {
+        columns.i64("hour_ns", |hour| hour.begin().value())
+    })
+}
+
+/// Notes that an hour is no longer due.
+pub(in crate::duckdb) fn forget_due(connection: &Connection, hour: Hour) -> EngineResult<()> {
+    connection.execute(
+        "DELETE FROM due_hour_rows WHERE hour_ns = ?",
+        params![hour.begin().value()],
+    )?;
+    Ok(())
+}
+
+/// Adds rows, each with its revision.
+pub(in crate::duckdb) fn append(
+    connection: &Connection,
+    rows: &[(u64, NodeHour)],
+    now: Nanos,
+) -> EngineResult<()> {
+    column::append(connection, "cost_hour_rows", rows, |columns| {
+        columns
+            .i64("hour_ns", |(_, row)| row.hour.begin().value())
+            .text("cluster", |(_, row)| row.cluster.as_str())
+            .text("node", |(_, row)| row.node.as_str())
+            .maybe_text("gpu_model", |(_, row)| row.gpu_model.as_deref())
+            .u64("revision", |(revision, _)| *revision)
+            .i64("computed_ns", |_| now.value())
+            .u32("gpus", |(_, row)| row.gpus)
+            .i64("allocated_us", |(_, row)| row.allocated.micros())
+            .i64("lost_us", |(_, row)| row.lost.micros())
+            .u32("ranks_reporting", |(_, row)| row.ranks_reporting)
+            .u32("ranks_expected", |(_, row)| row.ranks_expected)
+    })
+}
+
+fn of_window(head: &'static str, (cluster, window): (Option<&ClusterId>, Window)) -> Query {
+    Query::new(head)
+        .bind("WHERE hour_ns >= ?", window.from().value())
+        .bind("AND hour_ns < ?", window.to().value())
+        .maybe(
+            "AND cluster = ?",
+            cluster.map(|cluster| cluster.as_str().to_owned()),
+        )
+}
+
+/// The latest revisions of hours that begin in the window.
+pub(in crate::duckdb) fn in_window(asked: (Option<&ClusterId>, Window), limit: usize) -> Query {
+    // The engine takes no limit beyond 2^62.
+    let limit = i64::try_from(limit).map_or(MOST_ROWS, |limit| limit.min(MOST_ROWS));
+    of_window("SELECT * FROM cost_hour_rows", asked)
+        .then(LATEST)
+        .then("ORDER BY hour_ns, cluster, node, gpu_model NULLS FIRST")
+        .bind("LIMIT ?", limit)
+}
+
+/// The latest revision of one hour.
+pub(in crate::duckdb) fn latest(
+    connection: &Connection,
+    hour: Hour,
+) -> EngineResult<Vec<StoredHour>> {
+    let query = in_window((None, hour.window()), usize::MAX);
+    let mut statement = connection.prepare(&query.sql)?;
+    let mut rows = Vec::new();
+    for batch in batches::stream(&mut statement, params_from_iter(query.values.iter()))? {
+        rows.extend(read(&batch?)?);
+    }
+    Ok(rows)
+}
+
+/// The rows in a batch.
+pub(in crate::duckdb) fn read(batch: &RecordBatch) -> EngineResult<Vec<StoredHour>> {
+    let stored = |row| {
+        let row = Row::new(batch, row);
+        Ok(StoredHour {
+            revision: row.u64("revision")?,
+            computed: Nanos::new(row.i64("computed_ns")?),
+            row: NodeHour {
+                hour: Hour::of(Nanos::new(row.i64("hour_ns")?)),
+                cluster: row.id("cluster")?,
+                node: row.id("node")?,
+                gpu_model: row.maybe_text("gpu_model")?.map(Arc::from),
+                gpus: row.u32("gpus")?,
+                allocated: GpuTime::new(row.i64("allocated_us")?),
+                lost: GpuTime::new(row.i64("lost_us")?),
+                ranks_reporting: row.u32("ranks_reporting")?,
+                ranks_expected: row.u32("ranks_expected")?,
+            },
+        })
+    };
+    (0..batch.num_rows()).map(stored).collect()
+}
+
+/// Clusters that have closed hours in the window.
+pub(in crate::duckdb) fn clusters(window: Window) -> Query {
+    of_window(
+        "SELECT DISTINCT cluster FROM cost_hour_rows",
+        (None, window),
+    )
+}
+
+/// The clusters in a batch of rows.
+pub(in crate::duckdb) fn read_clusters(batch: &RecordBatch) -> EngineResult<Vec<ClusterId>> {
+    (0..batch.num_rows())
+        .map(|row| Row::new(batch, row).id("cluster"))
+        .collect()
+}
+
+/// GPU time allocated in closed hours that begin in the window.
+pub(in crate::duckdb) fn allocation(cluster: Option<&ClusterId>, window: Window) -> Query {
+    let latest = of_window(
+        "SELECT sum(allocated_us)::BIGINT AS allocated_us FROM (SELECT * FROM cost_hour_rows",
+        (cluster, window),
+    );
+    latest.then(LATEST).then(")")
+}
+
+/// The sum in a batch of one row.
+pub(in crate::duckdb) fn read_allocation(batch: &RecordBatch) -> EngineResult<GpuTime> {
+    let sum = Row::new(batch, 0).maybe_i64("allocated_us")?;
+    Ok(GpuTime::new(sum.unwrap_or(0)))
+}
+
+/// Forgets closed hours that begin before `cutoff`.
+pub(in crate::duckdb) fn forget_before(connection: &Connection, cutoff: Nanos) -> EngineResult<()> {
+    connection.execute(
+        "DELETE FROM cost_hour_rows WHERE hour_ns < ?",
+        params![cutoff.value()],
+    )?;
+    Ok(())
+}

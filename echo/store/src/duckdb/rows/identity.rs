@@ -1,0 +1,221 @@
+//! Names, origins and the ledger of batches.
+
+use std::sync::Arc;
+
+use arrow::array::{StringArray, UInt64Array};
+use duckdb::{Connection, params};
+use echo_core::ids::{JobId, RankOf};
+use echo_core::model::event::Origin;
+use echo_core::units::Nanos;
+
+use crate::duckdb::dictionary::Entries;
+use crate::duckdb::ledger::{Entry, Ledger};
+use crate::duckdb::offline::Contents;
+use crate::duckdb::rows::column::{self, Unexpected, column, malformed};
+use crate::duckdb::rows::row::Row;
+use crate::duckdb::{EngineResult, batches};
+
+/// A line of the ledger.
+#[derive(Debug)]
+pub(in crate::duckdb) struct LedgerRow {
+    /// What was stored.
+    pub(in crate::duckdb) entry: Entry,
+    /// When it was received.
+    pub(in crate::duckdb) received: Nanos,
+    /// Last event number given by then.
+    pub(in crate::duckdb) last_event: u64,
+}
+
+/// Appends names and origins.
+pub(in crate::duckdb) fn append_entries(
+    connection: &Connection,
+    entries: &Entries,
+) -> EngineResult<()> {
+    let names: Vec<_> = entries.names.iter().collect();
+    column::append(connection, "names", &names, |columns| {
+        columns
+            .u64("id", |(id, _)| **id)
+            .text("name", |(_, name)| name)
+    })?;
+    let origins: Vec<_> = entries.origins.iter().collect();
+    column::append(connection, "origins", &origins, |columns| {
+        columns
+            .u64("id", |(id, _)| **id)
+            .text("cluster", |(_, origin)| origin.cluster.as_str())
+            .text("node", |(_, origin)| origin.node.as_str())
+            .maybe_u32("rank", |(_, origin)| {
+                origin.rank.map(|rank| rank.rank().value())
+            })
+            .maybe_u32("nranks", |(_, origin)| {
+                origin.rank.and_then(RankOf::world_size)
+            })
+            .maybe_text("job", |(_, origin)| origin.job.as_ref().map(JobId::as_str))
+            .maybe_text("gpu_model", |(_, origin)| origin.gpu_model.as_deref())
+            .maybe_text("gpu_uuid", |(_, origin)| origin.gpu_uuid.as_deref())
+            .maybe_text("namespace", |(_, origin)| origin.namespace.as_deref())
+            .maybe_text("pod", |(_, origin)| origin.pod.as_deref())
+    })
+}
+
+/// All names and origins.
+pub(in crate::duckdb) fn entries(connection: &Connection) -> EngineResult<Entries> {
+    let mut entries = Entries::default();
+    let mut names = connection.prepare("SELECT id, name FROM names")?;
+    for batch in batches::stream(&mut names, [])? {
+        let batch = batch?;
+        let ids: &UInt64Array = column(&batch, "id")?;
+        let names: &StringArray = column(&batch, "name")?;
+        let pairs = ids.values().iter().zip(names.iter().flatten());
+        entries
+            .names
+            .extend(pairs.map(|(id, name)| (*id, Arc::from(name))));
+    }
+    let mut origins = connection.prepare("SELECT * FROM origins")?;
+    for batch in batches::stream(&mut origins, [])? {
+        let batch = batch?;
+        let ids: &UInt64Array = column(&batch, "id")?;
+        for (row, id) in ids.values().iter().enumerate() {
+            let origin = origin(Row::new(&batch, row))?;
+            entries.origins.insert(*id, Arc::new(origin));
+        }
+    }
+    Ok(entries)
+}
+
+fn origin(row: Row<'_>) -> EngineResult<Origin> {
+    let shared = |name| row.maybe_text(name).map(|text| text.map(Arc::from));
+    let nranks = row.maybe_u32("nranks")?.map(i64::from);
+    let rank = row
+        .maybe_u32("rank")?
+        .map(|rank| RankOf::new(i64::from(rank), nranks))
+        .transpose()
+        .map_err(|_checked_when_written| malformed(Unexpected("rank")))?;
+    Ok(Origin {
+        cluster: row.id("cluster")?,
+        node: row.id("node")?,
+        rank,
+        job: row.maybe_id("job")?,
+        gpu_model: shared("gpu_model")?,
+        gpu_uuid: shared("gpu_uuid")?,
+        namespace: shared("namespace")?,
+        pod: shared("pod")?,
+    })
+}
+
+/// Appends lines to the ledger.
+pub(in crate::duckdb) fn append_ledger(
+    connection: &Connection,
+    rows: &[LedgerRow],
+) -> EngineResult<()> {
+    let numbers = |entry: &Entry| match entry {
+        Entry::Numbers { first, last, .. } => Some((*first, *last)),
+        Entry::Content(_) => None,
+    };
+    column::append(connection, "ingested_batches", rows, |columns| {
+        columns
+            .maybe_text("agent", |row| match &row.entry {
+                Entry::Numbers { agent, .. } => Some(agent.as_str()),
+                Entry::Content(_) => None,
+            })
+            .maybe_u64("number_first", |row| numbers(&row.entry).map(|ends| ends.0))
+            .maybe_u64("number_last", |row| numbers(&row.entry).map(|ends| ends.1))
+            .maybe_u64("content_high", |row| {
+                halves(&row.entry).map(|halves| halves.0)
+            })
+            .maybe_u64("content_low", |row| {
+                halves(&row.entry).map(|halves| halves.1)
+            })
+            .i64("received_ns", |row| row.received.value())
+            .u64("last_event_id", |row| row.last_event)
+    })
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "each half of the hash has 64 bits"
+)]
+const fn halves(entry: &Entry) -> Option<(u64, u64)> {
+    match entry {
+        Entry::Numbers { .. } => None,
+        Entry::Content(hash) => Some(((*hash >> 64) as u64, *hash as u64)),
+    }
+}
+
+/// The whole ledger.
+pub(in crate::duckdb) fn ledger(connection: &Connection) -> EngineResult<Ledger> {
+    let mut ledger = Ledger::default();
+    let mut statement =
+        connection.prepare("SELECT * FROM ingested_batches ORDER BY received_ns")?;
+    for batch in batches::stream(&mut statement, [])? {
+        let batch = batch?;
+        for row in (0..batch.num_rows()).map(|row| Row::new(&batch, row)) {
+            let entry = if let Some(agent) = row.maybe_id("agent")? {
+                Entry::Numbers {
+                    agent,
+                    first: row.u64("number_first")?,
+                    last: row.u64("number_last")?,
+                }
+            } else {
+                let high = u128::from(row.u64("content_high")?) << 64;
+                Entry::Content(high | u128::from(row.u64("content_low")?))
+            };
+            ledger.insert(entry, Nanos::new(row.i64("received_ns")?));
+        }
+    }
+    Ok(ledger)
+}
+
+/// Replaces all lines about numbers by `ranges`, and forgets contents received before `oldest`.
+pub(in crate::duckdb) fn compact_ledger(
+    connection: &Connection,
+    ranges: &[LedgerRow],
+    oldest: Nanos,
+) -> EngineResult<()> {
+    connection.execute(
+        "DELETE FROM ingested_batches WHERE agent IS NOT NULL OR received_ns < ?",
+        params![oldest.value()],
+    )?;
+    append_ledger(connection, ranges)
+}
+
+/// What is in the database.
+pub(in crate::duckdb) fn contents(connection: &Connection) -> EngineResult<Contents> {
+    let last_event = last_event(connection)?;
+    connection.query_row(
+        "SELECT count(*)::UBIGINT, max(received_ns) FROM event_rows",
+        [],
+        |row| {
+            Ok(Contents {
+                events: row.get(0)?,
+                last_event,
+                last_received: row.get::<_, Option<i64>>(1)?.map(Nanos::new),
+            })
+        },
+    )
+}
+
+/// The highest event number that was ever given.
+pub(in crate::duckdb) fn last_event(connection: &Connection) -> EngineResult<u64> {
+    let kept: u64 = connection.query_row(
+        "SELECT greatest(
+            (SELECT coalesce(max(event_id), 0) FROM event_rows),
+            (SELECT coalesce(max(last_event_id), 0) FROM ingested_batches))",
+        [],
+        |row| row.get(0),
+    )?;
+    // A database that was not brought up to date yet has dropped nothing.
+    let has_dropped: bool = connection.query_row(
+        "SELECT count(*) > 0 FROM duckdb_tables() WHERE table_name = 'dropped_rows'",
+        [],
+        |row| row.get(0),
+    )?;
+    if !has_dropped {
+        return Ok(kept);
+    }
+    let dropped: u64 = connection.query_row(
+        "SELECT coalesce(max(last_event_id), 0)::UBIGINT FROM dropped_rows",
+        [],
+        |row| row.get(0),
+    )?;
+    Ok(kept.max(dropped))
+}

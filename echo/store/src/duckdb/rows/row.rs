@@ -1,0 +1,104 @@
+//! One row of an answer, value by value: for answers that are short.
+
+use std::str::FromStr;
+
+use arrow::array::{
+    Array, BooleanArray, Float64Array, Int64Array, ListArray, StringArray, UInt32Array, UInt64Array,
+};
+use arrow::record_batch::RecordBatch;
+use echo_core::ids::IdError;
+
+use crate::duckdb::EngineResult;
+use crate::duckdb::rows::column::{Unexpected, column, malformed, maybe};
+
+/// A row of a batch. A value that is absent or of another type is an error unless its method says `maybe`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row<'b> {
+    batch: &'b RecordBatch,
+    row: usize,
+}
+
+macro_rules! value {
+    ($name:ident, $maybe:ident, $array:ty, $value:ty) => {
+        pub(super) fn $name(&self, name: &'static str) -> EngineResult<$value> {
+            self.$maybe(name)?
+                .ok_or_else(|| malformed(Unexpected(name)))
+        }
+
+        pub(super) fn $maybe(&self, name: &'static str) -> EngineResult<Option<$value>> {
+            let column: &$array = column(self.batch, name)?;
+            Ok(maybe!(column, self.row))
+        }
+    };
+}
+
+impl<'b> Row<'b> {
+    /// Row `row` of the batch, counted from 0.
+    pub(super) const fn new(batch: &'b RecordBatch, row: usize) -> Self {
+        Self { batch, row }
+    }
+
+    value!(u32, maybe_u32, UInt32Array, u32);
+    value!(u64, maybe_u64, UInt64Array, u64);
+    value!(i64, maybe_i64, Int64Array, i64);
+    value!(f64, maybe_f64, Float64Array, f64);
+    value!(text, maybe_text, StringArray, &'b str);
+
+    pub(super) fn maybe_bool(&self, name: &'static str) -> EngineResult<Option<bool>> {
+        let column: &BooleanArray = column(self.batch, name)?;
+        Ok(maybe!(column, self.row))
+    }
+
+    /// The numbers in a list; none when it is absent.
+    pub(super) fn list(&self, name: &'static str) -> EngineResult<Vec<u32>> {
+        let column: &ListArray = column(self.batch, name)?;
+        let Some(list) = maybe!(column, self.row) else {
+            return Ok(Vec::new());
+        };
+        let numbers = list.as_any().downcast_ref::<UInt32Array>();
+        let numbers = numbers.ok_or_else(|| malformed(Unexpected(name)))?;
+        Ok(numbers.iter().flatten().collect())
+    }
+
+    /// The one of `all` whose name stands in the column.
+    pub(super) fn named<T>(
+        &self,
+        name: &'static str,
+        all: impl IntoIterator<Item = T>,
+        name_of: impl Fn(&T) -> &'static str,
+    ) -> EngineResult<T> {
+        self.maybe_named(name, all, name_of)?
+            .ok_or_else(|| malformed(Unexpected(name)))
+    }
+
+    /// The same, where the name may be absent.
+    pub(super) fn maybe_named<T>(
+        &self,
+        name: &'static str,
+        all: impl IntoIterator<Item = T>,
+        name_of: impl Fn(&T) -> &'static str,
+    ) -> EngineResult<Option<T>> {
+        let Some(text) = self.maybe_text(name)? else {
+            return Ok(None);
+        };
+        let found = all.into_iter().find(|value| name_of(value) == text);
+        found.map(Some).ok_or_else(|| malformed(Unexpected(name)))
+    }
+
+    pub(super) fn id<T: FromStr<Err = IdError>>(&self, name: &'static str) -> EngineResult<T> {
+        parse(name, self.text(name)?)
+    }
+
+    pub(super) fn maybe_id<T: FromStr<Err = IdError>>(
+        &self,
+        name: &'static str,
+    ) -> EngineResult<Option<T>> {
+        let text = self.maybe_text(name)?;
+        text.map(|text| parse(name, text)).transpose()
+    }
+}
+
+fn parse<T: FromStr<Err = IdError>>(name: &'static str, text: &str) -> EngineResult<T> {
+    text.parse()
+        .map_err(|_checked_when_written| malformed(Unexpected(name)))
+}

@@ -1,0 +1,92 @@
+//! Names and origins that no event refers to any more.
+
+use duckdb::{Connection, params};
+
+use crate::duckdb::EngineResult;
+
+/// Ids that are forgotten in one transaction: some sixty milliseconds of the writer's time.
+const STEP: usize = 20_000;
+
+/// Some ids that nothing referred to at one moment, all of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::duckdb) struct Unused {
+    kind: Kind,
+    ids: Vec<u64>,
+    /// Number of the last event that was there when they were looked for.
+    seen: u64,
+}
+
+/// What ids stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::duckdb) enum Kind {
+    /// A metric, a unit, an operation or a span.
+    Name,
+    /// An origin.
+    Origin,
+}
+
+impl Kind {
+    /// The table of the kind, and the columns of events that refer to it.
+    const fn place(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Name => ("names", &["metric", "unit", "op"]),
+            Self::Origin => ("origins", &["origin"]),
+        }
+    }
+
+    /// A question for all ids that events refer to; `which` filters the events.
+    fn referred(self, which: &str) -> String {
+        let (_, columns) = self.place();
+        let one = |column: &&str| {
+            format!(
+                "SELECT DISTINCT {column} AS id FROM event_rows WHERE {column} IS NOT NULL {which}"
+            )
+        };
+        columns.iter().map(one).collect::<Vec<_>>().join(" UNION ")
+    }
+}
+
+/// Looks through all events. Returns what nothing refers to, in steps for the writer.
+pub(in crate::duckdb) fn find(connection: &Connection) -> EngineResult<Vec<Unused>> {
+    // Asked first: events that are added from here on are looked at again.
+    let seen: u64 = connection.query_row(
+        "SELECT coalesce(max(event_id), 0)::UBIGINT FROM event_rows",
+        [],
+        |row| row.get(0),
+    )?;
+    let mut steps = Vec::new();
+    for kind in [Kind::Name, Kind::Origin] {
+        let (table, _) = kind.place();
+        let referred = kind.referred("");
+        let mut statement = connection.prepare(&format!(
+            "SELECT id FROM {table} WHERE id NOT IN (SELECT id FROM ({referred}))"
+        ))?;
+        let ids: Vec<u64> = statement
+            .query_map([], |row| row.get(0))?
+            .collect::<EngineResult<_>>()?;
+        steps.extend(ids.chunks(STEP).map(|ids| Unused {
+            kind,
+            ids: ids.to_vec(),
+            seen,
+        }));
+    }
+    Ok(steps)
+}
+
+/// Deletes those that nothing refers to even now; called between commits. Returns what they are and which went.
+pub(in crate::duckdb) fn delete(
+    connection: &Connection,
+    Unused { kind, ids, seen }: &Unused,
+) -> EngineResult<(Kind, Vec<u64>)> {
+    let (table, _) = kind.place();
+    let since = kind.referred("AND event_id > ?2");
+    // One text: the engine takes a second to read as many numbers in a statement.
+    let list: Vec<String> = ids.iter().map(u64::to_string).collect();
+    let mut statement = connection.prepare(&format!(
+        "DELETE FROM {table}
+         WHERE id IN (SELECT unnest(string_split(?1, ','))::UBIGINT) AND id NOT IN (SELECT id FROM ({since}))
+         RETURNING id"
+    ))?;
+    let gone = statement.query_map(params![list.join(","), seen], |row| row.get(0))?;
+    Ok((*kind, gone.collect::<EngineResult<_>>()?))
+}

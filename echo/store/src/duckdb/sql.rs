@@ -1,0 +1,242 @@
+//! SQL of people and models, on connections of their own.
+//!
+//! Invariants: what the guard has not let through is parsed, never prepared or run, because preparing a text runs all of
+//! its statements but the last. What runs does so in a transaction that only reads, and is interrupted, again and again,
+//! when its time is over, when nobody waits for it, or when it takes memory that others need.
+
+mod answer;
+pub(super) mod docs;
+mod kind;
+mod memory;
+mod problem;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duckdb::Connection;
+use echo_sql_guard::limits::MAX_TREE_BYTES;
+use echo_sql_guard::refusal::Refusal;
+use echo_sql_guard::{PARSE, ReadOnlySql};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::StoreError;
+use crate::duckdb::fatal::Fatal;
+use crate::duckdb::lock::Lock;
+use crate::duckdb::reader::{Reader, Readers};
+use crate::duckdb::sql::answer::Rows;
+use crate::duckdb::sql::memory::Memory;
+use crate::duckdb::sql::problem::Hidden;
+use crate::duckdb::sql::watch::{Abandon, Rules, STUCK_AFTER, Stop, Stuck, Watch};
+use crate::duckdb::{EngineResult, batches};
+use crate::sql::{SqlError, SqlQuestion, SqlTable};
+use crate::timings::Stopwatch;
+
+/// Statements that run at the same time.
+const PLACES: u32 = 2;
+
+/// Longest wait for a place.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// Share of the engine's memory that one statement may take.
+const SHARE: u64 = 4;
+
+/// Longest wait for the statements that run when the store is closed. What has not heard then never may.
+const CLOSED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Connections for SQL, and what they share.
+#[derive(Debug)]
+pub(super) struct SqlConnections {
+    of_statements: Vec<Connection>,
+    looking: Connection,
+    budget_bytes: u64,
+}
+
+impl SqlConnections {
+    /// Clones of a connection; `memory` is what the engine may take, bytes.
+    pub(super) fn beside(connection: &Connection, memory: u64) -> EngineResult<Self> {
+        let clone = |_| connection.try_clone();
+        Ok(Self {
+            of_statements: (0..PLACES).map(clone).collect::<EngineResult<_>>()?,
+            looking: connection.try_clone()?,
+            budget_bytes: memory / SHARE,
+        })
+    }
+}
+
+/// Runs SQL that the guard has let through, a little at a time.
+#[derive(Debug)]
+pub(super) struct SqlPool {
+    readers: Readers,
+    places: Arc<Semaphore>,
+    memory: Memory,
+    stuck: Stuck,
+    hidden: Arc<Hidden>,
+}
+
+impl SqlPool {
+    /// A pool of these connections to the database at `path`.
+    pub(super) fn new(
+        connections: SqlConnections,
+        path: &Path,
+        (lock, fatal): (&Arc<Lock>, &Fatal),
+    ) -> Self {
+        let SqlConnections {
+            of_statements,
+            looking,
+            budget_bytes,
+        } = connections;
+        Self {
+            readers: Readers::of(of_statements, lock, fatal),
+            places: Arc::new(Semaphore::new(PLACES as usize)),
+            memory: Memory::new(looking, budget_bytes),
+            stuck: Stuck::default(),
+            hidden: Arc::new(Hidden::of(path)),
+        }
+    }
+
+    /// Answers a question. When the future is dropped, the statement is stopped.
+    pub(super) async fn ask(&self, question: SqlQuestion) -> Result<SqlTable, SqlError> {
+        echo_sql_guard::text::check(&question.text)?;
+        let place = Arc::clone(&self.places).acquire_owned();
+        let place = match timeout(WAIT, place).await {
+            Ok(place) => place.map_err(|_closed| StoreError::Closed)?,
+            Err(_elapsed) => {
+                return Err(SqlError::Crowded {
+                    most: PLACES as usize,
+                });
+            }
+        };
+        let watch = Arc::new(Watch::default());
+        let abandon = Abandon::of(&watch);
+        let rules = Rules {
+            deadline: question.deadline,
+            stuck_after: STUCK_AFTER,
+            stuck: self.stuck.clone(),
+            memory: Some(self.memory.clone()),
+        };
+        let hidden = Arc::clone(&self.hidden);
+        let ask = move |reader: &Reader| {
+            // A place is taken until the connection is free again, whether anybody waits or not.
+            let _place = place;
+            let answered = answer(reader, &question, (&watch, &rules));
+            Ok(answered.map_err(|error| hidden.from(error)))
+        };
+        let answered = self.readers.ask("running SQL", ask).await;
+        drop(abandon);
+        answered?
+    }
+
+    /// Statements that were told to stop and do not.
+    pub(super) fn n_stuck(&self) -> u64 {
+        self.stuck.count()
+    }
+
+    /// Runs no more statements.
+    pub(super) fn refuse(&self) {
+        self.places.close();
+    }
+
+    /// Waits for the statements that run, for a while, and runs none after them.
+    pub(super) async fn close(&self) {
+        self.refuse();
+        if timeout(CLOSED_WITHIN, self.readers.close()).await.is_err() {
+            tracing::warn!(
+                after_s = CLOSED_WITHIN.as_secs(),
+                "a statement does not stop and is left behind"
+            );
+        }
+    }
+}
+
+fn answer(
+    reader: &Reader,
+    question: &SqlQuestion,
+    (watch, rules): (&Watch, &Rules),
+) -> Result<SqlTable, SqlError> {
+    let begun = Stopwatch::start();
+    let interrupt = reader.connection.interrupt_handle();
+    let (outcome, stop) = watch.during(rules, &|| interrupt.interrupt(), || {
+        run(&reader.connection, question).map(|table| SqlTable {
+            elapsed: begun.elapsed(),
+            ..table
+        })
+    });
+    // Whatever happened, the next statement begins anew, and nothing that is old is held on to. The engine may have ended
+    // the transaction itself; out of watch, an interrupt that comes late does not hit this.
+    let _ended = reader.connection.execute_batch("ROLLBACK");
+    outcome.map_err(|error| match (error, stop) {
+        (SqlError::Store(_) | SqlError::TooMuchMemory, Some(Stop::Memory)) => {
+            SqlError::TooMuchMemory
+        }
+        (SqlError::Store(_), Some(Stop::Deadline | Stop::Abandoned)) => SqlError::Timeout {
+            deadline: question.deadline,
+        },
+        (error, _) => error,
+    })
+}
+
+fn run(connection: &Connection, question: &SqlQuestion) -> Result<SqlTable, SqlError> {
+    let asked = vetted(connection, &question.text)?;
+    let shorter = asked.shortened(question.max_rows.saturating_add(1));
+    let sql = match shorter.map(|text| vetted(connection, &text)) {
+        Some(Ok(shorter)) => shorter,
+        // What cannot be shortened is sorted as a whole.
+        Some(Err(_)) | None => asked,
+    };
+    begin(connection).map_err(problem::of)?;
+    rows(connection, &sql, question).map_err(problem::of)
+}
+
+/// The text, once the guard has let it through.
+fn vetted(connection: &Connection, text: &str) -> Result<ReadOnlySql, SqlError> {
+    echo_sql_guard::text::check(text)?;
+    let tree: String = connection
+        .query_row(PARSE, [text], |row| row.get(0))
+        .map_err(problem::of)?;
+    if tree.len() > MAX_TREE_BYTES {
+        let reason = "the statement has too many parts";
+        return Err(Refusal::new(reason, "ask for less in one statement").into());
+    }
+    let tree: Value = serde_json::from_str(&tree).map_err(|_too_deep| {
+        let reason = "the statement is nested too deep";
+        Refusal::new(reason, "name parts of it in WITH")
+    })?;
+    if let Some((message, position)) = echo_sql_guard::syntax_error(&tree) {
+        return Err(SqlError::Wrong {
+            message: problem::at(&message, text, position),
+        });
+    }
+    Ok(echo_sql_guard::check(text, &tree)?)
+}
+
+fn begin(connection: &Connection) -> EngineResult<()> {
+    const BEGIN: &str = "BEGIN TRANSACTION READ ONLY";
+    connection.execute_batch(BEGIN).or_else(|_left_open| {
+        connection.execute_batch("ROLLBACK")?;
+        connection.execute_batch(BEGIN)
+    })
+}
+
+fn rows(
+    connection: &Connection,
+    sql: &ReadOnlySql,
+    question: &SqlQuestion,
+) -> EngineResult<SqlTable> {
+    let mut statement = connection.prepare(sql.text())?;
+    let mut rows = Rows::new((question.max_rows, question.max_bytes));
+    for batch in batches::stream(&mut statement, [])? {
+        if rows.add(&batch?) {
+            break;
+        }
+    }
+    let names = statement.column_names();
+    let kinds = (0..names.len()).map(|column| kind::name(&statement.column_logical_type(column)));
+    let columns = kind::columns(names, kinds);
+    Ok(rows.table(columns))
+}

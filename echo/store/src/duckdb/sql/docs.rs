@@ -1,0 +1,43 @@
+//! What the published views mean: the comments that the migrations gave them.
+
+use duckdb::Connection;
+use echo_sql_guard::views::PUBLISHED;
+
+use crate::duckdb::EngineResult;
+use crate::sql::{ColumnDocs, ViewDocs};
+
+const VIEWS: &str =
+    "SELECT coalesce(comment, '') FROM duckdb_views() WHERE NOT internal AND view_name = ?";
+
+// Columns of the history mean what they mean in the view of the latest state, where alone they are documented.
+const COLUMNS: &str = "
+    SELECT own.column_name, own.data_type, coalesce(own.comment, same.comment, '')
+    FROM duckdb_columns() AS own
+    LEFT JOIN duckdb_columns() AS same
+        ON NOT same.internal AND same.table_name = 'verdicts' AND same.column_name = own.column_name
+    WHERE NOT own.internal AND own.table_name = ?
+    ORDER BY own.column_index";
+
+/// The published views, in the order of their list.
+pub(in crate::duckdb) fn views(connection: &Connection) -> EngineResult<Vec<ViewDocs>> {
+    let mut views = Vec::with_capacity(PUBLISHED.len());
+    for view in PUBLISHED {
+        let comment = connection.query_row(VIEWS, [view.name], |row| row.get(0))?;
+        let mut statement = connection.prepare(COLUMNS)?;
+        let columns = statement
+            .query_map([view.name], |row| {
+                Ok(ColumnDocs {
+                    name: row.get(0)?,
+                    kind: row.get(1)?,
+                    comment: row.get(2)?,
+                })
+            })?
+            .collect::<EngineResult<_>>()?;
+        views.push(ViewDocs {
+            name: view.name.to_owned(),
+            comment,
+            columns,
+        });
+    }
+    Ok(views)
+}

@@ -1,0 +1,137 @@
+//! What went wrong, as whoever asked can use it.
+
+use std::cmp::Reverse;
+use std::path::Path;
+
+use crate::StoreError;
+use crate::sql::SqlError;
+
+/// Mistakes of the statement, or values that it cannot work on. What the engine says of them tells what to write instead.
+const MISTAKES: [&str; 11] = [
+    "Binder Error",
+    "Catalog Error",
+    "Conversion Error",
+    "Decimal Error",
+    "Divide by Zero Error",
+    "Invalid Input Error",
+    "Invalid Type Error",
+    "Mismatch Type Error",
+    "Not implemented Error",
+    "Out of Range Error",
+    "Parser Error",
+];
+
+/// What the engine goes on with where an extension would help. There are none to install.
+const ADVICE: &str = "Please try installing";
+
+/// The error of a statement.
+pub(super) fn of(error: duckdb::Error) -> SqlError {
+    let said = error.to_string();
+    if MISTAKES.iter().any(|kind| said.starts_with(kind)) {
+        return SqlError::Wrong {
+            message: without_paths(&said),
+        };
+    }
+    if said.starts_with("Out of Memory Error") {
+        return SqlError::TooMuchMemory;
+    }
+    SqlError::Store(StoreError::Engine {
+        doing: "running SQL",
+        reason: said,
+    })
+}
+
+/// A message of the parser, with what stands at the place that it means.
+pub(super) fn at(message: &str, text: &str, position: Option<usize>) -> String {
+    let rest = position.and_then(|position| text.get(position..));
+    let near: Option<String> = rest.map(|rest| rest.chars().take(40).collect());
+    match near.filter(|near| !near.is_empty()) {
+        Some(near) => format!("{message}, at byte {}: {near}", position.unwrap_or(0)),
+        None => message.to_owned(),
+    }
+}
+
+/// What no message says: where the database lies.
+#[derive(Debug)]
+pub(super) struct Hidden(Vec<String>);
+
+impl Hidden {
+    /// This file, its folder and what both are called in full.
+    pub(super) fn of(path: &Path) -> Self {
+        let full = path.canonicalize().ok();
+        let files = [Some(path), full.as_deref()].into_iter().flatten();
+        let both = files.flat_map(|file| [Some(file), file.parent()]);
+        let texts = both.flatten().map(|path| path.display().to_string());
+        // A short one is a part of much else.
+        let mut texts: Vec<String> = texts
+            .filter(|text| text.contains('/') && text.len() > 1)
+            .collect();
+        texts.sort_by_key(|text| Reverse(text.len()));
+        Self(texts)
+    }
+
+    /// The error without it.
+    pub(super) fn from(&self, error: SqlError) -> SqlError {
+        match error {
+            SqlError::Wrong { message } => SqlError::Wrong {
+                message: self
+                    .0
+                    .iter()
+                    .fold(message, |said, text| said.replace(text, "(path)")),
+            },
+            other => other,
+        }
+    }
+}
+
+/// The message with every word that has a slash at its beginning left out: where files lie is nobody's business.
+fn without_paths(said: &str) -> String {
+    let is_path = |word: &str| {
+        let bare = word.trim_end().trim_start_matches(['"', '\'', '(']);
+        bare.len() > 1 && bare.starts_with('/') && !bare.starts_with("//")
+    };
+    let mut kept = String::with_capacity(said.len());
+    let said = said.split(ADVICE).next().unwrap_or(said);
+    for word in said.trim().split_inclusive([' ', '\n']) {
+        if is_path(word) {
+            kept.push_str("(path) ");
+        } else {
+            kept.push_str(word);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Hidden, SqlError, at, without_paths};
+
+    #[test]
+    fn paths_are_left_out_and_everything_else_is_kept() {
+        let said =
+            "Binder Error: no \"/var/lib/echo/fleet.duckdb\" here\nLINE 1: SELECT a / b, c // d";
+        let kept = "Binder Error: no (path) here\nLINE 1: SELECT a / b, c // d";
+        assert_eq!(without_paths(said), kept);
+    }
+
+    #[test]
+    fn where_the_database_lies_is_left_out_also_in_the_middle_of_a_word() {
+        let hidden = Hidden::of(Path::new("/var/lib/my data/fleet.duckdb"));
+        let said = "no a=/var/lib/my data/fleet.duckdb.wal,b=/var/lib/my data/x or c/d";
+        let message = said.to_owned();
+        let error = hidden.from(SqlError::Wrong { message });
+        assert_eq!(error.to_string(), "no a=(path).wal,b=(path)/x or c/d");
+    }
+
+    #[test]
+    fn a_mistake_of_grammar_is_shown_where_it_is() {
+        assert_eq!(
+            at("syntax error", "select ä from", Some(7)),
+            "syntax error, at byte 7: ä from"
+        );
+        assert_eq!(at("syntax error", "ä", Some(1)), "syntax error");
+        assert_eq!(at("syntax error", "", None), "syntax error");
+    }
+}

@@ -1,0 +1,249 @@
+//! Statements that have to be answered, and statements that must not be run.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use echo_core::error::{Code, Coded};
+use echo_sql_guard;
+use echo_sql_guard::functions;
+use echo_sql_guard::views::{PRIVATE, PUBLISHED, is_private};
+use serde_json::{Map, Value};
+
+use super::fuzz::{MOST_KB, peak_kb};
+use super::{DEADLINE, Lab, long};
+use crate::EventStore;
+use crate::sql::SqlError;
+
+/// The statements of a file, each with its family.
+pub(super) fn statements(file: &str) -> Vec<(String, String)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/sql");
+    let text = fs::read_to_string(path.join(file)).unwrap();
+    let mut family = String::new();
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("-- ") {
+            name.clone_into(&mut family);
+        } else {
+            found.push((family.clone(), line.to_owned()));
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_of_analysts_are_answered() {
+    let lab = Lab::new().await;
+    let mut unanswered = Vec::new();
+    for (_, text) in statements("questions.sql") {
+        match lab.ask(&text).await {
+            Ok(table) => assert!(!table.columns.is_empty(), "{text}"),
+            Err(SqlError::Refused(refusal)) => {
+                unanswered.push(format!("{text}\n    {refusal}: {}", refusal.hint));
+            }
+            Err(error) => unanswered.push(format!("{text}\n    {error}")),
+        }
+    }
+    assert!(unanswered.is_empty(), "\n{}", unanswered.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is promised that an answer is there a second after the deadline"
+)]
+async fn attacks_are_refused_and_change_nothing() {
+    let lab = Lab::new().await;
+    let before = lab.state().await;
+    let mut attacks = statements("attacks.sql");
+    attacks.extend(long::attacks());
+    assert!(attacks.len() >= 120, "{}", attacks.len());
+    let (mut answered, mut lately) = (Vec::new(), Vec::new());
+    for (family, text) in attacks {
+        let start: String = text.chars().take(200).collect();
+        let asked = Instant::now();
+        let answer = lab.ask(&text).await;
+        let took = asked.elapsed();
+        let Err(error) = answer else {
+            answered.push(start);
+            continue;
+        };
+        assert!(
+            took < DEADLINE + Duration::from_secs(1),
+            "{family}: {took:?} {start}"
+        );
+        match error {
+            SqlError::Refused(refusal) => {
+                assert!(
+                    !refusal.reason.is_empty() && !refusal.hint.is_empty(),
+                    "{start}"
+                );
+            }
+            // What is no SQL at all is told to be so.
+            SqlError::Wrong { message } => assert!(!message.is_empty(), "{start}"),
+            // What is not too much to ask but too much to do is stopped.
+            SqlError::TooMuchMemory | SqlError::Timeout { .. } => {}
+            other => panic!("{family}: {other:?} {start}"),
+        }
+        lately.push(start);
+        // To look at everything takes longer than to refuse.
+        if lately.len() >= 25 {
+            assert_eq!(lab.state().await, before, "one of {lately:#?}");
+            lately.clear();
+        }
+    }
+    assert_eq!(lab.state().await, before, "one of {lately:#?}");
+    assert_eq!(answered, Vec::<String>::new());
+    assert!(peak_kb() < MOST_KB, "{} kB", peak_kb());
+}
+
+/// Puts something unknown into every object of a tree, one at a time, and says what the guard thinks of it.
+fn let_through(
+    text: &str,
+    tree: &Value,
+    change: impl Fn(&mut Map<String, Value>) -> bool,
+) -> Vec<String> {
+    let mut places = vec![String::new()];
+    let mut found = Vec::new();
+    while let Some(place) = places.pop() {
+        match tree.pointer(&place).unwrap() {
+            Value::Object(fields) => {
+                places.extend(fields.keys().map(|name| format!("{place}/{name}")));
+                let mut changed = tree.clone();
+                let object = changed
+                    .pointer_mut(&place)
+                    .unwrap()
+                    .as_object_mut()
+                    .unwrap();
+                if change(object) && echo_sql_guard::check(text, &changed).is_ok() {
+                    found.push(format!("{text} at {place}"));
+                }
+            }
+            Value::Array(items) => {
+                places.extend((0..items.len()).map(|item| format!("{place}/{item}")));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_later_parser_might_bring_is_refused() {
+    let lab = Lab::new().await;
+    let mut taken = Vec::new();
+    for (_, text) in statements("questions.sql") {
+        let tree = lab.tree(&text).await;
+        echo_sql_guard::check(&text, &tree).expect(&text);
+        taken.extend(let_through(&text, &tree, |fields| {
+            fields.insert("of_a_later_version".to_owned(), Value::Null);
+            true
+        }));
+        taken.extend(let_through(&text, &tree, |fields| {
+            let has_class = fields.get("class").is_some_and(Value::is_string);
+            let name = if has_class { "class" } else { "type" };
+            let is_named = fields.get(name).is_some_and(Value::is_string);
+            if is_named {
+                fields.insert(name.to_owned(), Value::from("OF_A_LATER_VERSION"));
+            }
+            is_named
+        }));
+    }
+    assert!(taken.is_empty(), "{}\n{}", taken.len(), taken.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_are_told_so_that_they_can_be_corrected() {
+    let lab = Lab::new().await;
+    for (text, code, part) in [
+        ("SELECT lag FROM verdicts", Code::Invalid, "lag_ms"),
+        (
+            "SELECT rank FROM verdict",
+            Code::Refused,
+            "verdict is not among",
+        ),
+        ("SELECT rank FORM verdicts", Code::Invalid, "at byte"),
+        (
+            "SELECT sum(node_id) FROM ranks",
+            Code::Invalid,
+            "sum(VARCHAR)",
+        ),
+        ("SELECT 'a'::INTEGER", Code::Invalid, "Could not convert"),
+        ("SELECT repeat('x', 10)", Code::Refused, "function repeat"),
+        ("DELETE FROM names", Code::Refused, "only SELECT"),
+        ("SELECT 1; SELECT 2", Code::Refused, "2 statements"),
+        (
+            "SELECT 9223372036854775807 + 1",
+            Code::Invalid,
+            "Out of Range",
+        ),
+    ] {
+        let error = lab.ask(text).await.unwrap_err();
+        assert_eq!(error.code(), code, "{text}: {error}");
+        assert!(error.to_string().contains(part), "{text}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn every_column_of_every_published_view_is_documented() {
+    let lab = Lab::new().await;
+    let views = lab.store.views().await.unwrap();
+    assert_eq!(views.len(), PUBLISHED.len());
+    for view in views {
+        assert!(!view.comment.is_empty(), "{}", view.name);
+        assert!(!view.columns.is_empty(), "{}", view.name);
+        assert!(
+            view.columns.len() <= 40,
+            "{} has more columns than the guard takes it for",
+            view.name
+        );
+        for column in view.columns {
+            assert!(!column.comment.is_empty(), "{}.{}", view.name, column.name);
+        }
+    }
+}
+
+#[tokio::test]
+async fn everything_in_the_database_is_published_or_private() {
+    let lab = Lab::new().await;
+    let names: Vec<String> = lab
+        .names("SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views() WHERE NOT internal")
+        .await;
+    let known: BTreeSet<String> = PUBLISHED
+        .iter()
+        .map(|view| view.name.to_owned())
+        .chain(PRIVATE.map(str::to_owned))
+        .collect();
+    assert_eq!(names.into_iter().collect::<BTreeSet<_>>(), known);
+    let of_the_engine = lab
+        .names("SELECT view_name FROM duckdb_views() WHERE internal AND schema_name = 'main'")
+        .await;
+    for name in of_the_engine {
+        assert!(
+            is_private(&name),
+            "{name} could be taken for a name of WITH"
+        );
+    }
+}
+
+/// A later version of the engine has other functions. Whoever accepts the new list has looked at what is new in it:
+/// nothing of it may be called unless it is added to the guard's own list.
+#[tokio::test]
+async fn the_functions_of_the_engine_are_those_that_were_looked_at() {
+    let lab = Lab::new().await;
+    let functions = lab
+        .names("SELECT DISTINCT concat(function_type, ' ', function_name) FROM duckdb_functions() ORDER BY 1")
+        .await;
+    insta::assert_snapshot!(functions.join("\n"));
+    let known: BTreeSet<&str> = functions
+        .iter()
+        .filter_map(|function| function.split_once(' '))
+        .map(|(_, name)| name)
+        .collect();
+    // The binder makes a function of some operators, and of windows the grammar does.
+    let without: Vec<&str> = functions::names()
+        .filter(|name| !known.contains(name))
+        .collect();
+    assert_eq!(without, Vec::<&str>::new());
+}

@@ -1,0 +1,262 @@
+//! How much of a table is given, how long it is waited for, and what values look like.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Lab, question};
+use crate::EventStore;
+use crate::sql::{Cut, SqlError, SqlQuestion};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_are_json_that_loses_nothing() {
+    let lab = Lab::new().await;
+    for (sql, kind, value) in [
+        ("1::TINYINT", "TINYINT", json!(1)),
+        ("9007199254740993", "BIGINT", json!("9007199254740993")),
+        (
+            "18446744073709551615::UBIGINT",
+            "UBIGINT",
+            json!("18446744073709551615"),
+        ),
+        ("1::HUGEINT", "HUGEINT", json!("1")),
+        (
+            "170141183460469231731687303715884105727::HUGEINT",
+            "HUGEINT",
+            json!("170141183460469231731687303715884105727"),
+        ),
+        ("1.10::DECIMAL(4, 2)", "DECIMAL(4,2)", json!("1.10")),
+        ("0.1::FLOAT", "FLOAT", json!(0.1)),
+        ("1e300", "DOUBLE", json!(1e300)),
+        ("'nan'::DOUBLE", "DOUBLE", json!("NaN")),
+        ("'-inf'::DOUBLE", "DOUBLE", json!("-inf")),
+        ("TRUE", "BOOLEAN", json!(true)),
+        ("NULL", "INTEGER", Value::Null),
+        ("NULL::VARCHAR", "VARCHAR", Value::Null),
+        ("'ä\"'", "VARCHAR", json!("ä\"")),
+        (
+            "TIMESTAMP '2026-11-01 12:00:00.5'",
+            "TIMESTAMP",
+            json!("2026-11-01T12:00:00.5Z"),
+        ),
+        (
+            "make_timestamp_ns(1793534400000000001)",
+            "TIMESTAMP_NS",
+            json!("2026-11-01T12:00:00.000000001Z"),
+        ),
+        (
+            "'2026-11-01 12:00:00+00'::TIMESTAMPTZ",
+            "TIMESTAMP WITH TIME ZONE",
+            json!("2026-11-01T12:00:00Z"),
+        ),
+        ("DATE '2026-11-01'", "DATE", json!("2026-11-01")),
+        ("[1, NULL]", "INTEGER[]", json!([1, null])),
+        (
+            "{'a': 1, 'b': 'x'}",
+            "STRUCT(a INTEGER, b VARCHAR)",
+            json!({"a": 1, "b": "x"}),
+        ),
+        (
+            "'7d24b94c-7a4e-4b5e-8a3f-111111111111'::UUID",
+            "UUID",
+            json!("7d24b94c-7a4e-4b5e-8a3f-111111111111"),
+        ),
+    ] {
+        let table = lab.ask(&format!("SELECT {sql} AS v")).await.expect(sql);
+        assert_eq!(table.columns[0].kind, kind, "{sql}");
+        assert_eq!(table.rows, [[value]], "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instants_that_have_no_calendar_are_texts_all_the_same() {
+    let lab = Lab::new().await;
+    for (sql, kind, value) in [
+        ("'infinity'::TIMESTAMP", "TIMESTAMP", json!("infinity")),
+        (
+            "'-infinity'::TIMESTAMPTZ",
+            "TIMESTAMP WITH TIME ZONE",
+            json!("-infinity"),
+        ),
+        ("'-infinity'::DATE", "DATE", json!("-infinity")),
+        ("'infinity'::DATE", "DATE", json!("infinity")),
+        (
+            "TIMESTAMP '290000-12-31'",
+            "TIMESTAMP",
+            json!("9089380396800000000"),
+        ),
+    ] {
+        let table = lab.ask(&format!("SELECT {sql} AS v")).await.expect(sql);
+        assert_eq!(table.columns[0].kind, kind, "{sql}");
+        assert_eq!(table.rows, [[value]], "{sql}");
+    }
+}
+
+/// Holds in any time zone of the process.
+#[tokio::test(flavor = "multi_thread")]
+async fn instants_as_text_are_in_utc() {
+    let lab = Lab::new().await;
+    let noon = "SELECT '2026-11-01 12:00:00+00'::TIMESTAMPTZ::VARCHAR AS v";
+    let table = lab.ask(noon).await.unwrap();
+    assert_eq!(table.rows, [[json!("2026-11-01 12:00:00+00")]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_keep_their_names_and_order() {
+    let lab = Lab::new().await;
+    let table = lab.ask("SELECT 1 AS a, 2 AS b, 3 AS a").await.unwrap();
+    let names: Vec<&str> = table
+        .columns
+        .iter()
+        .map(|column| column.name.as_str())
+        .collect();
+    assert_eq!(names, ["a", "b", "a"]);
+    let sorted = lab.ask("SELECT 1 AS a, 2 AS a ORDER BY 1").await.unwrap();
+    assert_eq!(
+        (&*sorted.columns[0].name, &*sorted.columns[1].name),
+        ("a", "a")
+    );
+    let none = lab.ask("SELECT rank FROM ranks WHERE FALSE").await.unwrap();
+    assert_eq!(
+        (none.columns.len(), none.rows.len(), none.cut),
+        (1, 0, None)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_is_cut_off_by_rows_and_by_bytes() {
+    let lab = Lab::new().await;
+    let ask = |text: &str, max_rows, max_bytes| {
+        let question = SqlQuestion {
+            max_rows,
+            max_bytes,
+            ..question(text)
+        };
+        lab.store.run_sql(question)
+    };
+    let numbers = "SELECT * FROM range(1000) AS t(i)";
+    let whole = ask(numbers, 1000, 1 << 20).await.unwrap();
+    assert_eq!((whole.rows.len(), whole.cut), (1000, None));
+    let rows = ask(numbers, 10, 1 << 20).await.unwrap();
+    assert_eq!((rows.rows.len(), rows.cut), (10, Some(Cut::Rows)));
+    let bytes = ask(numbers, 1000, 40).await.unwrap();
+    assert_eq!((bytes.rows.len(), bytes.cut), (10, Some(Cut::Bytes)));
+    let none = ask("SELECT 'a longer text'", 10, 4).await.unwrap();
+    assert_eq!((none.rows.len(), none.cut), (0, Some(Cut::Bytes)));
+    // The last rows of a long table are never made.
+    let endless = "SELECT a.i FROM range(1000000) a(i), range(1000000) b, range(1000000) c";
+    let endless = ask(endless, 3, 1 << 20).await.unwrap();
+    assert_eq!((endless.rows.len(), endless.cut), (3, Some(Cut::Rows)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sorted_table_is_sorted_also_where_it_is_cut_off() {
+    let lab = Lab::new().await;
+    for text in [
+        "SELECT i FROM range(100000) AS t(i) ORDER BY i DESC",
+        "SELECT i FROM range(100000) AS t(i) ORDER BY i DESC;",
+        "SELECT i FROM range(100000) AS t(i) ORDER BY i DESC -- the last first",
+        "SELECT i FROM range(100000) AS t(i) ORDER BY i DESC; -- the last first",
+    ] {
+        let table = lab.ask(text).await.unwrap();
+        assert_eq!(table.rows.first(), Some(&vec![json!(99_999)]), "{text}");
+        assert_eq!(
+            (table.rows.len(), table.cut),
+            (200, Some(Cut::Rows)),
+            "{text}"
+        );
+    }
+}
+
+const LONG: &str = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) c";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_is_stopped_at_its_deadline() {
+    let lab = Lab::new().await;
+    let deadline = Duration::from_millis(100);
+    let question = SqlQuestion {
+        deadline,
+        ..question(LONG)
+    };
+    let error = lab.store.run_sql(question).await.unwrap_err();
+    assert!(matches!(error, SqlError::Timeout { .. }), "{error:?}");
+    assert_eq!(lab.ask("SELECT 1").await.unwrap().rows, [[json!(1)]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_nobody_waits_for_is_stopped() {
+    let lab = Lab::new().await;
+    let long = || {
+        let question = SqlQuestion {
+            deadline: Duration::from_hours(1),
+            ..question(LONG)
+        };
+        lab.store.run_sql(question)
+    };
+    let short = Duration::from_millis(50);
+    let both = async { tokio::join!(long(), long()) };
+    assert!(tokio::time::timeout(short, both).await.is_err());
+    // Both places are free again, or this would be too many.
+    let (one, other) = tokio::join!(lab.ask("SELECT 1"), lab.ask("SELECT 1"));
+    assert_eq!(one.unwrap().rows, other.unwrap().rows);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_statements_run_at_the_same_time_and_a_third_is_told_so() {
+    let lab = Lab::new().await;
+    let long = || {
+        let question = SqlQuestion {
+            deadline: Duration::from_hours(1),
+            ..question(LONG)
+        };
+        lab.store.run_sql(question)
+    };
+    tokio::select! {
+        biased;
+        answer = long() => panic!("it was answered: {answer:?}"),
+        answer = long() => panic!("it was answered: {answer:?}"),
+        third = lab.ask("SELECT 1") => {
+            assert!(matches!(third, Err(SqlError::Crowded { most: 2 })), "{third:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_takes_much_memory_is_stopped_and_the_others_go_on() {
+    let lab = Lab::new().await;
+    let greedy = "SELECT length(list(a.i)) FROM range(1000000) a(i), range(1000000) b";
+    let question = SqlQuestion {
+        deadline: Duration::from_mins(1),
+        ..question(greedy)
+    };
+    let error = lab.store.run_sql(question).await.unwrap_err();
+    assert!(matches!(error, SqlError::TooMuchMemory), "{error:?}");
+    assert_eq!(lab.ask("SELECT 1").await.unwrap().rows, [[json!(1)]]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_does_not_stop_does_not_keep_the_store_open() {
+    let lab = Lab::new().await;
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let stuck = lab.store.sql.readers.ask("testing", move |_| {
+        begin.send(()).unwrap();
+        Ok(held.recv().is_err())
+    });
+    let closing = async {
+        begun.await.unwrap();
+        let closed = lab.store.close().await;
+        drop(release);
+        closed
+    };
+    let (stuck, closed) = tokio::join!(stuck, closing);
+    assert!(closed.is_ok() && stuck.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_closed_runs_nothing() {
+    let lab = Lab::new().await;
+    lab.store.close().await.unwrap();
+    let error = lab.ask("SELECT 1").await.unwrap_err();
+    assert!(matches!(error, SqlError::Store(_)), "{error:?}");
+}

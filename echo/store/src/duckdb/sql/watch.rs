@@ -1,0 +1,238 @@
+//! Watches over a statement, on a thread of its own, and stops it when it has to end.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::duckdb::sql::memory::{Memory, Share};
+use crate::timings::Stopwatch;
+
+/// Time between two looks at the memory, and between two interrupts: one can come while nothing runs that hears it.
+const LOOK: Duration = Duration::from_millis(10);
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// How long after its deadline a statement may take to hear that it is over.
+pub(super) const STUCK_AFTER: Duration = Duration::from_secs(5);
+
+/// Why a statement was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Its time was over.
+    Deadline,
+    /// Nobody waits for it any more.
+    Abandoned,
+    /// It took too much memory.
+    Memory,
+}
+
+/// When a statement is stopped.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// How long it may run.
+    pub(super) deadline: Duration,
+    /// How long after that it counts as stuck.
+    pub(super) stuck_after: Duration,
+    /// Where it is counted then.
+    pub(super) stuck: Stuck,
+    /// The memory that it takes a share of; nothing when that is not watched.
+    pub(super) memory: Option<Memory>,
+}
+
+/// Statements that do not hear. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stuck(Arc<AtomicU64>);
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+struct One<'a>(&'a Stuck);
+
+impl Stuck {
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    fn one(&self) -> One<'_> {
+        self.0.fetch_add(1, Relaxed);
+        One(self)
+    }
+}
+
+impl Drop for One<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What is known of a statement.
+#[derive(Debug, Default)]
+struct State {
+    is_done: bool,
+    is_abandoned: bool,
+}
+
+/// A statement that is watched.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Says that nobody waits any more, when it is dropped.
+#[derive(Debug)]
+pub(super) struct Abandon(Arc<Watch>);
+
+impl Abandon {
+    /// For this statement.
+    pub(super) fn of(watch: &Arc<Watch>) -> Self {
+        Self(Arc::clone(watch))
+    }
+}
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        lock(&self.0.state).is_abandoned = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Ends the watch when it is dropped, also by a panic.
+struct Done<'a>(&'a Watch);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).is_done = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Watch {
+    /// Does the work under watch. Returns what it came to, and why it was stopped, if it was.
+    pub(super) fn during<T>(
+        &self,
+        rules: &Rules,
+        interrupt: &(impl Fn() + Sync),
+        work: impl FnOnce() -> T,
+    ) -> (T, Option<Stop>) {
+        let share = rules.memory.as_ref().map(Memory::share);
+        thread::scope(|scope| {
+            let watcher = scope.spawn(|| self.watch(rules, share.as_ref(), interrupt));
+            let done = Done(self);
+            let outcome = work();
+            drop(done);
+            (outcome, watcher.join().unwrap_or(None))
+        })
+    }
+
+    fn watch(
+        &self,
+        rules: &Rules,
+        share: Option<&Share<'_>>,
+        interrupt: &impl Fn(),
+    ) -> Option<Stop> {
+        let begun = Stopwatch::start();
+        let mut stop = None;
+        let mut stuck = None;
+        loop {
+            let pause = match stop {
+                Some(_) => AGAIN,
+                None => LOOK.min(rules.deadline.saturating_sub(begun.elapsed())),
+            };
+            let (is_done, is_abandoned) = self.wait(pause, stop.is_some());
+            if is_done {
+                return stop;
+            }
+            stop = stop.or_else(|| {
+                if is_abandoned {
+                    Some(Stop::Abandoned)
+                } else if begun.elapsed() >= rules.deadline {
+                    Some(Stop::Deadline)
+                } else {
+                    share.is_some_and(Share::is_spent).then_some(Stop::Memory)
+                }
+            });
+            if stop.is_some() {
+                interrupt();
+            }
+            if begun.elapsed() > rules.deadline + rules.stuck_after && stuck.is_none() {
+                stuck = Some(rules.stuck.one());
+                tracing::warn!(
+                    after_s = begun.elapsed().as_secs(),
+                    "a statement does not stop; its place is out of use until it does"
+                );
+            }
+        }
+    }
+
+    /// Waits until something changes, for a while at most. Whether it is done, and whether it is abandoned, which says
+    /// nothing new of a statement that is stopped.
+    fn wait(&self, pause: Duration, is_stopped: bool) -> (bool, bool) {
+        let is_as_before = |state: &mut State| {
+            let State {
+                is_done,
+                is_abandoned,
+            } = *state;
+            !is_done && (is_stopped || !is_abandoned)
+        };
+        let waited = self
+            .changed
+            .wait_timeout_while(lock(&self.state), pause, is_as_before);
+        let (state, _timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
+        (state.is_done, state.is_abandoned)
+    }
+}
+
+// Nothing that holds one of these locks can panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Duration;
+
+    use super::{AGAIN, Abandon, Rules, Stop, Stuck, Watch};
+
+    /// Of a statement whose time is over, and which counts as stuck after this.
+    fn over(stuck_after: Duration) -> Rules {
+        Rules {
+            deadline: Duration::ZERO,
+            stuck_after,
+            stuck: Stuck::default(),
+            memory: None,
+        }
+    }
+
+    #[test]
+    fn a_statement_that_does_not_stop_is_counted_until_it_does() {
+        let rules = over(Duration::ZERO);
+        let (interrupt, interrupts) = channel();
+        let interrupt = move || interrupt.send(()).unwrap();
+        let (counted, _) = Watch::default().during(&rules, &interrupt, || {
+            // It is told again and again, and counted after the first time at the latest.
+            interrupts.recv().unwrap();
+            interrupts.recv().unwrap();
+            rules.stuck.count()
+        });
+        assert_eq!((counted, rules.stuck.count()), (1, 0));
+    }
+
+    #[test]
+    fn a_stopped_statement_that_is_abandoned_too_is_not_interrupted_without_a_pause() {
+        let rules = over(Duration::from_secs(5));
+        let watch = Arc::new(Watch::default());
+        let abandon = Abandon::of(&watch);
+        let (interrupt, interrupts) = channel();
+        let interrupt = move || interrupt.send(()).unwrap();
+        let (next, stop) = watch.during(&rules, &interrupt, || {
+            interrupts.recv().unwrap();
+            drop(abandon);
+            interrupts.recv_timeout(AGAIN / 2)
+        });
+        assert_eq!(next, Err(RecvTimeoutError::Timeout));
+        assert_eq!(stop, Some(Stop::Deadline));
+    }
+}

@@ -1,0 +1,112 @@
+//! Puts the parts of the store together.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use echo_core::clock::Clock;
+use tokio::sync::watch;
+
+use crate::StoreError;
+use crate::duckdb::checkpoint::{Backlog, Checkpoints};
+use crate::duckdb::commit::{Session, Shared};
+use crate::duckdb::coverage::CoverageCache;
+use crate::duckdb::dictionary::Dictionary;
+use crate::duckdb::fatal::{Fatal, or_fatal};
+use crate::duckdb::hours::HoursCache;
+use crate::duckdb::lock::{Lock, canonical};
+use crate::duckdb::migrate::Migration;
+use crate::duckdb::open::Opened;
+use crate::duckdb::reader::Readers;
+use crate::duckdb::recent::Recent;
+use crate::duckdb::retention::Retention;
+use crate::duckdb::sql::SqlPool;
+use crate::duckdb::upkeep::{Rounds, Upkeep};
+use crate::duckdb::volume::Volume;
+use crate::duckdb::writer::Writer;
+use crate::duckdb::{DuckDbConfig, DuckDbStore, engine, filesystem, no_thread, open};
+use crate::timings::Timings;
+
+impl DuckDbStore {
+    pub(super) fn open_with(
+        config: &DuckDbConfig,
+        clock: Arc<dyn Clock>,
+        migrations: &[Migration],
+    ) -> Result<Self, StoreError> {
+        let path = canonical(&config.path)?;
+        filesystem::check(&path)?;
+        let lock = Arc::new(Lock::take(&path, clock.now())?);
+        let volume = Arc::new(Volume::of(&path, config.limits));
+        volume.prepare();
+        let started = open::open(&path, config, migrations, &*clock)
+            .and_then(|opened| start(opened, lock, (volume, config), clock));
+        started.map_err(or_fatal)
+    }
+}
+
+fn start(
+    Opened { connection, sql }: Opened,
+    lock: Arc<Lock>,
+    (volume, config): (Arc<Volume>, &DuckDbConfig),
+    clock: Arc<dyn Clock>,
+) -> Result<DuckDbStore, StoreError> {
+    let starting = engine("starting");
+    let fatal = Fatal::default();
+    let backlog = Arc::new(Backlog::default());
+    let readers = |count| Readers::new(&connection, &lock, (count, &fatal));
+    let follower = readers(1).map_err(&starting)?;
+    let readers = readers(config.readers.max(1)).map_err(&starting)?;
+    let sql = SqlPool::new(sql, &config.path, (&lock, &fatal));
+    let looking_after = connection.try_clone().map_err(&starting)?;
+    let holder = connection.try_clone().map_err(&starting)?;
+    let (announce, committed) = watch::channel(0);
+    let dictionary = Arc::new(Dictionary::new(config.limits.entries));
+    let coverage = Arc::new(CoverageCache::default());
+    let hours = Arc::new(HoursCache::default());
+    let recent = Arc::new(Recent::new(Arc::clone(&dictionary)));
+    let timings = Timings::default();
+    let shared = Shared {
+        dictionary: Arc::clone(&dictionary),
+        committed: announce,
+        recent: Arc::clone(&recent),
+        coverage: Arc::clone(&coverage),
+        hours: Arc::clone(&hours),
+        backlog: Arc::clone(&backlog),
+        clock: Arc::clone(&clock),
+        volume: Arc::clone(&volume),
+        fatal: fatal.clone(),
+        timings: timings.clone(),
+    };
+    let session = Session::load(connection, shared).map_err(&starting)?;
+    let pace = (config.queue_events.max(1), config.commit_every);
+    let writer = Writer::start(session, Arc::clone(&lock), pace).map_err(no_thread)?;
+    let followed = Arc::new(AtomicU64::new(0));
+    let chores = (writer.chores(), Arc::clone(&followed));
+    let rounds = Rounds {
+        checkpoints: Checkpoints {
+            connection: looking_after,
+            holder,
+            backlog,
+            fatal: fatal.clone(),
+            timings: timings.clone(),
+        },
+        retention: Retention::new(config.limits, Arc::clone(&volume), clock, chores),
+    };
+    let upkeep = Upkeep::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
+    Ok(DuckDbStore {
+        upkeep,
+        readers,
+        sql,
+        follower,
+        writer,
+        dictionary,
+        recent,
+        coverage,
+        hours,
+        committed,
+        followed,
+        fatal,
+        path: config.path.clone(),
+        volume,
+        timings,
+    })
+}

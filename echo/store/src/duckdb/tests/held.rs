@@ -1,0 +1,54 @@
+//! A database that another program holds without the lock of Echo, as the engine's own shell does.
+
+use std::env;
+use std::io::{BufRead, BufReader, Read, stdin};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{clock, config, connect};
+use crate::StoreError;
+use crate::duckdb::DuckDbStore;
+
+/// The database that the other process is to hold.
+const HELD: &str = "FLEET_ECHO_TEST_HELD_DATABASE";
+
+/// The engine's locks are those of a process, so the test runs itself once more as the other program.
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the other process learns from its environment that it is the other one"
+)]
+fn a_database_that_another_program_holds_is_locked_by_it() {
+    if let Some(path) = env::var_os(HELD) {
+        return hold(Path::new(&path));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = config(&folder).path;
+    let mut other = Command::new(env::current_exe().unwrap())
+        .args(["--nocapture", "--exact"])
+        .arg("duckdb::tests::held::a_database_that_another_program_holds_is_locked_by_it")
+        .env(HELD, &path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(other.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().ends_with("held")));
+    let refused = DuckDbStore::open(&config(&folder), clock());
+    drop(other.stdin.take());
+    let pid = other.id().to_string();
+    assert!(other.wait().unwrap().success());
+    match refused {
+        Err(StoreError::Locked { holder, .. }) => assert!(holder.contains(&pid), "{holder}"),
+        refused => panic!("{refused:?}"),
+    }
+    DuckDbStore::open(&config(&folder), clock()).unwrap();
+}
+
+fn hold(path: &Path) {
+    let held = connect(path);
+    println!("held");
+    // Until the other side lets go of the pipe.
+    stdin().read_to_end(&mut Vec::new()).unwrap();
+    drop(held);
+}

@@ -1,0 +1,128 @@
+//! Names and origins go when no event refers to them any more, and not before.
+
+use echo_core::clock::ManualClock;
+use echo_core::model::event::{BatchKey, EventBatch, Reading};
+
+use super::ask;
+use super::retention::{by_age, follow, limited, open, some_rounds, until_dropped};
+use crate::contract::sample::{at, bare_origin, gauge, query};
+use crate::duckdb::reader::Reader;
+use crate::duckdb::rows::unused;
+use crate::duckdb::{DuckDbStore, tests};
+use crate::{EventStore, Vitals};
+
+const HOUR: i64 = 3_600_000;
+
+fn received(hours: i64, metric: &str, node: &str) -> EventBatch {
+    EventBatch {
+        key: BatchKey::Content(hours.unsigned_abs().into()),
+        received: at(hours * HOUR + 1),
+        events: vec![gauge(
+            &bare_origin("prod", node),
+            metric,
+            hours * HOUR + 1,
+            Reading::Int(1),
+        )],
+    }
+}
+
+async fn names(store: &DuckDbStore) -> Vec<String> {
+    ask(store, "SELECT name FROM names ORDER BY name").await
+}
+
+async fn until_kept(store: &DuckDbStore, names: u64, origins: u64) {
+    let kept = |vitals: Vitals| (vitals.names, vitals.origins) == (names, origins);
+    while !kept(store.vitals()) {
+        store.extent(None).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn names_and_origins_of_deleted_events_are_forgotten_and_can_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::at(at(26 * HOUR));
+    let store = open(&limited(&folder, by_age(1)), &clock);
+    for batch in [
+        received(0, "gone", "old"),
+        received(12, "kept", "new"),
+        received(25, "kept", "new"),
+    ] {
+        store.append(batch).await.unwrap();
+    }
+    assert_eq!((store.vitals().names, store.vitals().origins), (3, 2));
+    drop(store);
+    // The events say that the clock is right.
+    let store = open(&limited(&folder, by_age(1)), &clock);
+    follow(&store).await;
+    until_dropped(&store, at(HOUR)).await;
+    // The chores of an hour are done at once when the clock goes back.
+    clock.set(at(25 * HOUR - 1));
+    until_kept(&store, 2, 1).await;
+    assert_eq!(names(&store).await, ["", "kept"]);
+    let origins: Vec<String> = ask(&store, "SELECT node FROM origins").await;
+    assert_eq!(origins, ["new"]);
+
+    store.append(received(26, "gone", "old")).await.unwrap();
+    drop(store);
+    let store = open(&limited(&folder, by_age(1)), &clock);
+    let page = store.events(query(0, 30 * HOUR)).await.unwrap();
+    let metrics = page
+        .events
+        .iter()
+        .map(|stored| stored.event.metric.as_str());
+    assert_eq!(metrics.collect::<Vec<_>>(), ["gone", "kept", "kept"]);
+    assert_eq!(names(&store).await, ["", "gone", "kept"]);
+}
+
+#[tokio::test]
+async fn names_are_not_looked_through_again_unless_something_was_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::at(at(26 * HOUR));
+    let stray = "INSERT INTO names VALUES (7, 'stray')";
+    // There before the first round looks.
+    let before = tests::open(&tests::config(&folder));
+    tests::run(&before, stray).await.unwrap();
+    drop(before);
+    let store = open(&limited(&folder, by_age(1)), &clock);
+    // What was deleted before the start is not known.
+    while names(&store).await == ["stray"] {}
+    tests::run(&store, stray).await.unwrap();
+    store.append(received(25, "kept", "new")).await.unwrap();
+    clock.set(at(26 * HOUR - 1));
+    some_rounds(&store).await;
+    assert_eq!(names(&store).await, ["", "kept", "stray"]);
+}
+
+#[tokio::test]
+async fn a_name_that_is_used_again_before_it_is_forgotten_stays() {
+    let (store, _folder) = tests::store();
+    tests::run(
+        &store,
+        "INSERT INTO names VALUES (7, 'stray'), (8, 'other stray');
+         INSERT INTO origins (id, cluster, node) VALUES (9, 'prod', 'stray')",
+    )
+    .await
+    .unwrap();
+    let found = store.readers.ask("testing", |reader: &Reader| {
+        unused::find(&reader.connection)
+    });
+    let found = found.await.unwrap();
+    store.append(received(0, "kept", "new")).await.unwrap();
+    tests::run(&store, "UPDATE event_rows SET op = 7")
+        .await
+        .unwrap();
+    let gone = store.readers.ask("testing", move |reader: &Reader| {
+        let gone = found
+            .iter()
+            .map(|some| unused::delete(&reader.connection, some));
+        gone.collect::<Result<Vec<_>, _>>()
+    });
+    let gone: Vec<_> = gone
+        .await
+        .unwrap()
+        .into_iter()
+        .flat_map(|(_, ids)| ids)
+        .collect();
+    assert_eq!(gone, [8, 9]);
+    assert_eq!(names(&store).await, ["", "kept", "stray"]);
+}

@@ -1,0 +1,325 @@
+//! The one thread that writes. It owns the connection that reads and writes, so nothing ever waits for a lock inside the
+//! engine, and it commits in groups: what came since the last commit began is the next group.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use echo_core::model::conclusion::Conclusions;
+use echo_core::model::event::EventBatch;
+use echo_core::spans;
+use echo_core::units::Nanos;
+use tokio::sync::{Semaphore, TryAcquireError, mpsc, oneshot};
+use tracing::{Span, trace_span};
+
+use crate::duckdb::commit::Session;
+use crate::duckdb::group::{Append, Chore, Conclude, Group, Pace, Request};
+use crate::duckdb::lock::Lock;
+use crate::duckdb::rows::slices::Cut;
+use crate::duckdb::rows::unused::Unused;
+use crate::hours::{Closed, ClosingHour};
+use crate::timings::Stopwatch;
+use crate::{Appended, StoreError};
+
+/// Requests in the queue at most. Events are what is counted; this bounds requests that bring next to none.
+const QUEUED_REQUESTS: usize = 16_384;
+
+/// The near end of the thread's queue.
+#[derive(Debug)]
+pub(super) struct Writer {
+    // Fields are dropped in this order: the queue closes, then the thread is waited for.
+    requests: mpsc::Sender<Request>,
+    queue: Arc<Semaphore>,
+    queue_events: u32,
+    at_work: AtWork,
+    _thread: Joined,
+}
+
+/// Since when what the thread works on has waited; nothing while it has nothing to do. What is queued behind has waited
+/// no longer.
+#[derive(Debug, Clone, Default)]
+struct AtWork(Arc<Mutex<Option<Stopwatch>>>);
+
+/// The way of upkeep to the writer. It does not keep the writer alive.
+#[derive(Debug)]
+pub(super) struct Chores(mpsc::WeakSender<Request>);
+
+/// A thread that is waited for when this is dropped.
+#[derive(Debug)]
+pub(super) struct Joined(Option<JoinHandle<()>>);
+
+impl Writer {
+    /// Starts the thread. It lets go of `lock` as the last thing that it does.
+    pub(super) fn start(
+        session: Session,
+        lock: Arc<Lock>,
+        (queue_events, commit_every): (u32, Duration),
+    ) -> io::Result<Self> {
+        let (requests, queued) = mpsc::channel(QUEUED_REQUESTS);
+        let at_work = AtWork::default();
+        let seen = at_work.clone();
+        let pace = Pace::new(commit_every);
+        let work = move || write(session, lock, (queued, pace, seen));
+        let thread = Joined::start("store-writer", work)?;
+        Ok(Self {
+            requests,
+            queue: Arc::new(Semaphore::new(queue_events as usize)),
+            queue_events,
+            at_work,
+            _thread: thread,
+        })
+    }
+
+    /// The way of upkeep to this writer.
+    pub(super) fn chores(&self) -> Chores {
+        Chores(self.requests.downgrade())
+    }
+
+    /// Events that wait to be committed, and how many may.
+    pub(super) fn queued_events(&self) -> (u64, u64) {
+        let free = u32::try_from(self.queue.available_permits()).unwrap_or(u32::MAX);
+        let waiting = self.queue_events.saturating_sub(free);
+        (u64::from(waiting), u64::from(self.queue_events))
+    }
+
+    /// How long what waits longest has waited.
+    pub(super) fn oldest_wait(&self) -> Option<Duration> {
+        let since = *self.at_work.lock();
+        since.map(Stopwatch::elapsed)
+    }
+
+    /// Whether nothing is taken any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.requests.is_closed()
+    }
+
+    /// Queues a batch and waits until it is committed.
+    pub(super) async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError> {
+        // A batch without events takes a place, too; one that is larger than the queue waits for it to be empty.
+        let events = u32::try_from(batch.events.len()).unwrap_or(u32::MAX);
+        let place = Arc::clone(&self.queue)
+            .try_acquire_many_owned(events.clamp(1, self.queue_events))
+            .map_err(|refused| match refused {
+                TryAcquireError::NoPermits => StoreError::Busy,
+                TryAcquireError::Closed => StoreError::Closed,
+            })?;
+        let (answer, answered) = oneshot::channel();
+        self.request(Request::Append(Append {
+            batch,
+            answer,
+            queued: Stopwatch::start(),
+            _place: place,
+        }))?;
+        answered.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Queues conclusions and waits until they are committed.
+    pub(super) async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.request(Request::Conclude(Conclude {
+            conclusions,
+            answer,
+        }))?;
+        answered.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Queues what an hour came to and waits until it is committed.
+    pub(super) async fn close_hour(&self, closing: ClosingHour) -> Result<Closed, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.request(Request::Chore(Chore::CloseHour { closing, answer }))?;
+        answered.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Commits what is queued, writes everything to the database file and ends the thread.
+    pub(super) async fn close(&self) -> Result<(), StoreError> {
+        let (answer, answered) = oneshot::channel();
+        match self.requests.send(Request::Close(answer)).await {
+            Ok(()) => answered.await.unwrap_or(Err(StoreError::Closed)),
+            Err(_closed_before) => Ok(()),
+        }
+    }
+
+    fn request(&self, request: Request) -> Result<(), StoreError> {
+        self.requests
+            .try_send(request)
+            .map_err(|refused| match refused {
+                mpsc::error::TrySendError::Full(_) => StoreError::Busy,
+                mpsc::error::TrySendError::Closed(_) => StoreError::Closed,
+            })
+    }
+}
+
+impl AtWork {
+    fn set(&self, since: Option<Stopwatch>) {
+        *self.lock() = since;
+    }
+
+    // Nothing that holds it can panic.
+    fn lock(&self) -> MutexGuard<'_, Option<Stopwatch>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Chores {
+    /// Deletes events and waits until that is committed; never called on the runtime. Returns the number of events.
+    pub(super) fn delete(&self, cut: Cut, now: Nanos) -> Result<u64, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Chore::Delete { cut, now, answer })?;
+        answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Has old batches, states, policies (before `policies`) and closed hours (before `hours`) forgotten, some time soon.
+    pub(super) fn tidy(
+        &self,
+        now: Nanos,
+        (policies, hours): (Option<Nanos>, Option<Nanos>),
+    ) -> Result<(), StoreError> {
+        self.send(Chore::Tidy {
+            now,
+            policies,
+            hours,
+        })
+    }
+
+    /// Forgets names or origins and waits until that is committed; never called on the runtime. Returns how many went.
+    pub(super) fn forget(&self, unused: Unused) -> Result<u64, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Chore::Forget { unused, answer })?;
+        answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn send(&self, chore: Chore) -> Result<(), StoreError> {
+        let sent = match self.0.upgrade() {
+            Some(requests) => requests.blocking_send(Request::Chore(chore)).ok(),
+            None => None,
+        };
+        sent.ok_or(StoreError::Closed)
+    }
+}
+
+impl Joined {
+    /// Starts a thread.
+    pub(super) fn start(
+        name: &'static str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        Ok(Self(Some(thread)))
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        let panicked = self.0.take().is_some_and(|thread| thread.join().is_err());
+        if panicked {
+            tracing::error!("a thread of the store has panicked");
+        }
+    }
+}
+
+fn write(
+    mut session: Session,
+    lock: Arc<Lock>,
+    (mut queued, mut pace, at_work): (mpsc::Receiver<Request>, Pace, AtWork),
+) {
+    let mut closing = Vec::new();
+    while let Some(mut group) = Group::gather(&mut queued, &mut pace, &mut closing) {
+        let chores = std::mem::take(&mut group.chores);
+        let first = group.appends.first().map(|append| append.queued);
+        at_work.set(Some(first.unwrap_or_else(Stopwatch::start)));
+        let batches = group.appends.len();
+        let span =
+            trace_span!(target: spans::TARGET, spans::COMMIT, batches, events = group.events);
+        span.in_scope(|| session.commit(group));
+        for chore in chores {
+            at_work.set(Some(Stopwatch::start()));
+            let span = match chore {
+                Chore::Delete { .. } => trace_span!(target: spans::TARGET, spans::RETENTION),
+                Chore::Tidy { .. } | Chore::Forget { .. } | Chore::CloseHour { .. } => Span::none(),
+            };
+            span.in_scope(|| session.look_after(chore));
+        }
+        at_work.set(None);
+        if !closing.is_empty() {
+            queued.close();
+        }
+    }
+    let mut closed = session.close();
+    drop(lock);
+    for answer in closing {
+        let first = std::mem::replace(&mut closed, Ok(()));
+        // Whoever asked may have gone.
+        drop(answer.send(first));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use echo_core::model::event::EventBatch;
+    use tokio::sync::{Semaphore, mpsc};
+
+    use super::{AtWork, Joined, Request, Writer};
+    use crate::contract::sample::{batch, origin, wait};
+    use crate::{Appended, StoreError};
+
+    /// A writer whose queue the test empties by hand.
+    fn idle(queue_events: u32) -> (Writer, mpsc::Receiver<Request>) {
+        let (requests, queued) = mpsc::channel(16);
+        let writer = Writer {
+            requests,
+            queue: Arc::new(Semaphore::new(queue_events as usize)),
+            queue_events,
+            at_work: AtWork::default(),
+            _thread: Joined(None),
+        };
+        (writer, queued)
+    }
+
+    fn of_events(count: usize) -> EventBatch {
+        batch(1, vec![wait(&origin("prod", "node-1", 0), 10); count])
+    }
+
+    async fn answer_one(queued: &mut mpsc::Receiver<Request>) {
+        let Some(Request::Append(append)) = queued.recv().await else {
+            panic!("no batch in the queue");
+        };
+        let events = append.batch.events.len();
+        drop(append.answer.send(Ok(Appended::Stored { events })));
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_is_busy_until_a_batch_is_answered() {
+        let (writer, mut queued) = idle(10);
+        let first = writer.append(of_events(8));
+        let rest = async {
+            let refused = writer.append(of_events(3)).await;
+            assert!(matches!(refused, Err(StoreError::Busy)), "{refused:?}");
+            answer_one(&mut queued).await;
+            let again = writer.append(of_events(3));
+            let (again, ()) = tokio::join!(again, answer_one(&mut queued));
+            assert_eq!(again.unwrap(), Appended::Stored { events: 3 });
+        };
+        let (first, ()) = tokio::join!(biased; first, rest);
+        assert_eq!(first.unwrap(), Appended::Stored { events: 8 });
+    }
+
+    #[tokio::test]
+    async fn a_batch_larger_than_the_queue_is_taken_when_it_is_empty() {
+        let (writer, mut queued) = idle(10);
+        let large = writer.append(of_events(11));
+        let (large, ()) = tokio::join!(large, answer_one(&mut queued));
+        assert_eq!(large.unwrap(), Appended::Stored { events: 11 });
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_has_ended_is_closed() {
+        let (writer, queued) = idle(10);
+        drop(queued);
+        let refused = writer.append(of_events(1)).await;
+        assert!(matches!(refused, Err(StoreError::Closed)));
+        writer.close().await.unwrap();
+    }
+}

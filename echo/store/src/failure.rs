@@ -1,0 +1,133 @@
+//! Why a store could not do what was asked.
+
+use echo_core::error::{Code, Coded};
+
+/// Why the store could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process holds the lock of the database.
+    #[error("{path} is in use by {holder}; stop that process or choose another --db")]
+    Locked {
+        /// Database file.
+        path: String,
+        /// Process, node and time as the holder wrote them, or what the engine said of it.
+        holder: String,
+    },
+    /// The schema was written by a later version of Echo.
+    #[error(
+        "{path} has schema version {found}, this build knows up to {known}; it was left untouched, start a newer fleet-echo"
+    )]
+    Newer {
+        /// Database file.
+        path: String,
+        /// Version in the file.
+        found: i64,
+        /// Last version known to this build.
+        known: i64,
+    },
+    /// A migration that was applied differs from the one in this build.
+    #[error(
+        "migration {version} of {path} was applied with another content (checksum {found}); this is not a database of this build"
+    )]
+    Changed {
+        /// Database file.
+        path: String,
+        /// Number of the migration.
+        version: i64,
+        /// Checksum in the ledger.
+        found: String,
+    },
+    /// The file exists but cannot be opened as a database.
+    #[error("cannot open {path}: {reason}")]
+    Unreadable {
+        /// Database file.
+        path: String,
+        /// What the engine said.
+        reason: String,
+    },
+    /// What the log beside the file holds is damaged.
+    #[error(
+        "cannot open {path}: {reason}; its log is damaged: `fleet-echo repair --drop-wal --db {path}` sets the log aside"
+    )]
+    DamagedLog {
+        /// Database file.
+        path: String,
+        /// What the engine said.
+        reason: String,
+    },
+    /// The store is stopping or its writer has ended.
+    #[error("the store is closed")]
+    Closed,
+    /// A number is NaN or infinite. Nothing of the batch or the conclusions that it came with was stored.
+    #[error("{what} of {whose} is {value}, which is not a finite number")]
+    NotFinite {
+        /// Name of the field.
+        what: &'static str,
+        /// Metric or incident that it belongs to.
+        whose: String,
+        /// The number.
+        value: f64,
+    },
+    /// The database cannot lie there.
+    #[error("cannot keep a database at {path}: {reason}; choose another --db")]
+    Unsuitable {
+        /// Database file.
+        path: String,
+        /// What is wrong with the place.
+        reason: String,
+    },
+    /// A copy or an export cannot be written.
+    #[error("cannot write {path}: {reason}")]
+    Unwritable {
+        /// File or folder.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
+    /// There is too little room on the volume to take more.
+    #[error(
+        "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; send it again later"
+    )]
+    Full {
+        /// Bytes that are free.
+        available: u64,
+        /// Bytes that have to stay free.
+        floor: u64,
+    },
+    /// The engine has failed for good; only a new process can go on.
+    #[error(
+        "the database failed and can do nothing more until it is opened again: {reason}; what was acknowledged is on the disk"
+    )]
+    Fatal {
+        /// What the engine said.
+        reason: String,
+    },
+    /// The queue to the writer is full.
+    #[error("the store is at its limit of queued events")]
+    Busy,
+    /// The engine failed.
+    #[error("the database failed while {doing}: {reason}")]
+    Engine {
+        /// What was being done.
+        doing: &'static str,
+        /// What the engine said.
+        reason: String,
+    },
+}
+
+impl Coded for StoreError {
+    fn code(&self) -> Code {
+        match self {
+            Self::NotFinite { .. } => Code::Invalid,
+            Self::Busy | Self::Closed | Self::Full { .. } => Code::Busy,
+            Self::Locked { .. }
+            | Self::Newer { .. }
+            | Self::Changed { .. }
+            | Self::Unsuitable { .. }
+            | Self::Unwritable { .. }
+            | Self::Unreadable { .. }
+            | Self::DamagedLog { .. } => Code::Refused,
+            Self::Engine { .. } | Self::Fatal { .. } => Code::Internal,
+        }
+    }
+}

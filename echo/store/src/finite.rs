@@ -1,0 +1,127 @@
+//! Refuses numbers that are NaN or infinite: one of them turns every sum, median and sort that it meets into nonsense.
+
+use echo_core::model::conclusion::{Conclusions, Finding, Incident};
+use echo_core::model::event::{Event, EventBatch, Reading};
+use echo_core::model::inputs::Inputs;
+
+use crate::StoreError;
+
+/// Accepts a batch without such numbers.
+pub(super) fn check_batch(batch: &EventBatch) -> Result<(), StoreError> {
+    for event in &batch.events {
+        let whose = || format!("metric {}", event.metric);
+        event_fields(event).try_for_each(|field| finite(field, whose))?;
+    }
+    Ok(())
+}
+
+/// Accepts conclusions without such numbers.
+pub(super) fn check_conclusions(conclusions: &Conclusions) -> Result<(), StoreError> {
+    for incident in &conclusions.incidents {
+        let whose = || format!("incident {}", incident.id);
+        incident_fields(incident).try_for_each(|field| finite(field, whose))?;
+    }
+    for lost in &conclusions.lost {
+        let whose = || format!("incident {}", lost.incident);
+        finite(("iterations", lost.iterations), whose)?;
+        finite(("lost_gpu_ms", lost.lost_gpu_ms), whose)?;
+        let waited = lost.peer_wait_gpu_ms.unwrap_or(0.0);
+        finite(("peer_wait_gpu_ms", waited), whose)?;
+        finite(("saved_gpu_ms", lost.saved_gpu_ms), whose)?;
+    }
+    Ok(())
+}
+
+type Field = (&'static str, f64);
+
+fn finite((what, value): Field, whose: impl Fn() -> String) -> Result<(), StoreError> {
+    if value.is_finite() {
+        return Ok(());
+    }
+    Err(StoreError::NotFinite {
+        what,
+        whose: whose(),
+        value,
+    })
+}
+
+fn event_fields(event: &Event) -> impl Iterator<Item = Field> {
+    let (value, summary) = match event.reading {
+        Reading::Double(value) => (Some(value), None),
+        Reading::Int(_) => (None, None),
+        Reading::Histogram(summary) => (None, Some(summary)),
+    };
+    let block = event.block.as_ref();
+    let fields = [
+        ("value", value),
+        ("sum", summary.map(|summary| summary.sum)),
+        ("min", summary.and_then(|summary| summary.min)),
+        ("max", summary.and_then(|summary| summary.max)),
+        ("iterations", block.and_then(|block| block.iterations)),
+        (
+            "anchor_offset_ms",
+            block
+                .and_then(|block| block.anchor)
+                .map(|anchor| anchor.offset_ms),
+        ),
+    ];
+    let samples = event.samples.iter().map(|sample| ("sample", sample.value));
+    fields
+        .into_iter()
+        .filter_map(|(what, value)| value.map(|value| (what, value)))
+        .chain(samples)
+}
+
+fn incident_fields(incident: &Incident) -> impl Iterator<Item = Field> {
+    let culprit = match &incident.finding {
+        Finding::Culprit(culprit) => Some(culprit),
+        Finding::Condition(_) => None,
+    };
+    let optional = [
+        ("cleared_iteration", incident.cleared_iteration),
+        ("lag_ms", culprit.map(|culprit| culprit.lag_ms)),
+        ("z", culprit.map(|culprit| culprit.z)),
+    ];
+    [
+        ("first_iteration", incident.first_iteration),
+        ("raised_iteration", incident.raised_iteration),
+        ("effect_ratio", incident.effect_ratio),
+        ("period_ms", incident.period_ms),
+        ("baseline_period_ms", incident.baseline.period_ms()),
+        ("confidence", incident.confidence),
+        ("stability", incident.stability),
+    ]
+    .into_iter()
+    .chain(
+        optional
+            .into_iter()
+            .filter_map(|(what, value)| value.map(|value| (what, value))),
+    )
+    .chain(
+        incident
+            .inputs
+            .as_deref()
+            .into_iter()
+            .flat_map(input_fields),
+    )
+}
+
+/// JSON, which inputs are kept as, has no words for such numbers either.
+fn input_fields(inputs: &Inputs) -> impl Iterator<Item = Field> {
+    let lags = inputs.lags.iter().flat_map(|lag| {
+        let own_ms = lag.own_ms.unwrap_or(0.0);
+        [("lag", lag.lag_ms), ("lag z", lag.z), ("own_ms", own_ms)]
+    });
+    [
+        ("inputs.iterations", inputs.iterations),
+        ("inputs.period_ms", inputs.period_ms),
+        ("inputs.healthy_ms", inputs.healthy_ms.unwrap_or(0.0)),
+        ("inputs.center_ms", inputs.center_ms),
+        ("inputs.sigma_ms", inputs.sigma_ms),
+        ("inputs.critical_z", inputs.critical_z),
+        ("inputs.effect_gate", inputs.effect_gate),
+        ("inputs.coverage", inputs.coverage),
+    ]
+    .into_iter()
+    .chain(lags)
+}

@@ -1,0 +1,84 @@
+//! Folds who reported, and sums of evidence, into one row per rank. Both engines count in their own way and fold here.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use echo_core::ids::{ClusterId, JobId, MetricName, NodeId, Rank, RankOf};
+use echo_core::model::event::Origin;
+use echo_core::units::Nanos;
+
+use crate::{Coverage, EvidenceSum};
+
+/// What identifies a row: an origin less what a rank may tell or leave out.
+type Reporter = (ClusterId, Option<JobId>, NodeId, Option<Rank>);
+
+/// Rows of coverage in the making.
+#[derive(Debug, Default)]
+pub(super) struct Reporting(BTreeMap<Reporter, Coverage>);
+
+/// When one origin reported.
+#[derive(Debug, Clone)]
+pub(super) struct Count {
+    /// Who.
+    pub(super) origin: Arc<Origin>,
+    /// First event time.
+    pub(super) first: Nanos,
+    /// Last event time.
+    pub(super) last: Nanos,
+    /// Whether it told what its host went through.
+    pub(super) has_host_evidence: bool,
+}
+
+impl Reporting {
+    /// Adds an origin.
+    pub(super) fn add(&mut self, count: Count) {
+        let origin = &count.origin;
+        let reporter = (
+            origin.cluster.clone(),
+            origin.job.clone(),
+            origin.node.clone(),
+            origin.rank.map(RankOf::rank),
+        );
+        let row = match self.0.entry(reporter) {
+            Entry::Vacant(vacant) => vacant.insert(Coverage {
+                origin: Arc::clone(origin),
+                first: count.first,
+                last: count.last,
+                has_host_evidence: false,
+            }),
+            Entry::Occupied(occupied) => occupied.into_mut(),
+        };
+        // Two origins that were last seen at the same instant are told apart, so that the answer does not depend on
+        // the order of counting.
+        if (count.last, origin) > (row.last, &row.origin) {
+            row.origin = Arc::clone(origin);
+        }
+        row.first = row.first.min(count.first);
+        row.last = row.last.max(count.last);
+        row.has_host_evidence |= count.has_host_evidence;
+    }
+
+    /// The rows, in order.
+    pub(super) fn into_rows(self) -> Vec<Coverage> {
+        self.0.into_values().collect()
+    }
+}
+
+/// One sum per rank and kind: a rank that told different things about itself has several origins.
+pub(super) fn merged(sums: impl IntoIterator<Item = EvidenceSum>) -> Vec<EvidenceSum> {
+    let mut merged: BTreeMap<(Rank, MetricName), EvidenceSum> = BTreeMap::new();
+    for sum in sums {
+        match merged.entry((sum.rank, sum.metric.clone())) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(sum);
+            }
+            Entry::Occupied(mut occupied) => {
+                let known = occupied.get_mut();
+                known.sum += sum.sum;
+                known.iterations += sum.iterations;
+            }
+        }
+    }
+    merged.into_values().collect()
+}

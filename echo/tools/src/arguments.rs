@@ -1,0 +1,209 @@
+//! Arguments as callers write them: brought into the form that the schema of a tool asks for, and held against it.
+//!
+//! Taken are also whole numbers with a point, numbers and truth values written as text, and null for what is left out:
+//! models, query strings and typed clients write such things and mean no harm. Nothing else is guessed.
+
+use std::collections::BTreeMap;
+
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{ValidationError, Validator};
+use serde_json::{Number, Value};
+
+use crate::{ToolError, Violation};
+
+/// Longest part of a value that an error repeats, in characters.
+const MAX_SHOWN: usize = 60;
+
+/// Most violations that an error lists.
+const MAX_VIOLATIONS: usize = 20;
+
+/// What a tool takes.
+#[derive(Debug)]
+pub(super) struct Arguments {
+    validator: Validator,
+    fields: BTreeMap<String, Field>,
+}
+
+#[derive(Debug)]
+struct Field {
+    plain: Plain,
+    description: String,
+}
+
+/// What a text may stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plain {
+    Number,
+    Bool,
+    /// Itself.
+    Text,
+}
+
+impl Arguments {
+    /// What a schema asks for; nothing if it is no schema.
+    pub(super) fn of(schema: &Value) -> Option<Self> {
+        let properties = schema.get("properties").and_then(Value::as_object);
+        Some(Self {
+            validator: jsonschema::draft202012::new(schema).ok()?,
+            fields: properties
+                .into_iter()
+                .flatten()
+                .map(|(name, schema)| (name.clone(), Field::of(schema)))
+                .collect(),
+        })
+    }
+
+    /// The arguments in the form of the schema, or everything that is wrong with them.
+    pub(super) fn check(&self, input: Value) -> Result<Value, ToolError> {
+        let Value::Object(mut given) = input else {
+            return Err(ToolError::invalid("", "the input is not a JSON object"));
+        };
+        given.retain(|name, value| !(value.is_null() && self.fields.contains_key(name)));
+        for (name, value) in &mut given {
+            if let Some(field) = self.fields.get(name) {
+                field.plain.read(value);
+            }
+        }
+        let mut input = Value::Object(given);
+        make_whole(&mut input);
+        let mut wrong: Vec<Violation> = self
+            .validator
+            .iter_errors(&input)
+            .flat_map(|error| self.violations(&error))
+            .take(MAX_VIOLATIONS + 1)
+            .collect();
+        if wrong.len() > MAX_VIOLATIONS {
+            wrong.truncate(MAX_VIOLATIONS);
+            wrong.push(Violation {
+                pointer: String::new(),
+                message: "and more is wrong".to_owned(),
+            });
+        }
+        if wrong.is_empty() {
+            Ok(input)
+        } else {
+            Err(ToolError::Invalid(wrong))
+        }
+    }
+
+    fn violations(&self, error: &ValidationError<'_>) -> Vec<Violation> {
+        let at = error.instance_path().as_str();
+        let named = |name: &str, message: String| Violation {
+            pointer: format!("{at}/{}", escaped(name)),
+            message,
+        };
+        match error.kind() {
+            ValidationErrorKind::AdditionalProperties { unexpected } => {
+                let known: Vec<&str> = self.fields.keys().map(String::as_str).collect();
+                let message = format!("is unknown; known are {}", known.join(", "));
+                let unexpected = unexpected.iter().take(MAX_VIOLATIONS + 1);
+                unexpected
+                    .map(|name| named(&shown(name), message.clone()))
+                    .collect()
+            }
+            ValidationErrorKind::Required { property } => {
+                let name = property.as_str().unwrap_or_default();
+                vec![named(name, "is missing".to_owned())]
+            }
+            kind => vec![Violation {
+                pointer: at.to_owned(),
+                message: self.why(at, kind, error),
+            }],
+        }
+    }
+
+    /// Patterns are for programs; people and models are told in words what was expected.
+    fn why(&self, at: &str, kind: &ValidationErrorKind, error: &ValidationError<'_>) -> String {
+        let value = shown(&error.instance().to_string());
+        let field = self.fields.get(at.trim_start_matches('/'));
+        match (kind, field) {
+            (
+                ValidationErrorKind::Pattern { .. } | ValidationErrorKind::AnyOf { .. },
+                Some(field),
+            ) => format!("{value} does not fit: {}", field.description),
+            _ => error.masked_with(value).to_string(),
+        }
+    }
+}
+
+impl Field {
+    fn of(schema: &Value) -> Self {
+        let text = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();
+        let variants = schema.get("anyOf").and_then(Value::as_array);
+        let is_number = |schema: &Value| {
+            schema
+                .get("type")
+                .is_some_and(|kind| kind == "integer" || kind == "number")
+        };
+        let may_be_number = variants.is_some_and(|variants| variants.iter().any(is_number));
+        Self {
+            plain: match text("type") {
+                _ if may_be_number || is_number(schema) => Plain::Number,
+                "boolean" => Plain::Bool,
+                _ => Plain::Text,
+            },
+            description: text("description").replace('\n', " "),
+        }
+    }
+}
+
+impl Plain {
+    /// Replaces a text by what it stands for.
+    fn read(self, value: &mut Value) {
+        let Value::String(text) = &*value else {
+            return;
+        };
+        let meant = match self {
+            Self::Number => serde_json::from_str::<Number>(text).ok().map(Value::Number),
+            Self::Bool => text.parse().ok().map(Value::Bool),
+            Self::Text => None,
+        };
+        if let Some(meant) = meant {
+            *value = meant;
+        }
+    }
+}
+
+/// A name as part of a JSON pointer.
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// The beginning of a text, without control characters.
+pub(super) fn shown(text: &str) -> String {
+    let mut shown: String = text
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_SHOWN)
+        .collect();
+    if shown.len() < text.len() && text.chars().count() > MAX_SHOWN {
+        shown.push_str("...");
+    }
+    shown
+}
+
+/// Writes whole numbers such as `300.0` as integers: for JSON Schema they are, for serde they are not.
+fn make_whole(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(whole) = number.as_f64().filter(|_| number.is_f64()).and_then(whole) {
+                *number = Number::from(whole);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(make_whole),
+        Value::Object(fields) => fields.values_mut().for_each(make_whole),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "only numbers that a double holds exactly are converted"
+)]
+fn whole(number: f64) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
+}
+
+#[cfg(test)]
+mod tests;

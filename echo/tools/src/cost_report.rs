@@ -1,0 +1,308 @@
+//! The report of a day: what GPUs cost, hour by hour and node by node, and how much of it was lost to stragglers.
+//!
+//! It rests on closed hours, which are stored, so the same day gives the same report whenever it is asked for, until late data
+//! gives an hour a new revision. Prices are put on when it is read: those that the rates file has for that hour, so that a
+//! corrected file corrects reports of the past. Every row says which price it was.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use echo_analysis::hours::node_hours;
+use echo_core::ids::ClusterId;
+use echo_core::model::cost::{NodeHour, Seen};
+use echo_core::units::{Hour, Nanos, Window};
+use jiff::civil::Date;
+use serde::Deserialize;
+
+use crate::quality::visible_clusters;
+use crate::rates::Rates;
+use crate::time::TimeArg;
+use crate::{ToolContext, ToolError, elsewhere};
+
+mod cell;
+pub mod focus;
+mod json;
+mod summary;
+
+/// Rows of one report at most: a day of two thousand nodes.
+const MAX_ROWS: usize = 50_000;
+
+/// Hours of one report at most: a month.
+const MAX_HOURS: usize = 31 * 24;
+
+const NANOS_PER_DAY: i64 = 24 * Hour::NANOS;
+
+/// Which report is meant.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReportAsked {
+    /// Cluster; all that the caller may see when absent.
+    pub cluster: Option<String>,
+    /// Day of UTC, such as `2026-11-21`, or `yesterday`, or `today`.
+    pub day: Option<String>,
+    /// Instead of a day: a whole hour, RFC 3339.
+    pub from: Option<String>,
+    /// The whole hour at which it ends, exclusive.
+    pub to: Option<String>,
+    /// Whether hours that are not closed are told, too, as far as they are known.
+    pub open: bool,
+    /// Whether rows are told beside the sums, where there are sums; they are unless this is false.
+    pub rows: Option<bool>,
+}
+
+/// What the GPUs of a window did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The window, from a whole hour to a whole hour.
+    pub window: Window,
+    /// Hours that are not closed.
+    pub open: Vec<Hour>,
+    /// Hours that were closed and in which something was stored since; their next revision may say something else.
+    pub revised_soon: Vec<Hour>,
+    /// In the order of hour, cluster, node and GPU model.
+    pub rows: Vec<ReportRow>,
+    /// What other Echos have of it; nothing when all of it is here.
+    pub note: Option<String>,
+}
+
+/// What the GPUs of one model on one node did in one hour.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportRow {
+    /// In GPU time.
+    pub node_hour: NodeHour,
+    /// Its revision; nothing when the hour is not closed.
+    pub revision: Option<u64>,
+}
+
+impl ReportAsked {
+    /// Puts the report together.
+    pub async fn report(&self, context: &ToolContext) -> Result<Report, ToolError> {
+        let now = context.clock.now();
+        let window = self.window(now)?;
+        let (open, revised_soon) = unsettled(context, window);
+        if !self.open {
+            refuse_open(context, (window, now), &open)?;
+        }
+        let clusters = self.clusters(context, window).await?;
+        let named = clusters.first().filter(|_| self.cluster.is_some());
+        let mut rows = Vec::new();
+        for cluster in &clusters {
+            let left = MAX_ROWS.saturating_sub(rows.len()) + 1;
+            let stored = context
+                .store
+                .cost_hours(Some(cluster), window, left)
+                .await?;
+            rows.extend(stored.into_iter().map(|stored| ReportRow {
+                node_hour: stored.row,
+                revision: Some(stored.revision),
+            }));
+            bounded(&rows)?;
+        }
+        for hour in open_with_data(context, &open) {
+            rows.extend(so_far(context, hour, &clusters).await?);
+            bounded(&rows)?;
+        }
+        rows.sort_by(|a, b| a.place().cmp(&b.place()));
+        Ok(Report {
+            window,
+            open,
+            revised_soon,
+            rows,
+            note: elsewhere::note(context, named),
+        })
+    }
+
+    fn window(&self, now: Nanos) -> Result<Window, ToolError> {
+        match (&self.day, &self.from, &self.to) {
+            (Some(day), None, None) => of_day(day, now),
+            (None, Some(from), Some(to)) => {
+                let (from, to) = (whole_hour("from", from, now)?, whole_hour("to", to, now)?);
+                let before =
+                    || ToolError::invalid("from", "does not lie before the end of the window");
+                let window = Window::new(from, to).ok_or_else(before)?;
+                if window.hours().take(MAX_HOURS + 1).count() > MAX_HOURS {
+                    return Err(ToolError::invalid(
+                        "to",
+                        "lies more than 31 days after from",
+                    ));
+                }
+                Ok(window)
+            }
+            _ => Err(ToolError::invalid(
+                "day",
+                "is needed, such as 2026-11-21 or yesterday; or instead of it from and to",
+            )),
+        }
+    }
+
+    /// The clusters that are told of. One is known that has closed hours, also when all its events were deleted.
+    async fn clusters(
+        &self,
+        context: &ToolContext,
+        window: Window,
+    ) -> Result<Vec<ClusterId>, ToolError> {
+        let mut known = context.store.cost_clusters(window).await?;
+        known.retain(|cluster| context.caller.may_see(cluster));
+        known.extend(visible_clusters(context).await?);
+        let Some(name) = &self.cluster else {
+            return Ok(known.into_iter().collect());
+        };
+        let cluster: ClusterId = name
+            .parse()
+            .map_err(|error| ToolError::invalid("cluster", format!("{error}")))?;
+        if known.contains(&cluster) {
+            return Ok(vec![cluster]);
+        }
+        let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
+        Err(elsewhere::unknown_cluster(
+            context,
+            &cluster,
+            names.join(", "),
+        ))
+    }
+}
+
+impl Report {
+    /// Writes the report where it keeps nobody waiting: a day of a thousand nodes is twenty megabytes.
+    pub async fn written<T: Send + 'static>(
+        self,
+        rates: Arc<Rates>,
+        write: impl FnOnce(&Self, &Rates) -> T + Send + 'static,
+    ) -> Result<T, ToolError> {
+        let written = tokio::task::spawn_blocking(move || write(&self, &rates)).await;
+        written.map_err(|ended| ToolError::Untabled(io::Error::other(ended).into()))
+    }
+}
+
+impl ReportRow {
+    fn place(&self) -> (Hour, &ClusterId, &str, Option<&str>) {
+        let row = &self.node_hour;
+        let (node, model) = (row.node.as_str(), row.gpu_model.as_deref());
+        (row.hour, &row.cluster, node, model)
+    }
+}
+
+fn of_day(day: &str, now: Nanos) -> Result<Window, ToolError> {
+    let today = now.offset(-now.value().rem_euclid(NANOS_PER_DAY));
+    let begin = match day.trim() {
+        "today" => Some(today),
+        "yesterday" => Some(today.offset(-NANOS_PER_DAY)),
+        date => {
+            let since_1970 = date
+                .parse::<Date>()
+                .ok()
+                .map(|date| date.duration_since(Date::constant(1970, 1, 1)));
+            let nanos = since_1970.and_then(|since| u64::try_from(since.as_nanos()).ok());
+            nanos.and_then(Nanos::plausible)
+        }
+    };
+    begin
+        .and_then(|begin| Window::new(begin, begin.offset(NANOS_PER_DAY)))
+        .ok_or_else(|| {
+            let message = format!("{day:?} is not a day from 2020 to 2099 such as 2026-11-21");
+            ToolError::invalid("day", message)
+        })
+}
+
+fn whole_hour(field: &str, text: &str, now: Nanos) -> Result<Nanos, ToolError> {
+    let time: TimeArg = text
+        .parse()
+        .map_err(|error: String| ToolError::invalid(field, error))?;
+    let instant = time.on(now);
+    if !Hour::begins_at(instant) {
+        let message = format!("{instant} is not a whole hour");
+        return Err(ToolError::invalid(field, message));
+    }
+    Ok(instant)
+}
+
+/// Hours of the window that are not closed, and those that were closed and may change.
+fn unsettled(context: &ToolContext, window: Window) -> (Vec<Hour>, Vec<Hour>) {
+    let due = context.store.due_hours().into_iter();
+    let due: BTreeMap<Hour, bool> = due.map(|due| (due.hour, due.was_closed)).collect();
+    let now = context.clock.now();
+    let is_over = |hour: &Hour| hour.end() <= now.before(context.limits.cost_grace);
+    let is_closed = |hour: &Hour| match due.get(hour) {
+        Some(was_closed) => *was_closed,
+        None => is_over(hour),
+    };
+    let open = window.hours().filter(|hour| !is_closed(hour)).collect();
+    let revised_soon = due.iter().filter(|(_, was_closed)| **was_closed);
+    let revised_soon = revised_soon.map(|(hour, _)| *hour);
+    let revised_soon = revised_soon.filter(|hour| window.contains(hour.begin()));
+    (open, revised_soon.collect())
+}
+
+/// Hours of those that are open in which something is stored.
+fn open_with_data(context: &ToolContext, open: &[Hour]) -> Vec<Hour> {
+    let due = context.store.due_hours().into_iter();
+    let never_closed = due.filter(|due| !due.was_closed).map(|due| due.hour);
+    never_closed.filter(|hour| open.contains(hour)).collect()
+}
+
+fn refuse_open(
+    context: &ToolContext,
+    (window, now): (Window, Nanos),
+    open: &[Hour],
+) -> Result<(), ToolError> {
+    let (Some(first), Some(last)) = (open.first(), open.last()) else {
+        return Ok(());
+    };
+    let grace = i64::try_from(context.limits.cost_grace.as_nanos()).unwrap_or(i64::MAX);
+    let closed_at = last.end().offset(grace);
+    let when = if now < closed_at {
+        format!("ask again after {closed_at}")
+    } else {
+        "they are being computed, ask again in a few minutes".to_owned()
+    };
+    Err(ToolError::Refused {
+        reason: format!(
+            "{} of {} hours are not closed yet, the first from {}",
+            open.len(),
+            window.hours().count(),
+            first.begin()
+        ),
+        hint: format!(
+            "{when}, or ask for what is known so far: open=true over HTTP, --allow-open in the shell"
+        ),
+    })
+}
+
+fn bounded(rows: &[ReportRow]) -> Result<(), ToolError> {
+    if rows.len() <= MAX_ROWS {
+        return Ok(());
+    }
+    Err(ToolError::Refused {
+        reason: format!("the report has more than {MAX_ROWS} rows"),
+        hint: "ask for one cluster, or for fewer hours with from and to".to_owned(),
+    })
+}
+
+/// What is known so far of an hour that is not closed.
+async fn so_far(
+    context: &ToolContext,
+    hour: Hour,
+    clusters: &[ClusterId],
+) -> Result<Vec<ReportRow>, ToolError> {
+    let window = hour.window();
+    let mut rows = Vec::new();
+    for cluster in clusters {
+        let seen = context.store.coverage(Some(cluster), window).await?;
+        let seen = seen.into_iter().map(|row| Seen {
+            origin: row.origin,
+            first: row.first,
+            last: row.last,
+        });
+        let lost = context.store.lost_time(Some(cluster), window).await?;
+        let node_hours = node_hours(hour, &seen.collect::<Vec<_>>(), &lost);
+        rows.extend(node_hours.into_iter().map(|node_hour| ReportRow {
+            node_hour,
+            revision: None,
+        }));
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,305 @@
+//! The events themselves, filtered and paged.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use echo_core::ids::{IdError, Rank, RankOf};
+use echo_core::model::event::{Reading, SeqRange, StoredEvent};
+use echo_core::units::{Nanos, Window};
+use echo_store::{Cursor, EventQuery};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use crate::quality::known_cluster;
+use crate::registry::Tool;
+use crate::schemas::{ClusterName, Name};
+use crate::time::{AnswerWindow, Asked, TimeArg, WindowArg};
+use crate::{ToolContext, ToolError};
+
+const DEFAULT_LIMIT: usize = 100;
+
+/// Bytes of JSON that an event is given room for; where attributes take more, a page has fewer events.
+const BYTES_PER_EVENT: usize = 960;
+
+/// Which events are meant; an absent filter lets everything pass.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EventHistory {
+    /// Cluster; all clusters when absent.
+    #[schemars(with = "Option<ClusterName>")]
+    pub cluster: Option<String>,
+    /// Node.
+    #[schemars(with = "Option<Name>")]
+    pub node: Option<String>,
+    /// Rank within its job.
+    #[schemars(range(max = 4_294_967_295_u32))]
+    pub rank: Option<u32>,
+    /// Collective operation, such as `AllReduce`.
+    #[schemars(with = "Option<Name>")]
+    pub op: Option<String>,
+    /// Metric, such as `nccl.collective.wait_ms`.
+    #[schemars(with = "Option<Name>")]
+    pub metric: Option<String>,
+    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    pub from: Option<TimeArg>,
+    /// End, exclusive, in the same forms. Default: now.
+    pub to: Option<TimeArg>,
+    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
+    pub window: Option<WindowArg>,
+    /// Largest number of events in the answer, 100 when absent.
+    #[schemars(range(min = 1, max = 1000))]
+    pub limit: Option<usize>,
+    /// `next_cursor` of the page before; leave out `from`, `to` and `window` then.
+    #[schemars(with = "Option<String>")]
+    pub cursor: Option<PageCursor>,
+}
+
+/// One page of events.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct History {
+    /// Window of event time.
+    pub window: AnswerWindow,
+    /// The events, newest first.
+    pub events: Vec<HistoryEvent>,
+    /// Whether there are more.
+    pub truncated: bool,
+    /// Pass it as `cursor` to get the next page; null on the last one.
+    pub next_cursor: Option<String>,
+}
+
+/// One OTLP data point. What a point does not have is null.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct HistoryEvent {
+    /// Number of the event, growing with every commit.
+    pub event_id: u64,
+    /// Event time on the sender's clock, RFC 3339.
+    pub timestamp: String,
+    /// Event time, Unix nanoseconds.
+    pub timestamp_ns: i64,
+    /// When it arrived on Echo's clock, Unix nanoseconds.
+    pub received_ns: i64,
+    /// Cluster of the sender.
+    pub cluster_id: String,
+    /// Node of the sender.
+    pub node_id: String,
+    /// Rank within the job.
+    pub rank: Option<u32>,
+    /// Number of ranks of the job.
+    pub nranks: Option<u32>,
+    /// Name of the metric.
+    pub metric_name: String,
+    /// The measurement, when it is a single number with fractions.
+    pub value_double: Option<f64>,
+    /// The measurement, when it is a single whole number.
+    pub value_int: Option<i64>,
+    /// Attributes without a column of their own.
+    pub attrs: Value,
+    /// `double`, `int` or `histogram`.
+    pub kind: &'static str,
+    /// Communicator, 16 hexadecimal digits.
+    pub comm_id: Option<String>,
+    /// Collective operation.
+    pub op: Option<String>,
+    /// Where a block of collectives was measured: `host` or `device`.
+    pub source: Option<&'static str>,
+    /// First sequence number that the point covers.
+    pub seq_first: Option<u64>,
+    /// Last sequence number that the point covers.
+    pub seq_last: Option<u64>,
+    /// Number of samples of a histogram.
+    pub count: Option<u64>,
+    /// Sum of the samples, in `unit`.
+    pub sum: Option<f64>,
+    /// Smallest sample, in `unit`.
+    pub min: Option<f64>,
+    /// Largest sample, in `unit`.
+    pub max: Option<f64>,
+    /// Unit as the sender wrote it.
+    pub unit: String,
+    /// Model of the rank's GPU.
+    pub gpu_model: Option<String>,
+    /// Kubernetes namespace.
+    pub namespace: Option<String>,
+    /// Kubernetes pod.
+    pub pod: Option<String>,
+    /// Job.
+    pub job: Option<String>,
+}
+
+/// Where a page ended, and the window that it was a page of: relative windows move between two pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageCursor {
+    window: Window,
+    end: Cursor,
+}
+
+impl fmt::Display for PageCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (from, to) = (self.window.from().value(), self.window.to().value());
+        write!(
+            f,
+            "{from:x}-{to:x}-{:x}-{:x}",
+            self.end.timestamp.value(),
+            self.end.id
+        )
+    }
+}
+
+impl FromStr for PageCursor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = || {
+            let mut parts = text.split('-');
+            let mut instant = || Some(Nanos::new(i64::from_str_radix(parts.next()?, 16).ok()?));
+            let (from, to, timestamp) = (instant()?, instant()?, instant()?);
+            let id = u64::from_str_radix(parts.next()?, 16).ok()?;
+            let window = Window::new(from, to)?;
+            parts.next().is_none().then_some(Self {
+                window,
+                end: Cursor { timestamp, id },
+            })
+        };
+        read().ok_or_else(|| "is not the next_cursor of an answer".to_owned())
+    }
+}
+
+impl<'de> Deserialize<'de> for PageCursor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl Tool for EventHistory {
+    const NAME: &'static str = "fleet.cluster.event_history";
+    const TITLE: &'static str = "Event history";
+    const DESCRIPTION: &'static str = "Lists the stored measurements (OTLP data points) newest first, filtered by \
+        cluster, node, rank, operation, metric and time, one page at a time: the evidence behind an outlier.";
+    type Answer = History;
+
+    async fn call(self, context: &ToolContext) -> Result<History, ToolError> {
+        let query = self.query(context).await?;
+        let window = query.window;
+        let page = context.store.events(query).await?;
+        let events = fitting(&page.events, self.limit() * BYTES_PER_EVENT)?;
+        let end = match page.events.get(events.len()) {
+            Some(_) => page.events.get(events.len() - 1).map(Cursor::after),
+            None => page.next,
+        };
+        Ok(History {
+            window: window.into(),
+            truncated: end.is_some(),
+            next_cursor: end.map(|end| PageCursor { window, end }.to_string()),
+            events,
+        })
+    }
+}
+
+impl EventHistory {
+    fn limit(&self) -> usize {
+        self.limit.unwrap_or(DEFAULT_LIMIT)
+    }
+
+    async fn query(&self, context: &ToolContext) -> Result<EventQuery, ToolError> {
+        let cluster = known_cluster(context, self.cluster.as_deref()).await?;
+        let asked = Asked {
+            from: self.from,
+            to: self.to,
+            window: self.window,
+        };
+        let before = self.cursor.map(|cursor| cursor.window);
+        let window = asked.resolve_page(context, cluster.as_ref(), before);
+        let window = window.await?;
+        Ok(EventQuery {
+            window,
+            cluster,
+            node: checked("node", self.node.as_deref())?,
+            rank: self.rank.map(Rank::new),
+            op: checked("op", self.op.as_deref())?,
+            metric: checked("metric", self.metric.as_deref())?,
+            limit: self.limit(),
+            cursor: self.cursor.map(|cursor| cursor.end),
+        })
+    }
+}
+
+/// The first events, as many as fit into so many bytes of JSON, and one at least.
+fn fitting(events: &[StoredEvent], bytes: usize) -> Result<Vec<HistoryEvent>, ToolError> {
+    let mut taken = Vec::new();
+    let mut room = bytes;
+    for event in events.iter().map(HistoryEvent::from) {
+        let size = serde_json::to_vec(&event)
+            .map_err(ToolError::Unwritable)?
+            .len();
+        if size > room && !taken.is_empty() {
+            break;
+        }
+        room = room.saturating_sub(size);
+        taken.push(event);
+    }
+    Ok(taken)
+}
+
+fn checked<T: FromStr<Err = IdError>>(
+    field: &str,
+    text: Option<&str>,
+) -> Result<Option<T>, ToolError> {
+    text.map(str::parse)
+        .transpose()
+        .map_err(|error: IdError| ToolError::invalid(field, error.to_string()))
+}
+
+impl From<&StoredEvent> for HistoryEvent {
+    fn from(stored: &StoredEvent) -> Self {
+        let (event, origin) = (&stored.event, &stored.event.origin);
+        let owned = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
+        let block = event.block.as_ref();
+        let seqs = block.and_then(|block| block.seqs);
+        let summary = match event.reading {
+            Reading::Histogram(summary) => Some(summary),
+            Reading::Double(_) | Reading::Int(_) => None,
+        };
+        let (kind, value_double, value_int) = match event.reading {
+            Reading::Double(value) => ("double", Some(value), None),
+            Reading::Int(value) => ("int", None, Some(value)),
+            Reading::Histogram(_) => ("histogram", None, None),
+        };
+        Self {
+            event_id: stored.id,
+            timestamp: event.timestamp.to_string(),
+            timestamp_ns: event.timestamp.value(),
+            received_ns: stored.received.value(),
+            cluster_id: origin.cluster.to_string(),
+            node_id: origin.node.to_string(),
+            rank: origin.rank.map(|rank| rank.rank().value()),
+            nranks: origin.rank.and_then(RankOf::world_size),
+            metric_name: event.metric.to_string(),
+            value_double,
+            value_int,
+            attrs: serde_json::from_str(&event.attrs).unwrap_or_default(),
+            kind,
+            comm_id: block.map(|block| block.comm.to_string()),
+            op: block
+                .and_then(|block| block.op.as_ref())
+                .map(ToString::to_string),
+            source: block.map(|block| block.source.name()),
+            seq_first: seqs.map(SeqRange::first),
+            seq_last: seqs.map(SeqRange::last),
+            count: summary.map(|summary| summary.count),
+            sum: summary.map(|summary| summary.sum),
+            min: summary.and_then(|summary| summary.min),
+            max: summary.and_then(|summary| summary.max),
+            unit: event.unit.as_ref().to_owned(),
+            gpu_model: owned(&origin.gpu_model),
+            namespace: owned(&origin.namespace),
+            pod: owned(&origin.pod),
+            job: origin.job.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+use std::collections::BTreeSet;
+
+use echo_core::units::Window;
+use echo_store::Cursor;
+
+use super::{EventHistory, History, PageCursor};
+use crate::ToolContext;
+use crate::fixture::{at, batch, context};
+use crate::registry::Tool;
+use crate::time::TimeArg;
+
+async fn asked(context: &ToolContext, tool: EventHistory) -> History {
+    tool.call(context).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_event_has_the_columns_of_the_events_view() {
+    let tool = EventHistory {
+        limit: Some(1),
+        ..EventHistory::default()
+    };
+    insta::assert_json_snapshot!(asked(&context().await, tool).await);
+}
+
+#[tokio::test]
+async fn every_filter_narrows() {
+    let context = context().await;
+    for (tool, n_events) in [
+        (EventHistory::default(), 4 * 121),
+        (
+            EventHistory {
+                rank: Some(2),
+                ..EventHistory::default()
+            },
+            121,
+        ),
+        (
+            EventHistory {
+                node: Some("node-1".to_owned()),
+                ..EventHistory::default()
+            },
+            2 * 121,
+        ),
+        (
+            EventHistory {
+                metric: Some("other".to_owned()),
+                ..EventHistory::default()
+            },
+            0,
+        ),
+        (
+            EventHistory {
+                op: Some("AllReduce".to_owned()),
+                ..EventHistory::default()
+            },
+            0,
+        ),
+        (
+            EventHistory {
+                from: Some("now-10s".parse().unwrap()),
+                ..EventHistory::default()
+            },
+            4 * 3,
+        ),
+    ] {
+        let to = Some("2026-06-01T00:10:00.001Z".parse().unwrap());
+        let tool = EventHistory {
+            to,
+            limit: Some(1_000),
+            ..tool
+        };
+        assert_eq!(
+            asked(&context, tool.clone()).await.events.len(),
+            n_events,
+            "{tool:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn pages_lead_through_all_events_once() {
+    let context = context().await;
+    let mut tool = EventHistory {
+        limit: Some(100),
+        ..EventHistory::default()
+    };
+    let mut seen = BTreeSet::new();
+    loop {
+        let page = asked(&context, tool.clone()).await;
+        assert!(
+            page.events.iter().all(|event| seen.insert(event.event_id)),
+            "twice"
+        );
+        let Some(next) = page.next_cursor else { break };
+        tool.cursor = Some(next.parse().unwrap());
+    }
+    assert_eq!(
+        seen.len(),
+        4 * 120,
+        "the last instant lies behind the window"
+    );
+}
+
+#[test]
+fn a_cursor_is_read_as_it_is_written() {
+    let cursor = PageCursor {
+        window: Window::new(at(0), at(9)).unwrap(),
+        end: Cursor {
+            timestamp: at(3),
+            id: u64::MAX,
+        },
+    };
+    assert_eq!(cursor.to_string().parse(), Ok(cursor));
+    for text in ["", "1-2-3", "2-1-1-1", "1-2-3-4-5", "1-2-3-x"] {
+        assert!(text.parse::<PageCursor>().is_err(), "{text:?} was accepted");
+    }
+}
+
+#[tokio::test]
+async fn events_with_long_attributes_come_on_more_pages() {
+    let context = context().await;
+    let long = format!(r#"{{"note":"{}"}}"#, "x".repeat(16 * 1024));
+    let mut fat = batch(0..4, 601..=650);
+    for event in &mut fat.events {
+        event.attrs = long.as_str().into();
+    }
+    let n_fat = fat.events.len();
+    context.store.append(fat).await.unwrap();
+    let mut tool = EventHistory {
+        from: Some(TimeArg::At(at(0))),
+        to: Some(TimeArg::At(at(700))),
+        ..EventHistory::default()
+    };
+    let mut seen = BTreeSet::new();
+    loop {
+        let page = asked(&context, tool.clone()).await;
+        let tokens = serde_json::to_string(&page).unwrap().len() / 4;
+        assert!(tokens < 25_000, "{tokens} tokens");
+        assert_eq!(page.truncated, page.next_cursor.is_some());
+        seen.extend(page.events.iter().map(|event| event.event_id));
+        let Some(next) = page.next_cursor else { break };
+        (tool.from, tool.to) = (None, None);
+        tool.cursor = Some(next.parse().unwrap());
+    }
+    assert_eq!(seen.len(), 4 * 121 + n_fat);
+}

@@ -1,0 +1,256 @@
+//! Everything that is known of one rank against its peers.
+
+use echo_core::ids::{ClusterId, JobId, Rank};
+use echo_core::model::conclusion::Incident;
+use echo_core::units::Window;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::host_evidence::{Scope, widened};
+use crate::outlier::{Condition, Evidence, Outlier, as_of, condition, culprit};
+use crate::picture::Format;
+use crate::quality::{DataQuality, Presence, known_cluster, with_note};
+use crate::registry::{Drawing, Tool};
+use crate::schemas::{ClusterName, Name};
+use crate::time::{AnswerWindow, Asked, TimeArg, WindowArg};
+use crate::{ToolContext, ToolError};
+
+pub mod communicators;
+pub mod judgement;
+pub mod lag_series;
+pub mod last_places;
+pub mod own_verdicts;
+mod plot;
+pub mod subject;
+mod summary;
+
+use judgement::Judged;
+use lag_series::{LagSeries, OwnBlocks};
+use own_verdicts::OwnVerdict;
+use subject::{Subject, Who};
+
+/// Most incidents of each kind in one answer.
+const MAX_INCIDENTS: usize = 20;
+
+/// Which rank is meant, and when.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainRank {
+    /// Cluster.
+    #[schemars(with = "ClusterName")]
+    pub cluster: String,
+    /// Rank within its job.
+    #[schemars(range(max = 4_294_967_295_u32))]
+    pub rank: u32,
+    /// Job; needed only when the rank reported in several.
+    #[serde(default)]
+    #[schemars(with = "Option<Name>")]
+    pub job: Option<String>,
+    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    #[serde(default)]
+    pub from: Option<TimeArg>,
+    /// End, exclusive, in the same forms. Default: now.
+    #[serde(default)]
+    pub to: Option<TimeArg>,
+    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
+    #[serde(default)]
+    pub window: Option<WindowArg>,
+    /// Adds a picture of its lag over time.
+    #[serde(default)]
+    #[schemars(with = "Format")]
+    pub plot: Option<Format>,
+}
+
+/// A rank, what Echo concluded of it, and what that rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Explanation {
+    /// Cluster that was asked about.
+    pub cluster: String,
+    /// Window of event time.
+    pub window: AnswerWindow,
+    /// The rank.
+    pub who: Who,
+    /// What there is to know, in a few sentences.
+    pub summary: String,
+    /// Incidents in which it holds back the others, gravest first, with what they were judged by.
+    pub incidents: Vec<Judged>,
+    /// Incidents in which it looks late only because it waits for another rank.
+    pub victim_of: Vec<Outlier>,
+    /// What is wrong with its whole cohort or job, gravest first.
+    pub conditions: Vec<Condition>,
+    /// Whether one of these three lists has more than 20, less grave than these; a shorter window shows them.
+    pub truncated: bool,
+    /// All that its host reported beside its peers' hosts, what differs most first. It explains verdicts and makes none.
+    pub evidence: Vec<Evidence>,
+    /// The operations that the evidence is about; null when there is none.
+    pub evidence_basis: Option<EvidenceBasis>,
+    /// How late it was, block by block, by the code that judges.
+    pub lag_series: LagSeries,
+    /// What its agent held of it between two policies, latest first.
+    pub self_verdicts: Vec<OwnVerdict>,
+    /// How much of the cluster the answer rests on.
+    pub data_quality: DataQuality,
+}
+
+/// The operations that evidence is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct EvidenceBasis {
+    /// Incident whose judged operations they are; null for all operations of the rank in the window.
+    pub incident_id: Option<String>,
+    /// First sequence number, inclusive.
+    pub seq_first: u64,
+    /// Last sequence number, inclusive.
+    pub seq_last: u64,
+}
+
+impl Tool for ExplainRank {
+    const NAME: &'static str = "fleet.cluster.explain_rank";
+    const TITLE: &'static str = "Explain rank";
+    const DESCRIPTION: &'static str = "Explains one rank (GPU) against its peers: whether it holds them back or only waits \
+        for another, since when and how sure that is, the inputs of each judgement, what its host went through beyond its \
+        peers (preemption, I/O, retransmits), and how late it was block by block. For ranks that find_outlier_nodes names.";
+    const DRAWS: bool = true;
+    type Answer = Explanation;
+
+    async fn call(self, context: &ToolContext) -> Result<Explanation, ToolError> {
+        let cluster = known_cluster(context, Some(&self.cluster)).await?;
+        let Some(cluster) = cluster else {
+            return Err(ToolError::invalid("cluster", "is missing"));
+        };
+        let asked = Asked {
+            from: self.from,
+            to: self.to,
+            window: self.window,
+        };
+        let window = asked.resolve(context, Some(&cluster)).await?;
+        let presence = Presence::of(context, Some(&cluster), window).await?;
+        let subject = Subject::find(&presence, Rank::new(self.rank), self.job.as_deref())?;
+        explain(context, (&cluster, window), &presence, &subject).await
+    }
+
+    fn drawing(&self) -> Option<Drawing<Explanation>> {
+        Some((self.plot?, plot::of))
+    }
+}
+
+async fn explain(
+    context: &ToolContext,
+    (cluster, window): (&ClusterId, Window),
+    presence: &Presence,
+    subject: &Subject,
+) -> Result<Explanation, ToolError> {
+    let incidents = of_job(context, (cluster, window), subject.job()).await?;
+    let about = |incident: &&Incident| {
+        culprit(incident).is_some_and(|culprit| culprit.rank == subject.rank)
+    };
+    let own: Vec<&Incident> = incidents.iter().filter(about).collect();
+    let waited_for: Vec<&Incident> = incidents
+        .iter()
+        .filter(|incident| is_victim(incident, subject.rank))
+        .collect();
+    let blocks = OwnBlocks::of(context, (cluster, window), subject).await?;
+    let about = [own.as_slice(), waited_for.as_slice()].concat();
+    let (basis, facts) = match basis(&about, cluster, (subject, &blocks)) {
+        Some((basis, scope)) => (Some(basis), scope.facts(context, subject.rank).await?),
+        None => (None, Vec::new()),
+    };
+    let conditions: Vec<&Incident> = incidents
+        .iter()
+        .filter(|incident| is_about_all_or(incident, subject.rank))
+        .collect();
+    let quality = presence.quality(context, window);
+    let named = Some(cluster.as_str());
+    let mut explanation = Explanation {
+        cluster: cluster.to_string(),
+        window: window.into(),
+        who: subject.who(blocks.role()),
+        summary: String::new(),
+        truncated: own.len().max(waited_for.len()).max(conditions.len()) > MAX_INCIDENTS,
+        incidents: own
+            .iter()
+            .take(MAX_INCIDENTS)
+            .filter_map(|one| Judged::of(one))
+            .collect(),
+        victim_of: waited_for
+            .iter()
+            .take(MAX_INCIDENTS)
+            .filter_map(|one| {
+                Some(Outlier::victim(
+                    one,
+                    (culprit(one)?, subject.rank),
+                    presence,
+                ))
+            })
+            .collect(),
+        conditions: conditions
+            .iter()
+            .take(MAX_INCIDENTS)
+            .filter_map(|one| Condition::of(one))
+            .collect(),
+        evidence: facts.iter().map(Evidence::from).collect(),
+        evidence_basis: basis.filter(|_| !facts.is_empty()),
+        lag_series: blocks.series(context, (cluster, window), subject).await?,
+        self_verdicts: own_verdicts::of(context, (cluster, window), subject).await?,
+        data_quality: with_note(quality, context, (named, Some(cluster), window)).await?,
+    };
+    explanation.summary = summary::of(&explanation, &facts);
+    Ok(explanation)
+}
+
+/// Incidents of the job as they stood at the end of the window, gravest first.
+async fn of_job(
+    context: &ToolContext,
+    (cluster, window): (&ClusterId, Window),
+    job: Option<&JobId>,
+) -> Result<Vec<Incident>, ToolError> {
+    let incidents = context.store.incidents(Some(cluster), window).await?;
+    let mut incidents: Vec<Incident> = incidents
+        .into_iter()
+        .filter(|incident| incident.job.as_ref() == job)
+        .filter_map(|incident| as_of(incident, context, window))
+        .collect();
+    incidents.sort_by(|a, b| b.effect_ratio.total_cmp(&a.effect_ratio));
+    Ok(incidents)
+}
+
+fn is_victim(incident: &Incident, rank: Rank) -> bool {
+    culprit(incident).is_some_and(|culprit| culprit.victims.contains(&rank))
+}
+
+/// Whether it is a condition of everybody, or of some among whom the rank is.
+fn is_about_all_or(incident: &Incident, rank: Rank) -> bool {
+    condition(incident)
+        .is_some_and(|condition| condition.ranks.is_empty() || condition.ranks.contains(&rank))
+}
+
+/// The operations that the gravest incident was judged by, else those that the rank took part in within the window.
+fn basis(
+    incidents: &[&Incident],
+    cluster: &ClusterId,
+    (subject, blocks): (&Subject, &OwnBlocks),
+) -> Option<(EvidenceBasis, Scope)> {
+    let judged = incidents
+        .iter()
+        .find_map(|incident| Some((Some(incident.id), Scope::of(incident)?)));
+    let all = || {
+        let (seqs, from, to) = blocks.span()?;
+        let scope = Scope {
+            cluster: cluster.clone(),
+            job: subject.job().cloned(),
+            role: blocks.role()?,
+            window: widened(from, to)?,
+            seqs,
+        };
+        Some((None, scope))
+    };
+    let (incident, scope) = judged.or_else(all)?;
+    let basis = EvidenceBasis {
+        incident_id: incident.map(|id| id.to_string()),
+        seq_first: scope.seqs.first(),
+        seq_last: scope.seqs.last(),
+    };
+    Some((basis, scope))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! How late the GPU of a rank was on each of its communicators, block by block.
+//!
+//! Where GPUs are measured, a judgement takes the communicator in which a rank is latest, and that need not be its busiest
+//! one: a rank is on time in the others only because its group was late together.
+
+use std::collections::BTreeMap;
+
+use echo_analysis::assembly::Transfer;
+use echo_analysis::lag::transfer_lags;
+use echo_core::ids::{ClusterId, CommId, Op, RankOf, RoleId};
+use echo_core::model::event::{Reading, SeqRange, Source, StoredEvent};
+use echo_core::stats::mean;
+use echo_core::units::{Nanos, Window};
+use echo_store::JobQuery;
+use fleet_proto::metric;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::lag_series::{evenly, metrics};
+use super::subject::Subject;
+use crate::host_evidence::widened;
+use crate::{ToolContext, ToolError};
+
+/// Most waits of the rank that are looked at, latest first.
+const MAX_OWN: usize = 20_000;
+
+/// Most communicators that are looked at, those with the most blocks.
+const MAX_COMMS: usize = 6;
+
+/// Most series in one answer, those in which the rank is latest.
+const MAX_SERIES: usize = 6;
+
+/// Most points of a series, and fewest, however many ranks report.
+const MAX_POINTS: usize = 40;
+const MIN_POINTS: usize = 4;
+
+/// Most events that the series of a communicator are made of.
+const MAX_EVENTS: usize = 50_000;
+
+/// How late a rank was in one kind of collective of one communicator, by the GPUs.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct CommunicatorLags {
+    /// Communicator, 16 hexadecimal digits.
+    pub communicator: String,
+    /// Operation; null when it was not told.
+    pub op: Option<String>,
+    /// Mean lag over the points, milliseconds per iteration.
+    pub lag_ms: f64,
+    /// Blocks that the rank reported in the window.
+    pub blocks: u64,
+    /// The points, earliest first; at most 40, evenly spaced.
+    pub points: Vec<CommunicatorPoint>,
+}
+
+/// Lag of a rank in one block of a communicator.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct CommunicatorPoint {
+    /// End of the block on the rank's own clock, RFC 3339.
+    pub time: String,
+    /// First operation, its sequence number in the communicator.
+    pub seq_first: u64,
+    /// Last operation.
+    pub seq_last: u64,
+    /// How much less time than its peers' upper median it spent inside, milliseconds per iteration.
+    pub lag_ms: f64,
+    /// Ranks that were compared.
+    pub ranks: u64,
+}
+
+/// Blocks of the rank in one kind of collective, with their ends on its own clock.
+type Kinds = BTreeMap<Option<Op>, BTreeMap<SeqRange, Nanos>>;
+
+/// The series, that in which the rank is latest first.
+pub(super) async fn of(
+    context: &ToolContext,
+    (cluster, window): (&ClusterId, Window),
+    (subject, role): (&Subject, Option<RoleId>),
+) -> Result<Vec<CommunicatorLags>, ToolError> {
+    let Some(role) = role else {
+        return Ok(Vec::new());
+    };
+    let own = JobQuery {
+        cluster: cluster.clone(),
+        job: subject.job().cloned(),
+        rank: Some(subject.rank),
+        role: Some(role),
+        comm: None,
+        metrics: metrics(&[metric::WAIT])?,
+        source: Some(Source::Device),
+        window,
+        blocks: None,
+        limit: MAX_OWN,
+    };
+    let mut comms: Vec<(CommId, Kinds)> = by_comm(&context.store.job_events(own.clone()).await?);
+    let n_blocks = |kinds: &Kinds| kinds.values().map(BTreeMap::len).sum::<usize>();
+    comms.sort_by_key(|(comm, kinds)| (std::cmp::Reverse(n_blocks(kinds)), *comm));
+    comms.truncate(MAX_COMMS);
+    let mut found = Vec::new();
+    for (comm, kinds) in comms {
+        let chosen = chosen(&kinds, subject.world_size());
+        let all = JobQuery {
+            rank: None,
+            // A communicator that spans roles is not judged, which shows only with all of its ranks.
+            role: None,
+            comm: Some(comm),
+            window: widened(window.from(), window.to()).unwrap_or(window),
+            blocks: Some(chosen.values().flat_map(BTreeMap::keys).copied().collect()),
+            limit: MAX_EVENTS,
+            ..own.clone()
+        };
+        let events = context.store.job_events(all).await?;
+        for (op, blocks) in &chosen {
+            let points: Vec<CommunicatorPoint> = blocks
+                .iter()
+                .filter_map(|(seqs, end)| {
+                    let transfer = transfer((comm, op.as_ref(), *seqs), role, &events)?;
+                    point(&transfer, *end, subject)
+                })
+                .collect();
+            let n_blocks = kinds.get(op).map_or(0, BTreeMap::len);
+            found.extend(series((comm, op.as_ref()), n_blocks, points));
+        }
+    }
+    found.sort_by(|a, b| b.lag_ms.total_cmp(&a.lag_ms));
+    found.truncate(MAX_SERIES);
+    Ok(found)
+}
+
+fn by_comm(events: &[StoredEvent]) -> Vec<(CommId, Kinds)> {
+    let mut comms: BTreeMap<CommId, Kinds> = BTreeMap::new();
+    for stored in events {
+        if let Some(block) = &stored.event.block
+            && let Some(seqs) = block.seqs
+        {
+            let kinds = comms.entry(block.comm).or_default();
+            let blocks = kinds.entry(block.op.clone()).or_default();
+            blocks.insert(seqs, stored.event.timestamp);
+        }
+    }
+    comms.into_iter().collect()
+}
+
+/// As many blocks of each kind as the events of a communicator allow.
+fn chosen(kinds: &Kinds, world_size: Option<u32>) -> Kinds {
+    let n_ranks = world_size.and_then(|size| usize::try_from(size).ok());
+    let per_block = n_ranks.unwrap_or(1).saturating_mul(kinds.len()).max(1);
+    let n = (MAX_EVENTS / per_block).clamp(MIN_POINTS, MAX_POINTS);
+    let thinned = |blocks: &BTreeMap<SeqRange, Nanos>| {
+        let all: Vec<(SeqRange, Nanos)> = blocks.iter().map(|(seqs, end)| (*seqs, *end)).collect();
+        evenly(&all, n).into_iter().collect()
+    };
+    let kinds = kinds.iter();
+    kinds
+        .map(|(op, blocks)| (op.clone(), thinned(blocks)))
+        .collect()
+}
+
+/// What all ranks reported about one block; nothing when one of them has another role, as in a judgement.
+fn transfer(
+    (comm, op, seqs): (CommId, Option<&Op>, SeqRange),
+    role: RoleId,
+    events: &[StoredEvent],
+) -> Option<Transfer> {
+    let mut transfer = Transfer {
+        comm,
+        op: op.cloned(),
+        seqs,
+        iterations: 0.0,
+        ranks: BTreeMap::new(),
+    };
+    for stored in events {
+        let Some(block) = stored.event.block.as_ref() else {
+            continue;
+        };
+        if block.seqs != Some(seqs) || block.op.as_ref() != op {
+            continue;
+        }
+        if block.role != Some(role) {
+            return None;
+        }
+        let rank = stored.event.origin.rank.map(RankOf::rank);
+        if let (Some(rank), Some(iterations), Reading::Histogram(summary)) =
+            (rank, block.iterations, stored.event.reading)
+        {
+            transfer.iterations = iterations;
+            transfer.ranks.insert(rank, (summary, Vec::new()));
+        }
+    }
+    (transfer.iterations > 0.0).then_some(transfer)
+}
+
+fn point(transfer: &Transfer, end: Nanos, subject: &Subject) -> Option<CommunicatorPoint> {
+    let lags = transfer_lags(transfer)?;
+    let own = lags.iter().find(|(rank, _)| *rank == subject.rank);
+    let (_, lag_ms) = own?;
+    Some(CommunicatorPoint {
+        time: end.to_string(),
+        seq_first: transfer.seqs.first(),
+        seq_last: transfer.seqs.last(),
+        lag_ms: *lag_ms,
+        ranks: lags.len().try_into().unwrap_or(u64::MAX),
+    })
+}
+
+fn series(
+    (comm, op): (CommId, Option<&Op>),
+    n_blocks: usize,
+    points: Vec<CommunicatorPoint>,
+) -> Option<CommunicatorLags> {
+    let lags: Vec<f64> = points.iter().map(|point| point.lag_ms).collect();
+    Some(CommunicatorLags {
+        communicator: comm.to_string(),
+        op: op.map(ToString::to_string),
+        lag_ms: mean(&lags)?,
+        blocks: n_blocks.try_into().unwrap_or(u64::MAX),
+        points,
+    })
+}

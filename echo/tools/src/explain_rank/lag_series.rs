@@ -1,0 +1,355 @@
+//! How late a rank was, block by block, by the code that judges live.
+//!
+//! Each block is assembled by itself from the stored events, so a rank that reported late, or not at all, holds up
+//! nothing. Blocks are told apart by the numbers of their operations; times only narrow down where they are looked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use echo_analysis::assembly::{Assembly, CohortBlock};
+use echo_analysis::lag::{Lags, lags, suited_signal};
+use echo_core::ids::{ClusterId, CommId, IdError, MetricName, Rank, RankOf, RoleId};
+use echo_core::model::event::{Event, SeqRange, Source, StoredEvent};
+use echo_core::stats::robust_sigma;
+use echo_core::units::{Nanos, Window};
+use echo_store::JobQuery;
+use fleet_proto::metric;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::communicators::{self, CommunicatorLags};
+use super::last_places::LastPlaces;
+use super::subject::Subject;
+use crate::host_evidence::{CLOCK_TOLERANCE_NANOS, widened};
+use crate::{ToolContext, ToolError};
+
+/// Most blocks of a rank that are looked at, latest first.
+const MAX_BLOCKS: usize = 20_000;
+
+/// Most points of a series.
+const MAX_POINTS: usize = 120;
+
+/// Fewest, however large the cohort.
+const MIN_POINTS: usize = 4;
+
+/// Most events that a series is made of.
+const MAX_EVENTS: usize = 200_000;
+
+/// Signals that each rank reports about each block.
+const SIGNALS: [&str; 4] = [
+    metric::HOST_GAP,
+    metric::BLOCKED,
+    metric::ARRIVAL,
+    metric::PERIOD,
+];
+
+/// How late a rank was, block by block.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct LagSeries {
+    /// The signal that ranks are compared by: `host_gap`, `arrival` or `device_wait`; null without points.
+    pub signal: Option<&'static str>,
+    /// Blocks that the rank reported in the window.
+    pub blocks: u64,
+    /// What to know about the choice of points; null when every block has one.
+    pub note: Option<String>,
+    /// The points, earliest first; at most 120.
+    pub points: Vec<LagPoint>,
+    /// How often it was the latest of all; null where it could not be compared. It explains verdicts and makes none.
+    pub last: Option<LastPlaces>,
+    /// The same by the GPUs alone on each communicator of the rank and by operation, that in which it is latest first: a
+    /// judgement by `device_wait` takes the one in which a rank is latest. At most 6; empty where GPUs are not measured.
+    pub communicators: Vec<CommunicatorLags>,
+}
+
+/// Lag of a rank in one block.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct LagPoint {
+    /// End of the block, median of the ranks' clocks, RFC 3339.
+    pub time: String,
+    /// First operation, its sequence number.
+    pub seq_first: u64,
+    /// Last operation.
+    pub seq_last: u64,
+    /// First iteration, counted from the first operation of the communicator.
+    pub first_iteration: f64,
+    /// Behind the median of its peers, milliseconds per iteration (at one operation for arrivals); null when it cannot be
+    /// compared.
+    pub lag_ms: Option<f64>,
+    /// Robust standard deviation of its peers' lags, milliseconds; null below three peers.
+    pub peers_sigma_ms: Option<f64>,
+    /// Duration of an iteration, milliseconds; null when no completion fell into the block.
+    pub period_ms: Option<f64>,
+    /// Ranks that reported the block.
+    pub ranks: u64,
+}
+
+/// One block as the rank itself reported it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct OwnBlock {
+    seqs: SeqRange,
+    from: Nanos,
+    to: Nanos,
+}
+
+/// The blocks that a rank reported in a window, earliest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OwnBlocks {
+    role: Option<RoleId>,
+    blocks: Vec<OwnBlock>,
+    has_more: bool,
+}
+
+impl OwnBlocks {
+    /// Asks the store.
+    pub(super) async fn of(
+        context: &ToolContext,
+        (cluster, window): (&ClusterId, Window),
+        subject: &Subject,
+    ) -> Result<Self, ToolError> {
+        let query = JobQuery {
+            cluster: cluster.clone(),
+            job: subject.job().cloned(),
+            rank: Some(subject.rank),
+            role: None,
+            comm: None,
+            // Agents send one for every block.
+            metrics: metrics(&[metric::ARRIVAL])?,
+            source: None,
+            window,
+            blocks: None,
+            limit: MAX_BLOCKS,
+        };
+        let events = context.store.job_events(query).await?;
+        Ok(Self {
+            has_more: events.len() == MAX_BLOCKS,
+            ..Self::among(&events)
+        })
+    }
+
+    /// The blocks of the latest role and communicator: before them the job may have been another under the same name.
+    fn among(events: &[StoredEvent]) -> Self {
+        let judged = |stored: &StoredEvent| {
+            let block = stored.event.block.as_ref()?;
+            let own = OwnBlock {
+                seqs: block.seqs?,
+                from: stored.event.start.unwrap_or(stored.event.timestamp),
+                to: stored.event.timestamp,
+            };
+            block.iterations?;
+            Some(((block.role?, block.comm), own))
+        };
+        let judged: Vec<((RoleId, CommId), OwnBlock)> = events.iter().filter_map(judged).collect();
+        let latest = judged.last().map(|(key, _)| *key);
+        let same = judged.into_iter().filter(|(key, _)| Some(*key) == latest);
+        let by_end: BTreeMap<u64, OwnBlock> = same.map(|(_, own)| (own.seqs.last(), own)).collect();
+        Self {
+            role: latest.map(|(role, _)| role),
+            blocks: by_end.into_values().collect(),
+            has_more: false,
+        }
+    }
+
+    /// Role of the rank; nothing when it reported no block.
+    pub(super) const fn role(&self) -> Option<RoleId> {
+        self.role
+    }
+
+    /// The operations, and the span of time on the rank's own clock; nothing when it reported no block.
+    pub(super) fn span(&self) -> Option<(SeqRange, Nanos, Nanos)> {
+        let (first, last) = self.blocks.first().zip(self.blocks.last())?;
+        let seqs = SeqRange::new(first.seqs.first(), last.seqs.last())?;
+        Some((seqs, first.from, last.to))
+    }
+
+    /// The series of a rank.
+    pub(super) async fn series(
+        &self,
+        context: &ToolContext,
+        (cluster, window): (&ClusterId, Window),
+        subject: &Subject,
+    ) -> Result<LagSeries, ToolError> {
+        let chosen = evenly(&self.blocks, n_points(subject.world_size()));
+        let events = self.events(context, cluster, (subject, &chosen)).await?;
+        let blocks: Vec<CohortBlock> = chosen
+            .iter()
+            .filter_map(|own| assembled(own.seqs, &of_block(&events, own)))
+            .collect();
+        let signal = suited_signal(&blocks.iter().collect::<Vec<_>>());
+        let compared: Vec<Option<Lags>> =
+            blocks.iter().map(|block| lags(signal, &[block])).collect();
+        let points: Vec<LagPoint> = blocks
+            .iter()
+            .zip(&compared)
+            .map(|(block, found)| point(block, found.as_ref(), subject.rank))
+            .collect();
+        Ok(LagSeries {
+            signal: (!points.is_empty()).then(|| signal.name()),
+            blocks: self.blocks.len().try_into().unwrap_or(u64::MAX),
+            note: self.note(points.len()),
+            points,
+            last: LastPlaces::of(subject.rank, &compared),
+            communicators: communicators::of(context, (cluster, window), (subject, self.role))
+                .await?,
+        })
+    }
+
+    fn note(&self, n_points: usize) -> Option<String> {
+        let n_blocks = self.blocks.len();
+        if self.has_more {
+            return Some(format!(
+                "{n_points} of the window's latest {n_blocks} blocks, evenly spaced; ask for a shorter window to see more"
+            ));
+        }
+        (n_points < n_blocks).then(|| {
+            format!(
+                "{n_points} of {n_blocks} blocks, evenly spaced; ask for a shorter window to see more"
+            )
+        })
+    }
+
+    /// What all ranks of the role reported about the chosen blocks.
+    async fn events(
+        &self,
+        context: &ToolContext,
+        cluster: &ClusterId,
+        (subject, chosen): (&Subject, &[OwnBlock]),
+    ) -> Result<Vec<StoredEvent>, ToolError> {
+        let window = self.span().and_then(|(_, from, to)| widened(from, to));
+        let (Some(window), Some(role)) = (window, self.role) else {
+            return Ok(Vec::new());
+        };
+        let query = JobQuery {
+            cluster: cluster.clone(),
+            job: subject.job().cloned(),
+            rank: None,
+            role: Some(role),
+            comm: None,
+            metrics: metrics(&SIGNALS)?,
+            source: None,
+            window,
+            blocks: Some(chosen.iter().map(|own| own.seqs).collect()),
+            limit: MAX_EVENTS,
+        };
+        let waits = JobQuery {
+            metrics: metrics(&[metric::WAIT])?,
+            source: Some(Source::Device),
+            ..query.clone()
+        };
+        let mut events = context.store.job_events(query).await?;
+        events.append(&mut context.store.job_events(waits).await?);
+        Ok(events)
+    }
+}
+
+pub(crate) fn metrics(names: &[&str]) -> Result<Vec<MetricName>, ToolError> {
+    let names = names.iter().map(|name| name.parse());
+    names
+        .collect::<Result<_, IdError>>()
+        .map_err(|error| ToolError::invalid("metric", error.to_string()))
+}
+
+/// As many as the events of a cohort allow.
+fn n_points(world_size: Option<u32>) -> usize {
+    let n_ranks = world_size.and_then(|size| usize::try_from(size).ok());
+    let per_block = n_ranks.unwrap_or(1).saturating_mul(SIGNALS.len()).max(1);
+    (MAX_EVENTS / per_block).clamp(MIN_POINTS, MAX_POINTS)
+}
+
+/// At most `n` of the blocks, evenly spaced, the first and the last among them.
+pub(super) fn evenly<B: Copy>(blocks: &[B], n: usize) -> Vec<B> {
+    let last = blocks.len().saturating_sub(1);
+    if blocks.len() <= n || n < 2 {
+        return blocks.iter().take(n.max(1)).copied().collect();
+    }
+    let chosen: BTreeSet<usize> = (0..n).map(|place| place * last / (n - 1)).collect();
+    chosen
+        .into_iter()
+        .filter_map(|place| blocks.get(place).copied())
+        .collect()
+}
+
+/// The events that end inside a block, in both numbers and time.
+fn of_block<'e>(events: &'e [StoredEvent], own: &OwnBlock) -> Vec<&'e StoredEvent> {
+    let latest = own.to.offset(CLOCK_TOLERANCE_NANOS);
+    let earliest = own.from.offset(-CLOCK_TOLERANCE_NANOS);
+    let ends_inside = |stored: &&StoredEvent| {
+        let seqs = stored.event.block.as_ref().and_then(|block| block.seqs);
+        let last = seqs.map(SeqRange::last);
+        last.is_some_and(|last| own.seqs.first() <= last && last <= own.seqs.last())
+            && earliest <= stored.event.timestamp
+            && stored.event.timestamp <= latest
+    };
+    events.iter().filter(ends_inside).collect()
+}
+
+/// The block of a cohort, of the ranks that reported all of it.
+fn assembled(seqs: SeqRange, events: &[&StoredEvent]) -> Option<CohortBlock> {
+    // Nobody is waited for: what came at first is long past when the rest comes.
+    const LONG_AFTER: Nanos = Nanos::new(3_600_000_000_000);
+    let whole = events.iter().filter(|stored| is_whole(&stored.event, seqs));
+    let busiest: BTreeMap<Rank, CommId> =
+        whole.filter_map(|stored| reporter(&stored.event)).collect();
+    let belongs = |stored: &&&StoredEvent| {
+        reporter(&stored.event).is_some_and(|(rank, comm)| busiest.get(&rank) == Some(&comm))
+    };
+    let mut assembly = Assembly::default();
+    let mut add = |stored: &StoredEvent, received| {
+        assembly.add(&StoredEvent {
+            received,
+            ..stored.clone()
+        });
+    };
+    let mut belonging = events.iter().filter(belongs).peekable();
+    if let Some(first) = belonging.peek() {
+        add(first, Nanos::new(0));
+    }
+    for stored in belonging {
+        add(stored, LONG_AFTER);
+    }
+    let closed = assembly.closed(0.0).into_iter();
+    closed
+        .map(|(_, block)| block)
+        .find(|block| block.seqs == seqs)
+}
+
+/// Agents send the arrivals of a block last.
+fn is_whole(event: &Event, seqs: SeqRange) -> bool {
+    let block = event.block.as_ref();
+    event.metric.as_str() == metric::ARRIVAL && block.is_some_and(|block| block.seqs == Some(seqs))
+}
+
+fn reporter(event: &Event) -> Option<(Rank, CommId)> {
+    Some((
+        event.origin.rank.map(RankOf::rank)?,
+        event.block.as_ref()?.comm,
+    ))
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "sequence numbers stay far below 2^53"
+)]
+fn point(block: &CohortBlock, found: Option<&Lags>, rank: Rank) -> LagPoint {
+    let lag_of = |lags: &Lags| {
+        lags.ranks
+            .iter()
+            .find(|lag| lag.rank == rank)
+            .map(|lag| lag.mean_ms)
+    };
+    let peers: Vec<f64> = found
+        .into_iter()
+        .flat_map(|lags| &lags.ranks)
+        .filter(|lag| lag.rank != rank)
+        .map(|lag| lag.mean_ms)
+        .collect();
+    let n_ops = (block.seqs.last() - block.seqs.first() + 1) as f64;
+    LagPoint {
+        time: block.time.to().to_string(),
+        seq_first: block.seqs.first(),
+        seq_last: block.seqs.last(),
+        first_iteration: block.seqs.first() as f64 * block.iterations / n_ops,
+        lag_ms: found.and_then(lag_of),
+        peers_sigma_ms: robust_sigma(&peers),
+        period_ms: block.period.map(|reading| reading.ms),
+        ranks: block.members.len().try_into().unwrap_or(u64::MAX),
+    }
+}

@@ -1,0 +1,73 @@
+//! What the agent of a rank held of it between two policies.
+
+use echo_core::ids::{ClusterId, IdError};
+use echo_core::model::event::{Event, Reading};
+use echo_core::units::Window;
+use echo_store::EventQuery;
+use fleet_proto::{attribute, metric};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::subject::Subject;
+use crate::{ToolContext, ToolError};
+
+/// Most verdicts in one answer, latest first.
+const MAX_VERDICTS: usize = 100;
+
+/// A rank's verdict on itself.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct OwnVerdict {
+    /// When, on its own clock, RFC 3339.
+    pub time: String,
+    /// `raised` or `cleared`; null when its agent did not say.
+    pub state: Option<String>,
+    /// How it judged itself, such as by a policy in force; null when its agent did not say.
+    pub mode: Option<String>,
+    /// How much later than the centre of its policy it was, milliseconds per iteration.
+    pub lag_ms: Option<f64>,
+    /// The same in scales of the policy (modified z-score).
+    pub z: Option<f64>,
+}
+
+/// The verdicts in the window.
+pub(super) async fn of(
+    context: &ToolContext,
+    (cluster, window): (&ClusterId, Window),
+    subject: &Subject,
+) -> Result<Vec<OwnVerdict>, ToolError> {
+    let metric = metric::STRAGGLER.parse();
+    let query = EventQuery {
+        window,
+        cluster: Some(cluster.clone()),
+        node: None,
+        rank: Some(subject.rank),
+        op: None,
+        metric: Some(
+            metric.map_err(|error: IdError| ToolError::invalid("metric", error.to_string()))?,
+        ),
+        limit: MAX_VERDICTS,
+        cursor: None,
+    };
+    let page = context.store.events(query).await?;
+    let events = page.events.iter().map(|stored| &stored.event);
+    let of_job = events.filter(|event| event.origin.job.as_ref() == subject.job());
+    Ok(of_job.map(OwnVerdict::from).collect())
+}
+
+impl From<&Event> for OwnVerdict {
+    fn from(event: &Event) -> Self {
+        let said: Value = serde_json::from_str(&event.attrs).unwrap_or_default();
+        let word = |name| said.get(name).and_then(Value::as_str).map(str::to_owned);
+        Self {
+            time: event.timestamp.to_string(),
+            state: word(attribute::STRAGGLER_STATE),
+            mode: word(attribute::STRAGGLER_MODE),
+            lag_ms: match event.reading {
+                Reading::Double(lag_ms) => Some(lag_ms),
+                Reading::Int(_) | Reading::Histogram(_) => None,
+            },
+            z: said.get(attribute::Z).and_then(Value::as_f64),
+        }
+    }
+}

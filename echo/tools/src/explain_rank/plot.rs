@@ -1,0 +1,202 @@
+//! How late a rank was, as a figure, laid out from the answer alone.
+
+use echo_core::stats::quantile;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use super::Explanation;
+use super::lag_series::LagPoint;
+use crate::outlier::Outlier;
+use crate::picture::figure::{Axis, Figure, Legend, Series};
+use crate::picture::ticks;
+
+/// Half the width of the band, in robust standard deviations of the peers.
+const BAND_SIGMAS: f64 = 3.0;
+
+/// Share of the band that the picture has room for: one wild block, as while a job starts, would flatten all else.
+const USUAL_SHARE: f64 = 0.9;
+
+/// Most letters of a name in the title.
+const MAX_NAME: usize = 24;
+
+/// Shortest time that is shown, in seconds.
+const MIN_SECONDS: f64 = 1.0;
+
+/// The figure of an answer.
+pub(super) fn of(answer: &Explanation) -> Figure {
+    let series = &answer.lag_series;
+    let clock = Clock::of(answer);
+    let at = |point: &LagPoint| clock.seconds(&point.time);
+    let line = stretches(&series.points, |point| Some((at(point)?, point.lag_ms?)));
+    let band = stretches(&series.points, |point| {
+        point.lag_ms?;
+        Some((at(point)?, point.peers_sigma_ms? * BAND_SIGMAS))
+    });
+    let band: Series = band.into_iter().filter(|part| part.len() > 1).collect();
+    let (marked, marks) = incidents(answer);
+    let shown = line.iter().flatten().map(|(_, lag)| *lag);
+    let halves: Vec<f64> = band.iter().flatten().map(|(_, half)| *half).collect();
+    let usual = quantile(&halves, USUAL_SHARE).unwrap_or(0.0);
+    let unit = match series.signal {
+        Some("arrival") => "lag, ms at one operation",
+        _ => "lag, ms per iteration",
+    };
+    Figure {
+        title: title(answer),
+        description: description(answer),
+        value: ticks::values(unit, shown.chain([-usual, usual])),
+        spans: marked.iter().filter_map(|one| clock.span(one)).collect(),
+        legend: Legend {
+            line: format!("rank {} behind the median of its peers", answer.who.rank),
+            band: "peers: median \u{b1} 3 robust standard deviations",
+            spans: marks,
+        },
+        message: line.is_empty().then(|| nothing(answer).to_owned()),
+        time: clock.axis(),
+        line,
+        band,
+    }
+}
+
+/// The time that is shown: what the points cover, or the window when there are none.
+struct Clock {
+    from: Timestamp,
+    seconds: f64,
+}
+
+impl Clock {
+    fn of(answer: &Explanation) -> Self {
+        let points = &answer.lag_series.points;
+        let (first, last) = points.first().zip(points.last()).map_or(
+            (answer.window.from.as_str(), answer.window.to.as_str()),
+            |(first, last)| (first.time.as_str(), last.time.as_str()),
+        );
+        let from = first.parse().unwrap_or(Timestamp::UNIX_EPOCH);
+        let mut clock = Self { from, seconds: 0.0 };
+        clock.seconds = clock.seconds(last).unwrap_or(0.0).max(MIN_SECONDS);
+        clock
+    }
+
+    /// Seconds after the beginning.
+    fn seconds(&self, time: &str) -> Option<f64> {
+        let time: Timestamp = time.parse().ok()?;
+        Some(time.duration_since(self.from).as_secs_f64())
+    }
+
+    /// When an incident was open, as far as that is shown.
+    fn span(&self, incident: &Outlier) -> Option<(f64, f64)> {
+        let from = self.seconds(&incident.first_seen)?;
+        let to = match (&incident.cleared_at, incident.state) {
+            (Some(cleared), _) => self.seconds(cleared)?,
+            (None, "open") => self.seconds,
+            (None, _) => self.seconds(&incident.last_seen)?,
+        };
+        let (from, to) = (from.max(0.0), to.min(self.seconds));
+        (from < to).then_some((from, to))
+    }
+
+    fn axis(&self) -> Axis {
+        let length = SignedDuration::from_secs_f64(self.seconds);
+        let to = self.from.checked_add(length).unwrap_or(self.from);
+        let (first, last) = (self.from.as_second(), to.as_second());
+        let (places, step) = ticks::times(first, last);
+        let day = written(first, "%Y-%m-%d");
+        let is_one_day = day == written(last, "%Y-%m-%d");
+        let form = match step {
+            86_400.. => "%Y-%m-%d",
+            _ if !is_one_day => "%m-%d %H:%M:%S",
+            60.. => "%H:%M",
+            _ => "%H:%M:%S",
+        };
+        let tick = |second: i64| {
+            let place = Timestamp::from_second(second).ok()?;
+            let place = place.duration_since(self.from).as_secs_f64();
+            (place >= 0.0).then(|| (place, written(second, form)))
+        };
+        Axis {
+            label: if is_one_day {
+                format!("time, UTC, on {day}")
+            } else {
+                "time, UTC".to_owned()
+            },
+            from: 0.0,
+            to: self.seconds,
+            ticks: places.into_iter().filter_map(tick).collect(),
+        }
+    }
+}
+
+fn written(second: i64, form: &str) -> String {
+    let time = Timestamp::from_second(second).unwrap_or(Timestamp::UNIX_EPOCH);
+    time.to_zoned(TimeZone::UTC).strftime(form).to_string()
+}
+
+/// Neighbours that are known, together.
+fn stretches(points: &[LagPoint], place: impl Fn(&LagPoint) -> Option<(f64, f64)>) -> Series {
+    let places: Vec<Option<(f64, f64)>> = points.iter().map(place).collect();
+    let parts = places.split(Option::is_none);
+    let known = parts.map(|part| part.iter().flatten().copied().collect::<Vec<_>>());
+    known.filter(|part| !part.is_empty()).collect()
+}
+
+/// The incidents to be marked, and what the marks mean.
+fn incidents(answer: &Explanation) -> (Vec<&Outlier>, &'static str) {
+    if answer.incidents.is_empty() {
+        let waiting = answer.victim_of.iter().collect();
+        return (waiting, "only waits for another rank");
+    }
+    let own = answer.incidents.iter().map(|judged| &judged.outlier);
+    (own.collect(), "incident open")
+}
+
+fn nothing(answer: &Explanation) -> &'static str {
+    if answer.lag_series.points.is_empty() {
+        "Nothing to draw: it reported no block of collectives in this window."
+    } else {
+        "Nothing to draw: it could not be compared with peers in any block."
+    }
+}
+
+fn title(answer: &Explanation) -> String {
+    let who = &answer.who;
+    let job = who
+        .job
+        .as_deref()
+        .map(|job| format!(", job {}", short(job)));
+    format!(
+        "Lag of rank {} on {} in cluster {}{}",
+        who.rank,
+        short(&who.node_id),
+        short(&answer.cluster),
+        job.unwrap_or_default()
+    )
+}
+
+/// The beginning of a name that is too long for a title.
+fn short(name: &str) -> String {
+    if name.chars().count() <= MAX_NAME {
+        return name.to_owned();
+    }
+    let mut short: String = name.chars().take(MAX_NAME - 1).collect();
+    short.push('\u{2026}');
+    short
+}
+
+fn description(answer: &Explanation) -> String {
+    let points = &answer.lag_series.points;
+    let known = points.iter().filter_map(|point| point.lag_ms);
+    let drawn = match (points.first(), points.last(), known.clone().count()) {
+        (Some(first), Some(last), n @ 1..) => format!(
+            "{n} points from {} to {}, between {:.2} and {:.2} ms.",
+            first.time,
+            last.time,
+            known.clone().fold(f64::INFINITY, f64::min),
+            known.fold(f64::NEG_INFINITY, f64::max),
+        ),
+        _ => nothing(answer).to_owned(),
+    };
+    format!("{} {drawn}", answer.summary)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Whom a question is about.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use echo_core::ids::{IdError, JobId, Rank, RankOf, RoleId};
+use echo_core::model::event::Origin;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::ToolError;
+use crate::quality::Presence;
+
+/// A rank that reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Subject {
+    /// Rank within its job.
+    pub(super) rank: Rank,
+    origin: Arc<Origin>,
+}
+
+/// Who a rank is. What it did not tell is null.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Who {
+    /// Rank within its job.
+    pub rank: u32,
+    /// Number of ranks of the job.
+    pub nranks: Option<u32>,
+    /// Its node.
+    pub node_id: String,
+    /// Identity of its GPU.
+    pub gpu_uuid: Option<String>,
+    /// Model of its GPU.
+    pub gpu_model: Option<String>,
+    /// Its job.
+    pub job: Option<String>,
+    /// Ranks of this role do the same in every iteration and are compared, 16 hexadecimal digits; null when it reported
+    /// no block of collectives in the window.
+    pub role: Option<String>,
+    /// Kubernetes namespace.
+    pub namespace: Option<String>,
+    /// Kubernetes pod.
+    pub pod: Option<String>,
+}
+
+impl Subject {
+    /// The rank, when it is clear of which job.
+    pub(super) fn find(
+        presence: &Presence,
+        rank: Rank,
+        job: Option<&str>,
+    ) -> Result<Self, ToolError> {
+        let job: Option<JobId> = job
+            .map(str::parse)
+            .transpose()
+            .map_err(|error: IdError| ToolError::invalid("job", error.to_string()))?;
+        let meant: Vec<&Arc<Origin>> = presence
+            .ranks()
+            .filter(|origin| origin.rank.map(RankOf::rank) == Some(rank))
+            .filter(|origin| job.is_none() || origin.job == job)
+            .collect();
+        match meant.as_slice() {
+            [] => Err(ToolError::UnknownRank {
+                rank: rank.value(),
+                known: reporting(presence),
+            }),
+            [origin] => Ok(Self {
+                rank,
+                origin: Arc::clone(origin),
+            }),
+            several => {
+                let names = several.iter().map(|origin| job_name(origin));
+                let names = names.collect::<Vec<_>>().join(", ");
+                let message = format!(
+                    "rank {rank} reported in several jobs, say which one is meant: {names}"
+                );
+                Err(ToolError::invalid("job", message))
+            }
+        }
+    }
+
+    /// Its job.
+    pub(super) fn job(&self) -> Option<&JobId> {
+        self.origin.job.as_ref()
+    }
+
+    /// Number of ranks of its job, when known.
+    pub(super) fn world_size(&self) -> Option<u32> {
+        self.origin.rank.and_then(RankOf::world_size)
+    }
+
+    /// Who it is.
+    pub(super) fn who(&self, role: Option<RoleId>) -> Who {
+        let owned = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
+        Who {
+            rank: self.rank.value(),
+            nranks: self.world_size(),
+            node_id: self.origin.node.to_string(),
+            gpu_uuid: owned(&self.origin.gpu_uuid),
+            gpu_model: owned(&self.origin.gpu_model),
+            job: self.job().map(ToString::to_string),
+            role: role.map(|role| role.to_string()),
+            namespace: owned(&self.origin.namespace),
+            pod: owned(&self.origin.pod),
+        }
+    }
+}
+
+fn job_name(origin: &Origin) -> &str {
+    origin.job.as_ref().map_or("(no job)", JobId::as_str)
+}
+
+/// Who reported, in a few words.
+fn reporting(presence: &Presence) -> String {
+    let ranks = || presence.ranks().filter_map(|origin| origin.rank);
+    let first = ranks().map(RankOf::rank).min();
+    let last = ranks().map(RankOf::rank).max();
+    let jobs: BTreeSet<&str> = presence.ranks().map(|origin| job_name(origin)).collect();
+    let jobs: Vec<&str> = jobs.into_iter().take(8).collect();
+    match first.zip(last) {
+        Some((first, last)) => format!(
+            "ranks between {first} and {last} did, of {}",
+            jobs.join(", ")
+        ),
+        None => "none did: ask with window=all".to_owned(),
+    }
+}

@@ -1,0 +1,176 @@
+//! Which ranks hold back their cohorts, how sure that is, and since when.
+
+use std::cmp::Ordering;
+
+use echo_core::ids::ClusterId;
+use echo_core::model::conclusion::{Incident, IncidentState};
+use echo_core::units::Window;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::host_evidence::Scope;
+use crate::list_cursor::ListCursor;
+use crate::outlier::{Condition, Evidence, Outlier, as_of, culprit};
+use crate::quality::{DataQuality, Presence, known_cluster, with_note};
+use crate::registry::Tool;
+use crate::schemas::ClusterName;
+use crate::time::{AnswerWindow, Asked, TimeArg, WindowArg};
+use crate::{ToolContext, ToolError};
+
+/// Most incidents of one answer whose hosts are looked into, gravest first.
+const MAX_EXPLAINED: usize = 20;
+
+const DEFAULT_LIMIT: usize = 40;
+
+/// Which ranks are meant, and when.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FindOutlierNodes {
+    /// Cluster; all clusters when absent.
+    #[schemars(with = "Option<ClusterName>")]
+    pub cluster: Option<String>,
+    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    pub from: Option<TimeArg>,
+    /// End, exclusive, in the same forms. Default: now.
+    pub to: Option<TimeArg>,
+    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
+    pub window: Option<WindowArg>,
+    /// Most culprits and conditions listed, 40 when absent.
+    #[schemars(range(min = 1, max = 1000))]
+    pub limit: Option<usize>,
+    /// `next_cursor` of the page before; leave out `from`, `to` and `window` then.
+    #[schemars(with = "Option<String>")]
+    pub cursor: Option<ListCursor>,
+}
+
+/// Outliers and conditions that were there at any time in the window.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Outliers {
+    /// Cluster that was asked about; null for all.
+    pub cluster: Option<String>,
+    /// Window of event time.
+    pub window: AnswerWindow,
+    /// Ranks that stand out: open ones first, then those that do the most damage. Each is followed by its victims, where
+    /// `limit` leaves room beside the culprits. Their state is that at the end of the window.
+    pub outliers: Vec<Outlier>,
+    /// What is wrong with whole cohorts, in the same order.
+    pub conditions: Vec<Condition>,
+    /// Whether there are more culprits or conditions, less grave than these.
+    pub truncated: bool,
+    /// Pass it as `cursor` to get the next page; null on the last one.
+    pub next_cursor: Option<String>,
+    /// How much of the cluster the answer rests on.
+    pub data_quality: DataQuality,
+}
+
+impl Tool for FindOutlierNodes {
+    const NAME: &'static str = "fleet.cluster.find_outlier_nodes";
+    const TITLE: &'static str = "Find outlier nodes";
+    const DESCRIPTION: &'static str = "Finds the ranks (GPUs) and nodes that hold back a training or inference job: \
+        how late each is, how much the job suffers, how sure that is, since when, and whether it goes on. Also reports \
+        slowdowns without a culprit. Empty lists with quorum_met mean a healthy cluster; without it they mean too little data.";
+    type Answer = Outliers;
+
+    async fn call(self, context: &ToolContext) -> Result<Outliers, ToolError> {
+        let cluster = known_cluster(context, self.cluster.as_deref()).await?;
+        let asked = Asked {
+            from: self.from,
+            to: self.to,
+            window: self.window,
+        };
+        let before = self.cursor.map(|cursor| cursor.window);
+        let window = asked.resolve_page(context, cluster.as_ref(), before);
+        let window = window.await?;
+        let incidents = incidents(context, cluster.as_ref(), window).await?;
+        let presence = Presence::of(context, cluster.as_ref(), window).await?;
+        let quality = presence.quality(context, window);
+        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
+        let passed = self.cursor.map_or(0, |cursor| cursor.passed);
+        let (culprits, conditions): (Vec<&Incident>, Vec<&Incident>) = incidents
+            .iter()
+            .partition(|incident| culprit(incident).is_some());
+        let passed_then = passed.saturating_add(limit);
+        let truncated = culprits.len().max(conditions.len()) > passed_then;
+        let next = ListCursor {
+            window,
+            passed: passed_then,
+        };
+        let culprits: Vec<&Incident> = culprits.into_iter().skip(passed).take(limit).collect();
+        let conditions = conditions.into_iter().skip(passed).take(limit);
+        Ok(Outliers {
+            window: window.into(),
+            outliers: outliers(context, (&culprits, limit), &presence).await?,
+            conditions: conditions.filter_map(Condition::of).collect(),
+            truncated,
+            next_cursor: truncated.then(|| next.to_string()),
+            data_quality: with_note(
+                quality,
+                context,
+                (self.cluster.as_deref(), cluster.as_ref(), window),
+            )
+            .await?,
+            cluster: cluster.map(|cluster| cluster.to_string()),
+        })
+    }
+}
+
+/// Incidents that were there at any time in the window, in the state that they had at its end, gravest first.
+pub async fn incidents(
+    context: &ToolContext,
+    cluster: Option<&ClusterId>,
+    window: Window,
+) -> Result<Vec<Incident>, ToolError> {
+    let incidents = context.store.incidents(cluster, window).await?;
+    let incidents = incidents
+        .into_iter()
+        .filter_map(|incident| as_of(incident, context, window));
+    let mut incidents: Vec<Incident> = incidents.collect();
+    incidents.sort_by(gravest_first);
+    Ok(incidents)
+}
+
+/// Each culprit with the evidence, and its victims after it, as long as there are not more than `limit` in all.
+async fn outliers(
+    context: &ToolContext,
+    (culprits, limit): (&[&Incident], usize),
+    presence: &Presence,
+) -> Result<Vec<Outlier>, ToolError> {
+    let mut outliers = Vec::new();
+    let mut room = limit.saturating_sub(culprits.len());
+    for (place, incident) in culprits.iter().enumerate() {
+        let Some(mut outlier) = Outlier::culprit(incident) else {
+            continue;
+        };
+        if presence.has_host_evidence() && place < MAX_EXPLAINED {
+            outlier.evidence.extend(why(context, incident).await?);
+        }
+        outliers.push(outlier);
+        let mut victims = Outlier::victims(incident, presence);
+        victims.truncate(room);
+        room -= victims.len();
+        outliers.extend(victims);
+    }
+    Ok(outliers)
+}
+
+/// What the culprit's host went through beyond its peers.
+async fn why(context: &ToolContext, incident: &Incident) -> Result<Vec<Evidence>, ToolError> {
+    let Some((scope, culprit)) = Scope::of(incident).zip(culprit(incident)) else {
+        return Ok(Vec::new());
+    };
+    let facts = scope.facts(context, culprit.rank).await?;
+    let telling = facts.iter().filter(|fact| fact.stands_out());
+    Ok(telling.map(Evidence::from).collect())
+}
+
+fn gravest_first(a: &Incident, b: &Incident) -> Ordering {
+    let is_cleared = |incident: &Incident| incident.state == IncidentState::Cleared;
+    is_cleared(a)
+        .cmp(&is_cleared(b))
+        .then(b.effect_ratio.total_cmp(&a.effect_ratio))
+        .then(a.first_seen.cmp(&b.first_seen))
+        .then(a.id.cmp(&b.id))
+}
+
+#[cfg(test)]
+mod tests;

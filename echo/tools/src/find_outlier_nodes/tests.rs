@@ -1,0 +1,303 @@
+use std::sync::Arc;
+
+use echo_core::ids::{IncidentId, Rank};
+use echo_core::model::conclusion::{
+    Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState,
+};
+use echo_store::EventStore;
+use echo_store::memory::MemoryStore;
+
+use super::{FindOutlierNodes, Outliers};
+use crate::ToolContext;
+use crate::fixture::{at, batch, context, culprit, host_evidence, over, uniform};
+use crate::registry::Tool;
+
+async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &str) -> Outliers {
+    let tool = FindOutlierNodes {
+        cluster: cluster.map(str::to_owned),
+        from: Some(from.parse().unwrap()),
+        to: Some(to.parse().unwrap()),
+        window: None,
+        limit: None,
+        cursor: None,
+    };
+    tool.call(context).await.unwrap()
+}
+
+async fn conclude(context: &ToolContext, incident: Incident) {
+    let conclusions = Conclusions {
+        incidents: vec![incident],
+        ..Conclusions::default()
+    };
+    context.store.conclude(conclusions).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_culprit_and_a_condition_are_told_apart() {
+    let answer = asked(&context().await, Some("prod"), "now-10m", "now").await;
+    insta::assert_json_snapshot!(answer);
+}
+
+#[tokio::test]
+async fn only_incidents_that_were_open_in_the_window_are_listed() {
+    let answer = asked(&context().await, None, "now-5m", "now").await;
+    assert_eq!((answer.outliers.len(), answer.conditions.len()), (1, 0));
+    let answer = asked(&context().await, None, "now-10m", "now-7m").await;
+    assert_eq!((answer.outliers.len(), answer.conditions.len()), (0, 1));
+}
+
+#[tokio::test]
+async fn what_the_host_went_through_beyond_its_peers_explains_a_culprit() {
+    let context = context().await;
+    context.store.append(host_evidence()).await.unwrap();
+    let answer = asked(&context, None, "now-5m", "now").await;
+    let sentences: Vec<_> = answer.outliers[0]
+        .evidence
+        .iter()
+        .map(|evidence| evidence.sentence.as_str())
+        .collect();
+    assert_eq!(
+        sentences,
+        [
+            "11.0 ms per step later than its peers (from its synchronisation to its next collective)",
+            "preempted 14.8 ms per step, peers 5.0",
+        ]
+    );
+    let host = &answer.outliers[0].evidence[1];
+    assert_eq!((host.own, host.peers), (Some(14.75), Some(5.0)));
+    assert_eq!(host.signal, "fleet.host.preempted_ms");
+}
+
+#[tokio::test]
+async fn victims_follow_their_culprit() {
+    let context = context().await;
+    let mut late = culprit();
+    if let Finding::Culprit(culprit) = &mut late.finding {
+        culprit.victims = vec![Rank::new(3), Rank::new(9)];
+    }
+    conclude(&context, late).await;
+    let answer = asked(&context, None, "now-5m", "now").await;
+    let rows: Vec<_> = answer
+        .outliers
+        .iter()
+        .map(|row| (row.rank, row.role, row.node_id.as_deref(), row.lag_ms))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            (2, "culprit", Some("node-1"), Some(11.0)),
+            (3, "victim", Some("node-1"), Some(0.25)),
+            (9, "victim", None, None),
+        ]
+    );
+    assert_eq!(answer.outliers[0].victims, [3, 9]);
+    assert_eq!(answer.outliers[1].victim_of, [2]);
+    assert_eq!(answer.outliers[1].effect_ratio, None);
+}
+
+#[tokio::test]
+async fn a_past_window_shows_what_was_held_true_at_its_end() {
+    let context = context().await;
+    let mut late = culprit();
+    late.state = IncidentState::Cleared;
+    late.cleared_at = Some(at(500));
+    late.cleared_iteration = Some(5_000.0);
+    late.last_seen = at(480);
+    conclude(&context, late).await;
+    // Raised at second 300, cleared at second 500.
+    let seen = async |from: &str, to: &str| {
+        let answer = asked(&context, None, from, to).await;
+        let outlier = answer.outliers.into_iter().next()?;
+        Some((outlier.state, outlier.cleared_iteration, outlier.last_seen))
+    };
+    assert_eq!(seen("now-10m", "now-300s").await, None, "not raised yet");
+    let open = seen("now-10m", "now-100s").await.unwrap();
+    assert_eq!(open, ("open", None, at(480).to_string()));
+    let early = seen("now-10m", "now-299s").await.unwrap();
+    assert_eq!(early, ("open", None, at(301).to_string()));
+    let cleared = ("cleared", Some(5_000.0), at(480).to_string());
+    for (from, to) in [("now-10m", "now-99s"), ("now-110s", "now")] {
+        assert_eq!(seen(from, to).await, Some(cleared.clone()), "{from} {to}");
+    }
+    let latest = seen("now-105s", "now-101s").await.unwrap();
+    assert_eq!(latest.0, "open", "nobody had seen it end by then");
+    assert_eq!(seen("now-90s", "now").await, None, "long over");
+}
+
+#[tokio::test]
+async fn every_kind_of_condition_says_whom_it_is_about() {
+    let context = context().await;
+    let mut hang = uniform();
+    hang.finding = Finding::Condition(Condition {
+        ranks: vec![Rank::new(1), Rank::new(3)],
+        detail: "operation 17 of communicator 1".to_owned(),
+        ..Condition::of(ConditionKind::Hang)
+    });
+    conclude(&context, hang).await;
+    let answer = asked(&context, None, "now-10m", "now").await;
+    let condition = &answer.conditions[0];
+    assert_eq!(
+        (condition.kind, &condition.ranks[..]),
+        ("hang", &[1, 3][..])
+    );
+    assert_eq!(condition.detail, "operation 17 of communicator 1");
+}
+
+#[tokio::test]
+async fn a_missing_rank_costs_the_quorum() {
+    let store = MemoryStore::new();
+    store.append(batch(0..3, 0..=600)).await.unwrap();
+    let quality = asked(&over(Arc::new(store)), None, "now-10m", "now")
+        .await
+        .data_quality;
+    assert_eq!((quality.ranks_reporting, quality.ranks_expected), (3, 4));
+    assert_eq!(quality.coverage, Some(0.75));
+    assert!(!quality.quorum_met);
+    assert!(quality.note.unwrap().contains("too few ranks"));
+}
+
+#[tokio::test]
+async fn an_empty_window_does_not_pass_for_a_healthy_cluster() {
+    let quality = asked(&context().await, None, "now-50m", "now-40m")
+        .await
+        .data_quality;
+    assert_eq!((quality.coverage, quality.last_event_age_s), (None, None));
+    assert!(!quality.quorum_met);
+    let note = quality.note.unwrap();
+    assert!(
+        note.contains("2026-06-01T00:00:00.000Z") && note.contains("window=all"),
+        "{note}"
+    );
+    let empty = over(Arc::new(MemoryStore::new()));
+    let note = asked(&empty, None, "now-50m", "now-40m")
+        .await
+        .data_quality
+        .note;
+    assert_eq!(note.unwrap(), "no events are stored yet");
+}
+
+#[tokio::test]
+async fn a_window_that_begins_before_what_is_kept_says_so() {
+    let store = Arc::new(MemoryStore::new());
+    store.append(batch(0..4, 0..=595)).await.unwrap();
+    let context = over(Arc::<MemoryStore>::clone(&store));
+    let covered = asked(&context, None, "now-10m", "now").await;
+    assert_eq!(covered.data_quality.note, None);
+    store.drop_before(at(300));
+    let answer = asked(&context, None, "now-10m", "now").await;
+    let note = answer.data_quality.note.unwrap();
+    assert!(note.contains("deleted by retention"), "{note}");
+    let later = asked(&context, None, "now-4m", "now").await;
+    assert!(
+        !later
+            .data_quality
+            .note
+            .unwrap_or_default()
+            .contains("deleted")
+    );
+}
+
+/// Four bytes of JSON are about a token.
+fn tokens(answer: &Outliers) -> usize {
+    serde_json::to_string(answer).unwrap().len() / 4
+}
+
+/// Two hundred culprits, each graver than the one before.
+async fn many() -> ToolContext {
+    let context = over(Arc::new(MemoryStore::new()));
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
+    for id in 1..=200_u32 {
+        let mut incident = culprit();
+        incident.id = IncidentId::new(u64::from(id));
+        incident.effect_ratio = f64::from(id) / 1_000.0;
+        conclude(&context, incident).await;
+    }
+    context
+}
+
+#[tokio::test]
+async fn pages_lead_through_all_culprits_once_gravest_first() {
+    let context = many().await;
+    let mut tool = FindOutlierNodes {
+        limit: Some(90),
+        ..FindOutlierNodes::default()
+    };
+    let mut seen = Vec::new();
+    loop {
+        let page = tool.clone().call(&context).await.unwrap();
+        assert_eq!(page.truncated, page.next_cursor.is_some());
+        seen.extend(page.outliers.iter().filter_map(|row| row.effect_ratio));
+        let Some(next) = page.next_cursor else { break };
+        tool.cursor = Some(next.parse().unwrap());
+    }
+    assert_eq!(seen.len(), 200);
+    assert!(seen.is_sorted_by(|a, b| a > b), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_cursor_carries_its_window() {
+    let tool = FindOutlierNodes {
+        cursor: Some("1-2-0".parse().unwrap()),
+        window: Some("15m".parse().unwrap()),
+        ..FindOutlierNodes::default()
+    };
+    let refused = tool.call(&context().await).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("carries the window"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn victims_never_displace_a_culprit() {
+    let context = over(Arc::new(MemoryStore::new()));
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
+    let mut grave = culprit();
+    grave.effect_ratio = 0.9;
+    if let Finding::Culprit(culprit) = &mut grave.finding {
+        culprit.victims = (100..10_340).map(Rank::new).collect();
+    }
+    let mut other = culprit();
+    other.id = IncidentId::new(0x18);
+    conclude(&context, grave).await;
+    conclude(&context, other).await;
+    let answer = asked(&context, None, "now-5m", "now").await;
+    let culprits = answer.outliers.iter().filter(|row| row.role == "culprit");
+    assert_eq!((culprits.count(), answer.truncated), (2, false));
+    assert_eq!(answer.outliers.len(), 40);
+    let first = &answer.outliers[0];
+    assert_eq!((first.victims.len(), first.victim_count), (64, 10_240));
+    assert!(tokens(&answer) < 25_000, "{} tokens", tokens(&answer));
+}
+
+#[tokio::test]
+async fn a_condition_of_a_whole_fleet_is_told_in_few_words() {
+    let context = context().await;
+    let missing = Condition {
+        ranks: (0..10_240).map(Rank::new).collect(),
+        ..Condition::of(ConditionKind::Hang)
+    };
+    let hung = Incident {
+        finding: Finding::Condition(missing),
+        ..culprit()
+    };
+    conclude(&context, hung).await;
+    let answer = asked(&context, None, "now-5m", "now").await;
+    let told = &answer.conditions[0];
+    assert_eq!((told.ranks.len(), told.rank_count), (64, 10_240));
+}
+
+#[tokio::test]
+async fn an_answer_names_the_gravest_and_says_that_there_are_more() {
+    let context = many().await;
+    let answer = asked(&context, None, "now-5m", "now").await;
+    assert_eq!((answer.outliers.len(), answer.truncated), (40, true));
+    assert_eq!(answer.outliers[0].effect_ratio, Some(0.2));
+    assert!(tokens(&answer) < 25_000, "{} tokens", tokens(&answer));
+    let all = FindOutlierNodes {
+        limit: Some(1_000),
+        ..FindOutlierNodes::default()
+    };
+    let answer = all.call(&context).await.unwrap();
+    assert_eq!((answer.outliers.len(), answer.truncated), (200, false));
+}

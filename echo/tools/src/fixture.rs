@@ -1,0 +1,240 @@
+//! A small cluster for tests: ten minutes of a job on two nodes, whose rank 2 is late in the second half.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use echo_core::clock::ManualClock;
+use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
+use echo_core::model::conclusion::{
+    Baseline, CauseClass, Conclusions, Condition, ConditionKind, Culprit, Finding, Incident,
+    IncidentState, LostTime, Severity, Signal,
+};
+use echo_core::model::event::{
+    BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source,
+};
+use echo_core::model::inputs::{Inputs, RankLag};
+use echo_core::units::{Nanos, Window};
+use echo_store::EventStore;
+use echo_store::memory::MemoryStore;
+use fleet_proto::metric;
+
+use crate::ToolContext;
+use crate::places::Places;
+use crate::rates::Rates;
+
+pub mod broken;
+
+/// The instant `seconds` after 2026-06-01, when the recording begins.
+pub fn at(seconds: i64) -> Nanos {
+    Nanos::new(1_780_272_000_000_000_000).offset(seconds * 1_000_000_000)
+}
+
+/// Rank 0 to 3 of the job `llama` in cluster `prod`, two ranks to a node.
+pub fn origin(rank: u32) -> Arc<Origin> {
+    Arc::new(Origin {
+        cluster: "prod".parse().unwrap(),
+        node: format!("node-{}", rank / 2).parse().unwrap(),
+        rank: Some(RankOf::new(i64::from(rank), Some(4)).unwrap()),
+        job: Some("llama".parse().unwrap()),
+        gpu_model: Some(Arc::from("NVIDIA H200")),
+        gpu_uuid: None,
+        namespace: None,
+        pod: None,
+    })
+}
+
+fn period(origin: &Arc<Origin>, seconds: i64) -> Event {
+    Event {
+        timestamp: at(seconds),
+        start: None,
+        origin: Arc::clone(origin),
+        metric: "fleet.rank.period_ms".parse().unwrap(),
+        unit: Arc::from("ms"),
+        reading: Reading::Double(100.0),
+        block: None,
+        attrs: Arc::from(r#"{"fleet.note":"sampled"}"#),
+        samples: Vec::new(),
+    }
+}
+
+/// An event every five seconds from each of the ranks.
+pub fn batch(ranks: std::ops::Range<u32>, seconds: std::ops::RangeInclusive<i64>) -> EventBatch {
+    let origins: Vec<Arc<Origin>> = ranks.map(origin).collect();
+    let times = seconds.clone().filter(|second| second % 5 == 0);
+    EventBatch {
+        key: BatchKey::Content(u128::from(seconds.start().unsigned_abs())),
+        received: at(*seconds.end()),
+        events: times
+            .flat_map(|second| origins.iter().map(move |origin| period(origin, second)))
+            .collect(),
+    }
+}
+
+fn incident(id: u64, (first, last): (i64, i64), finding: Finding) -> Incident {
+    Incident {
+        id: IncidentId::new(id),
+        cluster: "prod".parse().unwrap(),
+        job: Some("llama".parse().unwrap()),
+        cohort: Arc::from("llama/36210ed1bd447fe0"),
+        finding,
+        state: IncidentState::Open,
+        first_seen: at(first),
+        last_seen: at(last),
+        raised_at: at(first + 10),
+        first_iteration: 3_000.0,
+        raised_iteration: 3_100.0,
+        cleared_iteration: None,
+        occurrences: 1,
+        effect_ratio: 0.11,
+        period_ms: 111.0,
+        baseline: Baseline::History { period_ms: 100.0 },
+        confidence: 0.9,
+        reason: "an iteration takes 111.0 ms instead of 100.0 ms".to_owned(),
+        cleared_at: None,
+        is_provisional: false,
+        severity: Severity::Critical,
+        stability: 1.0,
+        inputs: None,
+    }
+}
+
+/// Rank 2 is late from second 290 on.
+pub fn culprit() -> Incident {
+    let finding = Finding::Culprit(Culprit {
+        rank: Rank::new(2),
+        node: "node-1".parse().unwrap(),
+        gpu_uuid: None,
+        class: CauseClass::Host,
+        signal: Signal::HostGap,
+        lag_ms: 11.0,
+        z: 40.0,
+        source: Source::Host,
+        victims: Vec::new(),
+    });
+    Incident {
+        inputs: Some(Arc::new(inputs())),
+        ..incident(0x17, (290, 600), finding)
+    }
+}
+
+/// What rank 2 was judged by.
+fn inputs() -> Inputs {
+    let lag = |rank, lag_ms: f64| RankLag {
+        rank: Rank::new(rank),
+        lag_ms,
+        z: lag_ms * 4.0,
+        own_ms: None,
+    };
+    Inputs {
+        seqs: SeqRange::new(40_000, 40_639).unwrap(),
+        iterations: 64.0,
+        period_ms: 111.0,
+        healthy_ms: Some(100.0),
+        center_ms: 4.5,
+        sigma_ms: 0.25,
+        critical_z: 3.5,
+        effect_gate: 0.05,
+        coverage: 1.0,
+        n_ranks: 4,
+        lags: vec![lag(2, 10.5), lag(3, 0.25)],
+    }
+}
+
+/// What the hosts went through meanwhile: rank 2 was preempted three times as long as its peers.
+pub fn host_evidence() -> EventBatch {
+    let point = |rank: u32, name: &str, per_iteration: f64| Event {
+        metric: name.parse().unwrap(),
+        reading: Reading::Double(per_iteration * 32.0),
+        block: Some(Block {
+            comm: CommId::new(1),
+            op: None,
+            seqs: SeqRange::new(40_000, 40_319),
+            role: Some(RoleId::new(0x3621_0ed1_bd44_7fe0)),
+            iterations: Some(32.0),
+            anchor: None,
+            source: Source::Host,
+        }),
+        ..period(&origin(rank), 400)
+    };
+    let (preempted, off_cpu) = (metric::PREEMPTED, metric::OFF_CPU);
+    EventBatch {
+        key: BatchKey::Content(1_000_000),
+        received: at(600),
+        events: [5.0, 5.25, 14.75, 4.75]
+            .into_iter()
+            .zip(0..)
+            .flat_map(|(ms, rank)| [point(rank, preempted, ms), point(rank, off_cpu, 30.0)])
+            .collect(),
+    }
+}
+
+/// All ranks were slow from second 100 to 150.
+pub fn uniform() -> Incident {
+    Incident {
+        state: IncidentState::Cleared,
+        cleared_iteration: Some(1_500.0),
+        cleared_at: Some(at(155)),
+        effect_ratio: 0.2,
+        ..incident(
+            0x99,
+            (100, 150),
+            Finding::Condition(Condition::of(ConditionKind::UniformSlowdown)),
+        )
+    }
+}
+
+/// One second of GPU time lost by a node in the five seconds from `second` on.
+pub fn lost(incident: &Incident, node: &str, model: Option<&str>, second: i64) -> LostTime {
+    LostTime {
+        incident: incident.id,
+        cluster: "prod".parse().unwrap(),
+        node: node.parse().unwrap(),
+        gpu_model: model.map(Arc::from),
+        interval: Window::new(at(second), at(second + 5)).unwrap(),
+        n_ranks: 2,
+        iterations: 45.0,
+        lost_gpu_ms: 1_000.0,
+        peer_wait_gpu_ms: Some(750.0),
+        saved_gpu_ms: 1_000.0,
+    }
+}
+
+/// What the detector would have concluded: two GPU-minutes lost to rank 2, ten GPU-seconds to the uniform slowdown.
+pub fn conclusions() -> Conclusions {
+    let h200 = Some("NVIDIA H200");
+    let (late, slow) = (culprit(), uniform());
+    let by_late = (290..600)
+        .step_by(5)
+        .flat_map(|second| ["node-0", "node-1"].map(|node| lost(&late, node, h200, second)));
+    let by_slow = (100..150)
+        .step_by(5)
+        .map(|second| lost(&slow, "node-0", None, second));
+    Conclusions {
+        lost: by_late.chain(by_slow).collect(),
+        incidents: vec![late.clone(), slow.clone()],
+        ..Conclusions::default()
+    }
+}
+
+/// A context over a store, with H200 at 3.80 USD, at the end of the recording.
+pub fn over(store: Arc<dyn EventStore>) -> ToolContext {
+    let rates = "rates: [{ gpu_model: H200, rate_class: on_demand, rate: 3.80, currency: USD }]\n\
+                 aliases: { NVIDIA H200: H200 }";
+    let clock = Arc::new(ManualClock::at(at(600)));
+    ToolContext::new(store, Rates::parse(rates).unwrap(), clock)
+}
+
+/// The whole recording.
+pub async fn context() -> ToolContext {
+    let store = MemoryStore::new();
+    store.append(batch(0..4, 0..=600)).await.unwrap();
+    store.conclude(conclusions()).await.unwrap();
+    over(Arc::new(store))
+}
+
+/// A crowd that never goes home.
+pub async fn no_place() -> Places {
+    let places = Places::with_wait(1, Duration::ZERO);
+    places.take().await.unwrap().forget();
+    places
+}

@@ -1,0 +1,360 @@
+//! What stragglers cost: in a window, and per hour now. Two numbers with two names, never to be mixed.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use answer::{
+    Amount, ClusterCost, Contributor, Cost, CurrencyCost, KindCost, ModelCost, NodeCost,
+    RateClassCost,
+};
+use bill::{Bill, Sum, money};
+use echo_analysis::cost::{peer_waits, savings};
+use echo_core::ids::{ClusterId, IncidentId};
+use echo_core::model::conclusion::{Finding, Incident, IncidentState, LostTime};
+use echo_core::units::{GpuTime, Nanos, Window};
+use run_rate::{Recent, RunRate};
+use rust_decimal::Decimal;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::quality::{Presence, known_cluster, with_note};
+use crate::rates::Currency;
+use crate::registry::Tool;
+use crate::schemas::ClusterName;
+use crate::time::{Asked, TimeArg, WindowArg};
+use crate::{ToolContext, ToolError};
+
+mod allocation;
+pub mod answer;
+mod bill;
+mod run_rate;
+
+const DEFAULT_LIMIT: usize = 50;
+
+/// Whose cost is meant, and when.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GetCost {
+    /// Cluster; all clusters when absent.
+    #[schemars(with = "Option<ClusterName>")]
+    pub cluster: Option<String>,
+    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    pub from: Option<TimeArg>,
+    /// End, exclusive, in the same forms. Default: now.
+    pub to: Option<TimeArg>,
+    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
+    pub window: Option<WindowArg>,
+    /// Most contributors, nodes and clusters listed, 50 when absent.
+    #[schemars(range(min = 1, max = 2000))]
+    pub limit: Option<usize>,
+}
+
+impl Tool for GetCost {
+    const NAME: &'static str = "fleet.cluster.get_cost";
+    const TITLE: &'static str = "Get cost";
+    const DESCRIPTION: &'static str = "Prices the GPU time that jobs lost to stragglers: window_total is lost in the window, \
+        run_rate_per_hour is being lost at its end. By cluster, node, GPU model, rate class and incident. GPU-hours without a \
+        price are apart, never free.";
+    type Answer = Cost;
+
+    async fn call(self, context: &ToolContext) -> Result<Cost, ToolError> {
+        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
+        let cluster = known_cluster(context, self.cluster.as_deref()).await?;
+        let asked = Asked {
+            from: self.from,
+            to: self.to,
+            window: self.window,
+        };
+        let window = asked.resolve(context, cluster.as_ref()).await?;
+        let rows = context.store.lost_time(cluster.as_ref(), window).await?;
+        let incidents = incidents_of(context, cluster.as_ref(), window, &rows).await?;
+        let presence = Presence::of(context, cluster.as_ref(), window).await?;
+        let recent = Recent::of(context, cluster.as_ref(), window, &presence).await?;
+        let quality = presence.quality(context, window);
+        let asked = self.cluster.as_deref();
+        let note = with_note(quality, context, (asked, cluster.as_ref(), window)).await?;
+        let statement = Statement::of((context, window), &rows, recent.as_ref(), incidents);
+        let currency = statement.only_currency(context);
+        let lost = statement.bill.time();
+        let allocated = allocation::allocated(context, cluster.as_ref(), window).await?;
+        let (contributors, left_out) = statement.contributors(limit);
+        let (by_cluster, fewer_clusters) = largest(statement.by_cluster(), limit);
+        let (by_node, fewer_nodes) = largest(statement.by_node(), limit);
+        Ok(Cost {
+            cluster: cluster.map(|cluster| cluster.to_string()),
+            window: window.into(),
+            as_of: recent.as_ref().map(|recent| recent.as_of.to_string()),
+            currency: currency.map(|currency| currency.to_string()),
+            window_total: recent
+                .as_ref()
+                .and_then(|_| statement.window_total(currency)),
+            run_rate_per_hour: statement.run_rate_per_hour(currency),
+            horizon_s: recent.as_ref().map(|recent| recent.horizon.millis() / 1e3),
+            stale: recent
+                .as_ref()
+                .is_none_or(|recent| recent.is_stale(context, window)),
+            lost_gpu_hours: lost.hours(),
+            lost_gpu_hours_per_hour: statement.run_rate.as_ref().map(RunRate::gpu_hours_per_hour),
+            unpriced_gpu_hours: statement.unpriced().hours(),
+            peer_wait_total: statement.peer_wait_total(currency),
+            peer_wait_gpu_hours: statement.waiting.as_ref().map(|bill| bill.time().hours()),
+            allocated_gpu_hours: allocated.hours(),
+            lost_ratio: (allocated > GpuTime::ZERO).then(|| lost.hours() / allocated.hours()),
+            data_quality: note,
+            by_currency: statement.by_currency(),
+            by_kind: statement.by_kind(),
+            by_cluster,
+            by_node,
+            by_gpu_model: statement.by_gpu_model(),
+            by_rate_class: statement.by_rate_class(),
+            contributors,
+            contributors_left_out: left_out,
+            truncated: left_out > 0 || fewer_clusters || fewer_nodes,
+        })
+    }
+}
+
+/// The incidents that time was lost to. Time is still booked on an incident between its last affected iteration and its
+/// clearing, so it may have ended, by its own account, before the window.
+async fn incidents_of(
+    context: &ToolContext,
+    cluster: Option<&ClusterId>,
+    window: Window,
+    rows: &[LostTime],
+) -> Result<BTreeMap<IncidentId, Incident>, ToolError> {
+    let by_id = |found: Vec<Incident>| -> BTreeMap<IncidentId, Incident> {
+        found
+            .into_iter()
+            .map(|incident| (incident.id, incident))
+            .collect()
+    };
+    let incidents = by_id(context.store.incidents(cluster, window).await?);
+    let all_known = rows.iter().all(|row| incidents.contains_key(&row.incident));
+    match Window::new(Nanos::EARLIEST, window.to()) {
+        Some(ever) if !all_known => Ok(by_id(context.store.incidents(cluster, ever).await?)),
+        _ => Ok(incidents),
+    }
+}
+
+/// Everything that the answer is made of.
+struct Statement<'a> {
+    bill: Bill<'a>,
+    /// What healthy GPUs spent waiting; nothing unless all tell.
+    waiting: Option<Bill<'a>>,
+    /// What fixing one culprit alone would have saved.
+    saving: Bill<'a>,
+    run_rate: Option<RunRate<'a>>,
+    incidents: BTreeMap<IncidentId, Incident>,
+}
+
+impl<'a> Statement<'a> {
+    fn of(
+        (context, window): (&'a ToolContext, Window),
+        rows: &[LostTime],
+        recent: Option<&Recent>,
+        incidents: BTreeMap<IncidentId, Incident>,
+    ) -> Self {
+        let bill = |rows: &[LostTime]| Bill::of(rows, window, &context.rates);
+        Self {
+            bill: bill(rows),
+            waiting: peer_waits(rows).map(|rows| bill(&rows)),
+            saving: bill(&savings(rows)),
+            run_rate: recent.and_then(|recent| recent.run_rate(context, rows)),
+            incidents,
+        }
+    }
+}
+
+impl Statement<'_> {
+    /// The currency of the losses; of the rates file when nothing with a price was lost.
+    fn only_currency(&self, context: &ToolContext) -> Option<Currency> {
+        let mut found = self.bill.by_currency().into_keys().flatten();
+        match (found.next(), found.next()) {
+            (None, _) => context.rates.only_currency(),
+            (Some(only), None) => Some(only),
+            (Some(_), Some(_)) => None,
+        }
+    }
+
+    fn window_total(&self, currency: Option<Currency>) -> Option<f64> {
+        total(&self.bill, currency)
+    }
+
+    fn peer_wait_total(&self, currency: Option<Currency>) -> Option<f64> {
+        total(self.waiting.as_ref()?, currency)
+    }
+
+    fn run_rate_per_hour(&self, currency: Option<Currency>) -> Option<f64> {
+        self.run_rate.as_ref()?.per_hour(currency?)
+    }
+
+    fn unpriced(&self) -> GpuTime {
+        self.bill
+            .by_currency()
+            .get(&None)
+            .map_or(GpuTime::ZERO, |sum| sum.time)
+    }
+
+    fn by_currency(&self) -> Vec<CurrencyCost> {
+        let sums = self.bill.by_currency().into_iter();
+        let priced = sums.filter_map(|(currency, sum)| Some((currency?, sum)));
+        priced
+            .map(|(currency, sum)| CurrencyCost {
+                currency: currency.to_string(),
+                window_total: money(sum.cost),
+                run_rate_per_hour: self.run_rate_per_hour(Some(currency)),
+                lost_gpu_hours: sum.time.hours(),
+            })
+            .collect()
+    }
+
+    fn by_kind(&self) -> Vec<KindCost> {
+        let kind_of = |part: &bill::Part<'_>| self.incidents.get(&part.loss.incident).map(kind);
+        let sums = self.bill.by(kind_of).into_iter();
+        sums.map(|((kind, currency), sum)| KindCost {
+            kind,
+            amount: amount(currency, sum),
+        })
+        .collect()
+    }
+
+    fn by_cluster(&self) -> Vec<ClusterCost> {
+        let sums = self.bill.by(|part| part.loss.cluster.clone());
+        largest_first(sums)
+            .map(|((cluster, currency), sum)| ClusterCost {
+                cluster: cluster.to_string(),
+                amount: amount(currency, sum),
+            })
+            .collect()
+    }
+
+    fn by_node(&self) -> Vec<NodeCost> {
+        let place = |part: &bill::Part<'_>| (part.loss.cluster.clone(), part.loss.node.clone());
+        let sums = self.bill.by(place);
+        largest_first(sums)
+            .map(|(((cluster, node), currency), sum)| NodeCost {
+                cluster: cluster.to_string(),
+                node_id: node.to_string(),
+                amount: amount(currency, sum),
+            })
+            .collect()
+    }
+
+    fn by_gpu_model(&self) -> Vec<ModelCost> {
+        let sums = self.bill.by(|part| part.loss.gpu_model.clone()).into_iter();
+        sums.map(|((gpu_model, currency), sum)| ModelCost {
+            gpu_model: gpu_model.as_deref().map(str::to_owned),
+            amount: amount(currency, sum),
+        })
+        .collect()
+    }
+
+    fn by_rate_class(&self) -> Vec<RateClassCost> {
+        let price = |part: &bill::Part<'_>| part.rate.map(|rate| (rate.class, rate.per_gpu_hour));
+        let mut sums = self.bill.by(price);
+        let recent = self.run_rate.as_ref().map(|run_rate| run_rate.by(price));
+        for price in recent.iter().flat_map(BTreeMap::keys) {
+            sums.entry(*price).or_default();
+        }
+        let lately = |price| Some(recent.as_ref()?.get(price).copied().unwrap_or_default());
+        sums.iter()
+            .map(|(price, sum)| RateClassCost {
+                rate_class: price.0.map(|(class, _)| class.name()),
+                rate_per_gpu_hour: price.0.map(|(_, rate)| money(rate)),
+                run_rate_per_hour: price.1.and_then(|_| Some(money(lately(price)?.cost))),
+                lost_gpu_hours_per_hour: lately(price).map(|sum| sum.time.hours()),
+                amount: amount(price.1, *sum),
+            })
+            .collect()
+    }
+
+    /// The contributors, largest first, and how many were left out.
+    fn contributors(&self, limit: usize) -> (Vec<Contributor>, u64) {
+        let key = |part: &bill::Part<'_>| (part.loss.incident, part.loss.cluster.clone());
+        let (sums, saved) = (self.bill.by(key), self.saving.by(key));
+        let left_out = u64::try_from(sums.len().saturating_sub(limit)).unwrap_or(u64::MAX);
+        let contributors =
+            largest_first(sums)
+                .take(limit)
+                .map(|(((id, cluster), currency), sum)| {
+                    let saved = saved.get(&((id, cluster.clone()), currency));
+                    contributor(
+                        (id, &cluster),
+                        self.incidents.get(&id),
+                        amount(currency, sum),
+                        saved.map_or(Decimal::ZERO, |saved| saved.cost),
+                    )
+                });
+        (contributors.collect(), left_out)
+    }
+}
+
+/// All of a bill in one currency; nothing when it has parts, and none in this one.
+fn total(bill: &Bill<'_>, currency: Option<Currency>) -> Option<f64> {
+    let sums = bill.by_currency();
+    match sums.get(&Some(currency?)) {
+        Some(sum) => Some(money(sum.cost)),
+        None => sums.is_empty().then_some(0.0),
+    }
+}
+
+/// Sums in the order of the time that was lost, and where that is equal in the order of their keys.
+fn largest_first<K: Ord>(sums: BTreeMap<K, Sum>) -> impl Iterator<Item = (K, Sum)> {
+    let mut sums: Vec<(K, Sum)> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, sum)| Reverse(sum.time));
+    sums.into_iter()
+}
+
+/// The first `limit` rows, and whether there were more.
+fn largest<T>(mut rows: Vec<T>, limit: usize) -> (Vec<T>, bool) {
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
+    (rows, has_more)
+}
+
+fn contributor(
+    (id, cluster): (IncidentId, &ClusterId),
+    incident: Option<&Incident>,
+    amount: Amount,
+    saved: Decimal,
+) -> Contributor {
+    let culprit = incident.and_then(|incident| match &incident.finding {
+        Finding::Culprit(culprit) => Some(culprit),
+        Finding::Condition(_) => None,
+    });
+    Contributor {
+        incident_id: id.to_string(),
+        cluster: cluster.to_string(),
+        kind: incident.map(kind),
+        state: incident.map(|incident| match incident.state {
+            IncidentState::Open => "open",
+            IncidentState::Cleared => "cleared",
+        }),
+        node_id: culprit.map(|culprit| culprit.node.to_string()),
+        rank: culprit.map(|culprit| culprit.rank.value()),
+        cohort: incident.map(|incident| incident.cohort.as_ref().to_owned()),
+        baseline: incident.map(|incident| incident.baseline.name()),
+        reason: incident.map(|incident| incident.reason.clone()),
+        confidence: incident.map(|incident| incident.confidence),
+        if_fixed: culprit.and(amount.cost).map(|_| money(saved)),
+        amount,
+    }
+}
+
+const fn kind(incident: &Incident) -> &'static str {
+    match &incident.finding {
+        Finding::Culprit(_) => "culprit",
+        Finding::Condition(condition) => condition.kind.name(),
+    }
+}
+
+fn amount(currency: Option<Currency>, sum: Sum) -> Amount {
+    Amount {
+        lost_gpu_hours: sum.time.hours(),
+        currency: currency.map(|currency| currency.to_string()),
+        cost: currency.map(|_| money(sum.cost)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! Losses with their prices, and sums over them.
+//!
+//! A bill is a list of parts, each rounded to a trillionth once. Every total is a sum of parts, so totals agree however
+//! the parts are grouped, and is rounded to a millionth when it is shown. Currencies never meet in one sum.
+
+use std::collections::BTreeMap;
+
+use echo_analysis::cost::{Loss, losses};
+use echo_core::model::conclusion::LostTime;
+use echo_core::units::{GpuTime, Nanos, Window};
+use rust_decimal::Decimal;
+
+use crate::rates::{Currency, Gpu, MONEY_PLACES, Rate, Rates};
+
+/// Lost time with its price.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part<'a> {
+    /// What was lost.
+    pub(super) loss: Loss,
+    /// Its rate; nothing when the GPU has no price.
+    pub(super) rate: Option<&'a Rate>,
+    cost: Decimal,
+}
+
+/// A sum of parts in one currency, or of parts without a price.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Sum {
+    /// GPU time lost.
+    pub(super) time: GpuTime,
+    /// Money; zero for parts without a price, whose currency is absent.
+    pub(super) cost: Decimal,
+}
+
+/// All that was lost in a window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bill<'a> {
+    parts: Vec<Part<'a>>,
+}
+
+impl<'a> Bill<'a> {
+    /// Prices the lost time of a window.
+    pub(super) fn of(rows: &[LostTime], window: Window, rates: &'a Rates) -> Self {
+        let mut prices_from: Vec<Nanos> = vec![window.from()];
+        prices_from.extend(rates.changes(window));
+        let priced = losses(rows, &prices_from).into_iter().map(|loss| {
+            let gpu = Gpu {
+                cluster: &loss.cluster,
+                node: &loss.node,
+                model: loss.gpu_model.as_deref(),
+            };
+            let rate = rates.rate(&gpu, loss.priced_at);
+            let cost = rate.map_or(Decimal::ZERO, |rate| rate.cost(loss.time));
+            Part { loss, rate, cost }
+        });
+        Self {
+            parts: priced.collect(),
+        }
+    }
+
+    /// GPU time of all parts.
+    pub(super) fn time(&self) -> GpuTime {
+        self.parts.iter().map(|part| part.loss.time).sum()
+    }
+
+    /// Sums by currency; without a currency, the GPU time that has no price.
+    pub(super) fn by_currency(&self) -> BTreeMap<Option<Currency>, Sum> {
+        let sums = self.by(|_| ()).into_iter();
+        sums.map(|(((), currency), sum)| (currency, sum)).collect()
+    }
+
+    /// Sums by any key and currency.
+    pub(super) fn by<K: Ord>(
+        &self,
+        key: impl Fn(&Part<'a>) -> K,
+    ) -> BTreeMap<(K, Option<Currency>), Sum> {
+        let mut sums: BTreeMap<(K, Option<Currency>), Sum> = BTreeMap::new();
+        for part in &self.parts {
+            let currency = part.rate.map(|rate| rate.currency);
+            let sum = sums.entry((key(part), currency)).or_default();
+            sum.time = sum.time + part.loss.time;
+            sum.cost += part.cost;
+        }
+        sums
+    }
+}
+
+/// Money as a JSON number, the double next to the decimal.
+pub(super) fn money(amount: Decimal) -> f64 {
+    let shown = amount.round_dp(MONEY_PLACES).normalize();
+    // A decimal prints as digits only, which always parse.
+    shown.to_string().parse().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! What is being lost per hour, as far as the last reports tell.
+
+use std::collections::BTreeMap;
+
+use echo_analysis::cost::within;
+use echo_core::ids::ClusterId;
+use echo_core::model::conclusion::LostTime;
+use echo_core::units::{MILLIS_PER_HOUR, Nanos, Window};
+
+use super::bill::{Bill, Part, Sum, money};
+use crate::quality::Presence;
+use crate::rates::Currency;
+use crate::{ToolContext, ToolError};
+
+/// The end of what was reported in a window.
+pub(super) struct Recent {
+    /// Instant of the last event.
+    pub(super) as_of: Nanos,
+    /// What the run rate looks back on.
+    pub(super) horizon: Window,
+    seen_ms: f64,
+    is_covered: bool,
+}
+
+impl Recent {
+    /// Nothing when no event lies in the window.
+    pub(super) async fn of(
+        context: &ToolContext,
+        cluster: Option<&ClusterId>,
+        window: Window,
+        presence: &Presence,
+    ) -> Result<Option<Self>, ToolError> {
+        let Some((first, last)) = presence.span() else {
+            return Ok(None);
+        };
+        let back = i64::try_from(context.limits.horizon.as_nanos()).unwrap_or(i64::MAX);
+        // The instant after the last event is the first that nothing is known of.
+        let end = window.to().min(last.offset(1));
+        let start = end.offset(-back).max(first).max(window.from());
+        let Some(horizon) = Window::new(start, end) else {
+            return Ok(None);
+        };
+        let recent = Presence::of(context, cluster, horizon).await?;
+        let coverage = recent.coverage();
+        let seen_ms = horizon.millis() - recent.stretch_ms();
+        let has_length = seen_ms >= 1.0;
+        Ok(Some(Self {
+            as_of: last,
+            horizon,
+            seen_ms,
+            is_covered: has_length
+                && coverage.is_some_and(|share| share >= context.limits.min_coverage),
+        }))
+    }
+
+    /// Whether the last event lies too far before the end of the window (before now, if that is earlier).
+    pub(super) fn is_stale(&self, context: &ToolContext, window: Window) -> bool {
+        let end = window.to().min(context.clock.now());
+        end.millis_since(self.as_of) > context.limits.stale_after.as_secs_f64() * 1e3
+    }
+
+    /// What was lost within the horizon, per hour; nothing when too few ranks reported in it.
+    pub(super) fn run_rate<'a>(
+        &self,
+        context: &'a ToolContext,
+        rows: &[LostTime],
+    ) -> Option<RunRate<'a>> {
+        let mut lost = within(rows, self.horizon);
+        // Scaled before it is priced, so that rounding to a millionth is not scaled with it.
+        for row in &mut lost {
+            row.lost_gpu_ms *= MILLIS_PER_HOUR / self.seen_ms;
+        }
+        self.is_covered.then(|| RunRate {
+            per_hour: Bill::of(&lost, self.horizon, &context.rates),
+        })
+    }
+}
+
+/// What an hour costs that goes on like the horizon.
+pub(super) struct RunRate<'a> {
+    per_hour: Bill<'a>,
+}
+
+impl<'a> RunRate<'a> {
+    /// What is lost per hour by any key and currency.
+    pub(super) fn by<K: Ord>(
+        &self,
+        key: impl Fn(&Part<'a>) -> K,
+    ) -> BTreeMap<(K, Option<Currency>), Sum> {
+        self.per_hour.by(key)
+    }
+
+    /// GPU-hours lost per hour.
+    pub(super) fn gpu_hours_per_hour(&self) -> f64 {
+        self.per_hour.time().hours()
+    }
+
+    /// Money lost per hour; nothing when all that was lost has no price.
+    pub(super) fn per_hour(&self, currency: Currency) -> Option<f64> {
+        let sums = self.per_hour.by_currency();
+        match sums.get(&Some(currency)) {
+            Some(sum) => Some(money(sum.cost)),
+            None => (!sums.contains_key(&None)).then_some(0.0),
+        }
+    }
+}

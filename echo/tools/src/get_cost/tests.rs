@@ -1,0 +1,260 @@
+use std::sync::Arc;
+
+use echo_core::model::conclusion::{Conclusions, LostTime};
+use echo_store::EventStore;
+use echo_store::memory::MemoryStore;
+
+use super::GetCost;
+use super::answer::Cost;
+use crate::ToolContext;
+use crate::fixture::{batch, conclusions, context, culprit, lost, over};
+use crate::rates::Rates;
+use crate::registry::Tool;
+
+async fn asked(context: &ToolContext, from: &str, to: &str) -> Cost {
+    let tool = GetCost {
+        from: Some(from.parse().unwrap()),
+        to: Some(to.parse().unwrap()),
+        ..GetCost::default()
+    };
+    tool.call(context).await.unwrap()
+}
+
+fn near(found: Option<f64>, expected: f64) -> bool {
+    found.is_some_and(|found| (found / expected - 1.0).abs() < 1e-6)
+}
+
+#[tokio::test]
+async fn the_answer_has_every_number_under_its_own_name() {
+    let answer = asked(&context().await, "now-10m", "now").await;
+    insta::assert_json_snapshot!(answer);
+}
+
+#[tokio::test]
+async fn the_run_rate_does_not_depend_on_the_length_of_the_window() {
+    let context = context().await;
+    for from in ["now-10m", "now-5m", "now-1h"] {
+        let answer = asked(&context, from, "now").await;
+        // Four GPUs lose a tenth of their time, at 3.80 an hour.
+        assert!(
+            near(answer.run_rate_per_hour, 4.0 * 0.1 * 3.8),
+            "{from}: {answer:?}"
+        );
+        assert!(near(answer.lost_gpu_hours_per_hour, 0.4), "{from}");
+        assert!(!answer.stale);
+    }
+}
+
+#[tokio::test]
+async fn windows_that_follow_one_another_add_up() {
+    let context = context().await;
+    let total = asked(&context, "now-10m", "now")
+        .await
+        .window_total
+        .unwrap();
+    let first = asked(&context, "now-10m", "now-3m")
+        .await
+        .window_total
+        .unwrap();
+    let second = asked(&context, "now-3m", "now").await.window_total.unwrap();
+    assert!(first > 0.0 && second > 0.0);
+    assert!(
+        (first + second - total).abs() < 2e-6,
+        "{first} + {second} != {total}"
+    );
+}
+
+#[tokio::test]
+async fn a_healthy_stretch_costs_nothing_and_says_so() {
+    let answer = asked(&context().await, "now-10m", "now-9m").await;
+    assert_eq!(answer.window_total, Some(0.0));
+    assert_eq!(answer.run_rate_per_hour, Some(0.0));
+    assert_eq!(answer.currency.as_deref(), Some("USD"));
+    assert!(answer.contributors.is_empty());
+}
+
+#[tokio::test]
+async fn without_events_nothing_is_known_which_is_not_zero() {
+    let answer = asked(&context().await, "now-50m", "now-40m").await;
+    assert_eq!(
+        (answer.window_total, answer.run_rate_per_hour),
+        (None, None)
+    );
+    assert_eq!((answer.as_of, answer.lost_ratio), (None, None));
+    assert!(answer.stale);
+}
+
+#[tokio::test]
+async fn too_few_ranks_leave_the_run_rate_unknown() {
+    let store = MemoryStore::new();
+    store.append(batch(0..3, 0..=600)).await.unwrap();
+    store.conclude(conclusions()).await.unwrap();
+    let answer = asked(&over(Arc::new(store)), "now-10m", "now").await;
+    assert_eq!(
+        (answer.run_rate_per_hour, answer.lost_gpu_hours_per_hour),
+        (None, None)
+    );
+    assert!(answer.window_total.is_some(), "what was lost was lost");
+}
+
+#[tokio::test]
+async fn gpus_without_a_price_are_never_free() {
+    let mut context = context().await;
+    context.rates = Arc::new(Rates::default());
+    let answer = asked(&context, "now-10m", "now").await;
+    assert_eq!(
+        (answer.window_total, answer.run_rate_per_hour),
+        (None, None)
+    );
+    assert_eq!(answer.currency, None);
+    assert!(answer.unpriced_gpu_hours > 0.0);
+    assert!((answer.unpriced_gpu_hours - answer.lost_gpu_hours).abs() < 1e-12);
+    assert!(answer.by_node.iter().all(|row| row.amount.cost.is_none()));
+}
+
+#[tokio::test]
+async fn two_currencies_are_two_rows_and_no_total() {
+    let mut context = context().await;
+    let text = "rates: [{ node: node-0, rate_class: owned, rate: 1, currency: EUR },
+                        { node: node-1, rate_class: owned, rate: 2, currency: USD }]";
+    context.rates = Arc::new(Rates::parse(text).unwrap());
+    let answer = asked(&context, "now-5m", "now").await;
+    assert_eq!(
+        (
+            answer.currency,
+            answer.window_total,
+            answer.run_rate_per_hour
+        ),
+        (None, None, None)
+    );
+    let rows: Vec<_> = answer
+        .by_currency
+        .iter()
+        .map(|row| (row.currency.as_str(), row.window_total))
+        .collect();
+    assert_eq!(rows, [("EUR", 0.016_667), ("USD", 0.033_333)]);
+    assert!(near(answer.by_currency[0].run_rate_per_hour, 0.2));
+}
+
+#[tokio::test]
+async fn a_long_silence_makes_the_run_rate_stale() {
+    let store = MemoryStore::new();
+    store.append(batch(0..4, 0..=500)).await.unwrap();
+    let answer = asked(&over(Arc::new(store)), "now-10m", "now").await;
+    assert!(answer.stale);
+    assert_eq!(answer.as_of.as_deref(), Some("2026-06-01T00:08:20.000Z"));
+}
+
+#[tokio::test]
+async fn time_booked_after_the_last_affected_iteration_still_has_its_incident() {
+    let store = MemoryStore::new();
+    store.append(batch(0..4, 0..=600)).await.unwrap();
+    let mut ended = culprit();
+    ended.state = echo_core::model::conclusion::IncidentState::Cleared;
+    ended.last_seen = crate::fixture::at(400);
+    let tail = Conclusions {
+        lost: vec![lost(&ended, "node-0", Some("NVIDIA H200"), 420)],
+        incidents: vec![ended],
+        ..Conclusions::default()
+    };
+    store.conclude(tail).await.unwrap();
+    let answer = asked(&over(Arc::new(store)), "now-190s", "now").await;
+    assert_eq!(answer.contributors[0].rank, Some(2));
+    assert_eq!(answer.by_kind[0].kind, Some("culprit"));
+}
+
+#[tokio::test]
+async fn contributors_beyond_the_limit_are_counted() {
+    let tool = GetCost {
+        limit: Some(1),
+        ..GetCost::default()
+    };
+    let answer = tool.call(&context().await).await.unwrap();
+    assert_eq!(
+        (answer.contributors.len(), answer.contributors_left_out),
+        (1, 1)
+    );
+    assert_eq!(answer.contributors[0].rank, Some(2));
+}
+
+#[tokio::test]
+async fn of_a_large_cluster_the_nodes_that_lost_most_are_listed() {
+    let store = MemoryStore::new();
+    store.append(batch(0..4, 0..=600)).await.unwrap();
+    let late = culprit();
+    let losses = (0..1_280_u32).map(|node| LostTime {
+        lost_gpu_ms: f64::from(node + 1),
+        ..lost(&late, &format!("node-{node:04}"), Some("NVIDIA H200"), 400)
+    });
+    let conclusions = Conclusions {
+        lost: losses.collect(),
+        incidents: vec![late.clone()],
+        ..Conclusions::default()
+    };
+    store.conclude(conclusions).await.unwrap();
+    let context = over(Arc::new(store));
+    let answer = asked(&context, "now-5m", "now").await;
+    assert_eq!((answer.by_node.len(), answer.truncated), (50, true));
+    assert_eq!(answer.by_node[0].node_id, "node-1279");
+    let tokens = serde_json::to_string(&answer).unwrap().len() / 4;
+    assert!(tokens < 25_000, "{tokens} tokens");
+    let all = GetCost {
+        limit: Some(2_000),
+        ..GetCost::default()
+    };
+    let answer = all.call(&context).await.unwrap();
+    assert_eq!((answer.by_node.len(), answer.truncated), (1_280, false));
+}
+
+#[tokio::test]
+async fn one_late_rank_of_64_costs_what_the_worked_example_says() {
+    // 64 GPUs at 2.35 an hour, steps of a second, one rank 80 ms late in each of an hour.
+    let store = MemoryStore::new();
+    store.append(batch(0..4, 0..=600)).await.unwrap();
+    let late = culprit();
+    let hour_ms = 3_600_000.0;
+    let losses = (0..64_u32).map(|node| LostTime {
+        lost_gpu_ms: 0.08 * hour_ms,
+        peer_wait_gpu_ms: Some(if node == 2 { 0.0 } else { 0.08 * hour_ms }),
+        ..lost(&late, &format!("node-{node}"), Some("NVIDIA H200"), 400)
+    });
+    let conclusions = Conclusions {
+        lost: losses.collect(),
+        incidents: vec![late.clone()],
+        ..Conclusions::default()
+    };
+    store.conclude(conclusions).await.unwrap();
+    let rates = "rates: [{ gpu_model: H200, rate_class: reserved, rate: 2.35, currency: USD }]";
+    let rates = Arc::new(Rates::parse(rates).unwrap());
+    let context = ToolContext {
+        rates,
+        ..over(Arc::new(store))
+    };
+    let answer = asked(&context, "now-10m", "now").await;
+    assert!(near(Some(answer.lost_gpu_hours), 5.12), "{answer:?}");
+    assert!(near(answer.window_total, 12.032));
+    assert!(near(answer.peer_wait_gpu_hours, 5.04));
+    assert!(near(answer.peer_wait_total, 11.844));
+}
+
+#[tokio::test]
+async fn what_fixing_one_rank_saves_is_less_than_its_share_where_another_is_late() {
+    let store = MemoryStore::new();
+    store.append(batch(0..4, 0..=600)).await.unwrap();
+    let late = culprit();
+    let shared = LostTime {
+        lost_gpu_ms: 750_000.0,
+        saved_gpu_ms: 500_000.0,
+        ..lost(&late, "node-2", Some("NVIDIA H200"), 400)
+    };
+    let conclusions = Conclusions {
+        lost: vec![shared],
+        incidents: vec![late.clone()],
+        ..Conclusions::default()
+    };
+    store.conclude(conclusions).await.unwrap();
+    let answer = asked(&over(Arc::new(store)), "now-10m", "now").await;
+    let contributor = &answer.contributors[0];
+    assert!(near(contributor.amount.cost, 750.0 / 3_600.0 * 3.8));
+    assert!(near(contributor.if_fixed, 500.0 / 3_600.0 * 3.8));
+}

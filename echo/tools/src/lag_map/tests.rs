@@ -1,0 +1,179 @@
+use std::sync::Arc;
+
+use echo_core::ids::{CommId, RankOf, RoleId};
+use echo_core::model::event::{
+    BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source, Summary,
+};
+use echo_store::EventStore;
+use echo_store::memory::MemoryStore;
+use fleet_proto::metric;
+
+use super::{LagMap, MAX_ROWS, RankKey};
+use crate::ToolContext;
+use crate::fixture::{at, origin, over};
+use crate::time::{Asked, WindowArg};
+
+/// Ten iterations that end at `second`, in which the rank was blocked for that long each.
+fn blocked(origin: &Arc<Origin>, second: i64, each_ms: f64) -> Vec<Event> {
+    let point = |name: &str, sum| Event {
+        timestamp: at(second),
+        start: None,
+        origin: Arc::clone(origin),
+        metric: name.parse().unwrap(),
+        unit: Arc::from("ms"),
+        reading: Reading::Histogram(Summary {
+            count: 10,
+            sum,
+            min: None,
+            max: None,
+        }),
+        block: Some(Block {
+            comm: CommId::new(1),
+            op: None,
+            seqs: SeqRange::new(1, 10),
+            role: Some(RoleId::new(7)),
+            iterations: Some(10.0),
+            anchor: None,
+            source: Source::Host,
+        }),
+        attrs: Arc::from("{}"),
+        samples: Vec::new(),
+    };
+    let arrival = point(metric::ARRIVAL, 0.0);
+    if each_ms > 0.0 {
+        vec![point(metric::BLOCKED, each_ms * 10.0), arrival]
+    } else {
+        vec![arrival]
+    }
+}
+
+/// The same by the clock of its GPU, on one communicator.
+fn device_wait(origin: &Arc<Origin>, (comm, each_ms): (u64, f64)) -> Event {
+    let mut event = blocked(origin, 30, each_ms).remove(0);
+    event.metric = metric::WAIT.parse().unwrap();
+    if let Some(block) = &mut event.block {
+        block.source = Source::Device;
+        block.comm = CommId::new(comm);
+    }
+    event
+}
+
+async fn context(events: Vec<Event>) -> ToolContext {
+    let store = MemoryStore::new();
+    let batch = EventBatch {
+        key: BatchKey::Content(1),
+        received: at(600),
+        events,
+    };
+    store.append(batch).await.unwrap();
+    over(Arc::new(store))
+}
+
+async fn map(context: &ToolContext, named: &[RankKey]) -> LagMap {
+    let asked = Asked {
+        window: Some(WindowArg::Last(600 * 1_000_000_000)),
+        ..Asked::default()
+    };
+    LagMap::of(context, "prod", (asked, named)).await.unwrap()
+}
+
+fn known(map: &LagMap, rank: u32) -> Vec<(usize, f64)> {
+    let lags = map.ranks.iter().find(|one| one.rank == rank).unwrap();
+    let cells = lags.lags_ms.iter().enumerate();
+    cells.filter_map(|(at, lag)| Some((at, (*lag)?))).collect()
+}
+
+#[tokio::test]
+async fn whoever_waits_less_than_its_peers_is_late_in_that_stretch_alone() {
+    let mut events = Vec::new();
+    for rank in 0..4 {
+        let late = if rank == 2 { 1.0 } else { 6.0 };
+        events.extend(blocked(&origin(rank), 5, 6.0));
+        events.extend(blocked(&origin(rank), 305, late));
+    }
+    let map = map(&context(events).await, &[]).await;
+    assert_eq!(map.ranks.len(), 4);
+    assert_eq!(known(&map, 2), [(0, 0.0), (30, 5.0)]);
+    assert_eq!(known(&map, 1), [(0, 0.0), (30, 0.0)]);
+    assert_eq!(map.ranks[2].most_ms(), Some((30, 5.0)));
+    assert_eq!(map.ranks[2].mean_ms(), Some(2.5));
+}
+
+#[tokio::test]
+async fn a_rank_that_found_nothing_left_to_wait_for_is_late_by_all_that_its_peers_waited() {
+    let mut events = Vec::new();
+    for rank in 0..4 {
+        events.extend(blocked(&origin(rank), 5, 6.0));
+        events.extend(blocked(
+            &origin(rank),
+            305,
+            if rank == 2 { 0.0 } else { 6.0 },
+        ));
+    }
+    let map = map(&context(events).await, &[]).await;
+    assert_eq!(known(&map, 2), [(0, 0.0), (30, 6.0)]);
+}
+
+#[tokio::test]
+async fn a_rank_that_is_never_blocked_cannot_be_compared() {
+    let ranks = 0..4;
+    let blocked_ms = |rank| if rank == 2 { 0.0 } else { 6.0 };
+    let events = ranks.flat_map(|rank| blocked(&origin(rank), 5, blocked_ms(rank)));
+    let map = map(&context(events.collect()).await, &[]).await;
+    let ranks: Vec<u32> = map.ranks.iter().map(|one| one.rank).collect();
+    assert_eq!(ranks, [0, 1, 3]);
+}
+
+#[tokio::test]
+async fn gpus_are_believed_before_hosts_and_the_communicator_counts_in_which_a_rank_is_latest() {
+    let mut events = Vec::new();
+    for rank in 0..4 {
+        events.extend(blocked(&origin(rank), 30, 6.0));
+        events.push(device_wait(&origin(rank), (1, 3.0)));
+        let late = if rank == 3 { 2.0 } else { 9.0 };
+        events.push(device_wait(&origin(rank), (2, late)));
+    }
+    let map = map(&context(events).await, &[]).await;
+    assert_eq!(known(&map, 3), [(2, 7.0)]);
+    assert_eq!(known(&map, 0), [(2, 0.0)]);
+}
+
+#[tokio::test]
+async fn of_many_ranks_those_named_and_those_latest_are_listed_and_the_others_counted() {
+    let nobody_else = |rank: u32| {
+        let mut origin = (*origin(0)).clone();
+        origin.rank = Some(RankOf::new(i64::from(rank), Some(10_240)).unwrap());
+        Arc::new(origin)
+    };
+    let late = |rank| if rank == 9_000 { 1.0 } else { 6.0 };
+    let events = (0..10_240).flat_map(|rank| blocked(&nobody_else(rank), 305, late(rank)));
+    let named = (Some("llama".to_owned()), 8_000);
+    let map = map(&context(events.collect()).await, &[named]).await;
+    assert_eq!(
+        (map.ranks.len(), map.left_out),
+        (MAX_ROWS, 10_240 - MAX_ROWS)
+    );
+    let cells = map.ranks.iter().map(|one| one.lags_ms.len());
+    assert_eq!(cells.max(), Some(29));
+    assert_eq!(known(&map, 9_000), [(14, 5.0)]);
+    assert_eq!(known(&map, 8_000), [(14, 0.0)]);
+    assert_eq!(map.usual_ms, Some(0.0));
+}
+
+#[tokio::test]
+async fn an_empty_window_is_an_empty_map_and_an_unknown_cluster_an_error() {
+    let context = context(blocked(&origin(0), 5, 6.0)).await;
+    let asked = Asked {
+        window: Some(WindowArg::Last(1_000_000_000)),
+        ..Asked::default()
+    };
+    let empty = LagMap::of(&context, "prod", (asked, &[])).await.unwrap();
+    assert!(empty.ranks.is_empty());
+    let unknown = LagMap::of(&context, "pord", (asked, &[])).await;
+    assert!(
+        unknown
+            .unwrap_err()
+            .to_string()
+            .contains("the clusters are prod")
+    );
+}

@@ -1,0 +1,252 @@
+//! How much of the cluster an answer rests on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use echo_core::ids::{ClusterId, JobId, NodeId, Rank};
+use echo_core::model::event::Origin;
+use echo_core::units::{GpuTime, MILLIS_PER_HOUR, Nanos, Window};
+use echo_store::Coverage;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::{ToolContext, ToolError, elsewhere};
+
+/// How much of the cluster an answer rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct DataQuality {
+    /// Ranks that reported in the window.
+    pub ranks_reporting: u64,
+    /// Ranks that the reporting jobs have, by the world sizes that they say; a job that does not say counts as complete.
+    pub ranks_expected: u64,
+    /// Share of the expected ranks that reported, 0 to 1; null when no rank reported.
+    pub coverage: Option<f64>,
+    /// Seconds from the last event to the end of the window (to now, if that is earlier); null without events.
+    pub last_event_age_s: Option<f64>,
+    /// Whether enough ranks reported to compare them.
+    pub quorum_met: bool,
+    /// What to know before trusting the answer, and what to do; null when there is nothing.
+    pub note: Option<String>,
+}
+
+/// Who reported in a window.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Presence {
+    ranks: BTreeMap<Place, (Nanos, Nanos)>,
+    world_sizes: BTreeMap<Job, u32>,
+    span: Option<(Nanos, Nanos)>,
+    /// Who each rank is, as the row says that was last.
+    origins: BTreeMap<(Job, Rank), (Nanos, Arc<Origin>)>,
+    has_host_evidence: bool,
+}
+
+type Job = (ClusterId, Option<JobId>);
+
+type Place = (Job, Rank, NodeId);
+
+impl Presence {
+    /// Asks the store.
+    pub async fn of(
+        context: &ToolContext,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Self, ToolError> {
+        let rows = context.store.coverage(cluster, window).await?;
+        Ok(Self::from_rows(&rows))
+    }
+
+    fn from_rows(rows: &[Coverage]) -> Self {
+        let mut presence = Self::default();
+        let wider =
+            |span: (Nanos, Nanos), row: &Coverage| (span.0.min(row.first), span.1.max(row.last));
+        for row in rows {
+            presence.span = Some(wider(presence.span.unwrap_or((row.first, row.last)), row));
+            let Some(rank) = row.origin.rank else {
+                continue;
+            };
+            presence.has_host_evidence |= row.has_host_evidence;
+            let job = (row.origin.cluster.clone(), row.origin.job.clone());
+            let latest = (row.last, Arc::clone(&row.origin));
+            let known = presence.origins.entry((job.clone(), rank.rank()));
+            let known = known.or_insert_with(|| latest.clone());
+            *known = latest.max(known.clone());
+            if let Some(size) = rank.world_size() {
+                let known = presence.world_sizes.entry(job.clone()).or_default();
+                *known = size.max(*known);
+            }
+            let place = (job, rank.rank(), row.origin.node.clone());
+            let span = presence.ranks.entry(place).or_insert((row.first, row.last));
+            *span = wider(*span, row);
+        }
+        presence
+    }
+
+    /// First and last event time.
+    pub const fn span(&self) -> Option<(Nanos, Nanos)> {
+        self.span
+    }
+
+    /// Who a rank is, when it reported.
+    pub fn place_of(
+        &self,
+        cluster: &ClusterId,
+        job: Option<&JobId>,
+        rank: Rank,
+    ) -> Option<&Arc<Origin>> {
+        let job = (cluster.clone(), job.cloned());
+        self.origins.get(&(job, rank)).map(|(_, origin)| origin)
+    }
+
+    /// Every rank that reported: who it is.
+    pub fn ranks(&self) -> impl Iterator<Item = &Arc<Origin>> {
+        self.origins.values().map(|(_, origin)| origin)
+    }
+
+    /// Whether anything is known of what hosts went through.
+    pub const fn has_host_evidence(&self) -> bool {
+        self.has_host_evidence
+    }
+
+    /// GPU time from each rank's first to its last event, one GPU per rank.
+    pub fn allocated(&self) -> GpuTime {
+        let seen = self.ranks.values();
+        seen.map(|(first, last)| GpuTime::from_millis(last.millis_since(*first)))
+            .sum()
+    }
+
+    /// How much longer all ranks together were seen than one of them on average, milliseconds: what clocks that
+    /// differ add to a stretch of time.
+    pub fn stretch_ms(&self) -> f64 {
+        let Some((first, last)) = self.span else {
+            return 0.0;
+        };
+        let n_ranks = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+        let seen_ms = self.allocated().hours() * MILLIS_PER_HOUR / f64::from(n_ranks.max(1));
+        last.millis_since(first) - seen_ms
+    }
+
+    /// Share of the expected ranks that reported; nothing when none did.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the number of ranks is far below 2^53"
+    )]
+    pub fn coverage(&self) -> Option<f64> {
+        let (reporting, expected) = self.counts();
+        (reporting > 0).then(|| (reporting as f64 / expected as f64).min(1.0))
+    }
+
+    /// What answers say about it. `window` is the window that was asked for.
+    pub fn quality(&self, context: &ToolContext, window: Window) -> DataQuality {
+        let (reporting, expected) = self.counts();
+        let end = window.to().min(context.clock.now());
+        let age_s = |last: Nanos| (end.millis_since(last) / 1e3).max(0.0);
+        let coverage = self.coverage();
+        DataQuality {
+            ranks_reporting: reporting,
+            ranks_expected: expected,
+            coverage,
+            last_event_age_s: self.span.map(|(_, last)| age_s(last)),
+            quorum_met: reporting >= 2
+                && coverage.is_some_and(|coverage| coverage >= context.limits.min_coverage),
+            note: None,
+        }
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        let mut jobs: BTreeMap<&Job, BTreeSet<Rank>> = BTreeMap::new();
+        for (job, rank, _) in self.ranks.keys() {
+            jobs.entry(job).or_default().insert(*rank);
+        }
+        let count = |ranks: &BTreeSet<Rank>| u64::try_from(ranks.len()).unwrap_or(u64::MAX);
+        let reporting = jobs.values().map(count).sum();
+        let expected = jobs
+            .iter()
+            .map(|(job, ranks)| {
+                self.world_sizes
+                    .get(job)
+                    .map_or(0, |size| u64::from(*size))
+                    .max(count(ranks))
+            })
+            .sum();
+        (reporting, expected)
+    }
+}
+
+/// The cluster that is asked about, checked: a cluster that never sent an event is an error that names those that did.
+pub async fn known_cluster(
+    context: &ToolContext,
+    asked: Option<&str>,
+) -> Result<Option<ClusterId>, ToolError> {
+    let Some(name) = asked else {
+        return only_cluster(context).await;
+    };
+    let cluster: ClusterId = name
+        .parse()
+        .map_err(|error| ToolError::invalid("cluster", format!("{error}")))?;
+    let known = visible_clusters(context).await?;
+    if known.contains(&cluster) {
+        return Ok(Some(cluster));
+    }
+    let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
+    let names = if names.is_empty() {
+        "none yet: no agent has sent anything".to_owned()
+    } else {
+        names.join(", ")
+    };
+    Err(elsewhere::unknown_cluster(context, &cluster, names))
+}
+
+/// All clusters for whoever may see all; else the only one that the caller may see.
+async fn only_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolError> {
+    if context.caller.sees_everything() {
+        return Ok(None);
+    }
+    let known = visible_clusters(context).await?;
+    let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
+    let message = match names.as_slice() {
+        [_only] => return Ok(known.first().cloned()),
+        [] => {
+            "is needed with this token; no cluster that it may see has sent anything yet".to_owned()
+        }
+        several => format!("is needed with this token, one of {}", several.join(", ")),
+    };
+    let message = elsewhere::with_others(context, message);
+    Err(ToolError::invalid("cluster", message))
+}
+
+/// The clusters that sent something and that the caller may see.
+pub async fn visible_clusters(context: &ToolContext) -> Result<BTreeSet<ClusterId>, ToolError> {
+    let mut known = context.store.clusters().await?;
+    known.retain(|cluster| context.caller.may_see(cluster));
+    Ok(known)
+}
+
+/// Says what to do about an empty window, which is otherwise easily taken for a healthy cluster, and that a window begins
+/// before what is kept, and what other Echos have. `asked` is the cluster as it was asked for.
+pub async fn with_note(
+    mut quality: DataQuality,
+    context: &ToolContext,
+    (asked, cluster, window): (Option<&str>, Option<&ClusterId>, Window),
+) -> Result<DataQuality, ToolError> {
+    let has_events = quality.last_event_age_s.is_some();
+    let note = if has_events && quality.quorum_met {
+        None
+    } else if has_events {
+        Some("too few ranks report to compare them".to_owned())
+    } else {
+        Some(match context.store.extent(cluster).await? {
+            None => "no events are stored yet".to_owned(),
+            Some((first, last)) => format!(
+                "no events in this window; they lie between {first} and {last}: ask with window=all"
+            ),
+        })
+    };
+    let dropped = context.store.dropped_until().await?;
+    let dropped = dropped.filter(|until| window.from() < *until).map(|until| {
+        format!("events received before {until} were deleted by retention: the window is not covered as a whole")
+    });
+    let elsewhere = elsewhere::note(context, cluster.filter(|_| asked.is_some()));
+    let notes: Vec<String> = [note, dropped, elsewhere].into_iter().flatten().collect();
+    quality.note = (!notes.is_empty()).then(|| notes.join("; "));
+    Ok(quality)
+}

@@ -1,0 +1,179 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use echo_core::error::{Code, Coded};
+use echo_store::memory::MemoryStore;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{Registered, Registry, Tool};
+use crate::fixture;
+use crate::{ToolContext, ToolError};
+
+/// Waits for what never comes.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Endless {}
+
+impl Tool for Endless {
+    const NAME: &'static str = "test.endless";
+    const TITLE: &'static str = "Endless";
+    const DESCRIPTION: &'static str = "Never answers.";
+    type Answer = String;
+
+    async fn call(self, _context: &ToolContext) -> Result<String, ToolError> {
+        std::future::pending().await
+    }
+}
+
+/// What a tool cannot do without.
+fn needed(tool: &Registered) -> Value {
+    let all = [
+        ("cluster", json!("prod")),
+        ("rank", json!(2)),
+        ("sql", json!("SELECT 1")),
+    ];
+    let required = tool.input_schema.get("required").and_then(Value::as_array);
+    let is_required = |name: &str| required.is_some_and(|names| names.contains(&json!(name)));
+    let needed = all.into_iter().filter(|(name, _)| is_required(name));
+    let needed: Map<String, Value> = needed
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+    Value::Object(needed)
+}
+
+async fn refused(name: &str, input: Value) -> ToolError {
+    let context = fixture::context().await;
+    let answer = Registry::standard().dispatch(&context, name, input).await;
+    answer.unwrap_err()
+}
+
+#[test]
+fn the_schemas_are_what_clients_were_told() {
+    let registry = Registry::standard();
+    for tool in registry.tools() {
+        insta::assert_json_snapshot!(
+            tool.alias(),
+            json!({
+                "name": tool.name,
+                "title": tool.title,
+                "description": tool.description,
+                "input": tool.input_schema,
+                "output": tool.output_schema,
+            })
+        );
+    }
+}
+
+#[test]
+fn names_are_short_enough_and_plain_for_every_client() {
+    for tool in Registry::standard().tools() {
+        let alias = tool.alias();
+        assert!(alias.len() <= 50, "{alias}");
+        assert!(
+            alias.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
+            "{alias}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_name_with_underscores_is_the_same_tool() {
+    let (context, registry) = (fixture::context().await, Registry::standard());
+    for tool in registry.tools() {
+        let input = needed(tool);
+        let dotted = registry.dispatch(&context, tool.name, input.clone()).await;
+        let alias = registry.dispatch(&context, &tool.alias(), input).await;
+        assert_eq!(
+            dotted.map_err(|error| error.body()),
+            alias.map_err(|error| error.body())
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_tool_is_not_found_and_the_known_ones_are_named() {
+    let error = refused("fleet.cluster.reboot", json!({})).await;
+    assert_eq!(error.code(), Code::NotFound);
+    assert!(
+        error.to_string().contains("fleet.cluster.get_cost"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn every_mistake_in_the_input_is_invalid_and_names_its_field() {
+    let history = "fleet.cluster.event_history";
+    for (input, field) in [
+        (json!({ "clustre": "prod" }), "/clustre"),
+        (json!({ "cluster": "" }), "/cluster"),
+        (json!({ "cluster": "\u{e4}".repeat(200) }), "/cluster"),
+        (json!({ "rank": -1 }), "/rank"),
+        (json!({ "rank": "two" }), "/rank"),
+        (json!({ "rank": 4_294_967_296_u64 }), "/rank"),
+        (json!({ "limit": 0 }), "/limit"),
+        (json!({ "limit": 1001 }), "/limit"),
+        (json!({ "from": "yesterday" }), "/from"),
+        (json!({ "from": "2026-02-30T00:00:00Z" }), "/from"),
+        (json!({ "from": "now", "to": "now-1h" }), "/from"),
+        (json!({ "window": "all", "to": "now" }), "/window"),
+        (json!({ "window": "1 fortnight" }), "/window"),
+        (json!({ "cursor": "x" }), "/cursor"),
+        (json!({ "node": "a\nb" }), "/node"),
+        (json!([]), ""),
+    ] {
+        let error = refused(history, input.clone()).await;
+        assert_eq!(error.code(), Code::Invalid, "{input}: {error}");
+        let body = error.body();
+        assert_eq!(
+            body["error"]["details"][0]["pointer"].as_str().unwrap(),
+            field,
+            "{input}: {body}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_cluster_is_not_found_and_the_known_ones_are_named() {
+    let registry = Registry::standard();
+    let about_clusters = registry
+        .tools()
+        .iter()
+        .filter(|tool| tool.input_schema.pointer("/properties/cluster").is_some());
+    for tool in about_clusters {
+        let mut input = needed(tool);
+        input["cluster"] = json!("pord");
+        let error = refused(tool.name, input).await;
+        assert_eq!(error.code(), Code::NotFound);
+        assert!(
+            error.to_string().ends_with("the clusters are prod"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn whole_numbers_may_be_written_with_a_point() {
+    let (context, registry) = (fixture::context().await, Registry::standard());
+    let name = "fleet.cluster.event_history";
+    let plain = registry
+        .dispatch(&context, name, json!({ "rank": 2, "limit": 3 }))
+        .await;
+    let pointed = registry
+        .dispatch(&context, name, json!({ "rank": 2.0, "limit": 3.0 }))
+        .await;
+    assert_eq!(plain.unwrap(), pointed.unwrap());
+}
+
+#[tokio::test]
+async fn an_answer_has_a_deadline() {
+    let mut registry = Registry::default();
+    registry.register::<Endless>();
+    let mut context = fixture::over(Arc::new(MemoryStore::new()));
+    context.limits.deadline = Duration::ZERO;
+    let error = registry
+        .dispatch(&context, "test.endless", json!({}))
+        .await
+        .unwrap_err();
+    assert_eq!(error.code(), Code::Timeout);
+}

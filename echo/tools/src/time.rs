@@ -1,0 +1,289 @@
+//! Windows as callers write them: RFC 3339, Unix milliseconds, `now-15m`, `all`.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use echo_core::ids::ClusterId;
+use echo_core::units::{Nanos, Window};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::{ToolContext, ToolError};
+
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
+
+const NANOS_PER_MILLISECOND: i64 = 1_000_000;
+
+/// What Unix milliseconds may be: the years from 2020 to 2099.
+const FIRST_EPOCH_MS: i64 = 1_577_836_800_000;
+const LAST_EPOCH_MS: i64 = 4_102_444_799_999;
+
+/// The forms of an instant as text, as far as a pattern can tell: `now` or before it, RFC 3339.
+const TIME: &str = "^(now(-([1-9][0-9]{0,5}[smh]|[1-9][0-9]{0,4}d))?\
+    |20[2-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\
+    ([.][0-9]{1,9})?([Zz]|[+-](0[0-9]|1[0-4]):[0-5][0-9]))$";
+
+/// The forms of a window.
+const WINDOW: &str = "^(all|[1-9][0-9]{0,5}[smh]|[1-9][0-9]{0,4}d)$";
+
+/// Length of a window when the caller gives none.
+const DEFAULT_NANOS: i64 = 3_600 * NANOS_PER_SECOND;
+
+/// An instant as a caller writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeArg {
+    /// An absolute instant.
+    At(Nanos),
+    /// This many nanoseconds before now.
+    Ago(i64),
+}
+
+/// A window given as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowArg {
+    /// From the first to the last event.
+    All,
+    /// The last so many nanoseconds.
+    Last(i64),
+}
+
+/// The window that an answer is about.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct AnswerWindow {
+    /// First instant inside, RFC 3339.
+    pub from: String,
+    /// First instant after, RFC 3339.
+    pub to: String,
+    /// Length in seconds.
+    pub seconds: f64,
+}
+
+impl From<Window> for AnswerWindow {
+    fn from(window: Window) -> Self {
+        Self {
+            from: window.from().to_string(),
+            to: window.to().to_string(),
+            seconds: window.millis() / 1e3,
+        }
+    }
+}
+
+/// The three arguments that say which window is meant, as the caller gave them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// First instant inside.
+    pub from: Option<TimeArg>,
+    /// First instant after.
+    pub to: Option<TimeArg>,
+    /// Instead of both.
+    pub window: Option<WindowArg>,
+}
+
+impl Asked {
+    /// The window that is meant: the last hour unless the caller said otherwise. `window=all` needs the events'
+    /// extent; without events it is the last hour, too.
+    pub async fn resolve(
+        self,
+        context: &ToolContext,
+        cluster: Option<&ClusterId>,
+    ) -> Result<Window, ToolError> {
+        let now = context.clock.now();
+        let last = |nanos: i64| Window::new(now.offset(-nanos), now);
+        let window = match self.window {
+            Some(_) if self.from.is_some() || self.to.is_some() => {
+                return Err(ToolError::invalid(
+                    "window",
+                    "cannot stand beside from or to",
+                ));
+            }
+            Some(WindowArg::Last(nanos)) => last(nanos),
+            Some(WindowArg::All) => match context.store.extent(cluster).await? {
+                Some((first, last)) => Window::new(first, last.offset(1)),
+                None => last(DEFAULT_NANOS),
+            },
+            None => {
+                let to = self.to.map_or(now, |to| to.on(now));
+                let from = self
+                    .from
+                    .map_or_else(|| to.offset(-DEFAULT_NANOS), |from| from.on(now));
+                Window::new(from, to)
+            }
+        };
+        window
+            .ok_or_else(|| ToolError::invalid("from", "does not lie before the end of the window"))
+    }
+}
+
+impl Asked {
+    /// The window of the page before, when this is a later page of the same answer; else as [`Asked::resolve`].
+    pub async fn resolve_page(
+        self,
+        context: &ToolContext,
+        cluster: Option<&ClusterId>,
+        before: Option<Window>,
+    ) -> Result<Window, ToolError> {
+        match before {
+            Some(_) if self != Self::default() => {
+                let message = "carries the window already; leave out from, to and window";
+                Err(ToolError::invalid("cursor", message))
+            }
+            Some(window) => Ok(window),
+            None => self.resolve(context, cluster).await,
+        }
+    }
+}
+
+impl TimeArg {
+    /// The instant that is meant at `now`.
+    pub const fn on(self, now: Nanos) -> Nanos {
+        match self {
+            Self::At(instant) => instant,
+            Self::Ago(nanos) => now.offset(-nanos),
+        }
+    }
+
+    fn from_epoch_ms(millis: i64) -> Result<Self, String> {
+        let nanos = millis.checked_mul(NANOS_PER_MILLISECOND);
+        let instant = nanos
+            .and_then(|nanos| u64::try_from(nanos).ok())
+            .and_then(Nanos::plausible);
+        instant.map(Self::At).ok_or_else(|| {
+            format!("{millis} does not lie between 2020 and 2100 as Unix milliseconds")
+        })
+    }
+}
+
+impl FromStr for TimeArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if let Some(rest) = text.strip_prefix("now") {
+            let length = rest.trim_start();
+            return match length.strip_prefix('-') {
+                _ if length.is_empty() => Ok(Self::Ago(0)),
+                Some(length) => Ok(Self::Ago(length_nanos(length)?)),
+                None => Err(format!("{text:?} is not of the form now-15m")),
+            };
+        }
+        if let Ok(millis) = text.parse() {
+            return Self::from_epoch_ms(millis);
+        }
+        let instant = text.parse::<jiff::Timestamp>().ok();
+        let nanos = instant.and_then(|instant| u64::try_from(instant.as_nanosecond()).ok());
+        nanos.and_then(Nanos::plausible).map(Self::At).ok_or_else(|| {
+            format!(
+                "{text:?} is neither RFC 3339 between 2020 and 2100, nor Unix milliseconds, nor now-15m"
+            )
+        })
+    }
+}
+
+impl FromStr for WindowArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "all" => Ok(Self::All),
+            length => length_nanos(length)
+                .map(Self::Last)
+                .map_err(|why| format!("{why}, nor all")),
+        }
+    }
+}
+
+/// A positive length such as `90s`, `15m`, `24h` or `7d`.
+fn length_nanos(text: &str) -> Result<i64, String> {
+    let length = || {
+        let text = text.trim();
+        let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
+        let (number, unit) = text.split_at_checked(unit_at)?;
+        let seconds = match unit {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3_600,
+            "d" => 86_400,
+            _ => return None,
+        };
+        let nanos = number
+            .parse::<i64>()
+            .ok()?
+            .checked_mul(seconds * NANOS_PER_SECOND)?;
+        (nanos > 0).then_some(nanos)
+    };
+    length().ok_or_else(|| format!("{text:?} is not a length such as 90s, 15m, 24h or 7d"))
+}
+
+impl<'de> Deserialize<'de> for TimeArg {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TimeVisitor;
+
+        impl Visitor<'_> for TimeVisitor {
+            type Value = TimeArg;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an RFC 3339 time, Unix milliseconds, or now-15m")
+            }
+
+            fn visit_str<E: Error>(self, v: &str) -> Result<TimeArg, E> {
+                v.parse().map_err(E::custom)
+            }
+
+            fn visit_i64<E: Error>(self, v: i64) -> Result<TimeArg, E> {
+                TimeArg::from_epoch_ms(v).map_err(E::custom)
+            }
+
+            fn visit_u64<E: Error>(self, v: u64) -> Result<TimeArg, E> {
+                self.visit_i64(i64::try_from(v).unwrap_or(i64::MAX))
+            }
+        }
+
+        deserializer.deserialize_any(TimeVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for WindowArg {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for TimeArg {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("Time")
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "type": "string", "pattern": TIME },
+                { "type": "integer", "minimum": FIRST_EPOCH_MS, "maximum": LAST_EPOCH_MS },
+            ],
+        })
+    }
+}
+
+impl JsonSchema for WindowArg {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("WindowLength")
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "pattern": WINDOW })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+use std::sync::Arc;
+
+use echo_core::units::Window;
+use echo_store::memory::MemoryStore;
+use serde_json::json;
+
+use super::{Asked, TimeArg, WindowArg};
+use crate::ToolContext;
+use crate::fixture::{at, context, over};
+
+async fn resolved(context: &ToolContext, asked: Asked) -> Window {
+    asked.resolve(context, None).await.unwrap()
+}
+
+fn time(text: &str) -> TimeArg {
+    text.parse().unwrap()
+}
+
+#[test]
+fn an_instant_is_read_in_every_form() {
+    let instant = TimeArg::At(at(90));
+    for text in [
+        "2026-06-01T00:01:30Z",
+        "2026-06-01T02:01:30+02:00",
+        "1780272090000",
+        " 2026-06-01T00:01:30.000Z ",
+    ] {
+        assert_eq!(text.parse(), Ok(instant), "{text}");
+    }
+    let number: TimeArg = serde_json::from_value(json!(1_780_272_090_000_u64)).unwrap();
+    assert_eq!(number, instant);
+    assert_eq!("now".parse(), Ok(TimeArg::Ago(0)));
+    assert_eq!("now-15m".parse(), Ok(TimeArg::Ago(900_000_000_000)));
+}
+
+#[test]
+fn what_is_no_plausible_instant_is_refused() {
+    for text in [
+        "",
+        "now+5m",
+        "now-",
+        "nowish",
+        "now-0s",
+        "15m",
+        "0",
+        "-5",
+        "2262-04-11T00:00:00Z",
+        "1780272090",
+        "99999999999999999999",
+    ] {
+        assert!(text.parse::<TimeArg>().is_err(), "{text:?} was accepted");
+    }
+    for text in ["", "everything", "-5m", "m", "5", "5 m", "99999999999d"] {
+        assert!(text.parse::<WindowArg>().is_err(), "{text:?} was accepted");
+    }
+}
+
+#[tokio::test]
+async fn the_last_hour_is_meant_unless_said_otherwise() {
+    let context = context().await;
+    let hour = Window::new(at(-3_000), at(600)).unwrap();
+    assert_eq!(resolved(&context, Asked::default()).await, hour);
+    let only_to = Asked {
+        to: Some(time("now-5m")),
+        ..Asked::default()
+    };
+    assert_eq!(
+        resolved(&context, only_to).await,
+        Window::new(at(-3_300), at(300)).unwrap()
+    );
+    let only_from = Asked {
+        from: Some(time("now-5m")),
+        ..Asked::default()
+    };
+    assert_eq!(
+        resolved(&context, only_from).await,
+        Window::new(at(300), at(600)).unwrap()
+    );
+}
+
+#[tokio::test]
+async fn all_reaches_from_the_first_event_to_behind_the_last() {
+    let all = Asked {
+        window: Some(WindowArg::All),
+        ..Asked::default()
+    };
+    let window = resolved(&context().await, all).await;
+    assert_eq!((window.from(), window.to()), (at(0), at(600).offset(1)));
+    let empty = over(Arc::new(MemoryStore::new()));
+    assert_eq!(
+        resolved(&empty, all).await.to(),
+        at(600),
+        "the last hour without events"
+    );
+}
