@@ -4,6 +4,7 @@
 mod agent;
 mod clock;
 mod counters;
+mod steps;
 pub mod summary;
 mod worker;
 
@@ -30,8 +31,9 @@ use crate::pipeline::BlockRule;
 use crate::simulate::agent::{Agent, Timing};
 use crate::simulate::clock::Clock;
 use crate::simulate::counters::{Closed, Counters, Watched};
+use crate::simulate::steps::{Steps, Totals};
 use crate::simulate::summary::Summary;
-use crate::simulate::worker::{Steps, Totals, Worker};
+use crate::simulate::worker::Worker;
 
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(500);

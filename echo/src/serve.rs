@@ -1,8 +1,10 @@
 //! The listeners: what is reachable from outside, and on which terms.
 
+mod answer;
 mod asking;
 pub mod audit;
 mod body;
+pub mod callers;
 mod connections;
 pub mod contexts;
 pub mod files;

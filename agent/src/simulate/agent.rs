@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::job::calls::{Caller, ORIGIN_NS};
 use crate::pipeline::Ending;
 use crate::simulate::counters::{Closed, Counters};
-use crate::simulate::worker::{Steps, Totals};
+use crate::simulate::steps::{Steps, Totals};
 
 /// Longest pause between two looks of an agent at its processes.
 const LOOK: Duration = Duration::from_millis(500);

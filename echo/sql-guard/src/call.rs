@@ -2,11 +2,10 @@
 
 use serde_json::Value;
 
-use crate::expression::SHORT;
 use crate::fields::Fields;
 use crate::from::{order_bys, path, unnamed};
 use crate::functions::{self, Function, Kind};
-use crate::limits::{COLLECTED_BYTES, MAX_ARGUMENTS};
+use crate::limits::{COLLECTED_BYTES, MAX_ARGUMENTS, SHORT};
 use crate::query::{Sight, Walk};
 use crate::refusal::Refusal;
 use crate::size::{Cost, Shape, Size};

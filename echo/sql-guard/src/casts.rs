@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::expression::SHORT;
 use crate::fields::Fields;
+use crate::limits::SHORT;
 use crate::refusal::Refusal;
 
 /// Types without parts, but for the width of a number. Others could be of any size (arrays), things of the catalogue

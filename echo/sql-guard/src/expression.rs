@@ -10,9 +10,6 @@ use crate::refusal::Refusal;
 use crate::size::{Cost, Size};
 use crate::{casts, constants, patterns, views};
 
-/// Bytes of a number or an instant as text.
-pub(super) const SHORT: u64 = 64;
-
 /// Nodes that a table in a subquery is as expensive as.
 const OF_A_TABLE: u64 = 100;
 

@@ -3,6 +3,9 @@
 /// Longest text, bytes.
 pub const MAX_TEXT_BYTES: usize = 16 * 1024;
 
+/// Bytes of a number or an instant as text.
+pub(super) const SHORT: u64 = 64;
+
 /// Most opening brackets, wherever they stand.
 pub const MAX_BRACKETS: usize = 400;
 

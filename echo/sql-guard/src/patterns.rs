@@ -3,9 +3,8 @@
 use serde_json::Value;
 
 use crate::constants;
-use crate::expression::SHORT;
 use crate::functions::Kind;
-use crate::limits::{COLUMN_BYTES, MAX_PATTERN_BYTES, MAX_SEARCHED_BYTES};
+use crate::limits::{COLUMN_BYTES, MAX_PATTERN_BYTES, MAX_SEARCHED_BYTES, SHORT};
 use crate::refusal::Refusal;
 use crate::size::Size;
 

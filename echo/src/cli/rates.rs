@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::cli::CliError;
 
 pub mod fleet;
+mod price;
 mod print;
 
 /// The price table.
@@ -118,7 +119,7 @@ fn answer(file: &str, (rates, fleet): (&Rates, Option<&Fleet>), now: Nanos) -> V
             "provider": rate.provider,
             "region": rate.region,
             "gpu_model": rate.gpu_model.as_ref().map(ToString::to_string),
-            "per_gpu_hour": print::number(rate.per_gpu_hour),
+            "per_gpu_hour": price::number(rate.per_gpu_hour),
             "currency": rate.currency.to_string(),
             "rate_class": rate.class.name(),
             "pricing_category": rate.class.pricing_category(),

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::serve::http::callers::Callers;
+use crate::serve::callers::Callers;
 
 /// Who may ask.
 #[derive(Debug, Clone, Default, Args)]

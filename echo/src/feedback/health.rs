@@ -26,6 +26,7 @@ use self::cluster::Cluster;
 
 mod case;
 mod cluster;
+mod sender;
 #[cfg(test)]
 mod tests;
 mod threshold;

@@ -11,7 +11,7 @@ use echo_tools::error_body;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
-use crate::serve::http::answer::failure;
+use crate::serve::answer::failure;
 use crate::serve::request::MAX_BODY_BYTES;
 
 /// Longest time for a body: it has 64 KiB at most, and whoever asks waits for an answer.

@@ -20,11 +20,11 @@ use tokio::sync::watch;
 
 use crate::ingest::respond;
 use crate::ingest::sender::Peer;
+use crate::serve::answer::failure;
 use crate::serve::audit::Attempt;
-use crate::serve::http::answer::failure;
 use crate::serve::key_sets::KeySets;
 use crate::serve::rate_limit::{Failures, Rates};
-use crate::serve::{pages, session};
+use crate::serve::session;
 
 /// What is answered to everybody, so that probes and clients find out what they talk to.
 const PUBLIC: [&str; 6] = [
@@ -126,8 +126,9 @@ impl Gate {
         if let Some(attempt) = request.extensions().get::<Attempt>() {
             attempt.came_to(refusal.code());
         }
-        let login = pages::login_address(request.uri());
-        let location = HeaderValue::from_str(&login).unwrap_or(HeaderValue::from_static("/login"));
+        let login = session::login_address(request.uri());
+        let location =
+            HeaderValue::from_str(&login).unwrap_or(HeaderValue::from_static(session::LOGIN_PATH));
         (StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response()
     }
 

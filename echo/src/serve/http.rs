@@ -25,6 +25,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
+use axum::middleware::from_fn;
 use axum::response::Response;
 use axum::routing::get;
 use echo_core::error::Code;
@@ -33,9 +34,9 @@ use echo_tools::error_body;
 use echo_tools::registry::Registry;
 use tokio::sync::watch;
 
-use self::answer::failure;
 use self::health::Readiness;
 use self::metrics::Metrics;
+use crate::serve::answer::failure;
 use crate::serve::connections::{self, Manner, Speech};
 use crate::serve::contexts::Contexts;
 use crate::serve::listener::Listener;
@@ -45,8 +46,6 @@ use crate::serve::request::MAX_BODY_BYTES;
 use crate::serve::terms::Terms;
 use crate::serve::tls::Encryption;
 
-pub(in crate::serve) mod answer;
-pub mod callers;
 pub mod cost;
 pub mod front;
 pub mod health;
@@ -119,7 +118,7 @@ pub fn router(
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .route_service("/mcp", mcp)
         .route_service("/mcp/compat", mcp_compat);
-    terms.guard(routes)
+    terms.guard(routes).layer(from_fn(pages::in_html))
 }
 
 /// Serves `router` until `shutdown` ends, then lets requests in flight finish.

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Query, State};
+use axum::body::Body;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::header::CONTENT_LENGTH;
+use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{get, post};
 use echo_core::error::Coded;
@@ -14,10 +17,11 @@ use echo_tools::ToolError;
 use echo_tools::registry::Registry;
 use maud::Markup;
 
+use crate::serve::answer::{Told, failure};
 use crate::serve::asking::Asking;
 use crate::serve::contexts::Contexts;
-use crate::serve::http::answer::failure;
 use crate::serve::request::note;
+use crate::serve::session::{LOGIN_PATH, wants_page};
 use crate::serve::terms::Terms;
 
 mod answers;
@@ -33,9 +37,6 @@ mod words;
 use login::{login, logout, sign_in};
 use questions::{Asked, Questions};
 use shell::Visitor;
-
-pub(super) use login::address as login_address;
-pub(super) use shell::problem;
 
 /// What the pages are made from.
 #[derive(Debug, Clone)]
@@ -53,9 +54,25 @@ pub(super) fn routes(pages: Pages) -> Router {
     Router::new()
         .route("/", get(overview))
         .route("/clusters/{name}", get(cluster))
-        .route("/login", get(login).post(sign_in))
+        .route(LOGIN_PATH, get(login).post(sign_in))
         .route("/logout", post(logout))
         .with_state(pages)
+}
+
+/// Says an error as a page where somebody looks at one. The outermost layer, because whoever turns a request down says it in
+/// JSON.
+pub(super) async fn in_html(request: Request, next: Next) -> Response {
+    let wants_page = wants_page(&request);
+    let mut response = next.run(request).await;
+    let told = response.extensions_mut().remove::<Told>();
+    let Some(Told(body)) = told.filter(|_| wants_page) else {
+        return response;
+    };
+    let (mut parts, _) = response.into_parts();
+    parts.headers.remove(CONTENT_LENGTH);
+    let (headers, page) = shell::problem(parts.status, &body);
+    parts.headers.extend(headers);
+    Response::from_parts(parts, Body::from(page))
 }
 
 async fn overview(State(pages): State<Pages>, asking: Asking) -> Response {

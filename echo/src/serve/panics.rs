@@ -11,7 +11,7 @@ use echo_tools::error_body;
 use tower_http::catch_panic::{CatchPanicLayer, ResponseForPanic};
 
 use crate::ingest::respond;
-use crate::serve::http::answer::failure;
+use crate::serve::answer::failure;
 
 /// What the caller is told, who can do nothing about it.
 const MESSAGE: &str = "Echo could not answer; its log says why";

@@ -5,13 +5,17 @@
 
 use axum::extract::Request;
 use axum::http::header::{ACCEPT, AUTHORIZATION, COOKIE, HOST, ORIGIN};
-use axum::http::uri::Authority;
+use axum::http::uri::{Authority, PathAndQuery};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use cookie::{Cookie, SameSite};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Names of the cookie, with encryption and without. Browsers take the first only from here, and only if it is encrypted.
 const SECURE_NAME: &str = "__Host-fleet-echo";
 const PLAIN_NAME: &str = "fleet-echo";
+
+/// Path of the form by which somebody signs in.
+pub(super) const LOGIN_PATH: &str = "/login";
 
 /// What browsers keep of one cookie, its name and attributes among it, in bytes.
 pub(super) const MAX_COOKIE_BYTES: usize = 4_096;
@@ -112,6 +116,18 @@ pub(super) fn is_own_origin(headers: &HeaderMap, uri: &Uri) -> bool {
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
+}
+
+/// Where somebody signs in who is on the way to `wanted`.
+pub(super) fn login_address(wanted: &Uri) -> String {
+    let path = wanted.path_and_query().map_or("/", PathAndQuery::as_str);
+    if path == "/" {
+        return LOGIN_PATH.to_owned();
+    }
+    format!(
+        "{LOGIN_PATH}?next={}",
+        utf8_percent_encode(path, NON_ALPHANUMERIC)
+    )
 }
 
 #[cfg(test)]

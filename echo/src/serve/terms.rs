@@ -9,12 +9,12 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use echo_core::clock::Clock;
 
+use crate::serve::answer::number;
 use crate::serve::audit::log::AuditLog;
 use crate::serve::audit::{Auditing, audited};
 use crate::serve::body::{BODY_WITHIN, whole};
+use crate::serve::callers::{Callers, refuse_strangers};
 use crate::serve::gate::{Gate, only_readers};
-use crate::serve::http::answer::number;
-use crate::serve::http::callers::{Callers, refuse_strangers};
 use crate::serve::panics::Panics;
 use crate::serve::request::RequestIds;
 

@@ -8,22 +8,27 @@ mod checkpoint;
 mod commit;
 mod coverage;
 mod dictionary;
+mod engine;
 mod failure;
 mod fatal;
 mod filesystem;
 mod group;
 mod hours;
+pub mod inventory;
 mod ledger;
 mod lock;
 mod memory;
 mod migrate;
+mod migrations;
 pub mod offline;
 mod open;
+mod query;
 mod reader;
 mod reading;
 mod recent;
 mod retention;
 mod rows;
+mod signal;
 mod sql;
 mod start;
 #[cfg(test)]
@@ -51,7 +56,7 @@ use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::Dictionary;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::hours::HoursCache;
-use crate::duckdb::migrate::MIGRATIONS;
+use crate::duckdb::migrations::MIGRATIONS;
 use crate::duckdb::reader::{Reader, Readers};
 use crate::duckdb::recent::Recent;
 use crate::duckdb::rows::answers::{EventReader, read_extent};
@@ -70,8 +75,6 @@ use crate::{
     Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
     StoreError, Tail, Unnameable, Vitals, finite,
 };
-
-type EngineResult<T> = Result<T, ::duckdb::Error>;
 
 /// How to open a database.
 #[derive(Debug, Clone, PartialEq)]
@@ -376,14 +379,6 @@ impl EventStore for DuckDbStore {
 
     fn committed(&self) -> watch::Receiver<u64> {
         self.committed.clone()
-    }
-}
-
-/// Makes an error of the engine one of the store.
-fn engine(doing: &'static str) -> impl Fn(::duckdb::Error) -> StoreError {
-    move |error| StoreError::Engine {
-        doing,
-        reason: error.to_string(),
     }
 }
 

@@ -8,12 +8,14 @@
     reason = "places in a text come from searches in the same text"
 )]
 
+mod circles;
 mod planted;
 mod rules;
 mod source;
 
 use std::path::Path;
 
+use circles::circles;
 use rules::{Architecture, sizes_and_names, violations};
 use source::{Source, read_folder};
 
@@ -234,6 +236,18 @@ fn the_libraries_keep_theirs() {
         let sources = sources_of(&format!("echo/{library}/src"));
         assert!(!sources.is_empty(), "{library}");
         assert_none(&violations(&OF_LIBRARIES, &sources));
+    }
+}
+
+#[test]
+fn modules_of_one_folder_name_each_other_in_one_direction() {
+    let libraries = LIBRARIES.map(|library| format!("echo/{library}/src"));
+    let programs = ["agent-bpf", "agent", "agent/nccl-profiler", "echo", "proto"];
+    let programs = programs.map(|program| format!("{program}/src"));
+    for folder in libraries.iter().chain(&programs) {
+        let sources = sources_of(folder);
+        assert!(!sources.is_empty(), "{folder}");
+        assert_none(&circles(&sources));
     }
 }
 

@@ -13,9 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::quality::known_cluster;
-use crate::registry::Tool;
 use crate::schemas::{ClusterName, Name};
 use crate::time::{AnswerWindow, Asked, TimeArg, WindowArg};
+use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
 const DEFAULT_LIMIT: usize = 100;

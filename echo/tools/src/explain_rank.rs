@@ -10,9 +10,9 @@ use crate::host_evidence::{Scope, widened};
 use crate::outlier::{Condition, Evidence, Outlier, as_of, condition, culprit};
 use crate::picture::Format;
 use crate::quality::{DataQuality, Presence, known_cluster, with_note};
-use crate::registry::{Drawing, Tool};
 use crate::schemas::{ClusterName, Name};
 use crate::time::{AnswerWindow, Asked, TimeArg, WindowArg};
+use crate::tool::{Drawing, Tool};
 use crate::{ToolContext, ToolError};
 
 pub mod communicators;
@@ -21,6 +21,7 @@ pub mod lag_series;
 pub mod last_places;
 pub mod own_verdicts;
 mod plot;
+mod spacing;
 pub mod subject;
 mod summary;
 

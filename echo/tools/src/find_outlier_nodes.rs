@@ -12,9 +12,9 @@ use crate::host_evidence::Scope;
 use crate::list_cursor::ListCursor;
 use crate::outlier::{Condition, Evidence, Outlier, as_of, culprit};
 use crate::quality::{DataQuality, Presence, known_cluster, with_note};
-use crate::registry::Tool;
 use crate::schemas::ClusterName;
 use crate::time::{AnswerWindow, Asked, TimeArg, WindowArg};
+use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
 /// Most incidents of one answer whose hosts are looked into, gravest first.

@@ -19,9 +19,9 @@ use serde::Deserialize;
 
 use crate::quality::{Presence, known_cluster, with_note};
 use crate::rates::Currency;
-use crate::registry::Tool;
 use crate::schemas::ClusterName;
 use crate::time::{Asked, TimeArg, WindowArg};
+use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
 mod allocation;

@@ -12,7 +12,7 @@ use echo_core::units::Window;
 use echo_store::course::{CourseQuery, Stretches};
 use fleet_proto::metric;
 
-use crate::explain_rank::lag_series::metrics;
+use crate::metric_names::metrics;
 use crate::quality::{Presence, known_cluster};
 use crate::time::{AnswerWindow, Asked};
 use crate::{ToolContext, ToolError};

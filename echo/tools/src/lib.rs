@@ -32,6 +32,7 @@ pub mod get_cost;
 pub mod host_evidence;
 pub mod lag_map;
 pub mod list_cursor;
+mod metric_names;
 pub mod outlier;
 pub mod picture;
 pub mod places;
@@ -41,6 +42,7 @@ pub mod registry;
 pub mod run_analysis;
 pub mod schemas;
 pub mod time;
+pub mod tool;
 pub mod views;
 
 #[cfg(any(test, feature = "testing"))]

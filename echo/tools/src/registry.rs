@@ -8,9 +8,6 @@ use std::pin::Pin;
 
 use echo_access::Principal;
 use echo_core::spans;
-use schemars::JsonSchema;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::{Instrument, trace_span};
 
@@ -23,39 +20,8 @@ use crate::picture::figure::Figure;
 use crate::picture::{DrawError, Format, Picture, render};
 use crate::run_analysis::RunAnalysis;
 use crate::schemas::{input_schema, output_schema};
+use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
-
-/// A question. The implementing struct is the input; it denies unknown fields.
-pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
-    /// Name, with dots.
-    const NAME: &'static str;
-    /// Short name for people.
-    const TITLE: &'static str;
-    /// What it answers, for people and for models that choose a tool by it.
-    const DESCRIPTION: &'static str;
-    /// The answer.
-    type Answer: Serialize + JsonSchema + Send;
-
-    /// Answers.
-    fn call(
-        self,
-        context: &ToolContext,
-    ) -> impl Future<Output = Result<Self::Answer, ToolError>> + Send;
-
-    /// Whether the caller needs to be allowed to ask in SQL.
-    const NEEDS_SQL: bool = false;
-
-    /// Whether the input has a field `plot`, and [`Tool::drawing`] heeds it.
-    const DRAWS: bool = false;
-
-    /// How the answer is to be drawn; nothing when no picture is asked for.
-    fn drawing(&self) -> Option<Drawing<Self::Answer>> {
-        None
-    }
-}
-
-/// The form of a picture, and what lays it out from an answer.
-pub type Drawing<A> = (Format, fn(&A) -> Figure);
 
 /// What a tool answers.
 #[derive(Debug, Clone, PartialEq, Eq)]

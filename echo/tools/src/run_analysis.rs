@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::registry::Tool;
+use crate::tool::Tool;
 use crate::{ToolContext, ToolError, elsewhere};
 
 const DEFAULT_ROWS: usize = 200;

@@ -7,7 +7,8 @@ use clap::Args;
 use echo_core::clock::{Clock, SystemClock};
 use echo_core::ids::ClusterId;
 use echo_core::units::{Nanos, Window};
-use echo_store::duckdb::offline::export::{Partition, Scope, export};
+use echo_store::duckdb::inventory::{Partition, Scope};
+use echo_store::duckdb::offline::export::export;
 use echo_tools::time::TimeArg;
 use serde_json::json;
 

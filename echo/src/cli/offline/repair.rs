@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use echo_core::clock::SystemClock;
-use echo_store::duckdb::offline::Contents;
+use echo_store::duckdb::inventory::Contents;
 use echo_store::duckdb::offline::repair::{Repaired, drop_wal};
 use serde_json::json;
 

@@ -10,7 +10,7 @@ use echo_tools::rates::{Gpu, Rates};
 use serde_json::{Value, json};
 
 use crate::cli::connection::EchoArgs;
-use crate::cli::rates::print::number;
+use crate::cli::rates::price::number;
 use crate::cli::view::list;
 use crate::cli::{CliError, Input, ask};
 
@@ -110,7 +110,7 @@ fn stored(db: &std::path::Path) -> Result<Fleet, CliError> {
     use echo_core::clock::SystemClock;
     use echo_store::duckdb::offline::gpus::gpus;
 
-    let of = |row: echo_store::duckdb::offline::gpus::Gpus| Node {
+    let of = |row: echo_store::duckdb::inventory::Gpus| Node {
         cluster: row.cluster,
         node: row.node,
         model: row.model,

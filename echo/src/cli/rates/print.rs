@@ -6,19 +6,12 @@ use std::io::{self, Write};
 use echo_core::pattern::Pattern;
 use echo_core::units::Nanos;
 use echo_tools::rates::{Rate, Rates};
-use rust_decimal::Decimal;
 
 use crate::cli::rates::fleet::{Fleet, Node};
 use crate::cli::view;
 
 /// Nodes that are named in a row; of the others only the number is said.
 const MAX_NAMED: usize = 4;
-
-/// A price as a JSON number, the double next to it.
-pub(super) fn number(price: Decimal) -> f64 {
-    // A decimal prints as digits only, which always parse.
-    price.normalize().to_string().parse().unwrap_or(f64::NAN)
-}
 
 /// The table as it is understood, in the order in which it decides.
 pub(super) fn table(file: &str, rates: &Rates, now: Nanos, out: &mut dyn Write) -> io::Result<()> {

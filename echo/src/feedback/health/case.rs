@@ -9,7 +9,7 @@ use echo_core::model::conclusion::{
 use echo_core::units::Nanos;
 use xxhash_rust::xxh64::xxh64;
 
-use super::cluster::Sender;
+use super::sender::Sender;
 
 /// Low scores in a row that raise an incident.
 const RAISE_AFTER: u32 = 2;

@@ -6,14 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use echo_core::ids::{ClusterId, JobId, NodeId, Rank, RankOf};
+use echo_core::ids::{ClusterId, NodeId};
 use echo_core::model::conclusion::{Incident, IncidentState};
-use echo_core::model::event::{Origin, StoredEvent};
+use echo_core::model::event::StoredEvent;
 use echo_core::policy_table::HealthThreshold;
 use echo_core::units::Nanos;
 
 use super::HealthConfig;
 use super::case::{Case, Line, identity};
+use super::sender::Sender;
 use super::threshold::{fresh, smoothed};
 
 /// Arrival time after which a score no longer counts, milliseconds.
@@ -30,24 +31,6 @@ const FORGET_MS: f64 = 600_000.0;
 /// Least arrival time between two computations, milliseconds: thousands of nodes report on their own, and each
 /// computation looks at all of them.
 const COMPUTE_EVERY_MS: f64 = 250.0;
-
-/// Who sends scores: a node, or one of its ranks.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Sender {
-    pub(super) node: NodeId,
-    pub(super) job: Option<JobId>,
-    pub(super) rank: Option<Rank>,
-}
-
-impl Sender {
-    fn of(origin: &Origin) -> Self {
-        Self {
-            node: origin.node.clone(),
-            job: origin.job.clone(),
-            rank: origin.rank.map(RankOf::rank),
-        }
-    }
-}
 
 /// The latest of a sender.
 #[derive(Debug)]

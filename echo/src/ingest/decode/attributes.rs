@@ -1,10 +1,18 @@
 //! Attributes of a point and of its resource: which of them become columns, and the values in them.
 
 use super::reject::RejectReason;
-use super::rest::MAX_ATTRIBUTES;
 use super::wire::attributes::{Attribute, Attributes};
 use super::wire::value::Value;
 use fleet_proto::attribute;
+
+/// Longest text of attributes of one point, in bytes.
+pub(super) const MAX_ATTRS_BYTES: usize = 16 * 1024;
+
+/// What an attribute adds to the text beside its key: two quotes, a colon and one digit.
+pub(super) const LEAST_ATTRIBUTE_BYTES: usize = 4;
+
+/// One more than the text can hold.
+pub(super) const MAX_ATTRIBUTES: usize = MAX_ATTRS_BYTES / LEAST_ATTRIBUTE_BYTES + 1;
 
 /// What an attribute can be lifted into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,10 @@
 //! Who sent a point: names and rank from the resource, else from the point.
 
-use std::sync::Arc;
-
-use echo_core::ids::{MAX_NAME_BYTES, RankOf};
+use echo_core::ids::RankOf;
 use echo_core::model::event::Origin;
 
 use super::attributes::{Column, ColumnSet, Picked, integer, text};
+use super::label::label;
 use super::names::Names;
 use super::reject::RejectReason;
 use super::wire::value::Value;
@@ -56,16 +55,6 @@ fn named<'a, T>(
     };
     let name = text(value).and_then(parse);
     name.map(Some).ok_or(RejectReason::InvalidName)
-}
-
-/// The text as a label, if it is printable.
-pub(super) fn label(text: &str) -> Option<Arc<str>> {
-    printable(text).map(Arc::from)
-}
-
-/// The text if it is short and without control characters, as names are.
-pub(super) fn printable(text: &str) -> Option<&str> {
-    (text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control)).then_some(text)
 }
 
 /// The rank with the world size of the same list: a rank of the resource is one of the job, and the world size

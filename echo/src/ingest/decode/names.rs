@@ -6,7 +6,7 @@ use std::sync::Arc;
 use echo_core::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, RoleId};
 use echo_core::model::event::Origin;
 
-use super::identity::{label, printable};
+use super::label::{label, printable};
 use super::point::Quantity;
 use super::reject::RejectReason;
 use super::wire::metrics::Metric;

@@ -7,9 +7,17 @@ use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, DataPointF
 
 use super::attributes::{finite, sequence};
 use super::reject::RejectReason;
-use super::rest::Temporality;
 use super::wire::metrics::{Data, Metric};
 use super::wire::point::{Exemplar, Kind, Number, Point};
+
+/// Over which time a sum or histogram was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Temporality {
+    /// Since the point before, or there is nothing to add up.
+    Delta,
+    /// Since the start of the sender.
+    Cumulative,
+}
 
 /// How far a sender's clock may run ahead of the collector's: one day.
 const MAX_AHEAD_NANOS: i64 = 86_400_000_000_000;

@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use serde::ser::{Error, Serialize, SerializeMap, Serializer};
 
-use super::attributes::{ColumnSet, Columns, Taken};
+use super::attributes::{
+    ColumnSet, Columns, LEAST_ATTRIBUTE_BYTES, MAX_ATTRIBUTES, MAX_ATTRS_BYTES, Taken,
+};
 use super::names::Names;
+use super::point::Temporality;
 use super::reject::RejectReason;
 use super::wire::attributes::Attribute;
 use super::wire::metrics::Scope;
 use super::wire::value::{Member, Nested, Value};
-
-/// Longest text of attributes of one point, in bytes.
-pub(super) const MAX_ATTRS_BYTES: usize = 16 * 1024;
 
 /// Most text that is written before it is known what of it is hidden, in bytes.
 const MAX_WRITTEN_BYTES: usize = 4 * MAX_ATTRS_BYTES;
@@ -25,26 +25,11 @@ const MAX_WRITTEN_BYTES: usize = 4 * MAX_ATTRS_BYTES;
 /// Longest text that most points have, in bytes.
 const USUAL_ATTRS_BYTES: usize = 256;
 
-/// What an attribute adds to the text beside its key: two quotes, a colon and one digit.
-const LEAST_ATTRIBUTE_BYTES: usize = 4;
-
-/// One more than the text can hold.
-pub(super) const MAX_ATTRIBUTES: usize = MAX_ATTRS_BYTES / LEAST_ATTRIBUTE_BYTES + 1;
-
 /// Key under which the name of the instrumentation scope is kept.
 const SCOPE_NAME: &str = "otel.scope.name";
 
 /// Key under which a cumulative temporality is kept.
 const TEMPORALITY: &str = "otel.temporality";
-
-/// Over which time a sum or histogram was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Temporality {
-    /// Since the point before, or there is nothing to add up.
-    Delta,
-    /// Since the start of the sender.
-    Cumulative,
-}
 
 /// Writes the attributes of the points of one scope. Neighbours mostly differ only in what became columns, so the
 /// text of the point before is used again when it fits, and what they have in common is written once.

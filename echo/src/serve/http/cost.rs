@@ -11,13 +11,13 @@ use echo_core::error::Code;
 use echo_tools::cost_report::{Report, ReportAsked};
 use echo_tools::get_cost::GetCost;
 use echo_tools::rates::Rates;
-use echo_tools::registry::Tool;
+use echo_tools::tool::Tool;
 use echo_tools::{ToolError, error_body};
 use serde_json::json;
 
+use crate::serve::answer::{failure, success};
 use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
-use crate::serve::http::answer::{failure, success};
 use crate::serve::http::tools::failed;
 
 /// Name of the question in the log of questions.

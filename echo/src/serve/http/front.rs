@@ -2,14 +2,16 @@
 
 use axum::Router;
 use axum::extract::Request;
+use axum::middleware::from_fn;
 use axum::routing::get;
 use echo_core::error::Code;
 use echo_tools::error_body;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use crate::serve::http::answer::failure;
+use crate::serve::answer::failure;
 use crate::serve::http::health::{alive, not_ready};
+use crate::serve::pages;
 use crate::serve::terms::Terms;
 
 /// Passes every request to the router that is in `routes` at that moment.
@@ -32,5 +34,5 @@ pub fn starting(terms: &Terms) -> Router {
             let message = "Echo is starting: the database is being opened";
             failure(Code::Busy, error_body(Code::Busy, message))
         });
-    terms.guard(routes)
+    terms.guard(routes).layer(from_fn(pages::in_html))
 }

@@ -9,9 +9,9 @@ use echo_tools::elsewhere;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::serve::answer::success;
 use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
-use crate::serve::http::answer::success;
 
 /// What decides, beside the store, whether Echo is ready.
 #[derive(Debug, Clone)]

@@ -5,13 +5,14 @@ use axum::extract::State;
 use axum::response::Response;
 use echo_access::{Kind, Principal};
 use echo_core::error::Code;
-use echo_tools::registry::{Registry, Tool};
+use echo_tools::registry::Registry;
 use echo_tools::run_analysis::RunAnalysis;
+use echo_tools::tool::Tool;
 use serde_json::{Map, Value, json};
 
+use crate::serve::answer::success;
 use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
-use crate::serve::http::answer::success;
 
 mod fixed;
 mod of_tools;

@@ -5,13 +5,13 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use echo_tools::registry::Tool;
 use echo_tools::run_analysis::RunAnalysis;
+use echo_tools::tool::Tool;
 use echo_tools::{ToolError, views};
 use serde_json::json;
 
+use crate::serve::answer::success;
 use crate::serve::asking::Asking;
-use crate::serve::http::answer::success;
 use crate::serve::http::{HttpState, tools};
 
 /// Runs one statement; the body is the input of the tool.

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use super::callers::Callers;
 use super::health::Readiness;
 use super::metrics::Metrics;
 use super::{Feeds, router};
+use crate::serve::callers::Callers;
 use crate::serve::request::MAX_BODY_BYTES;
 use crate::serve::terms::Terms;
 

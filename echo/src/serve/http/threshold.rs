@@ -10,9 +10,9 @@ use fleet_proto::metadata;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::serve::answer::{failure, success};
 use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
-use crate::serve::http::answer::{failure, success};
 
 /// Which cluster.
 #[derive(Debug, Deserialize)]

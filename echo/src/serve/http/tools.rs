@@ -14,9 +14,9 @@ use echo_tools::{ToolError, error_body};
 use serde_json::map::Entry;
 use serde_json::{Map, Value, json};
 
+use crate::serve::answer::{failure, pictured, success};
 use crate::serve::asking::Asking;
 use crate::serve::http::HttpState;
-use crate::serve::http::answer::{failure, pictured, success};
 use crate::serve::request::{MAX_BODY_BYTES, note};
 
 /// Field of a query that says in which form the answer is wanted.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use echo_tools::ToolError;
 use echo_tools::explain_rank::ExplainRank;
 use echo_tools::lag_map::RankKey;
-use echo_tools::registry::Tool;
+use echo_tools::tool::Tool;
 use maud::{Markup, html};
 
 use super::answers::{Cost, Outlier, Outliers};

@@ -3,18 +3,16 @@
 use axum::Form;
 use axum::extract::{FromRequest, Query, Request, State};
 use axum::http::header::{LOCATION, SET_COOKIE};
-use axum::http::uri::PathAndQuery;
 use axum::http::{Extensions, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use echo_core::error::Code;
 use echo_tools::error_body;
 use maud::{Markup, html};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::{Pages, shell};
+use crate::serve::answer::failure;
 use crate::serve::asking::Asking;
-use crate::serve::http::answer::failure;
 use crate::serve::session::{MAX_COOKIE_BYTES, forgetting, is_of_own_page, keeping};
 
 /// Where to go once signed in.
@@ -30,18 +28,6 @@ pub(super) struct Next {
 pub(super) struct SignIn {
     token: String,
     next: String,
-}
-
-/// The address of the form, for somebody on the way to `wanted`.
-pub(in crate::serve) fn address(wanted: &Uri) -> String {
-    let path = wanted.path_and_query().map_or("/", PathAndQuery::as_str);
-    if path == "/" {
-        return "/login".to_owned();
-    }
-    format!(
-        "/login?next={}",
-        utf8_percent_encode(path, NON_ALPHANUMERIC)
-    )
 }
 
 /// The form. Whoever is known already goes on.

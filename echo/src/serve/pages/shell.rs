@@ -37,7 +37,7 @@ pub(super) fn page(title: &str, visitor: Option<&Visitor<'_>>, body: Markup) -> 
 }
 
 /// The page of an error, from the error's body, with its headers.
-pub(in crate::serve) fn problem(status: StatusCode, body: &Value) -> (HeaderMap, String) {
+pub(super) fn problem(status: StatusCode, body: &Value) -> (HeaderMap, String) {
     let text = |field: &str| {
         let field = body.pointer(field).and_then(Value::as_str);
         field.unwrap_or_default().to_owned()

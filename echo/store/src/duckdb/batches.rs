@@ -5,7 +5,7 @@ use std::iter;
 use arrow::record_batch::RecordBatch;
 use duckdb::{Params, Statement};
 
-use crate::duckdb::EngineResult;
+use crate::duckdb::engine::EngineResult;
 
 /// Runs a statement and returns the batches of its result as the engine computes them. The first error is the last item
 /// that is of use.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use duckdb::Connection;
 use echo_core::spans;
 
-use crate::duckdb::EngineResult;
+use crate::duckdb::engine::EngineResult;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::rows::{schema, slices};
 use crate::timings::{Timings, timed};

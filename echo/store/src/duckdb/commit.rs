@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::duckdb::checkpoint::Backlog;
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::{Dictionary, Entries};
+use crate::duckdb::engine::{EngineResult, engine};
 use crate::duckdb::failure::{Failure, failed};
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::group::{Append, Chore, Group};
@@ -24,7 +25,6 @@ use crate::duckdb::rows::slices::{self, Cut};
 use crate::duckdb::rows::unused::{self, Unused};
 use crate::duckdb::rows::{conclusions, events, hours, identity, schema};
 use crate::duckdb::volume::Volume;
-use crate::duckdb::{EngineResult, engine};
 use crate::timings::{Timings, timed};
 use crate::{Appended, StoreError};
 

@@ -11,8 +11,8 @@ use echo_core::ids::ClusterId;
 use echo_core::units::{Nanos, Window};
 
 use crate::Coverage;
-use crate::duckdb::EngineResult;
 use crate::duckdb::dictionary::Dictionary;
+use crate::duckdb::engine::EngineResult;
 use crate::duckdb::reader::Reader;
 use crate::duckdb::rows::coverage::{self, Seen, Stretch};
 use crate::reporting::{Count, Reporting};

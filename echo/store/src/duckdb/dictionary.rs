@@ -10,8 +10,16 @@ use echo_core::model::event::{Event, Origin};
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
 use crate::Unnameable;
-use crate::duckdb::rows::unused::Kind;
 use crate::limits::EntryLimits;
+
+/// What ids stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A metric, a unit, an operation or a span.
+    Name,
+    /// An origin.
+    Origin,
+}
 
 /// Everything that rows refer to. The writer adds entries before it commits the rows that refer to them, so a reader
 /// that sees a row finds its entries; and it takes entries away only once nobody reads any more who began before the rows
@@ -268,10 +276,10 @@ mod tests {
     use echo_core::model::event::Origin;
     use echo_core::model::event::{Event, Reading};
 
+    use super::Kind;
     use super::{Dictionary, Entries, name_id, origin_id};
     use crate::Unnameable;
     use crate::contract::sample::{bare_origin, gauge, origin};
-    use crate::duckdb::rows::unused::Kind;
     use crate::limits::EntryLimits;
 
     #[test]

@@ -13,7 +13,7 @@ use echo_core::units::Nanos;
 use fs2::FileExt;
 
 use crate::StoreError;
-use crate::duckdb::open::unreadable;
+use crate::duckdb::engine::unreadable;
 
 /// Held while it lives.
 #[derive(Debug)]

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use duckdb::Connection;
 use echo_core::clock::Clock;
-use echo_core::units::Nanos;
 
 use crate::StoreError;
+use crate::duckdb::engine::unreadable;
 use crate::duckdb::lock::{Lock, canonical};
-use crate::duckdb::migrate::MIGRATIONS;
-use crate::duckdb::open::{look, read_only, unreadable};
+use crate::duckdb::migrations::MIGRATIONS;
+use crate::duckdb::open::{look, read_only};
 
 pub mod backup;
 pub mod export;
@@ -82,15 +82,4 @@ fn cannot_write(path: &Path) -> impl Fn(io::Error) -> StoreError {
         path: path.display().to_string(),
         reason: error.to_string(),
     }
-}
-
-/// What is in a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Contents {
-    /// Events.
-    pub events: u64,
-    /// Number of the last event that was ever given.
-    pub last_event: u64,
-    /// When the last event was received.
-    pub last_received: Option<Nanos>,
 }

@@ -9,12 +9,13 @@ use duckdb::{AccessMode, Config, Connection};
 use echo_core::clock::Clock;
 
 use crate::StoreError;
+use crate::duckdb::engine::unreadable;
 use crate::duckdb::fatal::{Blame, first_line};
 use crate::duckdb::lock::beside;
-use crate::duckdb::migrate::{self, Migration};
+use crate::duckdb::migrations::Migration;
 use crate::duckdb::rows::schema;
 use crate::duckdb::sql::SqlConnections;
-use crate::duckdb::{DuckDbConfig, memory};
+use crate::duckdb::{DuckDbConfig, memory, migrate};
 use crate::limits::Amount;
 
 /// WAL bytes at which a commit checkpoints by itself; the timer is expected to be there long before.
@@ -107,14 +108,6 @@ pub(super) fn fold_log(copy: &Path) -> Result<(), StoreError> {
     let failed = |error: duckdb::Error| unreadable(copy, error.to_string());
     let connection = connect(copy, offline(Config::default()).map_err(failed)?)?;
     connection.execute_batch(schema::CHECKPOINT).map_err(failed)
-}
-
-/// The error about a file that is no database of Echo.
-pub(super) fn unreadable(path: &Path, reason: String) -> StoreError {
-    StoreError::Unreadable {
-        path: path.display().to_string(),
-        reason,
-    }
 }
 
 #[expect(

@@ -8,10 +8,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task;
 
 use crate::StoreError;
+use crate::duckdb::batches;
+use crate::duckdb::engine::{EngineResult, engine};
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
-use crate::duckdb::rows::filter::Query;
-use crate::duckdb::{EngineResult, batches, engine};
+use crate::duckdb::query::Query;
 
 /// Answers a few questions at a time.
 #[derive(Debug)]

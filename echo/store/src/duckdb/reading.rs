@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use echo_core::model::event::StoredEvent;
 
 use crate::course::CoursePoint;
-use crate::duckdb::EngineResult;
 use crate::duckdb::dictionary::Dictionary;
+use crate::duckdb::engine::EngineResult;
+use crate::duckdb::query::Query;
 use crate::duckdb::reader::Reader;
 use crate::duckdb::rows::answers::{EventReader, add_samples};
-use crate::duckdb::rows::filter::Query;
 use crate::duckdb::rows::questions;
 use crate::{Cursor, EventQuery, Page, judges_samples};
 

@@ -14,12 +14,12 @@ use echo_core::clock::Clock;
 use echo_core::units::Nanos;
 
 use crate::StoreError;
+use crate::duckdb::engine::{EngineResult, engine};
 use crate::duckdb::rows::slices::{self, Blocks, Cut};
 use crate::duckdb::rows::unused;
-use crate::duckdb::upkeep::Signal;
+use crate::duckdb::signal::Signal;
 use crate::duckdb::volume::Volume;
 use crate::duckdb::writer::Chores;
-use crate::duckdb::{EngineResult, engine};
 use crate::limits::Limits;
 
 mod slice;

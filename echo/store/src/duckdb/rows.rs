@@ -7,7 +7,6 @@ mod column;
 pub(super) mod conclusions;
 pub(super) mod coverage;
 pub(super) mod events;
-pub(super) mod filter;
 pub(super) mod gpus;
 pub(super) mod hours;
 pub(super) mod identity;

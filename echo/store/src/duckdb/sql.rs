@@ -26,6 +26,8 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::StoreError;
+use crate::duckdb::batches;
+use crate::duckdb::engine::EngineResult;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
 use crate::duckdb::reader::{Reader, Readers};
@@ -33,7 +35,6 @@ use crate::duckdb::sql::answer::Rows;
 use crate::duckdb::sql::memory::Memory;
 use crate::duckdb::sql::problem::Hidden;
 use crate::duckdb::sql::watch::{Abandon, Rules, STUCK_AFTER, Stop, Stuck, Watch};
-use crate::duckdb::{EngineResult, batches};
 use crate::sql::{SqlError, SqlQuestion, SqlTable};
 use crate::timings::Stopwatch;
 

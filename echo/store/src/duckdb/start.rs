@@ -11,10 +11,11 @@ use crate::duckdb::checkpoint::{Backlog, Checkpoints};
 use crate::duckdb::commit::{Session, Shared};
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::Dictionary;
+use crate::duckdb::engine::engine;
 use crate::duckdb::fatal::{Fatal, or_fatal};
 use crate::duckdb::hours::HoursCache;
 use crate::duckdb::lock::{Lock, canonical};
-use crate::duckdb::migrate::Migration;
+use crate::duckdb::migrations::Migration;
 use crate::duckdb::open::Opened;
 use crate::duckdb::reader::Readers;
 use crate::duckdb::recent::Recent;
@@ -23,7 +24,7 @@ use crate::duckdb::sql::SqlPool;
 use crate::duckdb::upkeep::{Rounds, Upkeep};
 use crate::duckdb::volume::Volume;
 use crate::duckdb::writer::Writer;
-use crate::duckdb::{DuckDbConfig, DuckDbStore, engine, filesystem, no_thread, open};
+use crate::duckdb::{DuckDbConfig, DuckDbStore, filesystem, no_thread, open};
 use crate::timings::Timings;
 
 impl DuckDbStore {

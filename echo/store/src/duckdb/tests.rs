@@ -27,10 +27,10 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::lock::canonical;
-use super::migrate::MIGRATIONS;
+use super::migrations::MIGRATIONS;
 use super::open::look;
+use super::query::Query;
 use super::reader::Reader;
-use super::rows::filter::Query;
 use super::{DuckDbConfig, DuckDbStore};
 use crate::contract::sample::{
     at, batch, gauge, incident, incidents, losses, lost, origin, policy, query, wait,

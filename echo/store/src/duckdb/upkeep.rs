@@ -2,7 +2,7 @@
 //! limits are kept.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::duckdb::checkpoint::Checkpoints;
 use crate::duckdb::lock::Lock;
 use crate::duckdb::retention::Retention;
+use crate::duckdb::signal::Signal;
 use crate::duckdb::writer::Joined;
 use crate::timings::Stopwatch;
 
@@ -37,13 +38,6 @@ pub(super) struct Rounds {
 
 #[derive(Debug)]
 struct Stop(Arc<Signal>);
-
-/// Says when to stop.
-#[derive(Debug, Default)]
-pub(super) struct Signal {
-    stopped: Mutex<bool>,
-    changed: Condvar,
-}
 
 impl Upkeep {
     /// Starts the thread; a round begins `every` so often.
@@ -100,26 +94,5 @@ impl Rounds {
 impl Drop for Stop {
     fn drop(&mut self) {
         self.0.stop();
-    }
-}
-
-impl Signal {
-    fn stop(&self) {
-        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.changed.notify_all();
-    }
-
-    /// Whether it is time to stop.
-    pub(super) fn stopped(&self) -> bool {
-        self.stopped_within(Duration::ZERO)
-    }
-
-    fn stopped_within(&self, time: Duration) -> bool {
-        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        let (stopped, _) = self
-            .changed
-            .wait_timeout_while(stopped, time, |stopped| !*stopped)
-            .unwrap_or_else(PoisonError::into_inner);
-        *stopped
     }
 }

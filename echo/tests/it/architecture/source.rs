@@ -10,6 +10,8 @@ pub(super) struct Source {
     /// Path of the module within its package, such as `serve::http`; behind the name of its library where it is in one,
     /// such as `store::duckdb`.
     pub(super) module: String,
+    /// The library of Echo that it belongs to, if it does.
+    pub(super) library: Option<String>,
     /// Lines of the file.
     pub(super) lines: usize,
     /// Everything but comments and the insides of literals.
@@ -33,11 +35,24 @@ impl Source {
         Self {
             path: path.to_owned(),
             module: module_of(path),
+            library: library_of(path),
             lines: content.lines().count(),
             imports: imports_of(&code),
             text,
             code,
         }
+    }
+
+    /// The parts of the path of the module from the root of its package; none for the root itself.
+    pub(super) fn place(&self) -> Vec<&str> {
+        let mut parts: Vec<&str> = self.module.split("::").collect();
+        if self.library.is_some() {
+            parts.remove(0);
+        }
+        if matches!(parts.as_slice(), ["lib" | "main"]) {
+            parts.clear();
+        }
+        parts
     }
 
     /// The outermost module, such as `store` for `store::duckdb`.
@@ -74,19 +89,19 @@ impl Source {
 }
 
 fn module_of(path: &str) -> String {
-    let (package, inner) = path.split_once("src/").unwrap_or(("", path));
+    let (_, inner) = path.split_once("src/").unwrap_or(("", path));
     let inner = inner.trim_end_matches(".rs").replace('/', "::");
-    let library = package
-        .strip_prefix("echo/")
-        .filter(|name| !name.is_empty());
-    let Some(library) = library else {
-        return inner;
-    };
-    let library = library.trim_end_matches('/').replace('-', "_");
-    if inner == "lib" {
-        return library;
+    match library_of(path) {
+        Some(library) if inner == "lib" => library,
+        Some(library) => format!("{library}::{inner}"),
+        None => inner,
     }
-    format!("{library}::{inner}")
+}
+
+fn library_of(path: &str) -> Option<String> {
+    let (package, _) = path.split_once("/src/")?;
+    let library = package.strip_prefix("echo/")?;
+    Some(library.replace('-', "_"))
 }
 
 /// All Rust files below `folder` of the repository, in order of their paths; none where the folder is missing.

@@ -17,7 +17,7 @@ use crate::fixture::{at, batch, conclusions, over};
 use crate::get_cost::GetCost;
 use crate::get_cost::answer::Cost;
 use crate::rates::Rates;
-use crate::registry::Tool;
+use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
 mod csv;

@@ -6,8 +6,8 @@ use echo_store::Cursor;
 use super::{EventHistory, History, PageCursor};
 use crate::ToolContext;
 use crate::fixture::{at, batch, context};
-use crate::registry::Tool;
 use crate::time::TimeArg;
+use crate::tool::Tool;
 
 async fn asked(context: &ToolContext, tool: EventHistory) -> History {
     tool.call(context).await.unwrap()

@@ -16,9 +16,10 @@ use fleet_proto::metric;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::lag_series::{evenly, metrics};
+use super::spacing::evenly;
 use super::subject::Subject;
 use crate::host_evidence::widened;
+use crate::metric_names::metrics;
 use crate::{ToolContext, ToolError};
 
 /// Most waits of the rank that are looked at, latest first.

@@ -3,11 +3,11 @@
 //! Each block is assembled by itself from the stored events, so a rank that reported late, or not at all, holds up
 //! nothing. Blocks are told apart by the numbers of their operations; times only narrow down where they are looked for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use echo_analysis::assembly::{Assembly, CohortBlock};
 use echo_analysis::lag::{Lags, lags, suited_signal};
-use echo_core::ids::{ClusterId, CommId, IdError, MetricName, Rank, RankOf, RoleId};
+use echo_core::ids::{ClusterId, CommId, Rank, RankOf, RoleId};
 use echo_core::model::event::{Event, SeqRange, Source, StoredEvent};
 use echo_core::stats::robust_sigma;
 use echo_core::units::{Nanos, Window};
@@ -18,8 +18,10 @@ use serde::Serialize;
 
 use super::communicators::{self, CommunicatorLags};
 use super::last_places::LastPlaces;
+use super::spacing::evenly;
 use super::subject::Subject;
 use crate::host_evidence::{CLOCK_TOLERANCE_NANOS, widened};
+use crate::metric_names::metrics;
 use crate::{ToolContext, ToolError};
 
 /// Most blocks of a rank that are looked at, latest first.
@@ -240,31 +242,11 @@ impl OwnBlocks {
     }
 }
 
-pub(crate) fn metrics(names: &[&str]) -> Result<Vec<MetricName>, ToolError> {
-    let names = names.iter().map(|name| name.parse());
-    names
-        .collect::<Result<_, IdError>>()
-        .map_err(|error| ToolError::invalid("metric", error.to_string()))
-}
-
 /// As many as the events of a cohort allow.
 fn n_points(world_size: Option<u32>) -> usize {
     let n_ranks = world_size.and_then(|size| usize::try_from(size).ok());
     let per_block = n_ranks.unwrap_or(1).saturating_mul(SIGNALS.len()).max(1);
     (MAX_EVENTS / per_block).clamp(MIN_POINTS, MAX_POINTS)
-}
-
-/// At most `n` of the blocks, evenly spaced, the first and the last among them.
-pub(super) fn evenly<B: Copy>(blocks: &[B], n: usize) -> Vec<B> {
-    let last = blocks.len().saturating_sub(1);
-    if blocks.len() <= n || n < 2 {
-        return blocks.iter().take(n.max(1)).copied().collect();
-    }
-    let chosen: BTreeSet<usize> = (0..n).map(|place| place * last / (n - 1)).collect();
-    chosen
-        .into_iter()
-        .filter_map(|place| blocks.get(place).copied())
-        .collect()
 }
 
 /// The events that end inside a block, in both numbers and time.

@@ -13,7 +13,7 @@ use echo_store::memory::MemoryStore;
 use fleet_proto::metric;
 
 use super::{ExplainRank, Explanation};
-use crate::registry::Tool;
+use crate::tool::Tool;
 use crate::{ToolContext, ToolError, fixture};
 
 /// Rank 2 is 8 ms late from block 3 on.

@@ -10,7 +10,7 @@ use echo_store::memory::MemoryStore;
 use super::{FindOutlierNodes, Outliers};
 use crate::ToolContext;
 use crate::fixture::{at, batch, context, culprit, host_evidence, over, uniform};
-use crate::registry::Tool;
+use crate::tool::Tool;
 
 async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &str) -> Outliers {
     let tool = FindOutlierNodes {

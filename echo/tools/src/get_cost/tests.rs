@@ -9,7 +9,7 @@ use super::answer::Cost;
 use crate::ToolContext;
 use crate::fixture::{batch, conclusions, context, culprit, lost, over};
 use crate::rates::Rates;
-use crate::registry::Tool;
+use crate::tool::Tool;
 
 async fn asked(context: &ToolContext, from: &str, to: &str) -> Cost {
     let tool = GetCost {

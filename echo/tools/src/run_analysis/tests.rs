@@ -8,7 +8,8 @@ use echo_store::sql::{Cut, SqlColumn, SqlError, SqlTable};
 use serde_json::{Value, json};
 
 use super::{Analysis, RunAnalysis};
-use crate::registry::{Registry, Tool};
+use crate::registry::Registry;
+use crate::tool::Tool;
 use crate::{ToolError, fixture};
 
 fn table(cut: Option<Cut>) -> SqlTable {

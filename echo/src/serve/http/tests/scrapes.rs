@@ -16,7 +16,8 @@ use echo_tools::fixture::broken::Broken;
 use echo_tools::fixture::{at, batch, conclusions, culprit, lost, over};
 use echo_tools::get_cost::GetCost;
 use echo_tools::get_cost::answer::Cost;
-use echo_tools::registry::{Registry, Tool};
+use echo_tools::registry::Registry;
+use echo_tools::tool::Tool;
 use tower::ServiceExt;
 
 use super::tenants::two_clusters;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use echo_core::units::Nanos;
 
-use crate::duckdb::EngineResult;
 use crate::duckdb::commit::Session;
+use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::hours;
 use crate::hours::{Closed, ClosingHour, revised};
 

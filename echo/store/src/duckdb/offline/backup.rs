@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use echo_core::clock::Clock;
 
 use crate::StoreError;
-use crate::duckdb::engine;
-use crate::duckdb::migrate::MIGRATIONS;
-use crate::duckdb::offline::{Contents, Held, cannot_write, ending, with_ending};
+use crate::duckdb::engine::engine;
+use crate::duckdb::inventory::Contents;
+use crate::duckdb::migrations::MIGRATIONS;
+use crate::duckdb::offline::{Held, cannot_write, ending, with_ending};
 use crate::duckdb::open::{fold_log, look, read_only};
 use crate::duckdb::rows::identity;
 

@@ -4,35 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use echo_core::clock::Clock;
-use echo_core::ids::ClusterId;
-use echo_core::units::Window;
 
 use crate::StoreError;
-use crate::duckdb::engine;
+use crate::duckdb::engine::engine;
+use crate::duckdb::inventory::{Partition, Scope};
 use crate::duckdb::offline::{Held, cannot_write};
 use crate::duckdb::rows::parquet;
-
-/// Which rows are meant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scope {
-    /// Cluster; all when absent.
-    pub cluster: Option<ClusterId>,
-    /// Event time.
-    pub window: Window,
-}
-
-/// Rows of one folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Partition {
-    /// What they are: `events`, `op_waits`, `verdict_history` or `lost_time`, as the view that they come from.
-    pub dataset: &'static str,
-    /// Cluster.
-    pub cluster: String,
-    /// Day of event time, UTC, as `2026-11-21`.
-    pub day: String,
-    /// Number of rows.
-    pub rows: u64,
-}
 
 /// Writes the rows in the scope below `folder`, which must be empty or absent. Returns what was written, in order.
 pub fn export(

@@ -14,8 +14,8 @@ use echo_core::units::Nanos;
 
 use crate::EvidenceSum;
 use crate::course::CoursePoint;
-use crate::duckdb::EngineResult;
 use crate::duckdb::dictionary::{Dictionary, Lease};
+use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::column::{Unexpected, column, malformed, maybe};
 use crate::duckdb::rows::row::Row;
 

@@ -11,7 +11,7 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use duckdb::Connection;
 
-use crate::duckdb::EngineResult;
+use crate::duckdb::engine::EngineResult;
 
 /// Rows that are appended at a time: what the engine takes as one vector, and little enough to stay in the cache while
 /// the columns are made one after the other.

@@ -8,9 +8,9 @@ use echo_core::ids::{ClusterId, IncidentId};
 use echo_core::model::conclusion::{Conclusions, LostTime, PolicyRecord};
 use echo_core::units::{Nanos, Window};
 
-use crate::duckdb::EngineResult;
+use crate::duckdb::engine::EngineResult;
+use crate::duckdb::query::Query;
 use crate::duckdb::rows::column::{self, Unexpected, malformed};
-use crate::duckdb::rows::filter::Query;
 use crate::duckdb::rows::row::Row;
 use crate::duckdb::rows::verdicts;
 use crate::resume::{Resume, WarmUp};

@@ -4,10 +4,10 @@ use arrow::array::{Array, BooleanArray, Int64Array, UInt64Array};
 use echo_core::units::{Nanos, Window};
 use fleet_proto::metric;
 
-use crate::duckdb::EngineResult;
+use crate::duckdb::engine::EngineResult;
+use crate::duckdb::query::Query;
 use crate::duckdb::reader::Reader;
 use crate::duckdb::rows::column::{column, maybe};
-use crate::duckdb::rows::filter::Query;
 use crate::duckdb::rows::questions::in_window;
 
 /// When an origin reported in a stretch of time.

@@ -5,7 +5,7 @@ use echo_core::ids::RoleId;
 use echo_core::model::event::{Anchor, Block, Event, Reading, SeqRange, Source, Summary};
 use echo_core::units::Nanos;
 
-use crate::duckdb::EngineResult;
+use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::column;
 
 /// An event with the ids that stand for its names.

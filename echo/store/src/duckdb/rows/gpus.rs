@@ -2,8 +2,8 @@
 
 use duckdb::Connection;
 
-use crate::duckdb::EngineResult;
-use crate::duckdb::offline::gpus::Gpus;
+use crate::duckdb::engine::EngineResult;
+use crate::duckdb::inventory::Gpus;
 
 /// Which GPU each rank has; what a rank said before it knew its model does not count.
 const GPUS: &str = "\

@@ -9,10 +9,11 @@ use echo_core::ids::ClusterId;
 use echo_core::model::cost::{NodeHour, StoredHour};
 use echo_core::units::{GpuTime, Hour, Nanos, Window};
 
+use crate::duckdb::batches;
+use crate::duckdb::engine::EngineResult;
+use crate::duckdb::query::Query;
 use crate::duckdb::rows::column;
-use crate::duckdb::rows::filter::Query;
 use crate::duckdb::rows::row::Row;
-use crate::duckdb::{EngineResult, batches};
 use crate::hours::Hours;
 
 /// Revisions that count.

@@ -8,12 +8,13 @@ use echo_core::ids::{JobId, RankOf};
 use echo_core::model::event::Origin;
 use echo_core::units::Nanos;
 
+use crate::duckdb::batches;
 use crate::duckdb::dictionary::Entries;
+use crate::duckdb::engine::EngineResult;
+use crate::duckdb::inventory::Contents;
 use crate::duckdb::ledger::{Entry, Ledger};
-use crate::duckdb::offline::Contents;
 use crate::duckdb::rows::column::{self, Unexpected, column, malformed};
 use crate::duckdb::rows::row::Row;
-use crate::duckdb::{EngineResult, batches};
 
 /// A line of the ledger.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use duckdb::{Connection, params_from_iter};
 
-use crate::duckdb::EngineResult;
-use crate::duckdb::offline::export::{Partition, Scope};
-use crate::duckdb::rows::filter::Query;
+use crate::duckdb::engine::EngineResult;
+use crate::duckdb::inventory::{Partition, Scope};
+use crate::duckdb::query::Query;
 
 /// A view that is exported.
 #[derive(Debug, Clone, Copy)]

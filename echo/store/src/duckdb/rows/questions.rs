@@ -7,7 +7,7 @@ use fleet_proto::metric;
 
 use crate::course::{CourseQuery, MAX_APART_NANOS};
 use crate::duckdb::dictionary::name_id;
-use crate::duckdb::rows::filter::Query;
+use crate::duckdb::query::Query;
 use crate::{EventQuery, EvidenceQuery, JobQuery, WITH_ATTRS};
 
 /// Events of a page, and one more when there are more.

@@ -8,7 +8,7 @@ use arrow::array::{
 use arrow::record_batch::RecordBatch;
 use echo_core::ids::IdError;
 
-use crate::duckdb::EngineResult;
+use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::column::{Unexpected, column, malformed, maybe};
 
 /// A row of a batch. A value that is absent or of another type is an error unless its method says `maybe`.

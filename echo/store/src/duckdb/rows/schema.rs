@@ -3,8 +3,8 @@
 use duckdb::{Connection, params};
 use echo_core::units::Nanos;
 
-use crate::duckdb::EngineResult;
-use crate::duckdb::migrate::Migration;
+use crate::duckdb::engine::EngineResult;
+use crate::duckdb::migrations::Migration;
 
 /// Number of things that somebody made in the database, and how many of them are the list of migrations. A database
 /// of another program may have no table at all.

@@ -3,7 +3,7 @@
 use duckdb::{Connection, OptionalExt, params};
 use echo_core::units::Nanos;
 
-use crate::duckdb::EngineResult;
+use crate::duckdb::engine::EngineResult;
 
 /// Blocks of the database file, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

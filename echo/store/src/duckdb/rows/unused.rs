@@ -2,7 +2,8 @@
 
 use duckdb::{Connection, params};
 
-use crate::duckdb::EngineResult;
+use crate::duckdb::dictionary::Kind;
+use crate::duckdb::engine::EngineResult;
 
 /// Ids that are forgotten in one transaction: some sixty milliseconds of the writer's time.
 const STEP: usize = 20_000;
@@ -14,15 +15,6 @@ pub(in crate::duckdb) struct Unused {
     ids: Vec<u64>,
     /// Number of the last event that was there when they were looked for.
     seen: u64,
-}
-
-/// What ids stand for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::duckdb) enum Kind {
-    /// A metric, a unit, an operation or a span.
-    Name,
-    /// An origin.
-    Origin,
 }
 
 impl Kind {

@@ -12,9 +12,9 @@ use echo_core::model::conclusion::{
 use echo_core::model::event::Source;
 use echo_core::units::{Nanos, Window};
 
-use crate::duckdb::EngineResult;
+use crate::duckdb::engine::EngineResult;
+use crate::duckdb::query::Query;
 use crate::duckdb::rows::column::{self, Columns, Unexpected, malformed};
-use crate::duckdb::rows::filter::Query;
 use crate::duckdb::rows::inputs;
 use crate::duckdb::rows::row::Row;
 

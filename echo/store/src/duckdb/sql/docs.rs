@@ -3,7 +3,7 @@
 use duckdb::Connection;
 use echo_sql_guard::views::PUBLISHED;
 
-use crate::duckdb::EngineResult;
+use crate::duckdb::engine::EngineResult;
 use crate::sql::{ColumnDocs, ViewDocs};
 
 const VIEWS: &str =

@@ -22,8 +22,9 @@ use crate::EventStore;
 use crate::contract::sample::{
     at, batch, gauge, incident, incidents, losses, lost, origin, policy, wait,
 };
+use crate::duckdb::engine::EngineResult;
 use crate::duckdb::reader::Reader;
-use crate::duckdb::{DuckDbConfig, DuckDbStore, EngineResult};
+use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::limits::Amount;
 use crate::sql::{SqlError, SqlQuestion, SqlTable};
 

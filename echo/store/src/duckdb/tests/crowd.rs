@@ -8,9 +8,10 @@ use tokio::task::JoinSet;
 
 use super::{clock, config};
 use crate::contract::sample::{batch, origin, wait};
+use crate::duckdb::engine::EngineResult;
+use crate::duckdb::query::Query;
 use crate::duckdb::reader::Reader;
-use crate::duckdb::rows::filter::Query;
-use crate::duckdb::{DuckDbConfig, DuckDbStore, EngineResult};
+use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::{Appended, EventStore};
 
 /// As many rows as anybody could want, one batch after the other.

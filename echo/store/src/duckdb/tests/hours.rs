@@ -10,7 +10,8 @@ use tempfile::TempDir;
 use super::{ask, clock, config, connect, open, store};
 use crate::EventStore;
 use crate::contract::sample::{at, batch, gauge, losses, lost, origin};
-use crate::duckdb::migrate::{self, MIGRATIONS};
+use crate::duckdb::migrate;
+use crate::duckdb::migrations::MIGRATIONS;
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::hours::{Closed, ClosingHour, CostHours, DueHour};
 

@@ -7,7 +7,8 @@ use tempfile::TempDir;
 
 use super::{ask, clock, config, connect, open, schema_version};
 use crate::contract::sample::{at, incident, query, window};
-use crate::duckdb::migrate::{self, MIGRATIONS};
+use crate::duckdb::migrate;
+use crate::duckdb::migrations::MIGRATIONS;
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::{EventStore, StoreError};
 

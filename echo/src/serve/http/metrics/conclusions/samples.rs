@@ -10,7 +10,7 @@ use echo_core::units::Nanos;
 use echo_tools::find_outlier_nodes::FindOutlierNodes;
 use echo_tools::get_cost::GetCost;
 use echo_tools::get_cost::answer::Cost;
-use echo_tools::registry::Tool;
+use echo_tools::tool::Tool;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::ConstCounter;

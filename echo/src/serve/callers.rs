@@ -17,7 +17,7 @@ use echo_core::error::Code;
 use echo_tools::error_body;
 use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
-use crate::serve::http::answer::failure;
+use crate::serve::answer::failure;
 use crate::serve::session::is_own_origin;
 use crate::serve::tls::Encryption;
 

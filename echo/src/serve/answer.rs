@@ -14,9 +14,7 @@ use echo_tools::error_body;
 use echo_tools::picture::Picture;
 use serde_json::Value;
 
-use crate::serve::pages::problem;
 use crate::serve::request::{REQUEST_ID, RequestId, RequestIds};
-use crate::serve::session::wants_page;
 
 /// Seconds after which a caller may try again.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
@@ -30,6 +28,10 @@ const MAX_REFUSAL_BYTES: usize = 4 * 1024;
 /// The body of an error on its way out.
 #[derive(Debug, Clone)]
 struct Failure(Value);
+
+/// The body of an error as it was sent, for whoever says it in another form further out.
+#[derive(Debug, Clone)]
+pub(super) struct Told(pub(super) Value);
 
 /// A response with JSON text, ended by a line feed.
 pub(super) fn success(mut json: String) -> Response {
@@ -56,7 +58,7 @@ pub(super) fn pictured(picture: Picture) -> Response {
 }
 
 /// A response with an error.
-pub(in crate::serve) fn failure(code: Code, body: Value) -> Response {
+pub(super) fn failure(code: Code, body: Value) -> Response {
     let status = StatusCode::from_u16(code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = success(body.to_string());
     *response.status_mut() = status;
@@ -70,15 +72,14 @@ pub(in crate::serve) fn failure(code: Code, body: Value) -> Response {
 }
 
 /// Gives each request a number, and each error the one body with that number in it, whoever turned the request down.
-pub(in crate::serve) async fn number(
+pub(super) async fn number(
     State(ids): State<RequestIds>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let id = ids.of(request.headers());
-    let wants_page = wants_page(&request);
     request.extensions_mut().insert(id.clone());
-    let mut response = finished(next.run(request).await, (&id, wants_page)).await;
+    let mut response = finished(next.run(request).await, &id).await;
     let headers = response.headers_mut();
     // Browsers take an answer for what it says it is.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -88,7 +89,7 @@ pub(in crate::serve) async fn number(
     response
 }
 
-async fn finished(mut response: Response, (id, wants_page): (&RequestId, bool)) -> Response {
+async fn finished(mut response: Response, id: &RequestId) -> Response {
     let body = match response.extensions_mut().remove::<Failure>() {
         Some(Failure(body)) => body,
         None if is_bare(&response) => {
@@ -102,14 +103,12 @@ async fn finished(mut response: Response, (id, wants_page): (&RequestId, bool)) 
     };
     let (mut parts, _) = response.into_parts();
     parts.headers.remove(CONTENT_LENGTH);
-    if wants_page {
-        let (headers, page) = problem(parts.status, &id.on(body));
-        parts.headers.extend(headers);
-        return Response::from_parts(parts, Body::from(page));
-    }
     let kind = HeaderValue::from_static("application/json");
     parts.headers.insert(CONTENT_TYPE, kind);
-    Response::from_parts(parts, Body::from(format!("{}\n", id.on(body))))
+    let body = id.on(body);
+    let text = format!("{body}\n");
+    parts.extensions.insert(Told(body));
+    Response::from_parts(parts, Body::from(text))
 }
 
 /// Whether this is a refusal that says nothing, or says it in plain text.

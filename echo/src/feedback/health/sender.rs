@@ -1,0 +1,26 @@
+//! Who sends health scores.
+
+use echo_core::ids::{JobId, NodeId, Rank, RankOf};
+use echo_core::model::event::Origin;
+
+/// Who sends scores: a node, or one of its ranks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Sender {
+    /// Node.
+    pub(super) node: NodeId,
+    /// Job.
+    pub(super) job: Option<JobId>,
+    /// Rank, where each sends for itself.
+    pub(super) rank: Option<Rank>,
+}
+
+impl Sender {
+    /// The sender of an event.
+    pub(super) fn of(origin: &Origin) -> Self {
+        Self {
+            node: origin.node.clone(),
+            job: origin.job.clone(),
+            rank: origin.rank.map(RankOf::rank),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Tells a thread to stop.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Says when to stop.
+#[derive(Debug, Default)]
+pub(super) struct Signal {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    /// Tells it.
+    pub(super) fn stop(&self) {
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether it is time to stop.
+    pub(super) fn stopped(&self) -> bool {
+        self.stopped_within(Duration::ZERO)
+    }
+
+    /// Waits for so long at most. Whether it is time to stop.
+    pub(super) fn stopped_within(&self, time: Duration) -> bool {
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stopped, _) = self
+            .changed
+            .wait_timeout_while(stopped, time, |stopped| !*stopped)
+            .unwrap_or_else(PoisonError::into_inner);
+        *stopped
+    }
+}

@@ -1,0 +1,43 @@
+//! What a tool is: its input, a name and a description for people and models, and an answer.
+
+use std::future::Future;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::picture::Format;
+use crate::picture::figure::Figure;
+use crate::{ToolContext, ToolError};
+
+/// A question. The implementing struct is the input; it denies unknown fields.
+pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
+    /// Name, with dots.
+    const NAME: &'static str;
+    /// Short name for people.
+    const TITLE: &'static str;
+    /// What it answers, for people and for models that choose a tool by it.
+    const DESCRIPTION: &'static str;
+    /// The answer.
+    type Answer: Serialize + JsonSchema + Send;
+
+    /// Answers.
+    fn call(
+        self,
+        context: &ToolContext,
+    ) -> impl Future<Output = Result<Self::Answer, ToolError>> + Send;
+
+    /// Whether the caller needs to be allowed to ask in SQL.
+    const NEEDS_SQL: bool = false;
+
+    /// Whether the input has a field `plot`, and [`Tool::drawing`] heeds it.
+    const DRAWS: bool = false;
+
+    /// How the answer is to be drawn; nothing when no picture is asked for.
+    fn drawing(&self) -> Option<Drawing<Self::Answer>> {
+        None
+    }
+}
+
+/// The form of a picture, and what lays it out from an answer.
+pub type Drawing<A> = (Format, fn(&A) -> Figure);
