@@ -30,10 +30,10 @@ impl Mix {
         (mix.operations() > 0.0).then_some(mix)
     }
 
-    /// Adds the operations of another stretch.
-    pub fn add(&mut self, other: &Self) {
+    /// Adds the operations of another stretch, so many times.
+    pub fn add_times(&mut self, other: &Self, times: f64) {
         for (kind, count) in &other.0 {
-            *self.0.entry(*kind).or_default() += count;
+            *self.0.entry(*kind).or_default() += times * count;
         }
     }
 

@@ -113,7 +113,7 @@ impl Pace {
             ..Tick::default()
         });
         tick.elapsed_ms += elapsed_ms;
-        tick.mix.add(mix);
+        tick.mix.add_times(&mix, 1.0);
         for member in &block.members {
             tick.waits.entry(member.rank).or_default().add(member);
         }
@@ -161,8 +161,8 @@ impl Pace {
     /// Milliseconds that the operations of a block took, and that they take when the job is healthy; nothing while that is not known.
     pub fn took_and_healthy_ms(&self, block: &CohortBlock) -> Option<(f64, f64)> {
         let (elapsed_ms, mix) = typical(&block.members)?;
-        let work = self.work.as_ref().filter(|work| work.knows(mix))?;
-        Some((elapsed_ms, work.predict(mix)))
+        let work = self.work.as_ref().filter(|work| work.knows(&mix))?;
+        Some((elapsed_ms, work.predict(&mix)))
     }
 
     /// Learns what has been healthy for a while; not while something is wrong with the job that may not show here.
@@ -310,8 +310,10 @@ impl Pace {
     }
 }
 
-/// The reading of the rank in the middle, by how long an operation took.
-fn typical(members: &[Member]) -> Option<(f64, &Mix)> {
+/// How long the operations of a block took, milliseconds, and what they were: by the rank in the middle, by how long an operation
+/// took, or the mean of the two there. Of two ranks both count, by half each, and the one alone whose peer has nothing to say yet:
+/// operations that one of them counts to this block and the other to the next would otherwise hide what a slow stretch took.
+fn typical(members: &[Member]) -> Option<(f64, Mix)> {
     let mut readings: Vec<(f64, f64, &Mix)> = members
         .iter()
         .filter_map(|member| {
@@ -321,6 +323,17 @@ fn typical(members: &[Member]) -> Option<(f64, &Mix)> {
         })
         .collect();
     readings.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let middle = readings.get(readings.len().checked_sub(1)? / 2)?;
-    Some((middle.1, middle.2))
+    let n = readings.len();
+    let last = n.checked_sub(1)?;
+    let (middle, weight) = match members.len() {
+        2 => (0..=last, 0.5),
+        _ if n.is_multiple_of(2) => (last / 2..=n / 2, 0.5),
+        _ => (last / 2..=last / 2, 1.0),
+    };
+    let mut typical = (0.0, Mix::default());
+    for (_, elapsed_ms, mix) in readings.get(middle)? {
+        typical.0 += weight * elapsed_ms;
+        typical.1.add_times(mix, weight);
+    }
+    Some(typical)
 }

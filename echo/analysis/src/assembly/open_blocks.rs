@@ -212,7 +212,7 @@ impl OpenBlocks {
             let due = std::mem::replace(paces, later).into_values();
             let sum = due.reduce(|mut sum, next| {
                 sum.elapsed_ms += next.elapsed_ms;
-                sum.mix.add(&next.mix);
+                sum.mix.add_times(&next.mix, 1.0);
                 sum
             });
             taken.extend(sum.map(|sum| (*rank, sum)));

@@ -78,8 +78,8 @@ fn a_rank_that_was_slow_is_described_as_it_was_and_not_as_it_is_when_that_is_ove
 
 #[test]
 fn a_job_that_stood_still_because_one_rank_was_stopped_is_reported_meanwhile_and_charged_once() {
-    // At the speed of the job divided by eight: whether it stands still is looked for every second.
-    let (outliers, cost) = answers_at("ddp4-stop1", 4, "8");
+    // At the speed of the job divided by four: whether it stands still is looked for every second.
+    let (outliers, cost) = answers_at("ddp4-stop1", 4, "4");
     assert_eq!(named(&outliers).len(), 0, "{outliers:#}");
     let conditions = outliers["conditions"].as_array().unwrap();
     let stall = conditions.iter().find(|one| one["kind"] == "stall");
