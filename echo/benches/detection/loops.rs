@@ -17,3 +17,4 @@ pub(crate) mod suite;
 pub(crate) mod table;
 pub(crate) mod timeline;
 pub(crate) mod verdict;
+pub(crate) mod writer;

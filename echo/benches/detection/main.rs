@@ -1,6 +1,6 @@
 //! The detector and the published rules on the same jobs, as tables.
 //!
-//! `cargo bench -p fleet-echo --features duckdb --bench detection -- --quick` runs what the tests run; without
+//! `cargo bench -p fleet-echo --bench detection -- --quick` runs what the tests run; without
 //! `--quick` it takes some minutes per seed, most of them for the meshes of 10,240 ranks and the healthy days.
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Stages of a pipeline: one forward and one backward at a time, messages in pairs.
 
-use super::program::Writer;
 use super::step::{Action, Function, Operation};
+use super::writer::Writer;
 
 /// Elements of what one stage passes to the next.
 const ACTIVATIONS: u64 = 1_048_576;

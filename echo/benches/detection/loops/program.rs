@@ -2,12 +2,12 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, Normal};
 
 use super::super::random::{Purpose, stream};
 use super::kind::{Kind, Shape};
 use super::pipeline;
-use super::step::{Action, Function, Operation};
+use super::step::{Action, Function};
+use super::writer::Writer;
 
 /// Elements of a bucket of gradients.
 const BUCKET: u64 = 7_087_872;
@@ -111,92 +111,7 @@ impl Programs {
     }
 }
 
-/// Writes one step of one rank.
-#[derive(Debug)]
-pub(crate) struct Writer<'a> {
-    /// The loop.
-    pub(crate) shape: &'a Shape,
-    /// The rank.
-    pub(crate) rank: u32,
-    step: u32,
-    slow: f64,
-    rng: &'a mut ChaCha8Rng,
-    actions: Vec<Action>,
-}
-
-impl<'a> Writer<'a> {
-    fn new(shape: &'a Shape, rng: &'a mut ChaCha8Rng, (rank, step): (u32, u32)) -> Self {
-        let warm = f64::from(shape.warm_up.saturating_sub(step)) / f64::from(shape.warm_up.max(1));
-        Self {
-            shape,
-            rank,
-            step,
-            slow: 1.0 + warm,
-            rng,
-            actions: Vec::new(),
-        }
-    }
-
-    fn noise(&mut self) -> f64 {
-        let normal = Normal::new(0.0, self.shape.noise).ok();
-        normal.map_or(1.0, |normal| normal.sample(self.rng).exp())
-    }
-
-    /// Hosts that are the bottleneck vary from step to step, and the one that has its turn is slower for seconds.
-    fn take_turn(&mut self, has_turn: bool) {
-        let normal = Normal::new(0.0_f64, 0.15).ok();
-        let luck = normal.map_or(1.0, |normal| normal.sample(self.rng).exp());
-        let turn = if has_turn { self.shape.turns } else { 0.0 };
-        self.slow *= luck * (1.0 + turn);
-    }
-
-    /// Whether this step ends a stretch of so many; never for 0.
-    fn is_every(&self, every: u32) -> bool {
-        every > 0 && (self.step + 1).is_multiple_of(every)
-    }
-
-    /// The host works for a share of a step.
-    pub(crate) fn host(&mut self, share: f64) {
-        let ms = share * self.shape.step_ms * self.slow * self.noise();
-        self.actions.push(Action::Host(ms));
-    }
-
-    /// The host loads a batch.
-    pub(crate) fn load(&mut self, share: f64) {
-        let ms = share * self.shape.step_ms * self.slow * self.noise();
-        self.actions.push(Action::Load(ms));
-    }
-
-    /// The GPU gets work for a share of a step.
-    pub(crate) fn kernel(&mut self, share: f64) {
-        let ms = share * self.shape.step_ms * self.noise();
-        self.actions.push(Action::Kernel(ms));
-    }
-
-    /// An operation of all ranks behind the kernels so far.
-    pub(crate) fn exchange(&mut self, function: Function, count: u64, share: f64) {
-        self.operation((function, count), share, true);
-    }
-
-    fn operation(&mut self, (function, count): (Function, u64), share: f64, after_kernels: bool) {
-        let transfer_ms = (share * self.shape.step_ms).max(0.01);
-        let op = Operation {
-            function,
-            count,
-            peer: 0,
-            transfer_ms,
-        };
-        self.push(Action::Exchange {
-            ops: vec![op],
-            after_kernels,
-        });
-    }
-
-    /// Any action.
-    pub(crate) fn push(&mut self, action: Action) {
-        self.actions.push(action);
-    }
-
+impl Writer<'_> {
     fn share_of_host(&self) -> f64 {
         if self.shape.kind == Kind::HostBoundPair {
             0.8
@@ -249,12 +164,6 @@ impl<'a> Writer<'a> {
         self.host(0.1 * host);
         self.kernel(0.08 * gpu);
         self.end();
-    }
-
-    /// How long the sequences of this step are, in the mean 1.
-    fn length(&mut self) -> f64 {
-        let normal = Normal::new(-0.03_f64, 0.25).ok();
-        normal.map_or(1.0, |normal| normal.sample(self.rng).exp())
     }
 
     /// Shards that are gathered one layer ahead.
@@ -327,7 +236,7 @@ impl<'a> Writer<'a> {
         if self.is_every(self.shape.log_every) {
             self.exchange(Function::AllGather, 2, 0.0);
             self.push(Action::Synchronize);
-            self.actions.push(Action::Host(1.5));
+            self.push(Action::Host(1.5));
         }
         if self.is_every(self.shape.eval_every) {
             for _ in 0..12 {
@@ -342,7 +251,7 @@ impl<'a> Writer<'a> {
         if self.is_every(self.shape.save_every) {
             self.push(Action::Synchronize);
             if self.rank == 0 {
-                self.actions.push(Action::Host(300.0));
+                self.push(Action::Host(300.0));
             }
             self.exchange(Function::Broadcast, 268, 0.0);
             self.push(Action::Synchronize);
