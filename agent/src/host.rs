@@ -152,6 +152,13 @@ impl Host {
         }
     }
 
+    /// Takes which processes are stopped, by a signal or a debugger.
+    pub fn set_stopped(&mut self, is_stopped: impl Fn(u32) -> bool) {
+        for (pid, pipeline) in &mut self.pipelines {
+            pipeline.set_stopped(is_stopped(*pid));
+        }
+    }
+
     /// Lets every process tell how far it has come, if that is due; a batch when one is due.
     ///
     /// The source's shell calls this as time passes, also when no process does anything.

@@ -145,6 +145,11 @@ impl Pipeline {
         self.activity.switched(switch);
     }
 
+    /// Takes whether the process is stopped, by a signal or a debugger.
+    pub fn set_stopped(&mut self, is_stopped: bool) {
+        self.progress.set_stopped(is_stopped);
+    }
+
     /// Tells how far the process has come, when that is due at `now_ns` of the source's clock.
     ///
     /// A source calls this whether or not the process does anything: silence is what a hang looks like.

@@ -110,6 +110,11 @@ impl Processes {
         self.stat(pid).map(|stat| stat.start_ticks)
     }
 
+    /// Whether a process is stopped, by a signal or a debugger.
+    pub fn is_stopped(&self, pid: u32) -> Result<bool, ProcessError> {
+        self.stat(pid).map(|stat| matches!(stat.state, 'T' | 't'))
+    }
+
     /// What a process has used so far.
     pub fn usage(&self, pid: u32) -> Result<Usage, ProcessError> {
         let stat = self.stat(pid)?;
@@ -173,6 +178,7 @@ fn bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
+    state: char,
     cpu_ticks: u64,
     start_ticks: u64,
 }
@@ -185,6 +191,7 @@ impl Stat {
         // By proc(5) the state is field 3, user and kernel time are 14 and 15, the start is 22.
         let field = |number: usize| rest.split_whitespace().nth(number - 3)?.parse::<u64>().ok();
         Some(Self {
+            state: rest.split_whitespace().next()?.chars().next()?,
             cpu_ticks: field(14)?.saturating_add(field(15)?),
             start_ticks: field(22)?,
         })

@@ -25,6 +25,7 @@ pub struct Progress {
     last_ns: Option<u64>,
     /// Since when each thread is blocked that waits for the GPU.
     waiting_since_ns: BTreeMap<u32, u64>,
+    is_stopped: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +56,11 @@ impl Progress {
     /// Takes that a thread has waited for the GPU.
     pub fn wait_ended(&mut self, tid: u32) {
         self.waiting_since_ns.remove(&tid);
+    }
+
+    /// Takes whether the process is stopped, by a signal or a debugger.
+    pub fn set_stopped(&mut self, is_stopped: bool) {
+        self.is_stopped = is_stopped;
     }
 
     /// Forgets a communicator that is gone: nobody waits on it any more.
@@ -103,6 +109,7 @@ impl Progress {
             value: Value::Issued {
                 total: last.seq + 1,
                 waiting_ms: self.waiting_ms(now_ns),
+                is_stopped: self.is_stopped,
             },
         })
     }

@@ -115,6 +115,8 @@ pub enum Value {
         total: u64,
         /// How long a thread has been blocked in its present synchronisation with the GPU, milliseconds.
         waiting_ms: f64,
+        /// Whether the process is stopped, by a signal or a debugger.
+        is_stopped: bool,
     },
     /// A summary of samples, with some of the samples themselves.
     Summary {

@@ -95,6 +95,9 @@ pub const MIX: &str = "fleet.mix";
 /// milliseconds; 0 where none is.
 pub const WAITING_MS: &str = "fleet.waiting_ms";
 
+/// On [`crate::metric::ISSUED`]: true while the process is stopped, by a signal or a debugger; absent otherwise.
+pub const STOPPED: &str = "fleet.stopped";
+
 /// On [`crate::metric::STRAGGLER`]: what changed, [`STATE_RAISED`] or [`STATE_CLEARED`].
 pub const STRAGGLER_STATE: &str = "fleet.straggler.state";
 

@@ -1,5 +1,7 @@
 use std::fs;
+use std::process::Command;
 
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
 use super::*;
@@ -81,6 +83,23 @@ fn the_tests_own_process_can_be_read() {
     assert_eq!(processes.seen(own).unwrap().pid, own);
     assert!(processes.usage(own).unwrap().rss_bytes > 0);
     assert!(processes.place(own).is_ok());
+}
+
+#[test]
+fn a_process_that_a_signal_has_stopped_is_known_until_it_goes_on() {
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = Pid::from_child(&child);
+    let processes = Processes::below("/proc");
+    let wait = |options| waitpid(Some(pid), options).unwrap();
+    assert!(!processes.is_stopped(child.id()).unwrap());
+    kill_process(pid, Signal::STOP).unwrap();
+    wait(WaitOptions::UNTRACED);
+    assert!(processes.is_stopped(child.id()).unwrap());
+    kill_process(pid, Signal::CONT).unwrap();
+    wait(WaitOptions::CONTINUED);
+    assert!(!processes.is_stopped(child.id()).unwrap());
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

@@ -133,6 +133,9 @@ impl Agent {
             {
                 self.host.report(own);
             }
+            let processes = &self.processes;
+            self.host
+                .set_stopped(|pid| processes.is_stopped(pid).unwrap_or(false));
             let batch = self.host.beat(now_ns);
             self.send(batch).await;
         }

@@ -152,22 +152,40 @@ pub fn class_of(late: &Lag, clues: &Clues<'_>) -> CauseClass {
         return CauseClass::Mixed;
     }
     let explained = explained_ms(late, clues);
-    match (
-        host_gap_ms(late, clues),
-        ran_dry(late.rank, clues.queues, explained / HOST_SHARE),
-    ) {
+    let queue = Queue::of(late.rank, clues.queues, explained / HOST_SHARE);
+    match (host_gap_ms(late, clues), queue) {
         (Some(gap), _) if gap >= explained => CauseClass::Host,
-        (Some(_), _) | (None, Some(false)) => CauseClass::Device,
-        (None, Some(true)) => CauseClass::Host,
+        // Gaps show only what a host does after a synchronisation that blocked it; its queue shows the rest.
+        (_, Some(Queue::Drained)) | (None, Some(Queue::Short)) => CauseClass::Host,
+        (Some(_), _) | (None, Some(Queue::Full)) => CauseClass::Device,
         (None, None) => CauseClass::Inconclusive,
     }
 }
 
-/// Whether the rank's GPU, late by so much, had too little queued: it waited for its host.
-fn ran_dry(rank: Rank, queues: &BTreeMap<Rank, f64>, late_ms: f64) -> Option<bool> {
-    let usual = median(&queues.values().copied().collect::<Vec<f64>>())?;
-    let own = queues.get(&rank)?;
-    Some(usual - own >= QUEUE_SHARE * late_ms || *own < DRY_SHARE * late_ms)
+/// What waited in the queue of a late rank's GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Queue {
+    /// Less than in those of its peers by a good part of its lateness: the GPU waited for its host.
+    Drained,
+    /// Too little to have been behind what made it late.
+    Short,
+    /// As much as in those of its peers.
+    Full,
+}
+
+impl Queue {
+    /// The queue of a rank that is late by so much.
+    fn of(rank: Rank, queues: &BTreeMap<Rank, f64>, late_ms: f64) -> Option<Self> {
+        let usual = median(&queues.values().copied().collect::<Vec<f64>>())?;
+        let own = queues.get(&rank)?;
+        Some(if usual - own >= QUEUE_SHARE * late_ms {
+            Self::Drained
+        } else if *own < DRY_SHARE * late_ms {
+            Self::Short
+        } else {
+            Self::Full
+        })
+    }
 }
 
 #[cfg(test)]

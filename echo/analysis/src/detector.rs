@@ -22,7 +22,7 @@ mod handover;
 mod stuck;
 
 use handover::{Handover, ended};
-use stuck::Stuck;
+use stuck::{Stuck, Took};
 
 /// Shortest arrival time between two looks for operations that do not end, milliseconds.
 const LOOK_EVERY_MS: f64 = 1_000.0;
@@ -70,8 +70,14 @@ impl Detector {
             for (key, mut block) in self.assembly.closed(self.settings.silence_ms) {
                 let job = (key.cluster.clone(), key.job.clone());
                 if let Some((elapsed_ms, last)) = block.elapsed_ms().zip(arrived.last()) {
-                    let of = (&job, key.role);
-                    block.leave_out(self.stuck.take_charged(of, elapsed_ms, last.received));
+                    let cohort = self.cohorts.get(&key);
+                    let took = Took {
+                        elapsed_ms,
+                        excess_ms: cohort.and_then(|cohort| cohort.excess_ms(&block)),
+                    };
+                    let held_up = self.stuck.held_up((&job, key.role), took, last.received);
+                    block.leave_out(held_up.ms);
+                    conclusions.lost.extend(held_up.lost);
                 }
                 let view = self.view_of(&key);
                 let before = self.accused(&key);

@@ -29,6 +29,8 @@ pub struct Hang {
     pub missing: Vec<Rank>,
     /// Whether no rank is behind in any communicator: every rank stands still, and most wait for their GPUs.
     pub is_standstill: bool,
+    /// Those of the missing ranks whose processes are stopped, by a signal or a debugger.
+    pub stopped: Vec<Rank>,
     /// Those of the missing ranks that have not been heard of, in any way, since everybody stopped.
     pub silent: Vec<Rank>,
     /// Ranks that were not heard of any more while the others went on: whether they entered it is not known.
@@ -53,7 +55,7 @@ pub struct Patience {
 /// Hangs of a job at `now` (arrival time): on some communicator at least half of the ranks that report have issued an operation
 /// that others have not, one of those is alive, and nobody has moved for longer than there is patience. Where none is behind, a
 /// standstill: no rank has issued anything on any communicator, and at least half of those alive are blocked in one synchronisation
-/// for longer than there is patience.
+/// for longer than there is patience. A process that is stopped waits for nothing, wherever it was stopped.
 pub fn hangs(progress: &Progress, now: Nanos, patience: Patience) -> Vec<Hang> {
     let look = Look {
         progress,
@@ -109,6 +111,11 @@ impl Look<'_> {
             since: clock.advanced_at,
             last_heard: clock.heard_at,
             entered: entered.iter().map(|(rank, _)| **rank).collect(),
+            stopped: missing
+                .iter()
+                .filter(|rank| ranks.get(rank).is_some_and(|at| at.is_stopped))
+                .copied()
+                .collect(),
             silent: self.silent_of(&missing),
             missing,
             is_standstill: false,
@@ -150,7 +157,7 @@ impl Look<'_> {
         };
         let (waiting, others): (Vec<_>, Vec<_>) = alive
             .iter()
-            .partition(|(_, position)| position.waiting_ms >= patience_ms);
+            .partition(|(_, position)| position.waiting_ms >= patience_ms && !position.is_stopped);
         let is_most = !waiting.is_empty() && waiting.len() * 2 >= alive.len();
         if alive.len() < 2 || !is_most || !alive.iter().all(|(_, position)| is_still(position)) {
             return None;
@@ -164,6 +171,11 @@ impl Look<'_> {
             last_heard: clock.heard_at,
             entered: waiting.iter().map(|(rank, _)| **rank).collect(),
             missing: others.iter().map(|(rank, _)| **rank).collect(),
+            stopped: others
+                .iter()
+                .filter(|(_, position)| position.is_stopped)
+                .map(|(rank, _)| **rank)
+                .collect(),
             is_standstill: true,
             silent: silent.iter().map(|(rank, _)| **rank).collect(),
             unknown: Vec::new(),

@@ -191,8 +191,15 @@ fn attrs(value: &Value) -> Arc<str> {
             let attrs = serde_json::json!({ fleet_proto::attribute::MIX: mix.to_string() });
             Arc::from(attrs.to_string())
         }
-        Value::Issued { waiting_ms, .. } => {
-            let attrs = serde_json::json!({ fleet_proto::attribute::WAITING_MS: waiting_ms });
+        Value::Issued {
+            waiting_ms,
+            is_stopped,
+            ..
+        } => {
+            let attrs = serde_json::json!({
+                fleet_proto::attribute::WAITING_MS: waiting_ms,
+                fleet_proto::attribute::STOPPED: is_stopped,
+            });
             Arc::from(attrs.to_string())
         }
         _ => Arc::from("{}"),

@@ -179,8 +179,15 @@ fn number(point: &Point) -> Option<NumberDataPoint> {
             attributes.push(text(attribute::MIX, &mix.to_string()));
             number_data_point::Value::AsDouble(*ms)
         }
-        Value::Issued { total, waiting_ms } => {
+        Value::Issued {
+            total,
+            waiting_ms,
+            is_stopped,
+        } => {
             attributes.push(double(attribute::WAITING_MS, *waiting_ms));
+            if *is_stopped {
+                attributes.push(key_value(attribute::STOPPED, Any::BoolValue(true)));
+            }
             number_data_point::Value::AsInt(i64::try_from(*total).unwrap_or(i64::MAX))
         }
         Value::Summary { .. } => return None,

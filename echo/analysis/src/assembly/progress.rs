@@ -13,6 +13,9 @@ const MAX_COMMS: usize = 65_536;
 /// The attribute with its quotes, as it stands in JSON.
 const WAITING_MS: &str = "\"fleet.waiting_ms\"";
 
+/// The attribute of a stopped process, as it stands in JSON.
+const STOPPED: &str = "\"fleet.stopped\":true";
+
 /// Progress of a job's ranks.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -35,6 +38,8 @@ pub struct Position {
     pub heard_at: Nanos,
     /// How long it had been blocked in one synchronisation with its GPU by then, milliseconds.
     pub waiting_ms: f64,
+    /// Whether its process was stopped then, by a signal or a debugger.
+    pub is_stopped: bool,
 }
 
 impl Progress {
@@ -68,6 +73,7 @@ impl Progress {
             heard: received,
             heard_at: event.timestamp,
             waiting_ms: waiting_ms(&event.attrs).unwrap_or(0.0),
+            is_stopped: event.attrs.contains(STOPPED),
         };
         let ranks = self.comms.entry(block.comm).or_default();
         let known = ranks.entry(rank).or_insert(position);
@@ -115,12 +121,17 @@ fn issued(reading: Reading) -> Option<u64> {
 mod tests {
     use fleet_proto::attribute;
 
-    use super::waiting_ms;
+    use super::{STOPPED, waiting_ms};
 
     #[test]
     fn the_time_that_a_rank_has_waited_is_read_from_the_attribute_that_agents_send() {
         let attrs = format!(r#"{{"a":1,"{}":5000.5,"b":2}}"#, attribute::WAITING_MS);
         assert_eq!(waiting_ms(&attrs), Some(5000.5));
+    }
+
+    #[test]
+    fn a_stopped_process_is_known_by_the_attribute_that_agents_send() {
+        assert_eq!(STOPPED, format!("\"{}\":true", attribute::STOPPED));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use echo_core::model::conclusion::{CauseClass, Signal};
 use super::{Clues, Slowness, class_of};
 use crate::assembly::{Assembly, CohortBlock};
 use crate::baseline::History;
-use crate::lag::{Lag, lags};
+use crate::lag::{Lag, Lags, lags};
 use crate::simulated::device::{Gpu, Gpus};
 
 /// Blocks of eight ranks whose times inside an operation are those given.
@@ -110,9 +110,17 @@ fn late(signal: Signal) -> Lag {
 }
 
 fn class(signal: Signal, slowness: Option<Slowness>, queues: &[f64]) -> CauseClass {
+    class_with_gaps(signal, slowness, (queues, None))
+}
+
+fn class_with_gaps(
+    signal: Signal,
+    slowness: Option<Slowness>,
+    (queues, gaps): (&[f64], Option<&Lags>),
+) -> CauseClass {
     let queues: BTreeMap<Rank, f64> = (0..).map(Rank::new).zip(queues.iter().copied()).collect();
     let clues = Clues {
-        gaps: None,
+        gaps,
         queues: &queues,
         slowness,
         damage_ms: Some(10.0),
@@ -153,4 +161,25 @@ fn where_nothing_waits_in_queues_a_late_gpu_waits_for_its_host() {
     let class = |own| class(Signal::DeviceWait, None, &with(own));
     assert_eq!(class(0.1), CauseClass::Host);
     assert_eq!(class(10.0), CauseClass::Device);
+}
+
+#[test]
+fn a_host_whose_gaps_show_nothing_is_late_when_its_gpu_has_less_queued_than_its_peers() {
+    // As recorded of a rank that sleeps after each token: most of its synchronisations block nobody, and have no gap.
+    let blocks = blocks(4, |_| 3.0);
+    let alike = lags(Signal::DeviceWait, &blocks.iter().collect::<Vec<_>>()).unwrap();
+    let ranks = alike.ranks.into_iter().map(|lag| Lag {
+        signal: Signal::HostGap,
+        mean_ms: 0.0,
+        ..lag
+    });
+    let gaps = Lags {
+        signal: Signal::HostGap,
+        ranks: ranks.collect(),
+        ..alike
+    };
+    let with = |own| [9.0, 9.0, 9.0, own, 9.0, 9.0, 9.0, 9.0];
+    let class = |own| class_with_gaps(Signal::DeviceWait, None, (&with(own), Some(&gaps)));
+    assert_eq!(class(0.1), CauseClass::Host);
+    assert_eq!(class(9.0), CauseClass::Device);
 }

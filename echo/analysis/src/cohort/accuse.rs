@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use echo_core::model::conclusion::{Condition, ConditionKind, Signal};
+use echo_core::model::conclusion::{CauseClass, Condition, ConditionKind, Signal};
 use echo_core::model::event::SeqRange;
 use echo_core::model::inputs::{Inputs, RankLag};
 use echo_core::stats::series::change_point;
@@ -179,11 +179,14 @@ impl Cohort {
                         .healthy_ms
                         .map(|healthy| evidence.period_ms - healthy),
                 };
-                let class = |lag: &Lag| class_of(lag, &clues);
-                let against = |suspect: &Suspect| Charge {
-                    span: evidence.span,
-                    disagrees: is_hidden_from_host(&suspect.lag, &clues),
-                    ..Charge::against(suspect, class(&suspect.lag), inputs.clone())
+                let against = |suspect: &Suspect| {
+                    let class = class_of(&suspect.lag, &clues);
+                    Charge {
+                        span: evidence.span,
+                        disagrees: class != CauseClass::Host
+                            && is_hidden_from_host(&suspect.lag, &clues),
+                        ..Charge::against(suspect, class, inputs.clone())
+                    }
                 };
                 suspects.iter().map(against).collect()
             }

@@ -38,6 +38,12 @@ impl Cohort {
         self.key.role == RoleId::new(u64::MAX)
     }
 
+    /// What the operations of a block took longer than when healthy, milliseconds; nothing while that is not known.
+    pub fn excess_ms(&self, block: &CohortBlock) -> Option<f64> {
+        let (took_ms, healthy_ms) = self.pace.took_and_healthy_ms(block)?;
+        Some(took_ms - healthy_ms)
+    }
+
     /// Adds to a block what its operations took longer than when healthy, and a period where it has none of its own.
     pub(super) fn measure(&self, block: &mut CohortBlock) {
         let Some((took_ms, healthy_ms)) = self.pace.took_and_healthy_ms(block) else {

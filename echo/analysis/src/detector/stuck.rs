@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use echo_core::ids::{ClusterId, CommId, IncidentId, Rank, RoleId};
 use echo_core::model::conclusion::{
@@ -47,8 +48,50 @@ struct Charged {
     until: Nanos,
     /// When it was charged, arrival time.
     at: Nanos,
-    /// The cohorts whose blocks were told of it.
+    /// What was charged of it last, of each group of ranks.
+    rows: Vec<LostTime>,
+    /// What its block lost after `until`, milliseconds, once that has ended.
+    rest_ms: f64,
+    /// The cohorts whose blocks it was left out of.
     left_out_by: BTreeSet<RoleId>,
+}
+
+/// How long the operations of a block took, milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Took {
+    /// On the rank where they took longest.
+    pub(super) elapsed_ms: f64,
+    /// Beyond what they take when the job is healthy, when that is known.
+    pub(super) excess_ms: Option<f64>,
+}
+
+/// The part of a block that belongs to a hang.
+#[derive(Debug, Default)]
+pub(super) struct HeldUp {
+    /// Its duration, milliseconds.
+    pub(super) ms: f64,
+    /// What of it was not charged yet.
+    pub(super) lost: Vec<LostTime>,
+}
+
+impl Charged {
+    /// What the same ranks lost in the rest of the block.
+    fn rest(&self) -> Vec<LostTime> {
+        let duration = Duration::try_from_secs_f64(self.rest_ms / 1e3).unwrap_or_default();
+        let Some(interval) = Window::new(self.until, self.until.after(duration)) else {
+            return Vec::new();
+        };
+        let of_group = |row: &LostTime| {
+            let times = interval.millis() / row.interval.millis();
+            LostTime {
+                interval,
+                lost_gpu_ms: row.lost_gpu_ms * times,
+                peer_wait_gpu_ms: row.peer_wait_gpu_ms.map(|waited| waited * times),
+                ..row.clone()
+            }
+        };
+        self.rows.iter().map(of_group).collect()
+    }
 }
 
 impl Stuck {
@@ -116,16 +159,17 @@ impl Stuck {
             return Vec::new();
         };
         *until = first.last_heard;
-        self.note(job, interval, now);
         let incident = self.open.get(&(job.clone(), first.comm));
         let incident = incident.map(|incident| incident.id);
-        incident.map_or_else(Vec::new, |incident| {
+        let lost = incident.map_or_else(Vec::new, |incident| {
             lost_time((incident, &job.0), interval, (progress, found))
-        })
+        });
+        self.note(job, (interval, &lost), now);
+        lost
     }
 
     /// Remembers that an interval was charged. An interval that begins where the last one ended extends it.
-    fn note(&mut self, job: &JobKey, interval: Window, now: Nanos) {
+    fn note(&mut self, job: &JobKey, (interval, lost): (Window, &[LostTime]), now: Nanos) {
         let charged = self.charged.entry(job.clone()).or_default();
         match charged
             .back_mut()
@@ -134,11 +178,14 @@ impl Stuck {
             Some(last) => {
                 last.ms += interval.millis();
                 (last.until, last.at) = (interval.to(), now);
+                last.rows = lost.to_vec();
             }
             None => charged.push_back(Charged {
                 ms: interval.millis(),
                 until: interval.to(),
                 at: now,
+                rows: lost.to_vec(),
+                rest_ms: 0.0,
                 left_out_by: BTreeSet::new(),
             }),
         }
@@ -147,25 +194,44 @@ impl Stuck {
         }
     }
 
-    /// How much of the time that the operations of a block took was charged to a hang, milliseconds. A hang lies between two
-    /// completions, so it is part of one block of each cohort that it held up: the first one that took as long. Clocks of ranks
-    /// are not compared.
-    pub(super) fn take_charged(
+    /// The part of a block that belongs to a hang. A hang lies between two completions, so it is part of one block of each cohort that
+    /// it held up: the first one that took as long. Clocks of ranks are not compared.
+    ///
+    /// Reports come every few seconds, so a hang is charged up to the last report in which it lasted. The rest of what its block took
+    /// beyond a healthy one is charged here, once.
+    pub(super) fn held_up(
         &mut self,
         (job, role): (&JobKey, RoleId),
-        elapsed_ms: f64,
+        took: Took,
         now: Nanos,
-    ) -> f64 {
+    ) -> HeldUp {
         let Some(charged) = self.charged.get_mut(job) else {
-            return 0.0;
+            return HeldUp::default();
         };
         charged.retain(|one| now.millis_since(one.at) <= KEPT_MS);
         let mut open = charged.iter_mut();
-        let found = open.find(|one| one.ms <= elapsed_ms && !one.left_out_by.contains(&role));
-        found.map_or(0.0, |one| {
-            one.left_out_by.insert(role);
-            one.ms
-        })
+        let Some(one) =
+            open.find(|one| one.ms <= took.elapsed_ms && !one.left_out_by.contains(&role))
+        else {
+            return HeldUp::default();
+        };
+        let is_first = one.left_out_by.is_empty();
+        one.left_out_by.insert(role);
+        let mut lost = Vec::new();
+        if is_first {
+            one.rest_ms = took
+                .excess_ms
+                .map_or(0.0, |excess_ms| (excess_ms - one.ms).max(0.0));
+            lost = one.rest();
+        }
+        let until = lost.first().map(|row| row.interval.to());
+        if let Some((until, known)) = until.zip(self.charged_until.get_mut(job)) {
+            *known = (*known).max(until);
+        }
+        HeldUp {
+            ms: one.ms + one.rest_ms,
+            lost,
+        }
     }
 
     /// Ends what is open in a job that does not report any more.
@@ -284,15 +350,18 @@ fn told(hang: &Hang) -> String {
             list(&hang.missing),
         )
     };
-    if !hang.silent.is_empty() {
-        let silent = list(&hang.silent);
-        told.push_str("; no sign of life since then of ");
-        told.push_str(&silent);
-    }
-    if !hang.unknown.is_empty() {
-        let unknown = list(&hang.unknown);
-        told.push_str("; not counted, because not reporting since before that: ");
-        told.push_str(&unknown);
+    let remarks = [
+        ("stopped by a signal or a debugger: ", &hang.stopped),
+        ("no sign of life since then of ", &hang.silent),
+        (
+            "not counted, because not reporting since before that: ",
+            &hang.unknown,
+        ),
+    ];
+    for (remark, ranks) in remarks.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
+        told.push_str("; ");
+        told.push_str(remark);
+        told.push_str(&list(ranks));
     }
     told
 }

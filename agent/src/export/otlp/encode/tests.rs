@@ -206,6 +206,7 @@ fn evidence_is_a_delta_sum_and_progress_a_cumulative_one() {
             Value::Issued {
                 total: 64,
                 waiting_ms: 7_500.0,
+                is_stopped: true,
             },
         ),
     ]);
@@ -231,6 +232,8 @@ fn evidence_is_a_delta_sum_and_progress_a_cumulative_one() {
     assert_eq!(total.data_points[0].value, Some(int));
     let waiting = &map(&total.data_points[0].attributes)["fleet.waiting_ms"];
     assert!(format!("{waiting:?}").contains("7500.0"), "{waiting:?}");
+    let stopped = &map(&total.data_points[0].attributes)["fleet.stopped"];
+    assert!(format!("{stopped:?}").contains("true"), "{stopped:?}");
     assert!(map(&increase.data_points[0].attributes).contains_key("fleet.iterations"));
 }
 
