@@ -105,9 +105,10 @@ impl Rhythm {
         self.primary
     }
 
-    /// The iteration on the busiest communicator, once known.
+    /// The iteration on the busiest communicator, once one of it was counted whole: until then operations are what the process goes
+    /// forward by.
     pub fn pattern(&self) -> Option<&Pattern> {
-        self.tracker.pattern()
+        self.profile.as_ref().and_then(|_| self.tracker.pattern())
     }
 
     /// Whether an iteration begins with this operation of the busiest communicator.

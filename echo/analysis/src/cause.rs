@@ -34,6 +34,9 @@ const HOST_SHARE: f64 = 0.5;
 /// iteration waits for nobody, so the mean over all of them shows a part of the lateness only.
 const QUEUE_SHARE: f64 = 0.25;
 
+/// Gaps per iteration from which on they show all that the host did between its iterations.
+const ALL_GAPS: f64 = 0.9;
+
 /// Share of the lateness below which work waits too little to have been behind what made the device late.
 const DRY_SHARE: f64 = 0.25;
 
@@ -113,12 +116,23 @@ impl Slowness {
 pub struct Clues<'a> {
     /// Host gaps of the window, when the agents saw them.
     pub gaps: Option<&'a Lags>,
+    /// How many there were, by rank, per iteration: a synchronisation that blocked nobody is followed by none.
+    pub gap_rates: &'a BTreeMap<Rank, f64>,
     /// How long work waited in the queues of the GPUs, by rank, milliseconds per operation.
     pub queues: &'a BTreeMap<Rank, f64>,
     /// What the collectives are slow by, when their usual duration is known.
     pub slowness: Option<Slowness>,
     /// What an iteration takes longer than when healthy, milliseconds, when known.
     pub damage_ms: Option<f64>,
+}
+
+impl Clues<'_> {
+    /// Whether what the rank's host did shows in its gaps: it was blocked in every iteration.
+    fn has_all_gaps(&self, rank: Rank) -> bool {
+        self.gap_rates
+            .get(&rank)
+            .is_some_and(|rate| *rate >= ALL_GAPS)
+    }
 }
 
 /// Whether a rank is late by its GPU while its host shows nothing of it, although it was seen.
@@ -155,9 +169,9 @@ pub fn class_of(late: &Lag, clues: &Clues<'_>) -> CauseClass {
     let queue = Queue::of(late.rank, clues.queues, explained / HOST_SHARE);
     match (host_gap_ms(late, clues), queue) {
         (Some(gap), _) if gap >= explained => CauseClass::Host,
-        // Gaps show only what a host does after a synchronisation that blocked it; its queue shows the rest.
-        (_, Some(Queue::Drained)) | (None, Some(Queue::Short)) => CauseClass::Host,
+        (Some(_), Some(Queue::Empty)) if !clues.has_all_gaps(late.rank) => CauseClass::Host,
         (Some(_), _) | (None, Some(Queue::Full)) => CauseClass::Device,
+        (None, Some(Queue::Empty | Queue::Shorter)) => CauseClass::Host,
         (None, None) => CauseClass::Inconclusive,
     }
 }
@@ -165,10 +179,10 @@ pub fn class_of(late: &Lag, clues: &Clues<'_>) -> CauseClass {
 /// What waited in the queue of a late rank's GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Queue {
-    /// Less than in those of its peers by a good part of its lateness: the GPU waited for its host.
-    Drained,
-    /// Too little to have been behind what made it late.
-    Short,
+    /// Too little to have been behind what made it late: the GPU waited for its host.
+    Empty,
+    /// Less than in those of its peers by a good part of its lateness.
+    Shorter,
     /// As much as in those of its peers.
     Full,
 }
@@ -178,10 +192,10 @@ impl Queue {
     fn of(rank: Rank, queues: &BTreeMap<Rank, f64>, late_ms: f64) -> Option<Self> {
         let usual = median(&queues.values().copied().collect::<Vec<f64>>())?;
         let own = queues.get(&rank)?;
-        Some(if usual - own >= QUEUE_SHARE * late_ms {
-            Self::Drained
-        } else if *own < DRY_SHARE * late_ms {
-            Self::Short
+        Some(if *own < DRY_SHARE * late_ms {
+            Self::Empty
+        } else if usual - own >= QUEUE_SHARE * late_ms {
+            Self::Shorter
         } else {
             Self::Full
         })

@@ -66,6 +66,28 @@ impl<'a> Stretch<'a> {
             .count()
     }
 
+    /// Host gaps of each rank, per iteration.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts of one window stay far below 2^53"
+    )]
+    pub fn gap_rates(&self) -> BTreeMap<Rank, f64> {
+        let mut counts: BTreeMap<Rank, (f64, f64)> = BTreeMap::new();
+        for block in &self.blocks {
+            for member in &block.members {
+                let (gaps, iterations) = counts.entry(member.rank).or_default();
+                *gaps += member.gap.map_or(0.0, |gap| gap.count as f64);
+                *iterations += block.iterations;
+            }
+        }
+        let known = counts
+            .into_iter()
+            .filter(|(_, (_, iterations))| *iterations > 0.0);
+        known
+            .map(|(rank, (gaps, iterations))| (rank, gaps / iterations))
+            .collect()
+    }
+
     /// Time that work waited in the queue of each rank's GPU, milliseconds per operation; ranks that tell.
     pub fn queue_ms(&self) -> BTreeMap<Rank, f64> {
         let mut sums: BTreeMap<Rank, (f64, f64)> = BTreeMap::new();

@@ -48,8 +48,9 @@ impl Report {
 
 /// The report of all operations `seqs` from those of its parts, in their order; nothing when a part is missing.
 pub(super) fn merged(seqs: SeqRange, parts: Vec<(SeqRange, Report)>) -> Option<Report> {
-    let length = |seqs: SeqRange| seqs.last() - seqs.first() + 1;
-    let reported: u64 = parts.iter().map(|(part, _)| length(*part)).sum();
+    // Parts of a hostile sender may overlap, and be as long as numbers are.
+    let length = |seqs: SeqRange| u128::from(seqs.last() - seqs.first()) + 1;
+    let reported: u128 = parts.iter().map(|(part, _)| length(*part)).sum();
     if reported != length(seqs) {
         return None;
     }
@@ -81,7 +82,7 @@ fn add<T>(one: Option<T>, next: Option<T>, sum: impl Fn(T, T) -> T) -> Option<T>
 /// The distribution of the samples of both.
 pub(super) fn total(one: Summary, next: Summary) -> Summary {
     Summary {
-        count: one.count + next.count,
+        count: one.count.saturating_add(next.count),
         sum: one.sum + next.sum,
         min: add(one.min, next.min, f64::min),
         max: add(one.max, next.max, f64::max),

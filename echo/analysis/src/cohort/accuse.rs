@@ -173,6 +173,7 @@ impl Cohort {
                 let gaps = lags(Signal::HostGap, &window.blocks);
                 let clues = Clues {
                     gaps: gaps.as_ref(),
+                    gap_rates: &window.gap_rates(),
                     queues: &window.queue_ms(),
                     slowness: Slowness::of(&window.blocks, &self.history),
                     damage_ms: evidence

@@ -203,6 +203,7 @@ impl Cohort {
         let gaps = lags(Signal::HostGap, &stretch.blocks);
         let clues = Clues {
             gaps: gaps.as_ref(),
+            gap_rates: &stretch.gap_rates(),
             queues: &stretch.queue_ms(),
             slowness: Slowness::of(&stretch.blocks, &self.history),
             damage_ms: Some((slow.ratio - 1.0) * healthy_ms),
