@@ -8,4 +8,5 @@ mod hangs;
 mod hostile;
 mod meshes;
 mod records;
+mod stalls;
 mod symmetry;

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use echo_core::ids::CommId;
 use echo_core::model::conclusion::{ConditionKind, Incident, IncidentState, LostTime};
-use echo_core::model::event::{Reading, StoredEvent};
-use fleet_proto::{attribute, metric};
+use echo_core::model::event::StoredEvent;
+use fleet_proto::attribute;
 
 use crate::detector::Detector;
 use crate::settings::Settings;
 use crate::simulated::outcome::{condition, kinds};
-use crate::simulated::{Job, Measured, OPS_PER_BLOCK, instant};
+use crate::simulated::{Job, Measured, instant};
 
-const N_RANKS: u32 = 8;
+pub(super) const N_RANKS: u32 = 8;
 
 /// Reports of all ranks every second from `from_s` to `to_s`: six have entered operation 99, ranks 2 and 5 have not.
 fn stuck(from_s: u32, to_s: u32) -> Vec<StoredEvent> {
@@ -25,14 +25,14 @@ fn stuck(from_s: u32, to_s: u32) -> Vec<StoredEvent> {
     )
 }
 
-fn reports(from_s: u32, to_s: u32, issued: impl Fn(u32) -> u64) -> Vec<StoredEvent> {
+pub(super) fn reports(from_s: u32, to_s: u32, issued: impl Fn(u32) -> u64) -> Vec<StoredEvent> {
     let job = Job::of(N_RANKS);
     let all = (from_s..to_s).flat_map(|second| (0..N_RANKS).map(move |rank| (second, rank)));
     all.map(|(second, rank)| job.issued(rank, issued(rank), f64::from(second) * 1e3))
         .collect()
 }
 
-fn detector() -> Detector {
+pub(super) fn detector() -> Detector {
     Detector::new(Settings::default())
 }
 
@@ -194,7 +194,7 @@ fn standing(since_s: u32, to_s: u32) -> Vec<StoredEvent> {
 }
 
 /// The same reports, in which all ranks but rank 3 say that they have been blocked since then.
-fn blocked(since_s: u32, mut events: Vec<StoredEvent>) -> Vec<StoredEvent> {
+pub(super) fn blocked(since_s: u32, mut events: Vec<StoredEvent>) -> Vec<StoredEvent> {
     let since = instant(f64::from(since_s) * 1e3);
     for stored in &mut events {
         let is_other = stored.event.origin.rank.unwrap().rank().value() != 3;
@@ -368,68 +368,4 @@ fn a_hang_costs_every_rank_all_the_time_that_it_lasts_and_no_moment_twice() {
     let seconds = (total / 8e3, waited / 6e3);
     assert!((seconds.0 - 59.0).abs() < 1e-6, "{seconds:?}");
     assert!((seconds.1 - 59.0).abs() < 1e-6, "{seconds:?}");
-}
-
-/// Blocks of all ranks, each as long as it says, milliseconds: a block is sent when it ends. Returns the end of the last one as well.
-fn paced(first: u64, begin_ms: f64, lengths_ms: &[f64]) -> (Vec<StoredEvent>, f64) {
-    let job = Job::of(N_RANKS);
-    let n_blocks = first + lengths_ms.len() as u64;
-    let mut ends = Vec::new();
-    let mut now_ms = begin_ms;
-    for length_ms in lengths_ms {
-        now_ms += length_ms;
-        ends.push((now_ms, *length_ms));
-    }
-    let mut events = Vec::new();
-    for mut stored in job.events(n_blocks, |_, _| Measured::HEALTHY) {
-        let seqs = stored.event.block.as_ref().and_then(|block| block.seqs);
-        let index = seqs.unwrap().first() / OPS_PER_BLOCK;
-        let Some((end_ms, length_ms)) = index
-            .checked_sub(first)
-            .and_then(|index| ends.get(usize::try_from(index).unwrap()))
-        else {
-            continue;
-        };
-        stored.received = instant(*end_ms);
-        stored.event.start = Some(instant(end_ms - length_ms));
-        stored.event.timestamp = instant(*end_ms);
-        if stored.event.metric.as_str() == metric::PERIOD {
-            stored.event.metric = metric::ELAPSED.parse().unwrap();
-            stored.event.reading = Reading::Double(*length_ms);
-            let mix = format!(r#"{{"{}":"AllReduce={OPS_PER_BLOCK}"}}"#, attribute::MIX);
-            stored.event.attrs = Arc::from(mix);
-        }
-        events.push(stored);
-    }
-    (events, now_ms)
-}
-
-#[test]
-fn what_a_stall_took_after_its_last_report_is_charged_when_its_block_ends() {
-    let mut detector = detector();
-    let (healthy, stopped_ms) = paced(0, 0.0, &[200.0; 200]);
-    detector.observe(&healthy);
-    let begin_s = 40;
-    assert!((stopped_ms - f64::from(begin_s) * 1e3).abs() < 1e-6);
-    detector.observe(&reports(begin_s, begin_s + 1, |_| 8_001));
-    // The last report says that it has lasted for 9 s; it ends 4 s later.
-    let mut lost = detector
-        .observe(&blocked(
-            begin_s,
-            reports(begin_s + 1, begin_s + 10, |_| 8_001),
-        ))
-        .lost;
-    let (after, _) = paced(200, stopped_ms, &[13_200.0, 200.0, 200.0]);
-    lost.extend(detector.observe(&after).lost);
-    let gpu_s = lost.iter().map(|row| row.lost_gpu_ms).sum::<f64>() / 1e3;
-    let expected = 13.0 * f64::from(N_RANKS);
-    assert!((gpu_s / expected - 1.0).abs() < 0.02, "{gpu_s} {expected}");
-    let intervals = lost
-        .windows(2)
-        .map(|pair| (pair[0].interval, pair[1].interval));
-    assert!(
-        intervals
-            .into_iter()
-            .all(|(one, next)| one.to() <= next.from() || one == next)
-    );
 }
