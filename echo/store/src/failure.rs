@@ -27,7 +27,7 @@ pub enum StoreError {
     },
     /// A migration that was applied differs from the one in this build.
     #[error(
-        "migration {version} of {path} was applied with another content (checksum {found}); this is not a database of this build"
+        "migration {version} of {path} was applied with another content (checksum {found}); this is not a database of this build; it was left untouched, open it with the build that made it or choose another --db"
     )]
     Changed {
         /// Database file.

@@ -32,6 +32,16 @@ pub(super) fn version(
         let reason = "it is a database of another program: there is something in it, but no list of migrations";
         return Err(unreadable(path, reason.to_owned()));
     };
+    // A step that differs comes first: a database that went another way is not a newer one.
+    for (migration, (version, checksum)) in known.iter().zip(&applied) {
+        if migration.version != *version || migration.checksum() != *checksum {
+            return Err(StoreError::Changed {
+                path: path.display().to_string(),
+                version: *version,
+                found: checksum.clone(),
+            });
+        }
+    }
     let last_known = known.last().map_or(0, |migration| migration.version);
     if *found > last_known {
         return Err(StoreError::Newer {
@@ -39,18 +49,6 @@ pub(super) fn version(
             found: *found,
             known: last_known,
         });
-    }
-    for (index, (version, checksum)) in applied.iter().enumerate() {
-        let same = known.get(index).is_some_and(|migration| {
-            migration.version == *version && migration.checksum() == *checksum
-        });
-        if !same {
-            return Err(StoreError::Changed {
-                path: path.display().to_string(),
-                version: *version,
-                found: checksum.clone(),
-            });
-        }
     }
     Ok(*found)
 }

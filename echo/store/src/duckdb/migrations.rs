@@ -28,16 +28,7 @@ macro_rules! migration {
 }
 
 /// All steps, in order. A step that was released is never edited; its checksum is in every database.
-pub(super) const MIGRATIONS: &[Migration] = &[
-    migration!(1, "events", "0001_events.sql"),
-    migration!(2, "conclusions", "0002_conclusions.sql"),
-    migration!(3, "inputs", "0003_inputs.sql"),
-    migration!(4, "retention", "0004_retention.sql"),
-    migration!(5, "judged", "0005_judged.sql"),
-    migration!(6, "sql", "0006_sql.sql"),
-    migration!(7, "cost_hours", "0007_cost_hours.sql"),
-    migration!(8, "blame", "0008_blame.sql"),
-];
+pub(super) const MIGRATIONS: &[Migration] = &[migration!(1, "schema", "0001_schema.sql")];
 
 impl Migration {
     /// Hash of the statements, 16 hexadecimal digits.

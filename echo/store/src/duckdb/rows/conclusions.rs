@@ -170,7 +170,6 @@ impl Row<'_> {
             Nanos::new(self.i64("from_ns")?),
             Nanos::new(self.i64("to_ns")?),
         );
-        let lost_gpu_ms = self.f64("lost_gpu_ms")?;
         Ok(LostTime {
             incident: IncidentId::new(self.u64("incident")?),
             cluster: self.id("cluster")?,
@@ -179,10 +178,9 @@ impl Row<'_> {
             interval: interval.ok_or_else(|| malformed(Unexpected("to_ns")))?,
             n_ranks: self.u32("n_ranks")?,
             iterations: self.f64("iterations")?,
-            lost_gpu_ms,
+            lost_gpu_ms: self.f64("lost_gpu_ms")?,
             peer_wait_gpu_ms: self.maybe_f64("peer_wait_gpu_ms")?,
-            // Before shares were written down, one incident was charged with all.
-            saved_gpu_ms: self.maybe_f64("saved_gpu_ms")?.unwrap_or(lost_gpu_ms),
+            saved_gpu_ms: self.f64("saved_gpu_ms")?,
         })
     }
 }

@@ -81,6 +81,9 @@ pub(in crate::duckdb) fn append(
             .maybe_u64("role", |row| {
                 row.block().and_then(|block| block.role).map(RoleId::value)
             })
+            .maybe_bool("on_device", |row| {
+                row.block().map(|block| block.source == Source::Device)
+            })
             .maybe_f64("iterations", |row| {
                 row.block().and_then(|block| block.iterations)
             })
@@ -89,9 +92,6 @@ pub(in crate::duckdb) fn append(
                 row.anchor().map(|anchor| anchor.offset_ms)
             })
             .text("attrs", |row| &row.event.attrs)
-            .maybe_bool("on_device", |row| {
-                row.block().map(|block| block.source == Source::Device)
-            })
     })?;
     let samples: Vec<_> = rows
         .iter()

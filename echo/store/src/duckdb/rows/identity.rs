@@ -197,26 +197,12 @@ pub(in crate::duckdb) fn contents(connection: &Connection) -> EngineResult<Conte
 
 /// The highest event number that was ever given.
 pub(in crate::duckdb) fn last_event(connection: &Connection) -> EngineResult<u64> {
-    let kept: u64 = connection.query_row(
+    connection.query_row(
         "SELECT greatest(
             (SELECT coalesce(max(event_id), 0) FROM event_rows),
-            (SELECT coalesce(max(last_event_id), 0) FROM ingested_batches))",
+            (SELECT coalesce(max(last_event_id), 0) FROM ingested_batches),
+            (SELECT coalesce(max(last_event_id), 0) FROM dropped_rows))::UBIGINT",
         [],
         |row| row.get(0),
-    )?;
-    // A database that was not brought up to date yet has dropped nothing.
-    let has_dropped: bool = connection.query_row(
-        "SELECT count(*) > 0 FROM duckdb_tables() WHERE table_name = 'dropped_rows'",
-        [],
-        |row| row.get(0),
-    )?;
-    if !has_dropped {
-        return Ok(kept);
-    }
-    let dropped: u64 = connection.query_row(
-        "SELECT coalesce(max(last_event_id), 0)::UBIGINT FROM dropped_rows",
-        [],
-        |row| row.get(0),
-    )?;
-    Ok(kept.max(dropped))
+    )
 }

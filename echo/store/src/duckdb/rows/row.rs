@@ -43,11 +43,7 @@ impl<'b> Row<'b> {
     value!(i64, maybe_i64, Int64Array, i64);
     value!(f64, maybe_f64, Float64Array, f64);
     value!(text, maybe_text, StringArray, &'b str);
-
-    pub(super) fn maybe_bool(&self, name: &'static str) -> EngineResult<Option<bool>> {
-        let column: &BooleanArray = column(self.batch, name)?;
-        Ok(maybe!(column, self.row))
-    }
+    value!(bool, maybe_bool, BooleanArray, bool);
 
     /// The numbers in a list; none when it is absent.
     pub(super) fn list(&self, name: &'static str) -> EngineResult<Vec<u32>> {
@@ -67,22 +63,10 @@ impl<'b> Row<'b> {
         all: impl IntoIterator<Item = T>,
         name_of: impl Fn(&T) -> &'static str,
     ) -> EngineResult<T> {
-        self.maybe_named(name, all, name_of)?
-            .ok_or_else(|| malformed(Unexpected(name)))
-    }
-
-    /// The same, where the name may be absent.
-    pub(super) fn maybe_named<T>(
-        &self,
-        name: &'static str,
-        all: impl IntoIterator<Item = T>,
-        name_of: impl Fn(&T) -> &'static str,
-    ) -> EngineResult<Option<T>> {
-        let Some(text) = self.maybe_text(name)? else {
-            return Ok(None);
-        };
-        let found = all.into_iter().find(|value| name_of(value) == text);
-        found.map(Some).ok_or_else(|| malformed(Unexpected(name)))
+        let text = self.text(name)?;
+        let mut all = all.into_iter();
+        let found = all.find(|value| name_of(value) == text);
+        found.ok_or_else(|| malformed(Unexpected(name)))
     }
 
     pub(super) fn id<T: FromStr<Err = IdError>>(&self, name: &'static str) -> EngineResult<T> {

@@ -70,9 +70,7 @@ pub(super) fn append(
         let columns = columns
             .u64("revision", |row| row.revision)
             .i64("revised_ns", |_| now.value());
-        later_columns(judgement_columns(finding_columns(identity_columns(
-            columns,
-        ))))
+        judgement_columns(finding_columns(identity_columns(columns)))
     })
 }
 
@@ -108,6 +106,19 @@ fn finding_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r, 
         })
         .maybe_f64("lag_ms", |row| row.culprit().map(|culprit| culprit.lag_ms))
         .maybe_f64("z", |row| row.culprit().map(|culprit| culprit.z))
+        .maybe_text("source", |row| {
+            row.culprit().map(|culprit| culprit.source.name())
+        })
+        .maybe_list("victims", |row| {
+            row.culprit().map(|culprit| numbers(&culprit.victims))
+        })
+        .maybe_list("ranks", |row| {
+            row.condition().map(|condition| numbers(&condition.ranks))
+        })
+}
+
+fn numbers(ranks: &[Rank]) -> impl Iterator<Item = Option<u32>> {
+    ranks.iter().map(|rank| Some(rank.value()))
 }
 
 fn judgement_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r, VerdictRow<'c>> {
@@ -116,9 +127,15 @@ fn judgement_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r
             IncidentState::Open => OPEN,
             IncidentState::Cleared => CLEARED,
         })
+        .maybe_bool("provisional", |row| Some(row.incident.is_provisional))
+        .text("severity", |row| row.incident.severity.name())
+        .f64("stability", |row| row.incident.stability)
         .i64("first_seen_ns", |row| row.incident.first_seen.value())
         .i64("last_seen_ns", |row| row.incident.last_seen.value())
         .i64("raised_ns", |row| row.incident.raised_at.value())
+        .maybe_i64("cleared_ns", |row| {
+            row.incident.cleared_at.map(Nanos::value)
+        })
         .f64("first_iteration", |row| row.incident.first_iteration)
         .f64("raised_iteration", |row| row.incident.raised_iteration)
         .maybe_f64("cleared_iteration", |row| row.incident.cleared_iteration)
@@ -131,27 +148,6 @@ fn judgement_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r
         })
         .f64("confidence", |row| row.incident.confidence)
         .text("reason", |row| &row.incident.reason)
-}
-
-/// The columns that joined with the third migration.
-fn later_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r, VerdictRow<'c>> {
-    let numbers = |ranks: &'c [Rank]| ranks.iter().map(|rank| Some(rank.value()));
-    columns
-        .maybe_i64("cleared_ns", |row| {
-            row.incident.cleared_at.map(Nanos::value)
-        })
-        .maybe_bool("provisional", |row| Some(row.incident.is_provisional))
-        .text("severity", |row| row.incident.severity.name())
-        .f64("stability", |row| row.incident.stability)
-        .maybe_text("source", |row| {
-            row.culprit().map(|culprit| culprit.source.name())
-        })
-        .maybe_list("victims", |row| {
-            row.culprit().map(|culprit| numbers(&culprit.victims))
-        })
-        .maybe_list("ranks", |row| {
-            row.condition().map(|condition| numbers(&condition.ranks))
-        })
         .maybe_text("inputs", |row| row.inputs.as_deref())
 }
 
@@ -204,11 +200,9 @@ impl Row<'_> {
             raised_iteration: self.f64("raised_iteration")?,
             cleared_iteration: self.maybe_f64("cleared_iteration")?,
             cleared_at: self.maybe_i64("cleared_ns")?.map(Nanos::new),
-            is_provisional: self.maybe_bool("provisional")?.unwrap_or(false),
-            severity: self
-                .maybe_named("severity", Severity::ALL, |level| level.name())?
-                .unwrap_or(Severity::Info),
-            stability: self.maybe_f64("stability")?.unwrap_or(1.0),
+            is_provisional: self.bool("provisional")?,
+            severity: self.named("severity", Severity::ALL, |level| level.name())?,
+            stability: self.f64("stability")?,
             occurrences: self.u32("occurrences")?,
             effect_ratio: self.f64("effect_ratio")?,
             period_ms: self.f64("period_ms")?,
@@ -242,11 +236,9 @@ impl Row<'_> {
             signal: self.named("signal", Signal::ALL, |signal| signal.name())?,
             lag_ms: self.f64("lag_ms")?,
             z: self.f64("z")?,
-            source: self
-                .maybe_named("source", [Source::Host, Source::Device], |source| {
-                    source.name()
-                })?
-                .unwrap_or_default(),
+            source: self.named("source", [Source::Host, Source::Device], |source| {
+                source.name()
+            })?,
             victims: self.ranks("victims")?,
         }))
     }

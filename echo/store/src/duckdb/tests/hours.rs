@@ -7,11 +7,9 @@ use echo_core::model::event::Reading;
 use echo_core::units::{GpuTime, Hour};
 use tempfile::TempDir;
 
-use super::{ask, clock, config, connect, open, store};
+use super::{ask, config, open, store};
 use crate::EventStore;
 use crate::contract::sample::{at, batch, gauge, losses, lost, origin};
-use crate::duckdb::migrate;
-use crate::duckdb::migrations::MIGRATIONS;
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::hours::{Closed, ClosingHour, CostHours, DueHour};
 
@@ -88,38 +86,6 @@ async fn what_is_due_and_what_is_closed_survives_a_kill_at_any_point() {
         Closed::Same,
         "once, not twice"
     );
-}
-
-#[tokio::test]
-async fn hours_of_a_database_from_before_are_due() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = config(&folder).path;
-    {
-        let mut connection = connect(&path);
-        let before: Vec<_> = MIGRATIONS
-            .iter()
-            .copied()
-            .take_while(|known| known.name != "cost_hours")
-            .collect();
-        migrate::apply(&mut connection, &path, &before, &*clock()).unwrap();
-        let (event, lost) = (at(10).value(), at(2 * HOUR_MS + 10).value());
-        let rows = format!(
-            "INSERT INTO names VALUES (1, 'm'), (2, '');
-             INSERT INTO origins VALUES (1, 'prod', 'node-1', 0, 64, NULL, NULL, NULL, NULL, NULL);
-             INSERT INTO event_rows (event_id, timestamp_ns, received_ns, origin, metric, unit, value_int, attrs)
-                VALUES (1, {event}, 0, 1, 1, 2, 1, '{{}}');
-             INSERT INTO lost_rows BY NAME SELECT 1 AS revision, 1 AS incident, 'prod' AS cluster, 'node-1' AS node,
-                {lost} AS from_ns, {lost} + 5 AS to_ns, 8 AS n_ranks, 1 AS iterations, 1 AS lost_gpu_ms;"
-        );
-        connection.execute_batch(&rows).unwrap();
-    }
-    let store = open(&config(&folder));
-    let due = store.due_hours();
-    let begins: Vec<i64> = due
-        .iter()
-        .map(|due| (due.hour.begin().value() - at(0).value()) / Hour::NANOS)
-        .collect();
-    assert_eq!(begins, [0, 2]);
 }
 
 #[tokio::test]

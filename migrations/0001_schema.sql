@@ -1,0 +1,603 @@
+-- The schema of the database. Until the first release there is this one file; from then on files are only added.
+--
+-- Tables whose names end in _rows hold dictionary ids and are private; the views are the public surface, and all of their columns
+-- have a comment. No table has a key or an index: rows arrive in time order, so zone maps answer ranges
+-- (echo/docs/decisions/0003-no-art-indexes.md).
+
+CREATE TABLE schema_version (
+    version    INTEGER NOT NULL,
+    name       VARCHAR NOT NULL,
+    checksum   VARCHAR NOT NULL,
+    applied_at BIGINT  NOT NULL
+);
+COMMENT ON TABLE schema_version IS 'Migrations applied to this database.';
+COMMENT ON COLUMN schema_version.version IS 'Number of the migration.';
+COMMENT ON COLUMN schema_version.name IS 'Name of the migration.';
+COMMENT ON COLUMN schema_version.checksum IS 'xxHash64 of its SQL, 16 hexadecimal digits.';
+COMMENT ON COLUMN schema_version.applied_at IS 'When it was applied, Unix nanoseconds.';
+
+-- What comes in.
+
+-- Metric names, operations and units. The id is the xxHash64 of the name with seed 0.
+CREATE TABLE names (
+    id   UBIGINT NOT NULL,
+    name VARCHAR NOT NULL
+);
+
+-- Who sends events. The id is the xxHash64 of all the other columns.
+CREATE TABLE origins (
+    id        UBIGINT NOT NULL,
+    cluster   VARCHAR NOT NULL,
+    node      VARCHAR NOT NULL,
+    rank      UINTEGER,
+    nranks    UINTEGER,
+    job       VARCHAR,
+    gpu_model VARCHAR,
+    gpu_uuid  VARCHAR,
+    namespace VARCHAR,
+    pod       VARCHAR
+);
+
+CREATE TABLE event_rows (
+    event_id         UBIGINT NOT NULL,
+    timestamp_ns     BIGINT  NOT NULL,
+    received_ns      BIGINT  NOT NULL,
+    start_ns         BIGINT,
+    origin           UBIGINT NOT NULL, -- origins.id
+    metric           UBIGINT NOT NULL, -- names.id
+    unit             UBIGINT NOT NULL, -- names.id
+    value_double     DOUBLE,           -- set in a gauge or sum with fractions
+    value_int        BIGINT,           -- set in a whole number
+    count            UBIGINT,          -- set in a distribution, with sum
+    sum              DOUBLE,
+    min              DOUBLE,
+    max              DOUBLE,
+    comm             UBIGINT,          -- set in a block of collectives
+    op               UBIGINT,          -- names.id
+    seq_first        UBIGINT,
+    seq_last         UBIGINT,
+    role             UBIGINT,
+    on_device        BOOLEAN,          -- set in a block of collectives
+    iterations       DOUBLE,
+    anchor_seq       UBIGINT,
+    anchor_offset_ms DOUBLE,
+    attrs            VARCHAR NOT NULL
+);
+
+CREATE TABLE sample_rows (
+    event_id     UBIGINT  NOT NULL,    -- event_rows.event_id
+    ordinal      UINTEGER NOT NULL,    -- place among the samples of its event
+    seq          UBIGINT  NOT NULL,
+    value        DOUBLE   NOT NULL,
+    timestamp_ns BIGINT   NOT NULL
+);
+
+-- Batches stored lately, so that one that is sent again is not stored again. A row is either a range of the numbers of
+-- one agent process (ends inclusive) or the two halves of the hash of a request without number.
+CREATE TABLE ingested_batches (
+    agent         VARCHAR,
+    number_first  UBIGINT,
+    number_last   UBIGINT,
+    content_high  UBIGINT,
+    content_low   UBIGINT,
+    received_ns   BIGINT  NOT NULL,
+    last_event_id UBIGINT NOT NULL     -- last event number given when the row was written
+);
+
+-- What retention deleted, slice by slice, so that an answer about that time can say so.
+
+CREATE TABLE dropped_rows (
+    from_ns       BIGINT  NOT NULL,
+    until_ns      BIGINT  NOT NULL,
+    n_events      UBIGINT NOT NULL,
+    last_event_id UBIGINT NOT NULL,    -- so that no number is ever given twice
+    dropped_ns    BIGINT  NOT NULL,
+    reason        VARCHAR NOT NULL
+);
+
+CREATE VIEW events AS
+SELECT
+    event_rows.event_id,
+    event_rows.timestamp_ns,
+    event_rows.received_ns,
+    origins.cluster AS cluster_id,
+    origins.node AS node_id,
+    origins.rank,
+    origins.nranks,
+    metrics.name AS metric_name,
+    event_rows.value_double,
+    event_rows.value_int,
+    event_rows.attrs,
+    CASE
+        WHEN event_rows.count IS NOT NULL THEN 'histogram'
+        WHEN event_rows.value_int IS NOT NULL THEN 'int'
+        ELSE 'double'
+    END AS kind,
+    format('{:016x}', event_rows.comm) AS comm_id,
+    ops.name AS op,
+    event_rows.seq_first,
+    event_rows.seq_last,
+    event_rows.count,
+    event_rows.sum,
+    event_rows.min,
+    event_rows.max,
+    units.name AS unit,
+    origins.gpu_model,
+    origins.gpu_uuid,
+    origins.namespace,
+    origins.pod,
+    origins.job,
+    event_rows.start_ns,
+    format('{:016x}', event_rows.role) AS role,
+    event_rows.iterations,
+    event_rows.anchor_seq,
+    event_rows.anchor_offset_ms,
+    CASE
+        WHEN event_rows.comm IS NULL THEN NULL
+        WHEN event_rows.on_device THEN 'device'
+        ELSE 'host'
+    END AS source
+FROM event_rows
+JOIN origins ON origins.id = event_rows.origin
+JOIN names AS metrics ON metrics.id = event_rows.metric
+JOIN names AS units ON units.id = event_rows.unit
+LEFT JOIN names AS ops ON ops.id = event_rows.op;
+
+COMMENT ON VIEW events IS 'One row per OTLP data point.';
+COMMENT ON COLUMN events.event_id IS 'Number of the event, growing with every commit.';
+COMMENT ON COLUMN events.timestamp_ns IS 'Instant, or end of the span, that the point is about, on the clock of the sender; Unix nanoseconds.';
+COMMENT ON COLUMN events.received_ns IS 'When Echo received it, on the clock of Echo; Unix nanoseconds.';
+COMMENT ON COLUMN events.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN events.node_id IS 'Node that sent it.';
+COMMENT ON COLUMN events.rank IS 'Rank within the job, counted from 0.';
+COMMENT ON COLUMN events.nranks IS 'World size: number of ranks of the job.';
+COMMENT ON COLUMN events.metric_name IS 'Name of the metric.';
+COMMENT ON COLUMN events.value_double IS 'Value of a gauge or sum with fractions, in unit.';
+COMMENT ON COLUMN events.value_int IS 'Value of a gauge or sum of whole numbers, in unit.';
+COMMENT ON COLUMN events.attrs IS 'Attributes without a column of their own, as a JSON object.';
+COMMENT ON COLUMN events.kind IS 'Which columns hold the measurement: double, int or histogram.';
+COMMENT ON COLUMN events.comm_id IS 'Communicator, 16 hexadecimal digits.';
+COMMENT ON COLUMN events.op IS 'Collective operation.';
+COMMENT ON COLUMN events.seq_first IS 'First sequence number of the block, inclusive.';
+COMMENT ON COLUMN events.seq_last IS 'Last sequence number of the block, inclusive.';
+COMMENT ON COLUMN events.count IS 'Number of samples in the distribution.';
+COMMENT ON COLUMN events.sum IS 'Sum of the samples, in unit.';
+COMMENT ON COLUMN events.min IS 'Smallest sample, in unit.';
+COMMENT ON COLUMN events.max IS 'Largest sample, in unit.';
+COMMENT ON COLUMN events.unit IS 'Unit of the metric as the sender wrote it; empty when it did not.';
+COMMENT ON COLUMN events.gpu_model IS 'Model of the GPU of the rank.';
+COMMENT ON COLUMN events.gpu_uuid IS 'Identity of the GPU of the rank.';
+COMMENT ON COLUMN events.namespace IS 'Kubernetes namespace.';
+COMMENT ON COLUMN events.pod IS 'Kubernetes pod.';
+COMMENT ON COLUMN events.job IS 'Job that the rank belongs to.';
+COMMENT ON COLUMN events.start_ns IS 'Beginning of the span that the point is about, Unix nanoseconds.';
+COMMENT ON COLUMN events.role IS 'Role of the rank in an iteration, 16 hexadecimal digits; ranks of one job with one role are comparable.';
+COMMENT ON COLUMN events.iterations IS 'Number of iterations covered.';
+COMMENT ON COLUMN events.anchor_seq IS 'Last operation before the block that was complete on every rank.';
+COMMENT ON COLUMN events.anchor_offset_ms IS 'From that completion to the first operation of the block, milliseconds.';
+COMMENT ON COLUMN events.source IS 'Where a block of collectives was measured: host or device.';
+
+CREATE VIEW op_waits AS
+SELECT
+    sample_rows.event_id,
+    sample_rows.timestamp_ns,
+    origins.cluster AS cluster_id,
+    origins.node AS node_id,
+    origins.rank,
+    metrics.name AS metric_name,
+    format('{:016x}', event_rows.comm) AS comm_id,
+    ops.name AS op,
+    sample_rows.seq,
+    sample_rows.value,
+    units.name AS unit
+FROM sample_rows
+JOIN event_rows ON event_rows.event_id = sample_rows.event_id
+JOIN origins ON origins.id = event_rows.origin
+JOIN names AS metrics ON metrics.id = event_rows.metric
+JOIN names AS units ON units.id = event_rows.unit
+LEFT JOIN names AS ops ON ops.id = event_rows.op;
+
+COMMENT ON VIEW op_waits IS 'Sampled single operations, one row per exemplar.';
+COMMENT ON COLUMN op_waits.event_id IS 'Event that the sample came with.';
+COMMENT ON COLUMN op_waits.timestamp_ns IS 'When it happened, on the clock of the sender; Unix nanoseconds.';
+COMMENT ON COLUMN op_waits.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN op_waits.node_id IS 'Node that sent it.';
+COMMENT ON COLUMN op_waits.rank IS 'Rank within the job, counted from 0.';
+COMMENT ON COLUMN op_waits.metric_name IS 'Name of the metric.';
+COMMENT ON COLUMN op_waits.comm_id IS 'Communicator, 16 hexadecimal digits.';
+COMMENT ON COLUMN op_waits.op IS 'Collective operation.';
+COMMENT ON COLUMN op_waits.seq IS 'Sequence number within the communicator.';
+COMMENT ON COLUMN op_waits.value IS 'Value, in unit.';
+COMMENT ON COLUMN op_waits.unit IS 'Unit of the metric.';
+
+CREATE VIEW ranks AS
+SELECT cluster AS cluster_id, node AS node_id, rank, nranks, job, gpu_model, gpu_uuid, namespace, pod
+FROM origins;
+
+COMMENT ON VIEW ranks IS 'Who has sent events: one row per rank with what it says of itself, and per node that sends without a rank. One that says something new has a further row.';
+COMMENT ON COLUMN ranks.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN ranks.node_id IS 'Node that sends.';
+COMMENT ON COLUMN ranks.rank IS 'Rank within the job, counted from 0; absent for a node.';
+COMMENT ON COLUMN ranks.nranks IS 'World size: number of ranks of the job.';
+COMMENT ON COLUMN ranks.job IS 'Job that the rank belongs to.';
+COMMENT ON COLUMN ranks.gpu_model IS 'Model of the GPU of the rank.';
+COMMENT ON COLUMN ranks.gpu_uuid IS 'Identity of the GPU of the rank.';
+COMMENT ON COLUMN ranks.namespace IS 'Kubernetes namespace.';
+COMMENT ON COLUMN ranks.pod IS 'Kubernetes pod.';
+
+CREATE VIEW collectives AS
+SELECT
+    event_rows.event_id,
+    make_timestamp_ns(event_rows.timestamp_ns) AS ended_at,
+    event_rows.timestamp_ns,
+    origins.cluster AS cluster_id,
+    origins.node AS node_id,
+    origins.job,
+    origins.rank,
+    origins.nranks,
+    format('{:016x}', event_rows.comm) AS comm_id,
+    ops.name AS op,
+    CASE WHEN event_rows.on_device THEN 'device' ELSE 'host' END AS source,
+    event_rows.seq_first,
+    event_rows.seq_last,
+    event_rows.iterations,
+    event_rows.count AS n_ops,
+    event_rows.sum AS wait_sum_ms,
+    event_rows.sum / nullif(event_rows.count, 0) AS wait_mean_ms,
+    event_rows.min AS wait_min_ms,
+    event_rows.max AS wait_max_ms
+FROM event_rows
+JOIN origins ON origins.id = event_rows.origin
+LEFT JOIN names AS ops ON ops.id = event_rows.op
+WHERE event_rows.comm IS NOT NULL
+    AND event_rows.count IS NOT NULL
+    AND event_rows.metric = (SELECT id FROM names WHERE name = 'nccl.collective.wait_ms');
+
+COMMENT ON VIEW collectives IS 'How long each rank waited in collectives (metric nccl.collective.wait_ms): one row per block of consecutive operations of one communicator and rank. Who waits least is late.';
+COMMENT ON COLUMN collectives.event_id IS 'Event that it is from.';
+COMMENT ON COLUMN collectives.ended_at IS 'End of the block on the clock of the sender, UTC.';
+COMMENT ON COLUMN collectives.timestamp_ns IS 'The same, Unix nanoseconds.';
+COMMENT ON COLUMN collectives.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN collectives.node_id IS 'Node that sent it.';
+COMMENT ON COLUMN collectives.job IS 'Job that the rank belongs to.';
+COMMENT ON COLUMN collectives.rank IS 'Rank within the job, counted from 0.';
+COMMENT ON COLUMN collectives.nranks IS 'World size: number of ranks of the job.';
+COMMENT ON COLUMN collectives.comm_id IS 'Communicator, 16 hexadecimal digits.';
+COMMENT ON COLUMN collectives.op IS 'Collective operation.';
+COMMENT ON COLUMN collectives.source IS 'Where it was measured: host or device.';
+COMMENT ON COLUMN collectives.seq_first IS 'First sequence number of the block, inclusive; the same for all ranks.';
+COMMENT ON COLUMN collectives.seq_last IS 'Last sequence number of the block, inclusive.';
+COMMENT ON COLUMN collectives.iterations IS 'Number of iterations covered.';
+COMMENT ON COLUMN collectives.n_ops IS 'Number of operations in the block.';
+COMMENT ON COLUMN collectives.wait_sum_ms IS 'Time waited in all of them, milliseconds.';
+COMMENT ON COLUMN collectives.wait_mean_ms IS 'Time waited per operation, milliseconds.';
+COMMENT ON COLUMN collectives.wait_min_ms IS 'Shortest wait, milliseconds.';
+COMMENT ON COLUMN collectives.wait_max_ms IS 'Longest wait, milliseconds.';
+
+CREATE VIEW dropped_slices AS
+SELECT from_ns, until_ns, n_events, dropped_ns, reason
+FROM dropped_rows;
+
+COMMENT ON VIEW dropped_slices IS 'Slices of received time whose events were deleted to keep the database within its limits.';
+COMMENT ON COLUMN dropped_slices.from_ns IS 'Beginning of the slice on the clock of Echo, Unix nanoseconds, inclusive.';
+COMMENT ON COLUMN dropped_slices.until_ns IS 'End of the slice, exclusive.';
+COMMENT ON COLUMN dropped_slices.n_events IS 'Events deleted.';
+COMMENT ON COLUMN dropped_slices.dropped_ns IS 'When the last of them was deleted, on the clock of Echo; Unix nanoseconds.';
+COMMENT ON COLUMN dropped_slices.reason IS 'Which limit asked for it: age, size or floor.';
+
+-- What Echo concluded from the events. Rows are only added: the one with the highest revision counts, the earlier ones
+-- say what Echo held true before.
+
+CREATE TABLE verdict_rows (
+    revision           UBIGINT  NOT NULL,
+    revised_ns         BIGINT   NOT NULL,
+    incident           UBIGINT  NOT NULL,
+    cluster            VARCHAR  NOT NULL,
+    job                VARCHAR,
+    cohort             VARCHAR  NOT NULL,
+    finding            VARCHAR  NOT NULL,
+    finding_reason     VARCHAR,
+    rank               UINTEGER,
+    node               VARCHAR,
+    gpu_uuid           VARCHAR,
+    class              VARCHAR,
+    signal             VARCHAR,
+    lag_ms             DOUBLE,
+    z                  DOUBLE,
+    source             VARCHAR,           -- set in a culprit, with victims
+    victims            UINTEGER[],
+    ranks              UINTEGER[],        -- set in a condition
+    state              VARCHAR  NOT NULL,
+    provisional        BOOLEAN  NOT NULL,
+    severity           VARCHAR  NOT NULL,
+    stability          DOUBLE   NOT NULL,
+    first_seen_ns      BIGINT   NOT NULL,
+    last_seen_ns       BIGINT   NOT NULL,
+    raised_ns          BIGINT   NOT NULL,
+    cleared_ns         BIGINT,
+    first_iteration    DOUBLE   NOT NULL,
+    raised_iteration   DOUBLE   NOT NULL,
+    cleared_iteration  DOUBLE,
+    occurrences        UINTEGER NOT NULL,
+    effect_ratio       DOUBLE   NOT NULL,
+    period_ms          DOUBLE   NOT NULL,
+    baseline           VARCHAR  NOT NULL,
+    baseline_period_ms DOUBLE   NOT NULL,
+    confidence         DOUBLE   NOT NULL,
+    reason             VARCHAR  NOT NULL,
+    inputs             VARCHAR            -- JSON
+);
+
+CREATE TABLE lost_rows (
+    revision         UBIGINT  NOT NULL,
+    incident         UBIGINT  NOT NULL,
+    cluster          VARCHAR  NOT NULL,
+    node             VARCHAR  NOT NULL,
+    gpu_model        VARCHAR,
+    from_ns          BIGINT   NOT NULL,
+    to_ns            BIGINT   NOT NULL,
+    n_ranks          UINTEGER NOT NULL,
+    iterations       DOUBLE   NOT NULL,
+    lost_gpu_ms      DOUBLE   NOT NULL,
+    peer_wait_gpu_ms DOUBLE,           -- absent when a rank does not tell
+    saved_gpu_ms     DOUBLE   NOT NULL
+);
+
+CREATE TABLE policy_rows (
+    revision    UBIGINT NOT NULL,
+    cluster     VARCHAR NOT NULL,
+    version     UBIGINT NOT NULL,
+    computed_ns BIGINT  NOT NULL,
+    encoded     BLOB    NOT NULL
+);
+
+-- How far the detector has come, so that it goes on there after a restart instead of judging all that is stored again.
+CREATE TABLE judged_rows (
+    event_id UBIGINT NOT NULL    -- number of the last event that the stored conclusions rest on
+);
+INSERT INTO judged_rows VALUES (0);
+
+CREATE VIEW verdict_history AS
+SELECT
+    format('{:016x}', incident) AS incident_id,
+    revision,
+    revised_ns,
+    cluster AS cluster_id,
+    job,
+    cohort,
+    finding,
+    finding_reason,
+    rank,
+    node AS node_id,
+    gpu_uuid,
+    class,
+    signal,
+    lag_ms,
+    z,
+    state,
+    first_seen_ns,
+    last_seen_ns,
+    raised_ns,
+    first_iteration,
+    raised_iteration,
+    cleared_iteration,
+    occurrences,
+    effect_ratio,
+    period_ms,
+    baseline,
+    baseline_period_ms,
+    confidence,
+    reason,
+    cleared_ns,
+    provisional,
+    severity,
+    stability,
+    source,
+    victims,
+    ranks,
+    inputs
+FROM verdict_rows;
+
+COMMENT ON VIEW verdict_history IS 'States of incidents. After a day the first, those that changed state, finding, rank, class, severity or provisional, and the last of each hour are kept; the others are dropped within the next hour. Columns as in verdicts.';
+
+CREATE VIEW verdicts AS
+SELECT *
+FROM verdict_history
+QUALIFY row_number() OVER (PARTITION BY incident_id ORDER BY revision DESC) = 1;
+
+COMMENT ON VIEW verdicts IS 'The latest state of each incident.';
+COMMENT ON COLUMN verdicts.incident_id IS 'The incident, 16 hexadecimal digits.';
+COMMENT ON COLUMN verdicts.revision IS 'Number of this state, growing over all incidents.';
+COMMENT ON COLUMN verdicts.revised_ns IS 'When Echo stored this state, on the clock of Echo; Unix nanoseconds.';
+COMMENT ON COLUMN verdicts.cluster_id IS 'Cluster of the cohort.';
+COMMENT ON COLUMN verdicts.job IS 'Job of the cohort.';
+COMMENT ON COLUMN verdicts.cohort IS 'Cohort whose ranks were compared.';
+COMMENT ON COLUMN verdicts.finding IS 'culprit, or the condition: uniform_slowdown, stage_imbalance, data_imbalance, network, hang or inconclusive.';
+COMMENT ON COLUMN verdicts.finding_reason IS 'What is known of a condition beyond its kind.';
+COMMENT ON COLUMN verdicts.rank IS 'Rank that holds back the cohort.';
+COMMENT ON COLUMN verdicts.node_id IS 'Node of that rank.';
+COMMENT ON COLUMN verdicts.gpu_uuid IS 'GPU of that rank.';
+COMMENT ON COLUMN verdicts.class IS 'Class of the cause: host, device, network, mixed or inconclusive.';
+COMMENT ON COLUMN verdicts.signal IS 'Signal that convicted the rank.';
+COMMENT ON COLUMN verdicts.lag_ms IS 'How much later than the median of its peers it is, milliseconds per iteration.';
+COMMENT ON COLUMN verdicts.z IS 'Modified z-score of that lag.';
+COMMENT ON COLUMN verdicts.state IS 'open or cleared.';
+COMMENT ON COLUMN verdicts.first_seen_ns IS 'Beginning of the first affected iteration, event time in Unix nanoseconds.';
+COMMENT ON COLUMN verdicts.last_seen_ns IS 'End of the last affected iteration, event time in Unix nanoseconds.';
+COMMENT ON COLUMN verdicts.raised_ns IS 'When there was enough evidence, event time in Unix nanoseconds.';
+COMMENT ON COLUMN verdicts.first_iteration IS 'First iteration affected, counted from the first that Echo saw.';
+COMMENT ON COLUMN verdicts.raised_iteration IS 'Iteration at which it was raised.';
+COMMENT ON COLUMN verdicts.cleared_iteration IS 'Iteration at which it was cleared.';
+COMMENT ON COLUMN verdicts.occurrences IS 'How often it came back, plus one.';
+COMMENT ON COLUMN verdicts.effect_ratio IS 'How much longer an iteration takes than when healthy, as a share of the healthy period.';
+COMMENT ON COLUMN verdicts.period_ms IS 'Duration of an iteration during the incident, milliseconds.';
+COMMENT ON COLUMN verdicts.baseline IS 'How the healthy period is known: history or none.';
+COMMENT ON COLUMN verdicts.baseline_period_ms IS 'Healthy duration of an iteration, milliseconds.';
+COMMENT ON COLUMN verdicts.confidence IS 'How sure Echo is, 0 to 1.';
+COMMENT ON COLUMN verdicts.reason IS 'Why, in one sentence.';
+COMMENT ON COLUMN verdicts.cleared_ns IS 'When it was cleared, event time in Unix nanoseconds.';
+COMMENT ON COLUMN verdicts.provisional IS 'Raised at once because it was grave, before it had persisted.';
+COMMENT ON COLUMN verdicts.severity IS 'How grave the damage is: info, warn or critical.';
+COMMENT ON COLUMN verdicts.stability IS 'Share of the blocks since the beginning that were affected, 0 to 1.';
+COMMENT ON COLUMN verdicts.source IS 'Where the lag of the culprit was measured: host or device.';
+COMMENT ON COLUMN verdicts.victims IS 'Ranks that look late only because they wait for the culprit.';
+COMMENT ON COLUMN verdicts.ranks IS 'Ranks that a condition is about; empty for everybody.';
+COMMENT ON COLUMN verdicts.inputs IS 'What the judgement rested on, a JSON object; absent where inputs were not kept.';
+
+CREATE VIEW lost_time AS
+SELECT
+    format('{:016x}', incident) AS incident_id,
+    cluster AS cluster_id,
+    node AS node_id,
+    gpu_model,
+    from_ns,
+    to_ns,
+    n_ranks,
+    iterations,
+    lost_gpu_ms,
+    peer_wait_gpu_ms,
+    saved_gpu_ms
+FROM lost_rows
+QUALIFY row_number() OVER (PARTITION BY incident, node, gpu_model, from_ns, to_ns ORDER BY revision DESC) = 1;
+
+COMMENT ON VIEW lost_time IS 'GPU time that the GPUs of one model on one node lost to one incident in one interval.';
+COMMENT ON COLUMN lost_time.incident_id IS 'Incident that it was lost to, 16 hexadecimal digits.';
+COMMENT ON COLUMN lost_time.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN lost_time.node_id IS 'Node.';
+COMMENT ON COLUMN lost_time.gpu_model IS 'Model of the GPUs.';
+COMMENT ON COLUMN lost_time.from_ns IS 'Beginning of the interval, event time in Unix nanoseconds, inclusive.';
+COMMENT ON COLUMN lost_time.to_ns IS 'End of the interval, event time in Unix nanoseconds, exclusive.';
+COMMENT ON COLUMN lost_time.n_ranks IS 'GPUs that took part.';
+COMMENT ON COLUMN lost_time.iterations IS 'Iterations in the interval.';
+COMMENT ON COLUMN lost_time.lost_gpu_ms IS 'GPU time lost by all of them together because the job was slower (job delay), milliseconds; noise makes single intervals negative.';
+COMMENT ON COLUMN lost_time.peer_wait_gpu_ms IS 'The part of it that they spent blocked because others were late (peer wait), milliseconds; never to be added to lost_gpu_ms.';
+COMMENT ON COLUMN lost_time.saved_gpu_ms IS 'The part of it that would not have been lost had this culprit alone been well, milliseconds.';
+
+CREATE VIEW policies AS
+SELECT cluster AS cluster_id, version, computed_ns, encoded
+FROM policy_rows;
+
+COMMENT ON VIEW policies IS 'Policies as they were published.';
+COMMENT ON COLUMN policies.cluster_id IS 'Cluster that it was for.';
+COMMENT ON COLUMN policies.version IS 'Version of the set.';
+COMMENT ON COLUMN policies.computed_ns IS 'Event time that it was computed at, Unix nanoseconds.';
+COMMENT ON COLUMN policies.encoded IS 'The policy set as it was sent, Protocol Buffers.';
+
+CREATE VIEW judged AS
+SELECT max(event_id) AS event_id
+FROM judged_rows;
+
+COMMENT ON VIEW judged IS 'How far the detector has come: what it concluded is stored, and rests on the events up to this number.';
+COMMENT ON COLUMN judged.event_id IS 'Number of the last event judged.';
+
+-- Costs of whole hours, stored when the hour is over, so that they outlive the events that they rest on. Rows are only added:
+-- of an hour and cluster the rows with the highest revision count, the earlier ones say what was held true before.
+
+CREATE TABLE cost_hour_rows (
+    hour_ns         BIGINT   NOT NULL,
+    cluster         VARCHAR  NOT NULL,
+    node            VARCHAR  NOT NULL,
+    gpu_model       VARCHAR,
+    revision        UBIGINT  NOT NULL,
+    computed_ns     BIGINT   NOT NULL,
+    gpus            UINTEGER NOT NULL,
+    allocated_us    BIGINT   NOT NULL,    -- whole microseconds, so that sums are exact
+    lost_us         BIGINT   NOT NULL,
+    ranks_reporting UINTEGER NOT NULL,
+    ranks_expected  UINTEGER NOT NULL
+);
+
+-- Hours in which something was stored since they were closed; written in the same transaction as what was stored.
+CREATE TABLE due_hour_rows (
+    hour_ns BIGINT NOT NULL
+);
+
+CREATE VIEW cost_hour_history AS
+SELECT
+    hour_ns,
+    cluster AS cluster_id,
+    node AS node_id,
+    gpu_model,
+    lost_us / 3600000000 AS lost_gpu_hours,
+    allocated_us / 3600000000 AS allocated_gpu_hours,
+    lost_us,
+    allocated_us,
+    gpus,
+    ranks_reporting,
+    ranks_expected,
+    revision,
+    computed_ns
+FROM cost_hour_rows;
+
+COMMENT ON VIEW cost_hour_history IS 'Every revision of every closed hour: late data and late conclusions give an hour a further one.';
+COMMENT ON COLUMN cost_hour_history.hour_ns IS 'Beginning of the hour, event time in Unix nanoseconds.';
+COMMENT ON COLUMN cost_hour_history.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN cost_hour_history.node_id IS 'Node.';
+COMMENT ON COLUMN cost_hour_history.gpu_model IS 'Model of the GPUs.';
+COMMENT ON COLUMN cost_hour_history.lost_gpu_hours IS 'GPU-hours lost, never below 0 for one incident in one hour.';
+COMMENT ON COLUMN cost_hour_history.allocated_gpu_hours IS 'GPU-hours in which ranks reported, from the first to the last event of each.';
+COMMENT ON COLUMN cost_hour_history.lost_us IS 'The same as lost_gpu_hours in whole microseconds, whose sums are exact.';
+COMMENT ON COLUMN cost_hour_history.allocated_us IS 'The same as allocated_gpu_hours in whole microseconds.';
+COMMENT ON COLUMN cost_hour_history.gpus IS 'Ranks on these GPUs that reported.';
+COMMENT ON COLUMN cost_hour_history.ranks_reporting IS 'Ranks of the whole cluster that reported in the hour.';
+COMMENT ON COLUMN cost_hour_history.ranks_expected IS 'Ranks that the reporting jobs of the cluster have.';
+COMMENT ON COLUMN cost_hour_history.revision IS 'Number of the revision of this hour and cluster, from 1.';
+COMMENT ON COLUMN cost_hour_history.computed_ns IS 'When it was computed, on the clock of Echo; Unix nanoseconds.';
+
+CREATE VIEW cost_hours AS
+WITH per_incident AS (
+    SELECT
+        from_ns - from_ns % 3600000000000 AS hour_ns,
+        cluster_id,
+        node_id,
+        gpu_model,
+        incident_id,
+        sum(lost_gpu_ms) AS lost_gpu_ms
+    FROM lost_time
+    WHERE from_ns - from_ns % 3600000000000 NOT IN (SELECT hour_ns FROM cost_hour_rows)
+    GROUP BY ALL
+),
+shared AS (
+    SELECT
+        *,
+        greatest(sum(lost_gpu_ms) OVER incident, 0)
+            * greatest(lost_gpu_ms, 0)
+            / nullif(sum(greatest(lost_gpu_ms, 0)) OVER incident, 0) AS part_ms
+    FROM per_incident
+    WINDOW incident AS (PARTITION BY hour_ns, incident_id)
+)
+SELECT *
+FROM cost_hour_history
+QUALIFY revision = max(revision) OVER (PARTITION BY hour_ns, cluster_id)
+UNION ALL
+SELECT
+    hour_ns,
+    cluster_id,
+    node_id,
+    gpu_model,
+    coalesce(sum(part_ms), 0) / 3600000,
+    NULL,
+    (coalesce(sum(part_ms), 0) * 1000)::BIGINT,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL
+FROM shared
+GROUP BY hour_ns, cluster_id, node_id, gpu_model;
+
+COMMENT ON VIEW cost_hours IS 'GPU-hours allocated and lost per hour, cluster, node and GPU model: closed hours in their latest revision, and of hours that are not closed yet (revision absent) what is known of the losses. An interval counts for the hour it begins in.';
+COMMENT ON COLUMN cost_hours.hour_ns IS 'Beginning of the hour, event time in Unix nanoseconds.';
+COMMENT ON COLUMN cost_hours.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN cost_hours.node_id IS 'Node.';
+COMMENT ON COLUMN cost_hours.gpu_model IS 'Model of the GPUs.';
+COMMENT ON COLUMN cost_hours.lost_gpu_hours IS 'GPU-hours lost, never below 0 for one incident in one hour.';
+COMMENT ON COLUMN cost_hours.allocated_gpu_hours IS 'GPU-hours in which ranks reported, from the first to the last event of each.';
+COMMENT ON COLUMN cost_hours.lost_us IS 'The same as lost_gpu_hours in whole microseconds, whose sums are exact.';
+COMMENT ON COLUMN cost_hours.allocated_us IS 'The same as allocated_gpu_hours in whole microseconds.';
+COMMENT ON COLUMN cost_hours.gpus IS 'Ranks on these GPUs that reported.';
+COMMENT ON COLUMN cost_hours.ranks_reporting IS 'Ranks of the whole cluster that reported in the hour.';
+COMMENT ON COLUMN cost_hours.ranks_expected IS 'Ranks that the reporting jobs of the cluster have.';
+COMMENT ON COLUMN cost_hours.revision IS 'Number of the revision of this hour and cluster, from 1; absent while the hour is not closed.';
+COMMENT ON COLUMN cost_hours.computed_ns IS 'When it was computed, on the clock of Echo; Unix nanoseconds.';
