@@ -142,3 +142,16 @@ fn files_that_the_readme_names_exist() {
         assert!(repository(link).exists(), "{link} does not exist");
     }
 }
+
+#[test]
+fn places_that_the_page_for_contributors_names_exist() {
+    let text = std::fs::read_to_string(repository("CONTRIBUTING.md")).unwrap();
+    let quoted = text.split('`').skip(1).step_by(2);
+    let places: Vec<&str> = quoted
+        .filter(|quoted| quoted.contains('/') && !quoted.contains([' ', '\n']))
+        .collect();
+    assert!(places.len() > 50, "{places:?}");
+    for place in places {
+        assert!(repository(place).exists(), "{place} does not exist");
+    }
+}
