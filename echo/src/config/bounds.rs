@@ -33,8 +33,8 @@ pub struct BoundArgs {
     pub max_queries: Option<NonZeroU32>,
 
     /// Time between the beginnings of two commits: a commit costs as much as a few thousand points, so batches that come meanwhile
-    /// share the next one, and are acknowledged with it. 0s commits at once
-    #[arg(long, value_name = "LENGTH", default_value = "50ms", value_parser = pace, env = "FLEET_ECHO_COMMIT_EVERY")]
+    /// share the next one, and are acknowledged with it. What comes after a rest is committed at once; 0s commits everything at once
+    #[arg(long, value_name = "LENGTH", default_value = "250ms", value_parser = pace, env = "FLEET_ECHO_COMMIT_EVERY")]
     pub commit_every: Duration,
 
     /// Longest time for the answer to a question; what runs longer is interrupted
@@ -51,7 +51,7 @@ impl Default for BoundArgs {
             max_streams: count(usual.max_streams),
             idle_timeout: usual.idle,
             max_queries: None,
-            commit_every: Duration::from_millis(50),
+            commit_every: Duration::from_millis(250),
             query_deadline: Duration::from_secs(10),
         }
     }
