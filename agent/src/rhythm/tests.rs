@@ -135,3 +135,23 @@ fn a_process_that_runs_for_days_is_followed_with_little_memory_and_a_new_program
     assert_ne!(rank.role(), role);
     assert_eq!(rank.role(), fresh.role());
 }
+
+#[test]
+fn an_iteration_that_was_never_counted_whole_is_none() {
+    let mut rank = Rank::new(&[2]);
+    rank.run(&[(1, 5), (1, 6)], 200);
+    assert!(rank.rhythm.pattern().is_some());
+    // Longer than what is remembered of a process with short iterations.
+    let mut long = vec![(1, 7); 1_500];
+    long.push((1, 8));
+    let mut was_uncounted = false;
+    for _ in 0..8 {
+        for (comm, count) in &long {
+            rank.issue(*comm, *count);
+            let is_counted = rank.rhythm.profile().is_some();
+            was_uncounted |= !is_counted && rank.rhythm.tracker.pattern().is_some();
+            assert_eq!(rank.rhythm.pattern().is_some(), is_counted);
+        }
+    }
+    assert!(was_uncounted);
+}
