@@ -32,8 +32,9 @@ pub struct BoundArgs {
     #[arg(long, value_name = "COUNT", env = "FLEET_ECHO_MAX_QUERIES")]
     pub max_queries: Option<NonZeroU32>,
 
-    /// Time between the beginnings of two commits: a commit costs as much as a few thousand points, so batches that come meanwhile
-    /// share the next one, and are acknowledged with it. What comes after a rest is committed at once; 0s commits everything at once
+    /// Time between the beginnings of two commits while batches arrive: a commit costs as much as a few thousand points, so batches
+    /// that arrive meanwhile share the next one and are acknowledged with it. A commit begins earlier when nothing has arrived for
+    /// 20 ms; 0s commits everything at once
     #[arg(long, value_name = "LENGTH", default_value = "250ms", value_parser = pace, env = "FLEET_ECHO_COMMIT_EVERY")]
     pub commit_every: Duration,
 

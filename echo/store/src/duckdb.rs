@@ -89,8 +89,10 @@ pub struct DuckDbConfig {
     pub readers: u32,
     /// Events that may wait to be written; more are refused as [`StoreError::Busy`].
     pub queue_events: u32,
-    /// Time between the beginnings of two commits: what comes meanwhile shares the next one.
+    /// Time between the beginnings of two commits while requests arrive: those that arrive meanwhile share the next one.
     pub commit_every: Duration,
+    /// Once no request has arrived for so long, a commit begins although it is not due yet.
+    pub commit_after_quiet: Duration,
     /// Longest time between two checkpoints, and the time between two looks at the limits.
     pub checkpoint_every: Duration,
     /// How long and how much is kept.
@@ -107,6 +109,7 @@ impl DuckDbConfig {
             readers: 4,
             queue_events: 200_000,
             commit_every: Duration::ZERO,
+            commit_after_quiet: Duration::from_millis(20),
             checkpoint_every: Duration::from_secs(5),
             limits: Limits::default(),
         }

@@ -111,6 +111,7 @@ pub(super) enum Request {
 #[derive(Debug)]
 pub(super) struct Pace {
     every: Duration,
+    quiet: Duration,
     begun: Option<Stopwatch>,
 }
 
@@ -125,7 +126,7 @@ impl Group {
         let mut group = Self::default();
         let mut next = queued.blocking_recv()?;
         if matches!(next, Request::Append(_) | Request::Conclude(_)) {
-            pace.wait();
+            pace.wait(queued);
         }
         loop {
             match next {
@@ -149,23 +150,35 @@ impl Group {
 }
 
 impl Pace {
-    /// Commits that begin at least `every` apart.
-    pub(super) const fn new(every: Duration) -> Self {
-        Self { every, begun: None }
+    /// Commits that begin `every` apart while requests arrive, and at once when none has arrived for `quiet`: senders that
+    /// wait for an acknowledgement before they send again have nothing to add.
+    pub(super) const fn new(every: Duration, quiet: Duration) -> Self {
+        Self {
+            every,
+            quiet,
+            begun: None,
+        }
     }
 
-    /// Waits until another commit may begin. What comes after a rest does not wait.
-    fn wait(&mut self) {
-        let rest = self
-            .begun
-            .and_then(|begun| self.every.checked_sub(begun.elapsed()));
-        if let Some(rest) = rest {
+    /// Waits until another commit may begin.
+    fn wait(&mut self, queued: &mpsc::Receiver<Request>) {
+        while let Some(rest) = self.rest() {
+            let seen = queued.len();
             #[expect(
                 clippy::disallowed_methods,
                 reason = "a thread of its own, and the queue is what it lets grow"
             )]
-            std::thread::sleep(rest);
+            std::thread::sleep(rest.min(self.quiet));
+            if queued.len() == seen {
+                break;
+            }
         }
         self.begun = Some(Stopwatch::start());
+    }
+
+    /// The time until the next commit is due; none when it is.
+    fn rest(&self) -> Option<Duration> {
+        let rest = self.every.checked_sub(self.begun?.elapsed())?;
+        (!rest.is_zero()).then_some(rest)
     }
 }

@@ -78,8 +78,7 @@ fn start(
         timings: timings.clone(),
     };
     let session = Session::load(connection, shared).map_err(&starting)?;
-    let pace = (config.queue_events.max(1), config.commit_every);
-    let writer = Writer::start(session, Arc::clone(&lock), pace).map_err(no_thread)?;
+    let writer = Writer::start(session, Arc::clone(&lock), config).map_err(no_thread)?;
     let followed = Arc::new(AtomicU64::new(0));
     let chores = (writer.chores(), Arc::clone(&followed));
     let rounds = Rounds {

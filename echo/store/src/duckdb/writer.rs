@@ -13,6 +13,7 @@ use echo_core::units::Nanos;
 use tokio::sync::{Semaphore, TryAcquireError, mpsc, oneshot};
 use tracing::{Span, trace_span};
 
+use crate::duckdb::DuckDbConfig;
 use crate::duckdb::commit::Session;
 use crate::duckdb::group::{Append, Chore, Conclude, Group, Pace, Request};
 use crate::duckdb::lock::Lock;
@@ -54,12 +55,13 @@ impl Writer {
     pub(super) fn start(
         session: Session,
         lock: Arc<Lock>,
-        (queue_events, commit_every): (u32, Duration),
+        config: &DuckDbConfig,
     ) -> io::Result<Self> {
+        let queue_events = config.queue_events.max(1);
+        let pace = Pace::new(config.commit_every, config.commit_after_quiet);
         let (requests, queued) = mpsc::channel(QUEUED_REQUESTS);
         let at_work = AtWork::default();
         let seen = at_work.clone();
-        let pace = Pace::new(commit_every);
         let work = move || write(session, lock, (queued, pace, seen));
         let thread = Joined::start("store-writer", work)?;
         Ok(Self {

@@ -7,10 +7,11 @@ use crate::contract::sample::{batch, origin, wait};
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::{Appended, EventStore};
 
-/// A store whose commits begin so far apart that a test sends whatever it sends in between.
-fn slow(folder: &tempfile::TempDir) -> DuckDbStore {
+/// A store whose commits never become due while a test runs; they begin when nothing has arrived for `quiet`.
+fn slow(folder: &tempfile::TempDir, quiet: Duration) -> DuckDbStore {
     open(&DuckDbConfig {
-        commit_every: Duration::from_secs(3),
+        commit_every: Duration::from_hours(1),
+        commit_after_quiet: quiet,
         ..config(folder)
     })
 }
@@ -18,7 +19,7 @@ fn slow(folder: &tempfile::TempDir) -> DuckDbStore {
 #[tokio::test]
 async fn what_comes_between_two_commits_shares_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
-    let store = slow(&folder);
+    let store = slow(&folder, Duration::from_secs(1));
     let mut committed = store.committed();
     let one = |number| store.append(batch(number, vec![wait(&origin("prod", "node-1", 0), 10)]));
     assert_eq!(one(1).await.unwrap(), Appended::Stored { events: 1 });
@@ -40,9 +41,20 @@ async fn what_comes_between_two_commits_shares_the_next_one() {
 }
 
 #[tokio::test]
+async fn a_sender_that_waits_for_each_acknowledgement_does_not_wait_until_the_next_commit_is_due() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = slow(&folder, Duration::from_millis(1));
+    for number in 1..=20 {
+        let one = batch(number, vec![wait(&origin("prod", "node-1", 0), 10)]);
+        let stored = store.append(one).await;
+        assert_eq!(stored.unwrap(), Appended::Stored { events: 1 });
+    }
+}
+
+#[tokio::test]
 async fn a_store_that_closes_commits_what_waits_for_the_next_commit() {
     let folder = tempfile::tempdir().unwrap();
-    let store = slow(&folder);
+    let store = slow(&folder, Duration::from_secs(1));
     let one = |number| store.append(batch(number, vec![wait(&origin("prod", "node-1", 0), 10)]));
     one(1).await.unwrap();
     let (second, closed) = tokio::join!(biased; one(2), store.close());
