@@ -96,8 +96,9 @@ BENCH_FLAGS ?=
 
 bench: ## the benchmarks: criterion's, then the ingest path as a process, into echo/docs/performance.md
 	@$(with_duckdb) $(with_rotel) \
-	cargo bench --package fleet-echo --bench append --bench decode --bench detector && \
-	cargo bench --package fleet-echo --bench load -- $${rotel:+--rotel "$$rotel"} \
+	cargo build --release --package fleet-echo && \
+	cargo bench --package echo-bench --bench append --bench decode --bench detector && \
+	cargo bench --package echo-bench --bench load -- $${rotel:+--rotel "$$rotel"} \
 		--markdown "$(CURDIR)/echo/docs/performance.md" $(BENCH_FLAGS)
 
 bench-agent: ## what probes and agent cost, into agent/docs/cost.md; needs root, but no DuckDB
@@ -110,12 +111,12 @@ MINUTES ?= 10
 load: ## a simulated fleet of 10,240 ranks on one Echo for MINUTES=10
 	@$(with_duckdb) \
 	cargo build --release --package fleet-agent && \
-	cargo bench --package fleet-echo --bench load -- --load --minutes $(MINUTES) $(BENCH_FLAGS)
+	cargo bench --package echo-bench --bench load -- --load --minutes $(MINUTES) $(BENCH_FLAGS)
 
 soak: MINUTES = 30
 soak: ## Echo for MINUTES=30 while it deletes all the time
 	@$(with_duckdb) \
-	cargo bench --package fleet-echo --bench load -- --soak --minutes $(MINUTES) $(BENCH_FLAGS)
+	cargo bench --package echo-bench --bench load -- --soak --minutes $(MINUTES) $(BENCH_FLAGS)
 
 SECONDS ?= 900
 
@@ -123,7 +124,7 @@ fuzz: ## all fuzzers but that of SQL, each for SECONDS=900, as many at once as t
 	@$(with_duckdb) \
 	export FLEET_FUZZ_SECONDS=$(SECONDS); \
 	cargo test --package fleet-agent --test fuzz -- --ignored --nocapture && \
-	cargo test --package echo-tools --package fleet-echo --lib -- --ignored --nocapture fuzz_
+	cargo test --package echo-ingest --package echo-serve --package echo-tools --package fleet-echo --lib -- --ignored --nocapture fuzz_
 
 fuzz-sql: ## SQL against the guard for SECONDS=900
 	@$(with_duckdb) \

@@ -8,11 +8,11 @@ use tokio::task::JoinSet;
 
 use crate::app::{AppError, address, bind, stopped};
 use crate::config::ServeArgs;
-use crate::serve::http;
-use crate::serve::http::front::{front, starting};
-use crate::serve::listener::{Connections, Listener};
-use crate::serve::terms::Terms;
-use crate::serve::tls::Encryption;
+use echo_serve::http;
+use echo_serve::http::front::{front, starting};
+use echo_serve::listener::{Connections, Listener};
+use echo_serve::terms::Terms;
+use echo_serve::tls::Encryption;
 
 /// The running listener.
 #[derive(Debug)]

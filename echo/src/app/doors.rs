@@ -9,12 +9,12 @@ use crate::app::asking::Asking;
 use crate::app::inputs::Inputs;
 use crate::app::{AppError, address, bind, detour, stopped};
 use crate::config::ServeArgs;
-use crate::ingest::accept::Ingest;
-use crate::ingest::otlp::{LogsService, MetricsService, TracesService};
-use crate::serve::listener::{Connections, Listener};
-use crate::serve::terms::Terms;
-use crate::serve::tls::Encryption;
-use crate::serve::{grpc, otlp_http};
+use echo_ingest::accept::Ingest;
+use echo_ingest::otlp::{LogsService, MetricsService, TracesService};
+use echo_serve::listener::{Connections, Listener};
+use echo_serve::terms::Terms;
+use echo_serve::tls::Encryption;
+use echo_serve::{grpc, otlp_http};
 
 /// Bound, and nothing taken yet.
 #[derive(Debug)]

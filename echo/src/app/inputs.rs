@@ -15,14 +15,14 @@ use crate::app::key_sets::Keeper;
 use crate::app::sources::{FileSource, Source};
 use crate::config::ServeArgs;
 use crate::config::security::PlainText;
-use crate::serve::audit::Auditing;
-use crate::serve::audit::log::AuditLog;
-use crate::serve::gate::Gate;
-use crate::serve::key_sets::KeySets;
-use crate::serve::panics::Panics;
-use crate::serve::reloads::Reloads;
-use crate::serve::terms::Terms;
-use crate::serve::tls::Encryption;
+use echo_serve::audit::Auditing;
+use echo_serve::audit::log::AuditLog;
+use echo_serve::gate::Gate;
+use echo_serve::key_sets::KeySets;
+use echo_serve::panics::Panics;
+use echo_serve::reloads::Reloads;
+use echo_serve::terms::Terms;
+use echo_serve::tls::Encryption;
 
 /// What the files say, as long as Echo runs.
 pub(super) struct Inputs {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::app::key_sets::fetch::{FetchError, Limits, fetch};
-use crate::serve::key_sets::KeySets;
+use echo_serve::key_sets::KeySets;
 
 mod fetch;
 

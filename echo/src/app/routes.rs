@@ -14,11 +14,11 @@ use echo_tools::{Limits, ToolContext};
 
 use crate::app::inputs::Inputs;
 use crate::config::ServeArgs;
-use crate::ingest::accept::Ingest;
-use crate::serve::contexts::Contexts;
-use crate::serve::http::metrics::{Metrics, Sources};
-use crate::serve::http::{Feeds, router};
-use crate::serve::listener::Connections;
+use echo_ingest::accept::Ingest;
+use echo_serve::contexts::Contexts;
+use echo_serve::http::metrics::{Metrics, Sources};
+use echo_serve::http::{Feeds, router};
+use echo_serve::listener::Connections;
 
 /// Cores of this machine, or what of them this process may use.
 pub(super) fn cores() -> usize {

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use tracing::{error, info};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::serve::reloads::Reloads;
+use echo_serve::reloads::Reloads;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(10);

@@ -157,7 +157,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::{DevCertArgs, run};
-    use crate::serve::tls::TlsFiles;
+    use echo_serve::tls::TlsFiles;
 
     #[test]
     fn the_files_make_an_identity_and_are_not_overwritten() {

@@ -20,12 +20,12 @@ use super::history::HistoryArgs;
 use super::outliers::OutliersArgs;
 use super::sql::SqlArgs;
 use super::{CliError, Input, ask, cost, explain, history, outliers, sql};
-use crate::serve::http::health::Readiness;
-use crate::serve::http::metrics::Metrics;
-use crate::serve::http::{Feeds, router, serve};
-use crate::serve::listener::{Connections, ListenConfig, Listener};
-use crate::serve::terms::Terms;
-use crate::serve::tls::Encryption;
+use echo_serve::http::health::Readiness;
+use echo_serve::http::metrics::Metrics;
+use echo_serve::http::{Feeds, router, serve};
+use echo_serve::listener::{Connections, ListenConfig, Listener};
+use echo_serve::terms::Terms;
+use echo_serve::tls::Encryption;
 
 mod parity;
 mod pictures;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use echo_tools::time::WindowArg;
 
-use crate::serve::listener::ListenConfig;
+use echo_serve::listener::ListenConfig;
 
 /// Longest time that a question may be given: it holds a place that others wait for.
 const LONGEST: Duration = Duration::from_hours(1);

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::serve::callers::Callers;
+use echo_serve::callers::Callers;
 
 /// Who may ask.
 #[derive(Debug, Clone, Default, Args)]

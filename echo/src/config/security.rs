@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::serve::tls::TlsFiles;
+use echo_serve::tls::TlsFiles;
 
 /// Size from which on the file of the audit is set aside, unless told otherwise.
 const AUDIT_BYTES: u64 = 64 * 1024 * 1024;

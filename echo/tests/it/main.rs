@@ -14,8 +14,6 @@ mod database;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
-mod detection;
-#[cfg(test)]
 mod duckdb_link;
 #[cfg(test)]
 mod durability;

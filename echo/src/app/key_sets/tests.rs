@@ -22,9 +22,9 @@ use tower::ServiceExt;
 use self::issuer::{Answer, Issuer};
 use super::fetch::{Limits, fetch};
 use super::{Keeper, REFRESH};
-use crate::serve::gate::Gate;
-use crate::serve::key_sets::KeySets;
-use crate::serve::terms::Terms;
+use echo_serve::gate::Gate;
+use echo_serve::key_sets::KeySets;
+use echo_serve::terms::Terms;
 
 mod issuer;
 

@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::serve::tls::tests::Authority;
+use echo_serve::tls::authority::Authority;
 
 /// What it answers.
 #[derive(Debug, Clone)]

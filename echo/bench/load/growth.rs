@@ -1,0 +1,161 @@
+//! What becomes of the costs when the database grows, and when senders spread over more connections.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use indicatif::ProgressBar;
+use tokio::time::sleep;
+
+use crate::echo::Echo;
+use crate::generator::{Generator, Load};
+use crate::measure::{Timing, measure};
+use crate::message::{CLUSTER, Shape};
+use crate::programs::Programs;
+use crate::receiver::{Kind, Receiver};
+use crate::table::{Table, megabytes, millis, times, whole};
+use crate::wire::Target;
+
+/// How often the question is asked at each size.
+const QUESTIONS: u32 = 50;
+
+/// Connections that are compared, and the senders that share them.
+const CONNECTIONS: [u32; 4] = [4, 64, 512, 1_280];
+const NODES: u32 = 1_280;
+
+/// Points per second of all of them together: each sender a request of 40 points each second.
+const RATE: f64 = 51_200.0;
+
+/// Costs at each number of rows, ascending.
+pub(crate) async fn by_rows(
+    programs: &Programs,
+    rows: &[u64],
+    timing: Timing,
+    progress: &ProgressBar,
+) -> anyhow::Result<String> {
+    let columns = [
+        "rows stored before",
+        "CPU per point",
+        "points/s",
+        "ack p50",
+        "ack p99",
+        "find_outlier_nodes p50",
+        "p99",
+        "file",
+        "RSS",
+        "peak RSS",
+        "problems",
+    ];
+    let what = "One Echo, filled through its front door with blocks of an agent, 1,000 points to a request. At each size the \
+        same load is measured as above, and then the question is asked 50 times of an Echo that is otherwise idle.";
+    let mut table = Table::new("Growth", what, &columns);
+    let echo = Echo::start(
+        &programs.echo()?,
+        &["--retention-age", "off", "--retention-size", "off"],
+    )?;
+    let receiver = Receiver::Echo(echo);
+    let Receiver::Echo(echo) = &receiver else {
+        return Ok(String::new());
+    };
+    let mut load = Load::closed(Shape::Blocks, 1_000);
+    for &target in rows {
+        load.first_round = fill(echo, load, (target, progress)).await?;
+        echo.settle().await?;
+        let before = echo.metric("echo_store_events_total")?;
+        progress.set_message(format!("Growth: {} rows", whole(before)));
+        let cost = measure(&receiver, load, timing).await?;
+        load.first_round = cost.next_round;
+        let answers = ask(echo)?;
+        let memory = echo.process.memory()?;
+        table.row(&[
+            whole(before),
+            format!("{} ns", whole(cost.cpu_ns_per_point)),
+            whole(cost.points_per_s),
+            millis(&cost.tally.acks, 0.5),
+            millis(&cost.tally.acks, 0.99),
+            millis(&answers, 0.5),
+            millis(&answers, 0.99),
+            megabytes(echo.file_mb()),
+            megabytes(memory.resident),
+            megabytes(memory.peak),
+            cost.tally.problems(),
+        ]);
+    }
+    Ok(table.end(""))
+}
+
+/// Sends until that many rows are stored; the round to go on with.
+async fn fill(
+    echo: &Echo,
+    load: Load,
+    (target, progress): (u64, &ProgressBar),
+) -> anyhow::Result<u64> {
+    let generator = Generator::start(load, &Target::plain(&echo.otlp)).await?;
+    #[expect(clippy::cast_precision_loss, reason = "a number of rows to fill up to")]
+    let target = target as f64;
+    loop {
+        let stored = echo.metric("echo_store_events_total")?;
+        if stored >= target {
+            return Ok(generator.stop().await?.1);
+        }
+        progress.set_message(format!(
+            "Growth: {} of {} rows",
+            whole(stored),
+            whole(target)
+        ));
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn ask(echo: &Echo) -> anyhow::Result<Histogram<u64>> {
+    let mut answers = times()?;
+    for _ in 0..QUESTIONS {
+        let took = echo.find_outliers(CLUSTER)?;
+        answers.saturating_record(u64::try_from(took.as_micros())?);
+    }
+    Ok(answers)
+}
+
+/// Costs at each number of connections, at the same rate of points.
+pub(crate) async fn by_connections(
+    programs: &Programs,
+    timing: Timing,
+    progress: &ProgressBar,
+) -> anyhow::Result<String> {
+    let columns = [
+        "connections",
+        "CPU per point",
+        "CPU, share of a core",
+        "points/s",
+        "ack p50",
+        "ack p99",
+        "RSS",
+        "peak RSS",
+        "problems",
+    ];
+    let what = "1,280 nodes of 8 ranks send 40 points each second, at moments spread over it, and share the connections. \
+        Acknowledgements are timed from the moment a request was due. A new Echo for each row.";
+    let mut table = Table::new("Connections", what, &columns);
+    for connections in CONNECTIONS {
+        progress.set_message(format!("Connections: {connections}"));
+        let receiver = Receiver::start(Kind::Echo, programs).await?;
+        let load = Load {
+            nodes: NODES,
+            connections,
+            rate: Some(RATE),
+            ..Load::closed(Shape::Blocks, 40)
+        };
+        let cost = measure(&receiver, load, timing).await?;
+        table.row(&[
+            whole(connections.into()),
+            format!("{} ns", whole(cost.cpu_ns_per_point)),
+            format!("{:.1} %", cost.cores * 100.0),
+            whole(cost.points_per_s),
+            millis(&cost.tally.acks, 0.5),
+            millis(&cost.tally.acks, 0.99),
+            megabytes(cost.memory.resident),
+            megabytes(cost.memory.peak),
+            cost.tally.problems(),
+        ]);
+    }
+    Ok(table.end(""))
+}

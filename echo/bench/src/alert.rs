@@ -1,0 +1,188 @@
+//! What a method said, in one form for all methods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use echo_core::ids::IncidentId;
+use echo_core::model::conclusion::{
+    CauseClass, Conclusions, ConditionKind, Finding, Incident, IncidentState,
+};
+
+use super::rule::Rule;
+use super::window::Seen;
+
+/// Windows in a row after which a rule is taken to mean it.
+const RAISE_AFTER: u32 = 2;
+
+/// Windows in a row without the rank after which it is taken to have recovered.
+const CLEAR_AFTER: u32 = 3;
+
+/// Whom or what an alert is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A rank.
+    Rank(u32),
+    /// A condition of the cohort.
+    Condition(ConditionKind),
+}
+
+/// Something that a method raised.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Alert {
+    /// About whom.
+    pub subject: Subject,
+    /// Steps over when it was raised: what had been seen by then, not what the method says.
+    pub raised: u32,
+    /// Steps over when it was cleared.
+    pub cleared: Option<u32>,
+    /// Class of the cause, where the method has classes.
+    pub class: Option<CauseClass>,
+    /// How late the rank was said to be, milliseconds.
+    pub weight: f64,
+}
+
+impl fmt::Display for Alert {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.subject {
+            Subject::Rank(rank) => write!(f, "rank {rank} ({:.1} ms)", self.weight)?,
+            Subject::Condition(kind) => f.write_str(kind.name())?,
+        }
+        match self.cleared {
+            Some(cleared) => write!(f, " in steps {} to {cleared}", self.raised),
+            None => write!(f, " from step {}", self.raised),
+        }
+    }
+}
+
+/// Follows the incidents of the detector.
+#[derive(Debug, Default)]
+pub struct Incidents {
+    open: BTreeMap<IncidentId, Alert>,
+    closed: Vec<Alert>,
+}
+
+impl Incidents {
+    /// Takes what the detector concluded when `step` steps were over.
+    pub fn observe(&mut self, conclusions: &Conclusions, step: u32) {
+        for incident in &conclusions.incidents {
+            let is_open = incident.state == IncidentState::Open;
+            let alert = alert_of(incident, step);
+            if let Some(known) = self.open.get_mut(&incident.id) {
+                let raised = known.raised;
+                *known = Alert { raised, ..alert };
+                if !is_open {
+                    let ended = self.open.remove(&incident.id);
+                    self.closed.extend(ended.map(|ended| Alert {
+                        cleared: Some(step),
+                        ..ended
+                    }));
+                }
+            } else if is_open {
+                self.open.insert(incident.id, alert);
+            } else {
+                // Raised and cleared between two looks.
+                self.closed.push(Alert {
+                    cleared: Some(step),
+                    ..alert
+                });
+            }
+        }
+    }
+
+    /// Everything that was raised.
+    pub fn into_alerts(mut self) -> Vec<Alert> {
+        self.closed.extend(self.open.into_values());
+        self.closed
+    }
+}
+
+fn alert_of(incident: &Incident, step: u32) -> Alert {
+    let (subject, class, weight) = match &incident.finding {
+        Finding::Culprit(culprit) => {
+            let subject = Subject::Rank(culprit.rank.value());
+            (subject, Some(culprit.class), culprit.lag_ms)
+        }
+        Finding::Condition(condition) => (Subject::Condition(condition.kind), None, 0.0),
+    };
+    Alert {
+        subject,
+        raised: step,
+        cleared: None,
+        class,
+        weight,
+    }
+}
+
+/// Gives a rule a memory.
+#[derive(Debug)]
+pub struct Patience {
+    rule: Rule,
+    pointed: BTreeMap<u32, u32>,
+    open: BTreeMap<u32, (Alert, u32)>,
+    closed: Vec<Alert>,
+}
+
+impl Patience {
+    /// A rule that has said nothing.
+    pub const fn new(rule: Rule) -> Self {
+        Self {
+            rule,
+            pointed: BTreeMap::new(),
+            open: BTreeMap::new(),
+            closed: Vec::new(),
+        }
+    }
+
+    /// The rule.
+    pub const fn rule(&self) -> Rule {
+        self.rule
+    }
+
+    /// Shows it a window that ended after `step` steps.
+    pub fn observe(&mut self, cohorts: &[Vec<Seen>], step: u32) {
+        let mut now: BTreeMap<u32, f64> = BTreeMap::new();
+        for cohort in cohorts {
+            let pointed: BTreeSet<u32> = self.rule.points_at(cohort).into_iter().collect();
+            let late = cohort.iter().filter(|seen| pointed.contains(&seen.rank));
+            now.extend(late.map(|seen| (seen.rank, seen.late)));
+        }
+        self.pointed.retain(|rank, _| now.contains_key(rank));
+        for (rank, weight) in &now {
+            let streak = self.pointed.entry(*rank).or_default();
+            *streak += 1;
+            if let Some((_, calm)) = self.open.get_mut(rank) {
+                *calm = 0;
+            } else if *streak >= RAISE_AFTER {
+                let subject = Subject::Rank(*rank);
+                let (class, cleared) = (None, None);
+                let alert = Alert {
+                    subject,
+                    raised: step,
+                    cleared,
+                    class,
+                    weight: *weight,
+                };
+                self.open.insert(*rank, (alert, 0));
+            }
+        }
+        let closed = &mut self.closed;
+        self.open.retain(|rank, (alert, calm)| {
+            *calm += u32::from(!now.contains_key(rank));
+            let goes_on = *calm < CLEAR_AFTER;
+            if !goes_on {
+                closed.push(Alert {
+                    cleared: Some(step),
+                    ..alert.clone()
+                });
+            }
+            goes_on
+        });
+    }
+
+    /// Everything that was raised.
+    pub fn into_alerts(mut self) -> Vec<Alert> {
+        self.closed
+            .extend(self.open.into_values().map(|(alert, _)| alert));
+        self.closed
+    }
+}

@@ -1,0 +1,111 @@
+//! One simulated job with everything that happens to it.
+
+use super::fault::Fault;
+use super::mesh::Mesh;
+use super::noise::NoiseModel;
+
+/// What the agents can see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sources {
+    /// Library calls on the host.
+    Host,
+    /// Timestamps of the GPU.
+    Device,
+    /// Both.
+    Both,
+}
+
+impl Sources {
+    /// Whether library calls are seen.
+    pub const fn has_host(self) -> bool {
+        matches!(self, Self::Host | Self::Both)
+    }
+
+    /// Whether GPU timestamps are seen.
+    pub const fn has_device(self) -> bool {
+        matches!(self, Self::Device | Self::Both)
+    }
+
+    /// The name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Device => "device",
+            Self::Both => "both",
+        }
+    }
+}
+
+/// What happens to what the agents send. Batches sent twice are left out: the store's ledger drops them by their key
+/// before a detector sees them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Telemetry {
+    /// Share of the batches that are lost.
+    pub lost: f64,
+    /// Share of the batches that come one to three blocks late.
+    pub late: f64,
+    /// Largest error of a node's clock, milliseconds.
+    pub skew_ms: f64,
+    /// One operation in this many is reported; the others are not even summed up.
+    pub one_in: u32,
+    /// The agent of the first node is away for five blocks, from this block on.
+    pub restart: Option<u32>,
+    /// The agent of rank 1 came when the job was running: it does not know sequence numbers.
+    pub attached: bool,
+}
+
+impl Telemetry {
+    /// Nothing happens.
+    pub const CLEAN: Self = Self {
+        lost: 0.0,
+        late: 0.0,
+        skew_ms: 0.0,
+        one_in: 1,
+        restart: None,
+        attached: false,
+    };
+}
+
+/// One simulated job.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// Table that it counts in.
+    pub group: String,
+    /// Row that it counts in where the detector alone is looked at more closely.
+    pub detail: String,
+    /// What it is, and what `--only` looks at.
+    pub name: String,
+    /// Layout.
+    pub mesh: Mesh,
+    /// What healthy ranks do.
+    pub noise: NoiseModel,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// What the agents see.
+    pub sources: Sources,
+    /// What happens to what they send.
+    pub telemetry: Telemetry,
+    /// Duration of a healthy step, milliseconds.
+    pub step_ms: f64,
+    /// Steps in a block, a power of two.
+    pub block_steps: u32,
+    /// Steps of the job.
+    pub n_steps: u32,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl Case {
+    /// The case with randomness of its own, so that two cases do not have the same luck.
+    #[must_use]
+    pub fn reseeded(self) -> Self {
+        let seed = xxhash_rust::xxh64::xxh64(self.name.as_bytes(), self.seed);
+        Self { seed, ..self }
+    }
+
+    /// Ranks times days.
+    pub fn gpu_days(&self) -> f64 {
+        let ms = f64::from(self.mesh.n_ranks()) * f64::from(self.n_steps) * self.step_ms;
+        ms / 86_400_000.0
+    }
+}

@@ -1,0 +1,154 @@
+//! What goes wrong in a loop, from outside of it.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Length of a cycle of stopping and going on, milliseconds.
+const PULSE_MS: f64 = 1_500.0;
+
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// One rank's data loader sleeps.
+    Loader,
+    /// One rank shares its core with others: all that its host does takes longer.
+    Core,
+    /// Another process computes on one rank's GPU.
+    Neighbour,
+    /// One rank's process is stopped for a part of every 1.5 s.
+    Pulses,
+    /// All GPUs are slower.
+    Uniform,
+    /// Transfers are slower.
+    Network,
+}
+
+impl Trouble {
+    /// Every kind.
+    pub const ALL: [Self; 6] = [
+        Self::Loader,
+        Self::Core,
+        Self::Neighbour,
+        Self::Pulses,
+        Self::Uniform,
+        Self::Network,
+    ];
+
+    /// The name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Loader => "loader",
+            Self::Core => "core",
+            Self::Neighbour => "neighbour",
+            Self::Pulses => "pulses",
+            Self::Uniform => "everybody",
+            Self::Network => "network",
+        }
+    }
+}
+
+/// A fault.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Injected {
+    /// What kind.
+    pub trouble: Trouble,
+    /// The rank that it hits, where it hits one.
+    pub rank: u32,
+    /// What it is meant to cost, as a share of the healthy pace.
+    pub severity: f64,
+    /// How strong it is, in the unit of its kind: milliseconds of sleep, or a share of the work.
+    pub strength: f64,
+    /// When it is there, milliseconds of the loop.
+    pub when: Range<f64>,
+}
+
+impl Injected {
+    /// Time that a piece of work of a host takes when it begins at `at`, milliseconds.
+    pub fn host_ms(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
+        match self.trouble {
+            Trouble::Core if self.hits(rank, at) => work_ms * (1.0 + self.strength),
+            Trouble::Pulses if rank == self.rank => self.resumes(rank, at, work_ms) - at,
+            _ => work_ms,
+        }
+    }
+
+    /// Time that loading a batch takes, milliseconds.
+    pub fn load_ms(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
+        if self.trouble == Trouble::Loader && self.hits(rank, at) {
+            work_ms + self.strength
+        } else {
+            self.host_ms(rank, at, work_ms)
+        }
+    }
+
+    /// Time that a kernel takes, milliseconds.
+    pub fn kernel_ms(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
+        let is_hit = match self.trouble {
+            Trouble::Neighbour => self.hits(rank, at),
+            Trouble::Uniform => self.when.contains(&at),
+            _ => false,
+        };
+        if is_hit {
+            work_ms * (1.0 + self.strength)
+        } else {
+            work_ms
+        }
+    }
+
+    /// Time that a transfer takes, milliseconds.
+    pub fn transfer_ms(&self, at: f64, work_ms: f64) -> f64 {
+        if self.trouble == Trouble::Network && self.when.contains(&at) {
+            work_ms * (1.0 + self.strength)
+        } else {
+            work_ms
+        }
+    }
+
+    /// When work that begins at `at` is over, a stopped process doing nothing.
+    pub fn resumes(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
+        if self.trouble != Trouble::Pulses || rank != self.rank {
+            return at + work_ms;
+        }
+        let stop_ms = PULSE_MS * self.strength.min(0.6);
+        let (mut now, mut left) = (at, work_ms);
+        loop {
+            let (stop, go) = self.next_stop(now, stop_ms);
+            if now + left < stop {
+                return now + left;
+            }
+            left -= (stop - now).max(0.0);
+            now = go;
+        }
+    }
+
+    /// The stop that is there at `now`, or the next one.
+    fn next_stop(&self, now: f64, stop_ms: f64) -> (f64, f64) {
+        let since = (now - self.when.start).max(0.0);
+        let began = (since / PULSE_MS)
+            .floor()
+            .mul_add(PULSE_MS, self.when.start);
+        let began = if now < began + stop_ms {
+            began
+        } else {
+            began + PULSE_MS
+        };
+        if began >= self.when.end {
+            return (f64::INFINITY, f64::INFINITY);
+        }
+        (began, began + stop_ms)
+    }
+
+    fn hits(&self, rank: u32, at: f64) -> bool {
+        rank == self.rank && self.when.contains(&at)
+    }
+}
+
+impl fmt::Display for Injected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:.0} %", self.trouble.name(), self.severity * 100.0)?;
+        match self.trouble {
+            Trouble::Uniform | Trouble::Network => Ok(()),
+            _ => write!(f, " at rank {}", self.rank),
+        }
+    }
+}

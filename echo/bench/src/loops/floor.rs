@@ -1,0 +1,193 @@
+//! The floor: a rule of ten lines on two series, which every detector has to beat.
+//!
+//! Of each operation a rank makes its peers wait by the median wait of the ranks (of two, the longer) less its own. Summed per
+//! rank in windows of 2 s, beside the number of operations. A rank is named when the pace is down by 8 % against the last
+//! healthy minute and it makes its peers wait more than its own past and 2.5 times as much as any other, three windows in a
+//! row; five windows of a pace 10 % down say that the job is slow. No period, no clock, no model.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use echo_core::model::conclusion::ConditionKind;
+use echo_core::stats::{mad, median};
+use fleet_agent::event::{Event, Ran};
+
+use super::verdict::seconds;
+use crate::alert::{Alert, Subject};
+
+/// The name in tables.
+pub const FLOOR: &str = "floor rule";
+
+/// Length of a window, nanoseconds.
+const WINDOW_NS: u64 = 2_000_000_000;
+
+/// Healthy windows that are remembered, and the fewest that allow a verdict.
+const PAST: (usize, usize) = (30, 8);
+
+/// Duration and time of enqueueing of one operation by rank, nanoseconds.
+type Operation = BTreeMap<u32, (u64, u64)>;
+
+/// The rows of a recording.
+#[derive(Debug, Default)]
+pub struct Rows {
+    began_ns: Option<u64>,
+    /// By communicator and number.
+    ops: BTreeMap<(u64, u64), Operation>,
+}
+
+/// One window: operations, and seconds of waiting caused per second by rank.
+#[derive(Debug, Clone, Default)]
+struct Window {
+    n_ops: f64,
+    caused: BTreeMap<u32, f64>,
+}
+
+/// What the rule remembers.
+#[derive(Debug, Default)]
+struct Memory {
+    past: Vec<Window>,
+    streak: BTreeMap<u32, u32>,
+    named: BTreeSet<u32>,
+    n_slow: u32,
+    is_slow: bool,
+}
+
+impl Rows {
+    /// Takes the rows out of a recording.
+    pub fn add(&mut self, event: &Event) {
+        self.began_ns.get_or_insert_with(|| event.ts_ns());
+        if let Event::Ran(Ran {
+            comm_id,
+            seq,
+            rank,
+            host_ns,
+            timer: Some(timer),
+            ..
+        }) = event
+        {
+            let op = self.ops.entry((*comm_id, *seq)).or_default();
+            op.insert(
+                *rank,
+                (timer.stop_ns.saturating_sub(timer.start_ns), *host_ns),
+            );
+        }
+    }
+
+    /// What the rule says of them, in milliseconds since the recording began.
+    pub fn alerts(self) -> Vec<Alert> {
+        let began_ns = self.began_ns.unwrap_or(0);
+        let (windows, first_ns) = self.windows();
+        let mut memory = Memory::default();
+        let mut alerts = Vec::new();
+        let mut end_ns = first_ns;
+        for window in windows {
+            end_ns += WINDOW_NS;
+            let raised = end_ns.saturating_sub(began_ns) / 1_000_000;
+            let raised = u32::try_from(raised).unwrap_or(u32::MAX);
+            let subjects = memory.judge(window);
+            alerts.extend(subjects.into_iter().map(|subject| Alert {
+                subject,
+                raised,
+                cleared: None,
+                class: None,
+                weight: 0.0,
+            }));
+        }
+        alerts
+    }
+
+    fn windows(self) -> (Vec<Window>, u64) {
+        let n_ranks = self.ops.values().map(BTreeMap::len).max().unwrap_or(0);
+        let complete = self
+            .ops
+            .into_values()
+            .filter(|op| op.len() == n_ranks && n_ranks > 1);
+        let began = |op: &Operation| op.values().map(|(_, host)| *host).min();
+        let mut ops: Vec<(u64, Operation)> =
+            complete.filter_map(|op| Some((began(&op)?, op))).collect();
+        ops.sort_by_key(|(began, _)| *began);
+        let first_ns = ops.first().map_or(0, |(began, _)| *began);
+        let mut windows: Vec<Window> = Vec::new();
+        for (began, op) in ops {
+            let index = usize::try_from((began - first_ns) / WINDOW_NS).unwrap_or(0);
+            while windows.len() <= index {
+                windows.push(Window::default());
+            }
+            if let Some(window) = windows.get_mut(index) {
+                window.add(&op);
+            }
+        }
+        // The last one is not over.
+        windows.pop();
+        (windows, first_ns)
+    }
+}
+
+impl Window {
+    fn add(&mut self, op: &Operation) {
+        self.n_ops += 1.0;
+        let waits: Vec<f64> = op.values().map(|(wait, _)| seconds(*wait)).collect();
+        let usual = if waits.len() > 2 {
+            median(&waits)
+        } else {
+            waits.iter().copied().reduce(f64::max)
+        };
+        let usual = usual.unwrap_or(0.0);
+        for (rank, wait) in op.keys().zip(waits) {
+            *self.caused.entry(*rank).or_default() += (usual - wait) / seconds(WINDOW_NS);
+        }
+    }
+}
+
+impl Memory {
+    fn judge(&mut self, window: Window) -> Vec<Subject> {
+        let mut said = Vec::new();
+        let recent = self.past.len().saturating_sub(PAST.0);
+        let past = self.past.get(recent..).unwrap_or_default();
+        let paces: Vec<f64> = past.iter().map(|past| past.n_ops).collect();
+        if let Some(pace) = median(&paces).filter(|_| paces.len() >= PAST.1) {
+            let drop = 1.0 - window.n_ops / pace;
+            let hit = window.culprit(past, drop);
+            self.streak.retain(|rank, _| Some(*rank) == hit);
+            if let Some(rank) = hit {
+                let streak = self.streak.entry(rank).or_default();
+                *streak += 1;
+                if *streak >= 3 && self.named.insert(rank) {
+                    said.push(Subject::Rank(rank));
+                }
+            }
+            self.n_slow = if drop > 0.1 { self.n_slow + 1 } else { 0 };
+            if self.n_slow == 5 && !std::mem::replace(&mut self.is_slow, true) {
+                said.push(Subject::Condition(ConditionKind::UniformSlowdown));
+            }
+            if drop > 0.08 {
+                return said;
+            }
+        }
+        self.past.push(window);
+        said
+    }
+}
+
+impl Window {
+    /// The rank to which the drop of the pace is due, if it is to one.
+    fn culprit(&self, past: &[Self], drop: f64) -> Option<u32> {
+        let (top, rate) = self.caused.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
+        let own: Vec<f64> = past
+            .iter()
+            .map(|past| past.caused.get(top).copied().unwrap_or(0.0))
+            .collect();
+        let usual = median(&own)?;
+        let scatter = 1.4826 * mad(&own).unwrap_or(0.0);
+        let others = self
+            .caused
+            .iter()
+            .filter(|(rank, _)| *rank != top)
+            .map(|(_, rate)| *rate);
+        let others = others.fold(0.01, f64::max);
+        let is_hit = drop > 0.08
+            && *rate > usual + (2.0 * scatter).max(0.05)
+            && *rate > 2.5 * others
+            && *rate > 0.5 * drop;
+        is_hit.then_some(*top)
+    }
+}

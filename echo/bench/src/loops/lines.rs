@@ -1,0 +1,197 @@
+//! A loop as the lines of a recording.
+
+use std::io::Write as _;
+
+use super::step::{Function, Operation};
+use super::timeline::Seen;
+use crate::tally::nanos;
+
+/// Clock of the host when the loop begins, nanoseconds.
+const HOST_START: i64 = 100_000_000_000;
+
+/// Clock of the first GPU when the loop begins, nanoseconds.
+const GPU_START: i64 = 1_795_000_000_000_000_000;
+
+/// Time between a GPU's end of an operation and the row that tells of it, milliseconds.
+const TOLD_AFTER_MS: f64 = 0.2;
+
+/// How the communicator was seen being made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attach {
+    /// The agent was there before the job.
+    FromStart,
+    /// It came later, and the communicator was taken over: its creation stands in front.
+    TakenOver,
+    /// It came later and saw no communicator being made.
+    Late,
+}
+
+/// Collects the lines of a recording.
+#[derive(Debug)]
+pub struct Lines {
+    /// The rank that each simulated one is called.
+    labels: Vec<u32>,
+    attach: Attach,
+    is_graph: bool,
+    /// Operations of each rank before the agent came.
+    skipped: Vec<u64>,
+    lines: Vec<(i64, String)>,
+}
+
+impl Lines {
+    /// A recording of ranks with these labels.
+    pub fn new(labels: Vec<u32>, attach: Attach, is_graph: bool) -> Self {
+        let skipped = labels.iter().map(|_| 0).collect();
+        Self {
+            labels,
+            attach,
+            is_graph,
+            skipped,
+            lines: Vec::new(),
+        }
+    }
+
+    /// The agent comes at `at`, when the ranks have called so many operations.
+    pub fn begin(&mut self, at: f64, seqs: Vec<u64>) {
+        self.skipped = seqs;
+        if self.attach == Attach::Late {
+            return;
+        }
+        let n_ranks = self.labels.len();
+        for rank in &self.labels {
+            let ts = host_ns(at) - 6_000_000_000 + i64::from(*rank);
+            let (pid, comm) = (pid(*rank), comm(*rank));
+            let line = format!(
+                r#"{{"kind":"call","ts":{ts},"dur":1000000,"pid":{pid},"tid":{pid},"fn":"ncclCommInitRankConfig","comm":"{comm}","nranks":{n_ranks},"rank":{rank},"unique_id_splitmix64":"31aa24bc210ab9ac"}}"#
+            );
+            self.lines.push((ts, line));
+        }
+    }
+
+    /// Adds what was seen of the simulated ranks.
+    pub fn add(&mut self, seen: Vec<Vec<Seen>>) {
+        let labels = self.labels.clone();
+        for ((rank, seen), skipped) in labels.into_iter().zip(seen).zip(self.skipped.clone()) {
+            for one in seen {
+                match one {
+                    Seen::Ran {
+                        op,
+                        seq,
+                        called,
+                        gpu,
+                    } => {
+                        let seq = if self.attach == Attach::TakenOver {
+                            seq.checked_sub(skipped)
+                        } else {
+                            Some(seq)
+                        };
+                        if let Some(seq) = seq {
+                            self.ran(rank, (op, seq), called, gpu);
+                        }
+                    }
+                    Seen::Waited { host, is_event } => self.waited(rank, host, is_event),
+                    Seen::Launched(at) => self.launched(rank, at),
+                }
+            }
+        }
+    }
+
+    fn ran(&mut self, rank: u32, (op, seq): (Operation, u64), called: f64, gpu: (f64, f64)) {
+        let (pid, n_ranks) = (pid(rank), self.labels.len());
+        let name = op.function.name();
+        // The operations of a graph are enqueued when it is launched, and NCCL's own number of them stands still.
+        let at = host_ns(called);
+        let number = if self.is_graph { 0 } else { seq };
+        if !self.is_graph {
+            let peer = self
+                .labels
+                .get(usize::try_from(op.peer).unwrap_or(0))
+                .copied()
+                .unwrap_or(0);
+            let detail = match op.function {
+                Function::Send | Function::Recv => format!(r#""peer":{peer}"#),
+                _ => r#""reduce_op":0"#.to_owned(),
+            };
+            let (comm, count) = (comm(rank), op.count);
+            let line = format!(
+                r#"{{"kind":"call","ts":{at},"dur":30000,"pid":{pid},"tid":{pid},"fn":"nccl{name}","comm":"{comm}","count":{count},"datatype":7,{detail},"stream":"0x1a233440"}}"#
+            );
+            self.lines.push((at, line));
+        }
+        let count = if op.function == Function::AllGather {
+            op.count * 4
+        } else {
+            op.count
+        };
+        let ts = host_ns(gpu.1 + TOLD_AFTER_MS);
+        let (start, stop) = (gpu_ns(rank, gpu.0), gpu_ns(rank, gpu.1));
+        let host = at + 20_000;
+        let line = format!(
+            r#"{{"kind":"coll","ts":{ts},"pid":{pid},"comm":"31aa24bc210ab9ac","seq":{number},"comm_seq":{seq},"comm_nth":0,"func":"{name}","count":{count},"rank":{rank},"nranks":{n_ranks},"host_ns":{host},"gpu_start_ns":{start},"gpu_stop_ns":{stop},"channels":2}}"#
+        );
+        self.lines.push((ts, line));
+    }
+
+    fn waited(&mut self, rank: u32, host: (f64, f64), is_event: bool) {
+        let (pid, ts) = (pid(rank), host_ns(host.0));
+        let dur = nanos(host.1 - host.0);
+        let function = if is_event {
+            "cudaEventSynchronize"
+        } else {
+            "cudaStreamSynchronize"
+        };
+        let line = format!(
+            r#"{{"kind":"call","ts":{ts},"dur":{dur},"pid":{pid},"tid":{pid},"fn":"{function}","handle":"0x1a233440"}}"#
+        );
+        self.lines.push((ts, line));
+    }
+
+    fn launched(&mut self, rank: u32, at: f64) {
+        let (pid, ts) = (pid(rank), host_ns(at));
+        let line = format!(
+            r#"{{"kind":"graph_launches","ts":{ts},"pid":{pid},"n":1,"window_ns":10000000}}"#
+        );
+        self.lines.push((ts, line));
+    }
+
+    /// The recording.
+    pub fn into_bytes(mut self, name: &str) -> std::io::Result<Vec<u8>> {
+        self.lines.sort_by_key(|(ts, _)| *ts);
+        let n_ranks = self.labels.len();
+        let process = |rank: &u32| {
+            format!(
+                r#"{{"pid":{},"rank":{rank},"world_size":{n_ranks}}}"#,
+                pid(*rank)
+            )
+        };
+        let processes: Vec<String> = self.labels.iter().map(process).collect();
+        let mut bytes = Vec::new();
+        writeln!(
+            bytes,
+            r#"{{"clock":"CLOCK_MONOTONIC","hardware":"{n_ranks}x simulated GPU","kind":"header","name":"{name}","processes":[{}],"version":1}}"#,
+            processes.join(",")
+        )?;
+        for (_, line) in self.lines {
+            writeln!(bytes, "{line}")?;
+        }
+        Ok(bytes)
+    }
+}
+
+/// The host's clock, nanoseconds.
+pub fn host_ns(at: f64) -> i64 {
+    HOST_START + nanos(at)
+}
+
+/// GPUs have clocks of their own.
+fn gpu_ns(rank: u32, at: f64) -> i64 {
+    GPU_START + nanos(at) + i64::from(rank) * 137_000
+}
+
+fn pid(rank: u32) -> u32 {
+    1_000 + rank
+}
+
+fn comm(rank: u32) -> String {
+    format!("0x{:x}", 0x2c00_0000 + u64::from(rank) * 0x1000)
+}

@@ -1,0 +1,217 @@
+//! Runs loops through the detector and the floor rule, and prints how right they were.
+
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::path::Path;
+
+use echo_analysis::detector::Detector;
+use echo_analysis::settings::Settings;
+use echo_core::ids::{IncidentId, NodeId};
+use echo_core::model::conclusion::{Conclusions, LostTime};
+use echo_core::units::Nanos;
+use fleet_agent::source::recording::Recording;
+
+use super::case::LoopCase;
+use super::floor::{FLOOR, Rows};
+use super::recorded::RecordedLoop;
+use super::suite::BLOCKS_MS;
+use super::verdict::{Count, Judgement, Truth, Verdict};
+use crate::agent::EPOCH;
+use crate::alert::{Alert, Incidents};
+use crate::recordings;
+use crate::report::quantile;
+use crate::runner::ECHO;
+use crate::simulation::Delivery;
+
+const HEADER: &str = "| loops | method | with a fault | right | wrong | condition only | silent | cost within 15 % | \
+     cost error (median) | seconds to the truth (median, longest) | healthy and quiet |\n\
+     |---|---|---|---|---|---|---|---|---|---|---|\n";
+
+/// What the methods said of one loop.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// Its row in the table.
+    pub group: String,
+    /// Which loop.
+    pub name: String,
+    /// What the detector was worth.
+    pub echo: Judgement,
+    /// What the floor rule was worth.
+    pub floor: Judgement,
+    /// What was lost, GPU-seconds, where that is known.
+    pub lost_gpu_s: Option<f64>,
+}
+
+/// Rows by incident, node and interval: a later one replaces an earlier one.
+type Ledger = BTreeMap<(IncidentId, NodeId, Nanos, Nanos), f64>;
+
+/// Runs a recording through the agent's pipeline, the detector and the floor rule.
+pub fn judge(
+    recording: Recording,
+    block_ms: f64,
+    truth: &Truth,
+) -> anyhow::Result<(Judgement, Judgement)> {
+    let mut rows = Rows::default();
+    let deliveries = recordings::play(recording, block_ms * 1e6, |event| rows.add(event))?;
+    let (alerts, lost_gpu_s) = watch(deliveries);
+    let echo = Judgement::new(truth, &alerts, Some(lost_gpu_s));
+    Ok((echo, Judgement::new(truth, &rows.alerts(), None)))
+}
+
+/// What the detector raises, in milliseconds since the recording began, and what it says was lost, GPU-seconds.
+fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
+    let mut detector = Detector::new(Settings::default());
+    let mut incidents = Incidents::default();
+    let mut ledger = Ledger::new();
+    let mut now_ms = 0;
+    for delivery in deliveries {
+        let latest = delivery
+            .events
+            .iter()
+            .map(|event| event.received)
+            .max()
+            .unwrap_or(EPOCH);
+        let since_ms = (latest.value() - EPOCH.value()) / 1_000_000;
+        now_ms = now_ms.max(u32::try_from(since_ms).unwrap_or(0));
+        let Conclusions {
+            lost,
+            incidents: changed,
+            ..
+        } = detector.observe(&delivery.events);
+        for LostTime {
+            incident,
+            node,
+            interval,
+            lost_gpu_ms,
+            ..
+        } in lost
+        {
+            ledger.insert(
+                (incident, node, interval.from(), interval.to()),
+                lost_gpu_ms,
+            );
+        }
+        incidents.observe(
+            &Conclusions {
+                incidents: changed,
+                ..Conclusions::default()
+            },
+            now_ms,
+        );
+    }
+    let mut by_incident: BTreeMap<IncidentId, f64> = BTreeMap::new();
+    for ((incident, ..), lost_ms) in ledger {
+        *by_incident.entry(incident).or_default() += lost_ms / 1e3;
+    }
+    let lost = by_incident
+        .into_values()
+        .fold(0.0, |sum, lost| sum + lost.max(0.0));
+    (incidents.into_alerts(), lost)
+}
+
+/// Runs a generated loop.
+pub fn run(case: &LoopCase) -> anyhow::Result<Judged> {
+    let generated = case.generate()?;
+    let name = case.name();
+    let recording = Recording::new(&name, Cursor::new(generated.bytes))?;
+    let (echo, floor) = judge(recording, case.block_ms, &generated.truth)?;
+    Ok(Judged {
+        group: case.shape.kind.name().to_owned(),
+        name,
+        echo,
+        floor,
+        lost_gpu_s: generated.truth.lost_gpu_s,
+    })
+}
+
+/// Runs a recorded loop with blocks of every length.
+pub fn run_recorded(recorded: &RecordedLoop, testdata: &Path) -> anyhow::Result<Vec<Judged>> {
+    let truth = recorded.truth();
+    let run = |block_ms: f64| -> anyhow::Result<Judged> {
+        let (echo, floor) = judge(recorded.open(testdata)?, block_ms, &truth)?;
+        let name = format!("{}, blocks of {block_ms:.0} ms", recorded.name);
+        let group = recorded.name.to_owned();
+        Ok(Judged {
+            group,
+            name,
+            echo,
+            floor,
+            lost_gpu_s: truth.lost_gpu_s,
+        })
+    };
+    BLOCKS_MS.into_iter().map(run).collect()
+}
+
+/// The four figures over all loops of a sort, and a row for each kind.
+pub fn markdown(title: &str, judged: &[Judged]) -> String {
+    let mut groups: BTreeMap<&str, [Count; 2]> = BTreeMap::new();
+    let mut all = [Count::default(), Count::default()];
+    for one in judged {
+        let group = groups.entry(&one.group).or_default();
+        for counts in [&mut all, group] {
+            let [echo, floor] = counts;
+            echo.add(&one.echo);
+            floor.add(&one.floor);
+        }
+    }
+    let mut text = format!("### {title}\n\n{HEADER}");
+    for (group, counts) in [("all", &all)]
+        .into_iter()
+        .chain(groups.iter().map(|(name, counts)| (*name, counts)))
+    {
+        for (method, count) in [ECHO, FLOOR].into_iter().zip(counts) {
+            text.push_str(&row((group, method), count));
+        }
+    }
+    text + "\n"
+}
+
+/// One line for each loop: what was lost, and what was said of it.
+pub fn details(title: &str, judged: &[Judged]) -> String {
+    let line = |one: &Judged| {
+        let lost = one
+            .lost_gpu_s
+            .map_or_else(|| "?".to_owned(), |lost| format!("{lost:.1}"));
+        let told = one.echo.lost_gpu_s.unwrap_or(0.0);
+        format!(
+            "- {}: {:?} (lost {told:.1} of {lost} GPU-s; {}); {FLOOR}: {:?} ({})\n",
+            one.name, one.echo.verdict, one.echo.said, one.floor.verdict, one.floor.said
+        )
+    };
+    let lines: String = judged.iter().map(line).collect();
+    format!("### {title}, one by one\n\n{lines}\n")
+}
+
+fn row((group, method): (&str, &str), count: &Count) -> String {
+    let of = |verdict| count.of(verdict).to_string();
+    let number =
+        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
+    let percent = |value: Option<f64>| {
+        value.map_or_else(|| "-".to_owned(), |value| format!("{:.0} %", value * 100.0))
+    };
+    let share = |(whole, part): (u32, u32)| {
+        if whole > 0 {
+            format!("{part} of {whole}")
+        } else {
+            "-".to_owned()
+        }
+    };
+    let cells = [
+        group.to_owned(),
+        method.to_owned(),
+        count.n.to_string(),
+        of(Verdict::Right),
+        of(Verdict::Wrong),
+        of(Verdict::Unnamed),
+        of(Verdict::Silent),
+        share(count.costs),
+        percent(quantile(&count.cost_errors, 50)),
+        format!(
+            "{}, {}",
+            number(quantile(&count.delays_s, 50)),
+            number(quantile(&count.delays_s, 100))
+        ),
+        share(count.healthy),
+    ];
+    format!("| {} |\n", cells.join(" | "))
+}

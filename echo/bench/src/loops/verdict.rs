@@ -1,0 +1,239 @@
+//! Whether a method was right about a loop.
+
+use std::ops::Range;
+
+use echo_core::model::conclusion::ConditionKind;
+
+use crate::alert::{Alert, Subject};
+
+/// How long after its end an alert may still be about a fault, nanoseconds.
+const GRACE_NS: u64 = 10_000_000_000;
+
+/// Largest error of the cost that counts as right, as a share of the truth.
+const COST_ERROR: f64 = 0.15;
+
+/// What has to be said of a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// Nothing.
+    Nobody,
+    /// The rank.
+    Rank(u32),
+    /// The rank, or any condition.
+    RankOrCondition(u32),
+    /// Any condition, and no rank.
+    Condition,
+    /// The rank, a condition or nothing: what the rank did cost hardly anything.
+    Harmless(u32),
+}
+
+/// What was wrong with a loop.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Truth {
+    /// What has to be said.
+    pub expected: Expected,
+    /// When the fault was there, nanoseconds since the recording began.
+    pub when_ns: Range<u64>,
+    /// What it cost by the job's own clock, GPU-seconds; none where that is not known.
+    pub lost_gpu_s: Option<f64>,
+    /// The work of the ranks is uneven by itself: that it is said counts neither way.
+    pub is_uneven: bool,
+}
+
+impl Truth {
+    /// Nothing was.
+    pub const fn healthy() -> Self {
+        Self {
+            expected: Expected::Nobody,
+            when_ns: u64::MAX..u64::MAX,
+            lost_gpu_s: Some(0.0),
+            is_uneven: false,
+        }
+    }
+}
+
+/// What a method was worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// The truth and no innocent rank.
+    Right,
+    /// An innocent rank was named at any time, the culprit before its fault, or anything at all in a healthy loop.
+    Wrong,
+    /// A condition instead of the rank.
+    Unnamed,
+    /// Nothing was open while the fault was there.
+    Silent,
+}
+
+/// A method's verdict on one loop.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judgement {
+    /// What it was worth.
+    pub verdict: Verdict,
+    /// Whether nothing had to be said.
+    pub is_healthy: bool,
+    /// From the beginning of the fault to the truth, seconds.
+    pub delay_s: Option<f64>,
+    /// Cost by the method, GPU-seconds, where it names one.
+    pub lost_gpu_s: Option<f64>,
+    /// Whether the cost is right, where there is one to compare with.
+    pub is_cost_right: Option<bool>,
+    /// Error of the cost as a share of the truth, where the truth is not nothing.
+    pub cost_error: Option<f64>,
+    /// What was raised, in its order, with seconds since the recording began.
+    pub said: String,
+}
+
+impl Judgement {
+    /// Judges alerts, whose times are milliseconds since the recording began.
+    pub fn new(truth: &Truth, alerts: &[Alert], lost_gpu_s: Option<f64>) -> Self {
+        let counts = |alert: &&Alert| {
+            !truth.is_uneven || alert.subject != Subject::Condition(ConditionKind::DataImbalance)
+        };
+        let mut alerts: Vec<&Alert> = alerts.iter().filter(counts).collect();
+        alerts.sort_by_key(|alert| (alert.raised, alert.subject));
+        let right = alerts.iter().find(|alert| truth.is_true(alert));
+        let is_healthy = matches!(truth.expected, Expected::Nobody | Expected::Harmless(_));
+        let verdict = if alerts.iter().any(|alert| truth.is_wrong(alert)) {
+            Verdict::Wrong
+        } else if right.is_some()
+            || matches!(truth.expected, Expected::Nobody | Expected::Harmless(_))
+        {
+            Verdict::Right
+        } else if alerts.iter().any(|alert| truth.is_during(alert)) {
+            Verdict::Unnamed
+        } else {
+            Verdict::Silent
+        };
+        let errors = truth
+            .lost_gpu_s
+            .filter(|_| !matches!(truth.expected, Expected::Harmless(_)));
+        let pair = lost_gpu_s.zip(errors);
+        let start_s = seconds(truth.when_ns.start);
+        Self {
+            verdict,
+            is_healthy,
+            delay_s: right.map(|alert| f64::from(alert.raised) / 1e3 - start_s),
+            lost_gpu_s,
+            is_cost_right: pair.map(|(told, lost)| (told - lost).abs() <= COST_ERROR * lost),
+            cost_error: pair
+                .filter(|(_, lost)| *lost > 0.0)
+                .map(|(told, lost)| (told - lost).abs() / lost),
+            said: said(&alerts),
+        }
+    }
+}
+
+impl Truth {
+    /// Whether an alert is open while the fault is there.
+    fn is_during(&self, alert: &Alert) -> bool {
+        let end = self.when_ns.end.saturating_add(GRACE_NS);
+        let is_over = |cleared: u32| nanos(cleared) <= self.when_ns.start;
+        nanos(alert.raised) < end && !alert.cleared.is_some_and(is_over)
+    }
+
+    /// Whether it is the truth, raised while the fault is there.
+    fn is_true(&self, alert: &Alert) -> bool {
+        let is_early = nanos(alert.raised) < self.when_ns.start;
+        !is_early && self.is_during(alert) && self.is_right(alert.subject)
+    }
+
+    fn is_wrong(&self, alert: &Alert) -> bool {
+        let is_early = nanos(alert.raised) < self.when_ns.start;
+        match (alert.subject, self.expected) {
+            (
+                Subject::Rank(rank),
+                Expected::Rank(culprit)
+                | Expected::RankOrCondition(culprit)
+                | Expected::Harmless(culprit),
+            ) => is_early || rank != culprit,
+            (Subject::Rank(_), Expected::Nobody | Expected::Condition)
+            | (Subject::Condition(_), Expected::Nobody) => true,
+            (Subject::Condition(_), _) => false,
+        }
+    }
+
+    fn is_right(&self, subject: Subject) -> bool {
+        match (self.expected, subject) {
+            (
+                Expected::Rank(culprit)
+                | Expected::RankOrCondition(culprit)
+                | Expected::Harmless(culprit),
+                Subject::Rank(rank),
+            ) => rank == culprit,
+            (Expected::RankOrCondition(_) | Expected::Condition, Subject::Condition(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+fn said(alerts: &[&Alert]) -> String {
+    let one = |alert: &&Alert| {
+        let subject = match alert.subject {
+            Subject::Rank(rank) => format!("rank {rank}"),
+            Subject::Condition(kind) => kind.name().to_owned(),
+        };
+        format!("{subject} at {:.0} s", f64::from(alert.raised) / 1e3)
+    };
+    let words: Vec<String> = alerts.iter().map(one).collect();
+    if words.is_empty() {
+        "nothing".to_owned()
+    } else {
+        words.join(", ")
+    }
+}
+
+/// Milliseconds as nanoseconds.
+fn nanos(ms: u32) -> u64 {
+    u64::from(ms) * 1_000_000
+}
+
+/// Nanoseconds as seconds.
+pub fn seconds(ns: u64) -> f64 {
+    std::time::Duration::from_nanos(ns).as_secs_f64()
+}
+
+/// Verdicts added up.
+#[derive(Debug, Clone, Default)]
+pub struct Count {
+    /// Loops with a fault.
+    pub n: u32,
+    /// Healthy loops, and those of which nothing was raised and for which nothing was booked.
+    pub healthy: (u32, u32),
+    /// Loops with a fault by verdict, and healthy ones of which something was raised.
+    pub verdicts: std::collections::BTreeMap<Verdict, u32>,
+    /// Costs that can be compared, and those that are right.
+    pub costs: (u32, u32),
+    /// Errors of costs.
+    pub cost_errors: Vec<f64>,
+    /// Seconds to the truth.
+    pub delays_s: Vec<f64>,
+}
+
+impl Count {
+    /// Adds a verdict.
+    pub fn add(&mut self, judgement: &Judgement) {
+        let is_right = judgement.verdict == Verdict::Right;
+        if judgement.is_healthy {
+            let is_free = judgement.is_cost_right.unwrap_or(true);
+            self.healthy.0 += 1;
+            self.healthy.1 += u32::from(is_right && is_free);
+        } else {
+            self.n += 1;
+        }
+        if !(judgement.is_healthy && is_right) {
+            *self.verdicts.entry(judgement.verdict).or_default() += 1;
+        }
+        if let Some(is_right) = judgement.is_cost_right.filter(|_| !judgement.is_healthy) {
+            self.costs.0 += 1;
+            self.costs.1 += u32::from(is_right);
+        }
+        self.cost_errors.extend(judgement.cost_error);
+        self.delays_s.extend(judgement.delay_s);
+    }
+
+    /// Loops with a verdict.
+    pub fn of(&self, verdict: Verdict) -> u32 {
+        self.verdicts.get(&verdict).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,177 @@
+//! Jobs that really ran: who was named in them, by whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use echo_analysis::detector::Detector;
+use echo_analysis::settings::Settings;
+use echo_core::model::conclusion::ConditionKind;
+
+use super::alert::{Alert, Incidents, Patience, Subject};
+use super::rule::Rule;
+use super::runner::ECHO;
+use super::simulation::Delivery;
+use super::window::RecentBlocks;
+use super::{bytedance, recordings};
+
+/// A job that really ran.
+#[derive(Debug, Clone, Copy)]
+pub struct RealJob {
+    /// Its name, which is its file.
+    pub name: &'static str,
+    /// The rank to be named.
+    pub rank: Option<u32>,
+    /// The conditions to be named, in their order.
+    pub conditions: &'static [ConditionKind],
+}
+
+impl RealJob {
+    const fn of_rank(name: &'static str, rank: u32) -> Self {
+        Self {
+            name,
+            rank: Some(rank),
+            conditions: &[],
+        }
+    }
+
+    const fn of_nobody(name: &'static str) -> Self {
+        Self::of_conditions(name, &[])
+    }
+
+    const fn of_conditions(name: &'static str, conditions: &'static [ConditionKind]) -> Self {
+        Self {
+            name,
+            rank: None,
+            conditions,
+        }
+    }
+}
+
+/// All of them: two production traces, six recordings of hosts, four of GPUs, then two of both.
+pub const JOBS: [RealJob; 14] = [
+    RealJob::of_rank("bytedance/trace-AR.parquet", 0),
+    // Uneven sequences, and a last stage to which the published what-if alone attributes a slowdown of 1.44.
+    RealJob::of_conditions(
+        "bytedance/trace-SE.parquet",
+        &[ConditionKind::StageImbalance, ConditionKind::DataImbalance],
+    ),
+    RealJob::of_nobody("recordings/healthy.jsonl.gz"),
+    RealJob::of_rank("recordings/host-sleep-rank2.jsonl.gz", 2),
+    RealJob::of_rank("recordings/cpu-contention-rank1.jsonl.gz", 1),
+    RealJob::of_rank("recordings/mesh-host-sleep-rank3.jsonl.gz", 3),
+    RealJob::of_rank("recordings/nosync-host-sleep-rank0.jsonl.gz", 0),
+    RealJob::of_conditions(
+        "recordings/gpu-extra-rank1.jsonl.gz",
+        &[ConditionKind::UniformSlowdown],
+    ),
+    RealJob::of_nobody("recordings/device/healthy.jsonl.gz"),
+    RealJob::of_rank("recordings/device/host-sleep-rank2.jsonl.gz", 2),
+    RealJob::of_rank("recordings/device/gpu-extra-rank1.jsonl.gz", 1),
+    RealJob::of_rank("recordings/device/mesh-gpu-extra-rank2.jsonl.gz", 2),
+    RealJob::of_rank("recordings/device/live-ddp-gpu-rank3.jsonl.gz", 3),
+    RealJob::of_rank("recordings/device/live-ddp-host-rank0.jsonl.gz", 0),
+];
+
+/// What a method named in the course of a job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Named {
+    /// Ranks.
+    pub ranks: BTreeSet<u32>,
+    /// Conditions.
+    pub conditions: BTreeSet<ConditionKind>,
+}
+
+impl Named {
+    fn of(alerts: &[Alert]) -> Self {
+        let mut named = Self::default();
+        for alert in alerts {
+            match alert.subject {
+                Subject::Rank(rank) => named.ranks.insert(rank),
+                Subject::Condition(kind) => named.conditions.insert(kind),
+            };
+        }
+        named
+    }
+
+    /// Whether exactly the truth was named.
+    pub fn is_exact(&self, job: &RealJob) -> bool {
+        self.ranks.iter().copied().eq(job.rank) && self.conditions.iter().eq(job.conditions)
+    }
+}
+
+impl std::fmt::Display for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ranks = self.ranks.iter().map(|rank| format!("rank {rank}"));
+        let conditions = self.conditions.iter().map(|kind| kind.name().to_owned());
+        let words: Vec<String> = ranks.chain(conditions).collect();
+        match words.len() {
+            0 => f.write_str("nobody"),
+            1..=4 => f.write_str(&words.join(", ")),
+            more => write!(f, "{more} names"),
+        }
+    }
+}
+
+/// The job as what arrives.
+pub fn deliveries(job: &RealJob, testdata: &Path) -> anyhow::Result<Vec<Delivery>> {
+    let path = testdata.join(job.name);
+    if job.name.starts_with("bytedance") {
+        bytedance::read(&path)
+    } else {
+        recordings::read(&path, recordings::BLOCK_NS)
+    }
+}
+
+/// What each method names in the job, whose file is in the folder of test data.
+pub fn run(job: &RealJob, testdata: &Path) -> anyhow::Result<BTreeMap<&'static str, Named>> {
+    let deliveries = deliveries(job, testdata)?;
+    let mut detector = Detector::new(Settings::default());
+    let mut incidents = Incidents::default();
+    let mut recent = RecentBlocks::default();
+    let mut patient = Rule::ALL.map(Patience::new);
+    for Delivery { step, events } in deliveries {
+        incidents.observe(&detector.observe(&events), step);
+        recent.add(&events);
+        let cohorts = recent.cohorts();
+        for rule in &mut patient {
+            rule.observe(&cohorts, step);
+        }
+    }
+    let mut named = BTreeMap::from([(ECHO, Named::of(&incidents.into_alerts()))]);
+    for rule in patient {
+        named.insert(rule.rule().name(), Named::of(&rule.into_alerts()));
+    }
+    Ok(named)
+}
+
+/// What was named in every job, as a Markdown table.
+pub fn markdown(jobs: &[RealJob], testdata: &Path) -> anyhow::Result<String> {
+    let mut methods = vec![ECHO];
+    methods.extend(Rule::ALL.map(Rule::name));
+    let columns = "---|".repeat(methods.len() + 2);
+    let mut lines = vec![
+        "### Jobs that really ran\n".to_owned(),
+        format!("| job | truth | {} |\n|{columns}", methods.join(" | ")),
+    ];
+    for job in jobs {
+        let named = run(job, testdata)?;
+        let truth = Named {
+            ranks: job.rank.into_iter().collect(),
+            conditions: job.conditions.iter().copied().collect(),
+        };
+        let cells = methods
+            .iter()
+            .filter_map(|method| named.get(method))
+            .map(|said| {
+                let mark = if said.is_exact(job) { " (exact)" } else { "" };
+                format!("{said}{mark}")
+            });
+        let cells: Vec<String> = cells.collect();
+        lines.push(format!(
+            "| {} | {truth} | {} |",
+            job.name,
+            cells.join(" | ")
+        ));
+    }
+    Ok(lines.join("\n") + "\n")
+}

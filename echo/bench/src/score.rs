@@ -1,0 +1,272 @@
+//! How often a method was right, event by event.
+//!
+//! An event counts as found when an alert about the right rank (or with the right condition) is raised between its
+//! beginning and [`SLACK`] steps after its end. Every other alert is false, but two: one that repeats a found event, and
+//! a condition while something else is wrong. That one accuses nobody; unless it says `inconclusive`, it counts as a
+//! wrong name for what happened.
+
+use std::collections::BTreeMap;
+
+use echo_core::model::conclusion::{CauseClass, ConditionKind};
+
+use super::alert::{Alert, Subject};
+use super::case::Case;
+use super::fault::{Expected, Fault};
+
+/// Steps after the end of an event in which an alert may still be about it.
+const SLACK: u32 = 32;
+
+/// Right and wrong, added up over jobs.
+#[derive(Debug, Clone, Default)]
+pub struct Score {
+    /// Events.
+    pub events: u32,
+    /// Events that were found.
+    pub found: u32,
+    /// Alerts about nothing that was wrong.
+    pub false_alerts: u32,
+    /// Of those, the ones that named a rank.
+    pub false_names: u32,
+    /// Conditions named while something else was wrong.
+    pub misnamed: u32,
+    /// Rank events in which anybody was named.
+    pub named: u32,
+    /// Of those, the ones in which the first (or latest) rank named was right.
+    pub located: u32,
+    /// Named culprits by whether their class was right.
+    pub classes: BTreeMap<ClassVerdict, u32>,
+    /// Steps from the beginning to the alert.
+    pub to_detect: Vec<f64>,
+    /// Steps from the end to the all-clear.
+    pub to_clear: Vec<f64>,
+    /// What was wrong, in words: case by case, misses and false alerts.
+    pub wrong: Vec<String>,
+    /// GPUs times days.
+    pub gpu_days: f64,
+    /// Rank-blocks observed.
+    pub rank_blocks: f64,
+    /// CPU spent on them, seconds.
+    pub cpu_s: f64,
+}
+
+/// What became of the class of a cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClassVerdict {
+    /// The class of the fault.
+    Right,
+    /// Another class.
+    Wrong,
+    /// `inconclusive`.
+    Inconclusive,
+}
+
+impl ClassVerdict {
+    /// Every verdict.
+    pub const ALL: [Self; 3] = [Self::Right, Self::Wrong, Self::Inconclusive];
+}
+
+/// What an alert was worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    False,
+    Misnamed,
+    Right,
+}
+
+impl Fate {
+    fn of(expected: &Expected, subject: Subject) -> Self {
+        match subject {
+            subject if is_right(expected, subject) => Self::Right,
+            Subject::Condition(ConditionKind::Inconclusive) => Self::Right,
+            Subject::Condition(_) => Self::Misnamed,
+            Subject::Rank(_) => Self::False,
+        }
+    }
+}
+
+/// Share of the step by which healthy ranks may be apart before their job counts as uneven: the detector's own gate.
+const UNEVEN: f64 = 0.027;
+
+impl Score {
+    /// Scores the alerts of one job.
+    pub fn of(case: &Case, alerts: &[Alert]) -> Self {
+        let mut score = Self {
+            gpu_days: case.gpu_days(),
+            rank_blocks: f64::from(case.mesh.n_ranks())
+                * f64::from(case.n_steps / case.block_steps),
+            ..Self::default()
+        };
+        // A healthy job whose ranks scatter this much is uneven by itself: to say so is neither right nor wrong.
+        let is_uneven = case.noise.usual_skew(case.mesh.dp.max(case.mesh.tp)) >= UNEVEN;
+        let counts = |alert: &&Alert| {
+            !is_uneven || alert.subject != Subject::Condition(ConditionKind::DataImbalance)
+        };
+        let alerts: Vec<Alert> = alerts.iter().filter(counts).cloned().collect();
+        let alerts = alerts.as_slice();
+        let mut fates = vec![Fate::False; alerts.len()];
+        for fault in &case.faults {
+            score.judge(case, fault, alerts);
+            let expected = fault.expected(case.mesh);
+            for (alert, fate) in alerts.iter().zip(&mut fates) {
+                if is_during(alert, fault) {
+                    *fate = (*fate).max(Fate::of(&expected, alert.subject));
+                }
+            }
+        }
+        let count = |fate| {
+            fates
+                .iter()
+                .filter(|known| **known == fate)
+                .map(|_| 1_u32)
+                .sum()
+        };
+        score.false_alerts = count(Fate::False);
+        let names = alerts.iter().zip(&fates).filter(|(alert, fate)| {
+            **fate == Fate::False && matches!(alert.subject, Subject::Rank(_))
+        });
+        score.false_names = names.map(|_| 1_u32).sum();
+        score.misnamed = count(Fate::Misnamed);
+        let wrong = alerts
+            .iter()
+            .zip(&fates)
+            .filter(|(_, fate)| **fate != Fate::Right);
+        score.wrong.extend(wrong.map(|(alert, fate)| {
+            let fate = if *fate == Fate::False {
+                "false"
+            } else {
+                "misnamed"
+            };
+            format!("{}: {alert} was {fate}", case.name)
+        }));
+        score
+    }
+
+    /// Counts one event.
+    fn judge(&mut self, case: &Case, fault: &Fault, alerts: &[Alert]) {
+        let expected = fault.expected(case.mesh);
+        let during: Vec<&Alert> = alerts
+            .iter()
+            .filter(|alert| is_during(alert, fault))
+            .collect();
+        let matched = || {
+            during
+                .iter()
+                .filter(|alert| is_right(&expected, alert.subject))
+        };
+        let first = matched().min_by_key(|alert| alert.raised).copied();
+        self.events += 1;
+        match first {
+            Some(first) => {
+                self.found += 1;
+                self.to_detect
+                    .push(f64::from(first.raised - fault.steps.start));
+            }
+            None => self
+                .wrong
+                .push(format!("{}: {fault} was missed", case.name)),
+        }
+        let end = fault.steps.end;
+        let last = matched().filter_map(|alert| alert.cleared).max();
+        if end < case.n_steps {
+            self.to_clear
+                .extend(last.map(|at| f64::from(at.saturating_sub(end))));
+        }
+        if let Expected::Rank(_, class) = &expected {
+            self.classify(first, *class);
+            self.locate(&during, case);
+        }
+    }
+
+    fn classify(&mut self, alert: Option<&Alert>, truth: CauseClass) {
+        let Some(class) = alert.and_then(|alert| alert.class) else {
+            return;
+        };
+        let verdict = match class {
+            CauseClass::Inconclusive => ClassVerdict::Inconclusive,
+            class if class == truth => ClassVerdict::Right,
+            _ => ClassVerdict::Wrong,
+        };
+        *self.classes.entry(verdict).or_default() += 1;
+    }
+
+    /// Of the ranks named first, the one said to be latest must be right.
+    fn locate(&mut self, during: &[&Alert], case: &Case) {
+        let ranks = during
+            .iter()
+            .filter(|alert| matches!(alert.subject, Subject::Rank(_)));
+        let first = ranks.min_by(|a, b| {
+            let order = a.raised.cmp(&b.raised);
+            order.then_with(|| b.weight.total_cmp(&a.weight))
+        });
+        if let Some(first) = first {
+            self.named += 1;
+            let possible = case.faults.iter().filter(|fault| is_during(first, fault));
+            let mut expected = possible.map(|fault| fault.expected(case.mesh));
+            self.located += u32::from(expected.any(|expected| is_right(&expected, first.subject)));
+        }
+    }
+
+    /// Adds the score of other jobs.
+    pub fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.found += other.found;
+        self.false_alerts += other.false_alerts;
+        self.false_names += other.false_names;
+        self.misnamed += other.misnamed;
+        self.named += other.named;
+        self.located += other.located;
+        for (verdict, count) in &other.classes {
+            *self.classes.entry(*verdict).or_default() += count;
+        }
+        self.to_detect.extend(&other.to_detect);
+        self.to_clear.extend(&other.to_clear);
+        self.wrong.extend_from_slice(&other.wrong);
+        self.gpu_days += other.gpu_days;
+        self.rank_blocks += other.rank_blocks;
+        self.cpu_s += other.cpu_s;
+    }
+
+    /// Found events among found events and false alerts.
+    pub fn precision(&self) -> Option<f64> {
+        ratio(self.found, self.found + self.false_alerts)
+    }
+
+    /// Found events among all.
+    pub fn recall(&self) -> Option<f64> {
+        ratio(self.found, self.events)
+    }
+
+    /// Harmonic mean of both.
+    pub fn f1(&self) -> Option<f64> {
+        let (precision, recall) = (self.precision().unwrap_or(0.0), self.recall()?);
+        let sum = precision + recall;
+        Some(if sum > 0.0 {
+            2.0 * precision * recall / sum
+        } else {
+            0.0
+        })
+    }
+
+    /// Culprits whose class was judged so.
+    pub fn classed(&self, verdict: ClassVerdict) -> u32 {
+        self.classes.get(&verdict).copied().unwrap_or(0)
+    }
+}
+
+/// Whether an alert may be about a fault by its time.
+fn is_during(alert: &Alert, fault: &Fault) -> bool {
+    (fault.steps.start..fault.steps.end + SLACK).contains(&alert.raised)
+}
+
+fn is_right(expected: &Expected, subject: Subject) -> bool {
+    match (expected, subject) {
+        (Expected::Rank(ranks, _), Subject::Rank(rank)) => ranks.contains(&rank),
+        (Expected::Condition(kind), Subject::Condition(named)) => *kind == named,
+        _ => false,
+    }
+}
+
+/// A share; nothing of nothing.
+pub fn ratio(part: u32, whole: u32) -> Option<f64> {
+    (whole > 0).then(|| f64::from(part) / f64::from(whole))
+}

@@ -1,0 +1,118 @@
+//! What happens to batches between agent and detector. A batch is what one node sends about one block.
+
+use std::collections::BTreeSet;
+
+use echo_core::ids::NodeId;
+use echo_core::model::event::StoredEvent;
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+use super::case::{Case, Sources, Telemetry};
+use super::random::{Purpose, stream};
+
+/// Blocks that a restarted agent misses.
+const AWAY: u32 = 5;
+
+/// The way from the agents to the detector.
+#[derive(Debug)]
+pub struct Network {
+    telemetry: Telemetry,
+    sources: Sources,
+    rng: ChaCha8Rng,
+    block: u32,
+    /// Batches on their way, and the block with which they arrive.
+    held: Vec<(u32, Vec<StoredEvent>)>,
+}
+
+impl Network {
+    /// The network of a job.
+    pub fn new(case: &Case) -> Self {
+        Self {
+            telemetry: case.telemetry,
+            sources: case.sources,
+            rng: stream(case.seed, Purpose::Telemetry),
+            block: 0,
+            held: Vec::new(),
+        }
+    }
+
+    /// What arrives when the agents have sent `events` about the next block.
+    pub fn pass(&mut self, events: Vec<StoredEvent>) -> Vec<StoredEvent> {
+        if self.telemetry == Telemetry::CLEAN {
+            return events;
+        }
+        let Some(received) = events.first().map(|event| event.received) else {
+            return events;
+        };
+        let nodes: BTreeSet<NodeId> = events
+            .iter()
+            .map(|stored| stored.event.origin.node.clone())
+            .collect();
+        let mut fates: Vec<(NodeId, Fate)> = Vec::new();
+        for (node, number) in nodes.into_iter().zip(0..) {
+            let fate = self.fate(number);
+            fates.push((node, fate));
+        }
+        let (arriving, waiting) = std::mem::take(&mut self.held)
+            .into_iter()
+            .partition(|(at, _)| *at <= self.block);
+        self.held = waiting;
+        let mut arrived: Vec<StoredEvent> = Vec::new();
+        for (_, batch) in arriving {
+            arrived.extend(batch);
+        }
+        for (node, fate) in fates {
+            let batch = events
+                .iter()
+                .filter(|stored| stored.event.origin.node == node)
+                .cloned();
+            match fate {
+                Fate::Arrives => arrived.extend(batch),
+                Fate::Late(blocks) => self.held.push((self.block + blocks, batch.collect())),
+                Fate::Lost => {}
+                Fate::Unnumbered => arrived.extend(batch.map(without_numbers)),
+            }
+        }
+        self.block += 1;
+        for stored in &mut arrived {
+            stored.received = received;
+        }
+        arrived
+    }
+
+    fn fate(&mut self, node: u32) -> Fate {
+        let luck: f64 = self.rng.random();
+        let delay = self.rng.random_range(1..=3);
+        let restart = self.telemetry.restart.filter(|_| node == 0);
+        match restart {
+            Some(at) if (at..at + AWAY).contains(&self.block) => return Fate::Lost,
+            // A new agent did not see the communicators being made; only NCCL itself knows the numbers.
+            Some(at) if self.block >= at + AWAY && self.sources == Sources::Host => {
+                return Fate::Unnumbered;
+            }
+            _ => {}
+        }
+        if luck < self.telemetry.lost {
+            Fate::Lost
+        } else if luck < self.telemetry.lost + self.telemetry.late {
+            Fate::Late(delay)
+        } else {
+            Fate::Arrives
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    Arrives,
+    Late(u32),
+    Lost,
+    Unnumbered,
+}
+
+fn without_numbers(mut stored: StoredEvent) -> StoredEvent {
+    if let Some(block) = &mut stored.event.block {
+        block.seqs = None;
+    }
+    stored
+}

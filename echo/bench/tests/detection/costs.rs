@@ -1,0 +1,155 @@
+//! What jobs that really ran have lost, against what is known of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+
+use echo_analysis::detector::Detector;
+use echo_analysis::settings::Settings;
+use echo_core::model::conclusion::{Conclusions, LostTime};
+use echo_core::model::event::Reading;
+use flate2::read::GzDecoder;
+use serde_json::Value;
+
+use crate::repository;
+use echo_bench::real::{JOBS, RealJob, deliveries};
+
+/// A job with what was concluded of it.
+struct Judged {
+    /// The last account of each interval, as the store keeps it.
+    rows: Vec<LostTime>,
+    /// GPU time between the first and the last completion, milliseconds.
+    measured_gpu_ms: f64,
+}
+
+impl Judged {
+    fn of(job: &RealJob) -> Self {
+        let mut detector = Detector::new(Settings::default());
+        let mut conclusions = Conclusions::default();
+        let mut measured_gpu_ms = 0.0;
+        for delivery in deliveries(job, &repository("testdata")).unwrap() {
+            for stored in &delivery.events {
+                let event = &stored.event;
+                let iterations = event.block.as_ref().and_then(|block| block.iterations);
+                if let (fleet_proto::metric::PERIOD, Reading::Double(ms), Some(iterations)) =
+                    (event.metric.as_str(), event.reading, iterations)
+                {
+                    measured_gpu_ms += ms * iterations;
+                }
+            }
+            conclusions.append(detector.observe(&delivery.events));
+        }
+        let mut rows = BTreeMap::new();
+        for row in conclusions.lost {
+            let (from, to) = (row.interval.from(), row.interval.to());
+            rows.insert((row.incident, row.node.clone(), from, to), row);
+        }
+        Self {
+            rows: rows.into_values().collect(),
+            measured_gpu_ms,
+        }
+    }
+
+    fn lost_gpu_ms(&self) -> f64 {
+        self.rows.iter().map(|row| row.lost_gpu_ms).sum()
+    }
+}
+
+fn job(name: &str) -> &'static RealJob {
+    let mut jobs = JOBS.iter();
+    jobs.find(|job| job.name.contains(name)).unwrap()
+}
+
+/// What the ranks of a recording lost by their own account: how much longer the steps with the fault took, all ranks and steps
+/// together, milliseconds.
+fn truth_gpu_ms(name: &str) -> f64 {
+    let path = repository("testdata/recordings").join(format!("{name}.jsonl.gz"));
+    let lines = BufReader::new(GzDecoder::new(File::open(path).unwrap())).lines();
+    let lines = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let ranks: Vec<Value> = lines.filter(|line| line["kind"] == "truth").collect();
+    let rows = |rank: &Value| rank["rows"].as_array().unwrap().clone();
+    // The fault is noted by the rank that has it.
+    let faulty: BTreeSet<i64> = ranks
+        .iter()
+        .flat_map(rows)
+        .filter(|row| row[5] == 1)
+        .map(|row| row[0].as_i64().unwrap())
+        .collect();
+    ranks.iter().map(|rank| lost_ms(&rows(rank), &faulty)).sum()
+}
+
+/// How much longer than the others the steps with the fault took on one rank, all together, milliseconds.
+fn lost_ms(rows: &[Value], faulty: &BTreeSet<i64>) -> f64 {
+    let begin_ms = |row: &Value| row[1].as_f64().unwrap() / 1e6;
+    let (mut slow, mut usual) = (Vec::new(), Vec::new());
+    for pair in rows.windows(2) {
+        let took = begin_ms(&pair[1]) - begin_ms(&pair[0]);
+        if faulty.contains(&pair[0][0].as_i64().unwrap()) {
+            slow.push(took);
+        } else {
+            usual.push(took);
+        }
+    }
+    usual.sort_by(f64::total_cmp);
+    let healthy = usual[usual.len() / 2];
+    slow.iter().map(|took| took - healthy).sum()
+}
+
+#[test]
+fn what_recorded_jobs_lost_is_what_their_own_clocks_say() {
+    for name in [
+        "host-sleep-rank2",
+        "cpu-contention-rank1",
+        "mesh-host-sleep-rank3",
+        "gpu-extra-rank1",
+        "nosync-host-sleep-rank0",
+        "device/host-sleep-rank2",
+        "device/gpu-extra-rank1",
+        "device/mesh-gpu-extra-rank2",
+    ] {
+        let (found, truth) = (Judged::of(job(name)).lost_gpu_ms(), truth_gpu_ms(name));
+        assert!(
+            (found / truth - 1.0).abs() < 0.1,
+            "{name}: {found} ms, and it was {truth} ms"
+        );
+    }
+}
+
+#[test]
+fn a_healthy_job_has_lost_nothing() {
+    assert!(Judged::of(job("healthy")).rows.is_empty());
+}
+
+#[test]
+fn a_slow_worker_of_a_production_job_has_cost_what_the_published_what_if_says() {
+    // blocking_slowdown of the study's own results for this job.
+    let published = 1.0 - 1.0 / 1.973_045;
+    let judged = Judged::of(job("trace-AR"));
+    let found = judged.lost_gpu_ms() / judged.measured_gpu_ms;
+    assert!(
+        (found / published - 1.0).abs() < 0.1,
+        "{found} of the GPU time, and the study says {published}"
+    );
+}
+
+#[test]
+fn no_gpu_loses_more_than_the_time_that_there_was() {
+    for job in &JOBS {
+        let mut intervals: BTreeMap<_, (f64, f64)> = BTreeMap::new();
+        for row in Judged::of(job).rows {
+            let interval = (row.node.clone(), row.interval.from(), row.interval.to());
+            let (lost, there) = intervals.entry(interval).or_default();
+            *lost += row.lost_gpu_ms;
+            *there = row.interval.millis() * f64::from(row.n_ranks);
+            let waited = row.peer_wait_gpu_ms.unwrap_or(0.0);
+            assert!(waited <= row.lost_gpu_ms.max(0.0) + 1e-6, "{row:?}");
+        }
+        for (interval, (lost, there)) in intervals {
+            assert!(
+                lost <= there + 1e-6,
+                "{} {interval:?}: {lost} of {there}",
+                job.name
+            );
+        }
+    }
+}

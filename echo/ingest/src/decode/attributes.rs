@@ -1,0 +1,378 @@
+//! Attributes of a point and of its resource: which of them become columns, and the values in them.
+
+use super::reject::RejectReason;
+use super::wire::attributes::{Attribute, Attributes};
+use super::wire::value::Value;
+use fleet_proto::attribute;
+
+/// Longest text of attributes of one point, in bytes.
+pub(super) const MAX_ATTRS_BYTES: usize = 16 * 1024;
+
+/// What an attribute adds to the text beside its key: two quotes, a colon and one digit.
+pub(super) const LEAST_ATTRIBUTE_BYTES: usize = 4;
+
+/// One more than the text can hold.
+pub(super) const MAX_ATTRIBUTES: usize = MAX_ATTRS_BYTES / LEAST_ATTRIBUTE_BYTES + 1;
+
+/// What an attribute can be lifted into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Column {
+    Cluster,
+    Node,
+    Rank,
+    WorldSize,
+    Job,
+    GpuModel,
+    GpuUuid,
+    Namespace,
+    Pod,
+    Comm,
+    Op,
+    SeqFirst,
+    SeqLast,
+    Role,
+    Iterations,
+    AnchorSeq,
+    AnchorOffset,
+    Source,
+    Lag,
+}
+
+/// Attribute that held the name of an event before records had a field for it.
+pub(super) const EVENT_NAME: &str = "event.name";
+
+const COLUMNS: usize = Column::Lag as usize + 1;
+
+/// The names of each column, the preferred one first.
+const NAMES: [(Column, &[&str]); COLUMNS] = [
+    (Column::Cluster, &attribute::CLUSTER_ID),
+    (Column::Node, &attribute::NODE_ID),
+    (Column::Rank, &attribute::RANK),
+    (Column::WorldSize, &attribute::WORLD_SIZE),
+    (Column::Job, &attribute::JOB),
+    (Column::GpuModel, &attribute::GPU_MODEL),
+    (Column::GpuUuid, &[attribute::GPU_UUID]),
+    (Column::Namespace, &[attribute::NAMESPACE]),
+    (Column::Pod, &[attribute::POD]),
+    (Column::Comm, &[attribute::COMM_ID]),
+    (Column::Op, &[attribute::OP]),
+    (Column::SeqFirst, &[attribute::SEQ_FIRST]),
+    (Column::SeqLast, &[attribute::SEQ_LAST]),
+    (Column::Role, &[attribute::ROLE]),
+    (Column::Iterations, &[attribute::ITERATIONS]),
+    (Column::AnchorSeq, &[attribute::ANCHOR_SEQ]),
+    (Column::AnchorOffset, &[attribute::ANCHOR_OFFSET_MS]),
+    (Column::Source, &[attribute::SOURCE]),
+    (Column::Lag, &[attribute::LAG_MS]),
+];
+
+/// Column and preference (0 first) of an attribute, if it has one.
+fn column(key: &str) -> Option<(Column, usize)> {
+    NAMES.iter().find_map(|(column, names)| {
+        let preference = names.iter().position(|name| *name == key)?;
+        Some((*column, preference))
+    })
+}
+
+/// Names that are looked for beside those of the columns.
+const LOOKED_FOR: [&str; 1] = [EVENT_NAME];
+
+/// An empty list. Behind as many attributes as no text can hold only those with a meaning are kept: the point is
+/// turned away in any case, and has to be for the right reason.
+pub(super) const fn list<'a>() -> Attributes<'a> {
+    Attributes::new(MAX_ATTRIBUTES + COLUMNS, |key| {
+        column(key).is_some() || LOOKED_FOR.contains(&key)
+    })
+}
+
+/// What the attribute at some place can be lifted into.
+#[derive(Debug, Clone, Copy)]
+struct Class<'a> {
+    key: &'a str,
+    column: Option<(Column, usize)>,
+}
+
+/// The columns of the attributes at each place of the list before: neighbours mostly name the same in the same order.
+#[derive(Debug, Default)]
+pub(super) struct Classes<'a>(Vec<Class<'a>>);
+
+impl<'a> Classes<'a> {
+    #[inline]
+    fn column(&mut self, place: usize, key: &'a str) -> Option<(Column, usize)> {
+        match self.0.get(place) {
+            // The list keeps the slice as long as the key does not change.
+            Some(class) if std::ptr::eq(class.key, key) => class.column,
+            _ => self.learn(place, key),
+        }
+    }
+
+    fn learn(&mut self, place: usize, key: &'a str) -> Option<(Column, usize)> {
+        let column = column(key);
+        let class = Class { key, column };
+        match self.0.get_mut(place) {
+            Some(known) => *known = class,
+            None => self.0.push(class),
+        }
+        column
+    }
+}
+
+/// One attribute that can fill a column.
+#[derive(Debug, Clone, Copy)]
+struct Hit {
+    /// Index in the list that it comes from.
+    place: usize,
+    preference: usize,
+}
+
+/// The preferred attribute of each column in one list. Empty texts count as absent: they come from environment
+/// variables that were never set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Columns<'s, 'a> {
+    attributes: &'s [Attribute<'a>],
+    classes: &'s [Class<'a>],
+    hits: [Hit; COLUMNS],
+    filled: ColumnSet,
+}
+
+impl<'s, 'a> Columns<'s, 'a> {
+    pub(super) fn of(attributes: &'s [Attribute<'a>], classes: &'s mut Classes<'a>) -> Self {
+        let mut hits = [Hit {
+            place: 0,
+            preference: 0,
+        }; COLUMNS];
+        let mut filled = ColumnSet::default();
+        for (place, attribute) in attributes.iter().enumerate() {
+            let Some((column, preference)) = classes.column(place, attribute.key) else {
+                continue;
+            };
+            if !is_present(attribute) {
+                continue;
+            }
+            let Some(hit) = hits.get_mut(column as usize) else {
+                continue;
+            };
+            if !filled.has(column) || preference < hit.preference {
+                *hit = Hit { place, preference };
+                filled.insert(column);
+            }
+        }
+        Self {
+            attributes,
+            classes: &classes.0,
+            hits,
+            filled,
+        }
+    }
+
+    /// The value that fills the column.
+    pub(super) fn value(&self, column: Column) -> Option<Value<'a>> {
+        if !self.filled.has(column) {
+            return None;
+        }
+        self.attributes.get(self.place(column)?)?.value
+    }
+
+    /// Whether one of the columns can be filled.
+    pub(super) const fn fills(&self, columns: ColumnSet) -> bool {
+        self.filled.0 & columns.0 != 0
+    }
+
+    fn place(&self, column: Column) -> Option<usize> {
+        self.hits.get(column as usize).map(|hit| hit.place)
+    }
+
+    /// The attributes that did not become one of the columns in `taken`.
+    pub(super) fn rest(&self, taken: ColumnSet) -> impl Iterator<Item = Attribute<'a>> {
+        let classes = self.classes.iter();
+        let all = self.attributes.iter().zip(classes).enumerate();
+        all.filter(move |(place, (_, class))| {
+            let was_taken = |(column, _)| taken.has(column) && self.place(column) == Some(*place);
+            !class.column.is_some_and(was_taken)
+        })
+        .map(|(_, (attribute, _))| *attribute)
+    }
+}
+
+fn is_present(attribute: &Attribute<'_>) -> bool {
+    match attribute.value {
+        None => false,
+        Some(Value::Text(text)) => !text.is_empty(),
+        Some(_) => true,
+    }
+}
+
+/// A set of columns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ColumnSet(u32);
+
+impl ColumnSet {
+    /// The set of these columns.
+    pub(super) const fn of(columns: &[Column]) -> Self {
+        let mut set = Self(0);
+        let mut rest = columns;
+        while let [column, others @ ..] = rest {
+            set.insert(*column);
+            rest = others;
+        }
+        set
+    }
+
+    const fn insert(&mut self, column: Column) {
+        self.0 |= 1 << column as u32;
+    }
+
+    const fn has(self, column: Column) -> bool {
+        self.0 & (1 << column as u32) != 0
+    }
+}
+
+/// The columns of a resource and of one of its points, and which of both have been used up.
+#[derive(Debug)]
+pub(super) struct Picked<'c, 'a> {
+    resource: &'c Columns<'c, 'a>,
+    point: &'c Columns<'c, 'a>,
+    taken: Taken,
+}
+
+/// Which attributes became columns, by the list that they come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Taken {
+    pub(super) resource: ColumnSet,
+    pub(super) point: ColumnSet,
+}
+
+impl<'c, 'a> Picked<'c, 'a> {
+    pub(super) const fn new(
+        resource: &'c Columns<'c, 'a>,
+        point: &'c Columns<'c, 'a>,
+        taken: Taken,
+    ) -> Self {
+        Self {
+            resource,
+            point,
+            taken,
+        }
+    }
+
+    pub(super) const fn taken(&self) -> Taken {
+        self.taken
+    }
+
+    /// Whether the column can be filled.
+    pub(super) fn has(&self, column: Column) -> bool {
+        self.resource.filled.has(column) || self.point.filled.has(column)
+    }
+
+    /// Fills the column from the resource only.
+    pub(super) fn take_from_resource(&mut self, column: Column) -> Option<Value<'a>> {
+        let value = self.resource.value(column)?;
+        self.taken.resource.insert(column);
+        Some(value)
+    }
+
+    /// Fills the column from the resource, else from the point.
+    pub(super) fn take(&mut self, column: Column) -> Option<Value<'a>> {
+        if let Some(value) = self.take_from_resource(column) {
+            return Some(value);
+        }
+        let value = self.point.value(column)?;
+        self.taken.point.insert(column);
+        Some(value)
+    }
+}
+
+/// The text, if it is one.
+pub(super) const fn text(value: Value<'_>) -> Option<&str> {
+    match value {
+        Value::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// The whole number in an integer, a text of digits or a double without fraction.
+pub(super) fn integer(value: Value<'_>) -> Option<i64> {
+    /// Doubles hold every whole number up to here.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Int(number) => Some(number),
+        Value::Text(text) => text.parse().ok(),
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "whole and within the range that doubles hold exactly"
+        )]
+        Value::Double(number) if number.fract() == 0.0 && number.abs() < EXACT => {
+            Some(number as i64)
+        }
+        _ => None,
+    }
+}
+
+/// The finite number in an integer, a double or a text.
+pub(super) fn number(value: Value<'_>) -> Option<Result<f64, RejectReason>> {
+    let number = match value {
+        Value::Double(number) => number,
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a count of iterations or an offset in milliseconds stays far below 2^53"
+        )]
+        Value::Int(number) => number as f64,
+        Value::Text(text) => text.parse().ok()?,
+        _ => return None,
+    };
+    Some(finite(number))
+}
+
+/// The number unless it is NaN or infinite.
+pub(super) fn finite(number: f64) -> Result<f64, RejectReason> {
+    number
+        .is_finite()
+        .then_some(number)
+        .ok_or(RejectReason::NotFinite)
+}
+
+/// The sequence number: a whole number that is not negative.
+pub(super) fn sequence(value: Value<'_>) -> Result<u64, RejectReason> {
+    integer(value)
+        .and_then(|number| u64::try_from(number).ok())
+        .ok_or(RejectReason::InvalidSequence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COLUMNS, NAMES, column, integer};
+    use crate::decode::wire::value::Value;
+
+    #[test]
+    fn every_column_is_listed_at_its_own_place() {
+        for (place, (column, names)) in NAMES.iter().enumerate() {
+            assert_eq!(*column as usize, place);
+            assert!(!names.is_empty());
+        }
+        assert_eq!(NAMES.len(), COLUMNS);
+    }
+
+    #[test]
+    fn the_first_listed_name_is_preferred() {
+        let (cluster, preference) = column("fleet.cluster.id").unwrap();
+        assert_eq!(preference, 0);
+        assert_eq!(column("k8s.cluster.name"), Some((cluster, 2)));
+        assert_eq!(column("service.name"), None);
+    }
+
+    #[test]
+    fn whole_numbers_are_read_in_every_form_that_senders_use() {
+        assert_eq!(integer(Value::Int(-3)), Some(-3));
+        assert_eq!(integer(Value::Text("17")), Some(17));
+        assert_eq!(integer(Value::Double(4.0)), Some(4));
+        for odd in [
+            Value::Double(4.5),
+            Value::Double(f64::NAN),
+            Value::Double(1e300),
+            Value::Text("4 "),
+            Value::Bool(true),
+        ] {
+            assert_eq!(integer(odd), None, "{odd:?}");
+        }
+    }
+}

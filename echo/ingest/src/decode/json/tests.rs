@@ -1,0 +1,209 @@
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{NumberDataPoint, number_data_point};
+use prost::Message;
+
+use super::{MAX_REASON_CHARS, MOST_GROWTH, Untranslatable, to_protobuf};
+use crate::decode::Payload;
+
+mod against_serde;
+mod fuzz;
+mod official;
+
+const LIMIT: usize = 1_000_000;
+
+fn metrics(json: &str) -> Result<ExportMetricsServiceRequest, Untranslatable> {
+    let body = to_protobuf(Payload::Metrics, json.as_bytes(), LIMIT)?;
+    Ok(ExportMetricsServiceRequest::decode(&*body).unwrap())
+}
+
+/// A request with that in place of a gauge's point.
+fn with_point(point: &str) -> String {
+    format!(
+        r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{{"gauge":{{"dataPoints":[{point}]}}}}]}}]}}]}}"#
+    )
+}
+
+fn point(json: &str) -> NumberDataPoint {
+    let mut request = metrics(&with_point(json)).unwrap();
+    let mut resource = request.resource_metrics.remove(0);
+    let metric = resource.scope_metrics.remove(0).metrics.remove(0);
+    match metric.data {
+        Some(Data::Gauge(mut gauge)) => gauge.data_points.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn attribute(value: &str) -> Option<Value> {
+    let json = format!(r#"{{"attributes":[{{"key":"k","value":{value}}}]}}"#);
+    let mut point = point(&json);
+    point.attributes.remove(0).value.unwrap().value
+}
+
+fn reason(json: &str) -> String {
+    match metrics(json) {
+        Err(error @ Untranslatable::Malformed { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn numbers_are_numbers_or_texts() {
+    for json in [
+        r#"{"timeUnixNano":1544712660300000000,"asInt":-3,"flags":1}"#,
+        r#"{"timeUnixNano":"1544712660300000000","asInt":"-3","flags":"1"}"#,
+        r#"{"timeUnixNano":"1544712660300000000","asInt":-3.0,"flags":1e0}"#,
+    ] {
+        let point = point(json);
+        assert_eq!(point.time_unix_nano, 1_544_712_660_300_000_000, "{json}");
+        assert_eq!(point.value, Some(number_data_point::Value::AsInt(-3)));
+        assert_eq!(point.flags, 1);
+    }
+}
+
+#[test]
+fn what_is_not_finite_has_names() {
+    for (json, expected) in [
+        (r#"{"asDouble":"NaN"}"#, f64::NAN),
+        (r#"{"asDouble":"-Infinity"}"#, f64::NEG_INFINITY),
+        (r#"{"asDouble":"1.5"}"#, 1.5),
+        (r#"{"asDouble":2}"#, 2.0),
+    ] {
+        let Some(number_data_point::Value::AsDouble(value)) = point(json).value else {
+            panic!("{json}");
+        };
+        assert_eq!(value.to_bits(), expected.to_bits(), "{json}");
+    }
+    for other in ["inf", "nan", "1e999", "x", ""] {
+        let told = reason(&with_point(&format!(r#"{{"asDouble":"{other}"}}"#)));
+        assert!(told.contains("not a number"), "{told}");
+    }
+}
+
+#[test]
+fn what_is_null_or_unknown_is_absent() {
+    let point = point(
+        r#"{"asInt":null,"asDouble":1,"exemplars":null,"new":{"deep":[{"x":[null,1.5,"y"]}]},
+            "attributes":[{"key":"k","value":{"newValue":{"a":1}},"more":[]}]}"#,
+    );
+    assert_eq!(point.value, Some(number_data_point::Value::AsDouble(1.0)));
+    assert_eq!(point.attributes[0].key, "k");
+    assert_eq!(point.attributes[0].value.as_ref().unwrap().value, None);
+    assert_eq!(metrics("{}"), Ok(ExportMetricsServiceRequest::default()));
+    assert_eq!(metrics(r#"{"resource_metrics":[1]}"#), metrics("{}"));
+}
+
+#[test]
+fn values_of_attributes_have_all_types() {
+    let list = attribute(r#"{"arrayValue":{"values":[{"intValue":"1"},{}]}}"#);
+    assert!(matches!(list, Some(Value::ArrayValue(list)) if list.values.len() == 2));
+    let empty = attribute(r#"{"arrayValue":{}}"#);
+    assert!(matches!(empty, Some(Value::ArrayValue(list)) if list.values.is_empty()));
+    let pairs = attribute(r#"{"kvlistValue":{"values":[{"key":"a","value":{"boolValue":true}}]}}"#);
+    assert!(matches!(pairs, Some(Value::KvlistValue(list)) if list.values.len() == 1));
+    for base64 in ["+/8=", "+/8", "-_8="] {
+        let bytes = attribute(&format!(r#"{{"bytesValue":"{base64}"}}"#));
+        assert_eq!(bytes, Some(Value::BytesValue(vec![0xfb, 0xff])), "{base64}");
+    }
+    let text = attribute(r#"{"stringValue":"a\u00e9\ud83d\ude00\n"}"#);
+    assert_eq!(
+        text,
+        Some(Value::StringValue("a\u{e9}\u{1f600}\n".to_owned()))
+    );
+}
+
+#[test]
+fn identities_of_traces_are_hexadecimal() {
+    let exemplar = |id: &str| with_point(&format!(r#"{{"exemplars":[{{"traceId":"{id}"}}]}}"#));
+    let request = metrics(&exemplar("00fFa1")).unwrap();
+    let found = request.encode_to_vec();
+    assert!(found.windows(3).any(|bytes| bytes == [0x00, 0xff, 0xa1]));
+    for id in ["0", "0g", "\u{e9}"] {
+        let told = reason(&exemplar(id));
+        assert!(
+            told.contains("exemplars[0].traceId: not hexadecimal"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn an_error_says_what_and_where() {
+    let point = with_point(r#"{"asInt":1},{"asInt":"one"}"#);
+    for (json, told) in [
+        (
+            &*point,
+            "resourceMetrics[0].scopeMetrics[0].metrics[0].gauge.dataPoints[1].asInt: \
+             not a whole number at line 1 column ",
+        ),
+        (
+            &with_point(r#"{"flags":-1}"#),
+            "flags: the number -1 is out of range",
+        ),
+        (
+            &with_point(r#"{"flags":1.5}"#),
+            "expected a whole number that is not negative",
+        ),
+        (&with_point(r#"{"attributes":{}}"#), "expected an array"),
+        (&with_point("[]"), "expected an object"),
+        (&with_point("null"), "expected an object"),
+        (r#"{"resourceMetrics":7}"#, "expected an array"),
+        ("[]", "expected an object"),
+        ("", "EOF"),
+        ("{} {}", "trailing characters"),
+        ("{", "EOF"),
+        ("\u{feff}{}", "line 1 column 1"),
+    ] {
+        let reason = reason(json);
+        assert!(reason.starts_with("the body is not an OTLP ExportMetricsServiceRequest in JSON"));
+        assert!(reason.contains(told), "{reason}");
+    }
+}
+
+#[test]
+fn an_error_does_not_repeat_the_body() {
+    let long = "x".repeat(100_000);
+    let told = reason(&with_point(&format!(r#"{{"exemplars":"{long}"}}"#)));
+    assert!(told.len() < 2 * MAX_REASON_CHARS + 100, "{}", told.len());
+}
+
+#[test]
+fn nesting_ends_before_the_stack_does() {
+    let nested = |levels: usize| {
+        let (begin, end) = (r#"{"arrayValue":{"values":["#, "]}}");
+        let value = format!("{}{{}}{}", begin.repeat(levels), end.repeat(levels));
+        metrics(&with_point(&format!(
+            r#"{{"attributes":[{{"key":"k","value":{value}}}]}}"#
+        )))
+    };
+    assert!(nested(30).is_ok());
+    for levels in [50, 100_000] {
+        let error = nested(levels).unwrap_err().to_string();
+        assert!(error.contains("recursion limit"), "{error}");
+    }
+    let unknown = "[".repeat(100_000);
+    assert!(metrics(&format!(r#"{{"new":{unknown}"#)).is_err());
+}
+
+#[test]
+fn what_grows_stays_within_its_bound_and_its_limit() {
+    let numbers = vec!["0"; 10_000].join(",");
+    let json = format!(
+        r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{{"histogram":{{"dataPoints":[
+            {{"explicitBounds":[{numbers}]}}]}}}}]}}]}}]}}"#
+    );
+    let body = to_protobuf(Payload::Metrics, json.as_bytes(), LIMIT).unwrap();
+    assert!((4 * json.len()..MOST_GROWTH * json.len()).contains(&body.len()));
+    let limit = body.len() - 1;
+    let refused = to_protobuf(Payload::Metrics, json.as_bytes(), limit);
+    assert_eq!(refused, Err(Untranslatable::TooLarge { limit }));
+    assert!(to_protobuf(Payload::Metrics, json.as_bytes(), body.len()).is_ok());
+}
+
+#[test]
+fn of_a_name_that_occurs_twice_the_last_value_counts() {
+    let point = point(r#"{"asInt":1,"asInt":2,"timeUnixNano":5,"timeUnixNano":null}"#);
+    assert_eq!(point.value, Some(number_data_point::Value::AsInt(2)));
+    assert_eq!(point.time_unix_nano, 5);
+}

@@ -1,0 +1,26 @@
+//! Requests kept as files, which a test replays and the fuzzers start from.
+
+use std::fs::{read, read_dir};
+use std::path::{Path, PathBuf};
+
+use crate::decode::Payload;
+
+/// The requests of a target, in the order of their names, which begin with what the request carries.
+pub(in crate::decode) fn corpus(target: &str) -> Vec<(String, Payload, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fuzz");
+    let entries = read_dir(folder.join(target)).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "{target} has no corpus");
+    let request = |path: PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let payload = match name.split('-').next() {
+            Some("metrics") => Payload::Metrics,
+            Some("logs") => Payload::Logs,
+            Some("traces") => Payload::Traces,
+            _ => panic!("{name} does not say what it carries"),
+        };
+        (name, payload, read(path).unwrap())
+    };
+    paths.into_iter().map(request).collect()
+}

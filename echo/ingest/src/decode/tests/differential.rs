@@ -1,0 +1,179 @@
+//! The walker against `prost` with the messages of OTLP: for any bytes both take or both refuse them, and understand
+//! the same.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::time::{Duration, Instant};
+
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use proptest::prelude::*;
+use prost::Message;
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use crate::decode::tests::corpus::corpus;
+use crate::decode::{Payload, decode_body};
+use crate::fixture::RECEIVED;
+
+pub(in crate::decode) mod made;
+mod mutate;
+mod pieces;
+mod read;
+mod stripped;
+
+/// Compares both on these bytes; says whether they are a request.
+#[track_caller]
+pub(in crate::decode) fn decode_differential(payload: Payload, body: &[u8]) -> bool {
+    let decoded = decode_body(payload, body, RECEIVED);
+    let (reference, walked) = match payload {
+        Payload::Metrics => {
+            let reference = ExportMetricsServiceRequest::decode(body).ok();
+            let walked = read::metrics(body).map(|request| request.encode_to_vec());
+            let reference = reference.map(|request| {
+                let canonical = decode_body(payload, &request.encode_to_vec(), RECEIVED);
+                assert_eq!(decoded, canonical, "{body:02x?}");
+                stripped::metrics(request).encode_to_vec()
+            });
+            (reference, walked)
+        }
+        Payload::Logs => {
+            let reference = ExportLogsServiceRequest::decode(body).ok();
+            let walked = read::logs(body).map(|request| request.encode_to_vec());
+            let reference = reference.map(|request| {
+                let canonical = decode_body(payload, &request.encode_to_vec(), RECEIVED);
+                assert_eq!(decoded, canonical, "{body:02x?}");
+                stripped::logs(request).encode_to_vec()
+            });
+            (reference, walked)
+        }
+        Payload::Traces => {
+            let reference = ExportTraceServiceRequest::decode(body).ok();
+            let walked = read::traces(body).map(|request| request.encode_to_vec());
+            let reference = reference.map(|request| {
+                let canonical = decode_body(payload, &request.encode_to_vec(), RECEIVED);
+                assert_eq!(decoded, canonical, "{body:02x?}");
+                stripped::traces(request).encode_to_vec()
+            });
+            (reference, walked)
+        }
+    };
+    assert_eq!(decoded.is_ok(), reference.is_some(), "{body:02x?}");
+    assert!(walked.ok() == reference, "{body:02x?}");
+    reference.is_some()
+}
+
+/// A request of any kind, mutated that often.
+fn body(rng: &mut ChaCha8Rng, mutations: u32) -> (Payload, Vec<u8>) {
+    let (payload, mut body) = match rng.random_range(0..4) {
+        0 => (Payload::Metrics, made::metrics(rng).encode_to_vec()),
+        1 => (Payload::Logs, made::logs(rng).encode_to_vec()),
+        2 => (Payload::Traces, made::traces(rng).encode_to_vec()),
+        _ => pieces::broken_up(rng),
+    };
+    for _ in 0..mutations {
+        body = mutate::mutated(&body, rng);
+    }
+    (payload, body)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn every_request_is_understood_as_prost_understands_it(seed: u64) {
+        let (payload, body) = body(&mut ChaCha8Rng::seed_from_u64(seed), 0);
+        prop_assert!(decode_differential(payload, &body));
+    }
+
+    #[test]
+    fn every_spoilt_request_is_taken_or_refused_as_prost_does(seed: u64, mutations in 1..6_u32) {
+        let (payload, body) = body(&mut ChaCha8Rng::seed_from_u64(seed), mutations);
+        decode_differential(payload, &body);
+    }
+
+    #[test]
+    fn any_bytes_are_taken_or_refused_as_prost_does(
+        bytes in proptest::collection::vec(any::<u8>(), 0..64),
+    ) {
+        decode_differential(Payload::Metrics, &bytes);
+        decode_differential(Payload::Logs, &bytes);
+        decode_differential(Payload::Traces, &bytes);
+    }
+}
+
+#[test]
+fn mutations_leave_many_requests_intact_and_break_many() {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let taken = (0..400).filter(|_| {
+        let (payload, body) = body(&mut rng, 2);
+        decode_differential(payload, &body)
+    });
+    let taken = taken.count();
+    assert!((100..350).contains(&taken), "{taken} of 400 were taken");
+}
+
+#[test]
+fn nesting_ends_where_prost_ends_it() {
+    let mut verdicts = BTreeSet::new();
+    for lists in 0..36_u32 {
+        // An array takes two levels and a list of keys three, of some 93.
+        let around = (93_u32.saturating_sub(3 * lists)) / 2;
+        for arrays in around.saturating_sub(3)..around + 3 {
+            verdicts.insert(decode_differential(
+                Payload::Metrics,
+                &pieces::nested(arrays, lists),
+            ));
+            decode_differential(Payload::Metrics, &pieces::unknown_inside(arrays, lists));
+        }
+    }
+    for levels in 90..110 {
+        verdicts.insert(decode_differential(
+            Payload::Metrics,
+            &pieces::groups(levels),
+        ));
+    }
+    assert_eq!(verdicts.len(), 2);
+}
+
+#[test]
+fn the_corpus_of_requests_is_taken_or_refused_as_its_names_say() {
+    for (name, payload, body) in corpus("walker") {
+        let taken = decode_differential(payload, &body);
+        assert_eq!(taken, name.contains("sound"), "{name}");
+    }
+}
+
+/// Runs for `FLEET_FUZZ_SECONDS` (10 unless said): `cargo test --lib -- --ignored fuzz_the_walker`.
+#[test]
+#[ignore = "runs for as long as it is told to"]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it runs for a time, not for a number of cases"
+)]
+fn fuzz_the_walker_against_prost() {
+    let asked = env::var("FLEET_FUZZ_SECONDS").ok();
+    let seconds = asked.and_then(|text| text.parse().ok()).unwrap_or(10);
+    let (start, mut bodies, mut taken) = (Instant::now(), 0_u64, 0_u64);
+    let (corpus, mut rng) = (corpus("walker"), ChaCha8Rng::from_os_rng());
+    while start.elapsed() < Duration::from_secs(seconds) {
+        let (payload, mut body) = if rng.random_bool(0.25) {
+            let (_, payload, body) = corpus.choose(&mut rng).unwrap().clone();
+            (payload, body)
+        } else {
+            body(&mut rng, 0)
+        };
+        for _ in 0..40 {
+            taken += u64::from(decode_differential(payload, &body));
+            bodies += 1;
+            let mutations = rng.random_range(1..4);
+            for _ in 0..mutations {
+                body = mutate::mutated(&body, &mut rng);
+            }
+        }
+    }
+    println!("{bodies} bodies in {seconds} s, {taken} of them requests, no difference");
+}

@@ -1,0 +1,381 @@
+//! Each way in which a point is turned away, and that its neighbours are not.
+
+use fleet_proto::{attribute, metric};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::metrics::v1::{
+    Exemplar, HistogramDataPoint, Metric, NumberDataPoint, exemplar, number_data_point,
+};
+
+use super::decode;
+use crate::decode::reject::RejectReason;
+use crate::decode::{Payload, decode_body};
+use crate::fixture::{
+    END, RECEIVED, double, gauge, gauges, int, rank_2, request, text, wait, waits,
+};
+
+const DAY: u64 = 86_400_000_000_000;
+
+/// Sends the metrics with one good point behind them, and returns why the others were turned away.
+fn reasons(resource: Vec<KeyValue>, metrics: Vec<Metric>) -> Vec<RejectReason> {
+    let mut sent = request(resource, metrics);
+    let neighbour = request(rank_2(), vec![waits(vec![wait()])]);
+    sent.resource_metrics.extend(neighbour.resource_metrics);
+    let decoded = decode(sent, RECEIVED);
+    assert_eq!(decoded.events.len(), 1, "the neighbour was rejected too");
+    let counts = decoded.rejections.iter();
+    counts.map(|(reason, _count)| reason).collect()
+}
+
+fn wait_reason(spoil: impl Fn(&mut HistogramDataPoint)) -> RejectReason {
+    let mut point = wait();
+    spoil(&mut point);
+    let reasons = reasons(rank_2(), vec![waits(vec![point])]);
+    assert_eq!(reasons.len(), 1);
+    reasons[0]
+}
+
+fn set(point: &mut HistogramDataPoint, attribute: KeyValue) {
+    point.attributes.retain(|kv| kv.key != attribute.key);
+    point.attributes.push(attribute);
+}
+
+fn attribute_reason(attribute: KeyValue) -> RejectReason {
+    wait_reason(|point| set(point, attribute.clone()))
+}
+
+fn gauge_reason(spoil: impl Fn(&mut NumberDataPoint)) -> RejectReason {
+    let mut point = gauge(1.0);
+    spoil(&mut point);
+    reasons(rank_2(), vec![gauges("g", "", vec![point])])[0]
+}
+
+fn resource_reason(spoil: impl Fn(&mut Vec<KeyValue>)) -> RejectReason {
+    let mut resource = rank_2();
+    spoil(&mut resource);
+    reasons(resource, vec![waits(vec![wait()])])[0]
+}
+
+#[test]
+fn a_point_without_cluster_or_node_is_rejected() {
+    let without = |key| resource_reason(|resource| resource.retain(|kv| kv.key != key));
+    assert_eq!(without("fleet.cluster.id"), RejectReason::MissingCluster);
+    assert_eq!(without("fleet.node.id"), RejectReason::MissingNode);
+}
+
+#[test]
+fn names_that_are_no_short_printable_texts_are_rejected() {
+    let named = |key: &str, value: KeyValue| {
+        resource_reason(|resource| {
+            resource.retain(|kv| kv.key != key);
+            resource.push(value.clone());
+        })
+    };
+    for value in [
+        text("fleet.cluster.id", "a\nb"),
+        text("fleet.cluster.id", &"x".repeat(257)),
+        int("fleet.cluster.id", 5),
+    ] {
+        let reason = named("fleet.cluster.id", value);
+        assert_eq!(reason, RejectReason::InvalidName);
+    }
+    let pod = named("k8s.pod.name", text("k8s.pod.name", "p\0"));
+    assert_eq!(pod, RejectReason::InvalidName);
+    let op = attribute_reason(text(attribute::OP, "\u{7f}"));
+    assert_eq!(op, RejectReason::InvalidName);
+    let metric = reasons(rank_2(), vec![gauges("m\t", "", vec![gauge(1.0)])]);
+    assert_eq!(metric, [RejectReason::InvalidName]);
+    let unit = reasons(rank_2(), vec![gauges("m", "m\ts", vec![gauge(1.0)])]);
+    assert_eq!(unit, [RejectReason::InvalidName]);
+}
+
+#[test]
+fn a_rank_must_lie_in_its_world() {
+    let ranked = |rank: KeyValue| {
+        resource_reason(|resource| {
+            resource.retain(|kv| kv.key != "fleet.rank");
+            resource.push(rank.clone());
+        })
+    };
+    for rank in [
+        int("fleet.rank", 4),
+        int("fleet.rank", -1),
+        int("fleet.rank", 1 << 40),
+        double("fleet.rank", 1.5),
+        text("fleet.rank", "two"),
+    ] {
+        assert_eq!(ranked(rank), RejectReason::RankOutsideWorld);
+    }
+}
+
+#[test]
+fn an_impossible_rank_of_one_point_leaves_the_others_alone() {
+    let resource = vec![text("fleet.cluster.id", "c"), text("fleet.node.id", "n")];
+    let ranked = |rank| {
+        let mut point = wait();
+        point
+            .attributes
+            .extend([int("nccl.rank", rank), int("nccl.nranks", 4)]);
+        point
+    };
+    let metrics = vec![waits(vec![ranked(3), ranked(4), ranked(0)])];
+    let decoded = decode(request(resource, metrics), RECEIVED);
+    assert_eq!(decoded.events.len(), 2);
+    let outside = decoded.rejections.count(RejectReason::RankOutsideWorld);
+    assert_eq!((decoded.rejections.points(), outside), (3, 1));
+}
+
+#[test]
+fn a_metric_without_name_is_rejected() {
+    let reasons = reasons(rank_2(), vec![gauges("", "", vec![gauge(1.0)])]);
+    assert_eq!(reasons, [RejectReason::EmptyMetricName]);
+}
+
+#[test]
+fn a_metric_of_an_unknown_kind_is_rejected() {
+    let metric = Metric {
+        name: "m".to_owned(),
+        ..Metric::default()
+    };
+    assert_eq!(
+        reasons(rank_2(), vec![metric]),
+        [RejectReason::UnsupportedKind]
+    );
+}
+
+#[test]
+fn a_point_without_value_is_rejected() {
+    assert_eq!(gauge_reason(|p| p.value = None), RejectReason::NoValue);
+    assert_eq!(gauge_reason(|p| p.flags = 1), RejectReason::NoValue);
+    assert_eq!(wait_reason(|p| p.flags = 1), RejectReason::NoValue);
+}
+
+#[test]
+fn values_must_be_finite() {
+    for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let value = Some(value);
+        let number = value.map(number_data_point::Value::AsDouble);
+        assert_eq!(gauge_reason(|p| p.value = number), RejectReason::NotFinite);
+        assert_eq!(wait_reason(|p| p.sum = value), RejectReason::NotFinite);
+        assert_eq!(wait_reason(|p| p.min = value), RejectReason::NotFinite);
+        assert_eq!(wait_reason(|p| p.max = value), RejectReason::NotFinite);
+    }
+    let iterations = attribute_reason(double(attribute::ITERATIONS, f64::NAN));
+    assert_eq!(iterations, RejectReason::NotFinite);
+}
+
+#[test]
+fn durations_are_never_negative_but_other_values_may_be() {
+    let below_zero = |name, unit| reasons(rank_2(), vec![gauges(name, unit, vec![gauge(-1.0)])]);
+    for (name, unit) in [
+        ("x", "ns"),
+        ("x", "us"),
+        ("x", "ms"),
+        ("x", "s"),
+        ("x", "min"),
+        ("x", "h"),
+        ("x_ns", ""),
+        ("x_us", ""),
+        ("x_ms", ""),
+        ("x_s", ""),
+        ("x_seconds", ""),
+        (metric::ARRIVAL, ""),
+    ] {
+        let reasons = below_zero(name, unit);
+        assert_eq!(reasons, [RejectReason::NegativeDuration], "{name} {unit}");
+    }
+    let wait = wait_reason(|point| {
+        point.min = Some(-0.5);
+    });
+    assert_eq!(wait, RejectReason::NegativeDuration);
+    for (name, unit) in [
+        ("temperature", "Cel"),
+        ("clock.offset", "ns"),
+        ("clock_skew_seconds", "s"),
+        ("consumer.lag", "ms"),
+        ("time_diff_us", ""),
+        ("drift_ms_per_s", ""),
+    ] {
+        let metrics = vec![gauges(name, unit, vec![gauge(-1.0)])];
+        let decoded = decode(request(rank_2(), metrics), RECEIVED);
+        assert_eq!(decoded.events.len(), 1, "{name} {unit}");
+    }
+}
+
+#[test]
+fn a_histogram_with_samples_needs_a_sum() {
+    let reason = wait_reason(|point| point.sum = None);
+    assert_eq!(reason, RejectReason::HistogramWithoutSum);
+}
+
+#[test]
+fn a_distribution_must_not_contradict_itself() {
+    let contradictions: [fn(&mut HistogramDataPoint); 6] = [
+        |point| (point.min, point.max) = (Some(3.0), Some(1.0)),
+        |point| point.sum = Some(289.0),
+        |point| point.sum = Some(15.0),
+        |point| (point.min, point.sum) = (Some(f64::MAX), Some(f64::MAX)),
+        |point| point.count = 0,
+        |point| (point.count, point.min) = (u64::MAX, None),
+    ];
+    for spoil in contradictions {
+        assert_eq!(wait_reason(spoil), RejectReason::InconsistentHistogram);
+    }
+}
+
+#[test]
+fn times_must_be_plausible() {
+    let at = |time: u64| wait_reason(|point| point.time_unix_nano = time);
+    for time in [0, 1, 9_223_372_036_854_775_807, u64::MAX] {
+        assert_eq!(at(time), RejectReason::ImplausibleTime);
+    }
+    let since = |start: u64| wait_reason(|point| point.start_time_unix_nano = start);
+    for start in [1, END + 1, u64::MAX] {
+        assert_eq!(since(start), RejectReason::ImplausibleTime);
+    }
+}
+
+#[test]
+fn a_clock_may_run_ahead_by_a_day_and_no_more() {
+    let now = u64::try_from(RECEIVED.value()).unwrap();
+    let decoded = |time| {
+        let mut point = wait();
+        point.time_unix_nano = time;
+        decode(request(rank_2(), vec![waits(vec![point])]), RECEIVED)
+    };
+    assert_eq!(decoded(now + DAY).events.len(), 1);
+    let rejections = decoded(now + DAY + 1).rejections;
+    assert_eq!(rejections.count(RejectReason::TimeInFuture), 1);
+}
+
+#[test]
+fn a_communicator_is_a_hexadecimal_text() {
+    for comm in [
+        text(attribute::COMM_ID, "not-hex"),
+        text(attribute::COMM_ID, "36210ed1bd447fe00"),
+        int(attribute::COMM_ID, 5),
+    ] {
+        assert_eq!(attribute_reason(comm), RejectReason::InvalidComm);
+    }
+}
+
+#[test]
+fn sequence_ranges_must_have_two_ends_in_order() {
+    for seq in [
+        int(attribute::SEQ_FIRST, 64),
+        int(attribute::SEQ_FIRST, -1),
+        double(attribute::SEQ_LAST, 63.5),
+        int(attribute::ANCHOR_SEQ, -1),
+    ] {
+        let reason = wait_reason(|point| {
+            set(point, double(attribute::ANCHOR_OFFSET_MS, 1.0));
+            set(point, seq.clone());
+        });
+        assert_eq!(reason, RejectReason::InvalidSequence);
+    }
+    let open = wait_reason(|point| point.attributes.retain(|kv| kv.key != attribute::SEQ_LAST));
+    assert_eq!(open, RejectReason::InvalidSequence);
+}
+
+#[test]
+fn a_source_is_the_host_or_the_device() {
+    for odd in ["gpu", "Host"] {
+        let reason = wait_reason(|point| {
+            point.attributes.retain(|kv| kv.key != attribute::SOURCE);
+            point.attributes.push(text(attribute::SOURCE, odd));
+        });
+        assert_eq!(reason, RejectReason::InvalidSource, "{odd}");
+    }
+}
+
+#[test]
+fn roles_and_iterations_must_make_sense() {
+    let role = attribute_reason(text(attribute::ROLE, "stage-1"));
+    assert_eq!(role, RejectReason::InvalidRole);
+    for iterations in [0.0, -1.0] {
+        let reason = attribute_reason(double(attribute::ITERATIONS, iterations));
+        assert_eq!(reason, RejectReason::InvalidIterations);
+    }
+}
+
+#[test]
+fn a_bad_sample_rejects_its_point() {
+    let sampled = |seq: i64, value: f64, time_unix_nano: u64| {
+        wait_reason(|point| {
+            point.exemplars = vec![Exemplar {
+                filtered_attributes: vec![int(attribute::SEQ, seq)],
+                time_unix_nano,
+                value: Some(exemplar::Value::AsDouble(value)),
+                ..Exemplar::default()
+            }];
+        })
+    };
+    assert_eq!(sampled(-1, 1.0, END), RejectReason::InvalidSequence);
+    assert_eq!(sampled(1, f64::NAN, END), RejectReason::NotFinite);
+    assert_eq!(sampled(1, -1.0, END), RejectReason::NegativeDuration);
+    assert_eq!(sampled(1, 1.0, 0), RejectReason::ImplausibleTime);
+}
+
+#[test]
+fn attributes_of_more_than_16_kib_are_rejected() {
+    let long = text("note", &"x".repeat(16 * 1024));
+    assert_eq!(attribute_reason(long), RejectReason::AttributesTooLarge);
+    let many = wait_reason(|point| {
+        let notes = (0..5_000).map(|n| int(&format!("n{n}"), n));
+        point.attributes.extend(notes);
+    });
+    assert_eq!(many, RejectReason::AttributesTooLarge);
+}
+
+#[test]
+fn names_behind_thousands_of_attributes_are_still_found() {
+    let notes = (0..5_000).map(|n| int(&format!("n{n}"), n));
+    let mut point = gauge(1.0);
+    point.attributes = notes.chain(rank_2()).collect();
+    let reasons = reasons(Vec::new(), vec![gauges("m", "", vec![point])]);
+    assert_eq!(reasons, [RejectReason::AttributesTooLarge]);
+}
+
+#[test]
+fn a_small_request_cannot_unfold_into_gigabytes() {
+    let mut resource = rank_2();
+    resource.push(text("ballast", &"x".repeat(16_000)));
+    let points = (0..10_000).map(|n| {
+        let mut point = gauge(1.0);
+        point.attributes = vec![int("n", n)];
+        point
+    });
+    let metrics = vec![gauges("m", "", points.collect())];
+    let decoded = decode(request(resource, metrics), RECEIVED);
+    let bytes: usize = decoded.events.iter().map(|event| event.attrs.len()).sum();
+    assert!(bytes <= 32 * 1024 * 1024, "{bytes}");
+    let too_large = decoded.rejections.count(RejectReason::AttributesTooLarge);
+    assert_eq!(decoded.events.len() as u64 + too_large, 10_000);
+    assert!(too_large > 0);
+}
+
+#[test]
+fn a_health_score_is_a_share() {
+    for (point, expected) in [
+        (gauge(1.01), vec![RejectReason::ScoreOutOfRange]),
+        (gauge(-0.01), vec![RejectReason::ScoreOutOfRange]),
+        (gauge(f64::NAN), vec![RejectReason::NotFinite]),
+        (gauge(0.0), Vec::new()),
+        (gauge(1.0), Vec::new()),
+    ] {
+        let sent = request(
+            rank_2(),
+            vec![gauges(metric::INGERO_HEALTH_SCORE, "", vec![point.clone()])],
+        );
+        let rejections = decode(sent, RECEIVED).rejections;
+        let reasons: Vec<_> = rejections.iter().map(|(reason, _)| reason).collect();
+        assert_eq!(reasons, expected, "{point:?}");
+    }
+}
+
+#[test]
+fn a_body_that_is_no_request_is_malformed() {
+    for payload in [Payload::Metrics, Payload::Logs] {
+        let error = decode_body(payload, &[0xff; 64], RECEIVED).unwrap_err();
+        assert!(error.to_string().contains(payload.message()));
+    }
+}

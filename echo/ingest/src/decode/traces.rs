@@ -1,0 +1,218 @@
+//! Spans. One is stored as an event whose metric is its name and whose reading is its duration.
+//!
+//! Its identity, kind and status stay among the attributes; its events and links are not kept. It covers no collectives,
+//! whatever its attributes say, and may not be named like a signal: what ranks are judged by are data points.
+
+use echo_core::model::event::{Event, Reading};
+use echo_core::units::Nanos;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+
+use super::attributes::{Columns, list};
+use super::point::instant;
+use super::reject::RejectReason;
+use super::rest::Rest;
+use super::wire::metrics::{Scope, contents};
+use super::wire::spans::Span;
+use super::wire::value::Value;
+use super::wire::{Broken, Fields};
+use super::{Decoder, Sender, Sheet};
+
+/// Unit of the duration.
+const UNIT: &str = "ms";
+
+/// What the names of signals and verdicts begin with.
+const RESERVED: [&str; 3] = ["fleet.", "ingero.", "nccl.collective."];
+
+const NANOS_PER_MS: f64 = 1e6;
+
+impl<'a> Decoder<'a> {
+    /// Turns the spans of a scope into events.
+    pub(super) fn spans(
+        &mut self,
+        scope_spans: Fields<'a>,
+        sender: &mut Sender<'_, 'a>,
+        sheet: &mut Sheet<'a>,
+    ) -> Result<(), Broken> {
+        let scope = Scope::read(scope_spans, list())?;
+        let mut rest = Rest::new(sender.columns, &scope);
+        for span in contents(scope_spans) {
+            let span = Span::read(span, &mut sheet.attributes)?;
+            self.rejections.saw_point();
+            match self.span(&span, sheet, sender, &mut rest) {
+                Ok(event) => self.events.push(event),
+                Err(reason) => self.rejections.reject(reason),
+            }
+        }
+        Ok(())
+    }
+
+    fn span(
+        &mut self,
+        span: &Span<'a>,
+        sheet: &mut Sheet<'a>,
+        sender: &mut Sender<'_, 'a>,
+        rest: &mut Rest<'_, 'a>,
+    ) -> Result<Event, RejectReason> {
+        if RESERVED
+            .iter()
+            .any(|reserved| span.name.starts_with(reserved))
+        {
+            return Err(RejectReason::ReservedName);
+        }
+        let columns = Columns::of(sheet.attributes.present(), &mut sheet.classes);
+        let (origin, taken) = sender.identity(&columns, &mut self.names)?;
+        let end = instant(span.end, self.received)?;
+        let start = Nanos::plausible(span.start).filter(|start| *start <= end);
+        let start = start.ok_or(RejectReason::ImplausibleTime)?;
+        let attrs = rest.text_of_span(&columns, taken, &told(span), &mut self.names)?;
+        Ok(Event {
+            timestamp: end,
+            start: Some(start),
+            origin,
+            metric: self.names.metric(span.name)?,
+            unit: self.names.unit(UNIT)?,
+            reading: Reading::Double(duration_ms(start, end)),
+            block: None,
+            attrs,
+            samples: Vec::new(),
+        })
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "years in nanoseconds are off by less than a microsecond"
+)]
+fn duration_ms(start: Nanos, end: Nanos) -> f64 {
+    (end.value() - start.value()) as f64 / NANOS_PER_MS
+}
+
+/// What a span tells beside its attributes.
+fn told<'a>(span: &Span<'a>) -> Vec<(&'static str, Value<'a>)> {
+    let mut told = vec![("otel.kind", Value::Text("span"))];
+    let ids = [
+        ("otel.trace_id", span.trace_id),
+        ("otel.span_id", span.span_id),
+        ("otel.parent_span_id", span.parent_span_id),
+    ];
+    let ids = ids.into_iter().filter(|(_, id)| !id.is_empty());
+    told.extend(ids.map(|(name, id)| (name, Value::Bytes(id))));
+    let texts = [
+        ("otel.span_kind", kind(span.kind)),
+        ("otel.status_code", status(span.status.code)),
+        ("otel.status_description", span.status.message),
+    ];
+    let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+    told.extend(texts.map(|(name, text)| (name, Value::Text(text))));
+    told
+}
+
+/// Empty for what says nothing.
+fn kind(number: i32) -> &'static str {
+    match SpanKind::try_from(number) {
+        Ok(SpanKind::Internal) => "internal",
+        Ok(SpanKind::Server) => "server",
+        Ok(SpanKind::Client) => "client",
+        Ok(SpanKind::Producer) => "producer",
+        Ok(SpanKind::Consumer) => "consumer",
+        Ok(SpanKind::Unspecified) | Err(_) => "",
+    }
+}
+
+/// Empty for what says nothing.
+fn status(number: i32) -> &'static str {
+    match StatusCode::try_from(number) {
+        Ok(StatusCode::Ok) => "OK",
+        Ok(StatusCode::Error) => "ERROR",
+        Ok(StatusCode::Unset) | Err(_) => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use echo_core::model::event::Reading;
+    use opentelemetry_proto::tonic::trace::v1::Span;
+    use prost::Message;
+    use serde_json::{Value, json};
+
+    use crate::decode::reject::RejectReason;
+    use crate::decode::{Decoded, Payload, decode_body};
+    use crate::fixture::{END, RECEIVED, START, int, rank_2, span, spans, text};
+
+    fn decoded(span: Span) -> Decoded {
+        let body = spans(rank_2(), vec![span]).encode_to_vec();
+        decode_body(Payload::Traces, &body, RECEIVED).unwrap()
+    }
+
+    fn rejected(span: Span) -> Option<RejectReason> {
+        let first = decoded(span).rejections.iter().next();
+        first.map(|(reason, _)| reason)
+    }
+
+    #[test]
+    fn a_span_becomes_an_event_with_its_duration_and_the_rest_as_attributes() {
+        let decoded = decoded(span());
+        let [event] = &decoded.events[..] else {
+            panic!("{decoded:?}");
+        };
+        assert_eq!(event.metric.as_str(), "load batch");
+        assert_eq!(event.reading, Reading::Double(2_000.0));
+        assert_eq!(&*event.unit, "ms");
+        assert_eq!(event.timestamp.value(), i64::try_from(END).unwrap());
+        assert_eq!(event.start.unwrap().value(), i64::try_from(START).unwrap());
+        assert_eq!(event.origin.rank.unwrap().rank().value(), 2);
+        assert_eq!(event.block, None);
+        let attrs: Value = serde_json::from_str(&event.attrs).unwrap();
+        let expected = json!({
+            "service.name": "trainer",
+            "otel.kind": "span",
+            "otel.trace_id": "0102030405060708090a0b0c0d0e0f10",
+            "otel.span_id": "aa00000000000001",
+            "otel.span_kind": "client",
+            "otel.status_code": "ERROR",
+            "otel.status_description": "no such file",
+            "file": "shard-7",
+        });
+        assert_eq!(attrs, expected);
+    }
+
+    #[test]
+    fn a_span_covers_no_collectives_and_cannot_pretend_to_be_another() {
+        let mut span = span();
+        span.attributes = vec![
+            text("nccl.comm_id_hash", "1f"),
+            int("nccl.seq_first", 1),
+            text("otel.span_id", "forged"),
+        ];
+        let decoded = decoded(span);
+        let event = &decoded.events[0];
+        assert_eq!(event.block, None);
+        let attrs: Value = serde_json::from_str(&event.attrs).unwrap();
+        assert_eq!(attrs["nccl.comm_id_hash"], "1f");
+        assert_eq!(attrs["otel.span_id"], "aa00000000000001");
+    }
+
+    #[test]
+    fn spans_are_rejected_one_by_one() {
+        let with = |change: fn(&mut Span)| {
+            let mut span = span();
+            change(&mut span);
+            rejected(span)
+        };
+        assert_eq!(with(|_| ()), None);
+        let unnamed = with(|span| span.name.clear());
+        assert_eq!(unnamed, Some(RejectReason::EmptyMetricName));
+        let reserved = with(|span| "ingero.node.health_score".clone_into(&mut span.name));
+        assert_eq!(reserved, Some(RejectReason::ReservedName));
+        let backwards = with(|span| span.start_time_unix_nano = END + 1);
+        assert_eq!(backwards, Some(RejectReason::ImplausibleTime));
+        let open = with(|span| span.end_time_unix_nano = 0);
+        assert_eq!(open, Some(RejectReason::ImplausibleTime));
+        let no_start = with(|span| span.start_time_unix_nano = 0);
+        assert_eq!(no_start, Some(RejectReason::ImplausibleTime));
+        let request = spans(Vec::new(), vec![span()]).encode_to_vec();
+        let homeless = decode_body(Payload::Traces, &request, RECEIVED).unwrap();
+        assert_eq!(homeless.rejections.count(RejectReason::MissingCluster), 1);
+    }
+}

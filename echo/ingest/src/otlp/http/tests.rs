@@ -1,0 +1,211 @@
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, Response};
+use bytes::Bytes;
+use echo_core::error::Code;
+use fleet_proto::metadata;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use prost::Message;
+use tokio_stream::StreamExt;
+use tower::ServiceExt;
+
+use super::router;
+use crate::accept::IngestConfig;
+use crate::admit::AdmissionConfig;
+use crate::fixture::store::RecordingStore;
+use crate::fixture::{gauge, gauges, rank_2, records, request, straggler, wait, waits};
+use crate::otlp::tests::collector::Collector;
+use crate::otlp::tests::{crowd, others};
+use crate::otlp::unpack::Compression;
+use crate::otlp::unpack::tests::{ALL, pack};
+
+mod in_json;
+
+const PROTOBUF: &str = "application/x-protobuf";
+const METRICS: &str = "/v1/metrics";
+
+fn block() -> Vec<u8> {
+    request(rank_2(), vec![waits(vec![wait()])]).encode_to_vec()
+}
+
+/// Sends a body with further headers; the answer's body comes decoded by the caller.
+async fn post(
+    collector: &Collector,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Body>,
+) -> (Response<()>, Bytes) {
+    let mut request = Request::post(path);
+    let typed = headers.iter().any(|(name, _)| *name == "content-type");
+    if !typed {
+        request = request.header("content-type", PROTOBUF);
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(body.into()).unwrap();
+    let answer = router(collector.ingest.clone()).oneshot(request).await;
+    let (parts, body) = answer.unwrap().into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    (Response::from_parts(parts, ()), body)
+}
+
+fn status(body: Bytes) -> tonic_types::Status {
+    tonic_types::Status::decode(body).unwrap()
+}
+
+#[tokio::test]
+async fn a_success_means_stored_and_carries_the_two_scalars() {
+    let collector = Collector::with_defaults().await;
+    let plain = (vec![], block());
+    let packed = ALL.into_iter().zip(2..).map(|(compression, n_points)| {
+        let other = request(rank_2(), vec![waits(vec![wait(); n_points])]);
+        let packed = pack(compression, &other.encode_to_vec());
+        (vec![("content-encoding", compression.name())], packed)
+    });
+    for (headers, body) in [plain].into_iter().chain(packed) {
+        let (answer, body) = post(&collector, METRICS, &headers, body).await;
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.headers()["content-type"], PROTOBUF);
+        assert_eq!(answer.headers()["x-ingero-threshold"], "0.75");
+        assert_eq!(answer.headers()["x-ingero-quorum-met"], "true");
+        let answer = ExportMetricsServiceResponse::decode(body).unwrap();
+        assert_eq!(answer.partial_success, None);
+    }
+    assert_eq!(collector.store.events(), 1 + 2 + 3);
+    assert_eq!(collector.ingest.stats().requests(), 3);
+}
+
+#[tokio::test]
+async fn rejections_are_told_in_the_body() {
+    let collector = Collector::with_defaults().await;
+    let points = vec![gauge(1.0), gauge(f64::NAN)];
+    let body = request(rank_2(), vec![gauges("g", "", points)]).encode_to_vec();
+    let (answer, body) = post(&collector, METRICS, &[], body).await;
+    assert_eq!(answer.status(), 200);
+    let partial = ExportMetricsServiceResponse::decode(body).unwrap();
+    assert_eq!(partial.partial_success.unwrap().rejected_data_points, 1);
+
+    let body = records(rank_2(), vec![straggler(), LogRecord::default()]).encode_to_vec();
+    let (answer, body) = post(&collector, "/v1/logs", &[], body).await;
+    assert_eq!(answer.status(), 200);
+    let partial = ExportLogsServiceResponse::decode(body).unwrap();
+    assert_eq!(partial.partial_success.unwrap().rejected_log_records, 1);
+    assert_eq!(collector.store.events(), 2);
+}
+
+#[tokio::test]
+async fn numbered_batches_are_stored_once() {
+    let collector = Collector::with_defaults().await;
+    let number = [
+        (metadata::AGENT_INSTANCE, "agent"),
+        (metadata::BATCH_NUMBER, "1"),
+    ];
+    for _ in 0..2 {
+        let (answer, _) = post(&collector, METRICS, &number, block()).await;
+        assert_eq!(answer.status(), 200);
+    }
+    assert_eq!(collector.store.events(), 1);
+    let (answer, body) = post(&collector, METRICS, &number[..1], block()).await;
+    assert_eq!(answer.status(), 400);
+    assert!(status(body).message.contains("fleet-batch-number"));
+}
+
+#[tokio::test]
+async fn unknown_types_and_compressions_are_told_what_to_do() {
+    let collector = Collector::with_defaults().await;
+    for (headers, told) in [
+        (("content-type", "text/plain"), "http/protobuf"),
+        (("content-type", ""), "application/json"),
+        (("content-encoding", "br"), "gzip, zstd"),
+    ] {
+        let (answer, body) = post(&collector, METRICS, &[headers], block()).await;
+        assert_eq!(answer.status(), 415, "{headers:?}");
+        let body = String::from_utf8_lossy(&body);
+        assert!(body.contains(told), "{body}");
+    }
+    assert_eq!(collector.ingest.stats().failed(Code::Invalid), 3);
+    assert_eq!(collector.store.batches(), 0);
+}
+
+#[tokio::test]
+async fn garbage_is_refused_for_good() {
+    let collector = Collector::with_defaults().await;
+    let garbage = b"\xff\xfe this is no protobuf".to_vec();
+    let (answer, body) = post(&collector, METRICS, &[], garbage.clone()).await;
+    assert_eq!(answer.status(), 400);
+    assert!(status(body).message.contains("ExportMetricsServiceRequest"));
+    for name in ALL.map(Compression::name) {
+        let packed = [("content-encoding", name)];
+        let (answer, body) = post(&collector, METRICS, &packed, garbage.clone()).await;
+        assert_eq!(answer.status(), 400);
+        assert!(status(body).message.contains(name));
+    }
+}
+
+#[tokio::test]
+async fn too_much_is_refused_packed_or_not() {
+    let config = IngestConfig {
+        max_message_bytes: 10_000,
+        ..IngestConfig::default()
+    };
+    let collector = Collector::start(config, RecordingStore::default()).await;
+    let large = request(rank_2(), vec![waits(vec![wait(); 1_000])]).encode_to_vec();
+    for compression in ALL {
+        let packed = pack(compression, &large);
+        let headers = [("content-encoding", compression.name())];
+        let (answer, _) = post(&collector, METRICS, &headers, packed).await;
+        assert_eq!(answer.status(), 413);
+    }
+    let (answer, body) = post(&collector, METRICS, &[], large).await;
+    assert_eq!(answer.status(), 413);
+    assert!(status(body).message.contains("10000"));
+    assert_eq!(collector.ingest.stats().failed(Code::TooLarge), 3);
+}
+
+#[tokio::test]
+async fn a_full_collector_says_when_to_come_back() {
+    let mut config = IngestConfig::default();
+    config.admission.max_bytes = 2_000;
+    let collector = Collector::start(config, RecordingStore::default()).await;
+    let taken = crowd(&collector.ingest);
+    let (answer, body) = post(&collector, METRICS, &[], block()).await;
+    assert_eq!(answer.status(), 503);
+    assert_eq!(answer.headers()["retry-after"], "1");
+    assert_eq!(status(body).code, 14);
+    drop(taken);
+    let (answer, _) = post(&collector, METRICS, &[], block()).await;
+    assert_eq!(answer.status(), 200);
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_end_is_cut_off_and_gives_its_room_back() {
+    let config = IngestConfig {
+        admission: AdmissionConfig {
+            max_bytes: 2_000,
+            arrival_deadline: Duration::from_millis(1),
+            ..AdmissionConfig::default()
+        },
+        ..IngestConfig::default()
+    };
+    let collector = Collector::start(config, RecordingStore::default()).await;
+    let first = tokio_stream::iter([Ok::<_, Infallible>(Bytes::from(vec![0; 900]))]);
+    let endless = Body::from_stream(first.chain(tokio_stream::pending()));
+    let (answer, _) = post(&collector, METRICS, &[], endless).await;
+    assert_eq!(answer.status(), 504);
+    assert!(collector.ingest.arriving(&others()).add(1_000).is_ok());
+}
+
+#[tokio::test]
+async fn other_paths_and_methods_are_unknown() {
+    let collector = Collector::with_defaults().await;
+    let (answer, _) = post(&collector, "/v1development/profiles", &[], block()).await;
+    assert_eq!(answer.status(), 404);
+    let get = Request::get(METRICS).body(Body::empty()).unwrap();
+    let answer = router(collector.ingest.clone()).oneshot(get).await.unwrap();
+    assert_eq!(answer.status(), 405);
+}

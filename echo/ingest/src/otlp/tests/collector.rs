@@ -1,0 +1,107 @@
+//! A collector with everything but a database, and the ways to send it something.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the test plays the part of `app`, which owns the tasks"
+)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use echo_core::clock::ManualClock;
+use echo_core::policy_table::{ClusterPolicy, HealthThreshold, PolicyTable};
+use echo_store::EventStore;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::service::Routes;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Request, Response, Status};
+
+use crate::accept::{Ingest, IngestConfig};
+use crate::fixture::RECEIVED;
+use crate::fixture::store::RecordingStore;
+use crate::otlp::{BytesCodec, LogsService, MetricsService, TracesService};
+use crate::strays::Strays;
+
+/// A collector on a free port.
+pub(in crate::otlp) struct Collector {
+    pub(in crate::otlp) store: Arc<RecordingStore>,
+    pub(in crate::otlp) ingest: Ingest,
+    address: SocketAddr,
+    /// Keeps the table open.
+    _policies: watch::Sender<Arc<PolicyTable>>,
+}
+
+impl Collector {
+    pub(in crate::otlp) async fn start(config: IngestConfig, store: RecordingStore) -> Self {
+        let store = Arc::new(store);
+        let (policies, table) = watch::channel(Arc::new(policies()));
+        let clock = Arc::new(ManualClock::at(RECEIVED));
+        let events: Arc<dyn EventStore> = Arc::<RecordingStore>::clone(&store);
+        let ingest = Ingest::new(config, (events, clock), table, Strays::default());
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let routes = Routes::new(MetricsService::new(ingest.clone()))
+            .add_service(LogsService::new(ingest.clone()))
+            .add_service(TracesService::new(ingest.clone()));
+        let server = Server::builder().add_routes(routes);
+        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        Self {
+            store,
+            ingest,
+            address,
+            _policies: policies,
+        }
+    }
+
+    pub(in crate::otlp) async fn with_defaults() -> Self {
+        Self::start(IngestConfig::default(), RecordingStore::default()).await
+    }
+
+    pub(in crate::otlp) async fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
+        endpoint.connect().await.unwrap()
+    }
+
+    pub(in crate::otlp) async fn client(&self) -> MetricsServiceClient<Channel> {
+        MetricsServiceClient::new(self.channel().await)
+    }
+
+    pub(in crate::otlp) async fn logs_client(&self) -> LogsServiceClient<Channel> {
+        LogsServiceClient::new(self.channel().await)
+    }
+
+    pub(in crate::otlp) async fn traces_client(&self) -> TraceServiceClient<Channel> {
+        TraceServiceClient::new(self.channel().await)
+    }
+
+    /// Calls a method with bytes for a message.
+    pub(in crate::otlp) async fn send_raw(
+        &self,
+        path: &'static str,
+        body: Bytes,
+    ) -> Result<Response<Bytes>, Status> {
+        let mut client = tonic::client::Grpc::new(self.channel().await);
+        client.ready().await.unwrap();
+        let path = PathAndQuery::from_static(path);
+        client.unary(Request::new(body), path, BytesCodec).await
+    }
+}
+
+fn policies() -> PolicyTable {
+    let policy = ClusterPolicy {
+        version: 3,
+        encoded: Bytes::from_static(b"\x08\x03"),
+        quorum_met: true,
+        health: Some(HealthThreshold::example(0.75)),
+    };
+    let mut table = PolicyTable::default();
+    table.set_policy("prod".parse().unwrap(), policy);
+    table
+}

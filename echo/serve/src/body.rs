@@ -1,0 +1,115 @@
+//! The body of a question, as a whole before anybody looks at it: bounded in size and in time, however it trickles in.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use echo_core::error::Code;
+use echo_tools::error_body;
+use tokio::time::timeout;
+use tokio_stream::StreamExt;
+
+use crate::answer::failure;
+use crate::request::MAX_BODY_BYTES;
+
+/// Longest time for a body: it has 64 KiB at most, and whoever asks waits for an answer.
+pub(super) const BODY_WITHIN: Duration = Duration::from_secs(30);
+
+/// Passes on a request with its body when that has come as a whole.
+pub(super) async fn whole(
+    State(within): State<Duration>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let refused = match timeout(within, collected(body)).await {
+        Ok(Ok(bytes)) => {
+            return next
+                .run(Request::from_parts(parts, Body::from(bytes)))
+                .await;
+        }
+        Ok(Err(refused)) => refused,
+        Err(_late) => {
+            let after_s = within.as_secs();
+            let message = format!("the body had not come as a whole after {after_s} s");
+            (Code::Timeout, message)
+        }
+    };
+    let (code, message) = refused;
+    failure(code, error_body(code, &message))
+}
+
+async fn collected(body: Body) -> Result<Bytes, (Code, String)> {
+    let mut pieces = body.into_data_stream();
+    let mut whole = Vec::new();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|error| (Code::Invalid, error.to_string()))?;
+        if whole.len() + piece.len() > MAX_BODY_BYTES {
+            let message = format!("the body is longer than {MAX_BODY_BYTES} bytes");
+            return Err((Code::TooLarge, message));
+        }
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use axum::Router;
+    use axum::body::{Body, Bytes, to_bytes};
+    use axum::http::Request;
+    use axum::routing::post;
+    use echo_core::clock::SystemClock;
+    use serde_json::Value;
+    use tokio::time::{Instant, interval};
+    use tokio_stream::StreamExt;
+    use tokio_stream::wrappers::IntervalStream;
+    use tower::ServiceExt;
+
+    use super::BODY_WITHIN;
+    use crate::terms::Terms;
+
+    /// What is answered to a body of a byte every so often, and after how long.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the runtime's time, which the test has paused"
+    )]
+    async fn answered(pause: Duration, bytes: usize) -> (u16, Value, Duration) {
+        let terms = Terms::open(Arc::new(SystemClock));
+        let echoing = post(|body: Bytes| async move { format!("{}", body.len()) });
+        let service = terms.guard(Router::new().route("/", echoing));
+        let drops = IntervalStream::new(interval(pause));
+        let drops = drops.map(|_| Ok::<_, Infallible>(Bytes::from_static(b"x")));
+        let request = Request::post("/")
+            .header("host", "localhost")
+            .body(Body::from_stream(drops.take(bytes)))
+            .unwrap();
+        let begun = Instant::now();
+        let response = service.oneshot(request).await.unwrap();
+        let took = begun.elapsed();
+        let (status, body) = (response.status().as_u16(), response.into_body());
+        let body = to_bytes(body, usize::MAX).await.unwrap();
+        (status, serde_json::from_slice(&body).unwrap(), took)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_trickles_is_cut_off_however_steadily_it_does() {
+        let (status, body, took) = answered(Duration::from_secs(9), 1_000).await;
+        assert_eq!((status, took), (504, BODY_WITHIN));
+        assert_eq!(body["error"]["code"], "timeout");
+        let message = "the body had not come as a whole after 30 s";
+        assert_eq!(body["error"]["message"], message);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_slow_and_comes_in_time_is_taken() {
+        let (status, body, _) = answered(Duration::from_secs(9), 4).await;
+        assert_eq!((status, body), (200, Value::from(4)));
+    }
+}

@@ -1,0 +1,72 @@
+//! How much the store holds, and how much waits for it.
+
+use std::fmt;
+
+use prometheus_client::encoding::DescriptorEncoder;
+
+use crate::http::metrics::{Sources, gauges};
+
+/// Writes the metrics.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a gauge is read by eye and by thresholds"
+)]
+pub(super) fn encode(
+    sources: &Sources,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), fmt::Error> {
+    let vitals = sources.store.vitals();
+    let measured = [
+        (
+            "store_oldest_wait_seconds",
+            "How long what waits longest for the writer has waited",
+            vitals.oldest_wait.unwrap_or_default().as_secs_f64(),
+        ),
+        (
+            "store_queued_events",
+            "Events that wait to be committed",
+            vitals.queued_events as f64,
+        ),
+        (
+            "store_queued_events_limit",
+            "Most events that may wait; more are refused",
+            vitals.queue_limit as f64,
+        ),
+        (
+            "store_database_bytes",
+            "Size of the database file",
+            vitals.database_bytes as f64,
+        ),
+        (
+            "store_log_bytes",
+            "Size of the log beside the database file",
+            vitals.log_bytes as f64,
+        ),
+        (
+            "store_names",
+            "Different names of metrics, units, operations and spans that are kept",
+            vitals.names as f64,
+        ),
+        (
+            "store_names_limit",
+            "Most names; points that bring more are rejected",
+            vitals.names_limit as f64,
+        ),
+        (
+            "store_senders",
+            "Different senders that are kept",
+            vitals.origins as f64,
+        ),
+        (
+            "store_senders_limit",
+            "Most senders; points of more are rejected",
+            vitals.origins_limit as f64,
+        ),
+        (
+            "query_stuck",
+            "Statements in SQL that do not stop although their time is over; each keeps a place",
+            vitals.stuck_statements as f64,
+        ),
+    ];
+    gauges(encoder, &measured)
+}

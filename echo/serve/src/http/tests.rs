@@ -1,0 +1,318 @@
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use echo_core::error::Coded;
+use echo_core::policy_table::{HealthThreshold, PolicyTable};
+use echo_tools::ToolContext;
+use echo_tools::fixture;
+use echo_tools::fixture::broken::Broken;
+use echo_tools::registry::Registry;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+use super::health::Readiness;
+use super::metrics::Metrics;
+use super::{Feeds, router};
+use crate::callers::Callers;
+use crate::request::MAX_BODY_BYTES;
+use crate::terms::Terms;
+
+const JSON: &str = "application/json";
+
+mod asking;
+mod crowd;
+mod pages;
+mod pictures;
+mod readiness;
+mod scrapes;
+mod shards;
+mod tenants;
+
+fn service(context: ToolContext) -> Router {
+    service_that_stops(context, watch::channel(false).1)
+}
+
+fn feeds() -> Feeds {
+    feeds_that_stop(watch::channel(false).1)
+}
+
+fn feeds_that_stop(stopping: watch::Receiver<bool>) -> Feeds {
+    let mut table = PolicyTable::default();
+    table.set_health("prod".parse().unwrap(), HealthThreshold::example(0.75));
+    table.set_health(
+        "hidden-fleet".parse().unwrap(),
+        HealthThreshold::example(0.75),
+    );
+    Feeds {
+        judged: watch::channel(480).1,
+        policies: watch::channel(Arc::new(table)).1,
+        readiness: Readiness {
+            stopping,
+            append_deadline: Duration::from_secs(10),
+        },
+    }
+}
+
+fn service_that_stops(context: ToolContext, stopping: watch::Receiver<bool>) -> Router {
+    let callers = Callers::new(
+        vec!["echo.lab".to_owned()],
+        vec!["https://grafana.lab:3000".to_owned()],
+    );
+    let terms = Terms {
+        callers,
+        ..Terms::open(Arc::clone(&context.clock))
+    };
+    let feeds = (feeds_that_stop(stopping), Metrics::default());
+    router(Registry::standard(), context, feeds, &terms)
+}
+
+async fn sent(service: Router, request: Request<Body>) -> (u16, Value) {
+    let response = service.oneshot(request).await.unwrap();
+    assert_eq!(response.headers()["content-type"], JSON);
+    let status = response.status().as_u16();
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    assert_eq!(body.last(), Some(&b'\n'));
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
+async fn asked(method: &str, path: &str, content_type: &str, body: &str) -> (u16, Value) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content_type)
+        .header("host", "127.0.0.1:8081")
+        .body(Body::from(body.to_owned()));
+    sent(service(fixture::context().await), request.unwrap()).await
+}
+
+async fn got(path: &str) -> (u16, Value) {
+    asked("GET", path, JSON, "").await
+}
+
+fn code(body: &Value) -> &str {
+    body.pointer("/error/code")
+        .and_then(Value::as_str)
+        .unwrap_or("none")
+}
+
+#[tokio::test]
+async fn every_tool_answers_over_http_what_the_registry_answers() {
+    let (context, registry) = (fixture::context().await, Registry::standard());
+    for tool in registry.tools() {
+        for mut input in [
+            json!({}),
+            json!({ "window": "all", "cluster": "prod" }),
+            json!({ "from": "now-3m" }),
+        ] {
+            if tool.input_schema.get("required").is_some() {
+                input["cluster"] = json!("prod");
+                input["rank"] = json!(2);
+            }
+            // The store of these tests understands no SQL, and is to say the same everywhere.
+            if tool.input_schema.pointer("/properties/sql").is_some() {
+                input = json!({ "sql": "SELECT 1" });
+            }
+            let answer = match registry.dispatch(&context, tool.name, input.clone()).await {
+                Ok(answer) => (200, serde_json::from_str(&answer.text).unwrap()),
+                Err(error) => (error.code().http(), error.body()),
+            };
+            for name in [tool.name.to_owned(), tool.alias()] {
+                let path = format!("/api/v1/tools/{name}");
+                let (status, mut body) = asked("POST", &path, JSON, &input.to_string()).await;
+                if let Some(Value::Object(error)) = body.get_mut("error") {
+                    // A request has a number, a question has none.
+                    error.remove("request_id");
+                }
+                assert_eq!((status, body), answer.clone());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_mistake_has_its_status_and_says_what_to_do() {
+    let cost = "/api/v1/tools/fleet.cluster.get_cost";
+    let form = "application/x-www-form-urlencoded";
+    let long = format!("{{\"cluster\":\"{}\"}}", "x".repeat(MAX_BODY_BYTES));
+    let mut table = String::new();
+    for (method, path, content_type, body) in [
+        ("POST", cost, JSON, "{"),
+        ("POST", cost, JSON, "[]"),
+        (
+            "POST",
+            cost,
+            JSON,
+            r#"{"clustre":"prod","limit":"many","from":[]}"#,
+        ),
+        ("POST", cost, JSON, r#"{"from":"2262-04-11T23:47:16Z"}"#),
+        ("POST", cost, JSON, r#"{"cluster":"pord"}"#),
+        ("POST", cost, form, "{}"),
+        ("POST", cost, JSON, long.as_str()),
+        ("POST", "/api/v1/tools/reboot", JSON, "{}"),
+        ("PUT", cost, JSON, ""),
+        ("GET", "/nowhere", JSON, ""),
+        ("DELETE", "/api/v1/tools/list", JSON, ""),
+    ] {
+        let (status, body) = asked(method, path, content_type, body).await;
+        let message = body["error"]["message"].as_str().unwrap_or_default();
+        writeln!(table, "{status} {} {message}", code(&body)).unwrap();
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[tokio::test]
+async fn an_empty_body_is_the_empty_input() {
+    let path = "/api/v1/tools/fleet.cluster.get_cost";
+    let (status, answer) = asked("POST", path, "text/plain", "").await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        answer,
+        asked("POST", path, "application/json; charset=utf-8", "{}")
+            .await
+            .1
+    );
+}
+
+#[tokio::test]
+async fn the_list_and_the_versions_come_from_the_registry() {
+    let (_, list) = got("/api/v1/tools/list").await;
+    let (_, versions) = got("/api/versions").await;
+    let names: Vec<&Value> = list["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["name"])
+        .collect();
+    assert_eq!(json!(names), versions["tools"]);
+    assert_eq!(names.len(), Registry::standard().tools().len());
+    assert_eq!(versions["api"], json!(["v1"]));
+}
+
+#[tokio::test]
+async fn probes_are_answered() {
+    for path in ["/healthz", "/api/v1/health"] {
+        let (status, body) = got(path).await;
+        assert_eq!((status, &body["status"]), (200, &json!("ok")), "{path}");
+    }
+    let health = got("/api/v1/health").await.1;
+    assert_eq!(
+        (&health["events_committed"], &health["events_judged"]),
+        (&json!(484), &json!(480))
+    );
+}
+
+#[tokio::test]
+async fn the_health_threshold_is_answered_per_cluster() {
+    let (status, known) = got("/api/v1/threshold?cluster_id=prod").await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        known,
+        json!({
+            "cluster_id": "prod", "threshold": 0.75, "quorum_met": true, "nodes_reporting": 5, "nodes_needed": 5,
+            "k": 3.5, "ema_alpha": 0.2, "policy_version": null, "computed_at": "2020-01-01T00:00:00.000Z",
+        })
+    );
+    let request = Request::get("/api/v1/threshold?cluster_id=prod");
+    let request = request.body(Body::empty()).unwrap();
+    let response = service(fixture::context().await).oneshot(request).await;
+    let response = response.unwrap();
+    assert_eq!(response.headers()["x-ingero-threshold"], "0.75");
+    assert_eq!(response.headers()["x-ingero-quorum-met"], "true");
+    for (path, expected) in [
+        ("/api/v1/threshold?cluster_id=pord", 404),
+        ("/api/v1/threshold", 400),
+        ("/api/v1/threshold?cluster_id=", 400),
+    ] {
+        let (status, body) = got(path).await;
+        assert_eq!(status, expected, "{path}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_name_is_refused() {
+    for (host, expected) in [
+        ("localhost:8081", 200),
+        ("echo.lab", 200),
+        ("ECHO.lab:8081", 200),
+        ("grafana.lab", 403),
+        ("127.0.0.1", 200),
+        ("[::1]:8081", 200),
+        ("echo.attacker.example", 403),
+        ("localhost.attacker.example:8081", 403),
+        ("127.0.0.1.attacker.example", 403),
+    ] {
+        let request = Request::builder()
+            .uri("/healthz")
+            .header("host", host)
+            .body(Body::empty());
+        let (status, _) = sent(service(fixture::context().await), request.unwrap()).await;
+        assert_eq!(status, expected, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn a_broken_store_is_no_news_to_the_caller_but_a_closed_one_is() {
+    for (store, expected) in [
+        (
+            Broken::Defect,
+            (500, "internal", "Echo could not answer; its log says why"),
+        ),
+        (Broken::Closed, (503, "busy", "the store is closed")),
+        (
+            Broken::Silent,
+            (
+                504,
+                "timeout",
+                "no answer within 0 s; ask for a shorter window",
+            ),
+        ),
+    ] {
+        let mut context = fixture::over(Arc::new(store));
+        if matches!(store, Broken::Silent) {
+            context.limits.deadline = Duration::ZERO;
+        }
+        let request = |method: &str, path: &str| {
+            Request::builder()
+                .method(method)
+                .uri(path)
+                .body(Body::empty())
+                .unwrap()
+        };
+        let call = request("POST", "/api/v1/tools/fleet.cluster.event_history");
+        let (status, body) = sent(service(context.clone()), call).await;
+        let message = body["error"]["message"].as_str().unwrap();
+        assert_eq!((status, code(&body), message), expected);
+        assert_eq!(
+            sent(service(context.clone()), request("GET", "/readyz"))
+                .await
+                .0,
+            503
+        );
+        assert_eq!(
+            sent(service(context), request("GET", "/healthz")).await.0,
+            200
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_scrape_is_openmetrics_text() {
+    let request = Request::builder()
+        .uri("/metrics")
+        .header("host", "127.0.0.1:8081")
+        .body(Body::empty());
+    let response = service(fixture::context().await)
+        .oneshot(request.unwrap())
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    let kind = response.headers()["content-type"].to_str().unwrap();
+    assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    assert!(body.ends_with(b"# EOF\n"));
+}

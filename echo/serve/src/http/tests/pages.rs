@@ -1,0 +1,205 @@
+//! Pages: what a person sees, who sees it, and what a browser is allowed to do with it.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request};
+use echo_core::model::conclusion::{Conclusions, Finding};
+use echo_store::EventStore;
+use echo_store::memory::MemoryStore;
+use echo_tools::fixture::{self, batch, culprit, over};
+use echo_tools::registry::Registry;
+use tower::ServiceExt;
+
+use super::tenants::two_clusters;
+use super::{feeds, router, service};
+use crate::gate::tests::Doorkeeper;
+use crate::http::metrics::Metrics;
+
+mod sessions;
+
+/// What browsers say that they take.
+const BROWSER: &str = "accept: text/html,application/xhtml+xml,*/*;q=0.8";
+const FORM: &str = "content-type: application/x-www-form-urlencoded";
+
+/// Status, headers and body of what a browser is answered.
+struct Page(u16, HeaderMap, String);
+
+/// Sends a request with these headers, one to a line, from an Echo at `127.0.0.1:8081`.
+async fn sent(echo: &Router, (method, path): (&str, &str), headers: &str, body: &str) -> Page {
+    let mut request = Request::builder().method(method).uri(path);
+    request = request.header("host", "127.0.0.1:8081");
+    for line in headers.lines().filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(": ").unwrap();
+        request = request.header(name, value);
+    }
+    let request = request.body(Body::from(body.to_owned())).unwrap();
+    let response = echo.clone().oneshot(request).await.unwrap();
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    Page(status, headers, String::from_utf8(body.to_vec()).unwrap())
+}
+
+async fn got(echo: &Router, path: &str) -> Page {
+    sent(echo, ("GET", path), BROWSER, "").await
+}
+
+/// One Echo with two clusters, and who may ask.
+async fn guarded(entries: &[&str]) -> (Router, Doorkeeper) {
+    let door = Doorkeeper::of(entries);
+    let feeds = (feeds(), Metrics::default());
+    let echo = router(
+        Registry::standard(),
+        two_clusters().await,
+        feeds,
+        &door.terms,
+    );
+    (echo, door)
+}
+
+const TENANT: &str = "id: tenant, ask: { clusters: [prod], sql: false }";
+
+#[tokio::test]
+async fn the_front_page_says_how_each_cluster_stands_and_what_it_costs() {
+    let echo = service(fixture::context().await);
+    let Page(status, headers, page) = got(&echo, "/").await;
+    assert_eq!(status, 200, "{page}");
+    assert_eq!(headers["content-type"], "text/html; charset=utf-8");
+    for part in [
+        "<a href=\"/clusters/prod\">prod</a>",
+        "1 rank holds back its peers",
+        "USD/h",
+        "100\u{a0}%, 4 of 4",
+        "<time datetime=",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("Sign out"), "nobody is signed in: {page}");
+}
+
+#[tokio::test]
+async fn the_page_of_a_cluster_names_the_rank_with_its_evidence_and_what_is_over() {
+    let echo = service(fixture::context().await);
+    let Page(status, _, page) = got(&echo, "/clusters/prod?window=15m").await;
+    assert_eq!(status, 200, "{page}");
+    for part in [
+        "Rank 2 on <span class=\"name\">node-1</span> holds back its peers",
+        "11.0 ms per step later than its peers",
+        "an iteration takes 111.0 ms instead of 100.0 ms",
+        "explain_rank?cluster=prod&amp;rank=2&amp;job=llama&amp;window=15m&amp;format=svg",
+        "Uniform slowdown",
+        "Cost per day",
+        "on demand",
+        "without a price",
+        "aria-current=\"true\">15 minutes",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn every_page_has_headings_in_order_one_main_landmark_and_tables_with_captions() {
+    let echo = service(fixture::context().await);
+    for path in ["/", "/clusters/prod?window=15m", "/clusters/nowhere"] {
+        let Page(_, _, page) = got(&echo, path).await;
+        assert_eq!(page.matches("<main").count(), 1, "{path}");
+        assert_eq!(page.matches("<h1").count(), 1, "{path}");
+        assert_eq!(
+            page.matches("<table").count(),
+            page.matches("<caption").count()
+        );
+        let levels = page.split("<h").skip(1);
+        let levels = levels.filter_map(|rest| rest.chars().next()?.to_digit(10));
+        let levels: Vec<u32> = levels.collect();
+        let skipped = levels.windows(2).find(|pair| pair[1] > pair[0] + 1);
+        assert_eq!(skipped, None, "{path}: {levels:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_database_says_what_to_do_next() {
+    let echo = service(over(Arc::new(MemoryStore::new())));
+    let Page(status, _, page) = got(&echo, "/").await;
+    assert_eq!(status, 200);
+    assert!(page.contains("No events are stored yet"), "{page}");
+    assert!(page.contains("fleet-agent run --cluster"), "{page}");
+    assert_eq!(got(&echo, "/clusters/prod").await.0, 404);
+}
+
+#[tokio::test]
+async fn a_window_without_events_is_not_called_healthy() {
+    let echo = service(fixture::context().await);
+    let path = "/clusters/prod?from=2026-05-01T00:00:00Z&to=2026-05-02T00:00:00Z";
+    let Page(status, _, page) = got(&echo, path).await;
+    assert_eq!(status, 200, "{page}");
+    assert!(page.contains("Not known"), "{page}");
+    assert!(page.contains("no events in this window"), "{page}");
+    assert!(!page.contains("Healthy"), "{page}");
+    let Page(status, _, page) = got(&echo, "/clusters/prod?window=soon").await;
+    assert_eq!(status, 400);
+    assert!(page.contains("<h1>Bad Request</h1>"), "{page}");
+}
+
+#[tokio::test]
+async fn names_from_outside_are_text_and_never_markup() {
+    let evil = "<script>alert('&\"1')</script>";
+    let store = MemoryStore::new();
+    let mut events = batch(0..4, 0..=600);
+    for event in &mut events.events {
+        let mut origin = (*event.origin).clone();
+        origin.cluster = evil.parse().unwrap();
+        origin.node = evil.parse().unwrap();
+        origin.job = Some(evil.parse().unwrap());
+        event.origin = Arc::new(origin);
+    }
+    store.append(events).await.unwrap();
+    let mut late = culprit();
+    late.cluster = evil.parse().unwrap();
+    late.job = Some(evil.parse().unwrap());
+    late.reason = evil.to_owned();
+    if let Finding::Culprit(culprit) = &mut late.finding {
+        culprit.node = evil.parse().unwrap();
+    }
+    let concluded = Conclusions {
+        incidents: vec![late],
+        ..Conclusions::default()
+    };
+    store.conclude(concluded).await.unwrap();
+    let echo = service(over(Arc::new(store)));
+    let Page(_, _, front) = got(&echo, "/").await;
+    let link = front
+        .split("href=\"")
+        .find(|part| part.starts_with("/clusters/"));
+    let path = link.unwrap().split('"').next().unwrap().to_owned();
+    let Page(status, _, page) = got(&echo, &format!("{path}?window=15m")).await;
+    assert_eq!(status, 200, "{page}");
+    let Page(_, _, unknown) = got(&echo, "/clusters/%3Cscript%3E").await;
+    for page in [&front, &page, &unknown] {
+        assert!(page.contains("&lt;script&gt;"), "{page}");
+        assert!(!page.contains("<script"), "{page}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_lets_nothing_be_loaded_run_or_framed() {
+    let (echo, _door) = guarded(&[TENANT]).await;
+    let open = service(fixture::context().await);
+    for (echo, path) in [(&echo, "/login"), (&open, "/"), (&open, "/nowhere")] {
+        let Page(_, headers, page) = got(echo, path).await;
+        let policy = headers["content-security-policy"].to_str().unwrap();
+        assert!(
+            policy.starts_with("default-src 'none'; style-src 'sha256-"),
+            "{policy}"
+        );
+        assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert_eq!(headers["x-content-type-options"], "nosniff");
+        assert_eq!(headers["referrer-policy"], "same-origin");
+        assert_eq!(headers["cache-control"], "no-store");
+        assert!(
+            !page.contains(" style=") && !page.contains("<script"),
+            "{page}"
+        );
+    }
+}

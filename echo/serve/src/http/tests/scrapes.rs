@@ -1,0 +1,380 @@
+//! What a scrape says of conclusions: the tools' own numbers, for whoever may see them, and nothing that is not known.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use echo_core::clock::ManualClock;
+use echo_core::ids::{IncidentId, Rank};
+use echo_core::model::conclusion::{Conclusions, Finding, Incident, IncidentState, LostTime};
+use echo_store::EventStore;
+use echo_store::memory::MemoryStore;
+use echo_tools::ToolContext;
+use echo_tools::fixture::broken::Broken;
+use echo_tools::fixture::{at, batch, conclusions, culprit, lost, over};
+use echo_tools::get_cost::GetCost;
+use echo_tools::get_cost::answer::Cost;
+use echo_tools::registry::Registry;
+use echo_tools::tool::Tool;
+use tower::ServiceExt;
+
+use super::tenants::two_clusters;
+use super::{feeds, router};
+use crate::gate::tests::Doorkeeper;
+use crate::http::metrics::Metrics;
+
+const OWNER: &str =
+    "id: owner, ask: { clusters: [\"*\"] }, rate: { per_second: 1000, burst: 1000 }";
+
+const PER_HOUR: &str =
+    r#"echo_straggler_cost_per_hour{cluster="prod",rate_class="on_demand",currency="USD"}"#;
+const MONEY: &str =
+    r#"echo_straggler_cost_total{cluster="prod",rate_class="on_demand",currency="USD"}"#;
+const LOST: &str = r#"echo_straggler_lost_gpu_seconds_total{cluster="prod"}"#;
+const OPEN: &str = r#"echo_outlier_ranks{cluster="prod",class="host",state="open"}"#;
+
+/// Echo over the usual cluster, whose store and clock the test moves on.
+struct Lab {
+    store: Arc<MemoryStore>,
+    clock: ManualClock,
+    context: ToolContext,
+    door: Doorkeeper,
+    echo: Router,
+}
+
+impl Lab {
+    async fn new() -> Self {
+        let lab = Self::empty();
+        lab.store.append(batch(0..4, 0..=600)).await.unwrap();
+        lab.store.conclude(conclusions()).await.unwrap();
+        lab
+    }
+
+    fn empty() -> Self {
+        let (store, clock) = (Arc::new(MemoryStore::new()), ManualClock::at(at(600)));
+        let context = ToolContext {
+            clock: Arc::new(clock.clone()),
+            ..over(Arc::<MemoryStore>::clone(&store))
+        };
+        let door = Doorkeeper::of(&[OWNER]);
+        Self {
+            echo: echo(&context, &door),
+            store,
+            clock,
+            context,
+            door,
+        }
+    }
+
+    async fn scrape(&self) -> BTreeMap<String, f64> {
+        samples(&scraped(&self.echo, &self.door.tokens[0]).await)
+    }
+
+    async fn cost(&self, from: i64, to: i64) -> Cost {
+        let question = GetCost {
+            cluster: Some("prod".to_owned()),
+            from: Some(at(from).to_string().parse().unwrap()),
+            to: Some(at(to).to_string().parse().unwrap()),
+            ..GetCost::default()
+        };
+        question.call(&self.context).await.unwrap()
+    }
+
+    /// Half a minute later, rank 2 is late as before.
+    async fn goes_on(&self, from: i64) {
+        let until = from + 30;
+        self.store
+            .append(batch(0..4, from + 5..=until))
+            .await
+            .unwrap();
+        let times = (from..until).step_by(5);
+        self.lose(
+            times
+                .map(|second| lost(&culprit(), "node-0", Some("NVIDIA H200"), second))
+                .collect(),
+        )
+        .await;
+        self.clock.set(at(until));
+    }
+
+    async fn lose(&self, lost: Vec<LostTime>) {
+        let concluded = Conclusions {
+            lost,
+            ..Conclusions::default()
+        };
+        self.store.conclude(concluded).await.unwrap();
+    }
+
+    async fn find(&self, incidents: Vec<Incident>) {
+        let concluded = Conclusions {
+            incidents,
+            ..Conclusions::default()
+        };
+        self.store.conclude(concluded).await.unwrap();
+    }
+}
+
+fn echo(context: &ToolContext, door: &Doorkeeper) -> Router {
+    let feeds = (feeds(), Metrics::default());
+    router(Registry::standard(), context.clone(), feeds, &door.terms)
+}
+
+async fn scraped(echo: &Router, token: &str) -> String {
+    let request = Request::get("/metrics")
+        .header("host", "127.0.0.1:8081")
+        .header("authorization", format!("Bearer {token}"))
+        .body(Body::empty());
+    let response = echo.clone().oneshot(request.unwrap()).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+fn samples(text: &str) -> BTreeMap<String, f64> {
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let sample = |line: &str| {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        let value: f64 = value.parse().unwrap();
+        assert!(value.is_finite(), "{line}");
+        (name.to_owned(), value)
+    };
+    let all: Vec<_> = lines.map(sample).collect();
+    let known: BTreeMap<_, _> = all.iter().cloned().collect();
+    assert_eq!(known.len(), all.len(), "a sample is there twice:\n{text}");
+    known
+}
+
+#[track_caller]
+fn assert_near(found: f64, expected: f64) {
+    assert!(
+        (found - expected).abs() <= 1e-9 * expected.abs().max(1.0),
+        "{found} is not {expected}"
+    );
+}
+
+#[tokio::test]
+async fn a_scrape_tells_what_the_tools_answer_at_the_same_instant() {
+    let lab = Lab::new().await;
+    let (now, cost) = (lab.scrape().await, lab.cost(-3_000, 600).await);
+    assert_near(now[PER_HOUR], cost.run_rate_per_hour.unwrap());
+    let of = |name: &str| now[&format!("echo_{name}{{cluster=\"prod\"}}")];
+    assert_near(
+        of("straggler_lost_gpu_hours_per_hour"),
+        cost.lost_gpu_hours_per_hour.unwrap(),
+    );
+    assert_near(of("straggler_unpriced_gpu_hours_per_hour"), 0.0);
+    assert_near(
+        of("cluster_coverage_ratio"),
+        cost.data_quality.coverage.unwrap(),
+    );
+    assert_near(of("cluster_ranks_reporting"), 4.0);
+    assert_near(
+        of("cluster_last_event_age_seconds"),
+        cost.data_quality.last_event_age_s.unwrap(),
+    );
+    assert_near(now[OPEN], 1.0);
+    let lag = r#"echo_rank_lag_seconds{cluster="prod",job_id="llama",node="node-1",rank="2"}"#;
+    assert_near(now[lag], 0.011);
+    let slow = r#"echo_open_conditions{cluster="prod",kind="uniform_slowdown"}"#;
+    assert_near(now[slow], 0.0);
+    assert_near(now["echo_rates_in_force"], 1.0);
+}
+
+#[tokio::test]
+async fn counters_begin_at_zero_and_add_up_to_what_get_cost_answers_for_the_time_since() {
+    let lab = Lab::new().await;
+    assert_near(lab.scrape().await[MONEY], 0.0);
+    // Longer than anything stays open, so that pieces are closed on the way.
+    for from in (600..2_400).step_by(30) {
+        lab.goes_on(from).await;
+        lab.scrape().await;
+    }
+    let (now, cost) = (lab.scrape().await, lab.cost(600, 2_400).await);
+    assert!(cost.window_total.unwrap() > 0.3, "{cost:?}");
+    // Each piece is rounded to a millionth.
+    assert!(
+        (now[MONEY] - cost.window_total.unwrap()).abs() < 1e-5,
+        "{}",
+        now[MONEY]
+    );
+    assert_near(now[LOST], cost.lost_gpu_hours * 3_600.0);
+}
+
+#[tokio::test]
+async fn a_counter_takes_late_losses_and_never_falls() {
+    let lab = Lab::new().await;
+    lab.scrape().await;
+    lab.goes_on(600).await;
+    let before = lab.scrape().await[LOST];
+    let late = |ms| LostTime {
+        lost_gpu_ms: ms,
+        ..lost(&culprit(), "node-1", Some("NVIDIA H200"), 580)
+    };
+    lab.lose(vec![late(41_000.0)]).await;
+    lab.clock.set(at(640));
+    let with_it = lab.scrape().await[LOST];
+    assert_near(with_it, before + 40.0);
+    lab.lose(vec![late(1_000.0)]).await;
+    lab.clock.set(at(650));
+    assert_near(lab.scrape().await[LOST], with_it);
+}
+
+#[tokio::test]
+async fn a_second_scrape_within_seconds_asks_nothing_again() {
+    let lab = Lab::new().await;
+    assert_near(lab.scrape().await[OPEN], 1.0);
+    let cleared = Incident {
+        state: IncidentState::Cleared,
+        cleared_at: Some(at(600)),
+        ..culprit()
+    };
+    lab.find(vec![cleared]).await;
+    lab.clock.set(at(604));
+    assert_near(lab.scrape().await[OPEN], 1.0);
+    lab.clock.set(at(606));
+    let now = lab.scrape().await;
+    assert_near(now[OPEN], 0.0);
+    assert_near(now[&OPEN.replace("open", "cleared")], 1.0);
+    assert!(
+        !now.keys()
+            .any(|name| name.starts_with("echo_rank_lag_seconds")),
+        "{now:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_known_is_left_out() {
+    let lab = Lab::empty();
+    assert!(
+        !lab.scrape()
+            .await
+            .keys()
+            .any(|name| name.contains("cluster="))
+    );
+    // One rank of four is too few for a run rate.
+    lab.store.append(batch(0..1, 0..=600)).await.unwrap();
+    lab.clock.set(at(606));
+    let now = lab.scrape().await;
+    assert!(!now.contains_key(PER_HOUR), "{now:?}");
+    assert_near(now[r#"echo_cluster_coverage_ratio{cluster="prod"}"#], 0.25);
+    // Half an hour after the last event only its age is known.
+    lab.clock.set(at(2_400));
+    let now = lab.scrape().await;
+    assert!(!now.keys().any(|name| name.contains("ratio")), "{now:?}");
+    assert_near(
+        now[r#"echo_cluster_last_event_age_seconds{cluster="prod"}"#],
+        1_800.0,
+    );
+}
+
+#[tokio::test]
+async fn a_healthy_cluster_loses_zero_by_the_class_of_its_gpus() {
+    let lab = Lab::empty();
+    lab.store.append(batch(0..4, 0..=600)).await.unwrap();
+    let now = lab.scrape().await;
+    assert_near(now[PER_HOUR], 0.0);
+    assert_near(now[OPEN], 0.0);
+}
+
+#[tokio::test]
+async fn the_lag_of_the_fifty_gravest_is_told_and_the_count_of_all() {
+    let lab = Lab::new().await;
+    let late = |rank: u32| {
+        let mut incident = Incident {
+            id: IncidentId::new(1_000 + u64::from(rank)),
+            effect_ratio: f64::from(rank),
+            ..culprit()
+        };
+        if let Finding::Culprit(culprit) = &mut incident.finding {
+            culprit.rank = Rank::new(rank);
+        }
+        incident
+    };
+    lab.find((100..200).map(late).collect()).await;
+    let now = lab.scrape().await;
+    assert_near(now[OPEN], 101.0);
+    let lags: Vec<_> = now
+        .keys()
+        .filter(|name| name.starts_with("echo_rank_lag_seconds"))
+        .collect();
+    assert_eq!(lags.len(), 50);
+    assert!(
+        lags.iter().any(|name| name.contains("rank=\"199\"")),
+        "{lags:?}"
+    );
+    assert!(
+        !lags.iter().any(|name| name.contains("rank=\"149\"")),
+        "{lags:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_cohort_more_is_no_second_sample_of_a_rank() {
+    let lab = Lab::new().await;
+    let other = Incident {
+        id: IncidentId::new(7),
+        cohort: Arc::from("llama/other"),
+        ..culprit()
+    };
+    lab.find(vec![other]).await;
+    let now = lab.scrape().await;
+    assert_eq!(
+        now.keys()
+            .filter(|name| name.starts_with("echo_rank_lag_seconds"))
+            .count(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn names_that_senders_choose_stay_inside_their_label() {
+    let lab = Lab::empty();
+    let mut events = batch(0..4, 0..=600);
+    for event in &mut events.events {
+        let mut origin = (*event.origin).clone();
+        origin.cluster = "a\"} 1 b\\".parse().unwrap();
+        event.origin = Arc::new(origin);
+    }
+    lab.store.append(events).await.unwrap();
+    let now = lab.scrape().await;
+    assert_near(
+        now[r#"echo_cluster_coverage_ratio{cluster="a\"} 1 b\\"}"#],
+        1.0,
+    );
+}
+
+#[tokio::test]
+async fn a_token_sees_its_clusters_and_its_tools() {
+    let door = Doorkeeper::of(&[
+        "id: owner, ask: { clusters: [\"*\"] }",
+        "id: tenant, ask: { clusters: [prod] }",
+        "id: on-call, ask: { clusters: [prod], tools: [\"fleet.cluster.find_*\"] }",
+    ]);
+    let echo = echo(&two_clusters().await, &door);
+    let [owner, tenant, on_call] = [0, 1, 2].map(|one| scraped(&echo, &door.tokens[one]));
+    let (owner, tenant, on_call) = (owner.await, tenant.await, on_call.await);
+    assert!(
+        owner.contains("hidden-fleet") && owner.contains("echo_rates_in_force"),
+        "{owner}"
+    );
+    assert!(
+        !tenant.contains("hidden-fleet") && !tenant.contains("echo_rates_in_force"),
+        "{tenant}"
+    );
+    assert!(samples(&tenant).contains_key(PER_HOUR), "{tenant}");
+    assert!(
+        !on_call.contains("straggler_cost") && samples(&on_call).contains_key(OPEN),
+        "{on_call}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_answer_holds_no_scrape_up() {
+    let context = over(Arc::new(Broken::Silent));
+    let door = Doorkeeper::of(&[OWNER]);
+    let now = samples(&scraped(&echo(&context, &door), &door.tokens[0]).await);
+    assert_near(now["echo_conclusions_failed_total"], 1.0);
+}

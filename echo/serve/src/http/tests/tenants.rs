@@ -1,0 +1,336 @@
+//! Whoever may ask about one cluster learns nothing of another, not even that it is there.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use echo_core::ids::IncidentId;
+use echo_core::model::conclusion::{Conclusions, Finding};
+use echo_core::model::event::BatchKey;
+use echo_store::EventStore;
+use echo_store::memory::MemoryStore;
+use echo_tools::ToolContext;
+use echo_tools::fixture::{batch, conclusions, culprit, lost, over};
+use echo_tools::rates::Rates;
+use echo_tools::registry::Registry;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use super::{feeds, router};
+use crate::gate::tests::Doorkeeper;
+use crate::http::metrics::Metrics;
+
+/// What must not be seen: parts of every name in the other cluster.
+pub(super) const HIDDEN: [&str; 4] = ["hidden-", "secret-", "7.77", "deadbeef"];
+
+// They ask a hundred times, and are to be answered each time.
+pub(super) const TENANT: &str =
+    "id: tenant, ask: { clusters: [prod], sql: false }, rate: { per_second: 1000, burst: 1000 }";
+pub(super) const OWNER: &str =
+    "id: owner, ask: { clusters: [\"*\"], sql: true }, rate: { per_second: 1000, burst: 1000 }";
+
+/// The usual cluster, and another one in which somebody is late as well.
+pub(super) async fn two_clusters() -> ToolContext {
+    let store = MemoryStore::new();
+    store.append(batch(0..4, 0..=600)).await.unwrap();
+    store.conclude(conclusions()).await.unwrap();
+    let mut other = batch(0..4, 0..=600);
+    other.key = BatchKey::Content(77);
+    for event in &mut other.events {
+        let mut origin = (*event.origin).clone();
+        origin.cluster = "hidden-fleet".parse().unwrap();
+        origin.node = "secret-node".parse().unwrap();
+        origin.job = Some("secret-job".parse().unwrap());
+        event.origin = Arc::new(origin);
+    }
+    store.append(other).await.unwrap();
+    let mut late = culprit();
+    late.id = IncidentId::new(0xdead_beef);
+    late.cluster = "hidden-fleet".parse().unwrap();
+    late.job = Some("secret-job".parse().unwrap());
+    if let Finding::Culprit(culprit) = &mut late.finding {
+        culprit.node = "secret-node".parse().unwrap();
+    }
+    let mut loss = lost(&late, "secret-node", Some("NVIDIA H200"), 400);
+    loss.cluster = "hidden-fleet".parse().unwrap();
+    let concluded = Conclusions {
+        lost: vec![loss],
+        incidents: vec![late],
+        ..Conclusions::default()
+    };
+    store.conclude(concluded).await.unwrap();
+    let rates = "rates:\n\
+        - { gpu_model: H200, rate_class: on_demand, rate: 3.80, currency: USD }\n\
+        - { cluster: hidden-fleet, rate_class: reserved, rate: 7.77, currency: USD }\n\
+        - { node: secret-node, rate_class: reserved, rate: 7.77, currency: USD }\n\
+        aliases: { NVIDIA H200: H200 }";
+    let usual = over(Arc::new(store));
+    ToolContext {
+        rates: Arc::new(Rates::parse(rates).unwrap()),
+        ..usual
+    }
+}
+
+/// One Echo, and a token of the tenant and of the owner.
+async fn echo() -> (Router, Doorkeeper) {
+    let door = Doorkeeper::of(&[TENANT, OWNER]);
+    let (feeds, context) = (feeds(), two_clusters().await);
+    let feeds = (feeds, Metrics::default());
+    (
+        router(Registry::standard(), context, feeds, &door.terms),
+        door,
+    )
+}
+
+pub(super) async fn sent(
+    echo: &Router,
+    token: &str,
+    request: (&str, &str, Value),
+) -> (u16, String) {
+    let (method, path, body) = request;
+    let body = if method == "GET" {
+        Body::empty()
+    } else {
+        Body::from(body.to_string())
+    };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "127.0.0.1:8081")
+        .header("authorization", format!("Bearer {token}"))
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .body(body);
+    let response = echo.clone().oneshot(request.unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    let headers = format!("{:?}", response.headers());
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (
+        status,
+        format!("{headers}\n{}", String::from_utf8_lossy(&body)),
+    )
+}
+
+pub(super) fn rpc(method: &str, params: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
+}
+
+/// Every way to ask anything, with inputs that name no cluster, the own one, the other one, and one that is not there.
+fn everything() -> Vec<(&'static str, String, Value)> {
+    let mut all: Vec<(&'static str, String, Value)> = Vec::new();
+    for tool in Registry::standard().tools() {
+        let path = format!("/api/v1/tools/{}", tool.name);
+        for cluster in [None, Some("prod"), Some("hidden-fleet"), Some("nowhere")] {
+            let mut input = json!({ "window": "all" });
+            if let Some(cluster) = cluster {
+                input["cluster"] = json!(cluster);
+            }
+            if tool.name.ends_with("explain_rank") {
+                input["rank"] = json!(2);
+            }
+            if tool.needs_sql {
+                input = json!({ "sql": "SELECT * FROM verdicts" });
+            }
+            let fields = input.as_object().unwrap().iter();
+            let query: Vec<String> = fields
+                .map(|(name, value)| format!("{name}={}", value.to_string().trim_matches('"')))
+                .collect();
+            let query = query.join("&").replace(' ', "+");
+            all.push(("GET", format!("{path}?{query}"), Value::Null));
+            for name in [tool.name.to_owned(), tool.alias()] {
+                let params = json!({ "name": name, "arguments": input });
+                all.push(("POST", "/mcp".to_owned(), rpc("tools/call", params.clone())));
+                all.push(("POST", "/mcp/compat".to_owned(), rpc("tools/call", params)));
+            }
+            all.push(("POST", path.clone(), input));
+        }
+    }
+    all.extend(beside_the_tools());
+    all
+}
+
+/// Every other way to ask.
+fn beside_the_tools() -> Vec<(&'static str, String, Value)> {
+    let mut all: Vec<(&'static str, String, Value)> = Vec::new();
+    for uri in [
+        "echo://schema",
+        "echo://clusters",
+        "echo://rates",
+        "echo://other",
+    ] {
+        let params = json!({ "uri": uri });
+        all.push(("POST", "/mcp".to_owned(), rpc("resources/read", params)));
+    }
+    for name in ["investigate_stragglers", "daily_cost_report"] {
+        let params = json!({ "name": name, "arguments": { "cluster": "prod" } });
+        all.push(("POST", "/mcp".to_owned(), rpc("prompts/get", params)));
+    }
+    for method in [
+        "tools/list",
+        "resources/list",
+        "prompts/list",
+        "server/discover",
+    ] {
+        all.push(("POST", "/mcp".to_owned(), rpc(method, json!({}))));
+    }
+    for path in [
+        "/api/v1/tools/list",
+        "/api/v1/openapi.json",
+        "/api/v1/sql",
+        "/api/v1/health",
+        "/api/v1/threshold?cluster_id=hidden-fleet",
+        "/api/v1/threshold?cluster_id=prod",
+        "/api/v1/cost.csv?day=2026-06-01",
+        "/api/v1/cost.csv?day=2026-06-01&open=true",
+        "/api/v1/cost.csv?day=2026-06-01&open=true&cluster=hidden-fleet",
+        "/api/v1/cost.json?day=2026-06-01&open=true&cluster=prod",
+        "/api/v1/cost.json?day=2026-06-01&open=true&cluster=hidden-fleet",
+        "/api/versions",
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/nowhere",
+        "/",
+        "/login",
+        "/clusters/prod",
+        "/clusters/prod?window=all",
+        "/clusters/hidden-fleet",
+        "/clusters/nowhere",
+    ] {
+        all.push(("GET", path.to_owned(), Value::Null));
+    }
+    all.push((
+        "POST",
+        "/api/v1/sql".to_owned(),
+        json!({ "sql": "FROM verdicts" }),
+    ));
+    all
+}
+
+#[tokio::test]
+async fn a_token_of_one_cluster_learns_nothing_of_another_by_any_way_of_asking() {
+    let (echo, door) = echo().await;
+    let mut told = 0;
+    for (method, path, body) in everything() {
+        let asks_for_it = path.contains("hidden") || body.to_string().contains("hidden");
+        let (status, answer) = sent(&echo, &door.tokens[0], (method, &path, body.clone())).await;
+        assert_ne!(
+            status, 429,
+            "a question that is not answered tells nothing of what answers tell"
+        );
+        // What the caller said himself may be repeated; the rest of the answer may not tell more than for a name that is none.
+        let answer = if asks_for_it {
+            answer.replace("hidden-fleet", "")
+        } else {
+            answer
+        };
+        for part in HIDDEN {
+            assert!(
+                !answer.contains(part),
+                "{method} {path} {body}: {status} {answer}"
+            );
+        }
+        let (_, answer) = sent(&echo, &door.tokens[1], (method, &path, body)).await;
+        told += u32::from(HIDDEN.iter().any(|part| answer.contains(part)));
+    }
+    assert!(told > 10, "the owner sees it: {told}");
+}
+
+#[tokio::test]
+async fn a_cluster_that_may_not_be_seen_is_as_one_that_is_not_there() {
+    let (echo, door) = echo().await;
+    for tool in Registry::standard()
+        .tools()
+        .iter()
+        .filter(|tool| !tool.needs_sql)
+    {
+        let path = format!("/api/v1/tools/{}", tool.name);
+        let mut answers = Vec::new();
+        for cluster in ["hidden-fleet", "nowhere"] {
+            let mut input = json!({ "cluster": cluster });
+            if tool.name.ends_with("explain_rank") {
+                input["rank"] = json!(2);
+            }
+            let (status, answer) = sent(&echo, &door.tokens[0], ("POST", &path, input)).await;
+            let body = answer.lines().last().unwrap().replace(cluster, "CLUSTER");
+            let mut body: Value = serde_json::from_str(&body).unwrap();
+            body["error"]["request_id"] = Value::Null;
+            answers.push((status, body));
+        }
+        assert_eq!(answers[0], answers[1]);
+        assert_eq!(answers[0].0, 404);
+    }
+}
+
+#[tokio::test]
+async fn without_a_name_a_token_of_one_cluster_asks_about_that() {
+    let (echo, door) = echo().await;
+    let path = "/api/v1/tools/fleet.cluster.get_cost";
+    let of = async |token: &str, input: Value| {
+        let (status, answer) = sent(&echo, token, ("POST", path, input)).await;
+        let body: Value = serde_json::from_str(answer.lines().last().unwrap()).unwrap();
+        assert_eq!(status, 200, "{body}");
+        body
+    };
+    let all = json!({ "window": "10m" });
+    let named = json!({ "window": "10m", "cluster": "prod" });
+    assert_eq!(
+        of(&door.tokens[0], all.clone()).await,
+        of(&door.tokens[1], named).await
+    );
+    assert_ne!(
+        of(&door.tokens[0], all.clone()).await,
+        of(&door.tokens[1], all).await
+    );
+}
+
+#[tokio::test]
+async fn a_token_of_several_clusters_has_to_name_one() {
+    let door = Doorkeeper::of(&["id: tenant, ask: { clusters: [prod, \"hidden-*\"] }"]);
+    let feeds = (feeds(), Metrics::default());
+    let echo = router(
+        Registry::standard(),
+        two_clusters().await,
+        feeds,
+        &door.terms,
+    );
+    let path = "/api/v1/tools/fleet.cluster.get_cost";
+    let (status, answer) = sent(&echo, &door.tokens[0], ("POST", path, json!({}))).await;
+    assert_eq!(status, 400);
+    assert!(answer.contains("one of hidden-fleet, prod"), "{answer}");
+    let input = json!({ "cluster": "hidden-fleet" });
+    assert_eq!(
+        sent(&echo, &door.tokens[0], ("POST", path, input)).await.0,
+        200
+    );
+}
+
+#[tokio::test]
+async fn tools_that_a_token_is_not_for_are_not_there() {
+    let entry = "id: cost, ask: { clusters: [\"*\"], tools: [\"fleet.cluster.get_*\"] }";
+    let door = Doorkeeper::of(&[entry]);
+    let feeds = (feeds(), Metrics::default());
+    let echo = router(
+        Registry::standard(),
+        two_clusters().await,
+        feeds,
+        &door.terms,
+    );
+    let token = &door.tokens[0];
+    let (_, listed) = sent(&echo, token, ("GET", "/api/v1/tools/list", Value::Null)).await;
+    let (_, document) = sent(&echo, token, ("GET", "/api/v1/openapi.json", Value::Null)).await;
+    let listing = rpc("tools/list", json!({}));
+    let (_, model) = sent(&echo, token, ("POST", "/mcp", listing)).await;
+    for text in [&listed, &document, &model] {
+        assert!(text.contains("fleet.cluster.get_cost"), "{text}");
+        for other in ["find_outlier_nodes", "run_analysis"] {
+            assert!(
+                !text.contains(&format!("\"fleet.cluster.{other}\"")),
+                "{text}"
+            );
+        }
+    }
+    let path = "/api/v1/tools/fleet.cluster.find_outlier_nodes";
+    assert_eq!(sent(&echo, token, ("POST", path, json!({}))).await.0, 404);
+}

@@ -1,0 +1,27 @@
+//! What a client must know before it asks anything else.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::json;
+
+use crate::answer::success;
+use crate::http::HttpState;
+
+/// Versions of the API, and the names of the tools. The exact version of the program is nobody's business here.
+pub(super) async fn versions(State(state): State<HttpState>) -> Response {
+    let version = concat!(
+        env!("CARGO_PKG_VERSION_MAJOR"),
+        ".",
+        env!("CARGO_PKG_VERSION_MINOR")
+    );
+    let tools: Vec<&str> = state
+        .registry
+        .tools()
+        .iter()
+        .map(|tool| tool.name)
+        .collect();
+    success(
+        json!({ "service": "fleet-echo", "version": version, "api": ["v1"], "tools": tools })
+            .to_string(),
+    )
+}

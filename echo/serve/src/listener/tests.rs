@@ -1,0 +1,134 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the test plays the part of `app`, which owns the tasks"
+)]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Extension;
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::{Connections, ListenConfig, Listener};
+use crate::http;
+use crate::tls::Encryption;
+use echo_ingest::sender::Peer;
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+
+/// A server that says who is at the other end.
+struct Server {
+    address: SocketAddr,
+    seen: Connections,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    async fn start(config: ListenConfig) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Connections::default();
+        let listener = Listener::new(listener, config, seen.clone());
+        let who = |Extension(Peer(peer)): Extension<Peer>| async move { peer.ip().to_string() };
+        let router = Router::new().route("/", get(who));
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(http::serve(listener, router, Encryption::None, async {
+            stopped.await.unwrap_or(());
+        }));
+        Self {
+            address,
+            seen,
+            stop,
+            task,
+        }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+}
+
+/// What comes back to one request on a connection that stays open; nothing when the other side hangs up.
+async fn asked(connection: &mut TcpStream) -> String {
+    // A connection that was closed at once may refuse the request already.
+    let _refused = connection.write_all(REQUEST).await;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"127.0.0.1") {
+        match connection.read_buf(&mut answer).await {
+            Ok(1..) => {}
+            Ok(0) | Err(_) => break,
+        }
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn a_connection_over_the_bound_is_closed_and_counted_and_the_others_go_on() {
+    let config = ListenConfig {
+        max_connections: 2,
+        ..ListenConfig::default()
+    };
+    let server = Server::start(config).await;
+    let (mut one, mut two) = (server.connect().await, server.connect().await);
+    assert!(asked(&mut one).await.starts_with("HTTP/1.1 200"));
+    assert!(asked(&mut two).await.starts_with("HTTP/1.1 200"));
+    assert_eq!((server.seen.open(), server.seen.refused()), (2, 0));
+    let mut three = server.connect().await;
+    assert_eq!(asked(&mut three).await, "");
+    assert_eq!((server.seen.accepted(), server.seen.refused()), (2, 1));
+    assert!(asked(&mut one).await.starts_with("HTTP/1.1 200"));
+    drop(two);
+    // Until the server has noticed that one has gone.
+    while asked(&mut server.connect().await).await.is_empty() {}
+    assert_eq!(server.seen.accepted(), 3);
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_happens_is_closed() {
+    let config = ListenConfig {
+        idle: Duration::from_millis(50),
+        headers: Duration::from_hours(1),
+        ..ListenConfig::default()
+    };
+    let server = Server::start(config).await;
+    let mut silent = server.connect().await;
+    assert_eq!(silent.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+    assert_eq!(server.seen.idle(), 1);
+    let mut asks = server.connect().await;
+    assert!(asked(&mut asks).await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn headers_that_do_not_end_are_not_waited_for() {
+    let config = ListenConfig {
+        idle: Duration::from_hours(1),
+        headers: Duration::from_millis(50),
+        ..ListenConfig::default()
+    };
+    let server = Server::start(config).await;
+    let mut slow = server.connect().await;
+    slow.write_all(b"GET / HTTP/1.1\r\nhost: 127")
+        .await
+        .unwrap();
+    let mut answer = Vec::new();
+    slow.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(server.seen.idle(), 0);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_lets_go_of_connections_that_ask_nothing() {
+    let server = Server::start(ListenConfig::default()).await;
+    let mut open = server.connect().await;
+    assert!(asked(&mut open).await.starts_with("HTTP/1.1 200"));
+    server.stop.send(()).unwrap();
+    server.task.await.unwrap();
+    assert_eq!(open.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+    assert_eq!(server.seen.open(), 0);
+    assert!(TcpStream::connect(server.address).await.is_err());
+}

@@ -1,0 +1,90 @@
+//! Tools as they are listed to a model, which pays for every word.
+//!
+//! Left out is what a model does not need to ask rightly: the forms of names and times beyond their descriptions, and the
+//! inner structure of answers, which explain themselves. The whole schemas are in `echo://schema` and in the OpenAPI
+//! document, and arguments are held against them.
+
+use std::sync::Arc;
+
+use echo_tools::registry::Registered;
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde_json::{Map, Value, json};
+
+use crate::mcp::Names;
+
+/// A tool under its listed name.
+pub(super) fn tool(tool: &Registered, names: Names) -> Tool {
+    let name = match names {
+        Names::Dotted => tool.name.to_owned(),
+        Names::Plain => tool.alias(),
+    };
+    let mut listed = Tool::default();
+    listed.name = name.into();
+    listed.title = Some(tool.title.to_owned());
+    listed.description = Some(tool.description.into());
+    listed.input_schema = Arc::new(input(&tool.input_schema));
+    listed.output_schema = Some(Arc::new(output(&tool.output_schema)));
+    listed.annotations = Some(ToolAnnotations::new().read_only(true).open_world(false));
+    listed
+}
+
+/// The fields with their types and descriptions. What is taken as text or number is listed as text.
+fn input(schema: &Value) -> JsonObject {
+    let fields = schema.get("properties").and_then(Value::as_object);
+    let fields = fields.into_iter().flatten().map(|(name, field)| {
+        let mut listed = Map::new();
+        let kind = field
+            .get("type")
+            .cloned()
+            .unwrap_or_else(|| json!("string"));
+        listed.insert("type".to_owned(), kind);
+        for part in ["description", "enum", "items", "x-mcp-header"] {
+            if let Some(value) = field.get(part) {
+                listed.insert(part.to_owned(), value.clone());
+            }
+        }
+        (name.clone(), Value::Object(listed))
+    });
+    let mut listed = object(fields.collect());
+    listed.insert("additionalProperties".to_owned(), json!(false));
+    if let Some(required) = schema.get("required") {
+        listed.insert("required".to_owned(), required.clone());
+    }
+    listed
+}
+
+/// The fields of the answer itself, with their types; one of any type is left out.
+fn output(schema: &Value) -> JsonObject {
+    let fields = schema.get("properties").and_then(Value::as_object);
+    let fields = fields.into_iter().flatten();
+    object(
+        fields
+            .filter_map(|(name, field)| Some((name.clone(), kind(schema, field)?)))
+            .collect(),
+    )
+}
+
+/// Clients that take one type only take alternatives of one type each.
+fn kind(schema: &Value, field: &Value) -> Option<Value> {
+    if let Some(target) = field.get("$ref").and_then(Value::as_str) {
+        return kind(schema, schema.pointer(target.trim_start_matches('#'))?);
+    }
+    if let Some(variants) = field.get("anyOf").and_then(Value::as_array) {
+        let kinds = variants.iter().map(|variant| kind(schema, variant));
+        return Some(json!({ "anyOf": kinds.collect::<Option<Vec<_>>>()? }));
+    }
+    match field.get("type")? {
+        Value::Array(kinds) => {
+            let kinds = kinds.iter().map(|kind| json!({ "type": kind }));
+            Some(json!({ "anyOf": kinds.collect::<Vec<_>>() }))
+        }
+        kind => Some(json!({ "type": kind })),
+    }
+}
+
+fn object(properties: Map<String, Value>) -> JsonObject {
+    let mut listed = JsonObject::new();
+    listed.insert("type".to_owned(), json!("object"));
+    listed.insert("properties".to_owned(), Value::Object(properties));
+    listed
+}

@@ -1,0 +1,130 @@
+//! What a cluster costs: per day, and at which price.
+
+use echo_tools::ToolError;
+use maud::{Markup, html};
+
+use crate::pages::answers::{Cost, RateClassCost};
+use crate::pages::bars::bar;
+use crate::pages::overview::{DAY_NANOS, midnight};
+use crate::pages::questions::{Asked, Questions};
+use crate::pages::words;
+
+/// Days that are shown, today among them.
+const N_DAYS: i64 = 7;
+
+/// What each of the last days cost, the latest first.
+pub(super) struct Days(Vec<(String, Cost)>);
+
+impl Days {
+    /// Asks for each of them.
+    pub(super) async fn of(questions: &Questions<'_>, cluster: &str) -> Result<Self, ToolError> {
+        let today = midnight(questions.now());
+        let mut days = Vec::new();
+        for back in 0..N_DAYS {
+            let from = today.offset(-back * DAY_NANOS);
+            let to = (back > 0).then(|| from.offset(DAY_NANOS).to_string());
+            let asked = Asked {
+                from: from.to_string(),
+                to: to.unwrap_or_default(),
+                ..Asked::default()
+            };
+            let Some(cost) = questions.cost(cluster, &asked).await? else {
+                break;
+            };
+            days.push((from.to_string(), cost));
+        }
+        Ok(Self(days))
+    }
+
+    fn most_gpu_hours(&self) -> f64 {
+        let hours = self.0.iter().map(|(_, cost)| cost.lost_gpu_hours);
+        hours.fold(0.0, f64::max)
+    }
+}
+
+/// The costs.
+pub(super) fn shown(cost: &Cost, days: &Days) -> Markup {
+    html! {
+        section aria-labelledby="cost" {
+            h2 id="cost" { "Cost" }
+            p {
+                "GPU time that ranks lost by waiting for others, priced. Now: " b { (words::run_rate(cost)) }
+                @if cost.stale { " (by the last events of the window, which are not recent)" }
+                ". In the window: " b { (words::total(cost)) } "."
+            }
+            (by_day(days))
+            @if !cost.by_rate_class.is_empty() { (by_rate_class(&cost.by_rate_class)) }
+            @if cost.unpriced_gpu_hours > 0.0 {
+                p.doubt {
+                    (words::gpu_hours(cost.unpriced_gpu_hours)) " have no price. Give their GPU model one in the file that "
+                    code { "--rates" } " names."
+                }
+            }
+        }
+    }
+}
+
+fn by_day(days: &Days) -> Markup {
+    let most = days.most_gpu_hours();
+    html! {
+        table.days {
+            caption { "Cost per day, in UTC" }
+            thead {
+                tr {
+                    th scope="col" { "Day" } th.number scope="col" { "Cost" } th.number scope="col" { "GPU time lost" }
+                    td.wide aria-hidden="true" {}
+                }
+            }
+            tbody {
+                @for (from, cost) in &days.0 {
+                    tr {
+                        th scope="row" { (day(from)) }
+                        td.number { (words::total(cost)) }
+                        td.number { (words::gpu_hours(cost.lost_gpu_hours)) }
+                        td.wide aria-hidden="true" { @if most > 0.0 { (bar(cost.lost_gpu_hours / most)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn day(from: &str) -> Markup {
+    let (day, _) = from.split_once('T').unwrap_or((from, ""));
+    html! { time datetime=(day) { (day) } }
+}
+
+fn by_rate_class(classes: &[RateClassCost]) -> Markup {
+    html! {
+        div.scroll role="region" aria-labelledby="by-rate" tabindex="0" {
+            table {
+                caption id="by-rate" { "Cost of the window by rate class" }
+                thead {
+                    tr {
+                        th scope="col" { "Rate class" } th.number scope="col" { "Price per GPU-hour" }
+                        th.number scope="col" { "GPU time lost" } th.number scope="col" { "Cost" }
+                    }
+                }
+                tbody { @for class in classes { (rate_class(class)) } }
+            }
+        }
+    }
+}
+
+fn rate_class(class: &RateClassCost) -> Markup {
+    let money = |amount: Option<f64>| {
+        let priced = amount.zip(class.currency.as_deref());
+        priced.map_or_else(
+            || words::UNKNOWN.to_owned(),
+            |(amount, currency)| words::money(amount, currency),
+        )
+    };
+    html! {
+        tr {
+            th scope="row" { (class.rate_class.as_deref().map_or_else(|| "without a price".to_owned(), words::plain)) }
+            td.number { (money(class.rate_per_gpu_hour)) }
+            td.number { (words::gpu_hours(class.lost_gpu_hours)) }
+            td.number { (money(class.cost)) }
+        }
+    }
+}

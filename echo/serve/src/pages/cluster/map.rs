@@ -1,0 +1,271 @@
+//! How late ranks were over time: a table with a strip for each rank, whose numbers say in words what the strips show.
+
+use echo_core::units::Nanos;
+use echo_tools::ToolError;
+use echo_tools::lag_map::LagMap;
+use echo_tools::lag_map::lags::RankLags;
+use maud::{Markup, html};
+
+use super::{Mark, Marks, View};
+use crate::pages::bars::{Run, SHADES, strip};
+use crate::pages::words;
+
+/// Least lag that has the darkest shade, milliseconds, and how many times the usual one it is at least: noise stays pale.
+const LEAST_SCALE_MS: f64 = 0.1;
+const SCALE_PER_USUAL: f64 = 12.0;
+
+/// Where each shade begins, as shares of the darkest.
+const STEPS: [f64; 6] = [f64::NEG_INFINITY, 0.1, 0.25, 0.45, 0.65, 0.85];
+
+/// A map as it is drawn.
+pub(super) enum Drawn {
+    /// Rows, and the lag that has the darkest shade.
+    Rows(LagMap, Vec<Row>, f64),
+    /// There is nothing to compare.
+    Nothing,
+    /// It took too long, or others were asking.
+    NotNow(String),
+}
+
+/// One rank.
+pub(super) struct Row {
+    lags: RankLags,
+    mark: Option<Mark>,
+    runs: Vec<Run>,
+}
+
+/// Lays out a map; nothing where it may not be seen. A map that takes too long does not take the rest of the page along.
+pub(super) fn of(
+    map: Result<Option<LagMap>, ToolError>,
+    marks: &Marks,
+) -> Result<Option<Drawn>, ToolError> {
+    let map = match map {
+        Err(error @ (ToolError::Timeout { .. } | ToolError::Crowded { .. })) => {
+            return Ok(Some(Drawn::NotNow(error.to_string())));
+        }
+        map => map?,
+    };
+    Ok(map.map(|map| drawn(map, marks)))
+}
+
+fn drawn(mut map: LagMap, marks: &Marks) -> Drawn {
+    if map.ranks.is_empty() {
+        return Drawn::Nothing;
+    }
+    let most = map.ranks.iter().filter_map(RankLags::most_ms);
+    let most = most.map(|(_, ms)| ms).fold(LEAST_SCALE_MS, f64::max);
+    let scale_ms = most.max(map.usual_ms.unwrap_or(0.0) * SCALE_PER_USUAL);
+    let ranks = std::mem::take(&mut map.ranks).into_iter();
+    let row = |lags: RankLags| Row {
+        mark: marks.get(&lags.key()).cloned(),
+        runs: runs((&map, scale_ms), &lags),
+        lags,
+    };
+    let rows = ranks.map(row).collect();
+    Drawn::Rows(map, rows, scale_ms)
+}
+
+/// Neighbours of one shade, together.
+fn runs((map, scale_ms): (&LagMap, f64), lags: &RankLags) -> Vec<Run> {
+    let shades: Vec<Option<usize>> = lags
+        .lags_ms
+        .iter()
+        .map(|lag| Some(shade((*lag)? / scale_ms)))
+        .collect();
+    let mut from = 0;
+    let mut runs = Vec::new();
+    for same in shades.chunk_by(PartialEq::eq) {
+        let to = from + same.len();
+        if let Some(Some(shade)) = same.first() {
+            let cells = lags.lags_ms.get(from..to).unwrap_or_default();
+            let says = format!("{}: {}", when(map, from, to), between(cells));
+            runs.push(Run {
+                from,
+                to,
+                shade: *shade,
+                says,
+            });
+        }
+        from = to;
+    }
+    runs
+}
+
+fn shade(share: f64) -> usize {
+    STEPS.iter().rposition(|step| share >= *step).unwrap_or(0)
+}
+
+fn between(cells: &[Option<f64>]) -> String {
+    let known = || cells.iter().flatten().copied();
+    let (least, most) = (
+        known().fold(f64::INFINITY, f64::min),
+        known().fold(f64::NEG_INFINITY, f64::max),
+    );
+    let (least, most) = (words::millis(least), words::millis(most));
+    if least == most {
+        most
+    } else {
+        format!("{least} to {most}")
+    }
+}
+
+/// Beginning of a stretch.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "stretches are few, and lengths of windows in nanoseconds fit"
+)]
+fn begins(map: &LagMap, place: usize) -> String {
+    let from: Option<jiff::Timestamp> = map.window.from.parse().ok();
+    let from = from.and_then(|from| i64::try_from(from.as_nanosecond()).ok());
+    let after = map.stretch_s * place as f64 * 1e9;
+    Nanos::new(from.unwrap_or_default())
+        .offset(after as i64)
+        .to_string()
+}
+
+fn when(map: &LagMap, from: usize, to: usize) -> String {
+    let plain = |place| {
+        let time = begins(map, place);
+        time.split(['T', '.'])
+            .take(2)
+            .collect::<Vec<&str>>()
+            .join(" ")
+    };
+    format!("{} to {} UTC", plain(from), plain(to))
+}
+
+/// The section.
+pub(super) fn shown(view: &View<'_>, drawn: &Drawn) -> Markup {
+    html! {
+        section aria-labelledby="lag" {
+            h2 id="lag" { "Lag of ranks over time" }
+            @match drawn {
+                Drawn::Rows(map, rows, scale_ms) => { (table(map, rows, *scale_ms)) }
+                Drawn::Nothing => {
+                    p { "Nothing to compare: no two ranks of one role reported waits in this window." }
+                    @if view.asked.window != "all" {
+                        p { a href="?window=all" { "Show all that is stored" } }
+                    }
+                }
+                Drawn::NotNow(why) => { p.doubt { "Not shown: " (why) } }
+            }
+        }
+    }
+}
+
+fn table(map: &LagMap, rows: &[Row], scale_ms: f64) -> Markup {
+    let several_jobs = rows.windows(2).any(|pair| match pair {
+        [a, b] => a.lags.job != b.lags.job,
+        _ => false,
+    });
+    html! {
+        p { "What a rank waited less than the median of its peers, per iteration: whoever comes last waits least." }
+        (legend(scale_ms))
+        div.scroll role="region" aria-labelledby="lag-table" tabindex="0" {
+            table.map {
+                caption id="lag-table" {
+                    "Lag of " (rows.len()) @if map.left_out > 0 { " of " (rows.len() + map.left_out) } " ranks"
+                }
+                thead {
+                    tr {
+                        th scope="col" { "Rank" } th scope="col" { "Node" }
+                        th.wide scope="col" { span.visually-hidden { "Lag over time" } (axis(map)) }
+                        th.number scope="col" { "Mean" } th.number scope="col" { "Most" }
+                    }
+                }
+                tbody { @for one in rows { (row((map, several_jobs), one)) } }
+            }
+        }
+        (notes(map))
+    }
+}
+
+fn axis(map: &LagMap) -> Markup {
+    let is_one_day = map.window.from.get(..10) == map.window.to.get(..10);
+    let ends = [&map.window.from, &map.window.to];
+    html! {
+        span.axis {
+            @for end in ends { @if is_one_day { (words::clock_time(end)) } @else { (words::instant(end)) } }
+        }
+    }
+}
+
+fn row((map, several_jobs): (&LagMap, bool), one: &Row) -> Markup {
+    let lags = &one.lags;
+    let mean = words::maybe_millis(lags.mean_ms());
+    let most = lags.most_ms();
+    let label = most.map_or_else(
+        || format!("Rank {}: no data", lags.rank),
+        |(place, ms)| {
+            let time = begins(map, place);
+            format!(
+                "Rank {}: {mean} on average, most {} from {time}",
+                lags.rank,
+                words::millis(ms)
+            )
+        },
+    );
+    html! {
+        tr class=[one.mark.as_ref().map(class)] {
+            th scope="row" {
+                (lags.rank)
+                @if let Some(job) = lags.job.as_deref().filter(|_| several_jobs) { " " span.quiet { (job) } }
+                @if let Some(mark) = &one.mark { " " span.mark { (meaning(mark)) } }
+            }
+            td.name { (lags.node) }
+            td.wide { (strip(&one.runs, lags.lags_ms.len(), &label)) }
+            td.number { (mean) }
+            td.number { (words::maybe_millis(most.map(|(_, ms)| ms))) }
+        }
+    }
+}
+
+const fn class(mark: &Mark) -> &'static str {
+    match mark {
+        Mark::Culprit => "culprit",
+        Mark::FormerCulprit => "former",
+        Mark::Victim(_) => "victim",
+    }
+}
+
+fn meaning(mark: &Mark) -> String {
+    match mark {
+        Mark::Culprit => "holds back".to_owned(),
+        Mark::FormerCulprit => "held back".to_owned(),
+        Mark::Victim(of) => {
+            let of: Vec<String> = of.iter().map(u32::to_string).collect();
+            format!("waits for {}", of.join(", "))
+        }
+    }
+}
+
+fn legend(scale_ms: f64) -> Markup {
+    let steps = STEPS
+        .iter()
+        .skip(1)
+        .map(|step| words::millis(step * scale_ms));
+    let words = std::iter::once("less".to_owned()).chain(steps.map(|from| format!("from {from}")));
+    html! {
+        ul.legend aria-label="Shades" {
+            @for (shade, words) in SHADES.iter().zip(words) {
+                li { svg.swatch aria-hidden="true" viewBox="0 0 1 1" { rect class=(shade) width="1" height="1" {} } (words) }
+            }
+            li { svg.swatch aria-hidden="true" viewBox="0 0 1 1" { rect.none width="1" height="1" {} } "no data" }
+        }
+    }
+}
+
+fn notes(map: &LagMap) -> Markup {
+    let is_partial = map.looked_at_s < map.stretch_s * 0.99;
+    html! {
+        p.quiet {
+            "Each step is " (words::length(map.stretch_s)) "."
+            @if is_partial { " Of each, the first " (words::length(map.looked_at_s)) " were looked at; a shorter window looks at all." }
+            @if map.left_out > 0 {
+                " Listed are the ranks that are named above and those whose lag stands out most; "
+                (map.left_out) " others are left out."
+            }
+        }
+    }
+}
