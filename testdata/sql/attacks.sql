@@ -333,3 +333,68 @@ SELECT * FROM duckdb_table_sample('names')
 SELECT * FROM summary((SELECT 1))
 SELECT * FROM histogram_values('names', 'name')
 SELECT * FROM register_external_resource('a')
+-- collected values
+SELECT max(length(substr(s, j, 100000000))) FROM (SELECT string_agg(i, ',') AS s FROM range(1000000) t(i)), range(2048) r(j)
+SELECT max(length(left(s, j + 5000000))) FROM (SELECT string_agg(i, ',') AS s FROM range(1000000) t(i)), range(2048) r(j)
+SELECT max(length(s || j)) FROM (SELECT string_agg(i, ',') AS s FROM range(1000000) t(i)), range(2048) r(j)
+SELECT max(length(s)) FROM (SELECT string_agg(i, ',') AS s FROM range(1000000) t(i)), range(2048) r(j)
+SELECT max(len(l[j:])) FROM (SELECT list(i) AS l FROM range(1000000) t(i)), range(2048) r(j)
+SELECT list_contains(l, -1) FROM (SELECT list(i) AS l FROM range(1000000) t(i), range(50)), range(2048) r(j)
+SELECT l FROM (SELECT list(i) AS l FROM range(1000000) t(i)), range(2048) r(j)
+SELECT DISTINCT l FROM (SELECT list(i) AS l FROM range(1000000) t(i)), range(2048) r(j)
+SELECT l FROM (SELECT list(i) AS l FROM range(1000000) t(i)), range(2048) r(j) ORDER BY l
+SELECT count(*) FROM (SELECT list(i) AS l FROM range(1000000) t(i)) a, range(2048) r(j) GROUP BY l
+SELECT (SELECT list(i) FROM range(1000000) t(i)) FROM range(2048) r(j)
+SELECT list(j), (SELECT list(i) FROM range(1000000) t(i)) FROM range(2048) r(j) GROUP BY j
+SELECT j FROM range(2048) r(j) WHERE (SELECT list(i) FROM range(1000000) t(i)) IS NOT NULL
+SELECT j FROM range(2048) r(j) WHERE [j] IN (SELECT list(i) FROM range(1000000) t(i))
+WITH x AS (SELECT list(i) AS l FROM range(1000000) t(i)) SELECT * FROM x, range(2048)
+WITH x AS MATERIALIZED (SELECT string_agg(i) AS s FROM range(1000000) t(i)) SELECT x FROM x, range(2048)
+SELECT * FROM range(2048) r(j), LATERAL (SELECT list(i + j) AS l FROM range(1000000) t(i))
+SELECT list(i) OVER (ORDER BY i) FROM range(100000) t(i)
+SELECT string_agg(i, ',') OVER () FROM range(100000) t(i)
+SELECT first(list(i)) OVER () FROM range(100000) t(i)
+SELECT list(i) AS l, l || l FROM range(1000000) t(i)
+SELECT list(i) AS l, l[1:] FROM range(1000000) t(i)
+SELECT list(i) || list(i) FROM range(1000000) t(i)
+SELECT list(i)::VARCHAR FROM range(1000000) t(i)
+SELECT list(i)[1:] FROM range(1000000) t(i)
+SELECT list(i)[max(i)] FROM range(1000000) t(i)
+SELECT [list(i), list(i)] FROM range(1000000) t(i)
+SELECT {'a': list(i)} FROM range(1000000) t(i)
+SELECT coalesce(list(i), [1]) FROM range(1000000) t(i)
+SELECT CASE WHEN TRUE THEN list(i) END FROM range(1000000) t(i)
+SELECT upper(string_agg(i)) FROM range(1000000) t(i)
+SELECT string_split(string_agg(i), ',') FROM range(1000000) t(i)
+SELECT string_agg(i)->>'$.a' FROM range(1000000) t(i)
+SELECT unnest(list(i)) FROM range(1000000) t(i)
+SELECT list_sort(list_sort(list(i))) FROM range(1000000) t(i)
+SELECT list_contains(list(i), 1) FROM range(1000000) t(i)
+SELECT i % 3, list(i) FROM range(1000000) t(i) GROUP BY 1 HAVING list(i) > [1]
+SELECT i % 3 AS k, list(i) AS l FROM range(1000000) t(i) GROUP BY k ORDER BY l
+SELECT i % 3 AS k, list(i) FROM range(1000000) t(i) GROUP BY k ORDER BY 2
+SELECT i % 3 AS k, list(i) FROM range(1000000) t(i) GROUP BY k ORDER BY ALL
+SELECT i % 3 AS k, list(i) FROM range(1000000) t(i) GROUP BY k ORDER BY list(i)
+SELECT DISTINCT list(i) FROM range(1000000) t(i)
+SELECT DISTINCT ON (list(i)) list(i) FROM range(1000000) t(i)
+SELECT list(i) FROM range(1000000) t(i) UNION SELECT list(i) FROM range(1000000) t(i)
+SELECT list(i) FROM range(1000000) t(i) INTERSECT SELECT list(i) FROM range(1000000) t(i)
+SELECT list(i) FROM range(1000000) t(i) QUALIFY row_number() OVER (ORDER BY list(i)) = 1
+-- more memory than a statement may take
+SELECT list(i) FROM range(1000000) t(i), range(1000) r(j)
+SELECT list(i ORDER BY j) FROM range(1000000) t(i), range(1000) r(j)
+SELECT len(list(i)) FROM range(1000000) t(i), range(1000) r(j)
+SELECT i % 3000 AS k, list(j) FROM range(1000000) t(i), range(1000) r(j) GROUP BY k ORDER BY k
+SELECT string_agg(i || 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx') FROM range(1000000) t(i), range(1000) r(j)
+SELECT list([i, i, i, i]) FROM range(1000000) t(i), range(1000) r(j)
+SELECT list(NULL) FROM range(1000000) t(i), range(1000) r(j)
+SELECT mode(i * 1000 + j) FROM range(1000000) t(i), range(1000) r(j)
+SELECT entropy(i * 1000 + j) FROM range(1000000) t(i), range(1000) r(j)
+SELECT mad(i * 1000 + j) FROM range(1000000) t(i), range(1000) r(j)
+SELECT mode(i * 1000 + j) FROM range(1000000) t(i), range(1000) r(j)
+SELECT median('xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' || i) FROM range(1000000) t(i), range(1000) r(j)
+SELECT count(DISTINCT i * 1000 + j) FROM range(1000000) t(i), range(1000) r(j)
+SELECT i, j, row_number() OVER (ORDER BY i + j) FROM range(1000000) t(i), range(1000) r(j)
+SELECT lag('xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' || i) OVER (ORDER BY i DESC) FROM range(1000000) t(i), range(1000) r(j)
+SELECT DISTINCT i, j FROM range(1000000) t(i), range(1000) r(j) ORDER BY i + j
+SELECT a.i, count(*) FROM range(1000000) a(i), range(1000) b(j) GROUP BY CUBE(a.i, b.j)

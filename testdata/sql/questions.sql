@@ -49,6 +49,10 @@ SELECT incident_id, len(victims), victims[1], list_contains(victims, 3) FROM ver
 SELECT node_id, string_agg(DISTINCT op, ', ' ORDER BY op) FROM collectives GROUP BY node_id
 SELECT node_id, list(rank ORDER BY rank) FROM ranks GROUP BY node_id
 SELECT node_id, array_agg(DISTINCT rank) FROM ranks GROUP BY node_id
+SELECT node_id, list(rank) AS its_ranks FROM ranks GROUP BY node_id ORDER BY node_id
+SELECT node_id, len(list(DISTINCT rank)) FROM ranks GROUP BY node_id HAVING len(list(rank)) > 0
+SELECT rank, list(wait_mean_ms ORDER BY ended_at)[1] AS first_wait FROM collectives GROUP BY rank
+SELECT node_id, string_agg(op, ', ') FROM collectives WHERE op IN (SELECT DISTINCT op FROM collectives) GROUP BY node_id
 SELECT CASE WHEN lag_ms > 10 THEN 'far' WHEN lag_ms > 5 THEN 'late' ELSE 'near' END AS how, count(*) FROM verdicts GROUP BY how
 SELECT CASE op WHEN 'AllReduce' THEN 'sum' WHEN 'Broadcast' THEN 'copy' ELSE op END AS what, count(*) FROM collectives GROUP BY what
 SELECT CAST(rank AS VARCHAR) || ' of ' || nranks::VARCHAR AS who FROM ranks

@@ -5,11 +5,11 @@ use serde_json::Value;
 use crate::fields::Fields;
 use crate::from::{order_bys, path, unnamed};
 use crate::functions::{self, Function, Kind};
-use crate::limits::{COLLECTED_BYTES, MAX_ARGUMENTS, SHORT};
+use crate::limits::{MAX_ARGUMENTS, SHORT};
 use crate::query::{Sight, Walk};
 use crate::refusal::Refusal;
 use crate::size::{Cost, Shape, Size};
-use crate::{constants, patterns};
+use crate::{collected, constants, patterns};
 
 /// Copies of its arguments that a macro makes, and bytes that a letter of a format of instants can become.
 const COPIES: u64 = 4;
@@ -33,12 +33,14 @@ impl Walk {
     pub(super) fn function(
         &mut self,
         fields: &mut Fields<'_>,
-        sight: &Sight<'_>,
-        tables: &mut u64,
+        may_collect: bool,
+        (sight, tables): (&Sight<'_>, &mut u64),
     ) -> Result<Size, Refusal> {
         fields.ignore(&["type", "distinct", "is_operator"])?;
         fields.empty(&["export_state"])?;
         let (name, function) = called(fields)?;
+        self.collected
+            .check_call(name, function.kind, may_collect)?;
         self.sorted(order_bys(fields)?, sight, tables)?;
         let filter = fields.optional("filter")?;
         let arguments = fields.list("children")?;
@@ -67,6 +69,7 @@ impl Walk {
         }
         fields.ignore(&["ignore_nulls", "distinct"])?;
         let (name, function) = called(fields)?;
+        self.collected.check_call(name, function.kind, false)?;
         let is_whole = frame(fields)?;
         let mut others = Vec::new();
         for partition in fields.list("partitions")? {
@@ -128,9 +131,10 @@ impl Walk {
                 "IN takes many values",
             ));
         }
-        if name == "list_sort" && !arguments.first().is_some_and(is_collected) {
+        if name == collected::SORTED && !arguments.first().is_some_and(is_plain_list) {
             return Err(unknown(name));
         }
+        self.collected.permit_arguments(name, arguments);
         let mut called = Vec::with_capacity(arguments.len());
         for argument in arguments {
             // The names are those of the fields of a structure.
@@ -174,7 +178,7 @@ fn made(kind: Kind, arguments: &[(&Value, Size)]) -> Size {
         Kind::Split | Kind::SplitPart => items.max(SHORT),
         Kind::Joined => joined.saturating_add(SHORT),
         Kind::Separated => joined.saturating_add(between).saturating_add(SHORT),
-        Kind::Collected => COLLECTED_BYTES.max(joined),
+        Kind::Collected => joined.max(SHORT),
         Kind::Replaced | Kind::RegexReplaced => replaced,
         Kind::Formatted => whole.bytes.saturating_mul(FORMATTED),
     };
@@ -278,7 +282,7 @@ fn unknown(name: &str) -> Refusal {
 
 /// Whether an argument is a list of the values of a group. Sorting a list is one call, which nothing interrupts, so it is
 /// done once for each list that is collected.
-fn is_collected(argument: &Value) -> bool {
+fn is_plain_list(argument: &Value) -> bool {
     let name = argument.get("function_name").and_then(Value::as_str);
     name == Some("list")
 }

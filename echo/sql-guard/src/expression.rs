@@ -22,6 +22,7 @@ impl Walk {
         tables: &mut u64,
     ) -> Result<Size, Refusal> {
         self.count()?;
+        let may_collect = self.collected.take_permission();
         let mut fields = Fields::of(value, "an expression")?;
         let class = fields.text("class")?;
         fields.ignore(&["alias"])?;
@@ -30,10 +31,11 @@ impl Walk {
             "COLUMN_REF" => self.column(&mut fields, sight)?,
             "POSITIONAL_REFERENCE" => {
                 fields.ignore(&["type", "index"])?;
+                self.collected.check_compared()?;
                 Size::column(sight.columns.bytes, sight.columns.copied)
             }
             "STAR" => self.star(&mut fields, sight, tables)?,
-            "FUNCTION" => self.function(&mut fields, sight, tables)?,
+            "FUNCTION" => self.function(&mut fields, may_collect, (sight, tables))?,
             "WINDOW" => self.window(&mut fields, sight, tables)?,
             "CAST" => {
                 fields.ignore(&["type", "try_cast"])?;
@@ -162,7 +164,11 @@ impl Walk {
             "STRUCT_EXTRACT",
         ];
         let kind = fields.one_of("type", &known)?;
-        let size = self.each(fields.list("children")?, sight, tables)?;
+        let children = fields.list("children")?;
+        if kind == "ARRAY_EXTRACT" {
+            self.collected.permit_item(children);
+        }
+        let size = self.each(children, sight, tables)?;
         let is_a_part = [
             "ARRAY_EXTRACT",
             "ARRAY_SLICE",
@@ -206,6 +212,7 @@ impl Walk {
     /// A column of FROM or of the select list, or a whole row.
     fn column(&mut self, fields: &mut Fields<'_>, sight: &Sight<'_>) -> Result<Size, Refusal> {
         let (name, is_bare) = column_of(fields)?;
+        self.collected.check_name(&name)?;
         let columns = sight.columns;
         let own = if is_bare && self.rows.contains(&name) {
             let bytes = columns.bytes.saturating_mul(columns.columns);

@@ -23,6 +23,7 @@ impl Walk {
                 columns,
                 aliases,
             };
+            self.collected.permit_returned(item);
             let size = self.whole(item, &sight, shape)?;
             *shape = with_item(*shape, item, (size, columns));
             check_columns(*shape)?;

@@ -19,6 +19,7 @@ pub mod views;
 
 mod call;
 mod casts;
+mod collected;
 mod constants;
 mod expression;
 mod fields;
@@ -40,12 +41,18 @@ pub const PARSE: &str = "SELECT json_serialize_sql(?::VARCHAR)";
 pub struct ReadOnlySql {
     text: String,
     sorts_all: bool,
+    collects: bool,
 }
 
 impl ReadOnlySql {
     /// The statement.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Whether it collects values into lists or strings, whose length nobody knows before it has run.
+    pub const fn collects(&self) -> bool {
+        self.collects
     }
 
     /// The statement with a limit of `rows` rows, when it sorts all of them: keeping the first is much cheaper. It has to
@@ -66,6 +73,7 @@ pub fn check(text: &str, tree: &Value) -> Result<ReadOnlySql, Refusal> {
     Ok(ReadOnlySql {
         text: text.to_owned(),
         sorts_all: walk.sorts_all,
+        collects: walk.collected.is_seen(),
     })
 }
 

@@ -53,9 +53,6 @@ pub(super) const COLUMN_BYTES: u64 = 256;
 /// Bytes that a value of the columns is taken for which hold as much as somebody sends.
 pub(super) const LONG_COLUMN_BYTES: u64 = 16 * 1024;
 
-/// Bytes that a collected value, such as that of `string_agg`, is taken for.
-pub(super) const COLLECTED_BYTES: u64 = 16 * 1024;
-
 /// Most bytes that an expression may make of one row.
 pub(super) const MAX_VALUE_BYTES: u64 = 64 * 1024;
 

@@ -5,6 +5,7 @@ use std::mem;
 
 use serde_json::Value;
 
+use crate::collected::Collected;
 use crate::fields::Fields;
 use crate::limits::{MAX_COLUMNS, MAX_GROUPINGS, MAX_NODES, MAX_TABLES};
 use crate::refusal::Refusal;
@@ -23,6 +24,8 @@ pub(super) struct Walk {
     pub(super) read: BTreeMap<(String, String), u64>,
     /// What fields are shorter by than the texts that they are read from, in the expression that is walked.
     pub(super) shorter: u64,
+    /// Where values are collected.
+    pub(super) collected: Collected,
     /// Whether the whole answer is sorted before its first row is known.
     pub(super) sorts_all: bool,
 }
@@ -120,6 +123,7 @@ impl Walk {
 
     fn query(&mut self, value: &Value, around: &Sight<'_>) -> Result<Shape, Refusal> {
         self.count()?;
+        self.collected.enter_query();
         let mut fields = Fields::of(value, "a query")?;
         let shape = match fields.text("type")? {
             "SELECT_NODE" => self.select(&mut fields, around),
@@ -132,6 +136,7 @@ impl Walk {
         }?;
         fields.finish()?;
         check_columns(shape)?;
+        self.collected.leave_query();
         Ok(shape)
     }
 
@@ -151,6 +156,7 @@ impl Walk {
         let read = mem::take(&mut self.read);
         let columns = seen(from, &around);
         let items = fields.list("select_list")?;
+        self.collected.returned_by(items);
         self.items(items, (&scope, columns), (&mut aliases, &mut shape))?;
         let sight = Sight {
             scope: &scope,
@@ -267,6 +273,7 @@ impl Walk {
             match fields.text("type")? {
                 "ORDER_MODIFIER" => self.orders(fields.list("orders")?, sight, shape)?,
                 "DISTINCT_MODIFIER" => {
+                    self.collected.check_compared()?;
                     for target in fields.list("distinct_on_targets")? {
                         self.whole(target, sight, shape)?;
                     }
@@ -296,7 +303,11 @@ impl Walk {
             let mut fields = Fields::of(order, "ORDER BY")?;
             fields.one_of("type", &["ORDER_DEFAULT", "ASCENDING", "DESCENDING"])?;
             fields.text("null_order")?;
-            self.whole(fields.take("expression")?, sight, shape)?;
+            let expression = fields.take("expression")?;
+            if expression.get("class").is_some_and(|class| class == "STAR") {
+                self.collected.check_compared()?;
+            }
+            self.whole(expression, sight, shape)?;
             fields.finish()?;
         }
         Ok(())

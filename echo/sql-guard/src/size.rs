@@ -163,8 +163,8 @@ impl Size {
                     "{what} could make values of {} bytes, at most {MAX_VALUE_BYTES} are taken",
                     self.bytes
                 ),
-                "put fewer and shorter strings together; a column counts as 256 bytes, attrs and a collected list or \
-                 string as 16 KiB, left(attrs, 100) as 400 bytes",
+                "put fewer and shorter strings together; a column counts as 256 bytes, attrs as 16 KiB, left(attrs, 100) as \
+                 400 bytes",
             ));
         }
         Ok(self)

@@ -94,8 +94,7 @@ fn check_spent(spent: Cost) -> Result<(), Refusal> {
                 "all expressions together could make {} bytes of one row, at most {MAX_MADE_BYTES} are taken",
                 spent.made
             ),
-            "compute less in one statement; a column counts as 256 bytes, attrs and a collected list or string as 16 KiB, \
-             left(attrs, 100) as 400 bytes",
+            "compute less in one statement; a column counts as 256 bytes, attrs as 16 KiB, left(attrs, 100) as 400 bytes",
         ));
     }
     if spent.searched > MAX_SEARCH_STEPS {

@@ -83,7 +83,7 @@ pub struct DuckDbConfig {
     pub path: PathBuf,
     /// Memory that the engine may use.
     pub memory_limit: Amount,
-    /// Threads that answer questions; one less than there are cores when absent.
+    /// Threads that answer questions; when absent one less than there are cores, at least two.
     pub threads: Option<usize>,
     /// Questions answered at the same time.
     pub readers: u32,

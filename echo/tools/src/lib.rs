@@ -95,6 +95,14 @@ impl ToolContext {
         answer: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
         let _place = self.places.take().await?;
+        self.in_time(answer).await
+    }
+
+    /// Answers within the deadline, whatever else is being answered.
+    pub async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ToolError>>,
+    ) -> Result<T, ToolError> {
         let deadline = self.limits.deadline;
         tokio::time::timeout(deadline, answer)
             .await

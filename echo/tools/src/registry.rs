@@ -133,7 +133,12 @@ impl Registry {
         let input = arguments.check(input)?;
         let span = trace_span!(target: spans::TARGET, spans::QUERY, tool.name = tool.name);
         let answer = (tool.run)(context.clone(), input).instrument(span);
-        context.bounded(answer).await
+        if tool.needs_sql {
+            // SQL has places of its own, so that it takes none from other questions.
+            context.in_time(answer).await
+        } else {
+            context.bounded(answer).await
+        }
     }
 
     /// The tool with that name or alias, if the caller may use it. One that he may not use is as if it were not there.

@@ -138,10 +138,10 @@ fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
 }
 
 fn settings(config: &DuckDbConfig, memory: u64) -> duckdb::Result<Config> {
-    // One core is left to the writer and to decoding.
+    // One core is left to the writer and to decoding. With one thread there is none that is ever idle.
     let threads = config.threads.unwrap_or_else(|| {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        cores.saturating_sub(1).max(1)
+        cores.saturating_sub(1).max(2)
     });
     offline(Config::default())?
         .access_mode(AccessMode::ReadWrite)?
@@ -149,6 +149,9 @@ fn settings(config: &DuckDbConfig, memory: u64) -> duckdb::Result<Config> {
         .with("threads", threads.to_string())?
         .with("checkpoint_threshold", CHECKPOINT_THRESHOLD)?
         .with("max_vacuum_tasks", MERGES)?
+        // What a question took is given back to the system within two seconds: by the allocator, and by idle threads.
+        .with("allocator_background_threads", "true")?
+        .with("allocator_flush_threshold", "1MB")?
         .with("max_temp_directory_size", SPILL)
 }
 

@@ -34,18 +34,24 @@ use crate::duckdb::reader::{Reader, Readers};
 use crate::duckdb::sql::answer::Rows;
 use crate::duckdb::sql::memory::Memory;
 use crate::duckdb::sql::problem::Hidden;
-use crate::duckdb::sql::watch::{Abandon, Rules, STUCK_AFTER, Stop, Stuck, Watch};
+use crate::duckdb::sql::watch::{Abandon, Place, Rules, STUCK_AFTER, Stop, Stuck, Watch};
 use crate::sql::{SqlError, SqlQuestion, SqlTable};
 use crate::timings::Stopwatch;
 
 /// Statements that run at the same time.
 const PLACES: u32 = 2;
 
+/// Connections beyond that, for the statements that take the places of those which do not stop.
+const SPARE: u32 = 2;
+
 /// Longest wait for a place.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Share of the engine's memory that one statement may take.
-const SHARE: u64 = 4;
+const SHARE: u64 = 8;
+
+/// What a statement may take that collects values, bytes: what it returns of them is made in one piece, beside them.
+const COLLECTING_BYTES: u64 = 64 << 20;
 
 /// Longest wait for the statements that run when the store is closed. What has not heard then never may.
 const CLOSED_WITHIN: Duration = Duration::from_secs(2);
@@ -63,7 +69,9 @@ impl SqlConnections {
     pub(super) fn beside(connection: &Connection, memory: u64) -> EngineResult<Self> {
         let clone = |_| connection.try_clone();
         Ok(Self {
-            of_statements: (0..PLACES).map(clone).collect::<EngineResult<_>>()?,
+            of_statements: (0..PLACES + SPARE)
+                .map(clone)
+                .collect::<EngineResult<_>>()?,
             looking: connection.try_clone()?,
             budget_bytes: memory / SHARE,
         })
@@ -119,13 +127,13 @@ impl SqlPool {
             deadline: question.deadline,
             stuck_after: STUCK_AFTER,
             stuck: self.stuck.clone(),
+            // Whether anybody waits or not, it is taken until the statement has ended.
+            place: Place::of(place),
             memory: Some(self.memory.clone()),
         };
         let hidden = Arc::clone(&self.hidden);
         let ask = move |reader: &Reader| {
-            // A place is taken until the connection is free again, whether anybody waits or not.
-            let _place = place;
-            let answered = answer(reader, &question, (&watch, &rules));
+            let answered = answer(reader, &question, (&watch, rules));
             Ok(answered.map_err(|error| hidden.from(error)))
         };
         let answered = self.readers.ask("running SQL", ask).await;
@@ -158,12 +166,18 @@ impl SqlPool {
 fn answer(
     reader: &Reader,
     question: &SqlQuestion,
-    (watch, rules): (&Watch, &Rules),
+    (watch, mut rules): (&Watch, Rules),
 ) -> Result<SqlTable, SqlError> {
     let begun = Stopwatch::start();
+    let sql = shortest(&reader.connection, question)?;
+    if sql.collects() {
+        rules.memory = rules
+            .memory
+            .map(|memory| memory.limited_to(COLLECTING_BYTES));
+    }
     let interrupt = reader.connection.interrupt_handle();
-    let (outcome, stop) = watch.during(rules, &|| interrupt.interrupt(), || {
-        run(&reader.connection, question).map(|table| SqlTable {
+    let (outcome, stop) = watch.during(&rules, &|| interrupt.interrupt(), || {
+        run(&reader.connection, &sql, question).map(|table| SqlTable {
             elapsed: begun.elapsed(),
             ..table
         })
@@ -182,16 +196,24 @@ fn answer(
     })
 }
 
-fn run(connection: &Connection, question: &SqlQuestion) -> Result<SqlTable, SqlError> {
+fn run(
+    connection: &Connection,
+    sql: &ReadOnlySql,
+    question: &SqlQuestion,
+) -> Result<SqlTable, SqlError> {
+    begin(connection).map_err(problem::of)?;
+    rows(connection, sql, question).map_err(problem::of)
+}
+
+/// The statement, with a limit where it sorts more rows than are wanted.
+fn shortest(connection: &Connection, question: &SqlQuestion) -> Result<ReadOnlySql, SqlError> {
     let asked = vetted(connection, &question.text)?;
     let shorter = asked.shortened(question.max_rows.saturating_add(1));
-    let sql = match shorter.map(|text| vetted(connection, &text)) {
+    Ok(match shorter.map(|text| vetted(connection, &text)) {
         Some(Ok(shorter)) => shorter,
         // What cannot be shortened is sorted as a whole.
         Some(Err(_)) | None => asked,
-    };
-    begin(connection).map_err(problem::of)?;
-    rows(connection, &sql, question).map_err(problem::of)
+    })
 }
 
 /// The text, once the guard has let it through.

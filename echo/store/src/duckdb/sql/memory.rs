@@ -1,16 +1,31 @@
 //! How much memory the statements that run may take, all together.
 //!
-//! The engine says what is in use, not who uses it. So the statements share one budget, and the one that began last goes
-//! first when it is spent.
+//! The engine does not count all that it takes: neither the values that expressions make nor the states of some aggregates.
+//! So what counts is the memory of the whole process, but for cached pages of the database file. It says what is in use,
+//! not who uses it: the statements share their budgets, and the one that began last goes first when these are spent.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use duckdb::Connection;
 
-/// Memory in use but for what only keeps the database file at hand and is given up at once.
-const IN_USE: &str =
-    "SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory() WHERE tag <> 'BASE_TABLE'";
+use crate::timings::Stopwatch;
+
+/// Memory that only keeps the database file at hand and is given up at once.
+const CACHED: &str = "SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT FROM duckdb_memory() WHERE tag = 'BASE_TABLE'";
+
+/// How long after the last statement the allocator has given back what it took, and how much more may be in use in each
+/// second before that, bytes: Echo itself grows, too.
+const SETTLED_AFTER: Duration = Duration::from_secs(3);
+const GROWTH_PER_S: f64 = 1_048_576.0;
+
+/// Longest wait for what earlier statements took, and the time between two looks: threads of the engine give memory back
+/// when they have been idle for half a second, and a look wakes them.
+const WAIT: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(700);
 
 /// Looks how much memory is in use.
 #[derive(Debug, Clone)]
@@ -23,11 +38,13 @@ pub(super) struct Memory {
 /// The statements that run.
 #[derive(Debug, Default)]
 struct Running {
-    /// Their numbers, growing.
-    numbers: BTreeSet<u64>,
+    /// Their budgets, bytes, by their numbers, which grow.
+    budgets: BTreeMap<u64, u64>,
     latest: u64,
     /// What was in use before the first of them began, bytes.
     before: u64,
+    /// Since when there are none.
+    idle: Option<Stopwatch>,
 }
 
 /// A statement that takes memory, until this is dropped.
@@ -47,57 +64,121 @@ impl Memory {
         }
     }
 
+    /// The same for a statement that may take no more than so many bytes.
+    pub(super) fn limited_to(self, bytes: u64) -> Self {
+        let budget_bytes = self.budget_bytes.min(bytes);
+        Self {
+            budget_bytes,
+            ..self
+        }
+    }
+
     /// A statement begins.
     pub(super) fn share(&self) -> Share<'_> {
         // Before it takes anything.
-        let in_use = self.in_use();
-        let number = lock(&self.running).begin(in_use.unwrap_or(0));
-        Share {
+        let in_use = self.in_use().unwrap_or(0);
+        let number = lock(&self.running).begin(self.budget_bytes, in_use);
+        let share = Share {
             memory: self,
             number,
+        };
+        let begun = Stopwatch::start();
+        while share.is_half_spent() && begun.elapsed() < WAIT {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a thread that may block, and nothing tells when memory is given back"
+            )]
+            thread::sleep(LOOK);
         }
+        share
     }
 
     /// Bytes in use; nothing when that cannot be said.
     fn in_use(&self) -> Option<u64> {
-        let asked = lock(&self.looking).query_row(IN_USE, [], |row| row.get::<_, i64>(0));
-        asked.ok().and_then(|bytes| u64::try_from(bytes).ok())
+        let asked = lock(&self.looking).query_row(CACHED, [], |row| row.get::<_, i64>(0));
+        let cached = asked.ok().and_then(|bytes| u64::try_from(bytes).ok())?;
+        resident().map(|bytes| bytes.saturating_sub(cached))
     }
 }
 
 impl Running {
-    fn begin(&mut self, in_use: u64) -> u64 {
-        if self.numbers.is_empty() {
-            self.before = in_use;
+    fn begin(&mut self, budget_bytes: u64, in_use: u64) -> u64 {
+        if self.budgets.is_empty() {
+            let idle = self.idle.map_or(SETTLED_AFTER, Stopwatch::elapsed);
+            self.before = self.before(in_use, idle);
         }
         self.latest += 1;
-        self.numbers.insert(self.latest);
+        self.budgets.insert(self.latest, budget_bytes);
         self.latest
     }
 
+    /// What was in use without statements, of which there have been none for `idle`.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a few seconds of growth"
+    )]
+    fn before(&self, in_use: u64, idle: Duration) -> u64 {
+        if idle >= SETTLED_AFTER {
+            return in_use;
+        }
+        let growth = (idle.as_secs_f64() * GROWTH_PER_S) as u64;
+        in_use.min(self.before.saturating_add(growth))
+    }
+
+    /// Bytes that the statements have taken, and that they may take.
+    fn taken_of(&self, in_use: u64) -> (u64, u64) {
+        (
+            in_use.saturating_sub(self.before),
+            self.budgets.values().sum(),
+        )
+    }
+
+    fn end(&mut self, number: u64) {
+        self.budgets.remove(&number);
+        if self.budgets.is_empty() {
+            self.idle = Some(Stopwatch::start());
+        }
+    }
+
     /// Whether the statement has to end with so many bytes in use.
-    fn has_to_end(&self, number: u64, (in_use, budget_bytes): (u64, u64)) -> bool {
-        let budget = budget_bytes.saturating_mul(self.numbers.len() as u64);
-        let is_last = self.numbers.last() == Some(&number);
-        is_last && in_use.saturating_sub(self.before) > budget
+    fn has_to_end(&self, number: u64, in_use: u64) -> bool {
+        let (taken, budget) = self.taken_of(in_use);
+        let last = self.budgets.last_key_value().map(|(last, _)| *last);
+        last == Some(number) && taken > budget
     }
 }
 
 impl Share<'_> {
+    fn is_half_spent(&self) -> bool {
+        let in_use = self.memory.in_use().unwrap_or(0);
+        let (taken, budget) = lock(&self.memory.running).taken_of(in_use);
+        taken > budget / 2
+    }
+
     /// Whether the statement has to end because too much memory is in use.
     pub(super) fn is_spent(&self) -> bool {
         let Some(in_use) = self.memory.in_use() else {
             return false;
         };
-        let budget = self.memory.budget_bytes;
-        lock(&self.memory.running).has_to_end(self.number, (in_use, budget))
+        lock(&self.memory.running).has_to_end(self.number, in_use)
     }
 }
 
 impl Drop for Share<'_> {
     fn drop(&mut self) {
-        lock(&self.memory.running).numbers.remove(&self.number);
+        lock(&self.memory.running).end(self.number);
     }
+}
+
+/// Bytes of memory that the process holds, without mapped files.
+fn resident() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib << 10)
 }
 
 // Nothing that holds one of these locks can panic.
@@ -107,22 +188,48 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::Running;
+    use std::time::Duration;
+
+    use super::{Running, resident};
 
     #[test]
     fn two_statements_share_two_budgets_and_the_later_one_ends_first() {
         let mut running = Running::default();
-        let first = running.begin(100);
-        let second = running.begin(400);
-        let is_over = |running: &Running, number, in_use| running.has_to_end(number, (in_use, 512));
-        assert!(!is_over(&running, first, 1_100) && !is_over(&running, second, 1_100));
-        assert!(is_over(&running, second, 1_200));
-        assert!(!is_over(&running, first, 1_200), "the other ends first");
-        running.numbers.remove(&second);
-        assert!(is_over(&running, first, 700));
-        assert!(!is_over(&running, first, 600));
-        running.numbers.remove(&first);
-        let third = running.begin(5_000);
-        assert!(!is_over(&running, third, 5_500), "others took the rest");
+        let first = running.begin(512, 100);
+        let second = running.begin(256, 400);
+        assert!(!running.has_to_end(first, 850) && !running.has_to_end(second, 850));
+        assert!(running.has_to_end(second, 900));
+        assert!(!running.has_to_end(first, 900), "the other ends first");
+        running.end(second);
+        assert!(running.has_to_end(first, 700));
+        assert!(!running.has_to_end(first, 600));
+    }
+
+    #[test]
+    fn what_a_statement_has_not_given_back_yet_counts_for_the_next_one() {
+        let mut running = Running::default();
+        let first = running.begin(512, 100);
+        running.end(first);
+        let second = running.begin(512, 600);
+        assert!(running.has_to_end(second, 700_000));
+        running.end(second);
+        let before = |in_use, idle_s| running.before(in_use, Duration::from_secs(idle_s));
+        assert_eq!(before(50, 1), 50, "it gave back more");
+        assert!(
+            (1_000_000..3_000_000).contains(&before(9_000_000, 2)),
+            "Echo may have grown"
+        );
+        assert_eq!(
+            before(9_000_000, 3),
+            9_000_000,
+            "by now it is something else"
+        );
+    }
+
+    #[test]
+    fn the_process_knows_how_much_memory_it_holds() {
+        let before = resident().unwrap();
+        let held = vec![1_u8; 64 << 20];
+        assert!(resident().unwrap() >= before + held.len() as u64 / 2);
     }
 }

@@ -7,7 +7,7 @@ use crate::StoreError;
 use crate::sql::SqlError;
 
 /// Mistakes of the statement, or values that it cannot work on. What the engine says of them tells what to write instead.
-const MISTAKES: [&str; 11] = [
+const MISTAKES: [&str; 12] = [
     "Binder Error",
     "Catalog Error",
     "Conversion Error",
@@ -19,6 +19,7 @@ const MISTAKES: [&str; 11] = [
     "Not implemented Error",
     "Out of Range Error",
     "Parser Error",
+    "Syntax Error",
 ];
 
 /// What the engine goes on with where an extension would help. There are none to install.

@@ -5,6 +5,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::duckdb::sql::SPARE;
 use crate::duckdb::sql::memory::{Memory, Share};
 use crate::timings::Stopwatch;
 
@@ -12,8 +15,8 @@ use crate::timings::Stopwatch;
 const LOOK: Duration = Duration::from_millis(10);
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// How long after its deadline a statement may take to hear that it is over.
-pub(super) const STUCK_AFTER: Duration = Duration::from_secs(5);
+/// How long after its deadline a statement may take to stop, before its place is given to the next.
+pub(super) const STUCK_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a statement was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +38,25 @@ pub(super) struct Rules {
     pub(super) stuck_after: Duration,
     /// Where it is counted then.
     pub(super) stuck: Stuck,
+    /// What it gives up then.
+    pub(super) place: Place,
     /// The memory that it takes a share of; nothing when that is not watched.
     pub(super) memory: Option<Memory>,
+}
+
+/// The place of a statement among those that may run at the same time; given up when this is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Place(Mutex<Option<OwnedSemaphorePermit>>);
+
+impl Place {
+    /// This one.
+    pub(super) const fn of(permit: OwnedSemaphorePermit) -> Self {
+        Self(Mutex::new(Some(permit)))
+    }
+
+    fn give_up(&self) {
+        drop(lock(&self.0).take());
+    }
 }
 
 /// Statements that do not hear. Clones are the same.
@@ -115,9 +135,10 @@ impl Watch {
         interrupt: &(impl Fn() + Sync),
         work: impl FnOnce() -> T,
     ) -> (T, Option<Stop>) {
+        let begun = Stopwatch::start();
         let share = rules.memory.as_ref().map(Memory::share);
         thread::scope(|scope| {
-            let watcher = scope.spawn(|| self.watch(rules, share.as_ref(), interrupt));
+            let watcher = scope.spawn(|| self.watch(rules, (begun, share.as_ref()), interrupt));
             let done = Done(self);
             let outcome = work();
             drop(done);
@@ -128,10 +149,9 @@ impl Watch {
     fn watch(
         &self,
         rules: &Rules,
-        share: Option<&Share<'_>>,
+        (begun, share): (Stopwatch, Option<&Share<'_>>),
         interrupt: &impl Fn(),
     ) -> Option<Stop> {
-        let begun = Stopwatch::start();
         let mut stop = None;
         let mut stuck = None;
         loop {
@@ -157,9 +177,15 @@ impl Watch {
             }
             if begun.elapsed() > rules.deadline + rules.stuck_after && stuck.is_none() {
                 stuck = Some(rules.stuck.one());
+                // Beyond that there are no connections for those that would take the places.
+                let is_replaced = rules.stuck.count() <= u64::from(SPARE);
+                if is_replaced {
+                    rules.place.give_up();
+                }
                 tracing::warn!(
                     after_s = begun.elapsed().as_secs(),
-                    "a statement does not stop; its place is out of use until it does"
+                    is_replaced,
+                    "a statement does not stop"
                 );
             }
         }
@@ -194,7 +220,9 @@ mod tests {
     use std::sync::mpsc::{RecvTimeoutError, channel};
     use std::time::Duration;
 
-    use super::{AGAIN, Abandon, Rules, Stop, Stuck, Watch};
+    use tokio::sync::Semaphore;
+
+    use super::{AGAIN, Abandon, Place, Rules, SPARE, Stop, Stuck, Watch};
 
     /// Of a statement whose time is over, and which counts as stuck after this.
     fn over(stuck_after: Duration) -> Rules {
@@ -202,6 +230,7 @@ mod tests {
             deadline: Duration::ZERO,
             stuck_after,
             stuck: Stuck::default(),
+            place: Place::default(),
             memory: None,
         }
     }
@@ -217,7 +246,53 @@ mod tests {
             interrupts.recv().unwrap();
             rules.stuck.count()
         });
-        assert_eq!((counted, rules.stuck.count()), (1, 0));
+        let left = rules.stuck.count();
+        drop(rules);
+        assert_eq!((counted, left), (1, 0));
+    }
+
+    /// Of a statement that takes the only place.
+    fn over_with_a_place(stuck: &Stuck, places: &Arc<Semaphore>) -> Rules {
+        let permit = Arc::clone(places).try_acquire_owned().unwrap();
+        Rules {
+            stuck: stuck.clone(),
+            place: Place::of(permit),
+            ..over(Duration::ZERO)
+        }
+    }
+
+    #[test]
+    fn a_statement_that_does_not_stop_gives_its_place_to_the_next() {
+        let places = Arc::new(Semaphore::new(1));
+        let rules = over_with_a_place(&Stuck::default(), &places);
+        let (interrupt, interrupts) = channel();
+        let interrupt = move || interrupt.send(()).unwrap();
+        let (free, _) = Watch::default().during(&rules, &interrupt, || {
+            let taken = places.available_permits();
+            interrupts.recv().unwrap();
+            interrupts.recv().unwrap();
+            (taken, places.available_permits())
+        });
+        assert_eq!(free, (0, 1));
+    }
+
+    #[test]
+    fn more_statements_that_do_not_stop_than_there_are_connections_to_spare_keep_their_places() {
+        let places = Arc::new(Semaphore::new(1));
+        let stuck = Stuck::default();
+        let _others = [stuck.one(), stuck.one()];
+        assert_eq!(stuck.count(), u64::from(SPARE));
+        let rules = over_with_a_place(&stuck, &places);
+        let (interrupt, interrupts) = channel();
+        let interrupt = move || interrupt.send(()).unwrap();
+        let (free, _) = Watch::default().during(&rules, &interrupt, || {
+            interrupts.recv().unwrap();
+            interrupts.recv().unwrap();
+            places.available_permits()
+        });
+        assert_eq!(free, 0);
+        drop(rules);
+        assert_eq!(places.available_permits(), 1, "until it has ended");
     }
 
     #[test]

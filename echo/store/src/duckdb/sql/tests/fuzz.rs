@@ -19,7 +19,7 @@ use crate::sql::{SqlError, SqlQuestion};
 const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Most memory that this process may ever take, kB.
-pub(super) const MOST_KB: u64 = 2 * 1024 * 1024;
+pub(super) const MOST_KB: u64 = 768 * 1024;
 
 /// Statements between two looks at what is stored: a look reads everything.
 const BETWEEN_LOOKS: u64 = 50;

@@ -102,6 +102,24 @@ async fn instants_as_text_are_in_utc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn values_that_a_function_cannot_work_on_are_mistakes_of_the_statement() {
+    let lab = Lab::new().await;
+    for sql in [
+        "'a' LIKE '%' ESCAPE '%'",
+        "time_bucket(INTERVAL '0 seconds', now())",
+        "1 % (SELECT count(*) FROM ranks WHERE FALSE)::DECIMAL(4, 2) + 'x'::INTEGER",
+        "make_date(2026, 13, 1)",
+        "'[' ~ '['",
+    ] {
+        let answer = lab.ask(&format!("SELECT {sql}")).await;
+        assert!(
+            matches!(answer, Err(SqlError::Wrong { .. })),
+            "{sql}: {answer:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn columns_keep_their_names_and_order() {
     let lab = Lab::new().await;
     let table = lab.ask("SELECT 1 AS a, 2 AS b, 3 AS a").await.unwrap();

@@ -1,0 +1,154 @@
+//! Values that are collected from many rows: lists and joined strings.
+//!
+//! Nobody knows how long they are before the statement has run, and one call of a function on 2,048 rows that hold them can
+//! make gigabytes, which the engine neither counts nor interrupts. So a collected value is returned by the outermost SELECT,
+//! or it is counted, or one item is taken from it, where it is collected. Everything else is refused: no other expression,
+//! query, join, comparison or sort order sees one.
+
+use std::collections::BTreeSet;
+use std::mem;
+
+use serde_json::Value;
+
+use crate::constants;
+use crate::functions::{self, Kind};
+use crate::refusal::Refusal;
+
+/// Functions that only count what a value holds.
+const COUNTING: [&str; 3] = ["array_length", "len", "length"];
+
+/// Functions that take one item from a list.
+const ITEM: [&str; 3] = ["array_extract", "list_element", "list_extract"];
+
+/// How the parser writes `list(x ORDER BY x)`: a call on the list itself.
+pub(super) const SORTED: &str = "list_sort";
+
+/// Where a statement collects values.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    is_seen: bool,
+    /// Queries around, the one that is walked included.
+    depth: u32,
+    is_permitted: bool,
+    /// Collected values that the outermost SELECT returns.
+    n_returned: usize,
+    /// Names, in small letters, that the outermost SELECT gives to collected values.
+    names: BTreeSet<String>,
+}
+
+impl Collected {
+    /// Whether the statement collects anything.
+    pub(super) const fn is_seen(&self) -> bool {
+        self.is_seen
+    }
+
+    /// A query begins.
+    pub(super) const fn enter_query(&mut self) {
+        self.depth += 1;
+    }
+
+    /// It ends.
+    pub(super) const fn leave_query(&mut self) {
+        self.depth -= 1;
+    }
+
+    /// Takes note of the collected values that the outermost SELECT returns.
+    pub(super) fn returned_by(&mut self, items: &[Value]) {
+        if !self.is_outermost() {
+            return;
+        }
+        for item in items.iter().filter(|item| is_collecting(item)) {
+            self.n_returned += 1;
+            let alias = item.get("alias").and_then(Value::as_str);
+            let alias = alias.filter(|alias| !alias.is_empty());
+            self.names.extend(alias.map(str::to_lowercase));
+        }
+    }
+
+    /// The next expression is an item of a select list.
+    pub(super) fn permit_returned(&mut self, item: &Value) {
+        self.is_permitted = self.is_outermost() && is_collecting(item);
+    }
+
+    /// The next expression is an argument of this function.
+    pub(super) fn permit_arguments(&mut self, name: &str, arguments: &[Value]) {
+        let name = name.to_ascii_lowercase();
+        if ITEM.contains(&name.as_str()) {
+            self.permit_item(arguments);
+        } else {
+            self.is_permitted = COUNTING.contains(&name.as_str()) || name == SORTED;
+        }
+    }
+
+    /// The next expression is a list of which an item is taken, if its place is a number that is written out.
+    pub(super) fn permit_item(&mut self, arguments: &[Value]) {
+        let place = arguments.get(1).and_then(constants::whole);
+        self.is_permitted = place.is_some();
+    }
+
+    /// Whether the expression that begins may collect; its parts may not.
+    pub(super) const fn take_permission(&mut self) -> bool {
+        mem::replace(&mut self.is_permitted, false)
+    }
+
+    /// A call of a function, which may collect or not.
+    pub(super) fn check_call(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        may_collect: bool,
+    ) -> Result<(), Refusal> {
+        if kind != Kind::Collected && !name.eq_ignore_ascii_case(SORTED) {
+            return Ok(());
+        }
+        self.is_seen = true;
+        if may_collect {
+            Ok(())
+        } else {
+            Err(refusal(name))
+        }
+    }
+
+    /// A column: a name that stands for a collected value is refused.
+    pub(super) fn check_name(&self, name: &str) -> Result<(), Refusal> {
+        if self.names.contains(name) {
+            return Err(refusal(name));
+        }
+        Ok(())
+    }
+
+    /// Rows that are compared by all of their columns, or by the place of one.
+    pub(super) fn check_compared(&self) -> Result<(), Refusal> {
+        if self.n_returned > 0 && self.is_outermost() {
+            return Err(Refusal::new(
+                "collected lists and strings are not compared: DISTINCT, ORDER BY ALL and ORDER BY with the number of a column \
+                 would",
+                "order by the names of other columns",
+            ));
+        }
+        Ok(())
+    }
+
+    const fn is_outermost(&self) -> bool {
+        self.depth == 1
+    }
+}
+
+/// Whether an item of a select list is a collected value.
+fn is_collecting(item: &Value) -> bool {
+    let name = item.get("function_name").and_then(Value::as_str);
+    let is_plain = item.get("class").is_some_and(|class| class == "FUNCTION");
+    is_plain
+        && name.is_some_and(|name| {
+            name.eq_ignore_ascii_case(SORTED)
+                || functions::allowed(name).is_some_and(|function| function.kind == Kind::Collected)
+        })
+}
+
+fn refusal(name: &str) -> Refusal {
+    Refusal::new(
+        format!("{name} collects values of unknown length, and nothing more is made of them"),
+        "return them from the outermost SELECT, or use len(list(x)), count(x), or list(x ORDER BY y)[1]; arg_min, arg_max and \
+         GROUP BY do the rest",
+    )
+}
