@@ -31,6 +31,8 @@ mod rows;
 mod signal;
 mod sql;
 mod start;
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -139,6 +141,9 @@ pub struct DuckDbStore {
     path: PathBuf,
     volume: Arc<Volume>,
     timings: Timings,
+    /// Last, so that the folder goes when nothing is open in it any more.
+    #[cfg(any(test, feature = "testing"))]
+    _scratch: Option<tempfile::TempDir>,
 }
 
 impl DuckDbStore {

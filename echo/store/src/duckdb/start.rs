@@ -53,9 +53,8 @@ fn start(
     let starting = engine("starting");
     let fatal = Fatal::default();
     let backlog = Arc::new(Backlog::default());
-    let readers = |count| Readers::new(&connection, &lock, (count, &fatal));
-    let follower = readers(1).map_err(&starting)?;
-    let readers = readers(config.readers.max(1)).map_err(&starting)?;
+    let readers = |count| Readers::new(&connection, &lock, (count, &fatal)).map_err(&starting);
+    let (follower, readers) = (readers(1)?, readers(config.readers.max(1))?);
     let sql = SqlPool::new(sql, &config.path, (&lock, &fatal));
     let looking_after = connection.try_clone().map_err(&starting)?;
     let holder = connection.try_clone().map_err(&starting)?;
@@ -108,5 +107,7 @@ fn start(
         path: config.path.clone(),
         volume,
         timings,
+        #[cfg(any(test, feature = "testing"))]
+        _scratch: None,
     })
 }

@@ -1,0 +1,65 @@
+//! Databases for tests, also for those of other packages.
+
+#![expect(
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    reason = "only tests of this package and others see it"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use echo_core::clock::{Clock, ManualClock};
+use echo_core::units::Nanos;
+
+use crate::duckdb::reader::Reader;
+use crate::duckdb::rows::slices::{self, Cut};
+use crate::duckdb::{DuckDbConfig, DuckDbStore};
+use crate::limits::{Amount, Limits};
+
+impl DuckDbStore {
+    /// An empty database in a folder of its own, which is removed when the store is dropped. Nothing is deleted from it because of
+    /// its age or size. Its clock stands still.
+    pub fn scratch() -> Self {
+        Self::scratch_with(Arc::new(ManualClock::at(Nanos::EARLIEST)))
+    }
+
+    /// The same with another clock.
+    pub fn scratch_with(clock: Arc<dyn Clock>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = DuckDbConfig {
+            memory_limit: Amount::Bytes(256_000_000),
+            threads: Some(1),
+            readers: 1,
+            checkpoint_every: Duration::from_hours(1),
+            limits: Limits {
+                age: None,
+                cost_age: None,
+                size: None,
+                floor: Some(Amount::Bytes(0)),
+                ballast_bytes: 0,
+                ..Limits::default()
+            },
+            ..DuckDbConfig::new(folder.path().join("echo.db"))
+        };
+        Self {
+            _scratch: Some(folder),
+            ..Self::open(&config, clock).unwrap()
+        }
+    }
+
+    /// Deletes what was received before `until`, as retention does.
+    pub async fn drop_before(&self, until: Nanos) {
+        let question = move |reader: &Reader| slices::events_before(&reader.connection, until, 0);
+        let events = self.readers.ask("testing", question).await.unwrap();
+        let cut = Cut {
+            from: Nanos::EARLIEST,
+            until,
+            events: events.unwrap(),
+            reason: "age",
+        };
+        let chores = self.writer.chores();
+        let delete = move || chores.delete(cut, until);
+        tokio::task::spawn_blocking(delete).await.unwrap().unwrap();
+    }
+}
