@@ -217,11 +217,7 @@ fn a_wrong_question_exits_64_and_says_what_is_wrong() {
         ("explain --rank 2", "cluster"),
         ("explain --cluster prod --rank 7", "between 0 and 3"),
         ("history --limit 100000", "the maximum of 1000"),
-        // The store of these tests understands no SQL; one that does is asked in `tests/it/sql.rs`.
-        (
-            "sql FROM",
-            "does not understand SQL\n  ask one of the other tools",
-        ),
+        ("sql FROM", "syntax error"),
         ("sql FROM --max-rows 0", "minimum of 1"),
         ("sql --file nowhere.sql", "nowhere.sql: No such file"),
     ] {

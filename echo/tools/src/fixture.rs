@@ -15,7 +15,7 @@ use echo_core::model::event::{
 use echo_core::model::inputs::{Inputs, RankLag};
 use echo_core::units::{Nanos, Window};
 use echo_store::EventStore;
-use echo_store::memory::MemoryStore;
+use echo_store::duckdb::DuckDbStore;
 use fleet_proto::metric;
 
 use crate::ToolContext;
@@ -224,12 +224,17 @@ pub fn over(store: Arc<dyn EventStore>) -> ToolContext {
     ToolContext::new(store, Rates::parse(rates).unwrap(), clock)
 }
 
+/// A context over an empty database.
+pub fn empty() -> ToolContext {
+    over(Arc::new(DuckDbStore::scratch()))
+}
+
 /// The whole recording.
 pub async fn context() -> ToolContext {
-    let store = MemoryStore::new();
-    store.append(batch(0..4, 0..=600)).await.unwrap();
-    store.conclude(conclusions()).await.unwrap();
-    over(Arc::new(store))
+    let context = empty();
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
+    context.store.conclude(conclusions()).await.unwrap();
+    context
 }
 
 /// A crowd that never goes home.

@@ -1,3 +1,8 @@
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a store lives to the end of its test"
+)]
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,10 +15,11 @@ use echo_core::model::event::{BatchKey, EventBatch};
 use echo_core::policy_table::PolicyTable;
 use echo_core::units::{Nanos, Window};
 use echo_store::EventStore;
-use echo_store::memory::MemoryStore;
+use echo_store::duckdb::DuckDbStore;
 use fleet_proto::policy::PolicySet;
 use prost::Message;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::feedback::health::HealthConfig;
 use crate::feedback::refresh::{LOOK_EVERY, Refresh};
@@ -54,15 +60,19 @@ fn batches(blocks: Range<u64>) -> impl Iterator<Item = EventBatch> {
     blocks.map(of_block)
 }
 
+/// Stores the batches together, so that they share commits. The runtime begins tasks in the order in which they were spawned.
 async fn report(store: &Arc<dyn EventStore>, blocks: Range<u64>) {
+    let mut appends = JoinSet::new();
     for batch in batches(blocks) {
-        store.append(batch).await.unwrap();
+        let store = Arc::clone(store);
+        appends.spawn(async move { store.append(batch).await.unwrap() });
     }
+    appends.join_all().await;
 }
 
 /// A store with what they reported of the first blocks.
 async fn store_with(n_blocks: u64) -> Arc<dyn EventStore> {
-    let store: Arc<dyn EventStore> = Arc::new(MemoryStore::new());
+    let store: Arc<dyn EventStore> = Arc::new(DuckDbStore::scratch());
     report(&store, 0..n_blocks).await;
     store
 }
@@ -136,7 +146,7 @@ async fn a_restart_changes_nothing_of_what_was_concluded() {
     assert_eq!((incidents(&store).await, lost_time(&store).await), before);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn wherever_echo_was_restarted_the_incident_is_one_and_costs_the_same() {
     let unbroken = store_with(40).await;
     refresh(&unbroken).await;
@@ -162,12 +172,12 @@ async fn wherever_echo_was_restarted_the_incident_is_one_and_costs_the_same() {
 
 #[tokio::test]
 async fn an_incident_whose_beginning_was_deleted_goes_on_and_ends() {
-    let memory = Arc::new(MemoryStore::new());
-    let store: Arc<dyn EventStore> = Arc::<MemoryStore>::clone(&memory);
+    let database = Arc::new(DuckDbStore::scratch());
+    let store: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&database);
     report(&store, 0..18).await;
     refresh(&store).await;
     let [open] = incidents(&store).await.try_into().unwrap();
-    memory.drop_before(reported(14));
+    database.drop_before(reported(14)).await;
     report(&store, 18..40).await;
     refresh(&store).await;
     let [ended] = incidents(&store).await.try_into().unwrap();
@@ -177,11 +187,11 @@ async fn an_incident_whose_beginning_was_deleted_goes_on_and_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn an_incident_of_which_nothing_is_left_is_ended_when_nobody_comes_back() {
-    let memory = Arc::new(MemoryStore::new());
-    let store: Arc<dyn EventStore> = Arc::<MemoryStore>::clone(&memory);
+    let database = Arc::new(DuckDbStore::scratch());
+    let store: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&database);
     report(&store, 0..18).await;
     refresh(&store).await;
-    memory.drop_before(reported(18));
+    database.drop_before(reported(18)).await;
     let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
     let look_again = async {
         assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
@@ -196,12 +206,12 @@ async fn an_incident_of_which_nothing_is_left_is_ended_when_nobody_comes_back() 
 
 #[tokio::test]
 async fn an_incident_whose_job_was_not_heard_lately_waits_for_it() {
-    let memory = Arc::new(MemoryStore::new());
-    let store: Arc<dyn EventStore> = Arc::<MemoryStore>::clone(&memory);
+    let database = Arc::new(DuckDbStore::scratch());
+    let store: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&database);
     report(&store, 0..18).await;
     refresh(&store).await;
     let [open] = incidents(&store).await.try_into().unwrap();
-    memory.drop_before(reported(18));
+    database.drop_before(reported(18)).await;
     report(&store, 18..40).await;
     refresh(&store).await;
     let [ended] = incidents(&store).await.try_into().unwrap();

@@ -1,3 +1,8 @@
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a store lives to the end of its test"
+)]
+
 use std::sync::Arc;
 
 use echo_analysis::hours::node_hours;
@@ -8,8 +13,8 @@ use echo_core::model::conclusion::{Conclusions, LostTime};
 use echo_core::model::cost::Seen;
 use echo_core::units::Window;
 use echo_store::EventStore;
+use echo_store::duckdb::DuckDbStore;
 use echo_store::hours::{ClosingHour, CostHours};
-use echo_store::memory::MemoryStore;
 use rust_decimal::Decimal;
 
 use super::{Report, ReportAsked};
@@ -25,8 +30,8 @@ mod csv;
 const DAY_S: i64 = 86_400;
 
 /// The fixture's ten minutes, with as much again two hours later, in a store that can be asked directly.
-async fn store() -> Arc<MemoryStore> {
-    let store = MemoryStore::new();
+async fn store() -> Arc<DuckDbStore> {
+    let store = DuckDbStore::scratch();
     store.append(batch(0..4, 0..=600)).await.unwrap();
     store.append(batch(0..4, 7_200..=7_800)).await.unwrap();
     store.conclude(conclusions()).await.unwrap();
@@ -53,7 +58,7 @@ async fn store() -> Arc<MemoryStore> {
 }
 
 /// Closes everything that is due, as the loop would that does so.
-async fn close_all(store: &MemoryStore) {
+async fn close_all(store: &DuckDbStore) {
     for due in store.due_hours() {
         let seen = store.coverage(None, due.hour.window()).await.unwrap();
         let seen = seen.into_iter().map(|row| Seen {
@@ -68,8 +73,8 @@ async fn close_all(store: &MemoryStore) {
 }
 
 /// A context two days later.
-fn context(store: &Arc<MemoryStore>) -> ToolContext {
-    let shared: Arc<dyn EventStore> = Arc::<MemoryStore>::clone(store);
+fn context(store: &Arc<DuckDbStore>) -> ToolContext {
+    let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(store);
     ToolContext {
         clock: Arc::new(ManualClock::at(at(2 * DAY_S))),
         ..over(shared)
@@ -194,7 +199,7 @@ async fn a_closed_day_is_the_same_to_the_byte_also_when_its_events_are_gone() {
     close_all(&store).await;
     let context = context(&store);
     let before = text(&reported(&context).await, &context);
-    store.drop_before(at(DAY_S));
+    store.drop_before(at(DAY_S)).await;
     assert_eq!(store.extent(None).await.unwrap(), None);
     assert_eq!(text(&reported(&context).await, &context), before);
     let of_cluster = ReportAsked {
@@ -274,7 +279,7 @@ async fn a_day_that_is_not_closed_is_refused_unless_that_is_allowed() {
 
 #[tokio::test]
 async fn a_day_begins_and_ends_at_midnight_of_utc() {
-    let store = Arc::new(MemoryStore::new());
+    let store = Arc::new(DuckDbStore::scratch());
     store.append(batch(0..4, -600..=600)).await.unwrap();
     close_all(&store).await;
     let context = context(&store);
@@ -342,7 +347,7 @@ async fn what_cannot_be_meant_is_refused_with_what_to_write() {
 
 #[tokio::test]
 async fn prices_are_those_of_the_day_and_currencies_stay_apart() {
-    let store = Arc::new(MemoryStore::new());
+    let store = Arc::new(DuckDbStore::scratch());
     store.append(batch(0..4, -600..=600)).await.unwrap();
     close_all(&store).await;
     let mut context = context(&store);

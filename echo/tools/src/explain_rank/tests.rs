@@ -8,8 +8,6 @@ use echo_core::ids::{CommId, IncidentId, Rank, RoleId};
 use echo_core::model::conclusion::{Baseline, Conclusions, Finding, Incident};
 use echo_core::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, StoredEvent};
 use echo_core::model::inputs::{Inputs, RankLag};
-use echo_store::EventStore;
-use echo_store::memory::MemoryStore;
 use fleet_proto::metric;
 
 use super::{ExplainRank, Explanation};
@@ -37,12 +35,12 @@ fn batch(events: impl IntoIterator<Item = Event>, number: u128) -> EventBatch {
 
 /// A store with the events, at the end of the simulated job.
 pub(super) async fn over(events: Vec<StoredEvent>) -> ToolContext {
-    let store = MemoryStore::new();
+    let context = fixture::empty();
     let events = events.into_iter().map(|stored| stored.event);
-    store.append(batch(events, 1)).await.unwrap();
+    context.store.append(batch(events, 1)).await.unwrap();
     ToolContext {
         clock: Arc::new(ManualClock::at(instant(1e6))),
-        ..fixture::over(Arc::new(store))
+        ..context
     }
 }
 

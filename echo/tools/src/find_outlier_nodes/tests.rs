@@ -1,3 +1,8 @@
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a store lives to the end of its test"
+)]
+
 use std::sync::Arc;
 
 use echo_core::ids::{IncidentId, Rank};
@@ -5,11 +10,11 @@ use echo_core::model::conclusion::{
     Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState,
 };
 use echo_store::EventStore;
-use echo_store::memory::MemoryStore;
+use echo_store::duckdb::DuckDbStore;
 
 use super::{FindOutlierNodes, Outliers};
 use crate::ToolContext;
-use crate::fixture::{at, batch, context, culprit, host_evidence, over, uniform};
+use crate::fixture::{at, batch, context, culprit, empty, host_evidence, over, uniform};
 use crate::tool::Tool;
 
 async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &str) -> Outliers {
@@ -145,11 +150,9 @@ async fn every_kind_of_condition_says_whom_it_is_about() {
 
 #[tokio::test]
 async fn a_missing_rank_costs_the_quorum() {
-    let store = MemoryStore::new();
-    store.append(batch(0..3, 0..=600)).await.unwrap();
-    let quality = asked(&over(Arc::new(store)), None, "now-10m", "now")
-        .await
-        .data_quality;
+    let context = empty();
+    context.store.append(batch(0..3, 0..=600)).await.unwrap();
+    let quality = asked(&context, None, "now-10m", "now").await.data_quality;
     assert_eq!((quality.ranks_reporting, quality.ranks_expected), (3, 4));
     assert_eq!(quality.coverage, Some(0.75));
     assert!(!quality.quorum_met);
@@ -168,7 +171,7 @@ async fn an_empty_window_does_not_pass_for_a_healthy_cluster() {
         note.contains("2026-06-01T00:00:00.000Z") && note.contains("window=all"),
         "{note}"
     );
-    let empty = over(Arc::new(MemoryStore::new()));
+    let empty = empty();
     let note = asked(&empty, None, "now-50m", "now-40m")
         .await
         .data_quality
@@ -178,12 +181,13 @@ async fn an_empty_window_does_not_pass_for_a_healthy_cluster() {
 
 #[tokio::test]
 async fn a_window_that_begins_before_what_is_kept_says_so() {
-    let store = Arc::new(MemoryStore::new());
-    store.append(batch(0..4, 0..=595)).await.unwrap();
-    let context = over(Arc::<MemoryStore>::clone(&store));
+    let store = Arc::new(DuckDbStore::scratch());
+    store.append(batch(0..4, 0..=295)).await.unwrap();
+    store.append(batch(0..4, 300..=595)).await.unwrap();
+    let context = over(Arc::<DuckDbStore>::clone(&store));
     let covered = asked(&context, None, "now-10m", "now").await;
     assert_eq!(covered.data_quality.note, None);
-    store.drop_before(at(300));
+    store.drop_before(at(300)).await;
     let answer = asked(&context, None, "now-10m", "now").await;
     let note = answer.data_quality.note.unwrap();
     assert!(note.contains("deleted by retention"), "{note}");
@@ -204,14 +208,18 @@ fn tokens(answer: &Outliers) -> usize {
 
 /// Two hundred culprits, each graver than the one before.
 async fn many() -> ToolContext {
-    let context = over(Arc::new(MemoryStore::new()));
+    let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
-    for id in 1..=200_u32 {
-        let mut incident = culprit();
-        incident.id = IncidentId::new(u64::from(id));
-        incident.effect_ratio = f64::from(id) / 1_000.0;
-        conclude(&context, incident).await;
-    }
+    let incidents = (1..=200_u32).map(|id| Incident {
+        id: IncidentId::new(u64::from(id)),
+        effect_ratio: f64::from(id) / 1_000.0,
+        ..culprit()
+    });
+    let conclusions = Conclusions {
+        incidents: incidents.collect(),
+        ..Conclusions::default()
+    };
+    context.store.conclude(conclusions).await.unwrap();
     context
 }
 
@@ -250,7 +258,7 @@ async fn a_cursor_carries_its_window() {
 
 #[tokio::test]
 async fn victims_never_displace_a_culprit() {
-    let context = over(Arc::new(MemoryStore::new()));
+    let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
     let mut grave = culprit();
     grave.effect_ratio = 0.9;

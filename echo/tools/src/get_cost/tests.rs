@@ -1,13 +1,11 @@
 use std::sync::Arc;
 
 use echo_core::model::conclusion::{Conclusions, LostTime};
-use echo_store::EventStore;
-use echo_store::memory::MemoryStore;
 
 use super::GetCost;
 use super::answer::Cost;
 use crate::ToolContext;
-use crate::fixture::{batch, conclusions, context, culprit, lost, over};
+use crate::fixture::{batch, conclusions, context, culprit, empty, lost};
 use crate::rates::Rates;
 use crate::tool::Tool;
 
@@ -86,10 +84,10 @@ async fn without_events_nothing_is_known_which_is_not_zero() {
 
 #[tokio::test]
 async fn too_few_ranks_leave_the_run_rate_unknown() {
-    let store = MemoryStore::new();
-    store.append(batch(0..3, 0..=600)).await.unwrap();
-    store.conclude(conclusions()).await.unwrap();
-    let answer = asked(&over(Arc::new(store)), "now-10m", "now").await;
+    let context = empty();
+    context.store.append(batch(0..3, 0..=600)).await.unwrap();
+    context.store.conclude(conclusions()).await.unwrap();
+    let answer = asked(&context, "now-10m", "now").await;
     assert_eq!(
         (answer.run_rate_per_hour, answer.lost_gpu_hours_per_hour),
         (None, None)
@@ -138,17 +136,17 @@ async fn two_currencies_are_two_rows_and_no_total() {
 
 #[tokio::test]
 async fn a_long_silence_makes_the_run_rate_stale() {
-    let store = MemoryStore::new();
-    store.append(batch(0..4, 0..=500)).await.unwrap();
-    let answer = asked(&over(Arc::new(store)), "now-10m", "now").await;
+    let context = empty();
+    context.store.append(batch(0..4, 0..=500)).await.unwrap();
+    let answer = asked(&context, "now-10m", "now").await;
     assert!(answer.stale);
     assert_eq!(answer.as_of.as_deref(), Some("2026-06-01T00:08:20.000Z"));
 }
 
 #[tokio::test]
 async fn time_booked_after_the_last_affected_iteration_still_has_its_incident() {
-    let store = MemoryStore::new();
-    store.append(batch(0..4, 0..=600)).await.unwrap();
+    let context = empty();
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
     let mut ended = culprit();
     ended.state = echo_core::model::conclusion::IncidentState::Cleared;
     ended.last_seen = crate::fixture::at(400);
@@ -157,8 +155,8 @@ async fn time_booked_after_the_last_affected_iteration_still_has_its_incident() 
         incidents: vec![ended],
         ..Conclusions::default()
     };
-    store.conclude(tail).await.unwrap();
-    let answer = asked(&over(Arc::new(store)), "now-190s", "now").await;
+    context.store.conclude(tail).await.unwrap();
+    let answer = asked(&context, "now-190s", "now").await;
     assert_eq!(answer.contributors[0].rank, Some(2));
     assert_eq!(answer.by_kind[0].kind, Some("culprit"));
 }
@@ -179,8 +177,8 @@ async fn contributors_beyond_the_limit_are_counted() {
 
 #[tokio::test]
 async fn of_a_large_cluster_the_nodes_that_lost_most_are_listed() {
-    let store = MemoryStore::new();
-    store.append(batch(0..4, 0..=600)).await.unwrap();
+    let context = empty();
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
     let late = culprit();
     let losses = (0..1_280_u32).map(|node| LostTime {
         lost_gpu_ms: f64::from(node + 1),
@@ -191,8 +189,7 @@ async fn of_a_large_cluster_the_nodes_that_lost_most_are_listed() {
         incidents: vec![late.clone()],
         ..Conclusions::default()
     };
-    store.conclude(conclusions).await.unwrap();
-    let context = over(Arc::new(store));
+    context.store.conclude(conclusions).await.unwrap();
     let answer = asked(&context, "now-5m", "now").await;
     assert_eq!((answer.by_node.len(), answer.truncated), (50, true));
     assert_eq!(answer.by_node[0].node_id, "node-1279");
@@ -209,8 +206,8 @@ async fn of_a_large_cluster_the_nodes_that_lost_most_are_listed() {
 #[tokio::test]
 async fn one_late_rank_of_64_costs_what_the_worked_example_says() {
     // 64 GPUs at 2.35 an hour, steps of a second, one rank 80 ms late in each of an hour.
-    let store = MemoryStore::new();
-    store.append(batch(0..4, 0..=600)).await.unwrap();
+    let mut context = empty();
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
     let late = culprit();
     let hour_ms = 3_600_000.0;
     let losses = (0..64_u32).map(|node| LostTime {
@@ -223,13 +220,9 @@ async fn one_late_rank_of_64_costs_what_the_worked_example_says() {
         incidents: vec![late.clone()],
         ..Conclusions::default()
     };
-    store.conclude(conclusions).await.unwrap();
+    context.store.conclude(conclusions).await.unwrap();
     let rates = "rates: [{ gpu_model: H200, rate_class: reserved, rate: 2.35, currency: USD }]";
-    let rates = Arc::new(Rates::parse(rates).unwrap());
-    let context = ToolContext {
-        rates,
-        ..over(Arc::new(store))
-    };
+    context.rates = Arc::new(Rates::parse(rates).unwrap());
     let answer = asked(&context, "now-10m", "now").await;
     assert!(near(Some(answer.lost_gpu_hours), 5.12), "{answer:?}");
     assert!(near(answer.window_total, 12.032));
@@ -239,8 +232,8 @@ async fn one_late_rank_of_64_costs_what_the_worked_example_says() {
 
 #[tokio::test]
 async fn what_fixing_one_rank_saves_is_less_than_its_share_where_another_is_late() {
-    let store = MemoryStore::new();
-    store.append(batch(0..4, 0..=600)).await.unwrap();
+    let context = empty();
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
     let late = culprit();
     let shared = LostTime {
         lost_gpu_ms: 750_000.0,
@@ -252,8 +245,8 @@ async fn what_fixing_one_rank_saves_is_less_than_its_share_where_another_is_late
         incidents: vec![late.clone()],
         ..Conclusions::default()
     };
-    store.conclude(conclusions).await.unwrap();
-    let answer = asked(&over(Arc::new(store)), "now-10m", "now").await;
+    context.store.conclude(conclusions).await.unwrap();
+    let answer = asked(&context, "now-10m", "now").await;
     let contributor = &answer.contributors[0];
     assert!(near(contributor.amount.cost, 750.0 / 3_600.0 * 3.8));
     assert!(near(contributor.if_fixed, 500.0 / 3_600.0 * 3.8));

@@ -4,13 +4,11 @@ use echo_core::ids::{CommId, RankOf, RoleId};
 use echo_core::model::event::{
     BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source, Summary,
 };
-use echo_store::EventStore;
-use echo_store::memory::MemoryStore;
 use fleet_proto::metric;
 
 use super::{LagMap, MAX_ROWS, RankKey};
 use crate::ToolContext;
-use crate::fixture::{at, origin, over};
+use crate::fixture::{at, empty, origin};
 use crate::time::{Asked, WindowArg};
 
 /// Ten iterations that end at `second`, in which the rank was blocked for that long each.
@@ -59,14 +57,14 @@ fn device_wait(origin: &Arc<Origin>, (comm, each_ms): (u64, f64)) -> Event {
 }
 
 async fn context(events: Vec<Event>) -> ToolContext {
-    let store = MemoryStore::new();
+    let context = empty();
     let batch = EventBatch {
         key: BatchKey::Content(1),
         received: at(600),
         events,
     };
-    store.append(batch).await.unwrap();
-    over(Arc::new(store))
+    context.store.append(batch).await.unwrap();
+    context
 }
 
 async fn map(context: &ToolContext, named: &[RankKey]) -> LagMap {

@@ -81,17 +81,6 @@ async fn limits_outside_of_their_ranges_are_invalid() {
     }
 }
 
-#[tokio::test]
-async fn a_store_without_sql_refuses_with_a_hint() {
-    let context = fixture::context().await;
-    let answer = Registry::standard()
-        .dispatch(&context, RunAnalysis::NAME, json!({ "sql": "SELECT 1" }))
-        .await;
-    let body = answer.unwrap_err().body();
-    assert_eq!(body["error"]["code"], "refused");
-    assert_eq!(body["error"]["hint"], "ask one of the other tools");
-}
-
 #[test]
 fn every_failure_has_its_kind() {
     let deadline = Duration::from_secs(10);

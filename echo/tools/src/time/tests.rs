@@ -1,12 +1,9 @@
-use std::sync::Arc;
-
 use echo_core::units::Window;
-use echo_store::memory::MemoryStore;
 use serde_json::json;
 
 use super::{Asked, TimeArg, WindowArg};
 use crate::ToolContext;
-use crate::fixture::{at, context, over};
+use crate::fixture::{at, context, empty};
 
 async fn resolved(context: &ToolContext, asked: Asked) -> Window {
     asked.resolve(context, None).await.unwrap()
@@ -86,7 +83,7 @@ async fn all_reaches_from_the_first_event_to_behind_the_last() {
     };
     let window = resolved(&context().await, all).await;
     assert_eq!((window.from(), window.to()), (at(0), at(600).offset(1)));
-    let empty = over(Arc::new(MemoryStore::new()));
+    let empty = empty();
     assert_eq!(
         resolved(&empty, all).await.to(),
         at(600),

@@ -1,5 +1,6 @@
 //! How questions are put: by query or body, under which names, with which numbers.
 
+use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
 use echo_tools::fixture;
@@ -11,8 +12,8 @@ use super::{JSON, asked, code, got, sent, service};
 
 const HISTORY: &str = "/api/v1/tools/fleet.cluster.event_history";
 
-async fn answered(request: Request<Body>) -> (u16, HeaderMap, Value) {
-    let response = service(fixture::context().await).oneshot(request).await;
+async fn answered(echo: &Router, request: Request<Body>) -> (u16, HeaderMap, Value) {
+    let response = echo.clone().oneshot(request).await;
     let (parts, body) = response.unwrap().into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
     let body = serde_json::from_slice(&body).unwrap_or_default();
@@ -42,6 +43,7 @@ async fn a_query_that_says_something_twice_is_refused() {
 
 #[tokio::test]
 async fn a_method_that_a_path_does_not_know_is_told_which_it_knows() {
+    let echo = service(fixture::context().await);
     for (method, path, allowed) in [
         ("DELETE", HISTORY, "GET,HEAD,POST"),
         ("POST", "/api/v1/tools/list", "GET,HEAD"),
@@ -53,7 +55,7 @@ async fn a_method_that_a_path_does_not_know_is_told_which_it_knows() {
             .method(method)
             .uri(path)
             .header("host", "localhost");
-        let (status, headers, body) = answered(request.body(Body::empty()).unwrap()).await;
+        let (status, headers, body) = answered(&echo, request.body(Body::empty()).unwrap()).await;
         assert_eq!((status, code(&body)), (405, "wrong_method"), "{path}");
         let listed = headers["allow"].to_str().unwrap().replace(' ', "");
         assert_eq!(listed, allowed, "{path}");
@@ -62,27 +64,30 @@ async fn a_method_that_a_path_does_not_know_is_told_which_it_knows() {
 
 #[tokio::test]
 async fn every_answer_has_a_number_and_every_error_repeats_it() {
+    let echo = service(fixture::context().await);
     let request = |given: &str| {
         Request::get("/api/v1/tools/nothing")
             .header("x-request-id", given)
             .body(Body::empty())
             .unwrap()
     };
-    let (_, headers, body) = answered(request("job-7.a_b")).await;
+    let (_, headers, body) = answered(&echo, request("job-7.a_b")).await;
     assert_eq!(headers["x-request-id"], "job-7.a_b");
     assert_eq!(body["error"]["request_id"], "job-7.a_b");
     for given in ["", "a b", "<script>", &"x".repeat(65)] {
-        let (_, headers, body) = answered(request(given)).await;
+        let (_, headers, body) = answered(&echo, request(given)).await;
         let id = headers["x-request-id"].to_str().unwrap().to_owned();
         assert_ne!(id, given);
         assert_eq!(body["error"]["request_id"], json!(id));
     }
-    let (_, headers, _) = answered(Request::get("/healthz").body(Body::empty()).unwrap()).await;
+    let (_, headers, _) =
+        answered(&echo, Request::get("/healthz").body(Body::empty()).unwrap()).await;
     assert_eq!(headers["x-request-id"].len(), 16);
 }
 
 #[tokio::test]
 async fn a_page_from_elsewhere_is_refused_and_an_own_or_allowed_one_is_not() {
+    let echo = service(fixture::context().await);
     for (origin, expected) in [
         ("http://127.0.0.1:8081", 200),
         ("https://grafana.lab:3000", 200),
@@ -96,7 +101,7 @@ async fn a_page_from_elsewhere_is_refused_and_an_own_or_allowed_one_is_not() {
                 .header("host", "127.0.0.1:8081")
                 .header("origin", origin)
                 .body(Body::empty());
-            let (status, _) = sent(service(fixture::context().await), request.unwrap()).await;
+            let (status, _) = sent(echo.clone(), request.unwrap()).await;
             assert_eq!(status, expected, "{origin}");
         }
     }
@@ -104,6 +109,7 @@ async fn a_page_from_elsewhere_is_refused_and_an_own_or_allowed_one_is_not() {
 
 #[tokio::test]
 async fn refusals_of_the_protocol_have_the_one_body_too() {
+    let echo = service(fixture::context().await);
     for (kind, accept, body, expected) in [
         (
             "text/plain",
@@ -124,13 +130,14 @@ async fn refusals_of_the_protocol_have_the_one_body_too() {
             .header("content-type", kind)
             .header("accept", accept)
             .body(Body::from(body));
-        let (status, _, body) = answered(request.unwrap()).await;
+        let (status, _, body) = answered(&echo, request.unwrap()).await;
         assert_eq!((status, code(&body)), expected, "{body}");
     }
 }
 
 #[tokio::test]
 async fn everything_that_the_document_describes_is_answered() {
+    let echo = service(fixture::context().await);
     let document = got("/api/v1/openapi.json").await.1;
     let paths = document["paths"].as_object().unwrap();
     let mut seen = 0;
@@ -141,7 +148,7 @@ async fn everything_that_the_document_describes_is_answered() {
                 .method(method.as_str())
                 .uri(path)
                 .header("host", "localhost");
-            let (status, _, _) = answered(request.body(Body::empty()).unwrap()).await;
+            let (status, _, _) = answered(&echo, request.body(Body::empty()).unwrap()).await;
             // An input may be missing, but not the path.
             assert!(matches!(status, 200 | 400), "{method} {path}: {status}");
             seen += 1;

@@ -6,9 +6,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
 use echo_core::model::conclusion::{Conclusions, Finding};
-use echo_store::EventStore;
-use echo_store::memory::MemoryStore;
-use echo_tools::fixture::{self, batch, culprit, over};
+use echo_tools::fixture::{self, batch, culprit, empty};
 use echo_tools::registry::Registry;
 use tower::ServiceExt;
 
@@ -119,7 +117,7 @@ async fn every_page_has_headings_in_order_one_main_landmark_and_tables_with_capt
 
 #[tokio::test]
 async fn an_empty_database_says_what_to_do_next() {
-    let echo = service(over(Arc::new(MemoryStore::new())));
+    let echo = service(empty());
     let Page(status, _, page) = got(&echo, "/").await;
     assert_eq!(status, 200);
     assert!(page.contains("No events are stored yet"), "{page}");
@@ -144,7 +142,7 @@ async fn a_window_without_events_is_not_called_healthy() {
 #[tokio::test]
 async fn names_from_outside_are_text_and_never_markup() {
     let evil = "<script>alert('&\"1')</script>";
-    let store = MemoryStore::new();
+    let context = empty();
     let mut events = batch(0..4, 0..=600);
     for event in &mut events.events {
         let mut origin = (*event.origin).clone();
@@ -153,7 +151,7 @@ async fn names_from_outside_are_text_and_never_markup() {
         origin.job = Some(evil.parse().unwrap());
         event.origin = Arc::new(origin);
     }
-    store.append(events).await.unwrap();
+    context.store.append(events).await.unwrap();
     let mut late = culprit();
     late.cluster = evil.parse().unwrap();
     late.job = Some(evil.parse().unwrap());
@@ -165,8 +163,8 @@ async fn names_from_outside_are_text_and_never_markup() {
         incidents: vec![late],
         ..Conclusions::default()
     };
-    store.conclude(concluded).await.unwrap();
-    let echo = service(over(Arc::new(store)));
+    context.store.conclude(concluded).await.unwrap();
+    let echo = service(context);
     let Page(_, _, front) = got(&echo, "/").await;
     let link = front
         .split("href=\"")

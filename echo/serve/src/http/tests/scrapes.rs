@@ -9,11 +9,9 @@ use axum::http::Request;
 use echo_core::clock::ManualClock;
 use echo_core::ids::{IncidentId, Rank};
 use echo_core::model::conclusion::{Conclusions, Finding, Incident, IncidentState, LostTime};
-use echo_store::EventStore;
-use echo_store::memory::MemoryStore;
 use echo_tools::ToolContext;
 use echo_tools::fixture::broken::Broken;
-use echo_tools::fixture::{at, batch, conclusions, culprit, lost, over};
+use echo_tools::fixture::{at, batch, conclusions, culprit, empty, lost, over};
 use echo_tools::get_cost::GetCost;
 use echo_tools::get_cost::answer::Cost;
 use echo_tools::registry::Registry;
@@ -37,7 +35,6 @@ const OPEN: &str = r#"echo_outlier_ranks{cluster="prod",class="host",state="open
 
 /// Echo over the usual cluster, whose store and clock the test moves on.
 struct Lab {
-    store: Arc<MemoryStore>,
     clock: ManualClock,
     context: ToolContext,
     door: Doorkeeper,
@@ -47,21 +44,24 @@ struct Lab {
 impl Lab {
     async fn new() -> Self {
         let lab = Self::empty();
-        lab.store.append(batch(0..4, 0..=600)).await.unwrap();
-        lab.store.conclude(conclusions()).await.unwrap();
+        lab.context
+            .store
+            .append(batch(0..4, 0..=600))
+            .await
+            .unwrap();
+        lab.context.store.conclude(conclusions()).await.unwrap();
         lab
     }
 
     fn empty() -> Self {
-        let (store, clock) = (Arc::new(MemoryStore::new()), ManualClock::at(at(600)));
+        let clock = ManualClock::at(at(600));
         let context = ToolContext {
             clock: Arc::new(clock.clone()),
-            ..over(Arc::<MemoryStore>::clone(&store))
+            ..empty()
         };
         let door = Doorkeeper::of(&[OWNER]);
         Self {
             echo: echo(&context, &door),
-            store,
             clock,
             context,
             door,
@@ -85,7 +85,8 @@ impl Lab {
     /// Half a minute later, rank 2 is late as before.
     async fn goes_on(&self, from: i64) {
         let until = from + 30;
-        self.store
+        self.context
+            .store
             .append(batch(0..4, from + 5..=until))
             .await
             .unwrap();
@@ -104,7 +105,7 @@ impl Lab {
             lost,
             ..Conclusions::default()
         };
-        self.store.conclude(concluded).await.unwrap();
+        self.context.store.conclude(concluded).await.unwrap();
     }
 
     async fn find(&self, incidents: Vec<Incident>) {
@@ -112,7 +113,7 @@ impl Lab {
             incidents,
             ..Conclusions::default()
         };
-        self.store.conclude(concluded).await.unwrap();
+        self.context.store.conclude(concluded).await.unwrap();
     }
 }
 
@@ -255,7 +256,11 @@ async fn what_is_not_known_is_left_out() {
             .any(|name| name.contains("cluster="))
     );
     // One rank of four is too few for a run rate.
-    lab.store.append(batch(0..1, 0..=600)).await.unwrap();
+    lab.context
+        .store
+        .append(batch(0..1, 0..=600))
+        .await
+        .unwrap();
     lab.clock.set(at(606));
     let now = lab.scrape().await;
     assert!(!now.contains_key(PER_HOUR), "{now:?}");
@@ -273,7 +278,11 @@ async fn what_is_not_known_is_left_out() {
 #[tokio::test]
 async fn a_healthy_cluster_loses_zero_by_the_class_of_its_gpus() {
     let lab = Lab::empty();
-    lab.store.append(batch(0..4, 0..=600)).await.unwrap();
+    lab.context
+        .store
+        .append(batch(0..4, 0..=600))
+        .await
+        .unwrap();
     let now = lab.scrape().await;
     assert_near(now[PER_HOUR], 0.0);
     assert_near(now[OPEN], 0.0);
@@ -338,7 +347,7 @@ async fn names_that_senders_choose_stay_inside_their_label() {
         origin.cluster = "a\"} 1 b\\".parse().unwrap();
         event.origin = Arc::new(origin);
     }
-    lab.store.append(events).await.unwrap();
+    lab.context.store.append(events).await.unwrap();
     let now = lab.scrape().await;
     assert_near(
         now[r#"echo_cluster_coverage_ratio{cluster="a\"} 1 b\\"}"#],

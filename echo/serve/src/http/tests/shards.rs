@@ -182,10 +182,7 @@ async fn health_clusters_and_page_say_which_shard_it_is() {
 
 #[tokio::test]
 async fn a_token_of_some_clusters_that_are_all_elsewhere_is_told_where_to_ask() {
-    let (echo, door) = echo(of_shard(
-        0,
-        fixture::over(Arc::new(echo_store::memory::MemoryStore::new())),
-    ));
+    let (echo, door) = echo(of_shard(0, fixture::empty()));
     let path = "/api/v1/tools/fleet.cluster.get_cost";
     let (status, body) = answered(&echo, &door.tokens[0], ("POST", path, json!({}))).await;
     let message = body["error"]["message"].as_str().unwrap();

@@ -8,10 +8,8 @@ use axum::http::Request;
 use echo_core::ids::IncidentId;
 use echo_core::model::conclusion::{Conclusions, Finding};
 use echo_core::model::event::BatchKey;
-use echo_store::EventStore;
-use echo_store::memory::MemoryStore;
 use echo_tools::ToolContext;
-use echo_tools::fixture::{batch, conclusions, culprit, lost, over};
+use echo_tools::fixture::{batch, conclusions, culprit, empty, lost};
 use echo_tools::rates::Rates;
 use echo_tools::registry::Registry;
 use serde_json::{Value, json};
@@ -32,9 +30,9 @@ pub(super) const OWNER: &str =
 
 /// The usual cluster, and another one in which somebody is late as well.
 pub(super) async fn two_clusters() -> ToolContext {
-    let store = MemoryStore::new();
-    store.append(batch(0..4, 0..=600)).await.unwrap();
-    store.conclude(conclusions()).await.unwrap();
+    let context = empty();
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
+    context.store.conclude(conclusions()).await.unwrap();
     let mut other = batch(0..4, 0..=600);
     other.key = BatchKey::Content(77);
     for event in &mut other.events {
@@ -44,7 +42,7 @@ pub(super) async fn two_clusters() -> ToolContext {
         origin.job = Some("secret-job".parse().unwrap());
         event.origin = Arc::new(origin);
     }
-    store.append(other).await.unwrap();
+    context.store.append(other).await.unwrap();
     let mut late = culprit();
     late.id = IncidentId::new(0xdead_beef);
     late.cluster = "hidden-fleet".parse().unwrap();
@@ -59,16 +57,15 @@ pub(super) async fn two_clusters() -> ToolContext {
         incidents: vec![late],
         ..Conclusions::default()
     };
-    store.conclude(concluded).await.unwrap();
+    context.store.conclude(concluded).await.unwrap();
     let rates = "rates:\n\
         - { gpu_model: H200, rate_class: on_demand, rate: 3.80, currency: USD }\n\
         - { cluster: hidden-fleet, rate_class: reserved, rate: 7.77, currency: USD }\n\
         - { node: secret-node, rate_class: reserved, rate: 7.77, currency: USD }\n\
         aliases: { NVIDIA H200: H200 }";
-    let usual = over(Arc::new(store));
     ToolContext {
         rates: Arc::new(Rates::parse(rates).unwrap()),
-        ..usual
+        ..context
     }
 }
 

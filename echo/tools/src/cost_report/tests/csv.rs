@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use echo_core::model::event::{EventBatch, Origin};
 use echo_store::EventStore;
-use echo_store::memory::MemoryStore;
+use echo_store::duckdb::DuckDbStore;
 
 use super::{close_all, context, reported, store, text};
 use crate::cost_report::focus::COLUMNS;
@@ -21,7 +21,7 @@ async fn every_row_has_every_column_and_quotes_what_needs_it() {
 
 #[tokio::test]
 async fn names_of_senders_are_no_formulas_and_break_no_line() {
-    let store = Arc::new(MemoryStore::new());
+    let store = Arc::new(DuckDbStore::scratch());
     let sent = batch(0..2, 0..=600);
     let named = |cluster: &str, node: &str| {
         let mut events = sent.events.clone();
