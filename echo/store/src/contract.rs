@@ -1,4 +1,9 @@
-//! What every engine must do: functions over any [`EventStore`], which each engine's tests run.
+//! What [`EventStore`] promises, asked of the database.
+
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a store lives to the end of its test"
+)]
 
 mod concluding;
 mod following;
@@ -15,75 +20,8 @@ use crate::contract::sample::{
     at, bare_origin, batch, device_wait, gauge, incident, incidents, inputs, origin, query,
     sparse_block, wait, window,
 };
+use crate::duckdb::DuckDbStore;
 use crate::{Appended, EventQuery, EventStore, Page, StoreError};
-
-/// Declares one test per function of the contract. `$make` returns a new store and what must outlive it.
-macro_rules! keeps_the_contract {
-    ($make:expr) => {
-        $crate::contract::keeps_the_contract!(
-            $make,
-            a_batch_sent_twice_is_stored_once,
-            numbers_of_agents_and_contents_are_told_apart,
-            an_event_comes_back_as_it_went_in,
-            a_window_is_half_open,
-            pages_are_newest_first_and_survive_inserts,
-            every_filter_filters,
-            a_tail_is_in_order_and_says_how_far_it_looked,
-            a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them,
-            every_commit_is_announced,
-            the_latest_conclusion_counts,
-            an_incident_comes_back_as_it_went_in,
-            incidents_are_listed_while_they_were_open,
-            lost_time_belongs_to_the_window_it_begins_in,
-            coverage_has_one_row_per_rank,
-            the_extent_is_that_of_the_cluster,
-            host_evidence_is_added_up_over_whole_blocks,
-            the_events_of_a_job_are_its_latest_in_their_order,
-            signals_are_added_up_per_rank_and_stretch_whatever_clocks_say,
-            where_nothing_was_judged_a_detector_begins_at_the_beginning,
-            a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it,
-            a_clock_that_was_wrong_does_not_cut_the_warm_up_short,
-            the_last_policy_of_each_cluster_is_remembered,
-            whatever_is_stored_makes_its_hours_due,
-            a_closed_hour_comes_back_as_it_went_in,
-            an_hour_gets_a_revision_when_it_comes_to_something_else,
-            an_hour_that_changes_while_it_is_computed_stays_due,
-            nan_never_enters
-        );
-    };
-    ($make:expr, $($test:ident),+) => {
-        $(
-            #[tokio::test]
-            async fn $test() {
-                let (store, _kept) = $make;
-                $crate::contract::$test(&store).await;
-            }
-        )+
-    };
-}
-pub(crate) use concluding::{
-    an_incident_comes_back_as_it_went_in, incidents_are_listed_while_they_were_open,
-    lost_time_belongs_to_the_window_it_begins_in, the_latest_conclusion_counts,
-};
-pub(crate) use following::{
-    a_clock_that_was_wrong_does_not_cut_the_warm_up_short,
-    a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it,
-    a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them,
-    a_tail_is_in_order_and_says_how_far_it_looked, every_commit_is_announced,
-    the_last_policy_of_each_cluster_is_remembered,
-    where_nothing_was_judged_a_detector_begins_at_the_beginning,
-};
-pub(crate) use hours::{
-    a_closed_hour_comes_back_as_it_went_in,
-    an_hour_gets_a_revision_when_it_comes_to_something_else,
-    an_hour_that_changes_while_it_is_computed_stays_due, whatever_is_stored_makes_its_hours_due,
-};
-pub(crate) use keeps_the_contract;
-pub(crate) use of_a_job::{
-    host_evidence_is_added_up_over_whole_blocks,
-    signals_are_added_up_per_rank_and_stretch_whatever_clocks_say,
-    the_events_of_a_job_are_its_latest_in_their_order,
-};
 
 /// All events of a page, by number.
 pub(crate) fn numbers(page: &Page) -> Vec<u64> {
@@ -103,7 +41,9 @@ fn reading(origin: &Arc<Origin>, millis: i64) -> Event {
     )
 }
 
-pub(crate) async fn a_batch_sent_twice_is_stored_once(store: &impl EventStore) {
+#[tokio::test]
+async fn a_batch_sent_twice_is_stored_once() {
+    let store = DuckDbStore::scratch();
     let events = vec![wait(&origin("prod", "node-1", 0), 10)];
     let first = store.append(batch(1, events.clone())).await.unwrap();
     let again = store.append(batch(1, events.clone())).await.unwrap();
@@ -115,7 +55,9 @@ pub(crate) async fn a_batch_sent_twice_is_stored_once(store: &impl EventStore) {
     assert_eq!(numbers(&page), [2, 1]);
 }
 
-pub(crate) async fn numbers_of_agents_and_contents_are_told_apart(store: &impl EventStore) {
+#[tokio::test]
+async fn numbers_of_agents_and_contents_are_told_apart() {
+    let store = DuckDbStore::scratch();
     let numbered = |agent: &str, number| BatchKey::Numbered {
         agent: agent.parse().unwrap(),
         number,
@@ -141,7 +83,9 @@ pub(crate) async fn numbers_of_agents_and_contents_are_told_apart(store: &impl E
     }
 }
 
-pub(crate) async fn an_event_comes_back_as_it_went_in(store: &impl EventStore) {
+#[tokio::test]
+async fn an_event_comes_back_as_it_went_in() {
+    let store = DuckDbStore::scratch();
     let (rank, node) = (origin("prod", "node-1", 63), bare_origin("prod", "node-1"));
     let sent = vec![
         device_wait(&rank, 50),
@@ -166,7 +110,9 @@ pub(crate) async fn an_event_comes_back_as_it_went_in(store: &impl EventStore) {
     assert_eq!(found, sent);
 }
 
-pub(crate) async fn a_window_is_half_open(store: &impl EventStore) {
+#[tokio::test]
+async fn a_window_is_half_open() {
+    let store = DuckDbStore::scratch();
     let node = bare_origin("prod", "node-1");
     let events = [10, 20, 30].map(|millis| reading(&node, millis));
     store.append(batch(1, events.to_vec())).await.unwrap();
@@ -174,7 +120,9 @@ pub(crate) async fn a_window_is_half_open(store: &impl EventStore) {
     assert_eq!(numbers(&page), [2, 1]);
 }
 
-pub(crate) async fn pages_are_newest_first_and_survive_inserts(store: &impl EventStore) {
+#[tokio::test]
+async fn pages_are_newest_first_and_survive_inserts() {
+    let store = DuckDbStore::scratch();
     let node = bare_origin("prod", "node-1");
     // Numbers 1 to 5; the second and the third share an instant, and the fifth came late.
     let events = [10, 20, 20, 40, 15].map(|millis| reading(&node, millis));
@@ -203,7 +151,9 @@ pub(crate) async fn pages_are_newest_first_and_survive_inserts(store: &impl Even
     assert_eq!(page.next, None);
 }
 
-pub(crate) async fn every_filter_filters(store: &impl EventStore) {
+#[tokio::test]
+async fn every_filter_filters() {
+    let store = DuckDbStore::scratch();
     let events = vec![
         wait(&origin("prod", "node-1", 0), 10),
         wait(&origin("prod", "node-1", 1), 11),
@@ -246,7 +196,9 @@ pub(crate) async fn every_filter_filters(store: &impl EventStore) {
     }
 }
 
-pub(crate) async fn coverage_has_one_row_per_rank(store: &impl EventStore) {
+#[tokio::test]
+async fn coverage_has_one_row_per_rank() {
+    let store = DuckDbStore::scratch();
     let (known, node) = (origin("prod", "node-1", 0), bare_origin("prod", "node-1"));
     let mut sparse = Origin::clone(&known);
     sparse.gpu_uuid = None;
@@ -275,7 +227,9 @@ pub(crate) async fn coverage_has_one_row_per_rank(store: &impl EventStore) {
     assert_eq!(all.len(), 3);
 }
 
-pub(crate) async fn the_extent_is_that_of_the_cluster(store: &impl EventStore) {
+#[tokio::test]
+async fn the_extent_is_that_of_the_cluster() {
+    let store = DuckDbStore::scratch();
     assert_eq!(store.extent(None).await.unwrap(), None);
     let events = vec![
         reading(&bare_origin("prod", "node-1"), 20),
@@ -293,7 +247,9 @@ pub(crate) async fn the_extent_is_that_of_the_cluster(store: &impl EventStore) {
     assert_eq!(store.extent(Some(&none)).await.unwrap(), None);
 }
 
-pub(crate) async fn nan_never_enters(store: &impl EventStore) {
+#[tokio::test]
+async fn nan_never_enters() {
+    let store = DuckDbStore::scratch();
     let rank = origin("prod", "node-1", 0);
     let mut sampled = wait(&rank, 10);
     sampled.samples[0].value = f64::INFINITY;

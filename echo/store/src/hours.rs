@@ -137,10 +137,7 @@ impl Hours {
     pub(super) fn due(&self) -> Vec<DueHour> {
         self.due.values().copied().collect()
     }
-}
 
-/// What only a store on disk needs.
-impl Hours {
     /// What a database says after a restart, when its last event has the number `last_event`.
     pub(super) fn of(due: Vec<Hour>, closed: BTreeSet<Hour>, last_event: u64) -> Self {
         let mut hours = Self {

@@ -6,8 +6,6 @@ pub mod course;
 pub mod duckdb;
 pub mod hours;
 pub mod limits;
-#[cfg(any(test, feature = "testing"))]
-pub mod memory;
 pub mod obstacle;
 pub mod resume;
 

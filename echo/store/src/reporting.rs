@@ -1,4 +1,4 @@
-//! Folds who reported, and sums of evidence, into one row per rank. Both engines count in their own way and fold here.
+//! Folds who reported, and sums of evidence, into one row per rank.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

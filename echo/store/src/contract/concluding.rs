@@ -12,12 +12,15 @@ use echo_core::model::inputs::Inputs;
 
 use crate::EventStore;
 use crate::contract::sample::{at, incident, incidents, inputs, losses, lost, window};
+use crate::duckdb::DuckDbStore;
 
 fn cluster(name: &str) -> ClusterId {
     name.parse().unwrap()
 }
 
-pub(crate) async fn the_latest_conclusion_counts(store: &impl EventStore) {
+#[tokio::test]
+async fn the_latest_conclusion_counts() {
+    let store = DuckDbStore::scratch();
     let open = incident(1, "prod", 0, 10);
     store.conclude(incidents([open.clone()])).await.unwrap();
     let mut cleared = incident(1, "prod", 0, 20);
@@ -47,7 +50,9 @@ pub(crate) async fn the_latest_conclusion_counts(store: &impl EventStore) {
     assert_eq!(found, [unknown_model, better]);
 }
 
-pub(crate) async fn an_incident_comes_back_as_it_went_in(store: &impl EventStore) {
+#[tokio::test]
+async fn an_incident_comes_back_as_it_went_in() {
+    let store = DuckDbStore::scratch();
     let with = |id, change: &dyn Fn(&mut Incident)| {
         let mut incident = incident(id, "prod", 0, 10);
         change(&mut incident);
@@ -102,7 +107,9 @@ pub(crate) async fn an_incident_comes_back_as_it_went_in(store: &impl EventStore
     assert_eq!(found, all);
 }
 
-pub(crate) async fn incidents_are_listed_while_they_were_open(store: &impl EventStore) {
+#[tokio::test]
+async fn incidents_are_listed_while_they_were_open() {
+    let store = DuckDbStore::scratch();
     let mut cleared = incident(1, "prod", 10, 20);
     cleared.state = IncidentState::Cleared;
     let mut known_end = incident(4, "prod", 11, 20);
@@ -147,7 +154,9 @@ pub(crate) async fn incidents_are_listed_while_they_were_open(store: &impl Event
     assert_eq!(found, [elsewhere]);
 }
 
-pub(crate) async fn lost_time_belongs_to_the_window_it_begins_in(store: &impl EventStore) {
+#[tokio::test]
+async fn lost_time_belongs_to_the_window_it_begins_in() {
+    let store = DuckDbStore::scratch();
     let rows = [
         lost(2, "prod", "node-1", (10, 20)),
         lost(1, "prod", "node-2", (0, 10)),

@@ -10,13 +10,16 @@ use echo_core::model::event::{Event, EventBatch};
 use crate::EventStore;
 use crate::contract::reading;
 use crate::contract::sample::{at, bare_origin, batch, device_wait, origin, policy, wait};
+use crate::duckdb::DuckDbStore;
 use crate::resume::{Resume, WarmUp};
 
 fn metrics(names: &[&str]) -> Vec<MetricName> {
     names.iter().map(|name| name.parse().unwrap()).collect()
 }
 
-pub(crate) async fn a_tail_is_in_order_and_says_how_far_it_looked(store: &impl EventStore) {
+#[tokio::test]
+async fn a_tail_is_in_order_and_says_how_far_it_looked() {
+    let store = DuckDbStore::scratch();
     let rank = origin("prod", "node-1", 0);
     let events = vec![
         device_wait(&rank, 30),
@@ -49,9 +52,9 @@ pub(crate) async fn a_tail_is_in_order_and_says_how_far_it_looked(store: &impl E
     assert_eq!(store.tail(1, &both, 0).await.unwrap().until, 1);
 }
 
-pub(crate) async fn a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them(
-    store: &impl EventStore,
-) {
+#[tokio::test]
+async fn a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them() {
+    let store = DuckDbStore::scratch();
     let rank = origin("prod", "node-1", 0);
     let mut device_gap = device_wait(&rank, 20);
     device_gap.metric = "fleet.rank.blocked_ms".parse().unwrap();
@@ -79,7 +82,9 @@ pub(crate) async fn a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them(
     );
 }
 
-pub(crate) async fn every_commit_is_announced(store: &impl EventStore) {
+#[tokio::test]
+async fn every_commit_is_announced() {
+    let store = DuckDbStore::scratch();
     let mut committed = store.committed();
     assert_eq!(*committed.borrow_and_update(), 0);
     let node = bare_origin("prod", "node-1");
@@ -96,7 +101,7 @@ const WIDE: WarmUp = WarmUp {
 };
 
 /// Ten batches of two events, a second apart.
-async fn fill(store: &impl EventStore) {
+async fn fill(store: &DuckDbStore) {
     for second in 0..10_i64 {
         let events = vec![wait(&origin("prod", "node-1", 0), second * 1_000); 2];
         let batch = EventBatch {
@@ -107,7 +112,7 @@ async fn fill(store: &impl EventStore) {
     }
 }
 
-async fn judged(store: &impl EventStore, event: u64) {
+async fn judged(store: &DuckDbStore, event: u64) {
     let conclusions = Conclusions {
         judged: Some(event),
         ..Conclusions::default()
@@ -115,25 +120,25 @@ async fn judged(store: &impl EventStore, event: u64) {
     store.conclude(conclusions).await.unwrap();
 }
 
-pub(crate) async fn where_nothing_was_judged_a_detector_begins_at_the_beginning(
-    store: &impl EventStore,
-) {
+#[tokio::test]
+async fn where_nothing_was_judged_a_detector_begins_at_the_beginning() {
+    let store = DuckDbStore::scratch();
     let nothing = Resume {
         after: 0,
         judged: 0,
         policies: Vec::new(),
     };
     assert_eq!(store.resume(WIDE).await.unwrap(), nothing);
-    fill(store).await;
+    fill(&store).await;
     assert_eq!(store.resume(WIDE).await.unwrap(), nothing);
 }
 
-pub(crate) async fn a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it(
-    store: &impl EventStore,
-) {
-    fill(store).await;
-    judged(store, 14).await;
-    judged(store, 12).await;
+#[tokio::test]
+async fn a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it() {
+    let store = DuckDbStore::scratch();
+    fill(&store).await;
+    judged(&store, 14).await;
+    judged(&store, 12).await;
     let after = async |span, events| {
         let resume = store.resume(WarmUp { span, events }).await.unwrap();
         assert_eq!(resume.judged, 14, "what was judged stays judged");
@@ -148,7 +153,9 @@ pub(crate) async fn a_detector_goes_on_behind_what_was_judged_and_warms_up_befor
     assert_eq!(after(Duration::ZERO, 1_000).await, 12);
 }
 
-pub(crate) async fn the_last_policy_of_each_cluster_is_remembered(store: &impl EventStore) {
+#[tokio::test]
+async fn the_last_policy_of_each_cluster_is_remembered() {
+    let store = DuckDbStore::scratch();
     for (cluster, version) in [("prod", 7), ("dev", 2), ("prod", 8)] {
         let conclusions = Conclusions {
             policies: vec![policy(cluster, version)],
@@ -160,7 +167,9 @@ pub(crate) async fn the_last_policy_of_each_cluster_is_remembered(store: &impl E
     assert_eq!(resume.policies, [policy("dev", 2), policy("prod", 8)]);
 }
 
-pub(crate) async fn a_clock_that_was_wrong_does_not_cut_the_warm_up_short(store: &impl EventStore) {
+#[tokio::test]
+async fn a_clock_that_was_wrong_does_not_cut_the_warm_up_short() {
+    let store = DuckDbStore::scratch();
     let hour = 3_600_000;
     let year = 365 * 24 * hour;
     for (number, millis) in (0_u64..).zip([0, 1_000, year, 2_000, -year, 3_000, 4_000]) {
@@ -171,6 +180,6 @@ pub(crate) async fn a_clock_that_was_wrong_does_not_cut_the_warm_up_short(store:
         };
         store.append(batch).await.unwrap();
     }
-    judged(store, 7).await;
+    judged(&store, 7).await;
     assert_eq!(store.resume(WIDE).await.unwrap().after, 0);
 }

@@ -9,7 +9,8 @@ use echo_core::units::{GpuTime, Hour, Window};
 
 use crate::EventStore;
 use crate::contract::sample::{at, bare_origin, batch, gauge, losses, lost};
-use crate::hours::{Closed, ClosingHour, DueHour};
+use crate::duckdb::DuckDbStore;
+use crate::hours::{Closed, ClosingHour, CostHours, DueHour};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -28,7 +29,7 @@ fn node_hour(cluster: &str, node: &str, lost_us: i64) -> NodeHour {
     }
 }
 
-async fn report(store: &impl EventStore, number: u64, millis: i64) {
+async fn report(store: &DuckDbStore, number: u64, millis: i64) {
     let origin = bare_origin("prod", "node-1");
     let event = gauge(&origin, "fleet.rank.period_ms", millis, Reading::Int(1));
     store.append(batch(number, vec![event])).await.unwrap();
@@ -41,20 +42,22 @@ fn hours(due: &[DueHour]) -> Vec<i64> {
         .collect()
 }
 
-async fn close(store: &impl EventStore, rows: Vec<NodeHour>) -> Closed {
+async fn close(store: &DuckDbStore, rows: Vec<NodeHour>) -> Closed {
     let due = store.due_hours()[0];
     store.close_hour(ClosingHour { due, rows }).await.unwrap()
 }
 
-async fn closed(store: &impl EventStore) -> Vec<StoredHour> {
+async fn closed(store: &DuckDbStore) -> Vec<StoredHour> {
     let window = Window::new(at(0), at(2 * HOUR_MS)).unwrap();
     store.cost_hours(None, window, 100).await.unwrap()
 }
 
-pub(crate) async fn whatever_is_stored_makes_its_hours_due(store: &impl EventStore) {
+#[tokio::test]
+async fn whatever_is_stored_makes_its_hours_due() {
+    let store = DuckDbStore::scratch();
     assert_eq!(store.due_hours(), []);
-    report(store, 1, 3 * HOUR_MS).await;
-    report(store, 2, HOUR_MS - 1).await;
+    report(&store, 1, 3 * HOUR_MS).await;
+    report(&store, 2, HOUR_MS - 1).await;
     let late = lost(1, "prod", "node-1", (HOUR_MS, HOUR_MS + 10));
     store.conclude(losses([late])).await.unwrap();
     let due = store.due_hours();
@@ -62,16 +65,18 @@ pub(crate) async fn whatever_is_stored_makes_its_hours_due(store: &impl EventSto
     assert!(due.iter().all(|due| !due.was_closed));
     assert_eq!(due[0].last_event, 2, "what a detector has to have judged");
     assert_eq!(
-        close(store, vec![node_hour("prod", "node-1", 5)]).await,
+        close(&store, vec![node_hour("prod", "node-1", 5)]).await,
         Closed::Revised(1)
     );
     assert_eq!(hours(&store.due_hours()), [1, 3]);
-    report(store, 3, 10).await;
+    report(&store, 3, 10).await;
     assert!(store.due_hours()[0].was_closed);
 }
 
-pub(crate) async fn a_closed_hour_comes_back_as_it_went_in(store: &impl EventStore) {
-    report(store, 1, 10).await;
+#[tokio::test]
+async fn a_closed_hour_comes_back_as_it_went_in() {
+    let store = DuckDbStore::scratch();
+    report(&store, 1, 10).await;
     let mut unknown = node_hour("prod", "node-1", 0);
     unknown.gpu_model = None;
     let rows = vec![
@@ -80,8 +85,8 @@ pub(crate) async fn a_closed_hour_comes_back_as_it_went_in(store: &impl EventSto
         node_hour("prod", "node-2", 7),
         node_hour("test", "node-1", 3),
     ];
-    assert_eq!(close(store, rows.clone()).await, Closed::Revised(2));
-    let found = closed(store).await;
+    assert_eq!(close(&store, rows.clone()).await, Closed::Revised(2));
+    let found = closed(&store).await;
     assert!(found.iter().all(|stored| stored.revision == 1));
     let found: Vec<NodeHour> = found.into_iter().map(|stored| stored.row).collect();
     assert_eq!(found, rows);
@@ -100,23 +105,23 @@ pub(crate) async fn a_closed_hour_comes_back_as_it_went_in(store: &impl EventSto
     );
 }
 
-pub(crate) async fn an_hour_gets_a_revision_when_it_comes_to_something_else(
-    store: &impl EventStore,
-) {
+#[tokio::test]
+async fn an_hour_gets_a_revision_when_it_comes_to_something_else() {
+    let store = DuckDbStore::scratch();
     let both = |lost_us| {
         vec![
             node_hour("prod", "node-1", lost_us),
             node_hour("test", "node-1", 3),
         ]
     };
-    report(store, 1, 10).await;
-    assert_eq!(close(store, both(5)).await, Closed::Revised(2));
-    report(store, 2, 20).await;
-    assert_eq!(close(store, both(5)).await, Closed::Same);
+    report(&store, 1, 10).await;
+    assert_eq!(close(&store, both(5)).await, Closed::Revised(2));
+    report(&store, 2, 20).await;
+    assert_eq!(close(&store, both(5)).await, Closed::Same);
     assert_eq!(store.due_hours(), []);
-    report(store, 3, 30).await;
-    assert_eq!(close(store, both(6)).await, Closed::Revised(1));
-    let found: Vec<_> = closed(store)
+    report(&store, 3, 30).await;
+    assert_eq!(close(&store, both(6)).await, Closed::Revised(1));
+    let found: Vec<_> = closed(&store)
         .await
         .into_iter()
         .map(|stored| {
@@ -141,13 +146,15 @@ pub(crate) async fn an_hour_gets_a_revision_when_it_comes_to_something_else(
     );
 }
 
-pub(crate) async fn an_hour_that_changes_while_it_is_computed_stays_due(store: &impl EventStore) {
-    report(store, 1, 10).await;
+#[tokio::test]
+async fn an_hour_that_changes_while_it_is_computed_stays_due() {
+    let store = DuckDbStore::scratch();
+    report(&store, 1, 10).await;
     let due = store.due_hours()[0];
-    report(store, 2, 20).await;
+    report(&store, 2, 20).await;
     let rows = vec![node_hour("prod", "node-1", 5)];
     let closing = ClosingHour { due, rows };
     assert_eq!(store.close_hour(closing).await.unwrap(), Closed::Touched);
-    assert_eq!(closed(store).await, []);
+    assert_eq!(closed(&store).await, []);
     assert_eq!(store.due_hours().len(), 1);
 }

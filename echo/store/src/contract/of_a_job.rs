@@ -7,6 +7,7 @@ use echo_core::model::event::{Event, Origin, Reading, SeqRange, Source};
 
 use crate::contract::sample::{batch, device_wait, gauge, origin, wait, window};
 use crate::course::{CoursePoint, CourseQuery, Stretches};
+use crate::duckdb::DuckDbStore;
 use crate::{EventStore, EvidenceQuery, JobQuery};
 
 /// The blocks that the sample events have: operations 64 to 95 of role `ff...`, 1.5 iterations.
@@ -43,7 +44,9 @@ fn evidence_query() -> EvidenceQuery {
     }
 }
 
-pub(crate) async fn host_evidence_is_added_up_over_whole_blocks(store: &impl EventStore) {
+#[tokio::test]
+async fn host_evidence_is_added_up_over_whole_blocks() {
+    let store = DuckDbStore::scratch();
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let mut renamed = Origin::clone(&first);
     renamed.pod = None;
@@ -117,7 +120,9 @@ fn job_query() -> JobQuery {
     }
 }
 
-pub(crate) async fn the_events_of_a_job_are_its_latest_in_their_order(store: &impl EventStore) {
+#[tokio::test]
+async fn the_events_of_a_job_are_its_latest_in_their_order() {
+    let store = DuckDbStore::scratch();
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let mut other_job = Origin::clone(&first);
     other_job.job = Some("other".parse().unwrap());
@@ -203,9 +208,9 @@ fn signals(first: &Arc<Origin>, second: &Arc<Origin>) -> Vec<Event> {
     ]
 }
 
-pub(crate) async fn signals_are_added_up_per_rank_and_stretch_whatever_clocks_say(
-    store: &impl EventStore,
-) {
+#[tokio::test]
+async fn signals_are_added_up_per_rank_and_stretch_whatever_clocks_say() {
+    let store = DuckDbStore::scratch();
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let events = signals(&first, &second);
     store.append(batch(1, events)).await.unwrap();

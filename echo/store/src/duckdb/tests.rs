@@ -37,8 +37,6 @@ use crate::contract::sample::{
 };
 use crate::{Appended, EventStore, StoreError};
 
-crate::contract::keeps_the_contract!(store());
-
 fn store() -> (DuckDbStore, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     (open(&config(&folder)), folder)
