@@ -133,10 +133,10 @@ pub trait EventStore: CostHours + std::fmt::Debug {
 
     /// Runs SQL that only reads the published views. A question that is dropped is stopped.
     async fn run_sql(&self, _question: SqlQuestion) -> Result<SqlTable, SqlError> {
-        Err(SqlError::NoSql)
+        Err(StoreError::Closed.into())
     }
 
-    /// What SQL can ask about, those views first that most questions are about; nothing where SQL is not understood.
+    /// What SQL can ask about, those views first that most questions are about.
     async fn views(&self) -> Result<Vec<ViewDocs>, StoreError> {
         Ok(Vec::new())
     }

@@ -78,9 +78,6 @@ pub struct ColumnDocs {
 /// Why there is no table.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlError {
-    /// The store does not understand SQL.
-    #[error("this store does not understand SQL")]
-    NoSql,
     /// The guard does not let the statement through.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -113,7 +110,7 @@ pub enum SqlError {
 impl Coded for SqlError {
     fn code(&self) -> Code {
         match self {
-            Self::NoSql | Self::Refused(_) | Self::TooMuchMemory => Code::Refused,
+            Self::Refused(_) | Self::TooMuchMemory => Code::Refused,
             Self::Wrong { .. } => Code::Invalid,
             Self::Crowded { .. } => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,

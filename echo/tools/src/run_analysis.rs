@@ -163,10 +163,6 @@ impl From<SqlError> for ToolError {
     fn from(error: SqlError) -> Self {
         match error {
             SqlError::Refused(Refusal { reason, hint }) => Self::Refused { reason, hint },
-            SqlError::NoSql => Self::Refused {
-                reason: error.to_string(),
-                hint: "ask one of the other tools".to_owned(),
-            },
             SqlError::TooMuchMemory => Self::Refused {
                 reason: error.to_string(),
                 hint: "join on keys, group before joining, or ask about a shorter time".to_owned(),
