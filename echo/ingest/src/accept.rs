@@ -12,7 +12,7 @@ use echo_core::spans;
 use echo_core::units::Nanos;
 use echo_store::timings::Stopwatch;
 use echo_store::{Appended, EventStore, Unnameable};
-use tokio::sync::watch;
+use tokio::sync::{SemaphorePermit, watch};
 use tokio::task::spawn_blocking;
 use tracing::{Instrument, Span, trace_span};
 
@@ -197,6 +197,11 @@ impl Ingest {
     /// translated before its size is known.
     pub async fn unpacking(&self, sender: &Sender, bytes: usize) -> Result<Unpacking, AdmitError> {
         self.0.admission.unpacking(sender, bytes).await
+    }
+
+    /// Takes up memory for reading a body, in bytes, until the permit is dropped.
+    pub fn unfolded(&self, bytes: usize) -> Result<SemaphorePermit<'_>, AdmitError> {
+        self.0.admission.unfolded(bytes)
     }
 
     /// Stores the points or records of a request and returns once they are durable. Without a key the batch is known

@@ -1,35 +1,33 @@
-//! OTLP in JSON, translated into the protobuf that the decoder reads.
+//! OTLP in JSON, read by `opentelemetry-proto` and written as the protobuf that the decoder reads.
 //!
-//! The mapping is that of protobuf with the exceptions of OTLP: names in lowerCamelCase, numbers as numbers or as
-//! texts, bytes in base64 but identities of traces and spans in hexadecimal digits, enumerations as numbers; what is
-//! null is absent, and unknown names are passed over. Of a name that occurs twice the last value counts, as in
-//! protobuf.
-//!
-//! Invariant: nothing is built but the bytes that come out, at most `limit` of them and at most [`MOST_GROWTH`] times as
-//! many as came in. (Messages in memory would take a hundred times the bytes of a made-up body.)
+//! The library is stricter than the mapping of protobuf: it refuses null where it expects a list or a number, and lists
+//! whose values are left out because there are none. A body that it refuses is read once more with those amended
+//! ([`relax`]), which also finds the place of an error that remains.
 
-use std::fmt;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use prost::Message;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::Deserializer as Json;
-use serde_json::de::SliceRead;
-
-use self::output::Output;
-use self::scalar::ScalarOf;
-use self::schema::{Field, Kind, Message};
+use self::metric::MetricsRequest;
 use super::Payload;
 
-mod output;
-mod scalar;
-mod schema;
+mod metric;
 #[cfg(test)]
 mod tests;
 
-/// By how much a body grows at most when it is translated: `0,` becomes a key and eight bytes.
-pub const MOST_GROWTH: usize = 5;
+/// By how much a body grows at most when it is translated: `0,` becomes eight bytes.
+pub const MOST_GROWTH: usize = 4;
 
-/// Longest place and longest explanation of an error, in characters: both may quote the body.
+/// Longest path and longest reason of an error, in characters: both may quote the body.
 const MAX_REASON_CHARS: usize = 200;
+
+/// Most memory that an object takes while it is read, in bytes: the node of its members, and the largest message.
+const OBJECT_BYTES: usize = 1_000;
+
+/// Most memory that any other value takes while it is read, in bytes, beside the characters of its text.
+const VALUE_BYTES: usize = 128;
 
 /// Why a body was not translated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,173 +48,78 @@ pub enum Untranslatable {
     },
 }
 
+/// Most memory that reading the body takes, in bytes, found without reading it: an empty object of three bytes becomes
+/// a message of two hundred.
+pub fn memory(body: &[u8]) -> usize {
+    let cost = |byte: &u8| match byte {
+        b'{' => OBJECT_BYTES,
+        b'[' | b',' => VALUE_BYTES,
+        _ => 1,
+    };
+    body.iter().map(cost).fold(0, usize::saturating_add)
+}
+
 /// The request in protobuf, unless that is longer than `limit` bytes.
 pub fn to_protobuf(payload: Payload, body: &[u8], limit: usize) -> Result<Vec<u8>, Untranslatable> {
-    let mut output = Output::new(limit);
-    let mut json = Json::from_slice(body);
-    let read = Whole::of(payload, &mut output).deserialize(&mut json);
-    match read.and_then(|()| json.end()) {
-        Ok(()) => Ok(output.into_bytes()),
-        Err(_too_large) if output.is_full() => Err(Untranslatable::TooLarge { limit }),
-        Err(error) => Err(Untranslatable::Malformed {
-            payload,
-            reason: explained(payload, body, limit, &error),
-        }),
-    }
+    let translated = match payload {
+        Payload::Metrics => translate::<MetricsRequest>(body, limit),
+        Payload::Logs => translate::<ExportLogsServiceRequest>(body, limit),
+        Payload::Traces => translate::<ExportTraceServiceRequest>(body, limit),
+    };
+    let translated = translated.map_err(|reason| Untranslatable::Malformed { payload, reason })?;
+    translated.ok_or(Untranslatable::TooLarge { limit })
 }
 
-/// The error, with the place in the request: found by reading it again, because following the place costs more than
-/// reading.
-fn explained(payload: Payload, body: &[u8], limit: usize, error: &serde_json::Error) -> String {
-    let mut output = Output::new(limit);
-    let mut json: Json<SliceRead<'_>> = Json::from_slice(body);
-    let mut track = serde_path_to_error::Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
-    let again = Whole::of(payload, &mut output).deserialize(tracked);
-    let short = |text: String| text.chars().take(MAX_REASON_CHARS).collect::<String>();
-    match again {
-        Ok(()) => short(error.to_string()),
-        Err(error) => {
-            let place = short(track.path().to_string());
-            format!("{place}: {}", short(error.to_string()))
-        }
-    }
+fn translate<M>(body: &[u8], limit: usize) -> Result<Option<Vec<u8>>, String>
+where
+    M: Message + DeserializeOwned,
+{
+    let message = match serde_json::from_slice::<M>(body) {
+        Ok(message) => message,
+        Err(_too_strict) => read_again(body)?,
+    };
+    Ok((message.encoded_len() <= limit).then(|| message.encode_to_vec()))
 }
 
-/// Reads a message; its fields are written one after the other.
-struct Whole<'o> {
-    message: &'static Message,
-    output: &'o mut Output,
+/// Reads what the library refuses although the mapping allows it; an error has the path of the member.
+fn read_again<M: DeserializeOwned>(body: &[u8]) -> Result<M, String> {
+    let short = |text: &dyn ToString| text.to_string().chars().take(MAX_REASON_CHARS).collect();
+    let mut value: Value = serde_json::from_slice(body).map_err(|error| short(&error))?;
+    relax(&mut value);
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let (path, reason): (String, String) = (short(error.path()), short(error.inner()));
+        format!("{path}: {reason}")
+    })
 }
 
-impl<'o> Whole<'o> {
-    const fn of(payload: Payload, output: &'o mut Output) -> Self {
-        Self {
-            message: schema::request(payload),
-            output,
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Whole<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Whole<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(field) = map.next_key_seed(Name(self.message))? {
-            match field {
-                Some(field) => map.next_value_seed(FieldOf {
-                    field,
-                    output: self.output,
-                })?,
-                None => {
-                    map.next_value::<IgnoredAny>()?;
+/// Leaves out what is null, what JSON has no number for, and references to entities, which the decoder does not read;
+/// adds empty keys and the values of empty lists. Names of members are those of messages: attributes are pairs.
+fn relax(value: &mut Value) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(relax),
+        Value::Object(members) => {
+            members.retain(|name, value| {
+                !value.is_null() && !is_not_finite(name, value) && name != "entityRefs"
+            });
+            if members.contains_key("value") {
+                members.entry("key").or_insert_with(|| json!(""));
+            }
+            for (name, value) in members {
+                if let ("arrayValue" | "kvlistValue", Value::Object(list)) = (&**name, &mut *value)
+                {
+                    list.entry("values").or_insert_with(|| json!([]));
                 }
+                relax(value);
             }
         }
-        Ok(())
+        _ => {}
     }
 }
 
-/// Finds the field of a name.
-struct Name(&'static Message);
-
-impl<'de> DeserializeSeed<'de> for Name {
-    type Value = Option<&'static Field>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_identifier(self)
-    }
-}
-
-impl Visitor<'_> for Name {
-    type Value = Option<&'static Field>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a name")
-    }
-
-    fn visit_str<E>(self, v: &str) -> Result<Self::Value, E> {
-        Ok(self.0.fields.iter().find(|field| field.name == v))
-    }
-}
-
-/// Reads all values of a field; null is none.
-struct FieldOf<'o> {
-    field: &'static Field,
-    output: &'o mut Output,
-}
-
-impl<'de> DeserializeSeed<'de> for FieldOf<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_option(self)
-    }
-}
-
-impl<'de> Visitor<'de> for FieldOf<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.field.repeated {
-            formatter.write_str("an array")
-        } else {
-            self.field.kind.expecting(formatter)
-        }
-    }
-
-    fn visit_none<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        if self.field.repeated {
-            deserializer.deserialize_seq(self)
-        } else {
-            let Self { field, output } = self;
-            One { field, output }.deserialize(deserializer)
-        }
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let Self { field, output } = self;
-        while seq.next_element_seed(One { field, output })?.is_some() {}
-        Ok(())
-    }
-}
-
-/// Reads one value of a field.
-struct One<'o> {
-    field: &'static Field,
-    output: &'o mut Output,
-}
-
-impl<'de> DeserializeSeed<'de> for One<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        let Self { field, output } = self;
-        match field.kind {
-            Kind::Message(message) => {
-                let start = output.begin(field.number)?;
-                Whole { message, output }.deserialize(deserializer)?;
-                output.end(start)
-            }
-            Kind::Scalar(scalar) => {
-                deserializer.deserialize_any(ScalarOf::new(field.number, scalar, output))
-            }
-        }
-    }
+fn is_not_finite(name: &str, value: &Value) -> bool {
+    let is_number = matches!(
+        name,
+        "sum" | "min" | "max" | "zeroThreshold" | "doubleValue"
+    );
+    is_number && matches!(value.as_str(), Some("NaN" | "Infinity" | "-Infinity"))
 }

@@ -11,7 +11,7 @@ use tokio_stream::StreamExt;
 use crate::accept::{Ingest, IngestError, MAX_INLINE_BYTES};
 use crate::admit::{Arriving, Unpacking};
 use crate::decode::Payload;
-use crate::decode::json::{MOST_GROWTH, Untranslatable, to_protobuf};
+use crate::decode::json::{MOST_GROWTH, Untranslatable, memory, to_protobuf};
 use crate::otlp::unpack::Compression;
 use crate::sender::Sender;
 
@@ -96,35 +96,41 @@ impl Form {
                 Media::Json => limit,
             };
             let most = compression.memory(limit).saturating_add(translated);
-            let memory = ingest.unpacking(sender, most).await?;
+            let unpacking = ingest.unpacking(sender, most).await?;
             let (packed, _room) = arrived((ingest, sender), body).await?;
-            let body = aside(move || self.plain(packed, limit)).await?;
-            return Ok((body, Some(memory)));
+            let ingest = ingest.clone();
+            let body = aside(move || self.plain(&ingest, packed)).await?;
+            return Ok((body, Some(unpacking)));
         }
         let (body, room) = arrived((ingest, sender), body).await?;
         if self.media == Media::Protobuf {
             return Ok((body, None));
         }
         let most = body.len().saturating_mul(MOST_GROWTH).min(limit);
-        let memory = ingest.unpacking(sender, most).await?;
+        let unpacking = ingest.unpacking(sender, most).await?;
         let body = if body.len() <= MAX_INLINE_BYTES {
-            self.plain(body, limit)?
+            self.plain(ingest, body)?
         } else {
-            aside(move || self.plain(body, limit)).await?
+            let ingest = ingest.clone();
+            aside(move || self.plain(&ingest, body)).await?
         };
         drop(room);
-        Ok((body, Some(memory)))
+        Ok((body, Some(unpacking)))
     }
 
-    /// The request in protobuf, at most `limit` bytes of it.
-    fn plain(self, body: Bytes, limit: usize) -> Result<Bytes, IngestError> {
+    /// The request in protobuf, if it is no larger than the largest message.
+    fn plain(self, ingest: &Ingest, body: Bytes) -> Result<Bytes, IngestError> {
+        let limit = ingest.max_message_bytes();
         let body = match self.compression {
             Some(compression) => compression.unpack(&body, limit)?,
             None => body,
         };
         match self.media {
             Media::Protobuf => Ok(body),
-            Media::Json => Ok(to_protobuf(self.payload, &body, limit)?.into()),
+            Media::Json => {
+                let _memory = ingest.unfolded(memory(&body))?;
+                Ok(to_protobuf(self.payload, &body, limit)?.into())
+            }
         }
     }
 }

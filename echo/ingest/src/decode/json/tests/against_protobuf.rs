@@ -1,5 +1,4 @@
-//! Requests made at random, written as JSON by `opentelemetry-proto`. (It is no judge of reading: it passes over errors
-//! inside points, and refuses some of what it writes.)
+//! Requests made at random become the same events from JSON and from protobuf.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -10,9 +9,10 @@ use rand_chacha::rand_core::SeedableRng;
 use serde::Serialize;
 
 use super::LIMIT;
-use crate::decode::Payload;
 use crate::decode::json::to_protobuf;
 use crate::decode::tests::differential::made;
+use crate::decode::{Payload, decode_body};
+use crate::fixture::RECEIVED;
 
 /// The request with every number finite: it writes null for the others.
 fn finite<M: Message + Default>(request: &M) -> M {
@@ -29,23 +29,31 @@ fn finite<M: Message + Default>(request: &M) -> M {
     M::decode(&*bytes).unwrap()
 }
 
-fn compare<M: Message + Default + PartialEq + Serialize>(payload: Payload, request: &M) {
+/// Compares both; not where the request has indices of strings, which are for profiles and not read from JSON.
+fn compare<M: Message + Default + Serialize>(payload: Payload, request: &M) -> u32 {
     let request = finite(request);
     let json = serde_json::to_string(&request).unwrap();
+    if json.contains("stringValueStrindex") {
+        return 0;
+    }
     let body = to_protobuf(payload, json.as_bytes(), LIMIT);
     let body = body.unwrap_or_else(|error| panic!("{error}: {json}"));
-    assert!(M::decode(&*body).unwrap() == request, "{json}");
+    let expected = decode_body(payload, &request.encode_to_vec(), RECEIVED);
+    assert_eq!(decode_body(payload, &body, RECEIVED), expected, "{json}");
+    1
 }
 
 #[test]
-fn random_requests_come_back_from_json_as_they_went() {
+fn random_requests_decode_alike_from_json_and_from_protobuf() {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let mut compared = 0;
     for _ in 0..500 {
         let metrics: ExportMetricsServiceRequest = made::metrics(&mut rng);
-        compare(Payload::Metrics, &metrics);
+        compared += compare(Payload::Metrics, &metrics);
         let logs: ExportLogsServiceRequest = made::logs(&mut rng);
-        compare(Payload::Logs, &logs);
+        compared += compare(Payload::Logs, &logs);
         let traces: ExportTraceServiceRequest = made::traces(&mut rng);
-        compare(Payload::Traces, &traces);
+        compared += compare(Payload::Traces, &traces);
     }
+    assert!(compared > 200, "{compared}");
 }
