@@ -98,6 +98,12 @@ impl Collected {
         kind: Kind,
         may_collect: bool,
     ) -> Result<(), Refusal> {
+        if self.n_returned > 0 && self.is_outermost() && name.eq_ignore_ascii_case("unnest") {
+            return Err(Refusal::new(
+                "unnest would return a collected list or string again with each item",
+                "return one of the two",
+            ));
+        }
         if kind != Kind::Collected && !name.eq_ignore_ascii_case(SORTED) {
             return Ok(());
         }

@@ -304,7 +304,9 @@ impl Walk {
             fields.one_of("type", &["ORDER_DEFAULT", "ASCENDING", "DESCENDING"])?;
             fields.text("null_order")?;
             let expression = fields.take("expression")?;
-            if expression.get("class").is_some_and(|class| class == "STAR") {
+            // ALL, or the number of a column.
+            let class = expression.get("class").and_then(Value::as_str);
+            if matches!(class, Some("STAR" | "CONSTANT")) {
                 self.collected.check_compared()?;
             }
             self.whole(expression, sight, shape)?;

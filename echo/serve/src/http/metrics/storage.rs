@@ -64,7 +64,7 @@ pub(super) fn encode(
         ),
         (
             "query_stuck",
-            "Statements in SQL that do not stop although their time is over; each keeps a place",
+            "Statements in SQL that do not stop a second after their deadline; two of them can be replaced",
             vitals.stuck_statements as f64,
         ),
     ];

@@ -32,7 +32,7 @@ const LEAVES: [&str; 22] = [
 ];
 
 /// Forms of expressions, with a letter for each part.
-const FORMS: [&str; 30] = [
+const FORMS: [&str; 44] = [
     "regexp_matches(E::VARCHAR, '[0-7]..................z')",
     "(node_id ~ '(n|o|d)*[a-e]?.?.?.?.?.?.?.?.?.?.?.?.?.?.?.?.?z')",
     "(E::VARCHAR LIKE '%_e_%_-%__________________%')",
@@ -63,10 +63,24 @@ const FORMS: [&str; 30] = [
     "EXISTS (Q)",
     "E IN (Q)",
     "CAST(E AS DECIMAL(38, 4))",
+    "list(E)",
+    "list(E ORDER BY E)",
+    "string_agg(E::VARCHAR, ',')",
+    "length(list(E))",
+    "list(E)[1]",
+    "list_contains(E, E)",
+    "substr(E::VARCHAR, rank, 100000000)",
+    "left(E::VARCHAR, 100000000)",
+    "(E)[1:100000]",
+    "[E, E]",
+    "{'a': E, 'b': E}",
+    "row(E, E)",
+    "E::VARCHAR[]",
+    "unnest(E)",
 ];
 
 /// What a query is asked from.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 16] = [
     "(SELECT E AS rank, node_id, cluster_id FROM (SELECT coalesce(rank, E) AS rank, node_id, cluster_id FROM ranks WHERE E) WHERE E)",
     "(SELECT ifnull(rank, rank) AS rank, node_id || node_id AS node_id, cluster_id FROM (SELECT nullif(rank, E) AS rank, node_id, cluster_id \
      FROM (SELECT rank + rank AS rank, node_id, cluster_id FROM ranks) WHERE rank > 3) WHERE rank < 9)",
@@ -80,6 +94,10 @@ const TABLES: [&str; 12] = [
     "(SELECT i AS rank, 'x' AS node_id, 'y' AS cluster_id FROM range(3000) AS r(i))",
     "(VALUES (1, 'x', 'y'), (2, 'z', NULL)) AS v(rank, node_id, cluster_id)",
     "(SELECT *, (Q) AS inner_one FROM ranks)",
+    "(SELECT list(i) AS rank, string_agg(i, ',') AS node_id, 'x' AS cluster_id FROM range(1000000) t(i))",
+    "(SELECT i // 1000 AS rank, list(i) AS node_id, string_agg(i, ',') AS cluster_id FROM range(1000000) t(i) GROUP BY ALL)",
+    "(SELECT [rank, E] AS rank, {'a': node_id} AS node_id, cluster_id FROM ranks)",
+    "(SELECT unnest(string_split(E::VARCHAR, 'n')) AS rank, node_id, cluster_id FROM ranks)",
 ];
 
 /// What a function looks at besides its row.
