@@ -27,7 +27,8 @@ pub struct BoundArgs {
     #[arg(long, value_name = "LENGTH", default_value = "2m", value_parser = length, env = "FLEET_ECHO_IDLE_TIMEOUT")]
     pub idle_timeout: Duration,
 
-    /// Most questions that are answered at the same time; others wait a second and are then told to come back
+    /// Most questions that are answered at the same time; others wait a second and are then told to come back. SQL has two places of
+    /// its own
     /// [default: one less than there are cores, at least 2 and at most 8]
     #[arg(long, value_name = "COUNT", env = "FLEET_ECHO_MAX_QUERIES")]
     pub max_queries: Option<NonZeroU32>,

@@ -98,8 +98,16 @@ impl ToolContext {
         self.in_time(answer).await
     }
 
-    /// Answers within the deadline, whatever else is being answered.
-    pub async fn in_time<T>(
+    /// Answers beside the places, within the deadline.
+    pub async fn beside_places<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ToolError>>,
+    ) -> Result<T, ToolError> {
+        let _counted = self.places.beside();
+        self.in_time(answer).await
+    }
+
+    async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {

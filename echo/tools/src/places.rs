@@ -1,7 +1,7 @@
 //! How many questions are answered at the same time, so that they leave something to ingest.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -20,7 +20,18 @@ struct Counts {
     most: u32,
     wait: Duration,
     free: Arc<Semaphore>,
+    beside: AtomicU32,
     refused: AtomicU64,
+}
+
+/// A question that is answered without a place, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Beside(Arc<Counts>);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.0.beside.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Places {
@@ -36,6 +47,7 @@ impl Places {
             most,
             wait,
             free: Arc::new(Semaphore::new(most as usize)),
+            beside: AtomicU32::new(0),
             refused: AtomicU64::new(0),
         }))
     }
@@ -45,10 +57,17 @@ impl Places {
         self.0.most
     }
 
-    /// Questions that are being answered.
+    /// Questions that are being answered, those beside the places included.
     pub fn taken(&self) -> u32 {
         let free = u32::try_from(self.0.free.available_permits()).unwrap_or(u32::MAX);
-        self.0.most.saturating_sub(free)
+        let taken = self.0.most.saturating_sub(free);
+        taken.saturating_add(self.0.beside.load(Relaxed))
+    }
+
+    /// Counts a question that takes no place.
+    pub(super) fn beside(&self) -> Beside {
+        self.0.beside.fetch_add(1, Relaxed);
+        Beside(Arc::clone(&self.0))
     }
 
     /// Questions that were turned away, since the start.

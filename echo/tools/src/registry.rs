@@ -135,7 +135,7 @@ impl Registry {
         let answer = (tool.run)(context.clone(), input).instrument(span);
         if tool.needs_sql {
             // SQL has places of its own, so that it takes none from other questions.
-            context.in_time(answer).await
+            context.beside_places(answer).await
         } else {
             context.bounded(answer).await
         }
