@@ -116,7 +116,7 @@ impl Slowness {
 pub struct Clues<'a> {
     /// Host gaps of the window, when the agents saw them.
     pub gaps: Option<&'a Lags>,
-    /// How many there were, by rank, per iteration: a synchronisation that blocked nobody is followed by none.
+    /// Number of gaps per iteration, by rank. Only a synchronisation that blocked is followed by a gap.
     pub gap_rates: &'a BTreeMap<Rank, f64>,
     /// How long work waited in the queues of the GPUs, by rank, milliseconds per operation.
     pub queues: &'a BTreeMap<Rank, f64>,

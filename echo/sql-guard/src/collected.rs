@@ -1,9 +1,9 @@
 //! Values that are collected from many rows: lists and joined strings.
 //!
-//! Nobody knows how long they are before the statement has run, and one call of a function on 2,048 rows that hold them can
-//! make gigabytes, which the engine neither counts nor interrupts. So a collected value is returned by the outermost SELECT,
-//! or it is counted, or one item is taken from it, where it is collected. Everything else is refused: no other expression,
-//! query, join, comparison or sort order sees one.
+//! Their length is unknown until the statement has run. One function call on 2,048 rows of them can allocate gigabytes, which
+//! the engine neither counts nor interrupts. So a statement may return a collected value from the outermost SELECT, or, where
+//! it is collected, take its length or one of its items. The guard refuses all other uses: in expressions, subqueries, joins,
+//! comparisons and sort orders.
 
 use std::collections::BTreeSet;
 use std::mem;

@@ -50,7 +50,7 @@ impl ReadOnlySql {
         &self.text
     }
 
-    /// Whether it collects values into lists or strings, whose length nobody knows before it has run.
+    /// Whether it collects values into lists or strings, whose length is unknown until it has run.
     pub const fn collects(&self) -> bool {
         self.collects
     }
