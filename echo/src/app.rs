@@ -311,7 +311,7 @@ fn feeds(
         policies: policies.clone(),
         readiness: Readiness {
             stopping: stopping.clone(),
-            append_deadline: IngestConfig::default().admission.append_deadline,
+            append_deadline: IngestConfig::default().append_deadline,
         },
     }
 }

@@ -8,8 +8,6 @@ pub const TARGET: &str = "echo::spans";
 pub const INGEST: &str = "echo.ingest";
 /// Part of it: from bytes to events.
 pub const DECODE: &str = "echo.ingest.decode";
-/// Part of it: taking up room.
-pub const ADMIT: &str = "echo.ingest.admit";
 /// Part of it: waiting until the events are durable.
 pub const APPEND: &str = "echo.ingest.append";
 /// A group of batches in one transaction.

@@ -11,18 +11,18 @@ use echo_core::policy_table::{ClusterPolicy, PolicyTable};
 use echo_core::spans;
 use echo_core::units::Nanos;
 use echo_store::timings::Stopwatch;
-use echo_store::{Appended, EventStore, Unnameable};
-use tokio::sync::{SemaphorePermit, watch};
+use echo_store::{Appended, EventStore, StoreError, Unnameable};
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use tracing::{Instrument, Span, trace_span};
 
-use super::admit::{Admission, AdmissionConfig, AdmitError, Arriving, InFlight, Unpacking};
 use super::batch_key::{BatchKeyError, of_content};
+use super::budget::{Budget, Held, OverBudget};
 use super::counters::IngestStats;
 use super::decode::reject::{RejectReason, Rejections};
-use super::decode::unfold::unfolded_bytes;
+use super::decode::unfold::{kept_bytes, unfolded_bytes};
 use super::decode::{Decoded, Malformed, Payload, decode_body};
-use super::sender::Sender;
 use super::strays::Strays;
 use super::writer::{Foreign, Writer};
 
@@ -32,17 +32,24 @@ pub(super) const MAX_INLINE_BYTES: usize = 64 * 1024;
 /// Settings of the ingest path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IngestConfig {
-    /// What may be in flight.
-    pub admission: AdmissionConfig,
+    /// Most memory that requests take up between their first byte and their acknowledgement, bytes. The requests of one
+    /// sender may take half.
+    pub max_bytes: usize,
     /// Largest request after decompression, in bytes.
     pub max_message_bytes: usize,
+    /// Longest time for a body to arrive as a whole: whoever does not end it holds on to memory.
+    pub arrival_deadline: Duration,
+    /// Longest wait for the store to make a batch durable.
+    pub append_deadline: Duration,
 }
 
 impl Default for IngestConfig {
     fn default() -> Self {
         Self {
-            admission: AdmissionConfig::default(),
+            max_bytes: 512 * 1024 * 1024,
             max_message_bytes: 16 * 1024 * 1024,
+            arrival_deadline: Duration::from_secs(10),
+            append_deadline: Duration::from_secs(10),
         }
     }
 }
@@ -77,9 +84,21 @@ pub enum IngestError {
     /// It is sent for somebody else.
     #[error(transparent)]
     Foreign(#[from] Foreign),
-    /// There is no room for it, or it could not be stored.
+    /// There is no memory for it.
     #[error(transparent)]
-    Admit(#[from] AdmitError),
+    OverBudget(#[from] OverBudget),
+    /// The store took too long; the batch may or may not be stored, and is stored once when sent again.
+    #[error("the batch was not durable after {} ms, send it again", .after.as_millis())]
+    NotDurable {
+        /// The deadline.
+        after: Duration,
+    },
+    /// The engine failed, as it does on a full disk. The batch itself is sound, so it has to be kept and sent again.
+    #[error("the collector cannot store at the moment, send it again")]
+    CannotStore(#[source] StoreError),
+    /// The store refused.
+    #[error(transparent)]
+    Store(StoreError),
     /// The decoder did not come back.
     #[error("decoding was aborted")]
     Aborted,
@@ -88,10 +107,16 @@ pub enum IngestError {
 impl IngestError {
     /// Whether it is the collector that is at fault, so that the error belongs into its log.
     pub const fn is_ours(&self) -> bool {
-        matches!(
-            self,
-            Self::Aborted | Self::Admit(AdmitError::CannotStore(_))
-        )
+        matches!(self, Self::Aborted | Self::CannotStore(_))
+    }
+}
+
+impl From<StoreError> for IngestError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Engine { .. } | StoreError::Fatal { .. } => Self::CannotStore(error),
+            _ => Self::Store(error),
+        }
     }
 }
 
@@ -101,23 +126,29 @@ impl Coded for IngestError {
             Self::Unreadable(_) | Self::Malformed(_) | Self::Unsupported(_) => Code::Invalid,
             Self::BatchKey(error) => error.code(),
             Self::TooLarge { .. } => Code::TooLarge,
-            Self::Slow { .. } => Code::Timeout,
+            Self::Slow { .. } | Self::NotDurable { .. } => Code::Timeout,
             Self::Foreign(error) => error.code(),
-            Self::Admit(error) => error.code(),
+            Self::OverBudget(error) => error.code(),
+            Self::CannotStore(_) => Code::Busy,
+            Self::Store(error) => error.code(),
             Self::Aborted => Code::Internal,
         }
     }
 }
 
-/// Where a request comes from.
-#[derive(Debug, Clone)]
-pub struct Sent<'a> {
-    /// Whose room it takes up.
-    pub sender: &'a Sender,
+/// A request as it arrived.
+#[derive(Debug)]
+pub struct Sent {
+    /// What it carries.
+    pub payload: Payload,
+    /// Its message.
+    pub body: Bytes,
+    /// The memory that it takes up.
+    pub held: Held,
     /// The number of the batch, if it has one.
     pub key: Option<BatchKey>,
     /// For whom it may send.
-    pub writer: &'a Writer,
+    pub writer: Writer,
 }
 
 /// What the sender of a request that was taken gets to know.
@@ -135,8 +166,8 @@ pub struct Ingest(Arc<Parts>);
 
 #[derive(Debug)]
 struct Parts {
-    max_message_bytes: usize,
-    admission: Admission,
+    config: IngestConfig,
+    budget: Budget,
     store: Arc<dyn EventStore>,
     clock: Arc<dyn Clock>,
     policies: watch::Receiver<Arc<PolicyTable>>,
@@ -153,8 +184,8 @@ impl Ingest {
         strays: Strays,
     ) -> Self {
         Self(Arc::new(Parts {
-            max_message_bytes: config.max_message_bytes,
-            admission: Admission::new(config.admission),
+            config,
+            budget: Budget::new(config.max_bytes),
             store,
             clock,
             policies,
@@ -163,9 +194,14 @@ impl Ingest {
         }))
     }
 
-    /// Largest request after decompression, in bytes.
-    pub fn max_message_bytes(&self) -> usize {
-        self.0.max_message_bytes
+    /// The settings.
+    pub fn config(&self) -> &IngestConfig {
+        &self.0.config
+    }
+
+    /// The memory that requests may take up, and do.
+    pub fn budget(&self) -> &Budget {
+        &self.0.budget
     }
 
     /// What the path has done since the start.
@@ -178,78 +214,39 @@ impl Ingest {
         &self.0.strays
     }
 
-    /// What is in flight now, and how much of it may be.
-    pub fn in_flight(&self) -> InFlight {
-        self.0.admission.in_flight()
-    }
-
-    /// Follows a body that arrives piece by piece.
-    pub fn arriving(&self, sender: &Sender) -> Arriving {
-        self.0.admission.arriving(sender)
-    }
-
-    /// Longest time for a body to arrive as a whole.
-    pub fn arrival_deadline(&self) -> Duration {
-        self.0.admission.arrival_deadline()
-    }
-
-    /// Takes up memory, in bytes, until this is dropped: what a request may need that has to be unpacked or
-    /// translated before its size is known.
-    pub async fn unpacking(&self, sender: &Sender, bytes: usize) -> Result<Unpacking, AdmitError> {
-        self.0.admission.unpacking(sender, bytes).await
-    }
-
-    /// Takes up memory for reading a body, in bytes, until the permit is dropped.
-    pub fn unfolded(&self, bytes: usize) -> Result<SemaphorePermit<'_>, AdmitError> {
-        self.0.admission.unfolded(bytes)
-    }
-
     /// Stores the points or records of a request and returns once they are durable. Without a key the batch is known
-    /// by its content. `unpacking` is given back when the body itself has been counted.
-    pub async fn accept(
-        &self,
-        (payload, body): (Payload, Bytes),
-        sent: Sent<'_>,
-        unpacking: Option<Unpacking>,
-    ) -> Result<Accepted, IngestError> {
-        let span = match payload {
+    /// by its content.
+    pub async fn accept(&self, sent: Sent) -> Result<Accepted, IngestError> {
+        let span = match sent.payload {
             Payload::Traces => Span::none(),
             Payload::Metrics | Payload::Logs => {
-                trace_span!(target: spans::TARGET, spans::INGEST, bytes = body.len())
+                trace_span!(target: spans::TARGET, spans::INGEST, bytes = sent.body.len())
             }
         };
-        let accepted = self.accept_one((payload, body), sent, unpacking);
-        accepted.instrument(span).await
+        self.accept_one(sent).instrument(span).await
     }
 
-    async fn accept_one(
-        &self,
-        (payload, body): (Payload, Bytes),
-        Sent {
-            sender,
-            key,
-            writer,
-        }: Sent<'_>,
-        unpacking: Option<Unpacking>,
-    ) -> Result<Accepted, IngestError> {
-        let Parts {
-            admission,
-            stats,
-            strays,
-            ..
-        } = &*self.0;
-        stats.saw_bytes(body.len());
-        let _bytes = admission.bytes(sender, body.len())?;
-        drop(unpacking);
+    async fn accept_one(&self, sent: Sent) -> Result<Accepted, IngestError> {
+        let Parts { stats, strays, .. } = &*self.0;
+        stats.saw_bytes(sent.body.len());
         let received = self.0.clock.now();
         let arrived = Stopwatch::start();
+        let Sent {
+            payload,
+            body,
+            held,
+            key,
+            writer,
+        } = sent;
         let decoding = trace_span!(target: spans::TARGET, spans::DECODE);
-        let read = self.read((payload, body), key, received);
-        let (mut decoded, key) = read.instrument(decoding).await?;
+        let read = read((payload, body), held, (key, received));
+        let Read {
+            mut decoded,
+            key,
+            held: _held,
+        } = read.instrument(decoding).await?;
         writer.check(&decoded.events)?;
         self.refuse_unnameable(&mut decoded);
-        let _points = trace_span!(target: spans::TARGET, spans::ADMIT)
-            .in_scope(|| admission.points(sender, decoded.weight()))?;
         let policy = self.policy(&decoded);
         if !decoded.events.is_empty() {
             stats.saw_events(&decoded.events, received);
@@ -261,8 +258,7 @@ impl Ingest {
             };
             let events = batch.events.len();
             let waiting = trace_span!(target: spans::TARGET, spans::APPEND, events);
-            let appended = admission.append(&*self.0.store, batch);
-            match appended.instrument(waiting).await? {
+            match self.append(batch).instrument(waiting).await? {
                 Appended::Stored { events } => {
                     stats.saw_stored(events);
                     strays.stored(stray);
@@ -278,25 +274,11 @@ impl Ingest {
         })
     }
 
-    async fn read(
-        &self,
-        (payload, body): (Payload, Bytes),
-        key: Option<BatchKey>,
-        received: Nanos,
-    ) -> Result<(Decoded, BatchKey), IngestError> {
-        let read = move |body: Bytes| {
-            let key = key.unwrap_or_else(|| of_content(&body));
-            decode_body(payload, &body, received).map(|decoded| (decoded, key))
-        };
-        if body.len() <= MAX_INLINE_BYTES {
-            return Ok(read(body)?);
-        }
-        let parts = Arc::clone(&self.0);
-        let aside = spawn_blocking(move || {
-            let _memory = parts.admission.unfolded(unfolded_bytes(payload, &body))?;
-            Ok(read(body)?)
-        });
-        aside.await.map_err(|_panicked| IngestError::Aborted)?
+    /// Stores the batch, or gives up at the deadline.
+    async fn append(&self, batch: EventBatch) -> Result<Appended, IngestError> {
+        let after = self.0.config.append_deadline;
+        let appended = timeout(after, self.0.store.append(batch)).await;
+        Ok(appended.map_err(|_elapsed| IngestError::NotDurable { after })??)
     }
 
     /// Turns away what brings more names and senders than are kept.
@@ -315,5 +297,50 @@ impl Ingest {
         let cluster = &decoded.events.first()?.origin.cluster;
         let table = Arc::clone(&self.0.policies.borrow());
         table.of(cluster).cloned()
+    }
+}
+
+/// A request that was decoded.
+struct Read {
+    decoded: Decoded,
+    key: BatchKey,
+    held: Held,
+}
+
+/// Decodes a body. It is known what it unfolds to before it is, unless it is small.
+async fn read(
+    (payload, body): (Payload, Bytes),
+    mut held: Held,
+    (key, received): (Option<BatchKey>, Nanos),
+) -> Result<Read, IngestError> {
+    let is_small = body.len() <= MAX_INLINE_BYTES;
+    let read = move || {
+        if !is_small {
+            held.resize(unfolded_bytes(payload, &body))?;
+        }
+        let key = key.unwrap_or_else(|| of_content(&body));
+        let decoded = decode_body(payload, &body, received)?;
+        held.resize(kept_bytes(&decoded, body.len()))?;
+        Ok(Read { decoded, key, held })
+    };
+    if is_small {
+        return read();
+    }
+    let aside = spawn_blocking(read);
+    aside.await.map_err(|_panicked| IngestError::Aborted)?
+}
+
+#[cfg(test)]
+mod tests {
+    use echo_store::duckdb::DuckDbConfig;
+
+    use super::IngestConfig;
+    use crate::decode::unfold::EVENT_BYTES;
+
+    #[test]
+    fn one_sender_cannot_fill_the_queue_of_the_store() {
+        let share = IngestConfig::default().max_bytes / 2;
+        let queue = DuckDbConfig::new("echo.duckdb").queue_events;
+        assert!(share / EVENT_BYTES < usize::try_from(queue).unwrap());
     }
 }

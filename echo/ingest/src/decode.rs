@@ -51,7 +51,7 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// What the request costs to keep: its events and the operations sampled in them.
+    /// Events and the operations sampled in them.
     pub fn weight(&self) -> usize {
         let samples: usize = self.events.iter().map(|event| event.samples.len()).sum();
         self.events.len() + samples

@@ -1,17 +1,18 @@
 //! How measurements come in: OTLP requests are decoded, admitted, stored, and only then acknowledged.
 //!
-//! A request goes from `otlp` (gRPC) to `accept`, which takes up room for its bytes and points (`admit`), decodes it
-//! (`decode`, pure) and appends it to the store; `respond` says what was rejected. Success means durable: what was
-//! acknowledged survives a crash, and a batch that is sent twice is stored once (`batch_key`). The answer carries
-//! the policy of the sender's cluster, which is borrowed and never waited for.
+//! `otlp` takes a request over gRPC or HTTP and unpacks its body; `accept` decodes it (`decode`, pure) and appends it to the
+//! store; `respond` says what was rejected. Success means durable: what was acknowledged survives a crash, and a batch
+//! that is sent twice is stored once (`batch_key`). The answer carries the policy of the sender's cluster, which is
+//! borrowed and never waited for.
 //!
 //! Invariant: one sender's bad or huge request costs the others nothing. A bad point is counted and left out, a bad
-//! request gets a status that OTLP clients do not repeat, a full collector one that they do. Nobody can take all of the
-//! room (`room`): a sender may hold at most as much as it leaves free.
+//! request gets a status that OTLP clients do not repeat, a full collector one that they do. From its first byte to its
+//! acknowledgement a request takes what memory it needs from one budget (`budget`), of which a sender may hold at most
+//! as much as it leaves free.
 
 pub mod accept;
-pub mod admit;
 pub mod batch_key;
+pub mod budget;
 pub mod counters;
 pub mod decode;
 #[cfg(any(test, feature = "testing"))]
@@ -23,7 +24,6 @@ pub mod decode;
 pub mod fixture;
 pub mod otlp;
 pub mod respond;
-pub mod room;
 pub mod sender;
 pub mod strays;
 pub mod writer;

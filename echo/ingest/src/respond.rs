@@ -140,6 +140,12 @@ pub fn status(error: &IngestError, request: u64) -> tonic::Status {
     let code = error.code();
     let grpc = tonic::Code::from_i32(code.grpc());
     let message = message(error, request);
+    if matches!(error, IngestError::Unsupported(_)) {
+        let mut status = tonic::Status::new(tonic::Code::Unimplemented, message);
+        let known = AsciiMetadataValue::from_static("gzip,zstd,identity");
+        status.metadata_mut().insert("grpc-accept-encoding", known);
+        return status;
+    }
     if matches!(code, Code::Busy | Code::TooMany) {
         let details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
         return tonic::Status::with_error_details(grpc, message, details);
@@ -169,7 +175,7 @@ mod tests {
 
     use super::{grpc, status};
     use crate::accept::{Accepted, IngestError};
-    use crate::admit::AdmitError;
+    use crate::budget::OverBudget;
     use crate::decode::Payload;
     use crate::decode::reject::Rejections;
 
@@ -224,7 +230,7 @@ mod tests {
             doing: "append",
             reason: "secret path".to_owned(),
         };
-        let error = IngestError::Admit(AdmitError::from(engine));
+        let error = IngestError::from(engine);
         assert!(chain(&error).contains("secret path"), "for the log");
         let status = status(&error, 17);
         assert_eq!(status.code(), tonic::Code::Unavailable);
@@ -236,10 +242,10 @@ mod tests {
 
     #[test]
     fn only_what_can_be_sent_again_is_told_to_be_sent_again() {
-        let busy = IngestError::Admit(AdmitError::Busy { what: "points" });
+        let busy = IngestError::from(OverBudget::Busy);
         let retry = status(&busy, 1).get_details_retry_info().unwrap();
         assert_eq!(retry.retry_delay.unwrap().as_secs(), 1);
-        let share = IngestError::Admit(AdmitError::Share { what: "points" });
+        let share = IngestError::from(OverBudget::Share);
         let share = status(&share, 1);
         assert_eq!(share.code(), tonic::Code::ResourceExhausted);
         assert!(share.get_details_retry_info().is_some());

@@ -1,4 +1,4 @@
-//! Who sent a request, as far as sharing the room is concerned.
+//! Who sent a request, as far as sharing the memory is concerned.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl ClientCertificate {
     }
 }
 
-/// Whose room a request takes up.
+/// Whose share of the memory a request takes up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum Sender {
     /// An agent that numbers its batches.

@@ -19,7 +19,7 @@ use crate::gate::only_writers;
 use crate::listener::Listener;
 use crate::terms::Terms;
 use crate::tls::Encryption;
-use echo_ingest::otlp::{LogsService, MetricsService, TracesService};
+use echo_ingest::otlp::grpc::{LogsService, MetricsService, TracesService};
 use echo_ingest::respond::refusal;
 
 /// Longest time for one request, from its first header to its answer. Cuts off senders that trickle.

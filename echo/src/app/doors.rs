@@ -10,7 +10,7 @@ use crate::app::inputs::Inputs;
 use crate::app::{AppError, address, bind, detour, stopped};
 use crate::config::ServeArgs;
 use echo_ingest::accept::Ingest;
-use echo_ingest::otlp::{LogsService, MetricsService, TracesService};
+use echo_ingest::otlp::grpc::{LogsService, MetricsService, TracesService};
 use echo_serve::listener::{Connections, Listener};
 use echo_serve::terms::Terms;
 use echo_serve::tls::Encryption;

@@ -154,9 +154,7 @@ impl ShouldSample for BySpan {
                 all(SamplingDecision::RecordAndSample)
             }
             // A part whose whole is not taken, or has no span on purpose.
-            (Some(_), _) | (None, spans::DECODE | spans::ADMIT | spans::APPEND) => {
-                all(SamplingDecision::Drop)
-            }
+            (Some(_), _) | (None, spans::DECODE | spans::APPEND) => all(SamplingDecision::Drop),
             (None, spans::INGEST | spans::COMMIT | spans::DETECT) => self
                 .some
                 .should_sample(None, trace_id, name, span_kind, attributes, links),

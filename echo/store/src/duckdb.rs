@@ -109,7 +109,7 @@ impl DuckDbConfig {
             memory_limit: Amount::Bytes(2_000_000_000),
             threads: None,
             readers: 4,
-            queue_events: 200_000,
+            queue_events: 300_000,
             commit_every: Duration::ZERO,
             commit_after_quiet: Duration::from_millis(20),
             checkpoint_every: Duration::from_secs(5),

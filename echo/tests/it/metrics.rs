@@ -58,7 +58,6 @@ fn a_scrape_counts_what_agents_sent_was_stored_and_was_judged() {
     assert!(after["echo_store_commit_seconds_count"] >= 1.0);
     assert!(after["echo_store_database_bytes"] > 4_096.0);
     let idle = [
-        "echo_ingest_in_flight_points",
         "echo_ingest_in_flight_bytes",
         "echo_store_queued_events",
         "echo_ingest_rejected_points_total{reason=\"missing_cluster\"}",

@@ -36,7 +36,6 @@ fn what_an_echo_does_is_found_in_another_one() {
     for name in [
         "echo.ingest",
         "echo.ingest.decode",
-        "echo.ingest.admit",
         "echo.ingest.append",
         "echo.store.commit",
         "echo.detect",

@@ -7,13 +7,13 @@
 //! | `POST /v1/traces` | `ExportTraceServiceRequest` |
 //!
 //! The way from the bytes to the acknowledgement is that of gRPC: the same limits, the same numbering of batches (the
-//! metadata are headers), the same answers. A body in JSON is translated into protobuf first. Errors carry a
-//! `google.rpc.Status`, as the protocol asks, in the language of the request.
+//! metadata are headers), the same answers. Errors carry a `google.rpc.Status`, as the protocol asks, in the language of
+//! the request.
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
@@ -22,13 +22,13 @@ use fleet_proto::metadata;
 use prost::Message;
 use serde_json::json;
 
-use self::body::{Form, Media, compression};
+use super::body::{Form, Language, Taken, arrived};
+use super::unpack::Compression;
 use super::{note, sender, writer};
 use crate::accept::{Accepted, Ingest, IngestError, Sent};
 use crate::decode::Payload;
 use crate::respond;
 
-mod body;
 #[cfg(test)]
 mod tests;
 
@@ -55,47 +55,95 @@ async fn traces(State(ingest): State<Ingest>, request: Request) -> Response {
 
 async fn export(ingest: &Ingest, payload: Payload, request: Request) -> Response {
     let number = ingest.stats().saw_request();
-    let refused = |media, error: &IngestError| {
+    let refused = |language, error: &IngestError| {
         note(ingest, error, number);
-        failure(media, error, number)
+        failure(language, error, number)
     };
-    let media = match Media::of(request.headers()) {
-        Ok(media) => media,
-        Err(unknown) => return refused(Media::Protobuf, &unknown),
+    let language = match language(request.headers()) {
+        Ok(language) => language,
+        Err(unknown) => return refused(Language::Protobuf, &unknown),
     };
-    match handle(ingest, (payload, media), request).await {
-        Ok(accepted) => success((payload, media), &accepted),
-        Err(error) => refused(media, &error),
+    match handle(ingest, (payload, language), request).await {
+        Ok(accepted) => success((payload, language), &accepted),
+        Err(error) => refused(language, &error),
     }
 }
 
 async fn handle(
     ingest: &Ingest,
-    (payload, media): (Payload, Media),
+    (payload, language): (Payload, Language),
     request: Request,
 ) -> Result<Accepted, IngestError> {
     let (parts, body) = request.into_parts();
     let form = Form {
         payload,
-        media,
+        language,
         compression: compression(&parts.headers)?,
     };
     let (sender, key) = sender(&parts.headers, &parts.extensions)?;
-    let (body, unpacking) = form.read((ingest, &sender), body).await?;
+    let limit = ingest.config().max_message_bytes;
+    let taken = arrived(ingest, ingest.budget().hold(&sender), (body, limit)).await?;
+    let Taken { body, held } = form.read(taken, limit).await?;
     let sent = Sent {
-        sender: &sender,
+        payload,
+        body,
+        held,
         key,
-        writer: &writer(&parts.extensions),
+        writer: writer(&parts.extensions),
     };
-    ingest.accept((payload, body), sent, unpacking).await
+    ingest.accept(sent).await
 }
 
-fn success((payload, media): (Payload, Media), accepted: &Accepted) -> Response {
-    let body = match media {
-        Media::Protobuf => respond::body(payload, &accepted.rejections),
-        Media::Json => respond::json(payload, &accepted.rejections),
+impl Language {
+    /// Its type, in requests and in answers.
+    const fn media_type(self) -> &'static str {
+        match self {
+            Self::Protobuf => "application/x-protobuf",
+            Self::Json => "application/json",
+        }
+    }
+}
+
+/// The language that the request declares, whatever its parameters.
+fn language(headers: &HeaderMap) -> Result<Language, IngestError> {
+    let declared = text(headers, CONTENT_TYPE);
+    let kind = declared.split(';').next().unwrap_or_default().trim();
+    let known = [Language::Protobuf, Language::Json];
+    let found = known
+        .into_iter()
+        .find(|language| language.media_type() == kind);
+    found.ok_or_else(|| {
+        let [protobuf, json] = known.map(Language::media_type);
+        IngestError::Unsupported(format!(
+            "bodies of type {kind:?} are not read: send Content-Type: {protobuf} \
+             (OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf) or {json} (http/json)"
+        ))
+    })
+}
+
+/// How the body is compressed, if it is in a way that this listener reads.
+fn compression(headers: &HeaderMap) -> Result<Option<Compression>, IngestError> {
+    match text(headers, CONTENT_ENCODING).trim() {
+        "" | "identity" => Ok(None),
+        "gzip" => Ok(Some(Compression::Gzip)),
+        "zstd" => Ok(Some(Compression::Zstd)),
+        other => Err(IngestError::Unsupported(format!(
+            "bodies compressed with {other:?} are not read: send them with gzip, zstd or as they are"
+        ))),
+    }
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> String {
+    let value = headers.get(name).map(HeaderValue::as_bytes);
+    String::from_utf8_lossy(value.unwrap_or_default()).to_ascii_lowercase()
+}
+
+fn success((payload, language): (Payload, Language), accepted: &Accepted) -> Response {
+    let body = match language {
+        Language::Protobuf => respond::body(payload, &accepted.rejections),
+        Language::Json => respond::json(payload, &accepted.rejections),
     };
-    let mut response = answer(media, StatusCode::OK, body);
+    let mut response = answer(language, StatusCode::OK, body);
     if let Some(policy) = &accepted.policy {
         let (threshold, quorum_met) = respond::scalars(policy);
         let headers = response.headers_mut();
@@ -109,7 +157,7 @@ fn success((payload, media): (Payload, Media), accepted: &Accepted) -> Response 
     response
 }
 
-fn failure(media: Media, error: &IngestError, number: u64) -> Response {
+fn failure(language: Language, error: &IngestError, number: u64) -> Response {
     let code = error.code();
     let message = respond::message(error, number);
     if matches!(error, IngestError::Unsupported(_)) {
@@ -117,8 +165,8 @@ fn failure(media: Media, error: &IngestError, number: u64) -> Response {
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, message + "\n").into_response();
     }
     let status = StatusCode::from_u16(code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let body = match media {
-        Media::Protobuf => {
+    let body = match language {
+        Language::Protobuf => {
             let status = tonic_types::Status {
                 code: code.grpc(),
                 message,
@@ -126,11 +174,11 @@ fn failure(media: Media, error: &IngestError, number: u64) -> Response {
             };
             status.encode_to_vec()
         }
-        Media::Json => json!({"code": code.grpc(), "message": message})
+        Language::Json => json!({"code": code.grpc(), "message": message})
             .to_string()
             .into_bytes(),
     };
-    let mut response = answer(media, status, Bytes::from(body));
+    let mut response = answer(language, status, Bytes::from(body));
     if matches!(code, Code::Busy | Code::TooMany) {
         let seconds = HeaderValue::from(respond::RETRY_AFTER.as_secs());
         response.headers_mut().insert(RETRY_AFTER, seconds);
@@ -138,7 +186,7 @@ fn failure(media: Media, error: &IngestError, number: u64) -> Response {
     response
 }
 
-fn answer(media: Media, status: StatusCode, body: Bytes) -> Response {
-    let kind = HeaderValue::from_static(media.name());
+fn answer(language: Language, status: StatusCode, body: Bytes) -> Response {
+    let kind = HeaderValue::from_static(language.media_type());
     (status, [(CONTENT_TYPE, kind)], body).into_response()
 }

@@ -17,9 +17,9 @@ use tonic::{Code, Request};
 use tonic_types::StatusExt;
 
 use self::collector::Collector;
-use super::EXPORT_METRICS;
+use super::grpc::EXPORT_METRICS;
 use crate::accept::{Ingest, IngestConfig};
-use crate::admit::{AdmissionConfig, Arriving};
+use crate::budget::Held;
 use crate::fixture::store::RecordingStore;
 use crate::fixture::{gauge, gauges, rank_2, request, text, wait, waits};
 use crate::sender::Sender;
@@ -34,17 +34,13 @@ fn block() -> ExportMetricsServiceRequest {
     request(rank_2(), vec![waits(vec![wait()])])
 }
 
-/// Somebody who is not the sender of the test.
-pub(super) fn others() -> Sender {
-    Sender::Agent("others".parse().unwrap())
-}
-
-/// Others whose bodies take up all but an eighth of 2,000 bytes.
-pub(super) fn crowd(ingest: &Ingest) -> Vec<Arriving> {
-    let taken = [("x", 1_000), ("y", 500), ("z", 250)].map(|(name, bytes)| {
-        let mut taken = ingest.arriving(&Sender::Agent(name.parse().unwrap()));
-        taken.add(bytes).unwrap();
-        taken
+/// Others whose requests take up all but an eighth of 4,000 bytes.
+pub(super) fn crowd(ingest: &Ingest) -> Vec<Held> {
+    let taken = [("x", 2_000), ("y", 1_000), ("z", 500)].map(|(name, bytes)| {
+        let sender = Sender::Agent(name.parse().unwrap());
+        let mut held = ingest.budget().hold(&sender);
+        held.grow(bytes).unwrap();
+        held
     });
     taken.into()
 }
@@ -237,10 +233,7 @@ async fn a_message_that_unpacks_to_too_much_is_refused() {
 async fn a_full_collector_says_when_to_come_back() {
     let (store, gate) = RecordingStore::gated();
     let config = IngestConfig {
-        admission: AdmissionConfig {
-            max_points: 2,
-            ..AdmissionConfig::default()
-        },
+        max_bytes: 4_000,
         ..IngestConfig::default()
     };
     let collector = Collector::start(config, store).await;
@@ -262,10 +255,7 @@ async fn a_full_collector_says_when_to_come_back() {
 #[tokio::test]
 async fn a_body_that_unfolds_to_too_much_is_refused_undecoded() {
     let config = IngestConfig {
-        admission: AdmissionConfig {
-            max_unfolded_bytes: 1_000_000,
-            ..AdmissionConfig::default()
-        },
+        max_bytes: 4_000_000,
         ..IngestConfig::default()
     };
     let collector = Collector::start(config, RecordingStore::default()).await;
@@ -273,7 +263,7 @@ async fn a_body_that_unfolds_to_too_much_is_refused_undecoded() {
     let request = request(rank_2(), vec![waits(empty)]);
     let status = collector.client().await.export(request).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert!(status.message().contains("once decoded"), "{status:?}");
+    assert!(status.message().contains("send smaller"), "{status:?}");
     assert!(status.get_details_retry_info().is_none());
 }
 
@@ -281,10 +271,7 @@ async fn a_body_that_unfolds_to_too_much_is_refused_undecoded() {
 async fn a_store_that_does_not_answer_ends_in_a_timeout() {
     let (store, _gate) = RecordingStore::gated();
     let config = IngestConfig {
-        admission: AdmissionConfig {
-            append_deadline: Duration::ZERO,
-            ..AdmissionConfig::default()
-        },
+        append_deadline: Duration::ZERO,
         ..IngestConfig::default()
     };
     let collector = Collector::start(config, store).await;

@@ -13,7 +13,7 @@ use echo_core::policy_table::PolicyTable;
 use echo_ingest::accept::{Ingest, IngestConfig};
 use echo_ingest::fixture::store::RecordingStore;
 use echo_ingest::fixture::{RECEIVED, rank_2, request, wait, waits};
-use echo_ingest::otlp::{LogsService, MetricsService, TracesService};
+use echo_ingest::otlp::grpc::{LogsService, MetricsService, TracesService};
 use echo_ingest::strays::Strays;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

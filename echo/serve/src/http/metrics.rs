@@ -307,28 +307,18 @@ impl Sources {
         reason = "a gauge is read by eye and by thresholds"
     )]
     fn of_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let flight = self.ingest.in_flight();
+        let budget = self.ingest.budget();
         let age_s = self.ingest.stats().event_age_nanos() as f64 / 1e9;
         let measured = [
             (
-                "ingest_in_flight_points",
-                "Points between arrival and acknowledgement",
-                flight.points as f64,
-            ),
-            (
-                "ingest_in_flight_points_limit",
-                "Most points in flight; more are refused",
-                flight.max_points as f64,
-            ),
-            (
                 "ingest_in_flight_bytes",
-                "Bytes of requests between arrival and acknowledgement",
-                flight.bytes as f64,
+                "Memory of requests between their first byte and their acknowledgement",
+                budget.taken() as f64,
             ),
             (
                 "ingest_in_flight_bytes_limit",
-                "Most bytes in flight; more are refused",
-                flight.max_bytes as f64,
+                "Most of that memory; more is refused",
+                budget.size() as f64,
             ),
             (
                 "ingest_event_age_seconds",

@@ -138,10 +138,10 @@ fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
 }
 
 fn settings(config: &DuckDbConfig, memory: u64) -> duckdb::Result<Config> {
-    // One core is left to the writer and to decoding. With one thread there is none that is ever idle.
+    // One core is left to the writer and to decoding. A second thread on two cores was measured to cost ingest a seventh.
     let threads = config.threads.unwrap_or_else(|| {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        cores.saturating_sub(1).max(2)
+        cores.saturating_sub(1).max(1)
     });
     offline(Config::default())?
         .access_mode(AccessMode::ReadWrite)?

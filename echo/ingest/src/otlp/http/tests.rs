@@ -15,13 +15,12 @@ use tower::ServiceExt;
 
 use super::router;
 use crate::accept::IngestConfig;
-use crate::admit::AdmissionConfig;
 use crate::fixture::store::RecordingStore;
 use crate::fixture::{gauge, gauges, rank_2, records, request, straggler, wait, waits};
 use crate::otlp::tests::collector::Collector;
-use crate::otlp::tests::{crowd, others};
+use crate::otlp::tests::crowd;
 use crate::otlp::unpack::Compression;
-use crate::otlp::unpack::tests::{ALL, pack};
+use crate::otlp::unpack::tests::pack;
 
 mod in_json;
 
@@ -62,11 +61,14 @@ fn status(body: Bytes) -> tonic_types::Status {
 async fn a_success_means_stored_and_carries_the_two_scalars() {
     let collector = Collector::with_defaults().await;
     let plain = (vec![], block());
-    let packed = ALL.into_iter().zip(2..).map(|(compression, n_points)| {
-        let other = request(rank_2(), vec![waits(vec![wait(); n_points])]);
-        let packed = pack(compression, &other.encode_to_vec());
-        (vec![("content-encoding", compression.name())], packed)
-    });
+    let packed = Compression::ALL
+        .into_iter()
+        .zip(2..)
+        .map(|(compression, n_points)| {
+            let other = request(rank_2(), vec![waits(vec![wait(); n_points])]);
+            let packed = pack(compression, &other.encode_to_vec());
+            (vec![("content-encoding", compression.name())], packed)
+        });
     for (headers, body) in [plain].into_iter().chain(packed) {
         let (answer, body) = post(&collector, METRICS, &headers, body).await;
         assert_eq!(answer.status(), 200);
@@ -139,7 +141,7 @@ async fn garbage_is_refused_for_good() {
     let (answer, body) = post(&collector, METRICS, &[], garbage.clone()).await;
     assert_eq!(answer.status(), 400);
     assert!(status(body).message.contains("ExportMetricsServiceRequest"));
-    for name in ALL.map(Compression::name) {
+    for name in Compression::ALL.map(Compression::name) {
         let packed = [("content-encoding", name)];
         let (answer, body) = post(&collector, METRICS, &packed, garbage.clone()).await;
         assert_eq!(answer.status(), 400);
@@ -155,7 +157,7 @@ async fn too_much_is_refused_packed_or_not() {
     };
     let collector = Collector::start(config, RecordingStore::default()).await;
     let large = request(rank_2(), vec![waits(vec![wait(); 1_000])]).encode_to_vec();
-    for compression in ALL {
+    for compression in Compression::ALL {
         let packed = pack(compression, &large);
         let headers = [("content-encoding", compression.name())];
         let (answer, _) = post(&collector, METRICS, &headers, packed).await;
@@ -169,8 +171,10 @@ async fn too_much_is_refused_packed_or_not() {
 
 #[tokio::test]
 async fn a_full_collector_says_when_to_come_back() {
-    let mut config = IngestConfig::default();
-    config.admission.max_bytes = 2_000;
+    let config = IngestConfig {
+        max_bytes: 4_000,
+        ..IngestConfig::default()
+    };
     let collector = Collector::start(config, RecordingStore::default()).await;
     let taken = crowd(&collector.ingest);
     let (answer, body) = post(&collector, METRICS, &[], block()).await;
@@ -185,11 +189,8 @@ async fn a_full_collector_says_when_to_come_back() {
 #[tokio::test]
 async fn a_body_that_does_not_end_is_cut_off_and_gives_its_room_back() {
     let config = IngestConfig {
-        admission: AdmissionConfig {
-            max_bytes: 2_000,
-            arrival_deadline: Duration::from_millis(1),
-            ..AdmissionConfig::default()
-        },
+        max_bytes: 2_000,
+        arrival_deadline: Duration::from_millis(1),
         ..IngestConfig::default()
     };
     let collector = Collector::start(config, RecordingStore::default()).await;
@@ -197,7 +198,7 @@ async fn a_body_that_does_not_end_is_cut_off_and_gives_its_room_back() {
     let endless = Body::from_stream(first.chain(tokio_stream::pending()));
     let (answer, _) = post(&collector, METRICS, &[], endless).await;
     assert_eq!(answer.status(), 504);
-    assert!(collector.ingest.arriving(&others()).add(1_000).is_ok());
+    assert_eq!(collector.ingest.budget().taken(), 0);
 }
 
 #[tokio::test]

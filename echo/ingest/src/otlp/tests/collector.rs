@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, BufMut, Bytes};
 use echo_core::clock::ManualClock;
 use echo_core::policy_table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use echo_store::EventStore;
@@ -18,6 +18,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::Trac
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint, Server};
@@ -26,7 +27,7 @@ use tonic::{Request, Response, Status};
 use crate::accept::{Ingest, IngestConfig};
 use crate::fixture::RECEIVED;
 use crate::fixture::store::RecordingStore;
-use crate::otlp::{BytesCodec, LogsService, MetricsService, TracesService};
+use crate::otlp::grpc::{LogsService, MetricsService, TracesService};
 use crate::strays::Strays;
 
 /// A collector on a free port.
@@ -104,4 +105,42 @@ fn policies() -> PolicyTable {
     let mut table = PolicyTable::default();
     table.set_policy("prod".parse().unwrap(), policy);
     table
+}
+
+/// Passes messages on as they are.
+#[derive(Debug, Clone, Copy)]
+struct BytesCodec;
+
+impl Codec for BytesCodec {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for BytesCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        dst.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for BytesCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(src.copy_to_bytes(src.remaining())))
+    }
 }

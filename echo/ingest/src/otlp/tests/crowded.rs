@@ -1,4 +1,4 @@
-//! Requests for which there is no room.
+//! Requests for which there is no memory.
 
 use echo_core::error;
 use tonic::Code;
@@ -7,39 +7,27 @@ use tonic_types::StatusExt;
 use super::collector::Collector;
 use super::{block, crowd, numbered};
 use crate::accept::IngestConfig;
-use crate::admit::AdmissionConfig;
 use crate::fixture::store::RecordingStore;
 use crate::fixture::{rank_2, request, wait, waits};
 use crate::sender::Sender;
 
-/// A collector with room for 2,000 bytes of bodies.
-async fn tight() -> Collector {
-    let config = IngestConfig {
-        admission: AdmissionConfig {
-            max_bytes: 2_000,
-            ..AdmissionConfig::default()
-        },
+/// Little memory: one sender can have three points decoded.
+fn little() -> IngestConfig {
+    IngestConfig {
+        max_bytes: 8_000,
         ..IngestConfig::default()
-    };
-    Collector::start(config, RecordingStore::default()).await
+    }
 }
 
 #[tokio::test]
 async fn a_sender_with_its_share_in_flight_says_so_and_another_one_gets_in() {
     let (store, gate) = RecordingStore::gated();
-    let config = IngestConfig {
-        admission: AdmissionConfig {
-            max_points: 4,
-            ..AdmissionConfig::default()
-        },
-        ..IngestConfig::default()
-    };
-    let collector = Collector::start(config, store).await;
+    let collector = Collector::start(little(), store).await;
     let mut client = collector.client().await;
     let (mut greedy, mut modest) = (client.clone(), client.clone());
-    let mut two = numbered("greedy", "1");
-    *two.get_mut() = request(rank_2(), vec![waits(vec![wait(); 2])]);
-    let held = tokio::spawn(async move { client.export(two).await });
+    let mut three = numbered("greedy", "1");
+    *three.get_mut() = request(rank_2(), vec![waits(vec![wait(); 3])]);
+    let held = tokio::spawn(async move { client.export(three).await });
     gate.entered().await;
     let status = greedy.export(numbered("greedy", "2")).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
@@ -50,13 +38,16 @@ async fn a_sender_with_its_share_in_flight_says_so_and_another_one_gets_in() {
     modest.await.unwrap().unwrap();
     held.await.unwrap().unwrap();
     greedy.export(numbered("greedy", "2")).await.unwrap();
-    let in_flight = collector.ingest.in_flight();
-    assert_eq!((in_flight.points, in_flight.bytes), (0, 0));
+    assert_eq!(collector.ingest.budget().taken(), 0);
 }
 
 #[tokio::test]
-async fn bodies_take_up_room_while_they_arrive() {
-    let collector = tight().await;
+async fn a_request_that_others_leave_no_memory_for_is_to_be_sent_again() {
+    let config = IngestConfig {
+        max_bytes: 4_000,
+        ..IngestConfig::default()
+    };
+    let collector = Collector::start(config, RecordingStore::default()).await;
     let taken = crowd(&collector.ingest);
     let mut client = collector.client().await;
     let status = client.export(block()).await.unwrap_err();
@@ -69,11 +60,10 @@ async fn bodies_take_up_room_while_they_arrive() {
 
 #[tokio::test]
 async fn a_body_that_is_over_the_share_while_it_arrives_is_to_be_sent_again() {
-    let collector = tight().await;
-    let mut own = collector
-        .ingest
-        .arriving(&Sender::Agent("greedy".parse().unwrap()));
-    own.add(990).unwrap();
+    let collector = Collector::start(little(), RecordingStore::default()).await;
+    let greedy = Sender::Agent("greedy".parse().unwrap());
+    let mut own = collector.ingest.budget().hold(&greedy);
+    own.grow(3_990).unwrap();
     let mut client = collector.client().await;
     let status = client.export(numbered("greedy", "2")).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");

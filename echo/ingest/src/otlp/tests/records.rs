@@ -13,7 +13,7 @@ use crate::accept::IngestConfig;
 use crate::decode::reject::RejectReason;
 use crate::fixture::store::RecordingStore;
 use crate::fixture::{rank_2, records, straggler};
-use crate::otlp::EXPORT_LOGS;
+use crate::otlp::grpc::EXPORT_LOGS;
 
 fn verdict() -> ExportLogsServiceRequest {
     records(rank_2(), vec![straggler()])

@@ -8,7 +8,7 @@ use tonic::Code;
 use super::collector::Collector;
 use crate::decode::reject::RejectReason;
 use crate::fixture::{rank_2, span, spans};
-use crate::otlp::EXPORT_TRACES;
+use crate::otlp::grpc::EXPORT_TRACES;
 
 #[tokio::test]
 async fn a_span_is_stored_once_and_answered_with_the_policy() {

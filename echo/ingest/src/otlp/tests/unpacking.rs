@@ -1,12 +1,11 @@
-//! Compressed requests, which take up memory before anybody knows how much.
+//! Compressed requests and requests that do not end: both take up memory before anybody knows how much they need.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use echo_core::error;
 use fleet_proto::metadata;
 use prost::Message;
@@ -16,59 +15,40 @@ use tonic::codegen::{Service, http};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
+use super::block;
 use super::collector::Collector;
-use super::{block, others};
 use crate::accept::IngestConfig;
-use crate::admit::AdmissionConfig;
 use crate::fixture::store::RecordingStore;
+use crate::otlp::grpc::{EXPORT_METRICS, MetricsService};
 use crate::otlp::unpack::Compression;
 use crate::otlp::unpack::tests::pack;
-use crate::otlp::{EXPORT_METRICS, MetricsService};
-
-/// Of the senders of compressed requests.
-static NAMES: AtomicU64 = AtomicU64::new(0);
 
 type Call = <MetricsService as Service<http::Request<Body>>>::Future;
 
-/// Memory for `requests` compressed requests, and how long others wait for it.
-fn room_for(requests: u32, unpacking_wait: Duration) -> IngestConfig {
-    IngestConfig {
-        max_message_bytes: 1_000_000,
-        admission: AdmissionConfig {
-            max_unpacking_bytes: requests * 1_000_000,
-            unpacking_wait,
-            ..AdmissionConfig::default()
-        },
-    }
+/// A message behind its prefix.
+fn frame(flag: u8, message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::new();
+    frame.put_u8(flag);
+    frame.put_u32(u32::try_from(message.len()).unwrap());
+    frame.extend_from_slice(message);
+    frame.freeze()
 }
 
-/// A call with a whole compressed message whose stream ends, or does not.
-fn compressed(collector: &Collector, ends: bool) -> Call {
-    compressed_with(Compression::Gzip, collector, ends)
-}
-
-fn compressed_with(compression: Compression, collector: &Collector, ends: bool) -> Call {
-    let packed = pack(compression, &block().encode_to_vec());
-    let mut frame = vec![1];
-    frame.extend(u32::try_from(packed.len()).unwrap().to_be_bytes());
-    frame.extend(packed);
-    let whole = tokio_stream::iter([Ok::<_, Infallible>(Bytes::from(frame))]);
-    let body = if ends {
-        axum::body::Body::from_stream(whole)
-    } else {
-        axum::body::Body::from_stream(whole.chain(tokio_stream::pending()))
-    };
+/// A call of the agent with this name.
+fn call(collector: &Collector, agent: &str, encoding: &str, body: axum::body::Body) -> Call {
     let request = http::Request::post(EXPORT_METRICS)
         .header("content-type", "application/grpc")
-        .header("grpc-encoding", compression.name())
-        // Everybody may wait for the memory of one request, so each of these is somebody else.
-        .header(
-            metadata::AGENT_INSTANCE,
-            NAMES.fetch_add(1, Ordering::Relaxed),
-        )
+        .header("grpc-encoding", encoding)
+        .header(metadata::AGENT_INSTANCE, agent)
         .header(metadata::BATCH_NUMBER, 1)
         .body(Body::new(body));
     MetricsService::new(collector.ingest.clone()).call(request.unwrap())
+}
+
+/// A body that goes on after these bytes, and never ends.
+fn endless(bytes: Bytes) -> axum::body::Body {
+    let first = tokio_stream::iter([Ok::<_, Infallible>(bytes)]);
+    axum::body::Body::from_stream(first.chain(tokio_stream::pending()))
 }
 
 /// Goes as far as it can without waiting.
@@ -82,87 +62,119 @@ async fn refusal(call: Call) -> Option<Status> {
 }
 
 #[tokio::test]
-async fn stalled_requests_hold_no_more_than_the_budget() {
-    let config = room_for(3, Duration::ZERO);
+async fn stalled_requests_hold_what_has_arrived_of_them_and_no_more_than_the_budget() {
+    let config = IngestConfig {
+        max_bytes: 40_000,
+        ..IngestConfig::default()
+    };
     let collector = Collector::start(config, RecordingStore::default()).await;
     let mut stalled = Vec::new();
-    for _ in 0..3 {
-        let mut call = compressed(&collector, false);
-        assert!(is_stalled(&mut call).await);
-        stalled.push(call);
+    let mut refused = Vec::new();
+    for number in 0..20 {
+        let agent = format!("slow-{number}");
+        let body = endless(Bytes::from(vec![0; 4_000]));
+        let mut call = call(&collector, &agent, "gzip", body);
+        if is_stalled(&mut call).await {
+            stalled.push(call);
+        } else {
+            refused.push(agent);
+        }
     }
-    for _ in 0..20 {
-        let status = refusal(compressed(&collector, false)).await.unwrap();
-        assert_eq!(status.code(), Code::Unavailable, "{status:?}");
-        assert!(status.get_details_retry_info().is_some());
-    }
-    assert_eq!(collector.ingest.stats().failed(error::Code::Busy), 20);
-    // What is not compressed does not need that memory.
+    assert_eq!((stalled.len(), refused.len()), (9, 11));
+    assert_eq!(collector.ingest.budget().taken(), 36_000);
+    assert_eq!(collector.ingest.stats().failed(error::Code::Busy), 11);
+    let status = refusal(call(
+        &collector,
+        "late",
+        "gzip",
+        endless(Bytes::from(vec![0; 4_000])),
+    ));
+    let status = status.await.unwrap();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert!(status.get_details_retry_info().is_some());
+    // A small request still fits.
     collector.client().await.export(block()).await.unwrap();
     drop(stalled);
-    assert!(refusal(compressed(&collector, true)).await.is_none());
+    assert_eq!(collector.ingest.budget().taken(), 0);
 }
 
 #[tokio::test]
-async fn zstd_takes_up_memory_for_what_it_may_refer_to_as_well() {
-    let config = room_for(3, Duration::ZERO);
-    let collector = Collector::start(config, RecordingStore::default()).await;
-    let mut stalled = compressed_with(Compression::Zstd, &collector, false);
-    assert!(is_stalled(&mut stalled).await);
-    let second = compressed_with(Compression::Zstd, &collector, true);
-    assert_eq!(refusal(second).await.unwrap().code(), Code::Unavailable);
-    assert!(refusal(compressed(&collector, true)).await.is_none());
-    drop(stalled);
-    let alone = compressed_with(Compression::Zstd, &collector, true);
-    assert!(refusal(alone).await.is_none());
+async fn a_compressed_request_takes_up_what_it_unpacks_to_and_gives_it_back() {
+    let collector = Collector::with_defaults().await;
+    for (compression, agent) in Compression::ALL.into_iter().zip(["one", "two"]) {
+        let packed = pack(compression, &block().encode_to_vec());
+        let body = axum::body::Body::from(frame(1, &packed));
+        let refused = refusal(call(&collector, agent, compression.name(), body)).await;
+        assert!(refused.is_none(), "{refused:?}");
+    }
+    assert_eq!(collector.store.events(), 2);
+    assert_eq!(collector.ingest.budget().taken(), 0);
 }
 
 #[tokio::test]
-async fn a_request_waits_for_the_memory_of_another() {
-    let config = room_for(1, Duration::from_hours(1));
-    let collector = Collector::start(config, RecordingStore::default()).await;
-    let mut first = compressed(&collector, false);
-    assert!(is_stalled(&mut first).await);
-    let mut second = compressed(&collector, true);
-    assert!(is_stalled(&mut second).await);
-    drop(first);
-    assert!(refusal(second).await.is_none());
-    assert_eq!(collector.store.events(), 1);
-}
-
-#[tokio::test]
-async fn a_message_that_was_admitted_leaves_its_place_to_the_next() {
-    let (store, gate) = RecordingStore::gated();
-    let collector = Collector::start(room_for(1, Duration::ZERO), store).await;
-    let next = async {
-        gate.entered().await;
-        let free = collector
-            .ingest
-            .unpacking(&others(), 1_000_000)
-            .await
-            .is_ok();
-        gate.open();
-        free
+async fn a_bomb_gets_no_more_than_the_share_of_its_sender() {
+    let config = IngestConfig {
+        max_bytes: 4_000_000,
+        ..IngestConfig::default()
     };
-    let (refused, free) = tokio::join!(refusal(compressed(&collector, true)), next);
-    assert!(refused.is_none(), "{refused:?}");
-    assert!(free);
+    let collector = Collector::start(config, RecordingStore::default()).await;
+    for compression in Compression::ALL {
+        let bomb = frame(1, &pack(compression, &vec![0; 8_000_000]));
+        let status = refusal(call(&collector, "bomber", compression.name(), bomb.into())).await;
+        let status = status.unwrap();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+        assert!(
+            status.get_details_retry_info().is_none(),
+            "never sent again"
+        );
+    }
+    assert_eq!(collector.ingest.budget().taken(), 0);
 }
 
 #[tokio::test]
 async fn a_body_that_does_not_end_is_cut_off() {
-    let mut config = room_for(1, Duration::ZERO);
-    config.admission.arrival_deadline = Duration::from_millis(1);
+    let config = IngestConfig {
+        arrival_deadline: Duration::from_millis(1),
+        ..IngestConfig::default()
+    };
     let collector = Collector::start(config, RecordingStore::default()).await;
-    let status = refusal(compressed(&collector, false)).await.unwrap();
+    let body = endless(Bytes::from(vec![0; 100]));
+    let status = refusal(call(&collector, "slow", "gzip", body))
+        .await
+        .unwrap();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert_eq!(collector.ingest.stats().failed(error::Code::Timeout), 1);
-    assert!(
-        collector
-            .ingest
-            .unpacking(&others(), 1_000_000)
-            .await
-            .is_ok()
-    );
+    assert_eq!(collector.ingest.budget().taken(), 0);
     assert_eq!(collector.store.events(), 0);
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_one_message_is_refused_for_good() {
+    let collector = Collector::with_defaults().await;
+    let whole = frame(0, &block().encode_to_vec());
+    let mut two = whole.to_vec();
+    two.extend_from_slice(&whole);
+    let bodies = [
+        Bytes::new(),
+        whole.slice(..whole.len() - 1),
+        Bytes::from(two),
+        frame(2, b"neither"),
+        frame(1, b"compressed, but how?"),
+    ];
+    for body in bodies {
+        let status = refusal(call(&collector, "odd", "identity", body.into())).await;
+        assert_eq!(status.unwrap().code(), Code::InvalidArgument);
+    }
+    assert_eq!(collector.store.batches(), 0);
+}
+
+#[tokio::test]
+async fn a_compression_that_is_not_read_is_answered_with_those_that_are() {
+    let collector = Collector::with_defaults().await;
+    let body = frame(1, &block().encode_to_vec());
+    let status = refusal(call(&collector, "odd", "snappy", body.into())).await;
+    let status = status.unwrap();
+    assert_eq!(status.code(), Code::Unimplemented, "{status:?}");
+    let known = status.metadata().get("grpc-accept-encoding").unwrap();
+    assert_eq!(known, "gzip,zstd,identity");
 }
