@@ -1,7 +1,7 @@
 //! What a person looks at: every cluster on one page, and each on its own. Rendered here, whole, without scripts.
 //!
-//! The numbers are those of the tools, asked in the name of whoever looks. `answers` and `standing` say what they mean; the modules
-//! beside them say it in HTML, in which every text is escaped where it is put.
+//! The numbers are those of the tools, asked in the name of whoever looks. `standing` says what they mean; the modules beside
+//! it say it in HTML, in which every text is escaped where it is put.
 
 use std::sync::Arc;
 
@@ -24,7 +24,6 @@ use crate::request::note;
 use crate::session::{LOGIN_PATH, wants_page};
 use crate::terms::Terms;
 
-mod answers;
 mod bars;
 mod cluster;
 mod login;

@@ -15,8 +15,8 @@ use echo_core::units::{Hour, Nanos, Window};
 use jiff::civil::Date;
 use serde::Deserialize;
 
-use crate::quality::visible_clusters;
 use crate::rates::Rates;
+use crate::scope::visible_clusters;
 use crate::time::TimeArg;
 use crate::{ToolContext, ToolError, elsewhere};
 

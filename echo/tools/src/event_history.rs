@@ -12,11 +12,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::quality::known_cluster;
+use crate::ToolError;
 use crate::schemas::{ClusterName, Name};
-use crate::time::{AnswerWindow, Asked, TimeArg, WindowArg};
+use crate::scope::{Asked, Scope};
+use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
-use crate::{ToolContext, ToolError};
 
 const DEFAULT_LIMIT: usize = 100;
 
@@ -180,10 +180,21 @@ impl Tool for EventHistory {
         cluster, node, rank, operation, metric and time, one page at a time: the evidence behind an outlier.";
     type Answer = History;
 
-    async fn call(self, context: &ToolContext) -> Result<History, ToolError> {
-        let query = self.query(context).await?;
-        let window = query.window;
-        let page = context.store.events(query).await?;
+    fn asked(&self) -> Asked {
+        Asked {
+            cluster: self.cluster.clone(),
+            time: TimeRange {
+                from: self.from,
+                to: self.to,
+                window: self.window,
+            },
+            page_of: self.cursor.map(|cursor| cursor.window),
+        }
+    }
+
+    async fn call(self, scope: &Scope<'_>) -> Result<History, ToolError> {
+        let window = scope.window;
+        let page = scope.context.store.events(self.query(scope)?).await?;
         let events = fitting(&page.events, self.limit() * BYTES_PER_EVENT)?;
         let end = match page.events.get(events.len()) {
             Some(_) => page.events.get(events.len() - 1).map(Cursor::after),
@@ -203,19 +214,10 @@ impl EventHistory {
         self.limit.unwrap_or(DEFAULT_LIMIT)
     }
 
-    async fn query(&self, context: &ToolContext) -> Result<EventQuery, ToolError> {
-        let cluster = known_cluster(context, self.cluster.as_deref()).await?;
-        let asked = Asked {
-            from: self.from,
-            to: self.to,
-            window: self.window,
-        };
-        let before = self.cursor.map(|cursor| cursor.window);
-        let window = asked.resolve_page(context, cluster.as_ref(), before);
-        let window = window.await?;
+    fn query(&self, scope: &Scope<'_>) -> Result<EventQuery, ToolError> {
         Ok(EventQuery {
-            window,
-            cluster,
+            window: scope.window,
+            cluster: scope.cluster.clone(),
             node: checked("node", self.node.as_deref())?,
             rank: self.rank.map(Rank::new),
             op: checked("op", self.op.as_deref())?,

@@ -2,18 +2,18 @@
 
 use echo_core::ids::{ClusterId, JobId, Rank};
 use echo_core::model::conclusion::Incident;
-use echo_core::units::Window;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host_evidence::{Scope, widened};
+use crate::ToolError;
+use crate::host_evidence::{Operations, widened};
 use crate::outlier::{Condition, Evidence, Outlier, as_of, condition, culprit};
 use crate::picture::Format;
-use crate::quality::{DataQuality, Presence, known_cluster, with_note};
+use crate::quality::DataQuality;
 use crate::schemas::{ClusterName, Name};
-use crate::time::{AnswerWindow, Asked, TimeArg, WindowArg};
+use crate::scope::{Asked, Scope};
+use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::{Drawing, Tool};
-use crate::{ToolContext, ToolError};
 
 pub mod communicators;
 pub mod judgement;
@@ -113,20 +113,22 @@ impl Tool for ExplainRank {
     const DRAWS: bool = true;
     type Answer = Explanation;
 
-    async fn call(self, context: &ToolContext) -> Result<Explanation, ToolError> {
-        let cluster = known_cluster(context, Some(&self.cluster)).await?;
-        let Some(cluster) = cluster else {
-            return Err(ToolError::invalid("cluster", "is missing"));
-        };
-        let asked = Asked {
-            from: self.from,
-            to: self.to,
-            window: self.window,
-        };
-        let window = asked.resolve(context, Some(&cluster)).await?;
-        let presence = Presence::of(context, Some(&cluster), window).await?;
-        let subject = Subject::find(&presence, Rank::new(self.rank), self.job.as_deref())?;
-        explain(context, (&cluster, window), &presence, &subject).await
+    fn asked(&self) -> Asked {
+        Asked {
+            cluster: Some(self.cluster.clone()),
+            time: TimeRange {
+                from: self.from,
+                to: self.to,
+                window: self.window,
+            },
+            page_of: None,
+        }
+    }
+
+    async fn call(self, scope: &Scope<'_>) -> Result<Explanation, ToolError> {
+        let presence = scope.presence().await?;
+        let subject = Subject::find(presence, Rank::new(self.rank), self.job.as_deref())?;
+        explain(scope, &subject).await
     }
 
     fn drawing(&self) -> Option<Drawing<Explanation>> {
@@ -134,13 +136,10 @@ impl Tool for ExplainRank {
     }
 }
 
-async fn explain(
-    context: &ToolContext,
-    (cluster, window): (&ClusterId, Window),
-    presence: &Presence,
-    subject: &Subject,
-) -> Result<Explanation, ToolError> {
-    let incidents = of_job(context, (cluster, window), subject.job()).await?;
+async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, ToolError> {
+    let cluster = scope.one_cluster()?;
+    let presence = scope.presence().await?;
+    let incidents = of_job(scope, subject.job()).await?;
     let about = |incident: &&Incident| {
         culprit(incident).is_some_and(|culprit| culprit.rank == subject.rank)
     };
@@ -149,62 +148,52 @@ async fn explain(
         .iter()
         .filter(|incident| is_victim(incident, subject.rank))
         .collect();
-    let blocks = OwnBlocks::of(context, (cluster, window), subject).await?;
+    let blocks = OwnBlocks::of(scope, subject).await?;
     let about = [own.as_slice(), waited_for.as_slice()].concat();
     let (basis, facts) = match basis(&about, cluster, (subject, &blocks)) {
-        Some((basis, scope)) => (Some(basis), scope.facts(context, subject.rank).await?),
+        Some((basis, operations)) => {
+            let facts = operations.facts(scope.context, subject.rank).await?;
+            (Some(basis), facts)
+        }
         None => (None, Vec::new()),
     };
     let conditions: Vec<&Incident> = incidents
         .iter()
         .filter(|incident| is_about_all_or(incident, subject.rank))
         .collect();
-    let quality = presence.quality(context, window);
-    let named = Some(cluster.as_str());
     let mut explanation = Explanation {
         cluster: cluster.to_string(),
-        window: window.into(),
+        window: scope.window.into(),
         who: subject.who(blocks.role()),
         summary: String::new(),
         truncated: own.len().max(waited_for.len()).max(conditions.len()) > MAX_INCIDENTS,
-        incidents: own
-            .iter()
-            .take(MAX_INCIDENTS)
-            .filter_map(|one| Judged::of(one))
-            .collect(),
-        victim_of: waited_for
-            .iter()
-            .take(MAX_INCIDENTS)
-            .filter_map(|one| {
-                Some(Outlier::victim(
-                    one,
-                    (culprit(one)?, subject.rank),
-                    presence,
-                ))
-            })
-            .collect(),
-        conditions: conditions
-            .iter()
-            .take(MAX_INCIDENTS)
-            .filter_map(|one| Condition::of(one))
-            .collect(),
+        incidents: gravest(&own, Judged::of),
+        victim_of: gravest(&waited_for, |one| {
+            let culprit = culprit(one)?;
+            Some(Outlier::victim(one, (culprit, subject.rank), presence))
+        }),
+        conditions: gravest(&conditions, Condition::of),
         evidence: facts.iter().map(Evidence::from).collect(),
         evidence_basis: basis.filter(|_| !facts.is_empty()),
-        lag_series: blocks.series(context, (cluster, window), subject).await?,
-        self_verdicts: own_verdicts::of(context, (cluster, window), subject).await?,
-        data_quality: with_note(quality, context, (named, Some(cluster), window)).await?,
+        lag_series: blocks.series(scope, subject).await?,
+        self_verdicts: own_verdicts::of(scope, subject).await?,
+        data_quality: scope.quality().await?,
     };
     explanation.summary = summary::of(&explanation, &facts);
     Ok(explanation)
 }
 
+/// The gravest incidents as an answer shows them.
+fn gravest<T>(incidents: &[&Incident], shown: impl FnMut(&Incident) -> Option<T>) -> Vec<T> {
+    let gravest = incidents.iter().take(MAX_INCIDENTS).copied();
+    gravest.filter_map(shown).collect()
+}
+
 /// Incidents of the job as they stood at the end of the window, gravest first.
-async fn of_job(
-    context: &ToolContext,
-    (cluster, window): (&ClusterId, Window),
-    job: Option<&JobId>,
-) -> Result<Vec<Incident>, ToolError> {
-    let incidents = context.store.incidents(Some(cluster), window).await?;
+async fn of_job(scope: &Scope<'_>, job: Option<&JobId>) -> Result<Vec<Incident>, ToolError> {
+    let (context, window) = (scope.context, scope.window);
+    let incidents = context.store.incidents(scope.cluster.as_ref(), window);
+    let incidents = incidents.await?;
     let mut incidents: Vec<Incident> = incidents
         .into_iter()
         .filter(|incident| incident.job.as_ref() == job)
@@ -229,28 +218,28 @@ fn basis(
     incidents: &[&Incident],
     cluster: &ClusterId,
     (subject, blocks): (&Subject, &OwnBlocks),
-) -> Option<(EvidenceBasis, Scope)> {
+) -> Option<(EvidenceBasis, Operations)> {
     let judged = incidents
         .iter()
-        .find_map(|incident| Some((Some(incident.id), Scope::of(incident)?)));
+        .find_map(|incident| Some((Some(incident.id), Operations::of(incident)?)));
     let all = || {
         let (seqs, from, to) = blocks.span()?;
-        let scope = Scope {
+        let operations = Operations {
             cluster: cluster.clone(),
             job: subject.job().cloned(),
             role: blocks.role()?,
             window: widened(from, to)?,
             seqs,
         };
-        Some((None, scope))
+        Some((None, operations))
     };
-    let (incident, scope) = judged.or_else(all)?;
+    let (incident, operations) = judged.or_else(all)?;
     let basis = EvidenceBasis {
         incident_id: incident.map(|id| id.to_string()),
-        seq_first: scope.seqs.first(),
-        seq_last: scope.seqs.last(),
+        seq_first: operations.seqs.first(),
+        seq_last: operations.seqs.last(),
     };
-    Some((basis, scope))
+    Some((basis, operations))
 }
 
 #[cfg(test)]

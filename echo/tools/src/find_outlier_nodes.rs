@@ -8,12 +8,13 @@ use echo_core::units::Window;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host_evidence::Scope;
+use crate::host_evidence::Operations;
 use crate::list_cursor::ListCursor;
 use crate::outlier::{Condition, Evidence, Outlier, as_of, culprit};
-use crate::quality::{DataQuality, Presence, known_cluster, with_note};
+use crate::quality::DataQuality;
 use crate::schemas::ClusterName;
-use crate::time::{AnswerWindow, Asked, TimeArg, WindowArg};
+use crate::scope::{Asked, Scope};
+use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
@@ -71,19 +72,20 @@ impl Tool for FindOutlierNodes {
         slowdowns without a culprit. Empty lists with quorum_met mean a healthy cluster; without it they mean too little data.";
     type Answer = Outliers;
 
-    async fn call(self, context: &ToolContext) -> Result<Outliers, ToolError> {
-        let cluster = known_cluster(context, self.cluster.as_deref()).await?;
-        let asked = Asked {
-            from: self.from,
-            to: self.to,
-            window: self.window,
-        };
-        let before = self.cursor.map(|cursor| cursor.window);
-        let window = asked.resolve_page(context, cluster.as_ref(), before);
-        let window = window.await?;
-        let incidents = incidents(context, cluster.as_ref(), window).await?;
-        let presence = Presence::of(context, cluster.as_ref(), window).await?;
-        let quality = presence.quality(context, window);
+    fn asked(&self) -> Asked {
+        Asked {
+            cluster: self.cluster.clone(),
+            time: TimeRange {
+                from: self.from,
+                to: self.to,
+                window: self.window,
+            },
+            page_of: self.cursor.map(|cursor| cursor.window),
+        }
+    }
+
+    async fn call(self, scope: &Scope<'_>) -> Result<Outliers, ToolError> {
+        let incidents = incidents(scope.context, scope.cluster.as_ref(), scope.window).await?;
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
         let passed = self.cursor.map_or(0, |cursor| cursor.passed);
         let (culprits, conditions): (Vec<&Incident>, Vec<&Incident>) = incidents
@@ -92,24 +94,19 @@ impl Tool for FindOutlierNodes {
         let passed_then = passed.saturating_add(limit);
         let truncated = culprits.len().max(conditions.len()) > passed_then;
         let next = ListCursor {
-            window,
+            window: scope.window,
             passed: passed_then,
         };
         let culprits: Vec<&Incident> = culprits.into_iter().skip(passed).take(limit).collect();
         let conditions = conditions.into_iter().skip(passed).take(limit);
         Ok(Outliers {
-            window: window.into(),
-            outliers: outliers(context, (&culprits, limit), &presence).await?,
+            cluster: scope.cluster.as_ref().map(ToString::to_string),
+            window: scope.window.into(),
+            outliers: outliers(scope, (&culprits, limit)).await?,
             conditions: conditions.filter_map(Condition::of).collect(),
             truncated,
             next_cursor: truncated.then(|| next.to_string()),
-            data_quality: with_note(
-                quality,
-                context,
-                (self.cluster.as_deref(), cluster.as_ref(), window),
-            )
-            .await?,
-            cluster: cluster.map(|cluster| cluster.to_string()),
+            data_quality: scope.quality().await?,
         })
     }
 }
@@ -131,10 +128,10 @@ pub async fn incidents(
 
 /// Each culprit with the evidence, and its victims after it, as long as there are not more than `limit` in all.
 async fn outliers(
-    context: &ToolContext,
+    scope: &Scope<'_>,
     (culprits, limit): (&[&Incident], usize),
-    presence: &Presence,
 ) -> Result<Vec<Outlier>, ToolError> {
+    let presence = scope.presence().await?;
     let mut outliers = Vec::new();
     let mut room = limit.saturating_sub(culprits.len());
     for (place, incident) in culprits.iter().enumerate() {
@@ -142,7 +139,7 @@ async fn outliers(
             continue;
         };
         if presence.has_host_evidence() && place < MAX_EXPLAINED {
-            outlier.evidence.extend(why(context, incident).await?);
+            outlier.evidence.extend(why(scope.context, incident).await?);
         }
         outliers.push(outlier);
         let mut victims = Outlier::victims(incident, presence);
@@ -155,10 +152,10 @@ async fn outliers(
 
 /// What the culprit's host went through beyond its peers.
 async fn why(context: &ToolContext, incident: &Incident) -> Result<Vec<Evidence>, ToolError> {
-    let Some((scope, culprit)) = Scope::of(incident).zip(culprit(incident)) else {
+    let Some((operations, culprit)) = Operations::of(incident).zip(culprit(incident)) else {
         return Ok(Vec::new());
     };
-    let facts = scope.facts(context, culprit.rank).await?;
+    let facts = operations.facts(context, culprit.rank).await?;
     let telling = facts.iter().filter(|fact| fact.stands_out());
     Ok(telling.map(Evidence::from).collect())
 }

@@ -17,10 +17,10 @@ use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::quality::{Presence, known_cluster, with_note};
 use crate::rates::Currency;
 use crate::schemas::ClusterName;
-use crate::time::{Asked, TimeArg, WindowArg};
+use crate::scope::{Asked, Scope};
+use crate::time::{TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
@@ -57,32 +57,36 @@ impl Tool for GetCost {
         price are apart, never free.";
     type Answer = Cost;
 
-    async fn call(self, context: &ToolContext) -> Result<Cost, ToolError> {
+    fn asked(&self) -> Asked {
+        Asked {
+            cluster: self.cluster.clone(),
+            time: TimeRange {
+                from: self.from,
+                to: self.to,
+                window: self.window,
+            },
+            page_of: None,
+        }
+    }
+
+    async fn call(self, scope: &Scope<'_>) -> Result<Cost, ToolError> {
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        let cluster = known_cluster(context, self.cluster.as_deref()).await?;
-        let asked = Asked {
-            from: self.from,
-            to: self.to,
-            window: self.window,
-        };
-        let window = asked.resolve(context, cluster.as_ref()).await?;
-        let rows = context.store.lost_time(cluster.as_ref(), window).await?;
-        let incidents = incidents_of(context, cluster.as_ref(), window, &rows).await?;
-        let presence = Presence::of(context, cluster.as_ref(), window).await?;
-        let recent = Recent::of(context, cluster.as_ref(), window, &presence).await?;
-        let quality = presence.quality(context, window);
-        let asked = self.cluster.as_deref();
-        let note = with_note(quality, context, (asked, cluster.as_ref(), window)).await?;
-        let statement = Statement::of((context, window), &rows, recent.as_ref(), incidents);
-        let currency = statement.only_currency(context);
+        let store = &scope.context.store;
+        let rows = store
+            .lost_time(scope.cluster.as_ref(), scope.window)
+            .await?;
+        let incidents = incidents_of(scope, &rows).await?;
+        let recent = Recent::of(scope).await?;
+        let statement = Statement::of(scope, &rows, recent.as_ref(), incidents);
+        let currency = statement.only_currency(scope.context);
         let lost = statement.bill.time();
-        let allocated = allocation::allocated(context, cluster.as_ref(), window).await?;
+        let allocated = allocation::allocated(scope).await?;
         let (contributors, left_out) = statement.contributors(limit);
         let (by_cluster, fewer_clusters) = largest(statement.by_cluster(), limit);
         let (by_node, fewer_nodes) = largest(statement.by_node(), limit);
         Ok(Cost {
-            cluster: cluster.map(|cluster| cluster.to_string()),
-            window: window.into(),
+            cluster: scope.cluster.as_ref().map(ToString::to_string),
+            window: scope.window.into(),
             as_of: recent.as_ref().map(|recent| recent.as_of.to_string()),
             currency: currency.map(|currency| currency.to_string()),
             window_total: recent
@@ -90,9 +94,7 @@ impl Tool for GetCost {
                 .and_then(|_| statement.window_total(currency)),
             run_rate_per_hour: statement.run_rate_per_hour(currency),
             horizon_s: recent.as_ref().map(|recent| recent.horizon.millis() / 1e3),
-            stale: recent
-                .as_ref()
-                .is_none_or(|recent| recent.is_stale(context, window)),
+            stale: recent.as_ref().is_none_or(|recent| recent.is_stale(scope)),
             lost_gpu_hours: lost.hours(),
             lost_gpu_hours_per_hour: statement.run_rate.as_ref().map(RunRate::gpu_hours_per_hour),
             unpriced_gpu_hours: statement.unpriced().hours(),
@@ -100,7 +102,7 @@ impl Tool for GetCost {
             peer_wait_gpu_hours: statement.waiting.as_ref().map(|bill| bill.time().hours()),
             allocated_gpu_hours: allocated.hours(),
             lost_ratio: (allocated > GpuTime::ZERO).then(|| lost.hours() / allocated.hours()),
-            data_quality: note,
+            data_quality: scope.quality().await?,
             by_currency: statement.by_currency(),
             by_kind: statement.by_kind(),
             by_cluster,
@@ -117,9 +119,7 @@ impl Tool for GetCost {
 /// The incidents that time was lost to. Time is still booked on an incident between its last affected iteration and its
 /// clearing, so it may have ended, by its own account, before the window.
 async fn incidents_of(
-    context: &ToolContext,
-    cluster: Option<&ClusterId>,
-    window: Window,
+    scope: &Scope<'_>,
     rows: &[LostTime],
 ) -> Result<BTreeMap<IncidentId, Incident>, ToolError> {
     let by_id = |found: Vec<Incident>| -> BTreeMap<IncidentId, Incident> {
@@ -128,10 +128,11 @@ async fn incidents_of(
             .map(|incident| (incident.id, incident))
             .collect()
     };
-    let incidents = by_id(context.store.incidents(cluster, window).await?);
+    let (store, cluster) = (&scope.context.store, scope.cluster.as_ref());
+    let incidents = by_id(store.incidents(cluster, scope.window).await?);
     let all_known = rows.iter().all(|row| incidents.contains_key(&row.incident));
-    match Window::new(Nanos::EARLIEST, window.to()) {
-        Some(ever) if !all_known => Ok(by_id(context.store.incidents(cluster, ever).await?)),
+    match Window::new(Nanos::EARLIEST, scope.window.to()) {
+        Some(ever) if !all_known => Ok(by_id(store.incidents(cluster, ever).await?)),
         _ => Ok(incidents),
     }
 }
@@ -149,12 +150,13 @@ struct Statement<'a> {
 
 impl<'a> Statement<'a> {
     fn of(
-        (context, window): (&'a ToolContext, Window),
+        scope: &Scope<'a>,
         rows: &[LostTime],
         recent: Option<&Recent>,
         incidents: BTreeMap<IncidentId, Incident>,
     ) -> Self {
-        let bill = |rows: &[LostTime]| Bill::of(rows, window, &context.rates);
+        let context = scope.context;
+        let bill = |rows: &[LostTime]| Bill::of(rows, scope.window, &context.rates);
         Self {
             bill: bill(rows),
             waiting: peer_waits(rows).map(|rows| bill(&rows)),

@@ -13,9 +13,9 @@ use crate::{ToolContext, ToolError};
 /// where they are looked for.
 pub const CLOCK_TOLERANCE_NANOS: i64 = 60_000_000_000;
 
-/// The ranks that are compared, and over what.
+/// Operations of a job in which the hosts of its ranks are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scope {
+pub struct Operations {
     /// Cluster.
     pub cluster: ClusterId,
     /// Job, when known.
@@ -28,7 +28,7 @@ pub struct Scope {
     pub seqs: SeqRange,
 }
 
-impl Scope {
+impl Operations {
     /// What an incident was judged by; nothing when its inputs were not kept.
     pub fn of(incident: &Incident) -> Option<Self> {
         Some(Self {

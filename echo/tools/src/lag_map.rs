@@ -12,10 +12,10 @@ use echo_core::units::Window;
 use echo_store::course::{CourseQuery, Stretches};
 use fleet_proto::metric;
 
+use crate::ToolError;
 use crate::metric_names::metrics;
-use crate::quality::{Presence, known_cluster};
-use crate::time::{AnswerWindow, Asked};
-use crate::{ToolContext, ToolError};
+use crate::scope::Scope;
+use crate::time::AnswerWindow;
 
 pub mod lags;
 
@@ -60,20 +60,17 @@ pub struct LagMap {
 
 impl LagMap {
     /// Asks the store. `named` are the ranks to be listed in any case, the most important first.
-    pub async fn of(
-        context: &ToolContext,
-        cluster: &str,
-        (asked, named): (Asked, &[RankKey]),
-    ) -> Result<Self, ToolError> {
-        let cluster = known_cluster(context, Some(cluster)).await?;
-        let cluster = cluster.ok_or_else(|| ToolError::invalid("cluster", "is missing"))?;
-        let window = asked.resolve(context, Some(&cluster)).await?;
-        let presence = Presence::of(context, Some(&cluster), window).await?;
-        let n_ranks = presence.ranks().count().max(1);
+    pub async fn of(scope: &Scope<'_>, named: &[RankKey]) -> Result<Self, ToolError> {
+        let (cluster, window) = (scope.one_cluster()?, scope.window);
+        let n_ranks = scope.presence().await?.ranks().count().max(1);
         let Some(stretches) = stretches(window, n_ranks) else {
             return Err(ToolError::invalid("window", "is too short"));
         };
-        let points = context.store.course(query(cluster, stretches)?).await?;
+        let points = scope
+            .context
+            .store
+            .course(query(cluster.clone(), stretches)?)
+            .await?;
         let all = lags::of(&points, stretches.n());
         let usual_ms = lags::usual_ms(&all);
         let n_all = all.len();

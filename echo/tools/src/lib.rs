@@ -1,6 +1,7 @@
 //! The questions that Echo answers, one file each, and the registry that every transport serves them from.
 //!
-//! A tool is its input: a struct that JSON is read into, with `call`. HTTP, the Model Context Protocol and the command
+//! A tool is its input: a struct that JSON is read into, with `call`. Which cluster and window it is about and who reported
+//! then is found out once for all of them ([`scope`]). HTTP, the Model Context Protocol and the command
 //! line are views of [`registry::Registry`]; none of them knows a tool by name.
 //!
 //! Answers: times are RFC 3339 in UTC, units are in the names, lists have a stable order, and what is not known is
@@ -41,6 +42,7 @@ pub mod rates;
 pub mod registry;
 pub mod run_analysis;
 pub mod schemas;
+pub mod scope;
 pub mod time;
 pub mod tool;
 pub mod views;

@@ -16,6 +16,10 @@ use crate::quality::Presence;
 /// Most ranks that are listed beside an incident.
 const MAX_LISTED: usize = 64;
 
+/// A state and a role as answers name them.
+const OPEN: &str = "open";
+const CULPRIT: &str = "culprit";
+
 /// A rank that stands out.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Outlier {
@@ -43,14 +47,6 @@ pub struct Outlier {
     pub source: Option<&'static str>,
     /// The signal that convicted it: `host_gap`, `wait`, `arrival` or `device_wait`; null for a victim.
     pub signal: Option<&'static str>,
-    /// `open` or `cleared`, at the end of the window.
-    pub state: &'static str,
-    /// How grave the damage is: `info`, `warn` or `critical`.
-    pub severity: &'static str,
-    /// Raised at once because it was grave, before it had persisted.
-    pub provisional: bool,
-    /// Share of the blocks since the beginning that were affected, 0 to 1: 1 when it is always the same rank.
-    pub stability: f64,
     /// How much later than the median of its peers it is, milliseconds per iteration; null when not known.
     pub lag_ms: Option<f64>,
     /// How much longer an iteration of the cohort takes, as a share of the healthy period; null for a victim, which does
@@ -58,32 +54,9 @@ pub struct Outlier {
     pub effect_ratio: Option<f64>,
     /// How sure, 0 to 1; null for a victim.
     pub confidence: Option<f64>,
-    /// Beginning of the first affected iteration, RFC 3339.
-    pub first_seen: String,
-    /// End of the last affected iteration so far, RFC 3339.
-    pub last_seen: String,
-    /// When there was enough evidence to say so, RFC 3339.
-    pub raised_at: String,
-    /// When it was cleared, RFC 3339; null while it is open, and where it is not known.
-    pub cleared_at: Option<String>,
-    /// First affected iteration.
-    pub first_iteration: f64,
-    /// Iteration at which it was raised.
-    pub raised_iteration: f64,
-    /// Iteration at which it was cleared; null while it is open.
-    pub cleared_iteration: Option<f64>,
-    /// How often it was there: 1 when it never came back.
-    pub occurrences: u32,
-    /// Cohort of ranks that were compared.
-    pub cohort: String,
-    /// Job of the rank; null when not known.
-    pub job: Option<String>,
-    /// `history` when the healthy period was measured, `none` when it is estimated because none was ever seen.
-    pub baseline: &'static str,
-    /// Duration of an iteration during the incident, milliseconds.
-    pub period_ms: f64,
-    /// Healthy duration of an iteration, milliseconds.
-    pub healthy_period_ms: f64,
+    /// When it was, and how grave.
+    #[serde(flatten)]
+    pub course: Course,
     /// Why, in one sentence.
     pub reason: String,
     /// What convicted it, then what its host went through beyond its peers in the same operations. Empty for a victim.
@@ -128,20 +101,28 @@ pub struct Condition {
     pub rank_count: usize,
     /// What is known beyond the kind; may be empty.
     pub detail: String,
+    /// How much longer an iteration of the cohort takes, as a share of the healthy period.
+    pub effect_ratio: f64,
+    /// How sure, 0 to 1.
+    pub confidence: f64,
+    /// When it was, and how grave.
+    #[serde(flatten)]
+    pub course: Course,
     /// Why, in one sentence.
     pub reason: String,
+}
+
+/// When an incident was, and how grave.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Course {
     /// `open` or `cleared`, at the end of the window.
     pub state: &'static str,
     /// How grave the damage is: `info`, `warn` or `critical`.
     pub severity: &'static str,
     /// Raised at once because it was grave, before it had persisted.
     pub provisional: bool,
-    /// Share of the blocks since the beginning that were affected, 0 to 1.
+    /// Share of the blocks since the beginning that were affected, 0 to 1: 1 when it is always the same rank.
     pub stability: f64,
-    /// How much longer an iteration of the cohort takes, as a share of the healthy period.
-    pub effect_ratio: f64,
-    /// How sure, 0 to 1.
-    pub confidence: f64,
     /// Beginning of the first affected iteration, RFC 3339.
     pub first_seen: String,
     /// End of the last affected iteration so far, RFC 3339.
@@ -162,7 +143,7 @@ pub struct Condition {
     pub cohort: String,
     /// Job of the cohort; null when not known.
     pub job: Option<String>,
-    /// `history` when the healthy period was measured, `none` when it is estimated.
+    /// `history` when the healthy period was measured, `none` when it is estimated because none was ever seen.
     pub baseline: &'static str,
     /// Duration of an iteration during the incident, milliseconds.
     pub period_ms: f64,
@@ -190,6 +171,11 @@ pub fn as_of(mut incident: Incident, context: &ToolContext, window: Window) -> O
 }
 
 impl Outlier {
+    /// Whether it holds back the others.
+    pub fn is_culprit(&self) -> bool {
+        self.role == CULPRIT
+    }
+
     /// The rank that an incident is about; nothing when it is about none.
     pub fn culprit(incident: &Incident) -> Option<Self> {
         let culprit = culprit(incident)?;
@@ -197,7 +183,7 @@ impl Outlier {
             node_id: Some(culprit.node.to_string()),
             rank: culprit.rank.value(),
             gpu_uuid: culprit.gpu_uuid.as_deref().map(str::to_owned),
-            role: "culprit",
+            role: CULPRIT,
             victims: listed_ranks(&culprit.victims),
             victim_count: culprit.victims.len(),
             class: Some(culprit.class.name()),
@@ -261,26 +247,10 @@ impl Outlier {
             class: None,
             source: None,
             signal: None,
-            state: state(incident),
-            severity: incident.severity.name(),
-            provisional: incident.is_provisional,
-            stability: incident.stability,
             lag_ms: None,
             effect_ratio: None,
             confidence: None,
-            first_seen: incident.first_seen.to_string(),
-            last_seen: incident.last_seen.to_string(),
-            raised_at: incident.raised_at.to_string(),
-            cleared_at: incident.cleared_at.map(|instant| instant.to_string()),
-            first_iteration: incident.first_iteration,
-            raised_iteration: incident.raised_iteration,
-            cleared_iteration: incident.cleared_iteration,
-            occurrences: incident.occurrences,
-            cohort: incident.cohort.as_ref().to_owned(),
-            job: incident.job.as_ref().map(ToString::to_string),
-            baseline: incident.baseline.name(),
-            period_ms: incident.period_ms,
-            healthy_period_ms: incident.baseline.period_ms(),
+            course: Course::of(incident),
             reason: String::new(),
             evidence: Vec::new(),
         }
@@ -330,24 +300,16 @@ impl From<&HostFact> for Evidence {
     }
 }
 
-impl Condition {
-    /// What an incident says of a whole cohort; nothing when it is about a rank.
-    pub fn of(incident: &Incident) -> Option<Self> {
-        let found = condition(incident)?;
-        Some(Self {
-            incident_id: incident.id.to_string(),
-            cluster: incident.cluster.to_string(),
-            kind: found.kind.name(),
-            ranks: listed_ranks(&found.ranks),
-            rank_count: found.ranks.len(),
-            detail: found.detail.clone(),
-            reason: incident.reason.clone(),
-            state: state(incident),
+impl Course {
+    fn of(incident: &Incident) -> Self {
+        Self {
+            state: match incident.state {
+                IncidentState::Open => OPEN,
+                IncidentState::Cleared => "cleared",
+            },
             severity: incident.severity.name(),
             provisional: incident.is_provisional,
             stability: incident.stability,
-            effect_ratio: incident.effect_ratio,
-            confidence: incident.confidence,
             first_seen: incident.first_seen.to_string(),
             last_seen: incident.last_seen.to_string(),
             raised_at: incident.raised_at.to_string(),
@@ -361,6 +323,30 @@ impl Condition {
             baseline: incident.baseline.name(),
             period_ms: incident.period_ms,
             healthy_period_ms: incident.baseline.period_ms(),
+        }
+    }
+
+    /// Whether it went on at the end of the window.
+    pub fn is_open(&self) -> bool {
+        self.state == OPEN
+    }
+}
+
+impl Condition {
+    /// What an incident says of a whole cohort; nothing when it is about a rank.
+    pub fn of(incident: &Incident) -> Option<Self> {
+        let found = condition(incident)?;
+        Some(Self {
+            incident_id: incident.id.to_string(),
+            cluster: incident.cluster.to_string(),
+            kind: found.kind.name(),
+            ranks: listed_ranks(&found.ranks),
+            rank_count: found.ranks.len(),
+            detail: found.detail.clone(),
+            effect_ratio: incident.effect_ratio,
+            confidence: incident.confidence,
+            course: Course::of(incident),
+            reason: incident.reason.clone(),
         })
     }
 }
@@ -389,11 +375,4 @@ pub const fn condition(incident: &Incident) -> Option<&Found> {
 fn listed(incident: &Incident, rank: Rank) -> Option<RankLag> {
     let lags = &incident.inputs.as_deref()?.lags;
     lags.iter().find(|lag| lag.rank == rank).copied()
-}
-
-const fn state(incident: &Incident) -> &'static str {
-    match incident.state {
-        IncidentState::Open => "open",
-        IncidentState::Cleared => "cleared",
-    }
 }

@@ -10,7 +10,7 @@ use echo_store::Coverage;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{ToolContext, ToolError, elsewhere};
+use crate::{ToolContext, ToolError};
 
 /// How much of the cluster an answer rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -170,83 +170,4 @@ impl Presence {
             .sum();
         (reporting, expected)
     }
-}
-
-/// The cluster that is asked about, checked: a cluster that never sent an event is an error that names those that did.
-pub async fn known_cluster(
-    context: &ToolContext,
-    asked: Option<&str>,
-) -> Result<Option<ClusterId>, ToolError> {
-    let Some(name) = asked else {
-        return only_cluster(context).await;
-    };
-    let cluster: ClusterId = name
-        .parse()
-        .map_err(|error| ToolError::invalid("cluster", format!("{error}")))?;
-    let known = visible_clusters(context).await?;
-    if known.contains(&cluster) {
-        return Ok(Some(cluster));
-    }
-    let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
-    let names = if names.is_empty() {
-        "none yet: no agent has sent anything".to_owned()
-    } else {
-        names.join(", ")
-    };
-    Err(elsewhere::unknown_cluster(context, &cluster, names))
-}
-
-/// All clusters for whoever may see all; else the only one that the caller may see.
-async fn only_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolError> {
-    if context.caller.sees_everything() {
-        return Ok(None);
-    }
-    let known = visible_clusters(context).await?;
-    let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
-    let message = match names.as_slice() {
-        [_only] => return Ok(known.first().cloned()),
-        [] => {
-            "is needed with this token; no cluster that it may see has sent anything yet".to_owned()
-        }
-        several => format!("is needed with this token, one of {}", several.join(", ")),
-    };
-    let message = elsewhere::with_others(context, message);
-    Err(ToolError::invalid("cluster", message))
-}
-
-/// The clusters that sent something and that the caller may see.
-pub async fn visible_clusters(context: &ToolContext) -> Result<BTreeSet<ClusterId>, ToolError> {
-    let mut known = context.store.clusters().await?;
-    known.retain(|cluster| context.caller.may_see(cluster));
-    Ok(known)
-}
-
-/// Says what to do about an empty window, which is otherwise easily taken for a healthy cluster, and that a window begins
-/// before what is kept, and what other Echos have. `asked` is the cluster as it was asked for.
-pub async fn with_note(
-    mut quality: DataQuality,
-    context: &ToolContext,
-    (asked, cluster, window): (Option<&str>, Option<&ClusterId>, Window),
-) -> Result<DataQuality, ToolError> {
-    let has_events = quality.last_event_age_s.is_some();
-    let note = if has_events && quality.quorum_met {
-        None
-    } else if has_events {
-        Some("too few ranks report to compare them".to_owned())
-    } else {
-        Some(match context.store.extent(cluster).await? {
-            None => "no events are stored yet".to_owned(),
-            Some((first, last)) => format!(
-                "no events in this window; they lie between {first} and {last}: ask with window=all"
-            ),
-        })
-    };
-    let dropped = context.store.dropped_until().await?;
-    let dropped = dropped.filter(|until| window.from() < *until).map(|until| {
-        format!("events received before {until} were deleted by retention: the window is not covered as a whole")
-    });
-    let elsewhere = elsewhere::note(context, cluster.filter(|_| asked.is_some()));
-    let notes: Vec<String> = [note, dropped, elsewhere].into_iter().flatten().collect();
-    quality.note = (!notes.is_empty()).then(|| notes.join("; "));
-    Ok(quality)
 }

@@ -141,6 +141,20 @@ impl Registry {
         }
     }
 
+    /// Calls a tool as a type, under the same rules; nothing for callers that may not use it.
+    pub async fn ask<T: Tool>(
+        &self,
+        context: &ToolContext,
+        tool: T,
+    ) -> Result<Option<T::Answer>, ToolError> {
+        if self.find_for(&context.caller, T::NAME).is_err() {
+            return Ok(None);
+        }
+        let span = trace_span!(target: spans::TARGET, spans::QUERY, tool.name = T::NAME);
+        let answer = tool.answer(context).instrument(span);
+        context.bounded(answer).await.map(Some)
+    }
+
     /// The tool with that name or alias, if the caller may use it. One that he may not use is as if it were not there.
     pub fn find_for(&self, caller: &Principal, name: &str) -> Result<&Registered, ToolError> {
         let found = self
@@ -164,7 +178,7 @@ fn run<T: Tool>(context: ToolContext, input: Value) -> Pending {
             ToolError::invalid(field, error.into_inner().to_string())
         })?;
         let drawing = tool.drawing();
-        let answer = tool.call(&context).await?;
+        let answer = tool.answer(&context).await?;
         let figure = drawing.map(|(format, layout)| (format, layout(&answer)));
         Ok(Answered {
             text: serde_json::to_string(&answer).map_err(ToolError::Unwritable)?,

@@ -8,8 +8,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::scope::Scope;
 use crate::tool::Tool;
-use crate::{ToolContext, ToolError, elsewhere};
+use crate::{ToolError, elsewhere};
 
 const DEFAULT_ROWS: usize = 200;
 const MAX_ROWS: usize = 10_000;
@@ -70,7 +71,8 @@ impl Tool for RunAnalysis {
     const NEEDS_SQL: bool = true;
     type Answer = Analysis;
 
-    async fn call(self, context: &ToolContext) -> Result<Analysis, ToolError> {
+    async fn call(self, scope: &Scope<'_>) -> Result<Analysis, ToolError> {
+        let context = scope.context;
         let max_rows = within("max_rows", self.max_rows, DEFAULT_ROWS, (1, MAX_ROWS))?;
         let max_bytes = within(
             "max_bytes",

@@ -72,7 +72,7 @@ impl From<Window> for AnswerWindow {
 
 /// The three arguments that say which window is meant, as the caller gave them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Asked {
+pub struct TimeRange {
     /// First instant inside.
     pub from: Option<TimeArg>,
     /// First instant after.
@@ -81,7 +81,7 @@ pub struct Asked {
     pub window: Option<WindowArg>,
 }
 
-impl Asked {
+impl TimeRange {
     /// The window that is meant: the last hour unless the caller said otherwise. `window=all` needs the events'
     /// extent; without events it is the last hour, too.
     pub async fn resolve(
@@ -113,25 +113,6 @@ impl Asked {
         };
         window
             .ok_or_else(|| ToolError::invalid("from", "does not lie before the end of the window"))
-    }
-}
-
-impl Asked {
-    /// The window of the page before, when this is a later page of the same answer; else as [`Asked::resolve`].
-    pub async fn resolve_page(
-        self,
-        context: &ToolContext,
-        cluster: Option<&ClusterId>,
-        before: Option<Window>,
-    ) -> Result<Window, ToolError> {
-        match before {
-            Some(_) if self != Self::default() => {
-                let message = "carries the window already; leave out from, to and window";
-                Err(ToolError::invalid("cursor", message))
-            }
-            Some(window) => Ok(window),
-            None => self.resolve(context, cluster).await,
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::picture::Format;
 use crate::picture::figure::Figure;
+use crate::scope::{Asked, Scope};
 use crate::{ToolContext, ToolError};
 
 /// A question. The implementing struct is the input; it denies unknown fields.
@@ -21,11 +22,27 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     /// The answer.
     type Answer: Serialize + JsonSchema + Send;
 
-    /// Answers.
+    /// The cluster and the time that the question is about: all of them and the last hour unless the input says so.
+    fn asked(&self) -> Asked {
+        Asked::default()
+    }
+
+    /// Answers, once that is found out.
     fn call(
         self,
-        context: &ToolContext,
+        scope: &Scope<'_>,
     ) -> impl Future<Output = Result<Self::Answer, ToolError>> + Send;
+
+    /// Finds out what is asked about, and answers.
+    fn answer(
+        self,
+        context: &ToolContext,
+    ) -> impl Future<Output = Result<Self::Answer, ToolError>> + Send {
+        async move {
+            let scope = Scope::resolve(context, self.asked()).await?;
+            self.call(&scope).await
+        }
+    }
 
     /// Whether the caller needs to be allowed to ask in SQL.
     const NEEDS_SQL: bool = false;

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use echo_tools::ToolError;
 use echo_tools::explain_rank::ExplainRank;
+use echo_tools::find_outlier_nodes::Outliers;
+use echo_tools::get_cost::answer::Cost;
 use echo_tools::lag_map::RankKey;
+use echo_tools::outlier::Outlier;
 use echo_tools::tool::Tool;
 use maud::{Markup, html};
 
-use super::answers::{Cost, Outlier, Outliers};
 use super::overview::{badge, encoded, figure, path, quality};
 use super::questions::{Asked, Questions};
 use super::standing::Standing;

@@ -3,10 +3,11 @@
 use echo_core::shard::Shard;
 use echo_core::units::Nanos;
 use echo_tools::ToolError;
+use echo_tools::find_outlier_nodes::Outliers;
+use echo_tools::get_cost::answer::Cost;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::answers::{Cost, Outliers};
 use super::questions::{Asked, Questions};
 use super::standing::Standing;
 use super::words;

@@ -3,26 +3,25 @@
 use echo_core::shard::Shard;
 use echo_core::units::Nanos;
 use echo_tools::explain_rank::ExplainRank;
-use echo_tools::find_outlier_nodes::FindOutlierNodes;
+use echo_tools::find_outlier_nodes::{FindOutlierNodes, Outliers};
 use echo_tools::get_cost::GetCost;
+use echo_tools::get_cost::answer::Cost;
 use echo_tools::lag_map::{LagMap, RankKey};
-use echo_tools::quality::visible_clusters;
 use echo_tools::registry::Registry;
+use echo_tools::scope::{self, Scope, visible_clusters};
+use echo_tools::time::TimeRange;
 use echo_tools::tool::Tool;
-use echo_tools::{ToolContext, ToolError, time};
+use echo_tools::{ToolContext, ToolError};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
 
 use super::Pages;
-use super::answers::{Cost, Outliers};
 use crate::asking::Asking;
 
 /// Most culprits and conditions of one page.
-const MAX_INCIDENTS: u32 = 100;
+const MAX_INCIDENTS: usize = 100;
 
 /// Most single incidents whose cost is told.
-const MAX_CONTRIBUTORS: u32 = 100;
+const MAX_CONTRIBUTORS: usize = 100;
 
 /// The window of a page, as its address says it. Empty fields of a form say nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -56,27 +55,18 @@ impl Asked {
         fields.filter(|(_, value)| !value.is_empty())
     }
 
-    fn input(&self, cluster: &str) -> Map<String, Value> {
-        let said = self.said();
-        let mut input: Map<String, Value> = said
-            .map(|(name, value)| (name.to_owned(), json!(value)))
-            .collect();
-        input.insert("cluster".to_owned(), json!(cluster));
-        input
-    }
-
     /// The same as tools read it.
-    fn read(&self) -> Result<time::Asked, ToolError> {
-        let mut read = time::Asked::default();
+    fn time(&self) -> Result<TimeRange, ToolError> {
+        let mut time = TimeRange::default();
         for (name, value) in self.said() {
             let wrong = |message| ToolError::invalid(name, message);
             match name {
-                "window" => read.window = Some(value.parse().map_err(wrong)?),
-                "from" => read.from = Some(value.parse().map_err(wrong)?),
-                _ => read.to = Some(value.parse().map_err(wrong)?),
+                "window" => time.window = Some(value.parse().map_err(wrong)?),
+                "from" => time.from = Some(value.parse().map_err(wrong)?),
+                _ => time.to = Some(value.parse().map_err(wrong)?),
             }
         }
-        Ok(read)
+        Ok(time)
     }
 }
 
@@ -120,9 +110,16 @@ impl<'a> Questions<'a> {
         cluster: &str,
         asked: &Asked,
     ) -> Result<Option<Outliers>, ToolError> {
-        let mut input = asked.input(cluster);
-        input.insert("limit".to_owned(), json!(MAX_INCIDENTS));
-        self.ask(FindOutlierNodes::NAME, input).await
+        let TimeRange { from, to, window } = asked.time()?;
+        let tool = FindOutlierNodes {
+            cluster: Some(cluster.to_owned()),
+            from,
+            to,
+            window,
+            limit: Some(MAX_INCIDENTS),
+            cursor: None,
+        };
+        self.registry.ask(&self.context, tool).await
     }
 
     /// What it costs; nothing when that may not be asked.
@@ -131,9 +128,15 @@ impl<'a> Questions<'a> {
         cluster: &str,
         asked: &Asked,
     ) -> Result<Option<Cost>, ToolError> {
-        let mut input = asked.input(cluster);
-        input.insert("limit".to_owned(), json!(MAX_CONTRIBUTORS));
-        self.ask(GetCost::NAME, input).await
+        let TimeRange { from, to, window } = asked.time()?;
+        let tool = GetCost {
+            cluster: Some(cluster.to_owned()),
+            from,
+            to,
+            window,
+            limit: Some(MAX_CONTRIBUTORS),
+        };
+        self.registry.ask(&self.context, tool).await
     }
 
     /// How late its ranks were; nothing to whoever may not have ranks explained.
@@ -145,7 +148,15 @@ impl<'a> Questions<'a> {
         if !self.may_explain() {
             return Ok(None);
         }
-        let map = LagMap::of(&self.context, cluster, (asked.read()?, named));
+        let asked = scope::Asked {
+            cluster: Some(cluster.to_owned()),
+            time: asked.time()?,
+            page_of: None,
+        };
+        let map = async {
+            let scope = Scope::resolve(&self.context, asked).await?;
+            LagMap::of(&scope, named).await
+        };
         self.context.bounded(map).await.map(Some)
     }
 
@@ -154,21 +165,5 @@ impl<'a> Questions<'a> {
         self.registry
             .find_for(&self.context.caller, ExplainRank::NAME)
             .is_ok()
-    }
-
-    async fn ask<T: DeserializeOwned>(
-        &self,
-        tool: &str,
-        input: Map<String, Value>,
-    ) -> Result<Option<T>, ToolError> {
-        let input = Value::Object(input);
-        let answer = self.registry.dispatch(&self.context, tool, input).await;
-        match answer {
-            Ok(answer) => serde_json::from_str(&answer.text)
-                .map(Some)
-                .map_err(ToolError::Unwritable),
-            Err(ToolError::UnknownTool { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 }

@@ -1,7 +1,9 @@
 //! How a cluster stands, in a few words: pure.
 
-use super::answers::Outliers;
-use super::words::length;
+use echo_tools::find_outlier_nodes::Outliers;
+use echo_tools::quality::DataQuality;
+
+use super::words::{length, plain};
 
 /// Events older than this, in seconds, say nothing about the present.
 const STALE_AFTER_S: f64 = 60.0;
@@ -55,10 +57,16 @@ impl Standing {
     pub(super) fn of(answer: &Outliers) -> Self {
         let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
         let n_culprits = culprits.filter(|one| one.course.is_open()).count();
-        let open = answer.conditions.iter().filter(|one| one.course.is_open());
-        let kinds: Vec<String> = open.map(|one| super::words::plain(&one.kind)).collect();
-        let doubt = doubt(answer);
-        let (tone, words) = match (n_culprits, kinds.first()) {
+        let mut conditions = answer.conditions.iter();
+        let condition = conditions.find(|one| one.course.is_open());
+        let condition = condition.map(|condition| plain(condition.kind));
+        Self::by((n_culprits, condition), &answer.data_quality)
+    }
+
+    /// By how many culprits and which condition there are.
+    fn by((n_culprits, condition): (usize, Option<String>), quality: &DataQuality) -> Self {
+        let doubt = doubt(quality);
+        let (tone, words) = match (n_culprits, &condition) {
             (1, _) => (Tone::Bad, "1 rank holds back its peers".to_owned()),
             (2.., _) => (
                 Tone::Bad,
@@ -72,8 +80,7 @@ impl Standing {
     }
 }
 
-fn doubt(answer: &Outliers) -> Option<String> {
-    let quality = &answer.data_quality;
+fn doubt(quality: &DataQuality) -> Option<String> {
     match quality.last_event_age_s {
         None => Some(quality.note.clone().unwrap_or_default()),
         Some(age_s) if age_s > STALE_AFTER_S => {
@@ -95,28 +102,21 @@ fn capitalised(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use echo_tools::quality::DataQuality;
 
     use super::{Standing, Tone};
 
-    /// How a cluster stands by an answer with that many culprits and that quality.
+    /// How a cluster stands with that many culprits, by an answer of that quality.
     fn standing(n_culprits: usize, age_s: Option<f64>, quorum_met: bool) -> Standing {
-        let culprit = json!({
-            "incident_id": "17", "node_id": "node-1", "rank": 2, "role": "culprit", "victims": [], "victim_count": 0,
-            "victim_of": [], "class": "host", "lag_ms": 11.0, "effect_ratio": 0.1, "confidence": 0.9, "evidence": [],
-            "state": "open", "severity": "critical", "provisional": false, "first_seen": "", "last_seen": "",
-            "cleared_at": null, "occurrences": 1, "job": null, "baseline": "none", "period_ms": 1.0,
-            "healthy_period_ms": 1.0, "reason": "",
-        });
-        let answer = json!({
-            "window": { "from": "", "to": "" }, "outliers": vec![culprit; n_culprits], "conditions": [],
-            "truncated": false,
-            "data_quality": {
-                "ranks_reporting": 4, "ranks_expected": 4, "coverage": 1.0, "last_event_age_s": age_s,
-                "quorum_met": quorum_met, "note": null,
-            },
-        });
-        Standing::of(&serde_json::from_value(answer).unwrap())
+        let quality = DataQuality {
+            ranks_reporting: 4,
+            ranks_expected: 4,
+            coverage: Some(1.0),
+            last_event_age_s: age_s,
+            quorum_met,
+            note: None,
+        };
+        Standing::by((n_culprits, None), &quality)
     }
 
     #[test]

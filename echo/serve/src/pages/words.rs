@@ -1,8 +1,7 @@
 //! Numbers and times in words, with their units. What is not known is a dash.
 
+use echo_tools::get_cost::answer::Cost;
 use maud::{Markup, html};
-
-use super::answers::Cost;
 
 /// Stands for what is not known.
 pub(super) const UNKNOWN: &str = "\u{2013}";

@@ -98,7 +98,7 @@ async fn cost(context: &ToolContext, from: &str, to: &str) -> Cost {
         to: Some(to.parse().unwrap()),
         ..GetCost::default()
     };
-    tool.call(context).await.unwrap()
+    tool.answer(context).await.unwrap()
 }
 
 /// Sums of the columns of a CSV by name.

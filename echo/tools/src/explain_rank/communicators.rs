@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use echo_analysis::assembly::Transfer;
 use echo_analysis::lag::transfer_lags;
-use echo_core::ids::{ClusterId, CommId, Op, RankOf, RoleId};
+use echo_core::ids::{CommId, Op, RankOf, RoleId};
 use echo_core::model::event::{Reading, SeqRange, Source, StoredEvent};
 use echo_core::stats::mean;
-use echo_core::units::{Nanos, Window};
+use echo_core::units::Nanos;
 use echo_store::JobQuery;
 use fleet_proto::metric;
 use schemars::JsonSchema;
@@ -18,9 +18,10 @@ use serde::Serialize;
 
 use super::spacing::evenly;
 use super::subject::Subject;
+use crate::ToolError;
 use crate::host_evidence::widened;
 use crate::metric_names::metrics;
-use crate::{ToolContext, ToolError};
+use crate::scope::Scope;
 
 /// Most waits of the rank that are looked at, latest first.
 const MAX_OWN: usize = 20_000;
@@ -73,15 +74,15 @@ type Kinds = BTreeMap<Option<Op>, BTreeMap<SeqRange, Nanos>>;
 
 /// The series, that in which the rank is latest first.
 pub(super) async fn of(
-    context: &ToolContext,
-    (cluster, window): (&ClusterId, Window),
+    scope: &Scope<'_>,
     (subject, role): (&Subject, Option<RoleId>),
 ) -> Result<Vec<CommunicatorLags>, ToolError> {
     let Some(role) = role else {
         return Ok(Vec::new());
     };
+    let (store, window) = (&scope.context.store, scope.window);
     let own = JobQuery {
-        cluster: cluster.clone(),
+        cluster: scope.one_cluster()?.clone(),
         job: subject.job().cloned(),
         rank: Some(subject.rank),
         role: Some(role),
@@ -92,7 +93,7 @@ pub(super) async fn of(
         blocks: None,
         limit: MAX_OWN,
     };
-    let mut comms: Vec<(CommId, Kinds)> = by_comm(&context.store.job_events(own.clone()).await?);
+    let mut comms: Vec<(CommId, Kinds)> = by_comm(&store.job_events(own.clone()).await?);
     let n_blocks = |kinds: &Kinds| kinds.values().map(BTreeMap::len).sum::<usize>();
     comms.sort_by_key(|(comm, kinds)| (std::cmp::Reverse(n_blocks(kinds)), *comm));
     comms.truncate(MAX_COMMS);
@@ -109,7 +110,7 @@ pub(super) async fn of(
             limit: MAX_EVENTS,
             ..own.clone()
         };
-        let events = context.store.job_events(all).await?;
+        let events = store.job_events(all).await?;
         for (op, blocks) in &chosen {
             let points: Vec<CommunicatorPoint> = blocks
                 .iter()

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use echo_analysis::assembly::{Assembly, CohortBlock};
 use echo_analysis::lag::{Lags, lags, suited_signal};
-use echo_core::ids::{ClusterId, CommId, Rank, RankOf, RoleId};
+use echo_core::ids::{CommId, Rank, RankOf, RoleId};
 use echo_core::model::event::{Event, SeqRange, Source, StoredEvent};
 use echo_core::stats::robust_sigma;
-use echo_core::units::{Nanos, Window};
+use echo_core::units::Nanos;
 use echo_store::JobQuery;
 use fleet_proto::metric;
 use schemars::JsonSchema;
@@ -20,9 +20,10 @@ use super::communicators::{self, CommunicatorLags};
 use super::last_places::LastPlaces;
 use super::spacing::evenly;
 use super::subject::Subject;
+use crate::ToolError;
 use crate::host_evidence::{CLOCK_TOLERANCE_NANOS, widened};
 use crate::metric_names::metrics;
-use crate::{ToolContext, ToolError};
+use crate::scope::Scope;
 
 /// Most blocks of a rank that are looked at, latest first.
 const MAX_BLOCKS: usize = 20_000;
@@ -102,13 +103,9 @@ pub(super) struct OwnBlocks {
 
 impl OwnBlocks {
     /// Asks the store.
-    pub(super) async fn of(
-        context: &ToolContext,
-        (cluster, window): (&ClusterId, Window),
-        subject: &Subject,
-    ) -> Result<Self, ToolError> {
+    pub(super) async fn of(scope: &Scope<'_>, subject: &Subject) -> Result<Self, ToolError> {
         let query = JobQuery {
-            cluster: cluster.clone(),
+            cluster: scope.one_cluster()?.clone(),
             job: subject.job().cloned(),
             rank: Some(subject.rank),
             role: None,
@@ -116,11 +113,11 @@ impl OwnBlocks {
             // Agents send one for every block.
             metrics: metrics(&[metric::ARRIVAL])?,
             source: None,
-            window,
+            window: scope.window,
             blocks: None,
             limit: MAX_BLOCKS,
         };
-        let events = context.store.job_events(query).await?;
+        let events = scope.context.store.job_events(query).await?;
         Ok(Self {
             has_more: events.len() == MAX_BLOCKS,
             ..Self::among(&events)
@@ -165,12 +162,11 @@ impl OwnBlocks {
     /// The series of a rank.
     pub(super) async fn series(
         &self,
-        context: &ToolContext,
-        (cluster, window): (&ClusterId, Window),
+        scope: &Scope<'_>,
         subject: &Subject,
     ) -> Result<LagSeries, ToolError> {
         let chosen = evenly(&self.blocks, n_points(subject.world_size()));
-        let events = self.events(context, cluster, (subject, &chosen)).await?;
+        let events = self.events(scope, (subject, &chosen)).await?;
         let blocks: Vec<CohortBlock> = chosen
             .iter()
             .filter_map(|own| assembled(own.seqs, &of_block(&events, own)))
@@ -189,8 +185,7 @@ impl OwnBlocks {
             note: self.note(points.len()),
             points,
             last: LastPlaces::of(subject.rank, &compared),
-            communicators: communicators::of(context, (cluster, window), (subject, self.role))
-                .await?,
+            communicators: communicators::of(scope, (subject, self.role)).await?,
         })
     }
 
@@ -211,16 +206,16 @@ impl OwnBlocks {
     /// What all ranks of the role reported about the chosen blocks.
     async fn events(
         &self,
-        context: &ToolContext,
-        cluster: &ClusterId,
+        scope: &Scope<'_>,
         (subject, chosen): (&Subject, &[OwnBlock]),
     ) -> Result<Vec<StoredEvent>, ToolError> {
         let window = self.span().and_then(|(_, from, to)| widened(from, to));
         let (Some(window), Some(role)) = (window, self.role) else {
             return Ok(Vec::new());
         };
+        let store = &scope.context.store;
         let query = JobQuery {
-            cluster: cluster.clone(),
+            cluster: scope.one_cluster()?.clone(),
             job: subject.job().cloned(),
             rank: None,
             role: Some(role),
@@ -236,8 +231,8 @@ impl OwnBlocks {
             source: Some(Source::Device),
             ..query.clone()
         };
-        let mut events = context.store.job_events(query).await?;
-        events.append(&mut context.store.job_events(waits).await?);
+        let mut events = store.job_events(query).await?;
+        events.append(&mut store.job_events(waits).await?);
         Ok(events)
     }
 }

@@ -1,8 +1,7 @@
 //! What the agent of a rank held of it between two policies.
 
-use echo_core::ids::{ClusterId, IdError};
+use echo_core::ids::IdError;
 use echo_core::model::event::{Event, Reading};
-use echo_core::units::Window;
 use echo_store::EventQuery;
 use fleet_proto::{attribute, metric};
 use schemars::JsonSchema;
@@ -10,7 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::subject::Subject;
-use crate::{ToolContext, ToolError};
+use crate::ToolError;
+use crate::scope::Scope;
 
 /// Most verdicts in one answer, latest first.
 const MAX_VERDICTS: usize = 100;
@@ -31,15 +31,11 @@ pub struct OwnVerdict {
 }
 
 /// The verdicts in the window.
-pub(super) async fn of(
-    context: &ToolContext,
-    (cluster, window): (&ClusterId, Window),
-    subject: &Subject,
-) -> Result<Vec<OwnVerdict>, ToolError> {
+pub(super) async fn of(scope: &Scope<'_>, subject: &Subject) -> Result<Vec<OwnVerdict>, ToolError> {
     let metric = metric::STRAGGLER.parse();
     let query = EventQuery {
-        window,
-        cluster: Some(cluster.clone()),
+        window: scope.window,
+        cluster: scope.cluster.clone(),
         node: None,
         rank: Some(subject.rank),
         op: None,
@@ -49,7 +45,7 @@ pub(super) async fn of(
         limit: MAX_VERDICTS,
         cursor: None,
     };
-    let page = context.store.events(query).await?;
+    let page = scope.context.store.events(query).await?;
     let events = page.events.iter().map(|stored| &stored.event);
     let of_job = events.filter(|event| event.origin.job.as_ref() == subject.job());
     Ok(of_job.map(OwnVerdict::from).collect())

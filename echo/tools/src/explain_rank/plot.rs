@@ -85,11 +85,11 @@ impl Clock {
 
     /// When an incident was open, as far as that is shown.
     fn span(&self, incident: &Outlier) -> Option<(f64, f64)> {
-        let from = self.seconds(&incident.first_seen)?;
-        let to = match (&incident.cleared_at, incident.state) {
+        let from = self.seconds(&incident.course.first_seen)?;
+        let to = match (&incident.course.cleared_at, incident.course.state) {
             (Some(cleared), _) => self.seconds(cleared)?,
             (None, "open") => self.seconds,
-            (None, _) => self.seconds(&incident.last_seen)?,
+            (None, _) => self.seconds(&incident.course.last_seen)?,
         };
         let (from, to) = (from.max(0.0), to.min(self.seconds));
         (from < to).then_some((from, to))

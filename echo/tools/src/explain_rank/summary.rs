@@ -44,12 +44,15 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
     let mut said: Vec<String> = Vec::new();
     if let Some(gravest) = explanation.incidents.first() {
         let incident = &gravest.outlier;
-        let span = if incident.state == "open" {
-            format!("has held back its peers since {}", incident.first_seen)
+        let span = if incident.course.is_open() {
+            format!(
+                "has held back its peers since {}",
+                incident.course.first_seen
+            )
         } else {
             format!(
                 "held back its peers from {} to {}",
-                incident.first_seen, incident.last_seen
+                incident.course.first_seen, incident.course.last_seen
             )
         };
         said.push(format!("It {span}: {}.", incident.reason));
@@ -59,7 +62,7 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
         said.push(format!("{others} more incidents name it in this window."));
     }
     if let Some(waiting) = explanation.victim_of.first() {
-        let verb = if waiting.state == "open" {
+        let verb = if waiting.course.is_open() {
             "waits"
         } else {
             "waited"
@@ -68,14 +71,14 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
         said.push(format!(
             "It looks late only because it {verb} for rank {} (since {}).",
             culprits.join(", "),
-            waiting.first_seen
+            waiting.course.first_seen
         ));
     }
     if said.is_empty() {
         said.push("No incident names it in this window.".to_owned());
     }
     if let Some(condition) = explanation.conditions.first() {
-        let verb = if condition.state == "open" {
+        let verb = if condition.course.is_open() {
             "has"
         } else {
             "had"

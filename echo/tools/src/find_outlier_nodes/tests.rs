@@ -26,7 +26,7 @@ async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &st
         limit: None,
         cursor: None,
     };
-    tool.call(context).await.unwrap()
+    tool.answer(context).await.unwrap()
 }
 
 async fn conclude(context: &ToolContext, incident: Incident) {
@@ -112,8 +112,8 @@ async fn a_past_window_shows_what_was_held_true_at_its_end() {
     // Raised at second 300, cleared at second 500.
     let seen = async |from: &str, to: &str| {
         let answer = asked(&context, None, from, to).await;
-        let outlier = answer.outliers.into_iter().next()?;
-        Some((outlier.state, outlier.cleared_iteration, outlier.last_seen))
+        let course = answer.outliers.into_iter().next()?.course;
+        Some((course.state, course.cleared_iteration, course.last_seen))
     };
     assert_eq!(seen("now-10m", "now-300s").await, None, "not raised yet");
     let open = seen("now-10m", "now-100s").await.unwrap();
@@ -232,7 +232,7 @@ async fn pages_lead_through_all_culprits_once_gravest_first() {
     };
     let mut seen = Vec::new();
     loop {
-        let page = tool.clone().call(&context).await.unwrap();
+        let page = tool.clone().answer(&context).await.unwrap();
         assert_eq!(page.truncated, page.next_cursor.is_some());
         seen.extend(page.outliers.iter().filter_map(|row| row.effect_ratio));
         let Some(next) = page.next_cursor else { break };
@@ -249,7 +249,7 @@ async fn a_cursor_carries_its_window() {
         window: Some("15m".parse().unwrap()),
         ..FindOutlierNodes::default()
     };
-    let refused = tool.call(&context().await).await.unwrap_err();
+    let refused = tool.answer(&context().await).await.unwrap_err();
     assert!(
         refused.to_string().contains("carries the window"),
         "{refused}"
@@ -306,6 +306,6 @@ async fn an_answer_names_the_gravest_and_says_that_there_are_more() {
         limit: Some(1_000),
         ..FindOutlierNodes::default()
     };
-    let answer = all.call(&context).await.unwrap();
+    let answer = all.answer(&context).await.unwrap();
     assert_eq!((answer.outliers.len(), answer.truncated), (200, false));
 }

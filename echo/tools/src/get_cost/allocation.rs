@@ -4,21 +4,18 @@
 use std::collections::BTreeSet;
 
 use echo_analysis::hours;
-use echo_core::ids::ClusterId;
 use echo_core::model::cost::Seen;
 use echo_core::units::{GpuTime, Hour, Window};
 
-use crate::{ToolContext, ToolError};
+use crate::ToolError;
+use crate::scope::Scope;
 
 /// GPU time in which ranks of a cluster (of all when none is named) reported in a window.
-pub(super) async fn allocated(
-    context: &ToolContext,
-    cluster: Option<&ClusterId>,
-    window: Window,
-) -> Result<GpuTime, ToolError> {
+pub(super) async fn allocated(scope: &Scope<'_>) -> Result<GpuTime, ToolError> {
+    let (store, cluster, window) = (&scope.context.store, scope.cluster.as_ref(), scope.window);
     let ends = [Hour::of(window.from()), Hour::of(window.to().offset(-1))];
     let is_cut = |hour: &Hour| hour.begin() < window.from() || window.to() < hour.end();
-    let due = context.store.due_hours().into_iter();
+    let due = store.due_hours().into_iter();
     let never_closed = due.filter(|due| !due.was_closed).map(|due| due.hour);
     let cut = ends.into_iter().filter(is_cut);
     let counted: BTreeSet<Hour> = never_closed.chain(cut).collect();
@@ -26,7 +23,7 @@ pub(super) async fn allocated(
     for hour in counted {
         let piece = Window::new(hour.begin().max(window.from()), hour.end().min(window.to()));
         if let Some(piece) = piece {
-            let rows = context.store.coverage(cluster, piece).await?;
+            let rows = store.coverage(cluster, piece).await?;
             let seen = rows.into_iter().map(|row| Seen {
                 origin: row.origin,
                 first: row.first,
@@ -41,7 +38,7 @@ pub(super) async fn allocated(
         .next()
         .and_then(|first| Window::new(first.begin(), last.begin()));
     match whole {
-        Some(whole) => Ok(sum + context.store.closed_allocation(cluster, whole).await?),
+        Some(whole) => Ok(sum + store.closed_allocation(cluster, whole).await?),
         None => Ok(sum),
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use echo_analysis::cost::within;
-use echo_core::ids::ClusterId;
 use echo_core::model::conclusion::LostTime;
 use echo_core::units::{MILLIS_PER_HOUR, Nanos, Window};
 
 use super::bill::{Bill, Part, Sum, money};
 use crate::quality::Presence;
 use crate::rates::Currency;
+use crate::scope::Scope;
 use crate::{ToolContext, ToolError};
 
 /// The end of what was reported in a window.
@@ -24,15 +24,11 @@ pub(super) struct Recent {
 
 impl Recent {
     /// Nothing when no event lies in the window.
-    pub(super) async fn of(
-        context: &ToolContext,
-        cluster: Option<&ClusterId>,
-        window: Window,
-        presence: &Presence,
-    ) -> Result<Option<Self>, ToolError> {
-        let Some((first, last)) = presence.span() else {
+    pub(super) async fn of(scope: &Scope<'_>) -> Result<Option<Self>, ToolError> {
+        let Some((first, last)) = scope.presence().await?.span() else {
             return Ok(None);
         };
+        let (context, window) = (scope.context, scope.window);
         let back = i64::try_from(context.limits.horizon.as_nanos()).unwrap_or(i64::MAX);
         // The instant after the last event is the first that nothing is known of.
         let end = window.to().min(last.offset(1));
@@ -40,7 +36,7 @@ impl Recent {
         let Some(horizon) = Window::new(start, end) else {
             return Ok(None);
         };
-        let recent = Presence::of(context, cluster, horizon).await?;
+        let recent = Presence::of(context, scope.cluster.as_ref(), horizon).await?;
         let coverage = recent.coverage();
         let seen_ms = horizon.millis() - recent.stretch_ms();
         let has_length = seen_ms >= 1.0;
@@ -54,8 +50,9 @@ impl Recent {
     }
 
     /// Whether the last event lies too far before the end of the window (before now, if that is earlier).
-    pub(super) fn is_stale(&self, context: &ToolContext, window: Window) -> bool {
-        let end = window.to().min(context.clock.now());
+    pub(super) fn is_stale(&self, scope: &Scope<'_>) -> bool {
+        let context = scope.context;
+        let end = scope.window.to().min(context.clock.now());
         end.millis_since(self.as_of) > context.limits.stale_after.as_secs_f64() * 1e3
     }
 

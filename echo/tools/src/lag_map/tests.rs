@@ -7,9 +7,10 @@ use echo_core::model::event::{
 use fleet_proto::metric;
 
 use super::{LagMap, MAX_ROWS, RankKey};
-use crate::ToolContext;
 use crate::fixture::{at, empty, origin};
-use crate::time::{Asked, WindowArg};
+use crate::scope::{Asked, Scope};
+use crate::time::{TimeRange, WindowArg};
+use crate::{ToolContext, ToolError};
 
 /// Ten iterations that end at `second`, in which the rank was blocked for that long each.
 fn blocked(origin: &Arc<Origin>, second: i64, each_ms: f64) -> Vec<Event> {
@@ -67,12 +68,25 @@ async fn context(events: Vec<Event>) -> ToolContext {
     context
 }
 
-async fn map(context: &ToolContext, named: &[RankKey]) -> LagMap {
+/// The last so many seconds of a cluster.
+async fn scope<'a>(
+    context: &'a ToolContext,
+    (cluster, seconds): (&str, i64),
+) -> Result<Scope<'a>, ToolError> {
     let asked = Asked {
-        window: Some(WindowArg::Last(600 * 1_000_000_000)),
-        ..Asked::default()
+        cluster: Some(cluster.to_owned()),
+        time: TimeRange {
+            window: Some(WindowArg::Last(seconds * 1_000_000_000)),
+            ..TimeRange::default()
+        },
+        page_of: None,
     };
-    LagMap::of(context, "prod", (asked, named)).await.unwrap()
+    Scope::resolve(context, asked).await
+}
+
+async fn map(context: &ToolContext, named: &[RankKey]) -> LagMap {
+    let scope = scope(context, ("prod", 600)).await.unwrap();
+    LagMap::of(&scope, named).await.unwrap()
 }
 
 fn known(map: &LagMap, rank: u32) -> Vec<(usize, f64)> {
@@ -161,17 +175,9 @@ async fn of_many_ranks_those_named_and_those_latest_are_listed_and_the_others_co
 #[tokio::test]
 async fn an_empty_window_is_an_empty_map_and_an_unknown_cluster_an_error() {
     let context = context(blocked(&origin(0), 5, 6.0)).await;
-    let asked = Asked {
-        window: Some(WindowArg::Last(1_000_000_000)),
-        ..Asked::default()
-    };
-    let empty = LagMap::of(&context, "prod", (asked, &[])).await.unwrap();
+    let second = scope(&context, ("prod", 1)).await.unwrap();
+    let empty = LagMap::of(&second, &[]).await.unwrap();
     assert!(empty.ranks.is_empty());
-    let unknown = LagMap::of(&context, "pord", (asked, &[])).await;
-    assert!(
-        unknown
-            .unwrap_err()
-            .to_string()
-            .contains("the clusters are prod")
-    );
+    let unknown = scope(&context, ("pord", 1)).await.unwrap_err();
+    assert!(unknown.to_string().contains("the clusters are prod"));
 }

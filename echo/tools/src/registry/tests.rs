@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Registered, Registry, Tool};
 use crate::fixture;
+use crate::scope::Scope;
 use crate::{ToolContext, ToolError};
 
 /// Waits for what never comes.
@@ -19,7 +20,7 @@ impl Tool for Endless {
     const DESCRIPTION: &'static str = "Never answers.";
     type Answer = String;
 
-    async fn call(self, _context: &ToolContext) -> Result<String, ToolError> {
+    async fn call(self, _scope: &Scope<'_>) -> Result<String, ToolError> {
         std::future::pending().await
     }
 }

@@ -1,11 +1,11 @@
 use echo_core::units::Window;
 use serde_json::json;
 
-use super::{Asked, TimeArg, WindowArg};
+use super::{TimeArg, TimeRange, WindowArg};
 use crate::ToolContext;
 use crate::fixture::{at, context, empty};
 
-async fn resolved(context: &ToolContext, asked: Asked) -> Window {
+async fn resolved(context: &ToolContext, asked: TimeRange) -> Window {
     asked.resolve(context, None).await.unwrap()
 }
 
@@ -56,18 +56,18 @@ fn what_is_no_plausible_instant_is_refused() {
 async fn the_last_hour_is_meant_unless_said_otherwise() {
     let context = context().await;
     let hour = Window::new(at(-3_000), at(600)).unwrap();
-    assert_eq!(resolved(&context, Asked::default()).await, hour);
-    let only_to = Asked {
+    assert_eq!(resolved(&context, TimeRange::default()).await, hour);
+    let only_to = TimeRange {
         to: Some(time("now-5m")),
-        ..Asked::default()
+        ..TimeRange::default()
     };
     assert_eq!(
         resolved(&context, only_to).await,
         Window::new(at(-3_300), at(300)).unwrap()
     );
-    let only_from = Asked {
+    let only_from = TimeRange {
         from: Some(time("now-5m")),
-        ..Asked::default()
+        ..TimeRange::default()
     };
     assert_eq!(
         resolved(&context, only_from).await,
@@ -77,9 +77,9 @@ async fn the_last_hour_is_meant_unless_said_otherwise() {
 
 #[tokio::test]
 async fn all_reaches_from_the_first_event_to_behind_the_last() {
-    let all = Asked {
+    let all = TimeRange {
         window: Some(WindowArg::All),
-        ..Asked::default()
+        ..TimeRange::default()
     };
     let window = resolved(&context().await, all).await;
     assert_eq!((window.from(), window.to()), (at(0), at(600).offset(1)));

@@ -257,5 +257,5 @@ async fn cost(context: &ToolContext, cluster: &ClusterId, piece: Piece) -> Resul
         limit: Some(1),
         ..GetCost::default()
     };
-    question.call(context).await
+    question.answer(context).await
 }

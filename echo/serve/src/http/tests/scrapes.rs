@@ -79,7 +79,7 @@ impl Lab {
             to: Some(at(to).to_string().parse().unwrap()),
             ..GetCost::default()
         };
-        question.call(&self.context).await.unwrap()
+        question.answer(&self.context).await.unwrap()
     }
 
     /// Half a minute later, rank 2 is late as before.

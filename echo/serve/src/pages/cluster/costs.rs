@@ -1,9 +1,9 @@
 //! What a cluster costs: per day, and at which price.
 
 use echo_tools::ToolError;
+use echo_tools::get_cost::answer::{Cost, RateClassCost};
 use maud::{Markup, html};
 
-use crate::pages::answers::{Cost, RateClassCost};
 use crate::pages::bars::bar;
 use crate::pages::overview::{DAY_NANOS, midnight};
 use crate::pages::questions::{Asked, Questions};
@@ -113,7 +113,7 @@ fn by_rate_class(classes: &[RateClassCost]) -> Markup {
 
 fn rate_class(class: &RateClassCost) -> Markup {
     let money = |amount: Option<f64>| {
-        let priced = amount.zip(class.currency.as_deref());
+        let priced = amount.zip(class.amount.currency.as_deref());
         priced.map_or_else(
             || words::UNKNOWN.to_owned(),
             |(amount, currency)| words::money(amount, currency),
@@ -121,10 +121,10 @@ fn rate_class(class: &RateClassCost) -> Markup {
     };
     html! {
         tr {
-            th scope="row" { (class.rate_class.as_deref().map_or_else(|| "without a price".to_owned(), words::plain)) }
+            th scope="row" { (class.rate_class.map_or_else(|| "without a price".to_owned(), words::plain)) }
             td.number { (money(class.rate_per_gpu_hour)) }
-            td.number { (words::gpu_hours(class.lost_gpu_hours)) }
-            td.number { (money(class.cost)) }
+            td.number { (words::gpu_hours(class.amount.lost_gpu_hours)) }
+            td.number { (money(class.amount.cost)) }
         }
     }
 }

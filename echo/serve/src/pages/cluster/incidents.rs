@@ -1,9 +1,11 @@
 //! Incidents that go on, with all that speaks for them, and those that are over.
 
+use echo_tools::find_outlier_nodes::Outliers;
+use echo_tools::get_cost::answer::Contributor;
+use echo_tools::outlier::{Condition, Course, Outlier};
 use maud::{Markup, html};
 
 use super::{View, explained};
-use crate::pages::answers::{Condition, Contributor, Course, Outlier, Outliers};
 use crate::pages::overview::figure;
 use crate::pages::standing::Tone;
 use crate::pages::words;
@@ -42,14 +44,14 @@ fn nothing(answer: &Outliers) -> &'static str {
 fn culprit(view: &View<'_>, one: &Outlier) -> Markup {
     let course = &one.course;
     html! {
-        article class={ "incident " (Tone::of_severity(&course.severity).name()) } {
+        article class={ "incident " (Tone::of_severity(course.severity).name()) } {
             h3 {
                 "Rank " (one.rank)
                 @if let Some(node) = &one.node_id { " on " span.name { (node) } }
                 " holds back its peers"
             }
-            (tags(course, one.class.as_deref()))
-            p { (course.reason) }
+            (tags(course, one.class))
+            p { (one.reason) }
             dl.figures {
                 (figure("Lag", &words::maybe_millis(one.lag_ms)))
                 (effect(one.effect_ratio, course))
@@ -77,10 +79,10 @@ fn culprit(view: &View<'_>, one: &Outlier) -> Markup {
 fn condition(view: &View<'_>, one: &Condition) -> Markup {
     let course = &one.course;
     html! {
-        article class={ "incident " (Tone::of_severity(&course.severity).name()) } {
+        article class={ "incident " (Tone::of_severity(course.severity).name()) } {
             h3 { (kind(one)) @if let Some(job) = &course.job { " in " span.name { (job) } } }
             (tags(course, None))
-            p { (course.reason) }
+            p { (one.reason) }
             @if !one.detail.is_empty() { p { (one.detail) } }
             @if one.rank_count > 0 { p { b { "About: " } (listed(&one.ranks, one.rank_count)) } }
             dl.figures {
@@ -94,7 +96,7 @@ fn condition(view: &View<'_>, one: &Condition) -> Markup {
 }
 
 fn kind(one: &Condition) -> String {
-    let words = words::plain(&one.kind);
+    let words = words::plain(one.kind);
     let mut letters = words.chars();
     let first = letters.next().map(|first| first.to_ascii_uppercase());
     first.into_iter().chain(letters).collect()
@@ -134,18 +136,18 @@ fn cost(view: &View<'_>, incident: &str) -> Markup {
 
 fn cost_of(view: &View<'_>, incident: &str) -> Option<String> {
     let parts = &view.cost.as_ref()?.contributors;
-    let words = |part: &Contributor| match (part.cost, &part.currency) {
+    let words = |part: &Contributor| match (part.amount.cost, &part.amount.currency) {
         (Some(cost), Some(currency)) => words::money(cost, currency),
-        _ => words::gpu_hours(part.lost_gpu_hours),
+        _ => words::gpu_hours(part.amount.lost_gpu_hours),
     };
     let of_it = parts.iter().filter(|part| part.incident_id == incident);
     let parts: Vec<String> = of_it.map(words).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn listed(ranks: &[u32], count: u64) -> String {
+fn listed(ranks: &[u32], count: usize) -> String {
     let shown: Vec<String> = ranks.iter().take(MAX_LISTED).map(u32::to_string).collect();
-    let n_shown = u64::try_from(shown.len()).unwrap_or(u64::MAX);
+    let n_shown = shown.len();
     let noun = if count == 1 { "rank" } else { "ranks" };
     let more = (count > n_shown).then(|| format!(" and {} more", count - n_shown));
     format!("{noun} {}{}", shown.join(", "), more.unwrap_or_default())
@@ -198,7 +200,7 @@ fn past_culprit(view: &View<'_>, one: &Outlier) -> Markup {
                 @if let Some(node) = &one.node_id { " on " span.name { (node) } }
                 details {
                     summary { "Why" }
-                    p { (one.course.reason) }
+                    p { (one.reason) }
                     ul { @for fact in &one.evidence { li { (fact.sentence) } } }
                     @if one.victim_count > 0 { p { "Waiting for it: " (listed(&one.victims, one.victim_count)) } }
                     @if view.may_explain { p { a href=(explained(view, one, "svg")) { "Lag over time (picture)" } } }
@@ -218,7 +220,7 @@ fn past_condition(view: &View<'_>, one: &Condition) -> Markup {
         tr {
             th scope="row" {
                 (kind(one))
-                details { summary { "Why" } p { (one.course.reason) } @if !one.detail.is_empty() { p { (one.detail) } } }
+                details { summary { "Why" } p { (one.reason) } @if !one.detail.is_empty() { p { (one.detail) } } }
             }
             (times(&one.course))
             td.number { (words::UNKNOWN) }

@@ -56,12 +56,12 @@ async fn an_open_incident_is_marked_to_the_end_and_a_cleared_one_to_its_end() {
     let end = of(&answer).time.to;
     let (from, to) = of(&answer).spans[0];
     assert!(from > 0.0 && (to - end).abs() < 1e-9);
-    let cleared = &mut answer.incidents[0].outlier;
+    let cleared = &mut answer.incidents[0].outlier.course;
     cleared.state = "cleared";
     cleared.cleared_at = Some(instant(800.0).to_string());
     let (_, to) = of(&answer).spans[0];
     assert!(from < to && to < end);
-    let cleared = &mut answer.incidents[0].outlier;
+    let cleared = &mut answer.incidents[0].outlier.course;
     cleared.first_seen = "2020-01-01T00:00:00Z".to_owned();
     cleared.cleared_at = Some("2020-01-02T00:00:00Z".to_owned());
     assert_eq!(of(&answer).spans, [], "long before what is shown");

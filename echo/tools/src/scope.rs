@@ -1,0 +1,150 @@
+//! What a question is about, found out once for every tool: the cluster, the window, and who reported then.
+
+use std::collections::BTreeSet;
+
+use echo_core::ids::ClusterId;
+use echo_core::units::Window;
+use tokio::sync::OnceCell;
+
+use crate::quality::{DataQuality, Presence};
+use crate::time::TimeRange;
+use crate::{ToolContext, ToolError, elsewhere};
+
+/// What the input of a tool says of the cluster and of the time.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    /// Cluster; all clusters when absent.
+    pub cluster: Option<String>,
+    /// Time.
+    pub time: TimeRange,
+    /// Window of the page before, when a later page of the same answer is asked for.
+    pub page_of: Option<Window>,
+}
+
+/// What a question is about.
+#[derive(Debug)]
+pub struct Scope<'a> {
+    /// What the tools work with.
+    pub context: &'a ToolContext,
+    /// Cluster; nothing for all.
+    pub cluster: Option<ClusterId>,
+    /// Window of event time.
+    pub window: Window,
+    /// Whether the caller named the cluster.
+    is_named: bool,
+    presence: OnceCell<Presence>,
+}
+
+impl<'a> Scope<'a> {
+    /// Finds out what is asked about. A cluster that never sent an event is an error that names those that did.
+    pub async fn resolve(context: &'a ToolContext, asked: Asked) -> Result<Self, ToolError> {
+        let cluster = match asked.cluster.as_deref() {
+            Some(name) => Some(known_cluster(context, name).await?),
+            None => only_cluster(context).await?,
+        };
+        let time = asked.time;
+        let window = match asked.page_of {
+            Some(_) if time != TimeRange::default() => {
+                let message = "carries the window already; leave out from, to and window";
+                return Err(ToolError::invalid("cursor", message));
+            }
+            Some(window) => window,
+            None => time.resolve(context, cluster.as_ref()).await?,
+        };
+        Ok(Self {
+            context,
+            cluster,
+            window,
+            is_named: asked.cluster.is_some(),
+            presence: OnceCell::new(),
+        })
+    }
+
+    /// The cluster, where a question needs one.
+    pub fn one_cluster(&self) -> Result<&ClusterId, ToolError> {
+        let cluster = self.cluster.as_ref();
+        cluster.ok_or_else(|| ToolError::invalid("cluster", "is missing"))
+    }
+
+    /// Who reported in the window. The store is asked at the first call.
+    pub async fn presence(&self) -> Result<&Presence, ToolError> {
+        let asked = || Presence::of(self.context, self.cluster.as_ref(), self.window);
+        self.presence.get_or_try_init(asked).await
+    }
+
+    /// How much of the cluster an answer rests on, with what to do about an empty window, which is otherwise easily taken for
+    /// a healthy cluster, with what retention has deleted, and with what other Echos have.
+    pub async fn quality(&self) -> Result<DataQuality, ToolError> {
+        let Self {
+            context,
+            cluster,
+            window,
+            ..
+        } = self;
+        let mut quality = self.presence().await?.quality(context, *window);
+        let has_events = quality.last_event_age_s.is_some();
+        let note = if has_events && quality.quorum_met {
+            None
+        } else if has_events {
+            Some("too few ranks report to compare them".to_owned())
+        } else {
+            Some(match context.store.extent(cluster.as_ref()).await? {
+                None => "no events are stored yet".to_owned(),
+                Some((first, last)) => format!(
+                    "no events in this window; they lie between {first} and {last}: ask with window=all"
+                ),
+            })
+        };
+        let dropped = context.store.dropped_until().await?;
+        let dropped = dropped.filter(|until| window.from() < *until).map(|until| {
+            format!("events received before {until} were deleted by retention: the window is not covered as a whole")
+        });
+        let elsewhere = elsewhere::note(context, cluster.as_ref().filter(|_| self.is_named));
+        let notes: Vec<String> = [note, dropped, elsewhere].into_iter().flatten().collect();
+        quality.note = (!notes.is_empty()).then(|| notes.join("; "));
+        Ok(quality)
+    }
+}
+
+/// The cluster of this name.
+async fn known_cluster(context: &ToolContext, name: &str) -> Result<ClusterId, ToolError> {
+    let cluster: ClusterId = name
+        .parse()
+        .map_err(|error| ToolError::invalid("cluster", format!("{error}")))?;
+    let known = visible_clusters(context).await?;
+    if known.contains(&cluster) {
+        return Ok(cluster);
+    }
+    let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
+    let names = if names.is_empty() {
+        "none yet: no agent has sent anything".to_owned()
+    } else {
+        names.join(", ")
+    };
+    Err(elsewhere::unknown_cluster(context, &cluster, names))
+}
+
+/// All clusters for callers that may see all; else the only one that the caller may see.
+async fn only_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolError> {
+    if context.caller.sees_everything() {
+        return Ok(None);
+    }
+    let known = visible_clusters(context).await?;
+    let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
+    let message = match names.as_slice() {
+        [_only] => return Ok(known.first().cloned()),
+        [] => {
+            "is needed with this token; no cluster that it may see has sent anything yet".to_owned()
+        }
+        several => format!("is needed with this token, one of {}", several.join(", ")),
+    };
+    let message = elsewhere::with_others(context, message);
+    Err(ToolError::invalid("cluster", message))
+}
+
+/// The clusters that sent something and that the caller may see.
+pub async fn visible_clusters(context: &ToolContext) -> Result<BTreeSet<ClusterId>, ToolError> {
+    let mut known = context.store.clusters().await?;
+    known.retain(|cluster| context.caller.may_see(cluster));
+    Ok(known)
+}
