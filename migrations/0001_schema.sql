@@ -412,7 +412,7 @@ COMMENT ON COLUMN verdicts.revised_ns IS 'When Echo stored this state, on the cl
 COMMENT ON COLUMN verdicts.cluster_id IS 'Cluster of the cohort.';
 COMMENT ON COLUMN verdicts.job IS 'Job of the cohort.';
 COMMENT ON COLUMN verdicts.cohort IS 'Cohort whose ranks were compared.';
-COMMENT ON COLUMN verdicts.finding IS 'culprit, or the condition: uniform_slowdown, stage_imbalance, data_imbalance, network, hang or inconclusive.';
+COMMENT ON COLUMN verdicts.finding IS 'culprit, or the condition: uniform_slowdown, stage_imbalance, data_imbalance, network, stall, hang, identity_conflict or inconclusive.';
 COMMENT ON COLUMN verdicts.finding_reason IS 'What is known of a condition beyond its kind.';
 COMMENT ON COLUMN verdicts.rank IS 'Rank that holds back the cohort.';
 COMMENT ON COLUMN verdicts.node_id IS 'Node of that rank.';

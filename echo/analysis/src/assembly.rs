@@ -17,6 +17,7 @@ use echo_core::units::{Nanos, Window};
 
 use crate::mix::Mix;
 
+pub mod holders;
 mod job;
 mod open_blocks;
 mod plausible;
@@ -24,6 +25,7 @@ pub mod progress;
 mod report;
 mod transfers;
 
+use holders::Conflict;
 use job::{Job, Judged};
 use progress::Progress;
 
@@ -248,6 +250,17 @@ impl Assembly {
     /// Jobs with the progress of their ranks, for finding operations that never end.
     pub fn progress(&self) -> impl Iterator<Item = (&(ClusterId, Option<JobId>), &Progress)> {
         self.jobs.iter().map(|(key, job)| (key, &job.progress))
+    }
+
+    /// Jobs with the ranks that two nodes report at an instant of arrival time.
+    pub fn conflicts(
+        &self,
+        now: Nanos,
+    ) -> impl Iterator<Item = (&(ClusterId, Option<JobId>), Vec<Conflict>)> {
+        let conflicts = move |job: &Job| job.holders.conflicts(now).collect();
+        self.jobs
+            .iter()
+            .map(move |(key, job)| (key, conflicts(job)))
     }
 
     /// Whether anything is known of the job.

@@ -31,6 +31,8 @@ pub enum Subject {
     Data,
     /// An operation does not end.
     Hang,
+    /// Two nodes report the same rank.
+    Identity,
 }
 
 impl Subject {
@@ -46,6 +48,7 @@ impl Subject {
             ConditionKind::StageImbalance => Self::Stage,
             ConditionKind::DataImbalance => Self::Data,
             ConditionKind::Stall | ConditionKind::Hang => Self::Hang,
+            ConditionKind::IdentityConflict => Self::Identity,
             ConditionKind::Inconclusive => {
                 let mut doubts = Doubt::ALL.into_iter();
                 Self::Unclear(doubts.find(|doubt| doubt.reason() == condition.detail)?)

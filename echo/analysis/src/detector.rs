@@ -19,9 +19,11 @@ use crate::ledger::Accused;
 use crate::settings::Settings;
 
 mod handover;
+mod identity;
 mod stuck;
 
 use handover::{Handover, ended};
+use identity::Identities;
 use stuck::{Stuck, Took};
 
 /// Shortest arrival time between two looks for operations that do not end, milliseconds.
@@ -37,6 +39,7 @@ pub struct Detector {
     assembly: Assembly,
     cohorts: BTreeMap<CohortKey, Cohort>,
     stuck: Stuck,
+    identities: Identities,
     handover: Handover,
     /// When operations that do not end were last looked for, arrival time.
     looked_at: Nanos,
@@ -52,6 +55,7 @@ impl Detector {
             assembly: Assembly::default(),
             cohorts: BTreeMap::new(),
             stuck: Stuck::default(),
+            identities: Identities::default(),
             handover: Handover::default(),
             looked_at: Nanos::EARLIEST,
             look_after_ms: LOOK_EVERY_MS,
@@ -95,6 +99,7 @@ impl Detector {
             if let Some(last) = arrived.last().filter(|last| !is_early(last)) {
                 (self.looked_at, self.look_after_ms) = (last.received, LOOK_EVERY_MS);
                 conclusions.append(self.find_stuck(last.received));
+                conclusions.append(self.find_conflicts(last.received));
             }
         }
         conclusions
@@ -229,6 +234,16 @@ impl Detector {
         conclusions
     }
 
+    /// Ranks that two nodes report, at an instant of arrival time.
+    fn find_conflicts(&mut self, now: Nanos) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        for (job, conflicts) in self.assembly.conflicts(now) {
+            let changed = self.identities.look(job, &conflicts);
+            conclusions.incidents.extend(changed);
+        }
+        conclusions
+    }
+
     /// Ends what is open in jobs that have stopped reporting by `now` (arrival time), and forgets them.
     pub fn end_silent_jobs(&mut self, now: Nanos) -> Conclusions {
         let mut conclusions = self.end_waiting();
@@ -243,6 +258,7 @@ impl Detector {
         });
         for job in &ended {
             conclusions.append(self.stuck.end(job));
+            conclusions.incidents.extend(self.identities.end(job));
         }
         conclusions
     }

@@ -258,7 +258,8 @@ impl OpenIncident {
                 ConditionKind::StageImbalance
                 | ConditionKind::DataImbalance
                 | ConditionKind::Stall
-                | ConditionKind::Hang => condition.detail.clone(),
+                | ConditionKind::Hang
+                | ConditionKind::IdentityConflict => condition.detail.clone(),
             },
         };
     }

@@ -151,7 +151,7 @@ impl Affected<'_> {
                 Some(slowdown.is_none_or(|slowdown| slowdown >= gate))
             }
             // These show in a judgement, not in a block.
-            Subject::Stage | Subject::Data | Subject::Hang => None,
+            Subject::Stage | Subject::Data | Subject::Hang | Subject::Identity => None,
         }
     }
 

@@ -92,7 +92,8 @@ pub struct Condition {
     /// Cluster of the cohort.
     pub cluster: String,
     /// `uniform_slowdown`: every rank is slower and none is late. `stage_imbalance`: the ranks of one role have more to do.
-    /// `data_imbalance`: another rank is last every time. `network`: transfers take longer. `hang`: an operation never ends.
+    /// `data_imbalance`: another rank is last every time. `network`: transfers take longer. `stall`, `hang`: an operation
+    /// has not ended for seconds, or never ends. `identity_conflict`: two nodes report the same rank.
     /// `inconclusive`: the signals do not say what it is.
     pub kind: &'static str,
     /// Ranks that it is about, such as those missing from a hang, 64 of them at most; empty for everybody.

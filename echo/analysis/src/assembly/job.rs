@@ -8,6 +8,7 @@ use echo_core::units::Nanos;
 use fleet_proto::metric;
 
 use super::CohortBlock;
+use super::holders::Holders;
 use super::open_blocks::OpenBlocks;
 use super::progress::Progress;
 use super::transfers::{Host, Transfers};
@@ -41,6 +42,7 @@ pub(super) struct Job {
     pub(super) reached: BTreeMap<RoleId, f64>,
     pub(super) transfers: Transfers,
     pub(super) progress: Progress,
+    pub(super) holders: Holders,
 }
 
 /// A point that the detector looks at.
@@ -86,9 +88,12 @@ impl<'e> Judged<'e> {
 }
 
 impl Job {
-    /// Files a point; false when its block has been closed already.
+    /// Files a point; false when its block has been closed already. Points of a node that does not hold the rank are passed over.
     pub(super) fn add(&mut self, stored: &StoredEvent, judged: &Judged<'_>) -> bool {
         let (event, block, rank) = (&stored.event, judged.block, judged.rank);
+        if !self.holders.admit(rank, event, stored.received) {
+            return true;
+        }
         self.last_received = self.last_received.max(stored.received);
         self.progress.hear(rank, &event.origin, stored.received);
         if judged.kind == Kind::Progress {

@@ -74,7 +74,8 @@ impl Detector {
         (self.looked_at, self.look_after_ms) = (listening, come_back_ms);
         self.handover = Handover::default();
         let settled_until = settled_until(&known);
-        let (mut hangs, mut strange) = (BTreeMap::new(), Vec::new());
+        let (mut hangs, mut conflicts) = (BTreeMap::new(), BTreeMap::new());
+        let mut strange = Vec::new();
         for incident in known {
             match CohortKey::of(&incident) {
                 Some(key) if Subject::of(&incident.finding) == Some(Subject::Hang) => {
@@ -84,11 +85,17 @@ impl Detector {
                         hangs.insert((job, CommId::new(key.role.value())), incident);
                     }
                 }
+                Some(key) if Subject::of(&incident.finding) == Some(Subject::Identity) => {
+                    if incident.state == IncidentState::Open {
+                        conflicts.insert((key.cluster, key.job), incident);
+                    }
+                }
                 Some(key) => self.handover.waiting.entry(key).or_default().push(incident),
                 None => strange.push(incident),
             }
         }
         self.stuck.adopt(hangs);
+        self.identities.adopt(conflicts);
         for (key, cohort) in &mut self.cohorts {
             let job = (key.cluster.clone(), key.job.clone());
             cohort.settle(settled_until.get(&job).copied().unwrap_or(0.0));
@@ -105,6 +112,7 @@ impl Detector {
         let assembly = &self.assembly;
         let mut gone = self.handover.give_up(|job| assembly.has_job(job));
         gone.extend(self.stuck.give_up(|job| assembly.has_job(job)));
+        gone.extend(self.identities.give_up(|job| assembly.has_job(job)));
         ended(gone)
     }
 }

@@ -6,6 +6,7 @@ mod devices;
 mod fast;
 mod hangs;
 mod hostile;
+mod identity;
 mod meshes;
 mod records;
 mod stalls;

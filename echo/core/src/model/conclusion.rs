@@ -115,19 +115,22 @@ pub enum ConditionKind {
     Stall,
     /// An operation that some ranks entered and that never ends.
     Hang,
+    /// Two nodes report the same rank of a job at the same time.
+    IdentityConflict,
     /// Something is wrong, but the signals do not say what.
     Inconclusive,
 }
 
 impl ConditionKind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::UniformSlowdown,
         Self::StageImbalance,
         Self::DataImbalance,
         Self::Network,
         Self::Stall,
         Self::Hang,
+        Self::IdentityConflict,
         Self::Inconclusive,
     ];
 
@@ -140,6 +143,7 @@ impl ConditionKind {
             Self::Network => "network",
             Self::Stall => "stall",
             Self::Hang => "hang",
+            Self::IdentityConflict => "identity_conflict",
             Self::Inconclusive => "inconclusive",
         }
     }
