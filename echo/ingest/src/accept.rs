@@ -246,7 +246,7 @@ impl Ingest {
             held: _held,
         } = read.instrument(decoding).await?;
         writer.check(&decoded.events)?;
-        self.refuse_unnameable(&mut decoded);
+        self.refuse_unnameable(&mut decoded, &writer);
         let policy = self.policy(&decoded);
         if !decoded.events.is_empty() {
             stats.saw_events(&decoded.events, received);
@@ -282,12 +282,13 @@ impl Ingest {
     }
 
     /// Turns away what brings more names and senders than are kept.
-    fn refuse_unnameable(&self, decoded: &mut Decoded) {
-        let unnameable = self.0.store.unnameable(&decoded.events);
+    fn refuse_unnameable(&self, decoded: &mut Decoded, writer: &Writer) {
+        let unnameable = self.0.store.unnameable(&decoded.events, writer.token());
         decoded.refuse(unnameable.into_iter().map(|(place, why)| {
             let reason = match why {
                 Unnameable::Name => RejectReason::TooManyNames,
                 Unnameable::Origin => RejectReason::TooManySenders,
+                Unnameable::Cluster => RejectReason::TooManyClusters,
             };
             (place, reason)
         }));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use echo_access::{Principal, Write};
+use echo_access::{Kind, Principal, Write};
 use echo_core::error::{Code, Coded};
 use echo_core::ids::{ClusterId, NodeId};
 use echo_core::model::event::{Event, Origin};
@@ -48,6 +48,12 @@ impl Writer {
             principal,
             certificate,
         }
+    }
+
+    /// The name of its token; nothing where none is asked for.
+    pub fn token(&self) -> Option<&str> {
+        let principal = self.principal.as_ref()?;
+        (principal.kind != Kind::Local).then_some(&*principal.id)
     }
 
     /// Checks all events of a request: it is stored as a whole, or not at all.

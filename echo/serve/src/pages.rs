@@ -76,7 +76,8 @@ pub(super) async fn in_html(request: Request, next: Next) -> Response {
 
 async fn overview(State(pages): State<Pages>, asking: Asking) -> Response {
     let questions = Questions::new(&pages, &asking);
-    let page = overview::page(&questions).await;
+    let page = Box::pin(overview::page(&questions));
+    let page = questions.in_time(page).await;
     shown("Clusters", (page, &pages), &asking)
 }
 
@@ -87,7 +88,8 @@ async fn cluster(
     asking: Asking,
 ) -> Response {
     let questions = Questions::new(&pages, &asking);
-    let page = cluster::page(&questions, &name, &asked).await;
+    let page = Box::pin(cluster::page(&questions, &name, &asked));
+    let page = questions.in_time(page).await;
     shown(&name, (page, &pages), &asking)
 }
 

@@ -47,6 +47,10 @@ pub struct LimitArgs {
     /// rejected (`too_many_senders`)
     #[arg(long, value_name = "COUNT", default_value_t = EntryLimits::default().origins, env = "FLEET_ECHO_MAX_SENDERS")]
     pub max_senders: usize,
+
+    /// Most different clusters that are kept. Points of others are rejected (`too_many_clusters`)
+    #[arg(long, value_name = "COUNT", default_value_t = EntryLimits::default().clusters, env = "FLEET_ECHO_MAX_CLUSTERS")]
+    pub max_clusters: usize,
 }
 
 /// A bound that can be switched off.
@@ -85,6 +89,7 @@ impl Default for LimitArgs {
             ballast: Bound::At(usual.ballast_bytes),
             max_names: usual.entries.names,
             max_senders: usual.entries.origins,
+            max_clusters: usual.entries.clusters,
         }
     }
 }
@@ -101,6 +106,7 @@ impl LimitArgs {
             entries: EntryLimits {
                 names: self.max_names,
                 origins: self.max_senders,
+                clusters: self.max_clusters,
             },
         }
     }

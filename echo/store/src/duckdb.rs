@@ -199,6 +199,8 @@ impl EventStore for DuckDbStore {
             names_limit: limits.names as u64,
             origins: held.origins as u64,
             origins_limit: limits.origins as u64,
+            clusters: held.clusters as u64,
+            clusters_limit: limits.clusters as u64,
             stuck_statements: self.sql.n_stuck(),
         }
     }
@@ -216,8 +218,8 @@ impl EventStore for DuckDbStore {
         self.writer.append(batch).await
     }
 
-    fn unnameable(&self, events: &[Event]) -> Vec<(usize, Unnameable)> {
-        self.dictionary.unnameable(events)
+    fn unnameable(&self, events: &[Event], token: Option<&str>) -> Vec<(usize, Unnameable)> {
+        self.dictionary.unnameable(events, token)
     }
 
     async fn events(&self, query: EventQuery) -> Result<Page, StoreError> {

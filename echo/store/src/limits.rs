@@ -27,13 +27,59 @@ pub struct Limits {
     pub entries: EntryLimits,
 }
 
-/// How many names and origins are kept at most. They are in memory all the time: some 100 bytes a name, 500 an origin.
+/// How many names, origins and clusters are kept at most. They are in memory all the time: some 100 bytes a name, 500 an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryLimits {
     /// Names of metrics, units, operations and spans.
     pub names: usize,
     /// Senders: what is known of a rank, or of a node.
     pub origins: usize,
+    /// Clusters that the senders belong to.
+    pub clusters: usize,
+}
+
+impl EntryLimits {
+    /// Nothing of each.
+    pub const NONE: Self = Self {
+        names: 0,
+        origins: 0,
+        clusters: 0,
+    };
+
+    /// One part in `n` of each.
+    #[must_use]
+    pub const fn part(self, n: usize) -> Self {
+        Self {
+            names: self.names / n,
+            origins: self.origins / n,
+            clusters: self.clusters / n,
+        }
+    }
+
+    /// The sum.
+    #[must_use]
+    pub const fn plus(self, more: Self) -> Self {
+        Self {
+            names: self.names.saturating_add(more.names),
+            origins: self.origins.saturating_add(more.origins),
+            clusters: self.clusters.saturating_add(more.clusters),
+        }
+    }
+
+    /// What is left of each.
+    #[must_use]
+    pub const fn minus(self, less: Self) -> Self {
+        Self {
+            names: self.names.saturating_sub(less.names),
+            origins: self.origins.saturating_sub(less.origins),
+            clusters: self.clusters.saturating_sub(less.clusters),
+        }
+    }
+
+    /// Whether there is as much of each.
+    pub const fn fits(self, room: Self) -> bool {
+        self.names <= room.names && self.origins <= room.origins && self.clusters <= room.clusters
+    }
 }
 
 impl Default for EntryLimits {
@@ -41,6 +87,7 @@ impl Default for EntryLimits {
         Self {
             names: 1_000_000,
             origins: 1_000_000,
+            clusters: 10_000,
         }
     }
 }

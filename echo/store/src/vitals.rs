@@ -21,6 +21,10 @@ pub struct Vitals {
     pub origins: u64,
     /// Most senders; events of more are refused.
     pub origins_limit: u64,
+    /// Different clusters.
+    pub clusters: u64,
+    /// Most clusters; events of more are refused.
+    pub clusters_limit: u64,
     /// How long what waits longest for the writer has waited; nothing when nothing waits.
     pub oldest_wait: Option<Duration>,
     /// Statements in SQL that were told to stop and do not, each of which keeps a place.
@@ -34,4 +38,6 @@ pub enum Unnameable {
     Name,
     /// Its sender would be one too many.
     Origin,
+    /// Its cluster would be one too many.
+    Cluster,
 }

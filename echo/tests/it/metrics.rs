@@ -1,9 +1,10 @@
 //! What a collector says of itself to Prometheus.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use crate::load::{Sent, request, send, sender};
-use crate::testbed::{Echo, recording, replay_all, wait_for};
+use crate::testbed::{ECHO, Echo, recording, replay_all, wait_for};
 
 /// The samples of a scrape by name and labels.
 pub(crate) fn scraped(echo: &Echo) -> BTreeMap<String, f64> {
@@ -111,4 +112,39 @@ fn points_with_more_names_than_are_kept_are_rejected_by_name_and_the_others_stor
     assert_eq!(after["echo_store_events_total"], 20.0);
     assert_eq!(after["echo_store_names"], after["echo_store_names_limit"]);
     assert_eq!(after["echo_store_senders"], 1.0);
+}
+
+#[test]
+fn one_token_cannot_use_up_the_clusters_that_another_one_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut access = "tokens:\n".to_owned();
+    let tokens = ["greedy", "modest"].map(|id| {
+        let arguments = ["token", "new", "--id", id, "--write", "--cluster", "*"];
+        let output = Command::new(ECHO).args(arguments).output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let (token, entry) = printed.split_once('\n').unwrap();
+        access.push_str(entry);
+        token.to_owned()
+    });
+    let file = folder.path().join("access.yaml");
+    std::fs::write(&file, access).unwrap();
+    let access = file.to_str().unwrap();
+    let flags = ["--access", access, "--max-clusters", "8"];
+    let echo = Echo::serve_with(&folder.path().join("fleet.duckdb"), &flags);
+    let send = |number: u64, token: &str| {
+        let mut body = request(number, 1);
+        let name = body.windows(4).position(|part| part == b"load").unwrap();
+        body[name] = b'a' + u8::try_from(number).unwrap();
+        let sent = sender()
+            .post(format!("http://{}/v1/metrics", echo.otlp_http))
+            .header("content-type", "application/x-protobuf")
+            .header("authorization", format!("Bearer {token}"))
+            .send(&body);
+        let body = sent.unwrap().body_mut().read_to_vec().unwrap();
+        !String::from_utf8_lossy(&body).contains("too_many_clusters")
+    };
+    // Two of eight are a quarter, which is anybody's; then each token leaves as many as it brings.
+    let taken = (0..12).filter(|number| send(*number, &tokens[0]));
+    assert_eq!(taken.count(), 5);
+    assert!(send(12, &tokens[1]));
 }

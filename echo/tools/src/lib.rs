@@ -109,7 +109,8 @@ impl ToolContext {
         self.in_time(answer).await
     }
 
-    async fn in_time<T>(
+    /// Answers within the deadline.
+    pub async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {

@@ -15,6 +15,9 @@ use super::words;
 /// Most clusters whose state is shown; the others are linked.
 const MAX_CLUSTERS: usize = 50;
 
+/// Most clusters that are linked.
+const MAX_LINKS: usize = 1_000;
+
 /// Nanoseconds of a day.
 pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
 
@@ -27,20 +30,24 @@ struct Card {
 
 /// The page.
 pub(super) async fn page(questions: &Questions<'_>) -> Result<Markup, ToolError> {
-    let mut names = questions.clusters().await?;
-    let others = names.split_off(names.len().min(MAX_CLUSTERS));
+    let mut names = questions.clusters().await?.into_iter();
     let today = Asked {
         from: midnight(questions.now()).to_string(),
         ..Asked::default()
     };
+    let began = questions.now();
+    let is_in_time = || questions.now().millis_since(began) < questions.patience_ms();
     let mut cards = Vec::new();
-    for name in names {
+    while cards.len() < MAX_CLUSTERS && is_in_time() {
+        let Some(name) = names.next() else { break };
         cards.push(Card {
             outliers: questions.outliers(&name, &Asked::last_hour()).await?,
             cost: questions.cost(&name, &today).await?,
             name,
         });
     }
+    let others: Vec<String> = names.by_ref().take(MAX_LINKS).collect();
+    let not_listed = names.count();
     Ok(html! {
         h1 { "Clusters" }
         @if cards.is_empty() {
@@ -53,6 +60,7 @@ pub(super) async fn page(questions: &Questions<'_>) -> Result<Markup, ToolError>
         @if !others.is_empty() {
             h2 { "More clusters" }
             ul.links { @for name in &others { li { a href=(path(name)) { (name) } } } }
+            @if not_listed > 0 { p.quiet { "And " (not_listed) " more: " code { "fleet-echo outliers --cluster NAME" } "." } }
         }
     })
 }

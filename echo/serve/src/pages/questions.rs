@@ -85,6 +85,19 @@ impl<'a> Questions<'a> {
         }
     }
 
+    /// Ends a page that takes longer than a question may.
+    pub(super) async fn in_time<T>(
+        &self,
+        page: impl Future<Output = Result<T, ToolError>>,
+    ) -> Result<T, ToolError> {
+        self.context.in_time(page).await
+    }
+
+    /// Milliseconds after which a page asks for no further part.
+    pub(super) fn patience_ms(&self) -> f64 {
+        self.context.limits.deadline.as_secs_f64() * 1e3 / 2.0
+    }
+
     /// The present.
     pub(super) fn now(&self) -> Nanos {
         self.context.clock.now()

@@ -1,6 +1,6 @@
 //! Names and origins by the hashes that stand for them in the rows.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
@@ -27,12 +27,21 @@ pub(super) enum Kind {
 #[derive(Debug, Default)]
 pub(super) struct Dictionary {
     names: RwLock<HashMap<u64, Arc<str>>>,
-    origins: RwLock<HashMap<u64, Arc<Origin>>>,
+    origins: RwLock<Origins>,
     limits: EntryLimits,
+    /// What came with each token since there has no longer been plenty of room.
+    brought: Mutex<HashMap<Arc<str>, EntryLimits>>,
     /// Whoever begins to read holds the present one.
     lease: RwLock<Lease>,
     /// Leases given before entries were forgotten that have not been taken away.
     retired: Mutex<Vec<Weak<()>>>,
+}
+
+/// Origins by their ids, and how many of them each cluster has.
+#[derive(Debug, Default)]
+struct Origins {
+    by_id: HashMap<u64, Arc<Origin>>,
+    clusters: BTreeMap<ClusterId, usize>,
 }
 
 /// Held by whoever reads rows, from before the first question until the last entry is looked up.
@@ -79,44 +88,61 @@ impl Dictionary {
         names.retain(|id, _| stored.names.contains_key(id));
         names.shrink_to_fit();
         drop(names);
-        let mut origins = write(&self.origins);
-        origins.retain(|id, _| stored.origins.contains_key(id));
-        origins.shrink_to_fit();
+        write(&self.origins).retain(|id| stored.origins.contains_key(&id));
     }
 
     fn retired(&self) -> MutexGuard<'_, Vec<Weak<()>>> {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many names and origins there are, and how many there may be.
+    /// How many names, origins and clusters there are, and how many there may be.
     pub(super) fn fullness(&self) -> (EntryLimits, EntryLimits) {
         let held = EntryLimits {
             names: read(&self.names).len(),
-            origins: read(&self.origins).len(),
+            origins: read(&self.origins).by_id.len(),
+            clusters: read(&self.origins).clusters.len(),
         };
         (held, self.limits)
     }
 
-    /// The events whose new names or origins there is no room for, by their places. Events whose entries are known are
-    /// never among them.
-    pub(super) fn unnameable(&self, events: &[Event]) -> Vec<(usize, Unnameable)> {
+    /// The events whose new names, origins or clusters there is no room for, by their places. Events whose entries are known
+    /// are never among them. What comes with a token takes at most as much as it leaves free, and so do the origins of its
+    /// clusters; only what comes without access control is bounded by the limits alone.
+    pub(super) fn unnameable(
+        &self,
+        events: &[Event],
+        token: Option<&str>,
+    ) -> Vec<(usize, Unnameable)> {
         let (held, limits) = self.fullness();
+        let plenty = token.map_or(limits, |_| limits.part(PLENTY));
+        let most = EntryLimits {
+            names: events.len().saturating_mul(NAMES_PER_EVENT),
+            origins: events.len(),
+            clusters: events.len(),
+        };
+        // Mostly there is room for whatever events bring, and nothing has to be looked up.
+        if held.plus(most).fits(plenty) {
+            return Vec::new();
+        }
+        let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = token.and_then(|token| brought.get(token)).copied();
         let mut newcomers = Newcomers {
             dictionary: self,
             names: HashSet::new(),
             origins: HashSet::new(),
-            room: EntryLimits {
-                names: limits.names.saturating_sub(held.names),
-                origins: limits.origins.saturating_sub(held.origins),
-            },
+            clusters: BTreeMap::new(),
+            free: limits.minus(held),
+            brought: token.map(|_| known.unwrap_or(EntryLimits::NONE)),
         };
-        // Mostly there is room for whatever events bring, and nothing has to be looked up.
-        let most = events.len().saturating_mul(NAMES_PER_EVENT);
-        if newcomers.room.names >= most && newcomers.room.origins >= events.len() {
-            return Vec::new();
-        }
         let refused = |(place, event)| Some((place, newcomers.take_in(event).err()?));
-        events.iter().enumerate().filter_map(refused).collect()
+        let refused = events.iter().enumerate().filter_map(refused).collect();
+        if let Some((token, more)) = token.zip(newcomers.brought) {
+            if known.is_none() && brought.len() >= MAX_TOKENS {
+                brought.clear();
+            }
+            brought.insert(Arc::from(token), more);
+        }
+        refused
     }
 
     /// The name with this id.
@@ -126,23 +152,18 @@ impl Dictionary {
 
     /// The origin with this id; all callers share one.
     pub(super) fn origin(&self, id: u64) -> Option<Arc<Origin>> {
-        read(&self.origins).get(&id).cloned()
+        read(&self.origins).by_id.get(&id).cloned()
     }
 
     /// The clusters that origins belong to.
     pub(super) fn clusters(&self) -> BTreeSet<ClusterId> {
-        let mut clusters = BTreeSet::new();
-        for origin in read(&self.origins).values() {
-            if !clusters.contains(&origin.cluster) {
-                clusters.insert(origin.cluster.clone());
-            }
-        }
-        clusters
+        read(&self.origins).clusters.keys().cloned().collect()
     }
 
     /// Ids of the origins of a cluster, in order.
     pub(super) fn origins_of(&self, cluster: &ClusterId) -> Vec<u64> {
         let mut ids: Vec<u64> = read(&self.origins)
+            .by_id
             .iter()
             .filter(|(_, origin)| origin.cluster == *cluster)
             .map(|(id, _)| *id)
@@ -164,8 +185,9 @@ impl Dictionary {
         }
         if !entries.origins.is_empty() {
             let mut origins = write(&self.origins);
-            let added = entries.origins.iter();
-            origins.extend(added.map(|(id, origin)| (*id, Arc::clone(origin))));
+            for (id, origin) in &entries.origins {
+                origins.add(*id, origin);
+            }
         }
     }
 }
@@ -173,22 +195,36 @@ impl Dictionary {
 /// Metric, unit and operation.
 const NAMES_PER_EVENT: usize = 3;
 
+/// One part in so many of the limits is plenty of room: what comes with which token is counted only beyond that.
+const PLENTY: usize = 4;
+
+/// Tokens that are remembered. Tokens of identity providers are as many as there are names.
+const MAX_TOKENS: usize = 10_000;
+
 /// What a batch would add.
 struct Newcomers<'d> {
     dictionary: &'d Dictionary,
     names: HashSet<u64>,
     origins: HashSet<u64>,
-    room: EntryLimits,
+    /// New origins of each cluster.
+    clusters: BTreeMap<ClusterId, usize>,
+    /// Room that is left, without what the batch adds.
+    free: EntryLimits,
+    /// What came with the token, with what the batch adds; nothing without one.
+    brought: Option<EntryLimits>,
 }
 
 impl Newcomers<'_> {
     /// Adds what is new of an event, all or nothing.
     fn take_in(&mut self, event: &Event) -> Result<(), Unnameable> {
+        let cluster = &event.origin.cluster;
         let origin = origin_id(&event.origin);
         let is_new = self.dictionary.origin(origin).is_none() && !self.origins.contains(&origin);
-        if is_new && self.origins.len() >= self.room.origins {
-            return Err(Unnameable::Origin);
-        }
+        let stored = read(&self.dictionary.origins)
+            .clusters
+            .get(cluster)
+            .copied();
+        let in_cluster = stored.unwrap_or(0) + self.clusters.get(cluster).copied().unwrap_or(0);
         let op = event.block.as_ref().and_then(|block| block.op.as_ref());
         let names = [
             Some(event.metric.as_str()),
@@ -201,14 +237,60 @@ impl Newcomers<'_> {
             .map(name_id)
             .filter(|id| self.dictionary.name(*id).is_none() && !self.names.contains(id))
             .collect();
-        if !new.is_empty() && self.names.len() + new.len() > self.room.names {
-            return Err(Unnameable::Name);
-        }
+        let more = EntryLimits {
+            names: new.len(),
+            origins: usize::from(is_new),
+            clusters: usize::from(is_new && in_cluster == 0),
+        };
+        self.admit(more, in_cluster)?;
+        self.free = self.free.minus(more);
+        self.brought = self.brought.map(|brought| brought.plus(more));
         self.names.extend(new);
         if is_new {
             self.origins.insert(origin);
+            *self.clusters.entry(cluster.clone()).or_default() += 1;
         }
         Ok(())
+    }
+
+    /// Whether there is room for so much more, of a cluster that has so many origins.
+    fn admit(&self, more: EntryLimits, in_cluster: usize) -> Result<(), Unnameable> {
+        let room = |of: fn(&EntryLimits) -> usize, of_cluster: usize| {
+            let more = of(&more);
+            let share = self
+                .brought
+                .map(|brought| of(&brought).max(of_cluster) + more);
+            // A share is at most as much as it leaves free.
+            let left = of(&self.free).checked_sub(more);
+            more == 0 || left.is_some_and(|left| share.is_none_or(|share| share <= left))
+        };
+        if !room(|limits| limits.clusters, 0) {
+            return Err(Unnameable::Cluster);
+        }
+        if !room(|limits| limits.origins, in_cluster) {
+            return Err(Unnameable::Origin);
+        }
+        if !room(|limits| limits.names, 0) {
+            return Err(Unnameable::Name);
+        }
+        Ok(())
+    }
+}
+
+impl Origins {
+    fn add(&mut self, id: u64, origin: &Arc<Origin>) {
+        if self.by_id.insert(id, Arc::clone(origin)).is_none() {
+            *self.clusters.entry(origin.cluster.clone()).or_default() += 1;
+        }
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(u64) -> bool) {
+        self.by_id.retain(|id, _| is_kept(*id));
+        self.by_id.shrink_to_fit();
+        self.clusters.clear();
+        for origin in self.by_id.values() {
+            *self.clusters.entry(origin.cluster.clone()).or_default() += 1;
+        }
     }
 }
 
@@ -347,6 +429,7 @@ mod tests {
         let dictionary = Dictionary::new(EntryLimits {
             names: 3,
             origins: 2,
+            clusters: 2,
         });
         let node = |name| bare_origin("prod", name);
         let event = |node_name, metric| gauge(&node(node_name), metric, 0, Reading::Int(1));
@@ -361,11 +444,90 @@ mod tests {
         known.origins.insert(origin_id(&first), first);
         dictionary.extend(&known);
         let batch = events(&[("n-1", "a"), ("n-1", "b"), ("n-1", "c"), ("n-1", "b")]);
-        assert_eq!(dictionary.unnameable(&batch), [(2, Unnameable::Name)]);
+        assert_eq!(dictionary.unnameable(&batch, None), [(2, Unnameable::Name)]);
         let batch = events(&[("n-3", "c"), ("n-3", "a"), ("n-4", "a"), ("n-1", "a")]);
-        assert_eq!(dictionary.unnameable(&batch), [(2, Unnameable::Origin)]);
+        assert_eq!(
+            dictionary.unnameable(&batch, None),
+            [(2, Unnameable::Origin)]
+        );
         // An event that is refused for its name takes no place of an origin.
         let batch = events(&[("n-1", "b"), ("n-2", "c"), ("n-3", "a")]);
-        assert_eq!(dictionary.unnameable(&batch), [(1, Unnameable::Name)]);
+        assert_eq!(dictionary.unnameable(&batch, None), [(1, Unnameable::Name)]);
+    }
+
+    /// Events of one node of each of these clusters.
+    fn of_clusters(clusters: std::ops::Range<usize>) -> Vec<Event> {
+        let event = |n| {
+            let origin = bare_origin(Box::leak(format!("c-{n}").into_boxed_str()), "n");
+            gauge(&origin, "m", 0, Reading::Int(1))
+        };
+        clusters.map(event).collect()
+    }
+
+    fn stored(events: &[Event]) -> Entries {
+        let origins = events.iter().map(|event| &event.origin);
+        Entries {
+            origins: origins
+                .map(|one| (origin_id(one), Arc::clone(one)))
+                .collect(),
+            ..names(&["m", ""])
+        }
+    }
+
+    #[test]
+    fn one_token_leaves_others_as_much_as_it_brings() {
+        let dictionary = Dictionary::new(EntryLimits {
+            names: 1_000,
+            origins: 100,
+            clusters: 1_000,
+        });
+        let take = |events: Vec<Event>, token| {
+            let refused = dictionary.unnameable(&events, token);
+            let is_taken = |place: &usize| refused.iter().all(|(refused, _)| refused != place);
+            let taken: Vec<Event> = (0..events.len())
+                .filter(is_taken)
+                .map(|place| events[place].clone())
+                .collect();
+            dictionary.extend(&stored(&taken));
+            taken.len()
+        };
+        // A quarter is plenty; of the rest one token gets half, and the next one half of what is left.
+        assert_eq!(take(of_clusters(0..20), Some("greedy")), 20);
+        assert_eq!(take(of_clusters(20..120), Some("greedy")), 40);
+        assert_eq!(take(of_clusters(120..220), Some("greedy")), 0);
+        assert_eq!(take(of_clusters(220..320), Some("modest")), 20);
+        assert_eq!(take(of_clusters(320..420), None), 20, "all that is left");
+    }
+
+    #[test]
+    fn one_cluster_leaves_others_as_many_senders_as_it_has() {
+        let dictionary = Dictionary::new(EntryLimits {
+            names: 1_000,
+            origins: 8,
+            clusters: 8,
+        });
+        let nodes = ["a", "b", "c", "d", "e"];
+        let of_one = nodes.map(|node| gauge(&bare_origin("one", node), "m", 0, Reading::Int(1)));
+        dictionary.extend(&stored(&of_one[..3]));
+        let fourth = dictionary.unnameable(&of_one[3..], Some("agents"));
+        assert_eq!(fourth, [(1, Unnameable::Origin)]);
+    }
+
+    #[test]
+    fn clusters_are_limited_and_counted_anew_when_origins_are_forgotten() {
+        let dictionary = Dictionary::new(EntryLimits {
+            clusters: 2,
+            ..EntryLimits::default()
+        });
+        let all = of_clusters(0..3);
+        dictionary.extend(&stored(&all[..2]));
+        assert_eq!(
+            dictionary.unnameable(&all, None),
+            [(2, Unnameable::Cluster)]
+        );
+        dictionary.retire();
+        dictionary.settle(&stored(&all[..1]));
+        assert_eq!(dictionary.clusters().len(), 1);
+        assert_eq!(dictionary.unnameable(&all[2..], None), []);
     }
 }

@@ -13,7 +13,7 @@ use account::{Account, Piece, is_worth_a_look};
 use echo_access::Principal;
 use echo_core::error::chain;
 use echo_core::ids::ClusterId;
-use echo_core::model::conclusion::Incident;
+use echo_core::model::conclusion::{Incident, IncidentState};
 use echo_core::units::{Nanos, Window};
 use echo_store::Coverage;
 use echo_tools::find_outlier_nodes::incidents;
@@ -43,7 +43,7 @@ const KEPT_MS: f64 = 120e3;
 /// Event time that outliers, conditions and who reports are looked for in: the usual window of the tools.
 const LOOK_BACK: Duration = Duration::from_hours(1);
 
-/// Clusters that are told at most, in the order of their names.
+/// Clusters that are told at most: those with open incidents, then those that report, each in the order of their names.
 const MAX_CLUSTERS: usize = 1_000;
 
 /// What was read last, of all clusters. Clones are the same.
@@ -183,7 +183,7 @@ impl Overview {
 impl Known {
     fn take(&mut self, overview: Overview, (rates, now): (&Rates, Nanos)) {
         self.left_out = overview.clusters.len().saturating_sub(MAX_CLUSTERS);
-        let told = overview.clusters.into_iter().take(MAX_CLUSTERS);
+        let told = most_important(&overview).into_iter().take(MAX_CLUSTERS);
         self.clusters = told
             .map(|cluster| {
                 let known = self.clusters.remove(&cluster).unwrap_or_default();
@@ -245,6 +245,18 @@ impl Cluster {
             ..self
         }
     }
+}
+
+/// All clusters, those first that have to be told.
+fn most_important(overview: &Overview) -> Vec<ClusterId> {
+    let open = overview.incidents.iter();
+    let open = open.filter(|incident| incident.state == IncidentState::Open);
+    let open: BTreeSet<&ClusterId> = open.map(|incident| &incident.cluster).collect();
+    let rows = overview.rows.iter();
+    let reporting: BTreeSet<&ClusterId> = rows.map(|row| &row.origin.cluster).collect();
+    let mut all: Vec<&ClusterId> = overview.clusters.iter().collect();
+    all.sort_by_key(|cluster| (!open.contains(cluster), !reporting.contains(cluster)));
+    all.into_iter().cloned().collect()
 }
 
 /// What `get_cost` answers about a piece of time.

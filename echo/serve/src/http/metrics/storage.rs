@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use echo_store::Vitals;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use crate::http::metrics::{Sources, gauges};
@@ -43,6 +44,22 @@ pub(super) fn encode(
             vitals.log_bytes as f64,
         ),
         (
+            "query_stuck",
+            "Statements in SQL that do not stop a second after their deadline; two of them can be replaced",
+            vitals.stuck_statements as f64,
+        ),
+    ];
+    gauges(encoder, &measured)?;
+    gauges(encoder, &entries(&vitals))
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a gauge is read by eye and by thresholds"
+)]
+fn entries(vitals: &Vitals) -> [(&'static str, &'static str, f64); 6] {
+    [
+        (
             "store_names",
             "Different names of metrics, units, operations and spans that are kept",
             vitals.names as f64,
@@ -63,10 +80,14 @@ pub(super) fn encode(
             vitals.origins_limit as f64,
         ),
         (
-            "query_stuck",
-            "Statements in SQL that do not stop a second after their deadline; two of them can be replaced",
-            vitals.stuck_statements as f64,
+            "store_clusters",
+            "Different clusters that are kept",
+            vitals.clusters as f64,
         ),
-    ];
-    gauges(encoder, &measured)
+        (
+            "store_clusters_limit",
+            "Most clusters; points of more are rejected",
+            vitals.clusters_limit as f64,
+        ),
+    ]
 }

@@ -1,11 +1,14 @@
 //! Pages: what a person sees, who sees it, and what a browser is allowed to do with it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
 use echo_core::model::conclusion::{Conclusions, Finding};
+use echo_core::model::event::BatchKey;
+use echo_tools::ToolContext;
 use echo_tools::fixture::{self, batch, culprit, empty};
 use echo_tools::registry::Registry;
 use tower::ServiceExt;
@@ -74,6 +77,38 @@ async fn the_front_page_says_how_each_cluster_stands_and_what_it_costs() {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert!(!page.contains("Sign out"), "nobody is signed in: {page}");
+}
+
+/// The usual events, sent for so many clusters more.
+async fn of_many_clusters(n: usize) -> ToolContext {
+    let context = fixture::context().await;
+    for number in 0..n {
+        let mut events = batch(0..1, 600..=600);
+        events.key = BatchKey::Content(1_000 + number as u128);
+        for event in &mut events.events {
+            let mut origin = (*event.origin).clone();
+            origin.cluster = format!("other-{number:03}").parse().unwrap();
+            event.origin = Arc::new(origin);
+        }
+        context.store.append(events).await.unwrap();
+    }
+    context
+}
+
+#[tokio::test]
+async fn the_front_page_shows_as_many_clusters_as_it_has_time_for_and_links_the_others() {
+    let context = of_many_clusters(60).await;
+    let Page(status, _, page) = got(&service(context.clone()), "/").await;
+    assert_eq!(status, 200, "{page}");
+    assert_eq!(page.matches("class=\"card\"").count(), 50);
+    assert!(page.contains(">other-059</a>"), "{page}");
+
+    let mut hurried = context;
+    hurried.limits.deadline = Duration::ZERO;
+    let Page(status, _, page) = got(&service(hurried), "/").await;
+    assert_eq!(status, 200, "{page}");
+    assert_eq!(page.matches("class=\"card\"").count(), 0);
+    assert!(page.contains(">other-000</a>"), "{page}");
 }
 
 #[tokio::test]
