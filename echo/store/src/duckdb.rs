@@ -22,6 +22,7 @@ mod migrate;
 mod migrations;
 pub mod offline;
 mod open;
+mod presence;
 mod query;
 mod reader;
 mod reading;
@@ -152,8 +153,8 @@ impl DuckDbStore {
         Self::open_with(config, clock, MIGRATIONS)
     }
 
-    /// Waits until the engine fails for good, as it does when the disk is full in the middle of a commit. Nothing can be
-    /// stored or asked from then on.
+    /// Waits until the engine fails for good, as it does when the disk is full in the middle of a commit, or until its file
+    /// is removed or replaced. Nothing is stored from then on.
     pub async fn failed(&self) -> StoreError {
         self.fatal.wait().await
     }

@@ -94,12 +94,10 @@ pub enum StoreError {
         /// Bytes that have to stay free.
         floor: u64,
     },
-    /// The engine has failed for good; only a new process can go on.
-    #[error(
-        "the database failed and can do nothing more until it is opened again: {reason}; what was acknowledged is on the disk"
-    )]
+    /// The engine has failed for good, or its file is lost; only a new process can go on.
+    #[error("the database failed and can do nothing more until it is opened again: {reason}")]
     Fatal {
-        /// What the engine said.
+        /// What the engine said, or what became of the file.
         reason: String,
     },
     /// The queue to the writer is full.

@@ -5,9 +5,9 @@ use std::fmt;
 /// What is in the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The engine has failed for good; only a new process can go on.
+    /// The engine has failed for good, or its file is lost; only a new process can go on.
     Failed {
-        /// What the engine said.
+        /// What the engine said, or what became of the file.
         reason: String,
     },
     /// The store is stopping.

@@ -24,6 +24,8 @@ mod ingero;
 #[cfg(test)]
 mod load;
 #[cfg(test)]
+mod lost_database;
+#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod monitoring;

@@ -52,8 +52,17 @@ impl Mounted {
     }
 
     fn make_read_only(&self) {
+        self.remount("ro");
+    }
+
+    /// Makes it what the kernel makes of a file system after an error of its disk: read-only, also for open files.
+    pub(crate) fn fail(&self) {
+        self.remount("abort");
+    }
+
+    fn remount(&self, option: &str) {
         let remounted = run(Command::new("mount")
-            .args(["-o", "remount,ro"])
+            .args(["-o", &format!("remount,{option}")])
             .arg(self.path()));
         remounted.unwrap();
     }

@@ -12,7 +12,7 @@ use duckdb::Connection;
 use echo_core::spans;
 
 use crate::duckdb::engine::EngineResult;
-use crate::duckdb::fatal::Fatal;
+use crate::duckdb::presence::Presence;
 use crate::duckdb::rows::{schema, slices};
 use crate::timings::{Timings, timed};
 
@@ -50,8 +50,8 @@ pub(super) struct Checkpoints {
     pub(super) holder: Connection,
     /// What there is to write.
     pub(super) backlog: Arc<Backlog>,
-    /// Where errors go that the engine does not survive.
-    pub(super) fatal: Fatal,
+    /// Whether the file is still there; without it nothing is written.
+    pub(super) presence: Presence,
     /// Where the time that checkpoints take is added.
     pub(super) timings: Timings,
 }
@@ -153,7 +153,7 @@ impl Checkpoints {
         if let Err(error) = span.in_scope(|| timed(&self.timings.checkpoints, written)) {
             // The log is kept, and there is still something to write in the next round.
             self.backlog.add(events);
-            self.fatal.note(&error.to_string());
+            self.presence.fatal().note(&error.to_string());
             self.timings.failed_checkpoints.inc();
             tracing::warn!(%error, "a checkpoint failed");
             return false;
@@ -190,12 +190,14 @@ mod tests {
 
     use super::{Backlog, Checkpoints, MANY, SOME, slices};
     use crate::duckdb::fatal::Fatal;
+    use crate::duckdb::presence::Presence;
     use crate::timings::Timings;
 
     #[expect(clippy::disallowed_methods, reason = "a database of the test's own")]
     fn database() -> (Connection, Checkpoints, TempDir) {
         let folder = tempfile::tempdir().unwrap();
-        let writer = Connection::open(folder.path().join("echo.db")).unwrap();
+        let path = folder.path().join("echo.db");
+        let writer = Connection::open(&path).unwrap();
         writer
             .execute_batch(
                 "CREATE TABLE event_rows (event_id BIGINT, n BIGINT);
@@ -206,7 +208,7 @@ mod tests {
             connection: writer.try_clone().unwrap(),
             holder: writer.try_clone().unwrap(),
             backlog: Arc::new(Backlog::default()),
-            fatal: Fatal::default(),
+            presence: Presence::of(&path, Fatal::default()).unwrap(),
             timings: Timings::default(),
         };
         (writer, checkpoints, folder)

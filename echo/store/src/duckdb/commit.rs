@@ -15,10 +15,10 @@ use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::{Dictionary, Entries};
 use crate::duckdb::engine::{EngineResult, engine};
 use crate::duckdb::failure::{Failure, failed};
-use crate::duckdb::fatal::Fatal;
 use crate::duckdb::group::{Append, Chore, Group};
 use crate::duckdb::hours::HoursCache;
 use crate::duckdb::ledger::Ledger;
+use crate::duckdb::presence::Presence;
 use crate::duckdb::recent::Recent;
 use crate::duckdb::rows::identity::LedgerRow;
 use crate::duckdb::rows::slices::{self, Cut};
@@ -70,8 +70,8 @@ pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     /// The volume that the database lies on.
     pub(super) volume: Arc<Volume>,
-    /// Where errors go that the engine does not survive.
-    pub(super) fatal: Fatal,
+    /// Whether the file is still where it was opened.
+    pub(super) presence: Presence,
     /// Where the time that commits take is added.
     pub(super) timings: Timings,
 }
@@ -102,10 +102,6 @@ impl Session {
     /// Commits the group and answers everybody in it.
     pub(super) fn commit(&mut self, group: Group) {
         let (known, new) = self.sort_out(group.appends);
-        for append in known {
-            // The answer is for whoever still waits; the batch is stored either way.
-            drop(append.answer.send(Ok(Appended::Duplicate)));
-        }
         let mut conclusions = Conclusions::default();
         let mut concluding = Vec::with_capacity(group.concludes.len());
         for conclude in group.concludes {
@@ -113,27 +109,41 @@ impl Session {
             concluding.push(conclude.answer);
         }
         let new = self.admit(new);
-        let outcome = self.store(&new, conclusions);
+        // The engine makes a log by its name, which must not be that of another database.
+        let outcome = self.look().and_then(|()| self.store(&new, conclusions));
         if let Err(failure) = &outcome {
-            self.shared.fatal.note(&failure.reason);
+            self.shared.presence.fatal().note(&failure.reason);
         }
-        let answers = new.into_iter().map(|(append, appended)| {
+        // For batches that were stored before, too: they are lost with the file.
+        let outcome = outcome.and_then(|()| self.look());
+        let mut answers = Vec::with_capacity(known.len() + new.len());
+        for append in known {
+            answers.push((append.answer, Appended::Duplicate));
+        }
+        for (append, appended) in new {
             if outcome.is_ok() && matches!(appended, Appended::Stored { .. }) {
                 let times = append.batch.events.iter().map(|event| event.timestamp);
                 self.shared.coverage.touch(times);
                 self.shared.recent.add(append.batch);
             }
-            (append.answer, appended)
-        });
-        let answers: Vec<_> = answers.collect();
+            answers.push((append.answer, appended));
+        }
         self.announce();
         for (answer, appended) in answers {
+            // The answer is for whoever still waits.
             let appended = outcome.clone().map(|()| appended);
             drop(answer.send(appended.map_err(StoreError::from)));
         }
         for answer in concluding {
             drop(answer.send(outcome.clone().map_err(StoreError::from)));
         }
+    }
+
+    /// Looks whether what was committed is where the next process will find it.
+    fn look(&self) -> Result<(), Failure> {
+        let doing = "looking for its file";
+        let found = self.shared.presence.check();
+        found.map_err(|reason| Failure { doing, reason })
     }
 
     /// Wakes whoever follows, if something was committed.
@@ -169,7 +179,7 @@ impl Session {
             Chore::Delete { cut, now, answer } => {
                 let deleted = self.delete(&cut, now);
                 if let Err(error) = &deleted {
-                    self.shared.fatal.note(&error.to_string());
+                    self.shared.presence.fatal().note(&error.to_string());
                 }
                 drop(answer.send(deleted.map_err(engine("deleting old events"))));
             }
@@ -193,14 +203,14 @@ impl Session {
             Chore::CloseHour { closing, answer } => {
                 let closed = self.close_hour(closing);
                 if let Err(error) = &closed {
-                    self.shared.fatal.note(&error.to_string());
+                    self.shared.presence.fatal().note(&error.to_string());
                 }
                 drop(answer.send(closed.map_err(engine("closing an hour"))));
             }
             Chore::Forget { unused, answer } => {
                 let forgotten = self.forget(&unused);
                 if let Err(error) = &forgotten {
-                    self.shared.fatal.note(&error.to_string());
+                    self.shared.presence.fatal().note(&error.to_string());
                 }
                 drop(answer.send(forgotten.map_err(engine("forgetting names"))));
             }
@@ -236,6 +246,11 @@ impl Session {
 
     /// Writes everything to the database file and closes it.
     pub(super) fn close(self) -> Result<(), StoreError> {
+        if let Some(reason) = self.shared.presence.loss() {
+            // Closing would remove the log by its name, which may be that of another database by now.
+            Box::leak(Box::new(self.connection));
+            return Err(StoreError::Fatal { reason });
+        }
         self.connection
             .execute_batch(schema::CHECKPOINT)
             .map_err(engine("checkpointing before closing"))

@@ -5,7 +5,8 @@ use crate::StoreError;
 /// An engine error that everybody in a group gets.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
-    doing: &'static str,
+    /// What was being done.
+    pub(super) doing: &'static str,
     /// What the engine said.
     pub(super) reason: String,
 }

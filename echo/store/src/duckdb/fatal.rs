@@ -1,7 +1,7 @@
-//! Errors after which the engine does nothing any more: a full or broken disk in the middle of a commit.
+//! Errors after which nothing can be stored any more: a full or broken disk in the middle of a commit, a file that is lost.
 //!
-//! The engine then refuses every statement until it is opened again, so the process has to end. Whoever meets such an
-//! error reports it here; the application waits for it.
+//! The engine then refuses every statement until it is opened again, or writes where nobody will read, so the process has
+//! to end. Whoever meets such an error reports it here; the application waits for it.
 
 use std::sync::Arc;
 
@@ -71,12 +71,18 @@ impl Fatal {
     /// Looks at an error of the engine.
     pub(super) fn note(&self, error: &str) {
         if is_fatal(error) {
-            self.0.send_if_modified(|first| {
-                let is_first = first.is_none();
-                first.get_or_insert_with(|| first_line(error));
-                is_first
-            });
+            let cause = first_line(error);
+            self.meet(format!("{cause}; what was acknowledged is on the disk"));
         }
+    }
+
+    /// Remembers why nothing can be stored any more, unless that is known.
+    pub(super) fn meet(&self, reason: String) {
+        self.0.send_if_modified(|first| {
+            let is_first = first.is_none();
+            first.get_or_insert(reason);
+            is_first
+        });
     }
 
     /// The first fatal error, if there was one.

@@ -11,12 +11,13 @@ use crate::duckdb::checkpoint::{Backlog, Checkpoints};
 use crate::duckdb::commit::{Session, Shared};
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::Dictionary;
-use crate::duckdb::engine::engine;
+use crate::duckdb::engine::{engine, unreadable};
 use crate::duckdb::fatal::{Fatal, or_fatal};
 use crate::duckdb::hours::HoursCache;
 use crate::duckdb::lock::{Lock, canonical};
 use crate::duckdb::migrations::Migration;
 use crate::duckdb::open::Opened;
+use crate::duckdb::presence::Presence;
 use crate::duckdb::reader::Readers;
 use crate::duckdb::recent::Recent;
 use crate::duckdb::retention::Retention;
@@ -38,20 +39,23 @@ impl DuckDbStore {
         let lock = Arc::new(Lock::take(&path, clock.now())?);
         let volume = Arc::new(Volume::of(&path, config.limits));
         volume.prepare();
-        let started = open::open(&path, config, migrations, &*clock)
-            .and_then(|opened| start(opened, lock, (volume, config), clock));
+        let started = open::open(&path, config, migrations, &*clock).and_then(|opened| {
+            let presence = Presence::of(&path, Fatal::default())
+                .map_err(|error| unreadable(&path, error.to_string()))?;
+            start((opened, presence), lock, (volume, config), clock)
+        });
         started.map_err(or_fatal)
     }
 }
 
 fn start(
-    Opened { connection, sql }: Opened,
+    (Opened { connection, sql }, presence): (Opened, Presence),
     lock: Arc<Lock>,
     (volume, config): (Arc<Volume>, &DuckDbConfig),
     clock: Arc<dyn Clock>,
 ) -> Result<DuckDbStore, StoreError> {
     let starting = engine("starting");
-    let fatal = Fatal::default();
+    let fatal = presence.fatal().clone();
     let backlog = Arc::new(Backlog::default());
     let readers = |count| Readers::new(&connection, &lock, (count, &fatal)).map_err(&starting);
     let (follower, readers) = (readers(1)?, readers(config.readers.max(1))?);
@@ -73,7 +77,7 @@ fn start(
         backlog: Arc::clone(&backlog),
         clock: Arc::clone(&clock),
         volume: Arc::clone(&volume),
-        fatal: fatal.clone(),
+        presence: presence.clone(),
         timings: timings.clone(),
     };
     let session = Session::load(connection, shared).map_err(&starting)?;
@@ -85,7 +89,7 @@ fn start(
             connection: looking_after,
             holder,
             backlog,
-            fatal: fatal.clone(),
+            presence,
             timings: timings.clone(),
         },
         retention: Retention::new(config.limits, Arc::clone(&volume), clock, chores),

@@ -1,5 +1,5 @@
 //! A thread that looks after the database every few seconds: it writes the log to the file, and sees to it that the
-//! limits are kept.
+//! limits are kept. Ten times a second it looks whether the file is still there, and in each round whether it can be written.
 
 use std::io;
 use std::sync::Arc;
@@ -48,8 +48,12 @@ impl Upkeep {
         let thread = Joined::start("store-upkeep", move || {
             let mut rested = Stopwatch::start();
             let (mut is_busy, mut can_write) = (false, true);
-            while !signal.stopped_within(every.min(LOOK_EVERY)) {
+            // A checkpoint of a lost file would remove the log of the one that lies in its place.
+            while !signal.stopped_within(every.min(LOOK_EVERY))
+                && rounds.checkpoints.presence.check().is_ok()
+            {
                 if rested.elapsed() >= every {
+                    rounds.checkpoints.presence.check_writable(&lock);
                     rounds.one((&signal, every), std::mem::take(&mut is_busy));
                     rested = Stopwatch::start();
                     can_write = true;

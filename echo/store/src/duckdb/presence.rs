@@ -1,0 +1,107 @@
+//! Whether the database is still where it was opened.
+//!
+//! A file that is removed, renamed or replaced stays open and can be written as before, but is gone for whoever opens the
+//! path next. So what is committed counts only while the path leads to the file that is open.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::duckdb::fatal::Fatal;
+use crate::duckdb::lock::Lock;
+
+/// Looks for the file of an open database.
+#[derive(Debug, Clone)]
+pub(super) struct Presence {
+    path: PathBuf,
+    file: FileId,
+    fatal: Fatal,
+}
+
+/// Device and inode: the file itself, whatever its name.
+type FileId = (u64, u64);
+
+impl Presence {
+    /// Of the database at `path`, which is open. That it is lost is reported as `fatal`.
+    pub(super) fn of(path: &Path, fatal: Fatal) -> io::Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            file: file_at(path)?,
+            fatal,
+        })
+    }
+
+    /// Where errors go that the engine does not survive.
+    pub(super) const fn fatal(&self) -> &Fatal {
+        &self.fatal
+    }
+
+    /// Whether what is committed is kept. Once it is not, it never is again: the error is the reason.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.fatal.met().is_none()
+            && let Some(reason) = self.loss()
+        {
+            self.fatal.meet(reason);
+        }
+        self.fatal.met().map_or(Ok(()), Err)
+    }
+
+    /// Why the file is lost; nothing while it is there.
+    pub(super) fn loss(&self) -> Option<String> {
+        let what = match file_at(&self.path) {
+            Ok(file) if file == self.file => return None,
+            Ok(_other) => "there is another one".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let path = self.path.display();
+        Some(format!(
+            "{path} is no longer the file that was opened ({what}); what was acknowledged is in that file"
+        ))
+    }
+
+    /// Checks also whether the file system still takes anything. While it does not, commits fail by themselves.
+    pub(super) fn check_writable(&self, lock: &Lock) {
+        if let Err(error) = lock.touch()
+            && error.kind() == io::ErrorKind::ReadOnlyFilesystem
+        {
+            self.fatal.meet(format!("{}: {error}", self.path.display()));
+        }
+    }
+}
+
+// By its path: to open it would cost the engine its lock.
+fn file_at(path: &Path) -> io::Result<FileId> {
+    let file = fs::metadata(path)?;
+    Ok((file.dev(), file.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::Presence;
+    use crate::duckdb::fatal::Fatal;
+
+    #[test]
+    fn a_file_that_was_lost_once_stays_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, aside] = ["echo.db", "aside"].map(|name| folder.path().join(name));
+        fs::write(&path, "rows").unwrap();
+        let fatal = Fatal::default();
+        let presence = Presence::of(&path, fatal.clone()).unwrap();
+        assert_eq!(presence.check(), Ok(()));
+        fs::write(&path, "more rows").unwrap();
+        assert_eq!(presence.check(), Ok(()), "it is the same file");
+
+        fs::rename(&path, &aside).unwrap();
+        let reason = presence.check().unwrap_err();
+        assert!(reason.contains("No such file"), "{reason}");
+        assert_eq!(fatal.met(), Some(reason.clone()));
+        fs::write(&path, "others").unwrap();
+        assert!(presence.loss().unwrap().contains("another"));
+        fs::rename(&aside, &path).unwrap();
+        assert_eq!(presence.loss(), None);
+        assert_eq!(presence.check(), Err(reason), "something may be missing");
+    }
+}

@@ -1,0 +1,134 @@
+//! A database that is removed, renamed or replaced under a running Echo, and one whose file system becomes read-only.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+
+use tempfile::{NamedTempFile, TempDir};
+
+use crate::load::{Sent, request, send, sender, stored};
+use crate::readiness::reasons;
+use crate::testbed::{Echo, serve_command, wait_for};
+use crate::volume::Mounted;
+
+const POINTS: u64 = 50;
+
+/// An Echo whose database lies in a folder of its own, which has taken one batch.
+struct Serving {
+    folder: TempDir,
+    echo: Echo,
+    said: NamedTempFile,
+}
+
+impl Serving {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("data")).unwrap();
+        let (echo, said) = Echo::spawn(serve_command(&db(&folder.path().join("data"))));
+        let serving = Self { folder, echo, said };
+        assert_eq!(serving.put(1), Sent::Acknowledged);
+        serving
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn put(&self, batch: u64) -> Sent {
+        let body = request(batch, POINTS);
+        send(&sender(), &self.echo.otlp_http, ("agent-1", batch), &body)
+    }
+
+    /// Waits for Echo to end with 74 and a last line that names the reason.
+    fn assert_ends_because(self, reason: &str) -> TempDir {
+        let code = self.echo.wait();
+        let said = fs::read_to_string(self.said.path()).unwrap();
+        assert_eq!(code, Some(74), "{said}");
+        let last = said.lines().last().unwrap();
+        assert!(
+            last.starts_with("fleet-echo: ") && last.contains(reason),
+            "{said}"
+        );
+        self.folder
+    }
+}
+
+fn db(folder: &Path) -> PathBuf {
+    folder.join("fleet.duckdb")
+}
+
+#[test]
+fn nothing_is_acknowledged_once_the_folder_of_the_database_is_removed() {
+    let serving = Serving::start();
+    fs::remove_dir_all(serving.path("data")).unwrap();
+    // The first is sent again: what was acknowledged before is gone as well.
+    for batch in 1..=5 {
+        let sent = serving.put(batch);
+        let is_retried = matches!(sent, Sent::Refused(503, Some(_)) | Sent::Unknown);
+        assert!(is_retried, "batch {batch}: {sent:?}");
+    }
+    serving.assert_ends_because("no longer");
+}
+
+#[test]
+fn an_echo_that_takes_nothing_notices_a_removed_file_and_is_not_ready() {
+    let serving = Serving::start();
+    // Echo finishes it before it ends.
+    let mut open = TcpStream::connect(&serving.echo.otlp_http).unwrap();
+    write!(
+        open,
+        "POST /v1/metrics HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+         content-length: 2\r\nconnection: close\r\n\r\n{{"
+    )
+    .unwrap();
+    fs::remove_file(db(&serving.path("data"))).unwrap();
+    wait_for("Echo to say that it is not ready", || {
+        reasons(&serving.echo).contains(&"store_failed".to_owned())
+    });
+    open.write_all(b"}").unwrap();
+    let mut answer = String::new();
+    open.read_to_string(&mut answer).unwrap();
+    serving.assert_ends_because("no longer");
+}
+
+#[test]
+fn a_renamed_folder_keeps_all_that_was_acknowledged_and_its_successor_is_left_alone() {
+    let serving = Serving::start();
+    fs::rename(serving.path("data"), serving.path("moved")).unwrap();
+    let successor = serving.path("data");
+    fs::create_dir(&successor).unwrap();
+    let log = successor.join("fleet.duckdb.wal");
+    fs::write(db(&successor), "another database").unwrap();
+    fs::write(&log, "its log").unwrap();
+    assert_ne!(serving.put(2), Sent::Acknowledged);
+    let folder = serving.assert_ends_because("no longer");
+    assert_eq!(fs::read_to_string(log).unwrap(), "its log");
+    let stored = stored(&db(&folder.path().join("moved")));
+    assert_eq!(stored.get(&1), Some(&(POINTS, POINTS)));
+}
+
+#[test]
+fn a_file_system_that_becomes_read_only_ends_echo_whether_it_is_sent_anything_or_not() {
+    for batches in [[2, 3, 4].as_slice(), &[]] {
+        let Some(volume) = Mounted::ext4(64) else {
+            return;
+        };
+        let mut command = serve_command(&volume.db());
+        command.args(["--min-free", "1", "--ballast", "off"]);
+        let (echo, said) = Echo::spawn(command);
+        let put = |batch| {
+            let body = request(batch, POINTS);
+            send(&sender(), &echo.otlp_http, ("agent-1", batch), &body)
+        };
+        assert_eq!(put(1), Sent::Acknowledged);
+        volume.fail();
+        for &batch in batches {
+            assert_ne!(put(batch), Sent::Acknowledged, "batch {batch}");
+        }
+        let code = echo.wait();
+        let said = fs::read_to_string(said.path()).unwrap();
+        assert_eq!(code, Some(74), "{said}");
+        assert!(said.contains("Read-only file system"), "{said}");
+    }
+}
