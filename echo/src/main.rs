@@ -25,6 +25,7 @@ use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
 use fleet_echo::demo::{self, DemoError};
 use fleet_echo::telemetry::export::{ExportConfig, ExportError, Exporting};
 use fleet_echo::telemetry::{self, LogError};
+use rustix::fs::Mode;
 
 /// Finds the GPU that holds back a whole cluster, says why, and puts a price on it.
 #[derive(Debug, Parser)]
@@ -184,7 +185,20 @@ fn hold(args: &AssertArgs, log: &LogArgs) -> u8 {
     gate::run(args, &mut io::stdout(), &mut io::stderr())
 }
 
+/// What a fleet does is for the account that Echo runs as: the engine makes files as the process is told to.
+fn keep_private(command: &Command) {
+    if let Command::Serve(_)
+    | Command::Demo(_)
+    | Command::Backup(_)
+    | Command::Export(_)
+    | Command::Repair(_) = command
+    {
+        rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    }
+}
+
 fn run(line: CommandLine) -> Result<(), Failure> {
+    keep_private(&line.command);
     if let Command::Serve(args) = &line.command
         && let Some(endpoint) = &args.trace.trace_endpoint
     {

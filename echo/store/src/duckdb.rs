@@ -22,6 +22,7 @@ mod migrate;
 mod migrations;
 pub mod offline;
 mod open;
+mod permissions;
 mod presence;
 mod query;
 mod reader;

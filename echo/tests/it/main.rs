@@ -32,6 +32,8 @@ mod monitoring;
 #[cfg(test)]
 mod offline;
 #[cfg(test)]
+mod private_files;
+#[cfg(test)]
 mod proxy;
 #[cfg(test)]
 mod rates;

@@ -25,7 +25,7 @@ use crate::duckdb::sql::SqlPool;
 use crate::duckdb::upkeep::{Rounds, Upkeep};
 use crate::duckdb::volume::Volume;
 use crate::duckdb::writer::Writer;
-use crate::duckdb::{DuckDbConfig, DuckDbStore, filesystem, no_thread, open};
+use crate::duckdb::{DuckDbConfig, DuckDbStore, filesystem, no_thread, open, permissions};
 use crate::timings::Timings;
 
 impl DuckDbStore {
@@ -37,6 +37,7 @@ impl DuckDbStore {
         let path = canonical(&config.path)?;
         filesystem::check(&path)?;
         let lock = Arc::new(Lock::take(&path, clock.now())?);
+        permissions::tighten(&path);
         let volume = Arc::new(Volume::of(&path, config.limits));
         volume.prepare();
         let started = open::open(&path, config, migrations, &*clock).and_then(|opened| {

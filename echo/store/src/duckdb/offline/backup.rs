@@ -1,6 +1,8 @@
 //! A copy of a database that is complete, checked, and needs no log.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use echo_core::clock::Clock;
@@ -11,6 +13,7 @@ use crate::duckdb::inventory::Contents;
 use crate::duckdb::migrations::MIGRATIONS;
 use crate::duckdb::offline::{Held, cannot_write, ending, with_ending};
 use crate::duckdb::open::{fold_log, look, read_only};
+use crate::duckdb::permissions::PRIVATE;
 use crate::duckdb::rows::identity;
 
 /// A copy that was made.
@@ -60,6 +63,15 @@ pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, Sto
     })
 }
 
+/// Copies a file for its owner alone, whoever may read the source.
+fn copy_private(source: &Path, target: &Path) -> io::Result<u64> {
+    // Of a backup that was killed, with the mode that it had.
+    let _absent = fs::remove_file(target);
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(PRIVATE);
+    io::copy(&mut File::open(source)?, &mut options.open(target)?)
+}
+
 fn contents_of(held: &Held) -> Result<Contents, StoreError> {
     let connection = held.read()?;
     identity::contents(&connection).map_err(engine("reading the database"))
@@ -79,7 +91,7 @@ impl Partial {
         for file in files {
             let more = ending(&held.path, &file).unwrap_or_default();
             let copy = with_ending(&self.0, &more);
-            fs::copy(&file, &copy).map_err(cannot_write(&copy))?;
+            copy_private(&file, &copy).map_err(cannot_write(&copy))?;
         }
         Ok(self.0.clone())
     }
