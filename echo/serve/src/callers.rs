@@ -70,13 +70,18 @@ impl Callers {
         identity.is_some_and(|identity| identity.certificate().is_for(name))
     }
 
-    /// Whether the request calls this machine by a name it goes by.
-    fn knows_host(&self, headers: &HeaderMap) -> bool {
-        if !headers.contains_key(HOST) {
+    /// Whether the request calls this machine by one name, which it goes by. HTTP/2 has the name in the address, HTTP/1 in a
+    /// header; both may have it in both, and a proxy may go by either.
+    fn knows_host(&self, request: &Request) -> bool {
+        let in_address = request.uri().authority().cloned().map(Some);
+        let headers = request.headers().get_all(HOST).iter();
+        let in_headers = headers.map(|host| host.to_str().ok()?.parse::<Authority>().ok());
+        let mut names = in_address.into_iter().chain(in_headers);
+        let Some(name) = names.next() else {
             return true;
-        }
-        let authority = text(headers, &HOST).and_then(|host| host.parse::<Authority>().ok());
-        authority.is_some_and(|authority| {
+        };
+        let is_one = names.all(|other| other == name);
+        name.filter(|_| is_one).is_some_and(|authority| {
             let name = authority.host();
             let bare = name.trim_start_matches('[').trim_end_matches(']');
             let is = |known: &String| known.eq_ignore_ascii_case(name);
@@ -140,8 +145,10 @@ pub(crate) async fn refuse_strangers(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    if !callers.knows_host(headers) {
-        return refusal("ask by an IP address, localhost, or a name given with --allowed-host");
+    if !callers.knows_host(&request) {
+        return refusal(
+            "ask by one name: an IP address, localhost, or one given with --allowed-host",
+        );
     }
     if !callers.knows_origin(headers) && !is_own_origin(headers, request.uri()) {
         return refusal(FOREIGN);
@@ -198,7 +205,15 @@ mod tests {
 
     /// Status and headers of the answer to a request with these headers, one to a line.
     async fn sent(service: Router, method: &str, headers: &str) -> (u16, HeaderMap) {
-        let mut request = Request::builder().method(method).uri("/");
+        sent_to(service, (method, "/"), headers).await
+    }
+
+    async fn sent_to(
+        service: Router,
+        (method, address): (&str, &str),
+        headers: &str,
+    ) -> (u16, HeaderMap) {
+        let mut request = Request::builder().method(method).uri(address);
         for line in headers.lines() {
             let (name, value) = line.split_once(": ").unwrap();
             request = request.header(name, value);
@@ -233,6 +248,23 @@ mod tests {
                 expected,
                 "{host}"
             );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_in_the_address_counts_like_one_in_a_header_and_both_are_the_same() {
+        for (address, headers, expected) in [
+            ("https://127.0.0.1:8081/", "", 200),
+            ("https://attacker.example/", "", 403),
+            ("https://localhost:8081/", "host: LOCALHOST:8081", 200),
+            ("https://127.0.0.1:8081/", "host: attacker.example", 403),
+            ("https://attacker.example/", "host: 127.0.0.1:8081", 403),
+            ("https://localhost/", "host: 127.0.0.1", 403),
+            ("https://localhost/", "host: a b", 403),
+            ("/", "host: localhost\nhost: attacker.example", 403),
+        ] {
+            let (status, _) = sent_to(questions(), ("GET", address), headers).await;
+            assert_eq!(status, expected, "{address} {headers}");
         }
     }
 

@@ -266,6 +266,40 @@ fn whoever_hangs_up_stops_the_query_and_leaves_one_line_by_every_way_of_asking()
 }
 
 #[test]
+fn a_foreign_name_is_refused_in_http_1_and_in_http_2() {
+    let site = Site::new();
+    let echo = site.serve(&[]);
+    let token = std::fs::read_to_string(site.path("grafana")).unwrap();
+    let status = |version: &str, name: &str| {
+        // In HTTP/2 curl sends the header as `:authority`, which no header `host` comes with.
+        let output = Command::new("curl")
+            .args(["--silent", version, "--cacert", &site.text("tls/ca.pem")])
+            .args(["--header", &format!("Authorization: Bearer {token}")])
+            .args(["--header", &format!("Host: {name}")])
+            .args([
+                "--output",
+                "/dev/null",
+                "--write-out",
+                "%{http_version} %{http_code}",
+            ])
+            .arg(format!("https://{}/api/v1/tools/list", echo.http))
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for (flag, version) in [("--http1.1", "1.1"), ("--http2", "2")] {
+        for (name, code) in [
+            ("localhost", 200),
+            ("attacker.example", 403),
+            ("attacker.example:8081", 403),
+        ] {
+            assert_eq!(status(flag, name), format!("{version} {code}"), "{name}");
+        }
+    }
+    assert_eq!(echo.terminate(), 0);
+}
+
+#[test]
 fn without_a_certificate_or_a_word_about_it_nothing_is_served() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb").display().to_string();
