@@ -44,6 +44,7 @@ pub mod order;
 pub mod pipeline;
 pub mod place;
 pub mod policy;
+pub mod printable;
 pub mod process;
 pub mod progress;
 pub mod rdma;

@@ -6,7 +6,17 @@ use fleet_proto::policy::{CohortPolicy, PolicySet};
 use prost::Message;
 
 use crate::exemplar::DEFAULT_MODULUS;
+use crate::printable::printable;
 use crate::signal::Role;
+
+/// Largest modulus that is believed: beyond it nothing would be sampled.
+const MAX_MODULUS: u32 = 1 << 16;
+
+/// Culprits that a line lists before it only counts them.
+const MAX_LISTED: usize = 16;
+
+/// Characters of a cohort's key that a line shows.
+const MAX_KEY: usize = 120;
 
 /// Reads the value of the response metadata `fleet-policy-bin`.
 pub fn decode(bytes: &[u8]) -> Result<PolicySet, prost::DecodeError> {
@@ -36,8 +46,9 @@ impl Settings {
         let asked = own
             .or_else(|| set.cohorts.first())
             .map_or(0, |cohort| cohort.sample_mod);
+        let is_usable = (1..=MAX_MODULUS).contains(&asked);
         Self {
-            sample_mod: if asked == 0 { DEFAULT_MODULUS } else { asked },
+            sample_mod: if is_usable { asked } else { DEFAULT_MODULUS },
         }
     }
 }
@@ -87,16 +98,16 @@ impl PolicyNews {
 
 fn line(version: u64, cohort: &CohortPolicy) -> String {
     let quorum = if cohort.quorum_met { "met" } else { "not met" };
-    let ranks: Vec<String> = cohort.outlier_ranks.iter().map(u32::to_string).collect();
-    let culprits = match ranks.len() {
+    let listed = cohort.outlier_ranks.iter().take(MAX_LISTED);
+    let listed: Vec<String> = listed.map(u32::to_string).collect();
+    let culprits = match cohort.outlier_ranks.len() {
         0 => "none".to_owned(),
-        1 => format!("rank {}", ranks.concat()),
-        _ => format!("ranks {}", ranks.join(", ")),
+        1 => format!("rank {}", listed.concat()),
+        n if n > MAX_LISTED => format!("ranks {} and {} more", listed.join(", "), n - MAX_LISTED),
+        _ => format!("ranks {}", listed.join(", ")),
     };
-    format!(
-        "policy v{version}: cohort {} quorum {quorum}, culprits: {culprits}",
-        cohort.cohort
-    )
+    let key = printable(&cohort.cohort, MAX_KEY);
+    format!("policy v{version}: cohort {key} quorum {quorum}, culprits: {culprits}")
 }
 
 #[cfg(test)]
@@ -167,6 +178,34 @@ mod tests {
         let own = own_cohort(&set, &key(Some("train")));
         assert_eq!(own, set.cohorts.last());
         assert_eq!(cohort_key(None, Some("train")), None);
+    }
+
+    #[test]
+    fn a_modulus_by_which_nothing_would_be_sampled_is_not_believed() {
+        let asked = |sample_mod| {
+            let cohort = CohortPolicy {
+                sample_mod,
+                ..cohort("a", &[])
+            };
+            Settings::of(&set(1, vec![cohort]), None, None).sample_mod
+        };
+        assert_eq!(asked(MAX_MODULUS), MAX_MODULUS);
+        for unusable in [0, MAX_MODULUS + 1, u32::MAX] {
+            assert_eq!(asked(unusable), DEFAULT_MODULUS);
+        }
+    }
+
+    #[test]
+    fn a_line_lists_a_few_culprits_and_shows_no_control_characters() {
+        let ranks: Vec<u32> = (0..2_000).collect();
+        let key = format!("\u{1b}[2J\u{202e}{}", "k".repeat(3_000));
+        let lines = PolicyNews::default().of(&set(1, vec![cohort(&key, &ranks)]));
+        let line = &lines[0];
+        assert!(line.contains("14, 15 and 1984 more"), "{line}");
+        assert!(
+            line.len() < 400 && !line.contains(['\u{1b}', '\u{202e}']),
+            "{line}"
+        );
     }
 
     #[test]

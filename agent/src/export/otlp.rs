@@ -28,10 +28,11 @@ use crate::export::encoded::Encoded;
 use crate::export::otlp::encode::encode;
 pub use crate::export::otlp::link::{EndpointError, Link, Security};
 use crate::export::otlp::raw::Raw;
-use crate::export::otlp::status::{error, patient_error};
+use crate::export::otlp::status::{MAX_REASON, error, patient_error};
 pub use crate::export::otlp::token::TokenError;
 use crate::export::{Ack, Batch, Export, ExportError, Forward, VerdictBatch};
 use crate::policy::decode;
+use crate::printable::printable;
 
 /// What takes an `ExportMetricsServiceRequest`.
 const METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
@@ -140,7 +141,7 @@ fn ack(response: Response<ExportMetricsServiceResponse>) -> Ack {
     } = response.into_inner().partial_success.unwrap_or_default();
     Ack {
         rejected: u64::try_from(rejected_data_points).unwrap_or(0),
-        reason: error_message,
+        reason: printable(&error_message, MAX_REASON),
         policy,
     }
 }

@@ -10,7 +10,9 @@ use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, S
 use tonic::Response;
 
 use crate::export::otlp::encode::{double, int, resource, scope, seq_of, text};
+use crate::export::otlp::status::MAX_REASON;
 use crate::export::{Ack, ResourceVerdicts, VerdictBatch};
+use crate::printable::printable;
 use crate::verdict::{Measure, SelfVerdict, State};
 
 /// The request that delivers a batch.
@@ -27,7 +29,7 @@ pub(super) fn ack(response: Response<ExportLogsServiceResponse>) -> Ack {
     } = response.into_inner().partial_success.unwrap_or_default();
     Ack {
         rejected: u64::try_from(rejected_log_records).unwrap_or(0),
-        reason: error_message,
+        reason: printable(&error_message, MAX_REASON),
         policy: None,
     }
 }

@@ -6,6 +6,10 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use crate::export::ExportError;
+use crate::printable::printable;
+
+/// Characters of a message that are shown.
+pub(super) const MAX_REASON: usize = 300;
 
 /// Why a batch was not taken, for a sender that will not send it again once it is refused.
 pub(super) fn error(status: &Status) -> ExportError {
@@ -41,20 +45,16 @@ pub(super) fn patient_error(status: &Status) -> ExportError {
 
 /// Code, message, and the first cause where the message does not name it, such as what is wrong with a certificate.
 fn reason(status: &Status) -> String {
-    let said = one_line(status.message());
+    let said = printable(status.message(), MAX_REASON);
     let mut cause = status.source();
     while let Some(deeper) = cause.and_then(Error::source) {
         cause = Some(deeper);
     }
-    let cause = cause.map(|cause| one_line(&cause.to_string()));
+    let cause = cause.map(|cause| printable(&cause.to_string(), MAX_REASON));
     match cause.filter(|cause| !cause.is_empty() && !said.contains(cause)) {
         Some(cause) => format!("{:?}: {said}: {cause}", status.code()),
         None => format!("{:?}: {said}", status.code()),
     }
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -111,6 +111,22 @@ mod tests {
             reason,
         };
         assert_eq!(error(&Status::with_error_details(code, "why", hint)), later);
+    }
+
+    #[test]
+    fn a_long_message_is_cut_and_what_a_terminal_would_obey_is_escaped() {
+        let message = format!("\u{1b}]0;owned\u{7}{}", "x".repeat(3_000_000));
+        let ExportError::Refused { reason } = error(&Status::with_error_details(
+            Code::InvalidArgument,
+            message,
+            ErrorDetails::new(),
+        )) else {
+            panic!("an invalid argument is refused");
+        };
+        assert!(
+            reason.len() < 400 && !reason.contains(['\u{1b}', '\u{7}']),
+            "{reason}"
+        );
     }
 
     #[test]
