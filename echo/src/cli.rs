@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use echo_core::error::Code;
+use echo_core::text::visible;
 use echo_store::StoreError;
 use serde_json::{Map, Value};
 use ureq::http::Response;
@@ -226,7 +227,7 @@ fn in_words(
     out: &mut dyn Write,
 ) -> Result<Option<Value>, CliError> {
     if !server.json {
-        return asked.map(|(_, answer)| Some(answer));
+        return asked.map(|(_, answer)| Some(view::shown(answer)));
     }
     match &asked {
         Ok((body, _)) | Err(CliError::Answered { body, .. }) => out.write_all(body)?,
@@ -341,14 +342,9 @@ fn unanswered(server: &str, timeout: Duration, error: ureq::Error) -> CliError {
 
 fn failed(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -> CliError {
     let part = |name: &str| {
-        Some(
-            answer
-                .as_ref()?
-                .get("error")?
-                .get(name)?
-                .as_str()?
-                .to_owned(),
-        )
+        let text = answer.as_ref()?.get("error")?.get(name)?.as_str()?;
+        let lines: Vec<_> = text.lines().map(visible).collect();
+        Some(lines.join("\n"))
     };
     match (part("code"), part("message")) {
         (Some(code), Some(message)) => CliError::Answered {

@@ -10,4 +10,5 @@ pub mod policy_table;
 pub mod shard;
 pub mod spans;
 pub mod stats;
+pub mod text;
 pub mod units;

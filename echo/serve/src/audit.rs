@@ -16,6 +16,7 @@ use axum::response::Response;
 use echo_access::Principal;
 use echo_core::clock::Clock;
 use echo_core::error::Code;
+use echo_core::text::is_hidden;
 use echo_store::timings::Stopwatch;
 use serde_json::{Map, Value, json};
 
@@ -261,9 +262,9 @@ fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// A text from outside, short and without control characters.
+/// A text from outside, short and without what nobody sees.
 fn shown(text: &str) -> String {
-    let plain = text.chars().filter(|c| !c.is_control());
+    let plain = text.chars().filter(|c| !is_hidden(*c));
     plain.take(MAX_TEXT).collect()
 }
 

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use crate::cli::connection::EchoArgs;
-use crate::cli::view::{decimals, list, percent, table, text};
+use crate::cli::view::{decimals, list, percent, shown, table, text};
 use crate::cli::{CliError, get_bytes};
 
 /// What the GPUs of a day cost, by hour, cluster and node.
@@ -73,7 +73,7 @@ pub fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<(), CliError> {
         Format::Json => get_bytes(&args.echo, "/api/v1/cost.json", &args.query(true))?,
         Format::Table => {
             let mut text = Vec::new();
-            print(&args.sums()?, &mut text)?;
+            print(&shown(args.sums()?), &mut text)?;
             text
         }
     };

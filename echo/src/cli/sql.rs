@@ -102,7 +102,7 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
-        Value::String(text) => text.chars().filter(|c| !c.is_control()).collect(),
+        Value::String(text) => text.clone(),
         other => other.to_string(),
     }
 }

@@ -27,6 +27,7 @@ use echo_serve::listener::{Connections, ListenConfig, Listener};
 use echo_serve::terms::Terms;
 use echo_serve::tls::Encryption;
 
+mod hidden;
 mod parity;
 mod pictures;
 pub(super) mod waiting;

@@ -4,15 +4,31 @@
 
 use std::io::{self, Write};
 
+use echo_core::text::visible;
 use serde_json::Value;
 
 /// Printed for what is not known.
 const UNKNOWN: &str = "-";
 
-/// A text field; a dash when it is absent. Control characters do not reach the terminal.
+/// The answer with all texts as a terminal may show them: names are chosen outside, and could write over what stands there.
+pub(super) fn shown(answer: Value) -> Value {
+    match answer {
+        Value::String(text) => Value::String(visible(&text).into_owned()),
+        Value::Array(items) => items.into_iter().map(shown).collect(),
+        Value::Object(fields) => {
+            let fields = fields.into_iter();
+            fields
+                .map(|(name, value)| (visible(&name).into_owned(), shown(value)))
+                .collect()
+        }
+        plain => plain,
+    }
+}
+
+/// A text field; a dash when it is absent.
 pub(super) fn text(value: &Value, name: &str) -> String {
     match value.get(name) {
-        Some(Value::String(text)) => text.chars().filter(|c| !c.is_control()).collect(),
+        Some(Value::String(text)) => text.clone(),
         Some(Value::Number(number)) => number.to_string(),
         _ => UNKNOWN.to_owned(),
     }

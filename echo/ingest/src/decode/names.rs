@@ -6,7 +6,7 @@ use std::sync::Arc;
 use echo_core::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, RoleId};
 use echo_core::model::event::Origin;
 
-use super::label::{label, printable};
+use super::label::{identity, label, printable};
 use super::point::Quantity;
 use super::reject::RejectReason;
 use super::wire::metrics::Metric;
@@ -118,9 +118,7 @@ impl<'a> Names<'a> {
         if let Some(known) = self.metrics.get(name) {
             return Ok(known.clone());
         }
-        let metric: MetricName = name
-            .parse()
-            .map_err(|_unprintable| RejectReason::InvalidName)?;
+        let metric: MetricName = identity(name).ok_or(RejectReason::InvalidName)?;
         self.metrics.insert(name, metric.clone());
         Ok(metric)
     }
@@ -137,7 +135,7 @@ impl<'a> Names<'a> {
             if let Some(known) = ops.get(op) {
                 return Some(known.clone());
             }
-            let parsed: Op = op.parse().ok()?;
+            let parsed: Op = identity(op)?;
             ops.insert(op, parsed.clone());
             Some(parsed)
         })
@@ -152,16 +150,15 @@ impl<'a> Names<'a> {
     }
 
     pub(super) fn cluster(&mut self, cluster: &'a str) -> Option<ClusterId> {
-        self.last_cluster
-            .of(cluster, |cluster| cluster.parse().ok())
+        self.last_cluster.of(cluster, identity)
     }
 
     pub(super) fn node(&mut self, node: &'a str) -> Option<NodeId> {
-        self.last_node.of(node, |node| node.parse().ok())
+        self.last_node.of(node, identity)
     }
 
     pub(super) fn job(&mut self, job: &'a str) -> Option<JobId> {
-        self.last_job.of(job, |job| job.parse().ok())
+        self.last_job.of(job, identity)
     }
 
     pub(super) fn gpu_model(&mut self, model: &'a str) -> Option<Arc<str>> {

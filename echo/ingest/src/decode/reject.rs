@@ -37,7 +37,7 @@ macro_rules! reasons {
 reasons! {
     MissingCluster, "missing_cluster", "no fleet.cluster.id, ingero.cluster.id or k8s.cluster.name";
     MissingNode, "missing_node", "no fleet.node.id, ingero.node.id, k8s.node.name or host.name";
-    InvalidName, "invalid_name", "a name is no text, is longer than 256 bytes or holds a control character";
+    InvalidName, "invalid_name", "a name is no text, is blank, is longer than 256 bytes, or holds a control or format character";
     RankOutsideWorld, "rank_outside_world", "the rank is not a whole number from 0 to below the world size";
     EmptyMetricName, "empty_metric_name", "the metric has no name";
     UnsupportedKind, "unsupported_kind", "the metric is no gauge, sum, histogram, exponential histogram or summary";

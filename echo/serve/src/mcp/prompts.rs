@@ -1,5 +1,6 @@
 //! Questions that people ask again and again, as prompts that a client offers.
 
+use echo_core::text::is_hidden;
 use rmcp::ErrorData;
 use rmcp::model::{GetPromptResult, JsonObject, Prompt, PromptArgument, PromptMessage, Role};
 use serde_json::Value;
@@ -118,7 +119,7 @@ pub(super) fn get(name: &str, given: &JsonObject) -> Result<GetPromptResult, Err
             ))
         })?;
         // What a name holds is data: no line of it may pass for one of ours.
-        let plain: String = value.chars().filter(|c| !c.is_control()).collect();
+        let plain: String = value.chars().filter(|c| !is_hidden(*c)).collect();
         text = text.replace(&format!("{{{}}}", argument.name), &plain);
     }
     let message = PromptMessage::new_text(Role::User, text);

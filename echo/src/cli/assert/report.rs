@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use echo_core::text::visible;
 use serde_json::{Value, json};
 
 use crate::cli::assert::case::{Case, Outcome};
@@ -16,14 +17,13 @@ pub(super) fn text(cases: &[Case], out: &mut dyn Write) -> io::Result<()> {
 
 /// A cluster in a line.
 pub(super) fn line(case: &Case) -> String {
-    let told = case.told();
-    let told = told.chars().filter(|c| !c.is_control());
-    format!(
+    let line = format!(
         "{} {}: {}",
         case.outcome().word(),
         case.cluster,
-        told.collect::<String>()
-    )
+        case.told()
+    );
+    visible(&line).into_owned()
 }
 
 /// Everything as one JSON text.

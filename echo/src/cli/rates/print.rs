@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use echo_core::pattern::Pattern;
+use echo_core::text::visible;
 use echo_core::units::Nanos;
 use echo_tools::rates::{Rate, Rates};
 
@@ -128,9 +129,9 @@ pub(super) fn fleet(fleet: &Fleet, out: &mut dyn Write) -> io::Result<()> {
                 )
             },
         );
-        let model = model.unwrap_or("not known").to_owned();
+        let model = visible(model.unwrap_or("not known")).into_owned();
         vec![
-            (*cluster).to_owned(),
+            visible(cluster).into_owned(),
             model,
             n_ranks.to_string(),
             at,
@@ -161,11 +162,8 @@ pub(super) fn fleet(fleet: &Fleet, out: &mut dyn Write) -> io::Result<()> {
 fn names(nodes: &[&Node]) -> String {
     let is_unpriced = nodes.iter().any(|node| node.price.is_none());
     let most = if is_unpriced { usize::MAX } else { MAX_NAMED };
-    let named: Vec<&str> = nodes
-        .iter()
-        .take(most)
-        .map(|node| node.node.as_str())
-        .collect();
+    let named = nodes.iter().take(most);
+    let named: Vec<_> = named.map(|node| visible(node.node.as_str())).collect();
     match nodes.len().saturating_sub(most) {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),

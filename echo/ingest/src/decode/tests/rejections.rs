@@ -13,6 +13,8 @@ use crate::fixture::{
     END, RECEIVED, double, gauge, gauges, int, rank_2, request, text, wait, waits,
 };
 
+mod names;
+
 const DAY: u64 = 86_400_000_000_000;
 
 /// Sends the metrics with one good point behind them, and returns why the others were turned away.
@@ -60,32 +62,6 @@ fn a_point_without_cluster_or_node_is_rejected() {
     let without = |key| resource_reason(|resource| resource.retain(|kv| kv.key != key));
     assert_eq!(without("fleet.cluster.id"), RejectReason::MissingCluster);
     assert_eq!(without("fleet.node.id"), RejectReason::MissingNode);
-}
-
-#[test]
-fn names_that_are_no_short_printable_texts_are_rejected() {
-    let named = |key: &str, value: KeyValue| {
-        resource_reason(|resource| {
-            resource.retain(|kv| kv.key != key);
-            resource.push(value.clone());
-        })
-    };
-    for value in [
-        text("fleet.cluster.id", "a\nb"),
-        text("fleet.cluster.id", &"x".repeat(257)),
-        int("fleet.cluster.id", 5),
-    ] {
-        let reason = named("fleet.cluster.id", value);
-        assert_eq!(reason, RejectReason::InvalidName);
-    }
-    let pod = named("k8s.pod.name", text("k8s.pod.name", "p\0"));
-    assert_eq!(pod, RejectReason::InvalidName);
-    let op = attribute_reason(text(attribute::OP, "\u{7f}"));
-    assert_eq!(op, RejectReason::InvalidName);
-    let metric = reasons(rank_2(), vec![gauges("m\t", "", vec![gauge(1.0)])]);
-    assert_eq!(metric, [RejectReason::InvalidName]);
-    let unit = reasons(rank_2(), vec![gauges("m", "m\ts", vec![gauge(1.0)])]);
-    assert_eq!(unit, [RejectReason::InvalidName]);
 }
 
 #[test]

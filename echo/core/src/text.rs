@@ -1,0 +1,71 @@
+//! Text from outside, and what of it nobody can see.
+
+use std::borrow::Cow;
+
+/// Whether a character has no shape of its own, or changes how others are shown: control and format characters, among them
+/// those that turn the direction of writing (Unicode categories Cc, Cf, Zl and Zp), and the fillers of Hangul.
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{600}'..='\u{605}'
+                | '\u{61c}'
+                | '\u{6dd}'
+                | '\u{70f}'
+                | '\u{890}'..='\u{891}'
+                | '\u{8e2}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{110bd}'
+                | '\u{110cd}'
+                | '\u{13430}'..='\u{1343f}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// The text on one line, with hidden characters as `\u{202e}`.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::visible;
+
+    #[test]
+    fn what_nobody_sees_is_escaped_and_all_else_stays() {
+        for (text, expected) in [
+            ("rack 7/größe-数据 <b> \"\\", "rack 7/größe-数据 <b> \"\\"),
+            ("abc\u{202e}def", "abc\\u{202e}def"),
+            ("a\nb\u{1b}[31m", "a\\nb\\u{1b}[31m"),
+            (
+                "\u{feff}a\u{200b}\u{2066}\u{e0041}",
+                "\\u{feff}a\\u{200b}\\u{2066}\\u{e0041}",
+            ),
+        ] {
+            assert_eq!(visible(text), expected);
+            assert_eq!(visible(expected), expected, "once is enough");
+        }
+    }
+}

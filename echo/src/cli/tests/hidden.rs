@@ -1,0 +1,59 @@
+//! Names that were stored before they were refused do not reach a terminal as they are.
+
+use std::sync::Arc;
+
+use echo_core::model::conclusion::{Conclusions, Finding};
+use echo_core::text::is_hidden;
+use echo_tools::fixture;
+
+use super::{Making, Server};
+
+/// On a terminal it reads `prod-1-edon`.
+const EVIL: &str = "prod\u{202e}node-1";
+const SHOWN: &str = "prod\\u{202e}node-1";
+
+fn turned_around() -> Making {
+    Box::pin(async {
+        let context = fixture::empty();
+        let mut events = fixture::batch(0..4, 0..=600);
+        for event in &mut events.events {
+            let mut origin = (*event.origin).clone();
+            origin.cluster = EVIL.parse().unwrap();
+            origin.node = EVIL.parse().unwrap();
+            event.origin = Arc::new(origin);
+        }
+        context.store.append(events).await.unwrap();
+        let mut late = fixture::culprit();
+        late.cluster = EVIL.parse().unwrap();
+        late.reason = format!("{EVIL}\u{1b}[2J");
+        if let Finding::Culprit(culprit) = &mut late.finding {
+            culprit.node = EVIL.parse().unwrap();
+        }
+        let concluded = Conclusions {
+            incidents: vec![late],
+            ..Conclusions::default()
+        };
+        context.store.conclude(concluded).await.unwrap();
+        context
+    })
+}
+
+#[test]
+fn names_are_printed_with_what_nobody_sees_escaped() {
+    let server = Server::over(turned_around);
+    for line in [
+        "outliers --from now-10m",
+        "outliers --cluster prod\u{202e}node-1 --from now-10m",
+        "cost --cluster prod\u{202e}node-1 --from now-10m",
+        "history --limit 2 --from now-10m",
+        "sql SELECT/**/cluster_id/**/FROM/**/events/**/LIMIT/**/1",
+    ] {
+        let printed = server.printed(line).unwrap();
+        let hidden = printed.find(|c| c != '\n' && is_hidden(c));
+        assert_eq!(hidden, None, "{line}: {printed:?}");
+        assert!(printed.contains(SHOWN), "{line}: {printed}");
+    }
+    let refused = server.printed("cost --cluster other").unwrap_err();
+    assert!(refused.to_string().contains(SHOWN), "{refused}");
+    assert!(!refused.to_string().contains('\u{202e}'), "{refused}");
+}
