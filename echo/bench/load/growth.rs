@@ -122,6 +122,7 @@ pub(crate) async fn by_connections(
     progress: &ProgressBar,
 ) -> anyhow::Result<String> {
     let columns = [
+        "receiver",
         "connections",
         "CPU per point",
         "CPU, share of a core",
@@ -133,11 +134,14 @@ pub(crate) async fn by_connections(
         "problems",
     ];
     let what = "1,280 nodes of 8 ranks send 40 points each second, at moments spread over it, and share the connections. \
-        Acknowledgements are timed from the moment a request was due. A new Echo for each row.";
+        Acknowledgements are timed from the moment a request was due. A new receiver for each row.";
     let mut table = Table::new("Connections", what, &columns);
-    for connections in CONNECTIONS {
+    let of_echo = CONNECTIONS.map(|connections| (Kind::Echo, connections));
+    let of_others = [Kind::Rotel, Kind::Prost].map(|kind| (kind, NODES));
+    let rows = of_echo.into_iter().chain(of_others);
+    for (kind, connections) in rows.filter(|(kind, _)| programs.has(*kind)) {
         progress.set_message(format!("Connections: {connections}"));
-        let receiver = Receiver::start(Kind::Echo, programs).await?;
+        let receiver = Receiver::start(kind, programs).await?;
         let load = Load {
             nodes: NODES,
             connections,
@@ -146,6 +150,7 @@ pub(crate) async fn by_connections(
         };
         let cost = measure(&receiver, load, timing).await?;
         table.row(&[
+            kind.name().to_owned(),
             whole(connections.into()),
             format!("{} ns", whole(cost.cpu_ns_per_point)),
             format!("{:.1} %", cost.cores * 100.0),

@@ -149,7 +149,7 @@ fn settings(config: &DuckDbConfig, memory: u64) -> duckdb::Result<Config> {
         .with("threads", threads.to_string())?
         .with("checkpoint_threshold", CHECKPOINT_THRESHOLD)?
         .with("max_vacuum_tasks", MERGES)?
-        // What a question took is given back to the system within two seconds: by the allocator, and by idle threads.
+        // What a question took is given back to the system within seconds: by the allocator, and by idle threads where there are any.
         .with("allocator_background_threads", "true")?
         .with("allocator_flush_threshold", "1MB")?
         .with("max_temp_directory_size", SPILL)
