@@ -1,6 +1,6 @@
 //! The OTLP services: metrics, log records and spans, on gRPC (`grpc`) and on plain HTTP (`http`).
 //!
-//! Both collect the body as it arrives, unpack it (`body`) and hand it to [`Ingest`](crate::accept::Ingest).
+//! Both collect the body as it arrives, unpack it (`body`) and hand it to [`Ingest`].
 
 use axum::http::{Extensions, HeaderMap, HeaderValue};
 use echo_core::error::{Code, Coded, chain};

@@ -188,15 +188,13 @@ fn bytes_of(path: &Path) -> u64 {
 impl EventStore for DuckDbStore {
     fn vitals(&self) -> Vitals {
         let (queued_events, queue_limit) = self.writer.queued_events();
-        let mut log = self.path.clone().into_os_string();
-        log.push(".wal");
         let (held, limits) = self.dictionary.fullness();
         Vitals {
             oldest_wait: self.writer.oldest_wait(),
             queued_events,
             queue_limit,
             database_bytes: bytes_of(&self.path),
-            log_bytes: bytes_of(Path::new(&log)),
+            log_bytes: bytes_of(&lock::beside(&self.path, ".wal")),
             names: held.names as u64,
             names_limit: limits.names as u64,
             origins: held.origins as u64,

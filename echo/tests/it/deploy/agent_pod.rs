@@ -128,7 +128,9 @@ fn the_agent_watches_with_five_capabilities_and_a_read_only_root() {
     std::fs::create_dir(quick.path("spool")).unwrap();
     let image = Image::of(&agent());
     let pod = quick.overlay.agent();
-    let volumes = [("bpf", bpf.0.clone()), ("spool", quick.path("spool"))];
+    let pins = bpf.0.join("fleet-agent");
+    std::fs::create_dir(&pins).unwrap();
+    let volumes = [("bpf", pins.clone()), ("spool", quick.path("spool"))];
     let watcher = quick.start(pod, &image, &volumes, "agent.log");
     let spec = container(pod);
     wait_for("the agent to watch the job", || {
@@ -152,7 +154,7 @@ fn the_agent_watches_with_five_capabilities_and_a_read_only_root() {
     watcher.ask_to_stop();
     assert_eq!(watcher.wait(), Some(0), "{}", quick.said("agent.log"));
     // Asked to stop, it takes its probes out: its folder is empty.
-    let left = std::fs::read_dir(bpf.0.join("fleet-agent")).unwrap();
+    let left = std::fs::read_dir(pins).unwrap();
     let left: Vec<_> = left.map(|pin| pin.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
 }

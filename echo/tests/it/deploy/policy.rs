@@ -79,12 +79,27 @@ fn the_agent_sees_two_folders_of_its_host_and_writes_nowhere_else() {
         let volumes = pod["volumes"].as_array().unwrap();
         let host = |volume: &Value| Some(volume["hostPath"]["path"].as_str()?.to_owned());
         let seen: BTreeSet<String> = volumes.iter().filter_map(host).collect();
-        let expected = ["/sys/fs/bpf", "/var/lib/fleet-agent"];
+        let expected = ["/sys/fs/bpf/fleet-agent", "/var/lib/fleet-agent"];
         assert_eq!(seen, expected.map(str::to_owned).into(), "{}", overlay.name);
         for mount in container(pod)["volumeMounts"].as_array().unwrap() {
             let path = mount["mountPath"].as_str().unwrap();
             let is_read_only = mount["readOnly"] == true;
             assert_eq!(is_read_only, !expected.contains(&path), "{mount}");
+        }
+    }
+}
+
+#[test]
+fn names_are_asked_for_only_at_the_name_server() {
+    for overlay in Overlay::all() {
+        let policies = overlay.of_kind("NetworkPolicy");
+        let rules = policies.filter_map(|policy| policy["spec"]["egress"].as_array());
+        for rule in rules.flatten() {
+            let ports = rule["ports"].as_array().unwrap();
+            if ports.iter().any(|port| port["port"] == 53) {
+                let to = &rule["to"][0]["podSelector"]["matchLabels"]["k8s-app"];
+                assert_eq!(to, "kube-dns", "{}: {rule}", overlay.name);
+            }
         }
     }
 }

@@ -1,0 +1,179 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use echo_core::ids::RankOf;
+use echo_core::model::event::Origin;
+use echo_core::model::event::{Event, Reading};
+
+use super::Kind;
+use super::{Dictionary, Entries, name_id, origin_id};
+use crate::Unnameable;
+use crate::contract::sample::{bare_origin, gauge, origin};
+use crate::limits::EntryLimits;
+
+#[test]
+fn every_part_of_an_origin_counts() {
+    let base = Origin::clone(&bare_origin("ab", "c"));
+    let with = |change: fn(&mut Origin)| {
+        let mut origin = base.clone();
+        change(&mut origin);
+        origin
+    };
+    let all = [
+        base.clone(),
+        Origin::clone(&bare_origin("a", "bc")),
+        with(|origin| origin.job = Some("x".parse().unwrap())),
+        with(|origin| origin.gpu_model = Some(Arc::from("x"))),
+        with(|origin| origin.gpu_uuid = Some(Arc::from("x"))),
+        with(|origin| origin.gpu_uuid = Some(Arc::from(""))),
+        with(|origin| origin.namespace = Some(Arc::from("x"))),
+        with(|origin| origin.pod = Some(Arc::from("x"))),
+        with(|origin| origin.rank = RankOf::new(0, None).ok()),
+        with(|origin| origin.rank = RankOf::new(0, Some(1)).ok()),
+    ];
+    let ids: BTreeSet<_> = all.iter().map(origin_id).collect();
+    assert_eq!(ids.len(), all.len());
+}
+
+#[test]
+fn an_id_is_the_same_on_every_machine() {
+    assert_eq!(name_id(""), 0xef46_db37_51d8_e999, "the reference value");
+    assert_eq!(
+        origin_id(&origin("prod", "node-1", 0)),
+        18_304_359_056_072_534_627,
+        "it is in the databases that exist"
+    );
+}
+
+fn names(names: &[&str]) -> Entries {
+    let names = names.iter().map(|name| (name_id(name), Arc::from(*name)));
+    Entries {
+        names: names.collect(),
+        ..Entries::default()
+    }
+}
+
+#[test]
+fn a_forgotten_name_stays_as_long_as_somebody_reads_who_began_before() {
+    let dictionary = Dictionary::default();
+    let mut stored = names(&["kept", "gone"]);
+    dictionary.extend(&stored);
+    let reader = dictionary.lease();
+    stored.forget(Kind::Name, &[name_id("gone")]);
+    dictionary.retire();
+    let later = dictionary.lease();
+    dictionary.settle(&stored);
+    assert!(dictionary.name(name_id("gone")).is_some());
+    drop(reader);
+    dictionary.settle(&stored);
+    assert!(dictionary.name(name_id("gone")).is_none());
+    assert!(dictionary.name(name_id("kept")).is_some());
+    drop(later);
+}
+
+#[test]
+fn events_with_new_names_are_refused_when_it_is_full_and_known_ones_never() {
+    let dictionary = Dictionary::new(EntryLimits {
+        names: 3,
+        origins: 2,
+        clusters: 2,
+    });
+    let node = |name| bare_origin("prod", name);
+    let event = |node_name, metric| gauge(&node(node_name), metric, 0, Reading::Int(1));
+    let events = |of: &[(&'static str, &'static str)]| -> Vec<Event> {
+        of.iter()
+            .map(|(node, metric)| event(node, metric))
+            .collect()
+    };
+    // The empty unit is a name, too.
+    let mut known = names(&["a", ""]);
+    let first = node("n-1");
+    known.origins.insert(origin_id(&first), first);
+    dictionary.extend(&known);
+    let batch = events(&[("n-1", "a"), ("n-1", "b"), ("n-1", "c"), ("n-1", "b")]);
+    assert_eq!(dictionary.unnameable(&batch, None), [(2, Unnameable::Name)]);
+    let batch = events(&[("n-3", "c"), ("n-3", "a"), ("n-4", "a"), ("n-1", "a")]);
+    assert_eq!(
+        dictionary.unnameable(&batch, None),
+        [(2, Unnameable::Origin)]
+    );
+    // An event that is refused for its name takes no place of an origin.
+    let batch = events(&[("n-1", "b"), ("n-2", "c"), ("n-3", "a")]);
+    assert_eq!(dictionary.unnameable(&batch, None), [(1, Unnameable::Name)]);
+}
+
+/// Events of one node of each of these clusters.
+fn of_clusters(clusters: std::ops::Range<usize>) -> Vec<Event> {
+    let event = |n| {
+        let origin = bare_origin(Box::leak(format!("c-{n}").into_boxed_str()), "n");
+        gauge(&origin, "m", 0, Reading::Int(1))
+    };
+    clusters.map(event).collect()
+}
+
+fn stored(events: &[Event]) -> Entries {
+    let origins = events.iter().map(|event| &event.origin);
+    Entries {
+        origins: origins
+            .map(|one| (origin_id(one), Arc::clone(one)))
+            .collect(),
+        ..names(&["m", ""])
+    }
+}
+
+#[test]
+fn one_token_leaves_others_as_much_as_it_brings() {
+    let dictionary = Dictionary::new(EntryLimits {
+        names: 1_000,
+        origins: 100,
+        clusters: 1_000,
+    });
+    let take = |events: Vec<Event>, token| {
+        let refused = dictionary.unnameable(&events, token);
+        let is_taken = |place: &usize| refused.iter().all(|(refused, _)| refused != place);
+        let taken: Vec<Event> = (0..events.len())
+            .filter(is_taken)
+            .map(|place| events[place].clone())
+            .collect();
+        dictionary.extend(&stored(&taken));
+        taken.len()
+    };
+    // A quarter is plenty; of the rest one token gets half, and the next one half of what is left.
+    assert_eq!(take(of_clusters(0..20), Some("greedy")), 20);
+    assert_eq!(take(of_clusters(20..120), Some("greedy")), 40);
+    assert_eq!(take(of_clusters(120..220), Some("greedy")), 0);
+    assert_eq!(take(of_clusters(220..320), Some("modest")), 20);
+    assert_eq!(take(of_clusters(320..420), None), 20, "all that is left");
+}
+
+#[test]
+fn one_cluster_leaves_others_as_many_senders_as_it_has() {
+    let dictionary = Dictionary::new(EntryLimits {
+        names: 1_000,
+        origins: 8,
+        clusters: 8,
+    });
+    let nodes = ["a", "b", "c", "d", "e"];
+    let of_one = nodes.map(|node| gauge(&bare_origin("one", node), "m", 0, Reading::Int(1)));
+    dictionary.extend(&stored(&of_one[..3]));
+    let fourth = dictionary.unnameable(&of_one[3..], Some("agents"));
+    assert_eq!(fourth, [(1, Unnameable::Origin)]);
+}
+
+#[test]
+fn clusters_are_limited_and_counted_anew_when_origins_are_forgotten() {
+    let dictionary = Dictionary::new(EntryLimits {
+        clusters: 2,
+        ..EntryLimits::default()
+    });
+    let all = of_clusters(0..3);
+    dictionary.extend(&stored(&all[..2]));
+    assert_eq!(
+        dictionary.unnameable(&all, None),
+        [(2, Unnameable::Cluster)]
+    );
+    dictionary.retire();
+    dictionary.settle(&stored(&all[..1]));
+    assert_eq!(dictionary.clusters().len(), 1);
+    assert_eq!(dictionary.unnameable(&all[2..], None), []);
+}
