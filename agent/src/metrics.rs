@@ -123,6 +123,7 @@ fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fm
         ("sums", vitals.lost.sums),
         ("kernel_sums", vitals.lost.host_sums),
         ("unreadable", vitals.lost.unreadable),
+        ("files", vitals.lost.files),
     ];
     family(encoder, ("events_lost", help), "reason", lost)?;
     let help = "Operations on GPUs whose times are lost: left out by the profiler plugin, those of another operation, or of an unknown communicator";

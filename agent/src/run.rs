@@ -161,6 +161,7 @@ fn look(mut live: Live, looks: mpsc::Sender<Seen>, keep_probes: bool) {
                 sums: losses.sums,
                 host_sums: losses.host_sums,
                 unreadable: losses.unreadable,
+                files: live.put_off(),
             },
         };
         if looks.blocking_send(seen).is_err() || has_ended {

@@ -56,6 +56,8 @@ pub struct LostEvents {
     pub host_sums: u64,
     /// Arguments behind pointers.
     pub unreadable: u64,
+    /// Files that were not looked into when they were mapped, because too many were.
+    pub files: u64,
 }
 
 impl LostEvents {
@@ -73,6 +75,7 @@ impl LostEvents {
             self.sums,
             self.host_sums,
             self.unreadable,
+            self.files,
         ];
         counts.into_iter().fold(0, u64::saturating_add)
     }

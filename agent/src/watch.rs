@@ -1,5 +1,6 @@
 //! Watches the GPU jobs of this host: which processes have which libraries, and what they call.
 
+mod allowance;
 mod boring;
 mod failure;
 mod leftovers;
@@ -76,6 +77,8 @@ pub struct Watch {
     returned: Vec<CallRecord>,
     /// When the processes that are watched were started, in ticks: their numbers are used again.
     started: BTreeMap<u32, u64>,
+    /// The processes that were there at the last scan.
+    scanned: BTreeSet<u32>,
     rescan: Duration,
     rescanned_ns: u64,
 }
@@ -120,6 +123,7 @@ impl Watch {
             exited: Vec::new(),
             returned: Vec::new(),
             started: BTreeMap::new(),
+            scanned: pids(&PathBuf::from("/proc")),
             rescan: settings.rescan,
             rescanned_ns: 0,
         };
@@ -134,6 +138,7 @@ impl Watch {
     pub fn look(&mut self) -> Look {
         self.programs.wait(POLL);
         let now_ns = now_ns();
+        self.libraries.refill(now_ns);
         let mut exited = std::mem::take(&mut self.exited);
         exited.extend(self.changes(now_ns));
         // In this order: a call is in flight, in the ring, or in both.
@@ -219,6 +224,11 @@ impl Watch {
         self.programs.maps().tell_losses(told);
     }
 
+    /// Files that were not looked into when they were mapped, because too many were.
+    pub const fn put_off(&self) -> u64 {
+        self.libraries.put_off()
+    }
+
     /// Whether the programs hold anything of a process.
     pub fn follows(&self, pid: u32) -> bool {
         self.programs.maps().follows(pid)
@@ -279,7 +289,9 @@ impl Watch {
                 Change::Mapped { pid, path } => {
                     // A program that starts maps several files in a row, and one look sees them all.
                     if looked_at != Some(pid) && self.libraries.is_worth_a_look(&path) {
-                        let has_collectives = self.libraries.look(pid, Files::All, &self.programs);
+                        let has_collectives =
+                            self.libraries
+                                .look((pid, false), Files::All, &self.programs);
                         self.found.extend(has_collectives.then_some(pid));
                         looked_at = Some(pid);
                     }
@@ -317,17 +329,16 @@ impl Watch {
 
     fn scan(&mut self, now_ns: u64) {
         self.rescanned_ns = now_ns;
-        let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
-        let pids: Vec<u32> = entries
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect();
+        let pids = pids(&self.proc);
         // What is quick first: a job may be about to begin.
         for files in [Files::Libraries, Files::All] {
             for pid in &pids {
-                let has_collectives = self.libraries.look(*pid, files, &self.programs);
+                let process = (*pid, self.scanned.contains(pid));
+                let has_collectives = self.libraries.look(process, files, &self.programs);
                 self.found.extend(has_collectives.then_some(*pid));
             }
         }
+        self.scanned = pids;
     }
 
     /// Goes on where an agent before this one was, as far as its probes counted on without it.
@@ -349,6 +360,14 @@ impl Watch {
         let is_right = |record: &CallRecord| !unseen.contains(&record.tgid);
         self.returned = returned.into_iter().filter(is_right).collect();
     }
+}
+
+/// The processes of the host.
+fn pids(proc: &Path) -> BTreeSet<u32> {
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 /// The CPUs that are on, from a list such as `0-3,8`.

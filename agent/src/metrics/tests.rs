@@ -18,6 +18,7 @@ fn vitals() -> Vitals {
             sums: 6,
             threads: 5,
             unreadable: 8,
+            files: 9,
             traced: 4,
             host_sums: 7,
         },
@@ -63,6 +64,7 @@ fleet_agent_events_lost_total{reason=\"threads\"} 5
 fleet_agent_events_lost_total{reason=\"sums\"} 6
 fleet_agent_events_lost_total{reason=\"kernel_sums\"} 7
 fleet_agent_events_lost_total{reason=\"unreadable\"} 8
+fleet_agent_events_lost_total{reason=\"files\"} 9
 # HELP fleet_agent_gpu_operations_lost Operations on GPUs whose times are lost: left out by the profiler plugin, those of another operation, or of an unknown communicator
 # TYPE fleet_agent_gpu_operations_lost counter
 fleet_agent_gpu_operations_lost_total{reason=\"plugin\"} 9

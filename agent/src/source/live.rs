@@ -105,6 +105,11 @@ impl Live {
         self.losses
     }
 
+    /// Files that were not looked into when they were mapped, because too many were.
+    pub const fn put_off(&self) -> u64 {
+        self.watch.put_off()
+    }
+
     /// Processes that call NCCL and whose rank nobody knows.
     pub fn unplaced(&self) -> usize {
         self.jobs.unplaced()

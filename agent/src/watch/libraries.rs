@@ -1,7 +1,7 @@
 //! Which files of which processes are probed. Probes stand in files, not in processes: one that is probed already is watched in
 //! every process that maps it, from its first call on.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
@@ -11,13 +11,15 @@ use std::path::{Path, PathBuf};
 use fleet_agent_bpf::programs::{AttachError, Probes, Programs};
 
 use crate::comm_fields::CommFields;
-use crate::watch::Watched;
+use crate::watch::allowance::Allowance;
 use crate::watch::boring::Boring;
 use crate::watch::leftovers::Leftovers;
 use crate::watch::library::{Functions, Library, Version, Wants, families};
 use crate::watch::mapping::{FileId, Mapping, executable};
 use crate::watch::opening::{has_probe, open};
 use crate::watch::seccomp::Guard;
+
+mod summary;
 
 /// How long a file stays probed that no process maps any more, nanoseconds. A probe holds the file system of its file, so that
 /// a container's could not be taken away; and a job that starts anew gets new probes within a tenth of a second.
@@ -46,6 +48,7 @@ pub(super) struct Libraries {
     detached: Vec<u32>,
     known: HashMap<FileId, Known>,
     boring: Boring,
+    allowance: Allowance,
 }
 
 /// Which of a process's files to look at.
@@ -67,6 +70,7 @@ impl Libraries {
             guard,
             known: HashMap::new(),
             boring: Boring::default(),
+            allowance: Allowance::default(),
         }
     }
 
@@ -75,9 +79,19 @@ impl Libraries {
         self.boring.is_worth_a_look(path)
     }
 
+    /// Adds to the files that may be looked into what came in since the last time.
+    pub(super) fn refill(&mut self, now_ns: u64) {
+        self.allowance.refill(now_ns);
+    }
+
     /// Looks at what a process has mapped and probes what is new; whether it has NCCL or RCCL. A process that ends meanwhile
     /// has nothing.
-    pub(super) fn look(&mut self, pid: u32, files: Files, programs: &Programs) -> bool {
+    pub(super) fn look(
+        &mut self,
+        (pid, has_lasted): (u32, bool),
+        files: Files,
+        programs: &Programs,
+    ) -> bool {
         let folder = self.proc.join(pid.to_string());
         let mut has_collectives = false;
         let Ok(maps) = fs::read(folder.join("maps")) else {
@@ -87,6 +101,10 @@ impl Libraries {
         for mapping in executable(&maps) {
             let is_program = files == Files::All && mapping.path == program;
             if families(mapping.path, is_program).is_empty() {
+                continue;
+            }
+            let is_known = self.known.contains_key(&mapping.file);
+            if !is_known && !self.allowance.take(has_lasted, self.known.len()) {
                 continue;
             }
             self.consider(pid, &mapping, is_program, programs);
@@ -113,6 +131,13 @@ impl Libraries {
     /// Takes out the probes of files that nobody maps any more, and of those that were changed in place; the next look finds
     /// what they are now.
     pub(super) fn tidy(&mut self, now_ns: u64) {
+        let news = self.allowance.take_news();
+        if news > 0 {
+            tracing::warn!(
+                files = news,
+                "not looked into when they were mapped, because too many were: processes that last are looked at again"
+            );
+        }
         let guard = self.guard;
         let is_stale = self.boring.expire(now_ns);
         self.known.retain(|_, known| {
@@ -143,35 +168,6 @@ impl Libraries {
         let probed: HashSet<FileId> = self.probed().map(|(file, _)| file).collect();
         self.known
             .retain(|_, known| !matches!(known, Known::SameAs(other) if !probed.contains(other)));
-    }
-
-    /// Paths of the files that are probed, as one of their processes sees them.
-    pub(super) fn paths(&self) -> Vec<String> {
-        self.probed()
-            .map(|(_, library)| library.path.clone())
-            .collect()
-    }
-
-    /// The files that are probed.
-    pub(super) fn watched(&self) -> Vec<Watched> {
-        let watched = self.probed().map(|(_, library)| library.watched());
-        watched.collect()
-    }
-
-    /// Functions that are left alone because a probe there would be slow, by file.
-    pub(super) fn refused(&self) -> BTreeMap<String, Vec<&'static str>> {
-        let refused = |library: &Library| (library.path.clone(), library.functions.refused.clone());
-        let all = self.probed().map(|(_, library)| refused(library));
-        all.filter(|(_, names)| !names.is_empty()).collect()
-    }
-
-    /// Files that cannot be probed, and why.
-    pub(super) fn barred(&self) -> Vec<&str> {
-        let reasons = self.known.values().filter_map(|known| match known {
-            Known::Barred(reason) => Some(reason.as_str()),
-            _ => None,
-        });
-        reasons.collect()
     }
 
     /// Where the library that a process calls keeps rank and size of a communicator.

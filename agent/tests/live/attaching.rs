@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use fleet_agent::event::{CallKind, Event, Process};
@@ -56,6 +57,10 @@ pub(crate) const TESTS: &[Test] = &[
     (
         "a_library_that_is_replaced_is_watched_as_what_it_is_now",
         replaced,
+    ),
+    (
+        "a_storm_of_processes_with_libraries_of_their_own_is_put_off_and_a_job_beside_it_is_seen",
+        storm,
     ),
 ];
 
@@ -309,4 +314,46 @@ fn replaced() {
     observer.follow(&second);
     observer.assert_saw_all(&first.issued());
     observer.assert_saw_all(&second.issued());
+}
+
+fn storm() {
+    const STORM: usize = 200;
+    let gpu = Gpu::new();
+    let library = gpu.path().join("libnccl.so.2");
+    let copies: Vec<_> = (0..STORM)
+        .map(|number| {
+            let folder = gpu.path().join(format!("storm-{number}"));
+            fs::create_dir(&folder).unwrap();
+            let copy = folder.join("libnccl.so.2");
+            fs::copy(&library, &copy).unwrap();
+            copy
+        })
+        .collect();
+    let mut observer = Observer::new(&WatchSettings {
+        rescan: Duration::from_secs(3),
+        ..settings()
+    });
+    let before = observer.live.watched().len();
+    let mut storm: Vec<_> = copies
+        .iter()
+        .map(|copy| {
+            let mut sleep = Command::new("sleep");
+            let process = sleep.arg("1").env("LD_PRELOAD", copy).spawn();
+            observer.live.look();
+            process.unwrap()
+        })
+        .collect();
+    let job = gpu.job(Linking::Dynamic, 2, 5, &[]);
+    observer.follow(&job);
+    observer.assert_saw_all(&job.issued());
+    let of_storm = observer.live.watched().len() - before;
+    assert!((30..90).contains(&of_storm), "{of_storm} files are probed");
+    assert!(
+        observer.live.put_off() >= 110,
+        "{}",
+        observer.live.put_off()
+    );
+    for process in &mut storm {
+        process.wait().unwrap();
+    }
 }
