@@ -7,11 +7,12 @@ pub mod report;
 use std::path::Path;
 use std::time::Duration;
 
+use fleet_agent_sources::watch::{Watch, WatchSettings};
+
 use crate::check::facts::Facts;
 use crate::check::report::Report;
 use crate::config::ProbeArgs;
 use crate::gpu::Gpus;
-use crate::watch::{Watch, WatchSettings};
 
 /// Looks at this host.
 pub async fn check() -> Report {

@@ -13,9 +13,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use fleet_agent_core::block_size::MAX_EXPONENT;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::block_size::MAX_EXPONENT;
 pub use crate::config::check::CheckArgs;
 pub use crate::config::connection::{ConnectionArgs, Shard};
 pub use crate::config::install::InstallArgs;

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::thread::Builder;
 use std::time::Duration;
 
+use fleet_agent_sources::place::Place;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -19,7 +20,6 @@ use crate::gpu::choice::choose;
 use crate::gpu::files::Files;
 use crate::gpu::limits::Limits;
 use crate::gpu::nvml::Library;
-use crate::place::Place;
 
 /// Questions that may wait for the driver.
 const INBOX: usize = 64;

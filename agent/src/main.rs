@@ -13,9 +13,6 @@ use fleet_agent::config::{
     CheckArgs, Cli, Command, ConnectionArgs, InstallArgs, RecordArgs, ReplayArgs, RunArgs,
     SimulateArgs, StartAt,
 };
-use fleet_agent::export::null::Null;
-use fleet_agent::export::otlp::{EndpointError, Otlp};
-use fleet_agent::export::spool::SpoolError;
 use fleet_agent::hooks::HookError;
 use fleet_agent::install::{self, InstallError};
 use fleet_agent::job::layout::Layout;
@@ -23,7 +20,10 @@ use fleet_agent::record::{self, RecordError};
 use fleet_agent::replay::{self, ReplayError};
 use fleet_agent::run::{self, RunError};
 use fleet_agent::simulate::{self, SimulateError};
-use fleet_agent::watch::WatchError;
+use fleet_agent_export::null::Null;
+use fleet_agent_export::otlp::{EndpointError, Otlp};
+use fleet_agent_export::spool::SpoolError;
+use fleet_agent_sources::watch::WatchError;
 use indicatif::ProgressBar;
 use serde_json::Value;
 use tokio::runtime::Runtime;

@@ -1,29 +1,24 @@
 //! Records the GPU jobs of this host: what a watch sees goes to a file, from which it can be replayed.
 
-mod file;
-mod header;
-mod line;
-pub mod recorder;
 pub mod summary;
-mod windows;
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
+use fleet_agent_sources::live::Stop;
+use fleet_agent_sources::process::Processes;
+use fleet_agent_sources::recorder::Recorder;
+use fleet_agent_sources::recorder::file::{Overwrite, RecordingFile};
+use fleet_agent_sources::recorder::header::Header;
+use fleet_agent_sources::watch::{Watch, WatchError, cpus, now_ns};
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::config::RecordArgs;
-use crate::gpu::Gpus;
-use crate::process::Processes;
-use crate::record::file::{Overwrite, RecordingFile};
-use crate::record::header::{Header, hardware};
-use crate::record::recorder::Recorder;
+use crate::gpu::{Gpu, Gpus};
 use crate::record::summary::Summary;
-use crate::source::live::Stop;
-use crate::watch::{Watch, WatchError, cpus, now_ns};
 
 /// How often the file is made readable up to where it is, nanoseconds.
 const FLUSH_NS: u64 = 1_000_000_000;
@@ -185,7 +180,7 @@ impl Session {
                     flushed_ns = look.until_ns;
                     file.flush()?;
                 }
-                file.len()
+                file.size()
             });
             self.summary.processes = recorder.processes().len();
             self.summary.counts = recorder.counts();
@@ -263,4 +258,43 @@ fn name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
     name.strip_suffix(".jsonl").unwrap_or(name).to_owned()
+}
+
+/// `8x NVIDIA H100 80GB HBM3, one host, 192 cores`.
+fn hardware(gpus: &[Gpu], cores: usize) -> String {
+    let host = format!("one host, {cores} cores");
+    let Some(first) = gpus.first() else {
+        return host;
+    };
+    match &first.model {
+        Some(model) if gpus.iter().all(|gpu| gpu.model == first.model) => {
+            format!("{}x {model}, {host}", gpus.len())
+        }
+        _ => format!("{} GPUs of several models, {host}", gpus.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(index: u32, model: &str) -> Gpu {
+        Gpu {
+            index,
+            uuid: None,
+            model: Some(model.to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_hardware_is_told_as_in_recordings_by_hand() {
+        let alike = [gpu(0, "NVIDIA H200"), gpu(1, "NVIDIA H200")];
+        assert_eq!(hardware(&alike, 64), "2x NVIDIA H200, one host, 64 cores");
+        let mixed = [gpu(0, "NVIDIA H200"), gpu(1, "NVIDIA L4")];
+        assert_eq!(
+            hardware(&mixed, 64),
+            "2 GPUs of several models, one host, 64 cores"
+        );
+        assert_eq!(hardware(&[], 2), "one host, 2 cores");
+    }
 }

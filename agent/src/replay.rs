@@ -7,24 +7,24 @@ pub mod summary;
 
 use std::fs::File;
 
+use fleet_agent_core::event::Event;
+use fleet_agent_core::host::WallClock;
+use fleet_agent_core::pipeline::Ending;
+use fleet_agent_core::progress::BEAT_NS;
+use fleet_agent_export::Export;
+use fleet_agent_export::delivery::Unreachable;
+use fleet_agent_export::delivery::report::Report;
+use fleet_agent_sources::recording::Recording;
+use fleet_agent_sources::source::{EventSource, SourceError};
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::config::ReplayArgs;
-use crate::event::Event;
-use crate::export::Export;
-use crate::export::delivery::Unreachable;
-use crate::export::delivery::report::Report;
-use crate::host::WallClock;
-use crate::pipeline::Ending;
-use crate::progress::BEAT_NS;
 use crate::replay::fleet::{Failure, Fleet};
 use crate::replay::pace::Pace;
 use crate::replay::summary::{EventCounts, Summary};
-use crate::source::recording::Recording;
-use crate::source::{EventSource, SourceError};
 
 const CHUNK: usize = 256;
 const CHUNKS_AHEAD: usize = 16;

@@ -7,23 +7,23 @@ mod doing;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fleet_agent_core::event::Event;
+use fleet_agent_core::vitals::LostEvents;
+use fleet_agent_export::Forward;
+use fleet_agent_export::sender::Sender;
+use fleet_agent_export::spool::SpoolError;
+use fleet_agent_sources::live::{Live, Stop};
+use fleet_agent_sources::process::Processes;
+use fleet_agent_sources::watch::{Health, Watch, WatchError};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::config::RunArgs;
-use crate::event::Event;
-use crate::export::Forward;
-use crate::export::sender::Sender;
-use crate::export::spool::SpoolError;
 use crate::hooks::{HookError, HookServer};
 use crate::metrics::{MetricsError, MetricsServer};
-use crate::process::Processes;
 use crate::run::agent::Agent;
 use crate::run::doing::Doing;
-use crate::source::live::{Live, Stop};
-use crate::vitals::LostEvents;
-use crate::watch::{Health, Watch, WatchError};
 
 /// Synchronisations that are shorter are not told: there was nothing to wait for, and some programs ask all the time. Those of a
 /// rank that comes late to every collective are short, but not as short as this.

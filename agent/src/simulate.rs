@@ -12,6 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fleet_agent_core::host::{Host, Identity, WallClock};
+use fleet_agent_core::pipeline::BlockRule;
+use fleet_agent_export::Export;
+use fleet_agent_export::delivery::report::Report;
+use fleet_agent_export::delivery::{Delivery, Unreachable, WhenFull};
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 use tokio::runtime::Handle;
@@ -20,14 +25,9 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::interval;
 
 use crate::config::{SimulateArgs, Speed, StartAt};
-use crate::export::Export;
-use crate::export::delivery::report::Report;
-use crate::export::delivery::{Delivery, Unreachable, WhenFull};
-use crate::host::{Host, Identity, WallClock};
 use crate::job::calls::{Caller, ORIGIN_NS};
 use crate::job::layout::Layout;
 use crate::job::steps::Job;
-use crate::pipeline::BlockRule;
 use crate::simulate::agent::{Agent, Timing};
 use crate::simulate::clock::Clock;
 use crate::simulate::counters::{Closed, Counters, Watched};

@@ -4,13 +4,13 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use fleet_agent_sources::process::Processes;
+use fleet_agent_sources::watch::seccomp::Guard;
+use fleet_agent_sources::watch::{Health, Watch, Watched};
 use rustix::fs::{Access, access, statfs};
 
 use crate::gpu::Gpu;
-use crate::process::Processes;
 use crate::rdma::{Port, Rdma};
-use crate::watch::seccomp::Guard;
-use crate::watch::{Health, Watch, Watched};
 
 /// What `statfs` says of a BPF file system.
 const BPF_FS_MAGIC: u32 = 0xcafe_4a11;

@@ -4,9 +4,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::Args;
+use fleet_agent_export::otlp::{EndpointError, Link, Security};
 use fleet_proto::shard::{self, MAX_SHARDS, PLACEHOLDER};
-
-use crate::export::otlp::{EndpointError, Link, Security};
 
 /// Flags that say which of several Echos is meant, and how a connection is secured.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]

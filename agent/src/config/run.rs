@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use fleet_agent_bpf::programs::Mechanism;
+use fleet_agent_core::pipeline::BlockRule;
+use fleet_agent_sources::watch::{RESCAN, Wants, WatchSettings};
 
 use crate::config::{SenderArgs, block_ops, positive_duration};
-use crate::pipeline::BlockRule;
-use crate::watch::{RESCAN, Wants, WatchSettings};
 
 /// Where the kernel keeps BPF objects that outlive their process.
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf/fleet-agent";

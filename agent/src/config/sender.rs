@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use fleet_agent_export::sender::Settings;
+use fleet_agent_export::spool::{Spool, SpoolError};
 
 use crate::config::ConnectionArgs;
-use crate::export::sender::Settings;
-use crate::export::spool::{Spool, SpoolError};
 
 /// How long a batch waits in memory before it goes to the spool.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,7 +1,8 @@
 //! Which of the host's GPUs a process uses, from who has memory where and from what its environment says. Pure.
 
+use fleet_agent_sources::place::Place;
+
 use crate::gpu::Gpu;
-use crate::place::Place;
 
 /// The index of the GPU. `used` are the GPUs on which the process has memory, with the bytes.
 pub(super) fn choose(gpus: &[Gpu], used: &[(u32, u64)], place: &Place) -> Option<u32> {

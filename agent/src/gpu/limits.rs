@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use fleet_agent_core::signal::millis;
+
 use crate::gpu::Limit;
-use crate::signal::millis;
 
 /// A state that was seen stands for at most this long before it, nanoseconds.
 const MAX_STEP_NS: u64 = 10_000_000_000;

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use fleet_agent_core::batch::{Resource, VerdictBatch};
+use fleet_agent_core::verdict::{SelfVerdict, State};
 use jiff::Timestamp;
 use serde::Serialize;
-
-use crate::export::{Resource, VerdictBatch};
-use crate::verdict::{SelfVerdict, State};
 
 /// The processes that hold themselves to be stragglers.
 #[derive(Debug, Default)]

@@ -1,16 +1,16 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use fleet_agent_core::batch::{Resource, ResourceVerdicts};
+use fleet_agent_core::event::Op;
+use fleet_agent_core::signal::{Block, CommId};
+use fleet_agent_core::verdict::{Measure, Mode, SelfVerdict, State};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::event::Op;
-use crate::export::{Resource, ResourceVerdicts};
-use crate::signal::{Block, CommId};
-use crate::verdict::{Measure, Mode, SelfVerdict, State};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -19,7 +19,7 @@ fn batch(pid: u32, state: State) -> VerdictBatch {
         comm: CommId::new(1),
         comm_rank: 0,
         comm_nranks: 4,
-        source: crate::signal::Source::Host,
+        source: fleet_agent_core::signal::Source::Host,
         op: Op::AllReduce,
         seq_first: 0,
         seq_last: 31,

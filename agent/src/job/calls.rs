@@ -1,6 +1,9 @@
 //! The calls that a rank makes, as a source would yield them.
 
-use crate::event::{Call, CallKind, CommInit, Direction, MemoryCopy, Operation, Process};
+use fleet_agent_core::event::{
+    Call, CallKind, CommInit, Direction, MemoryCopy, Operation, Process,
+};
+
 use crate::job::layout::{Kind, Layout};
 use crate::job::steps::RankStep;
 

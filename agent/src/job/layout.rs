@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::event::Op;
+use fleet_agent_core::event::Op;
 
 /// Most ranks of a simulated job.
 pub const MAX_RANKS: u32 = 1 << 20;

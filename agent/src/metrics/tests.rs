@@ -1,12 +1,12 @@
 use std::time::Duration;
 
+use fleet_agent_core::vitals::{LostEvents, LostOperations, PointCounts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::vitals::{LostEvents, LostOperations, PointCounts};
 
 fn vitals() -> Vitals {
     Vitals {

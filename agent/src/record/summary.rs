@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::record::recorder::Counts;
+use fleet_agent_sources::recorder::Counts;
 
 /// What was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

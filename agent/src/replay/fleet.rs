@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fleet_agent_core::batch::{Batch, VerdictBatch};
+use fleet_agent_core::event::{Event, Process};
+use fleet_agent_core::host::{Host, Identity, WallClock};
+use fleet_agent_core::pipeline::{BlockRule, Ending};
+use fleet_agent_export::Export;
+use fleet_agent_export::delivery::report::Report;
+use fleet_agent_export::delivery::{Delivery, Outbox, Unreachable, WhenFull};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::config::{ReplayArgs, Speed};
-use crate::event::{Event, Process};
-use crate::export::delivery::report::Report;
-use crate::export::delivery::{Delivery, Outbox, Unreachable, WhenFull};
-use crate::export::{Batch, Export, VerdictBatch};
-use crate::host::{Host, Identity, WallClock};
-use crate::pipeline::{BlockRule, Ending};
 use crate::replay::summary::Summary;
 
 /// How often an agent closes a batch, nanoseconds of its own time.

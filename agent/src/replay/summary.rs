@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use fleet_agent_core::event::Event;
+use fleet_agent_core::verdict::{Mode, Tally};
+use fleet_agent_export::delivery::report::Report;
 use serde_json::{Value, json};
-
-use crate::event::Event;
-use crate::export::delivery::report::Report;
-use crate::verdict::{Mode, Tally};
 
 /// Events by what they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

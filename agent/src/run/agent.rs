@@ -3,20 +3,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use fleet_agent_core::batch::{Batch, VerdictBatch};
+use fleet_agent_core::event::{Event, Started};
+use fleet_agent_core::host::{Host, Identity, Totals, WallClock};
+use fleet_agent_core::pipeline::Ending;
+use fleet_agent_export::delivery::Outbox;
+use fleet_agent_sources::process::Processes;
+use fleet_agent_sources::watch::now_ns;
 use jiff::Timestamp;
 
 use crate::config::RunArgs;
-use crate::event::{Event, Started};
-use crate::export::delivery::Outbox;
-use crate::export::{Batch, VerdictBatch};
 use crate::gpu::Gpus;
-use crate::host::{Host, Identity, Totals, WallClock};
-use crate::pipeline::Ending;
-use crate::process::Processes;
 use crate::run::Seen;
 use crate::run::ambient::Ambient;
 use crate::run::doing::Doing;
-use crate::watch::now_ns;
 
 /// How often processes tell how far they have come, nanoseconds.
 const BEAT_NS: u64 = 500_000_000;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::event::{Activity, Measured};
+use fleet_agent_core::event::{Activity, Measured};
+
 use crate::gpu::Gpus;
 use crate::rdma::Rdma;
 

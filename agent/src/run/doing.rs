@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::event::Event;
-use crate::export::vitals::Vitals as Delivered;
+use fleet_agent_core::event::Event;
+use fleet_agent_core::host::Totals;
+use fleet_agent_core::vitals::{LostEvents, Vitals, reported};
+use fleet_agent_export::vitals::Vitals as Delivered;
+use fleet_agent_sources::process::Processes;
+
 use crate::hooks::Hooks;
-use crate::host::Totals;
-use crate::process::Processes;
-use crate::vitals::{LostEvents, Vitals, reported};
 
 /// Time between two reports to Echo, nanoseconds; what was lost is told at once.
 const EVERY_NS: u64 = 60_000_000_000;
@@ -130,8 +131,9 @@ impl Doing {
 
 #[cfg(test)]
 mod tests {
+    use fleet_agent_core::vitals::LostOperations;
+
     use super::*;
-    use crate::vitals::LostOperations;
 
     #[test]
     fn what_is_missing_of_gpus_is_shown_here_and_not_told_to_echo() {

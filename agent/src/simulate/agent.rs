@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fleet_agent_core::batch::Batch;
+use fleet_agent_core::event::Event;
+use fleet_agent_core::host::Host;
+use fleet_agent_core::pipeline::Ending;
+use fleet_agent_export::delivery::Outbox;
+
 use crate::config::SimulateArgs;
-use crate::event::Event;
-use crate::export::Batch;
-use crate::export::delivery::Outbox;
-use crate::host::Host;
 use crate::job::calls::{Caller, ORIGIN_NS};
-use crate::pipeline::Ending;
 use crate::simulate::counters::{Closed, Counters};
 use crate::simulate::steps::{Steps, Totals};
 

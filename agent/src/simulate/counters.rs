@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use fleet_agent_core::batch::{Batch, VerdictBatch};
+use fleet_agent_export::{Ack, Export, ExportError};
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 use tokio::time::Instant;
 
-use crate::export::{Ack, Batch, Export, ExportError, VerdictBatch};
 use crate::simulate::clock::now;
 use crate::simulate::summary::{AckTimes, Summary};
 

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use fleet_agent_export::delivery::report::Report;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
-
-use crate::export::delivery::report::Report;
 
 /// From the closing of a batch to its acknowledgement, with its time in the agent's queue and all attempts.
 #[derive(Debug, Clone, Copy, PartialEq)]

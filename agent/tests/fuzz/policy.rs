@@ -1,9 +1,9 @@
 //! Policies: whatever the bytes, nothing that would spoil blocks, samples or verdicts.
 
-use fleet_agent::classify::Classifier;
-use fleet_agent::event::Op;
-use fleet_agent::policy::{PolicyNews, Settings, decode, own_cohort};
-use fleet_agent::signal::{Block, CommId, Role, Summary};
+use fleet_agent_core::classify::Classifier;
+use fleet_agent_core::event::Op;
+use fleet_agent_core::policy::{PolicyNews, Settings, decode, own_cohort};
+use fleet_agent_core::signal::{Block, CommId, Role, Summary};
 use fleet_proto::metadata::POLICY_MAX_BYTES;
 use fleet_proto::policy::{CohortPolicy, PolicySet};
 use prost::Message;
@@ -111,7 +111,7 @@ fn block(number: u32) -> Block {
         comm: CommId::new(7),
         comm_rank: 3,
         comm_nranks: 8,
-        source: fleet_agent::signal::Source::Host,
+        source: fleet_agent_core::signal::Source::Host,
         op: Op::AllReduce,
         seq_first: first,
         seq_last: first + 31,

@@ -4,9 +4,9 @@ use std::io::{Cursor, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use fleet_agent::event::Event;
-use fleet_agent::source::recording::Recording;
-use fleet_agent::source::{EventSource, SourceError};
+use fleet_agent_core::event::Event;
+use fleet_agent_sources::recording::Recording;
+use fleet_agent_sources::source::{EventSource, SourceError};
 
 use super::mutate::{corpus, fuzz};
 

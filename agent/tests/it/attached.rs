@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fleet_agent::signal::Source;
+use fleet_agent_core::signal::Source;
 use fleet_proto::metric;
 
 use crate::collect::{Replayed, Sent, recording, run};

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use clap::Parser;
 use fleet_agent::config::{Cli, Command, ReplayArgs};
-use fleet_agent::export::{Ack, Batch, Export, ExportError, Resource, VerdictBatch};
 use fleet_agent::replay::summary::Summary;
 use fleet_agent::replay::{ReplayError, replay};
-use fleet_agent::signal::{Point, Summary as Samples, Value};
+use fleet_agent_core::batch::{Batch, Resource, VerdictBatch};
+use fleet_agent_core::signal::{Point, Summary as Samples, Value};
+use fleet_agent_export::{Ack, Export, ExportError};
 use indicatif::ProgressBar;
 
 /// An end that keeps every batch.

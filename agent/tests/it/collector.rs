@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use fleet_agent::export::otlp::Otlp;
 use fleet_agent::replay::summary::Summary;
 use fleet_agent::replay::{ReplayError, replay};
+use fleet_agent_export::otlp::Otlp;
 use fleet_proto::metadata;
 use fleet_proto::policy::PolicySet;
 use indicatif::ProgressBar;

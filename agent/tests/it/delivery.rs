@@ -1,9 +1,10 @@
 //! Against a collector over a real connection, which may refuse for a while.
 
-use fleet_agent::export::otlp::Otlp;
-use fleet_agent::export::{Ack, Batch, Export, ExportError, VerdictBatch};
 use fleet_agent::replay::summary::Summary;
 use fleet_agent::replay::{ReplayError, replay};
+use fleet_agent_core::batch::{Batch, VerdictBatch};
+use fleet_agent_export::otlp::Otlp;
+use fleet_agent_export::{Ack, Export, ExportError};
 use fleet_proto::policy::PolicySet;
 use indicatif::ProgressBar;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;

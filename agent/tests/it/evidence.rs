@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fleet_agent::signal::Value;
+use fleet_agent_core::signal::Value;
 use fleet_proto::metric;
 
 use crate::collect::{Replayed, Sent, recording, run};

@@ -7,8 +7,8 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use fleet_agent::replay::ReplayError;
-use fleet_agent::signal::{Exemplar, Value};
-use fleet_agent::source::SourceError;
+use fleet_agent_core::signal::{Exemplar, Value};
+use fleet_agent_sources::source::SourceError;
 
 use crate::collect::{Sent, recording, run};
 

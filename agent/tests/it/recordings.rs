@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fleet_agent::signal::{Role, Value};
+use fleet_agent_core::signal::{Role, Value};
 use fleet_proto::metric;
 
 use crate::collect::{Replayed, Sent, mean, recording, run};

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fleet_agent::export::otlp::{Link, Otlp, Security};
-use fleet_agent::export::sender::{Sender, Settings};
-use fleet_agent::export::{Ack, ExportError, Forward};
+use fleet_agent_export::otlp::{Link, Otlp, Security};
+use fleet_agent_export::sender::{Sender, Settings};
+use fleet_agent_export::{Ack, ExportError, Forward};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 use tokio::net::TcpListener;

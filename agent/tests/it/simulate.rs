@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use fleet_agent::config::{Cli, Command, SimulateArgs};
-use fleet_agent::export::otlp::Otlp;
 use fleet_agent::simulate::summary::Summary;
 use fleet_agent::simulate::{SimulateError, simulate};
+use fleet_agent_export::otlp::Otlp;
 use fleet_proto::{attribute, metric};
 use indicatif::ProgressBar;
 use opentelemetry_proto::tonic::common::v1::KeyValue;

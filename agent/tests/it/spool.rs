@@ -7,15 +7,15 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fleet_agent::event::Op;
-use fleet_agent::export::delivery::Outbox;
-use fleet_agent::export::delivery::report::Report;
-use fleet_agent::export::otlp::{Link, Otlp, Security};
-use fleet_agent::export::sender::{Finish, Sender, Settings};
-use fleet_agent::export::spool::Spool;
-use fleet_agent::export::vitals::Vitals;
-use fleet_agent::export::{Batch, Resource, ResourcePoints};
-use fleet_agent::signal::{Block, CommId, Point, Value};
+use fleet_agent_core::batch::{Batch, Resource, ResourcePoints};
+use fleet_agent_core::event::Op;
+use fleet_agent_core::signal::{Block, CommId, Point, Value};
+use fleet_agent_export::delivery::Outbox;
+use fleet_agent_export::delivery::report::Report;
+use fleet_agent_export::otlp::{Link, Otlp, Security};
+use fleet_agent_export::sender::{Finish, Sender, Settings};
+use fleet_agent_export::spool::Spool;
+use fleet_agent_export::vitals::Vitals;
 use fleet_proto::metric;
 use tokio::net::TcpListener;
 
@@ -29,7 +29,7 @@ pub(crate) fn batch(number: u64) -> Batch {
         comm: CommId::new(1),
         comm_rank: 0,
         comm_nranks: 2,
-        source: fleet_agent::signal::Source::Host,
+        source: fleet_agent_core::signal::Source::Host,
         op: Op::AllReduce,
         seq_first: number,
         seq_last: number,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fleet_agent::replay::summary::Summary;
-use fleet_agent::verdict::{Mode, Tally};
+use fleet_agent_core::verdict::{Mode, Tally};
 use fleet_proto::policy::{CohortPolicy, PolicySet};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;

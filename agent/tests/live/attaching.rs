@@ -5,9 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use fleet_agent::event::{CallKind, Event, Process};
-use fleet_agent::watch::WatchSettings;
 use fleet_agent_bpf::programs::Mechanism;
+use fleet_agent_core::event::{CallKind, Event, Process};
+use fleet_agent_sources::watch::WatchSettings;
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, Observer, settings};
@@ -287,7 +287,8 @@ fn refused() {
         .write(true)
         .open(&library)
         .unwrap();
-    let place = fleet_agent::symbols::find(&file, &["ncclBroadcast"]).unwrap()["ncclBroadcast"];
+    let place =
+        fleet_agent_sources::symbols::find(&file, &["ncclBroadcast"]).unwrap()["ncclBroadcast"];
     file.write_all_at(&[0x31, 0xc0], place.offset).unwrap();
     drop(file);
     let mut observer = Observer::new(&settings());

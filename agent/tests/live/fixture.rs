@@ -5,10 +5,10 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fleet_agent::event::{CallKind, CommInit, Event, Operation};
-use fleet_agent::process::Processes;
-use fleet_agent::source::live::{Live, Stop};
-use fleet_agent::watch::{RESCAN, Wants, Watch, WatchSettings};
+use fleet_agent_core::event::{CallKind, CommInit, Event, Operation};
+use fleet_agent_sources::live::{Live, Stop};
+use fleet_agent_sources::process::Processes;
+use fleet_agent_sources::watch::{RESCAN, Wants, Watch, WatchSettings};
 use tempfile::TempDir;
 
 use crate::job::{Job, assert_no_casualties};

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fleet_agent::event::Event;
-use fleet_agent::export::Batch;
-use fleet_agent::host::{Host, Identity, WallClock};
-use fleet_agent::pipeline::{BlockRule, Ending};
+use fleet_agent_core::batch::Batch;
+use fleet_agent_core::event::Event;
+use fleet_agent_core::host::{Host, Identity, WallClock};
+use fleet_agent_core::pipeline::{BlockRule, Ending};
 use fleet_proto::metric;
 
 use crate::Test;

@@ -19,7 +19,7 @@ mod stand_ins;
 
 use std::process::ExitCode;
 
-use fleet_agent::watch::Watch;
+use fleet_agent_sources::watch::Watch;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fleet_agent::event::Event;
+use fleet_agent_core::event::Event;
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, Observer, settings};

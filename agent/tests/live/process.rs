@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use fleet_agent::event::Event;
-use fleet_agent::watch::WatchSettings;
+use fleet_agent_core::event::Event;
+use fleet_agent_sources::watch::WatchSettings;
 use rustix::process::Signal;
 
 use crate::Test;

@@ -10,13 +10,13 @@ use echo_core::model::event::{
     Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
 };
 use echo_core::units::Nanos;
-use fleet_agent::event::Event as RecordedEvent;
-use fleet_agent::export::{Batch, Resource};
-use fleet_agent::host::{Host, Identity, WallClock};
-use fleet_agent::pipeline::{BlockRule, Ending};
-use fleet_agent::signal::{Exemplar, Point, Value};
-use fleet_agent::source::EventSource;
-use fleet_agent::source::recording::Recording;
+use fleet_agent_core::batch::{Batch, Resource};
+use fleet_agent_core::event::Event as RecordedEvent;
+use fleet_agent_core::host::{Host, Identity, WallClock};
+use fleet_agent_core::pipeline::{BlockRule, Ending};
+use fleet_agent_core::signal::{Exemplar, Point, Value};
+use fleet_agent_sources::recording::Recording;
+use fleet_agent_sources::source::EventSource;
 
 use super::agent::EPOCH;
 use super::simulation::Delivery;
@@ -175,8 +175,8 @@ fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
                 offset_ms: anchor.offset_ms,
             }),
             source: match about.source {
-                fleet_agent::signal::Source::Host => Source::Host,
-                fleet_agent::signal::Source::Device => Source::Device,
+                fleet_agent_core::signal::Source::Host => Source::Host,
+                fleet_agent_core::signal::Source::Device => Source::Device,
             },
         }),
         attrs: attrs(&point.value),

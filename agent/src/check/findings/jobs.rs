@@ -1,9 +1,10 @@
 //! What is watched of the jobs that run now.
 
+use fleet_agent_sources::watch::Watched;
+
 use crate::check::facts::{Rank, Watching};
 use crate::check::findings::{degraded, fine};
 use crate::check::report::Finding;
-use crate::watch::Watched;
 
 /// One finding for each library and each rank.
 pub(super) fn of(watching: &Watching) -> Vec<Finding> {

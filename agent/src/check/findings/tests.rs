@@ -2,12 +2,12 @@ use std::collections::BTreeMap;
 
 use fleet_agent_bpf::layout::Losses;
 use fleet_agent_bpf::programs::Abilities;
+use fleet_agent_sources::watch::{Health, Watched};
 
 use super::*;
 use crate::check::facts::Rank;
 use crate::gpu::Gpu;
 use crate::rdma::Port;
-use crate::watch::{Health, Watched};
 
 fn watching(mechanism: Mechanism) -> Watching {
     Watching {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use echo_core::model::conclusion::ConditionKind;
 use echo_core::stats::{mad, median};
-use fleet_agent::event::{Event, Ran};
+use fleet_agent_core::event::{Event, Ran};
 
 use super::verdict::seconds;
 use crate::alert::{Alert, Subject};

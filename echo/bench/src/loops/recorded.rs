@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use fleet_agent::source::recording::Recording;
+use fleet_agent_sources::recording::Recording;
 
 use super::verdict::{Expected, Truth};
 

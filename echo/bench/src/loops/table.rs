@@ -9,7 +9,7 @@ use echo_analysis::settings::Settings;
 use echo_core::ids::{IncidentId, NodeId};
 use echo_core::model::conclusion::{Conclusions, LostTime};
 use echo_core::units::Nanos;
-use fleet_agent::source::recording::Recording;
+use fleet_agent_sources::recording::Recording;
 
 use super::case::LoopCase;
 use super::floor::{FLOOR, Rows};

@@ -2,13 +2,6 @@
 
 use std::io::Cursor;
 
-use fleet_agent::source::EventSource;
-use fleet_agent::source::recording::Recording;
-use proptest::prelude::{ProptestConfig, prop_assert_eq, proptest};
-use proptest::sample::select;
-use proptest::test_runner::RngSeed;
-
-use crate::repository;
 use echo_bench::alert::{Alert, Subject};
 use echo_bench::loops::case::LoopCase;
 use echo_bench::loops::fault::Trouble;
@@ -20,6 +13,13 @@ use echo_bench::loops::suite::{self, BLOCKS_MS};
 use echo_bench::loops::table::{self, Judged};
 use echo_bench::loops::verdict::{Count, Expected, Judgement, Truth, Verdict};
 use echo_bench::runner::ECHO;
+use fleet_agent_sources::recording::Recording;
+use fleet_agent_sources::source::EventSource;
+use proptest::prelude::{ProptestConfig, prop_assert_eq, proptest};
+use proptest::sample::select;
+use proptest::test_runner::RngSeed;
+
+use crate::repository;
 
 /// A loop of two ranks with a fault that nobody can miss, short enough for a test without optimisation.
 fn clear(kind: Kind, seed: u64) -> LoopCase {
@@ -97,7 +97,7 @@ fn every_kind_becomes_a_recording_whose_operations_all_ranks_ran() {
         let mut recording = Recording::new("loop", Cursor::new(bytes)).unwrap();
         let mut n_ran = [0, 0];
         while let Some(event) = recording.next_event().unwrap() {
-            if let fleet_agent::event::Event::Ran(ran) = event {
+            if let fleet_agent_core::event::Event::Ran(ran) = event {
                 n_ran[ran.rank as usize] += 1;
             }
         }

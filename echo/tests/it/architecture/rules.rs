@@ -138,7 +138,10 @@ fn import_form(architecture: &Architecture, source: &Source) -> Vec<String> {
         }
         let mut modules: Vec<_> = leaves
             .iter()
-            .filter(|leaf| leaf.starts_with("crate::") || leaf.starts_with("echo_"))
+            .filter(|leaf| {
+                let ours = ["crate::", "echo_", "fleet_"];
+                ours.iter().any(|root| leaf.starts_with(root))
+            })
             .map(|leaf| leaf.rsplit_once("::").map_or("", |(parent, _)| parent))
             .collect();
         modules.dedup();

@@ -8,9 +8,9 @@ pub(super) struct Source {
     /// Path from the repository root.
     pub(super) path: String,
     /// Path of the module within its package, such as `serve::http`; behind the name of its library where it is in one,
-    /// such as `store::duckdb`.
+    /// such as `store::duckdb`, or `agent_core::pipeline` for one of the agent.
     pub(super) module: String,
-    /// The library of Echo that it belongs to, if it does.
+    /// The library that it belongs to, if it does.
     pub(super) library: Option<String>,
     /// Lines of the file.
     pub(super) lines: usize,
@@ -100,8 +100,12 @@ fn module_of(path: &str) -> String {
 
 fn library_of(path: &str) -> Option<String> {
     let (package, _) = path.split_once("/src/")?;
-    let library = package.strip_prefix("echo/")?;
-    Some(library.replace('-', "_"))
+    let (program, library) = package.split_once('/')?;
+    let library = library.replace('-', "_");
+    Some(match program {
+        "echo" => library,
+        _ => format!("{program}_{library}"),
+    })
 }
 
 /// All Rust files below `folder` of the repository, in order of their paths; none where the folder is missing.

@@ -1,0 +1,392 @@
+//! One host as one agent sees it: its processes, its clock, and batches in order. Pure.
+
+mod clock;
+mod own;
+mod totals;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fleet_proto::policy::PolicySet;
+
+use crate::batch::{Batch, OwnCounts, Resource, ResourcePoints, ResourceVerdicts, VerdictBatch};
+use crate::event::{Call, Event, Labels, Measured, Process, Started};
+pub use crate::host::clock::WallClock;
+use crate::host::own::OwnVerdicts;
+pub use crate::host::totals::Totals;
+use crate::pipeline::{BlockRule, Ending, Pipeline};
+use crate::policy::Settings;
+use crate::signal::{Point, Value};
+use crate::verdict::{Mode, Tally};
+
+/// Points after which a batch is closed.
+const BATCH_POINTS: usize = 1000;
+
+/// What all points of a host have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Cluster of the host.
+    pub cluster: String,
+    /// Name of the host.
+    pub node: String,
+    /// Job, when it is not to be taken from the communicators.
+    pub job: Option<String>,
+    /// Model of the GPUs, when known.
+    pub gpu_model: Option<String>,
+}
+
+/// Follows the processes of one host.
+#[derive(Debug)]
+pub struct Host {
+    identity: Identity,
+    clock: WallClock,
+    flush_every_ns: u64,
+    flushed_ns: u64,
+    rule: BlockRule,
+    pipelines: BTreeMap<u32, Pipeline>,
+    labels: BTreeMap<u32, Labels>,
+    ended: BTreeSet<u32>,
+    pending: BTreeMap<u32, Vec<Point>>,
+    own: OwnVerdicts,
+    tallies: BTreeMap<Mode, Tally>,
+    now_ns: u64,
+    batches: u64,
+    totals: Totals,
+    lost_events: u64,
+    own_counts: Option<OwnCounts>,
+    reported_ns: Option<u64>,
+}
+
+impl Host {
+    /// A host without processes, which closes a batch every `flush_every_ns` of the events' time.
+    pub fn new(identity: Identity, flush_every_ns: u64) -> Self {
+        Self {
+            identity,
+            clock: WallClock {
+                origin_ns: 0,
+                unix_ns: 0,
+            },
+            flush_every_ns,
+            flushed_ns: 0,
+            rule: BlockRule::default(),
+            pipelines: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            pending: BTreeMap::new(),
+            own: OwnVerdicts::default(),
+            tallies: BTreeMap::new(),
+            now_ns: 0,
+            batches: 0,
+            totals: Totals::default(),
+            lost_events: 0,
+            own_counts: None,
+            reported_ns: None,
+        }
+    }
+
+    /// Starts to follow processes whose events are stamped by `clock`, in place of earlier ones. Those that the source tells
+    /// of later are cut by the same rule.
+    pub fn trace(&mut self, processes: &[Process], clock: WallClock, rule: BlockRule) {
+        (self.clock, self.rule) = (clock, rule);
+        self.labels.clear();
+        (self.flushed_ns, self.now_ns) = (clock.origin_ns, clock.origin_ns);
+        self.pipelines = processes
+            .iter()
+            .map(|process| (process.pid, Pipeline::new(*process, rule)))
+            .collect();
+    }
+
+    /// Places the source's clock in wall time anew.
+    pub fn set_clock(&mut self, clock: WallClock) {
+        self.clock = clock;
+    }
+
+    /// Sets the GPU model, unless it is known already.
+    pub fn learn_gpu_model(&mut self, model: Option<&str>) {
+        if self.identity.gpu_model.is_none() {
+            self.identity.gpu_model = model.map(str::to_owned);
+        }
+    }
+
+    /// Takes the next event; a batch when one is due. Events of processes of other hosts are passed over.
+    pub fn event(&mut self, event: &Event) -> Option<Batch> {
+        self.now_ns = self.now_ns.max(event.ts_ns());
+        match event {
+            Event::Started(started) => self.start(started),
+            Event::Ended(ended) => self.end(ended.pid),
+            Event::Call(call) => self.call(call, Pipeline::call),
+            Event::Returned(call) => self.call(call, Pipeline::returned),
+            Event::Entered(entered) => {
+                self.pipelines.get_mut(&entered.pid)?.entered(entered);
+                self.collect(entered.pid);
+                self.batch_if_due(entered.ts_ns)
+            }
+            Event::Activity(Measured { pid, activity, .. }) => {
+                self.pipelines.get_mut(pid)?.measured(activity);
+                None
+            }
+            Event::Ran(ran) => {
+                self.pipelines.get_mut(&ran.pid)?.ran(ran);
+                self.collect(ran.pid);
+                self.batch_if_due(ran.ts_ns)
+            }
+            Event::CommState(state) => {
+                self.pipelines.get_mut(&state.pid)?.in_memory(state);
+                None
+            }
+            Event::Lost(lost) => {
+                self.lost_events = self.lost_events.saturating_add(lost.events);
+                self.pipelines.values_mut().for_each(Pipeline::lost);
+                None
+            }
+            Event::Launches(launches) => {
+                self.pipelines.get_mut(&launches.pid)?.launched(launches.n);
+                None
+            }
+            // A switch names threads, and each process knows its own.
+            Event::ContextSwitch(switch) => {
+                for pipeline in self.pipelines.values_mut() {
+                    pipeline.switched(switch);
+                }
+                None
+            }
+        }
+    }
+
+    /// Takes which processes are stopped, by a signal or a debugger.
+    pub fn set_stopped(&mut self, is_stopped: impl Fn(u32) -> bool) {
+        for (pid, pipeline) in &mut self.pipelines {
+            pipeline.set_stopped(is_stopped(*pid));
+        }
+    }
+
+    /// Lets every process tell how far it has come, if that is due; a batch when one is due.
+    ///
+    /// The source's shell calls this as time passes, also when no process does anything.
+    pub fn beat(&mut self, now_ns: u64) -> Option<Batch> {
+        self.now_ns = self.now_ns.max(now_ns);
+        let pids: Vec<u32> = self.pipelines.keys().copied().collect();
+        for pid in pids {
+            if let Some(pipeline) = self.pipelines.get_mut(&pid) {
+                pipeline.beat(now_ns);
+            }
+            self.collect(pid);
+        }
+        self.batch_if_due(now_ns)
+    }
+
+    fn start(&mut self, started: &Started) -> Option<Batch> {
+        let pid = started.process.pid;
+        let last = self.end(pid);
+        self.forget(pid);
+        self.labels.insert(pid, started.labels.clone());
+        let pipeline = Pipeline::new(started.process, self.rule);
+        self.pipelines.insert(pid, pipeline);
+        last
+    }
+
+    /// Ends one process; all that waits, since what belongs to a process cannot be told when it is forgotten.
+    fn end(&mut self, pid: u32) -> Option<Batch> {
+        self.pipelines.get_mut(&pid)?.finish(Ending::Complete);
+        self.collect(pid);
+        self.ended.insert(pid);
+        self.has_pending().then(|| self.batch())
+    }
+
+    fn forget(&mut self, pid: u32) {
+        self.ended.remove(&pid);
+        self.labels.remove(&pid);
+        self.own.forget(pid, &mut self.tallies);
+        if let Some(pipeline) = self.pipelines.remove(&pid) {
+            self.totals.add(&pipeline);
+        }
+    }
+
+    fn call(&mut self, call: &Call, take: fn(&mut Pipeline, &Call)) -> Option<Batch> {
+        take(self.pipelines.get_mut(&call.pid)?, call);
+        self.collect(call.pid);
+        self.batch_if_due(call.ts_ns)
+    }
+
+    fn collect(&mut self, pid: u32) {
+        let Some(pipeline) = self.pipelines.get_mut(&pid) else {
+            return;
+        };
+        let mut points = pipeline.take_points();
+        if points.is_empty() {
+            return;
+        }
+        for point in &mut points {
+            to_wall(point, self.clock);
+        }
+        let job = job(&self.identity, self.labels.get(&pid), pipeline);
+        self.own.observe(pid, job.as_deref(), &points);
+        self.pending.entry(pid).or_default().extend(points);
+    }
+
+    fn has_pending(&self) -> bool {
+        !self.pending.is_empty() || self.own_counts.is_some()
+    }
+
+    fn batch_if_due(&mut self, now_ns: u64) -> Option<Batch> {
+        let n_points: usize = self.pending.values().map(Vec::len).sum();
+        let is_due = now_ns.saturating_sub(self.flushed_ns) >= self.flush_every_ns;
+        if is_due {
+            self.flushed_ns = now_ns;
+        }
+        (n_points >= BATCH_POINTS || (is_due && self.has_pending())).then(|| self.batch())
+    }
+
+    /// Ends all processes; the last batches, if anything is left.
+    pub fn finish(&mut self, ending: Ending) -> (Option<Batch>, Option<VerdictBatch>) {
+        let pids: Vec<u32> = self.pipelines.keys().copied().collect();
+        for pid in pids {
+            if let Some(pipeline) = self.pipelines.get_mut(&pid) {
+                pipeline.finish(ending);
+            }
+            self.collect(pid);
+        }
+        let last = self.has_pending().then(|| self.batch());
+        let verdicts = self.take_verdicts();
+        let pids: Vec<u32> = self.pipelines.keys().copied().collect();
+        for pid in pids {
+            self.forget(pid);
+        }
+        (last, verdicts)
+    }
+
+    /// What the processes have come to hold of themselves since the last call, as a batch of its own.
+    pub fn take_verdicts(&mut self) -> Option<VerdictBatch> {
+        let mut resources = Vec::new();
+        for (pid, verdicts) in self.own.take() {
+            if let Some(pipeline) = self.pipelines.get(&pid) {
+                resources.push(ResourceVerdicts {
+                    resource: self.resource(pipeline),
+                    verdicts,
+                });
+            }
+        }
+        let told = |pid: &u32| !self.pending.contains_key(pid);
+        let ended: Vec<u32> = self.ended.iter().filter(|pid| told(pid)).copied().collect();
+        for pid in ended {
+            self.forget(pid);
+        }
+        if resources.is_empty() {
+            return None;
+        }
+        // One count for all that this agent sends: the collector tells batches apart by agent and number alone.
+        self.batches += 1;
+        Some(VerdictBatch {
+            number: self.batches,
+            resources,
+        })
+    }
+
+    /// Passes a policy set to the processes.
+    pub fn apply(&mut self, set: &PolicySet) {
+        self.own.learn(set, self.clock.unix_ns(self.now_ns));
+        for pipeline in self.pipelines.values_mut() {
+            let role = pipeline.rhythm().role();
+            let labels = self.labels.get(&pipeline.process().pid);
+            let job = job(&self.identity, labels, pipeline);
+            pipeline.apply(Settings::of(set, role, job.as_deref()));
+        }
+    }
+
+    /// Sums over all processes, those that have ended and those that have not.
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.totals;
+        self.pipelines
+            .values()
+            .for_each(|pipeline| totals.add(pipeline));
+        totals
+    }
+
+    /// Events that the source lost, as far as it could count.
+    pub fn lost_events(&self) -> u64 {
+        self.lost_events
+    }
+
+    /// Processes that are followed.
+    pub fn n_processes(&self) -> usize {
+        self.pipelines.len()
+    }
+
+    /// How the ended processes judged themselves, by mode.
+    pub fn tallies(&self) -> &BTreeMap<Mode, Tally> {
+        &self.tallies
+    }
+
+    /// Tells in the next batch how counts of the agent itself rose since the last one.
+    pub fn report(&mut self, counts: Vec<(&'static str, u64)>) {
+        let time_ns = self.clock.unix_ns(self.now_ns);
+        let start_ns = self.reported_ns.replace(time_ns).unwrap_or(time_ns);
+        let Identity { cluster, node, .. } = self.identity.clone();
+        self.own_counts = Some(OwnCounts {
+            cluster,
+            node,
+            start_ns,
+            time_ns,
+            counts,
+        });
+    }
+
+    fn batch(&mut self) -> Batch {
+        self.batches += 1;
+        let mut resources = Vec::new();
+        for (pid, points) in std::mem::take(&mut self.pending) {
+            let Some(pipeline) = self.pipelines.get(&pid) else {
+                continue;
+            };
+            resources.push(ResourcePoints {
+                resource: self.resource(pipeline),
+                points,
+            });
+        }
+        Batch {
+            number: self.batches,
+            resources,
+            own: self.own_counts.take(),
+        }
+    }
+
+    fn resource(&self, pipeline: &Pipeline) -> Resource {
+        let Process {
+            pid,
+            rank,
+            world_size,
+        } = pipeline.process();
+        let (identity, labels) = (&self.identity, self.labels.get(&pid));
+        let labels = labels.cloned().unwrap_or_default();
+        Resource {
+            cluster: identity.cluster.clone(),
+            node: identity.node.clone(),
+            job: job(identity, Some(&labels), pipeline),
+            gpu_model: labels.gpu_model.or_else(|| identity.gpu_model.clone()),
+            gpu_uuid: labels.gpu_uuid,
+            pod: labels.pod,
+            namespace: labels.namespace,
+            rank,
+            world_size,
+            pid,
+        }
+    }
+}
+
+/// The operator's word, else that of whoever started the process, else the communicator that spans the job.
+fn job(identity: &Identity, labels: Option<&Labels>, pipeline: &Pipeline) -> Option<String> {
+    let given = identity.job.clone();
+    let told = || labels.and_then(|labels| labels.job.clone());
+    given
+        .or_else(told)
+        .or_else(|| pipeline.job().map(|comm| comm.to_string()))
+}
+
+fn to_wall(point: &mut Point, clock: WallClock) {
+    point.start_ns = clock.unix_ns(point.start_ns);
+    point.time_ns = clock.unix_ns(point.time_ns);
+    if let Value::Summary { exemplars, .. } = &mut point.value {
+        for exemplar in exemplars {
+            exemplar.time_ns = clock.unix_ns(exemplar.time_ns);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! From what the processes of one host did to what is said of them. Pure: nothing here reads a file, waits or asks the kernel.
+//!
+//! Layers, lowest first; a module imports only from those before it.
+//!
+//! | layer | modules | knows |
+//! |---|---|---|
+//! | 0 | [`event`], [`signal`], [`verdict`], [`batch`], [`vitals`] | plain data: what came in, what goes out, how the agent is doing |
+//! | 1 | [`order`], [`discover`], [`activity`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`printable`], [`classify`] | one rule each |
+//! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process |
+//! | 3 | [`host`] | one host: its processes, its clock, and batches in order |
+
+pub mod activity;
+pub mod batch;
+pub mod block_size;
+pub mod classify;
+pub mod correlate;
+pub mod discover;
+pub mod event;
+pub mod exemplar;
+pub mod host;
+pub mod iteration;
+pub mod order;
+pub mod pipeline;
+pub mod policy;
+pub mod printable;
+pub mod progress;
+pub mod rhythm;
+pub mod rollup;
+pub mod signal;
+pub mod verdict;
+pub mod vitals;

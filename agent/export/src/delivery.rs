@@ -1,0 +1,141 @@
+//! Delivery of one agent instance: a bounded queue, one batch in flight, retries in order; and beside it a lane
+//! for the verdicts of the processes, which holds nothing up.
+
+pub(crate) mod attempts;
+pub(crate) mod ledger;
+pub(crate) mod outbox;
+pub mod report;
+pub mod verdicts;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fleet_agent_core::batch::Batch;
+use thiserror::Error;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use crate::delivery::attempts::attempts;
+use crate::delivery::ledger::Ledger;
+pub use crate::delivery::outbox::{Outbox, WhenFull};
+use crate::delivery::report::Report;
+use crate::delivery::verdicts::VerdictLane;
+use crate::vitals::{Amount, Loss, Vitals};
+use crate::{Export, ExportError};
+
+/// The receiver was not reached for as long as it was worth trying.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("gave up after {retries} retries: {reason}")]
+pub struct Unreachable {
+    /// Attempts after the first, of the batch that was given up.
+    pub retries: u64,
+    /// What the last attempt said.
+    pub reason: String,
+}
+
+/// The receiving side: takes batches from the queues and brings them to the exporter.
+#[derive(Debug)]
+pub struct Delivery<E> {
+    exporter: E,
+    points: PointLane,
+    verdicts: VerdictLane,
+}
+
+impl<E: Export> Delivery<E> {
+    /// A queue of at most `capacity` points in front of `exporter`.
+    pub fn new(
+        exporter: E,
+        capacity: usize,
+        when_full: WhenFull,
+        give_up_after: Duration,
+    ) -> (Outbox, Self) {
+        let vitals = Arc::new(Vitals::default());
+        let (outbox, inbox) = Outbox::new(capacity, when_full, &vitals);
+        let points = PointLane {
+            give_up_after,
+            queue: inbox.points,
+            ledger: Ledger::new(inbox.policy, &vitals),
+        };
+        let delivery = Self {
+            exporter,
+            points,
+            verdicts: VerdictLane::new(inbox.verdicts, give_up_after, &vitals),
+        };
+        (outbox, delivery)
+    }
+
+    /// Delivers until the outbox is gone and the queues are empty, or the receiver is given up.
+    pub async fn run(self) -> (Report, Option<Unreachable>) {
+        let Self {
+            exporter,
+            mut points,
+            mut verdicts,
+        } = self;
+        let unreachable = {
+            let mut telling = Box::pin(verdicts.run(&exporter));
+            let mut sending = Box::pin(points.run(&exporter));
+            tokio::select! {
+                unreachable = &mut sending => {
+                    // A receiver that takes no points is not worth the patience that verdicts have of their own.
+                    if unreachable.is_none() {
+                        telling.await;
+                    }
+                    unreachable
+                }
+                () = &mut telling => sending.await,
+            }
+        };
+        let mut report = points.ledger.conclude();
+        report.verdicts = verdicts.conclude();
+        (report, unreachable)
+    }
+}
+
+/// The lane of the points.
+#[derive(Debug)]
+struct PointLane {
+    give_up_after: Duration,
+    queue: mpsc::Receiver<(outbox::Waiting, OwnedSemaphorePermit)>,
+    ledger: Ledger,
+}
+
+impl PointLane {
+    async fn run<E: Export>(&mut self, exporter: &E) -> Option<Unreachable> {
+        let mut unreachable = None;
+        while let Some((outbox::Waiting { batch, .. }, _room)) = self.queue.recv().await {
+            if unreachable.is_some() {
+                let points = batch.n_points() as u64;
+                self.ledger.lost(Loss::Unsent, Amount::batch(points));
+                continue;
+            }
+            unreachable = self.deliver(exporter, &batch).await;
+            if unreachable.is_some() {
+                self.queue.close();
+            }
+        }
+        unreachable
+    }
+
+    async fn deliver<E: Export>(&mut self, exporter: &E, batch: &Batch) -> Option<Unreachable> {
+        let (delivered, retries) =
+            attempts(self.give_up_after, batch.number, || exporter.export(batch)).await;
+        self.ledger.report.retries += retries;
+        let points = batch.n_points() as u64;
+        match delivered {
+            Ok(ack) => {
+                self.ledger.acknowledged(points, ack);
+                None
+            }
+            Err(ExportError::Refused { reason }) => {
+                self.ledger.refused(batch.number, points, reason);
+                None
+            }
+            Err(ExportError::Later { reason, .. }) => {
+                self.ledger.lost(Loss::Unsent, Amount::batch(points));
+                Some(Unreachable { retries, reason })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

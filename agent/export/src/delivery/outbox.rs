@@ -1,0 +1,173 @@
+//! The sending side of a delivery: a queue that is bounded by points, and one for verdicts.
+
+use std::sync::Arc;
+
+use fleet_agent_core::batch::{Batch, VerdictBatch};
+use fleet_proto::policy::PolicySet;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::Instant;
+
+use crate::now;
+use crate::vitals::{Amount, Loss, Vitals};
+
+/// Batches of verdicts that may wait. A process changes its verdict every few blocks at most.
+pub(crate) const MAX_VERDICTS: usize = 64;
+
+/// What to do with a batch when the queue is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Let the source wait, as a recording can.
+    Wait,
+    /// Drop and count it, as a live source must.
+    Drop,
+}
+
+/// A batch in the queue.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) batch: Batch,
+    pub(crate) since: Instant,
+}
+
+/// Where what is put into an outbox comes out, and the way back.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    /// The batches, each with its room in the queue.
+    pub(crate) points: mpsc::Receiver<(Waiting, OwnedSemaphorePermit)>,
+    pub(crate) verdicts: mpsc::Receiver<VerdictBatch>,
+    pub(crate) policy: watch::Sender<Option<Arc<PolicySet>>>,
+}
+
+/// The sending side of a delivery.
+#[derive(Debug)]
+pub struct Outbox {
+    sender: mpsc::Sender<(Waiting, OwnedSemaphorePermit)>,
+    verdicts: mpsc::Sender<VerdictBatch>,
+    room: Arc<Semaphore>,
+    capacity: usize,
+    when_full: WhenFull,
+    is_full: bool,
+    dropped: u64,
+    batches_dropped: u64,
+    verdicts_dropped: u64,
+    policy: watch::Receiver<Option<Arc<PolicySet>>>,
+    vitals: Arc<Vitals>,
+}
+
+impl Outbox {
+    /// An empty queue of at most `capacity` points.
+    pub(crate) fn new(capacity: usize, when_full: WhenFull, vitals: &Arc<Vitals>) -> (Self, Inbox) {
+        // Every batch holds at least one permit, so the channel never fills before the semaphore.
+        let capacity = capacity.clamp(1, Semaphore::MAX_PERMITS);
+        let (sender, points) = mpsc::channel(capacity);
+        let (verdict_sender, verdicts) = mpsc::channel(MAX_VERDICTS);
+        let (publish, policy) = watch::channel(None);
+        let outbox = Self {
+            sender,
+            verdicts: verdict_sender,
+            room: Arc::new(Semaphore::new(capacity)),
+            capacity,
+            when_full,
+            is_full: false,
+            dropped: 0,
+            batches_dropped: 0,
+            verdicts_dropped: 0,
+            policy,
+            vitals: Arc::clone(vitals),
+        };
+        let inbox = Inbox {
+            points,
+            verdicts,
+            policy: publish,
+        };
+        (outbox, inbox)
+    }
+
+    /// Queues a batch; false when the delivery has ended.
+    pub async fn send(&mut self, batch: Batch) -> bool {
+        let points = batch.n_points();
+        let permits = u32::try_from(points.clamp(1, self.capacity)).unwrap_or(u32::MAX);
+        if let Some(room) = self.room_for(permits).await {
+            self.note_room(true);
+            let waiting = Waiting {
+                batch,
+                since: now(),
+            };
+            if self.sender.send((waiting, room)).await.is_ok() {
+                return true;
+            }
+        }
+        let has_ended = self.sender.is_closed();
+        if !has_ended {
+            self.note_room(false);
+        }
+        let loss = if has_ended {
+            Loss::Unsent
+        } else {
+            Loss::QueueFull
+        };
+        self.vitals.lost(loss, Amount::batch(points as u64));
+        self.dropped += points as u64;
+        self.batches_dropped += 1;
+        !has_ended
+    }
+
+    /// Queues verdicts, or drops and counts them when too many wait: a verdict never holds up points.
+    pub fn tell(&mut self, batch: VerdictBatch) {
+        if let Err(full) = self.verdicts.try_send(batch) {
+            let n_verdicts = full.into_inner().n_verdicts() as u64;
+            self.vitals.not_told(n_verdicts);
+            self.verdicts_dropped += n_verdicts;
+        }
+    }
+
+    /// Verdicts dropped because too many waited or the delivery had ended.
+    pub fn verdicts_dropped(&self) -> u64 {
+        self.verdicts_dropped
+    }
+
+    async fn room_for(&self, permits: u32) -> Option<OwnedSemaphorePermit> {
+        let room = Arc::clone(&self.room);
+        match self.when_full {
+            WhenFull::Wait => room.acquire_many_owned(permits).await.ok(),
+            WhenFull::Drop => room.try_acquire_many_owned(permits).ok(),
+        }
+    }
+
+    // One line when points begin to be dropped, one when it is over.
+    fn note_room(&mut self, has_room: bool) {
+        if has_room && self.is_full {
+            let points = self.dropped;
+            tracing::info!(
+                points,
+                "points fit into memory again, {points} were dropped"
+            );
+        } else if !has_room && !self.is_full {
+            let capacity = self.capacity;
+            tracing::warn!(
+                capacity,
+                "more than {capacity} points wait to be sent: new ones are dropped"
+            );
+        }
+        self.is_full = !has_room;
+    }
+
+    /// The newest policy set, if it came since the last call.
+    pub fn new_policy(&mut self) -> Option<Arc<PolicySet>> {
+        if self.policy.has_changed().unwrap_or(false) {
+            self.policy.borrow_and_update().clone()
+        } else {
+            None
+        }
+    }
+
+    /// Points dropped because the queue was full or the delivery had ended.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// The batches that they were in.
+    pub fn batches_dropped(&self) -> u64 {
+        self.batches_dropped
+    }
+}

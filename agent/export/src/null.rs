@@ -1,0 +1,36 @@
+//! The end that takes everything and keeps nothing, to measure what lies before it.
+
+use bytes::Bytes;
+use fleet_agent_core::batch::{Batch, VerdictBatch};
+
+use crate::encoded::Encoded;
+use crate::{Ack, Export, ExportError, Forward};
+
+/// Takes every batch.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Null;
+
+impl Export for Null {
+    async fn export(&self, _batch: &Batch) -> Result<Ack, ExportError> {
+        Ok(Ack::default())
+    }
+
+    async fn tell(&self, _batch: &VerdictBatch) -> Result<Ack, ExportError> {
+        Ok(Ack::default())
+    }
+}
+
+impl Forward for Null {
+    fn encode(&self, batch: &Batch) -> Encoded {
+        Encoded {
+            instance: 0,
+            number: batch.number,
+            points: batch.n_points() as u64,
+            request: Bytes::new(),
+        }
+    }
+
+    async fn forward(&self, _batch: &Encoded) -> Result<Ack, ExportError> {
+        Ok(Ack::default())
+    }
+}

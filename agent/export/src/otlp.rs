@@ -1,0 +1,163 @@
+//! OTLP over gRPC.
+
+mod encode;
+mod link;
+mod logs;
+mod raw;
+mod status;
+mod token;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use fleet_agent_core::batch::{Batch, VerdictBatch};
+use fleet_agent_core::policy::decode;
+use fleet_agent_core::printable::printable;
+use fleet_proto::metadata;
+use fleet_proto::policy::PolicySet;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
+};
+use prost::Message;
+use tonic::client::Grpc;
+use tonic::codec::CompressionEncoding;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::metadata::{AsciiMetadataValue, MetadataMap, MetadataValue};
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
+
+use crate::encoded::Encoded;
+use crate::otlp::encode::encode;
+pub use crate::otlp::link::{EndpointError, Link, Security};
+use crate::otlp::raw::Raw;
+use crate::otlp::status::{MAX_REASON, error, patient_error};
+pub use crate::otlp::token::TokenError;
+use crate::{Ack, Export, ExportError, Forward};
+
+/// What takes an `ExportMetricsServiceRequest`.
+const METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+
+/// The connection of one agent instance, opened at the first batch and again whenever it is lost.
+#[derive(Debug, Clone)]
+pub struct Otlp {
+    metrics: Grpc<Channel>,
+    logs: LogsServiceClient<Channel>,
+    link: Link,
+    instance: u64,
+}
+
+impl Otlp {
+    /// Prepares a connection without a token, over TLS where the endpoint asks for it. `instance` is new at every start
+    /// of an agent.
+    pub fn new(endpoint: &str, instance: u64) -> Result<Self, EndpointError> {
+        Self::counting(endpoint, instance, &Arc::default())
+    }
+
+    /// The same; adds every connection that it opens to `connections`.
+    pub fn counting(
+        endpoint: &str,
+        instance: u64,
+        connections: &Arc<AtomicU64>,
+    ) -> Result<Self, EndpointError> {
+        let link = Link::new(endpoint, &Security::default())?;
+        Ok(Self::over(&link, instance, connections))
+    }
+
+    /// Prepares a connection over `link`; adds every one that it opens to `connections`.
+    pub fn over(link: &Link, instance: u64, connections: &Arc<AtomicU64>) -> Self {
+        let channel = link.connect(connections);
+        Self {
+            metrics: Grpc::new(channel.clone())
+                .send_compressed(CompressionEncoding::Gzip)
+                .accept_compressed(CompressionEncoding::Gzip),
+            logs: LogsServiceClient::new(channel)
+                .send_compressed(CompressionEncoding::Gzip)
+                .accept_compressed(CompressionEncoding::Gzip),
+            link: link.clone(),
+            instance,
+        }
+    }
+
+    /// A request under the key by which the receiver stores a batch once.
+    fn keyed<T>(&self, instance: u64, number: u64, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let keys = request.metadata_mut();
+        let instance = format!("{instance:016x}");
+        let instance = AsciiMetadataValue::try_from(instance.as_str())
+            .unwrap_or_else(|_| AsciiMetadataValue::from_static("agent"));
+        keys.insert(metadata::AGENT_INSTANCE, instance);
+        keys.insert(metadata::BATCH_NUMBER, MetadataValue::from(number));
+        self.link.authorize(keys);
+        request
+    }
+
+    async fn post(&self, batch: &Encoded) -> Result<Ack, Status> {
+        let mut metrics = self.metrics.clone();
+        // As in tonic's own clients; the cause says that no connection was to be had.
+        metrics
+            .ready()
+            .await
+            .map_err(|error| Status::from_error(error.into()))?;
+        let request = self.keyed(batch.instance, batch.number, batch.request.clone());
+        let path = PathAndQuery::from_static(METRICS);
+        metrics.unary(request, path, Raw::default()).await.map(ack)
+    }
+}
+
+impl Export for Otlp {
+    async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
+        let sent = self.post(&self.encode(batch)).await;
+        sent.map_err(|status| error(&status))
+    }
+
+    async fn tell(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
+        let request = self.keyed(self.instance, batch.number, logs::encode(batch));
+        let sent = self.logs.clone().export(request).await;
+        sent.map(logs::ack).map_err(|status| error(&status))
+    }
+}
+
+impl Forward for Otlp {
+    fn encode(&self, batch: &Batch) -> Encoded {
+        Encoded {
+            instance: self.instance,
+            number: batch.number,
+            points: batch.n_points() as u64,
+            request: encode(batch).encode_to_vec().into(),
+        }
+    }
+
+    async fn forward(&self, batch: &Encoded) -> Result<Ack, ExportError> {
+        let sent = self.post(batch).await;
+        sent.map_err(|status| patient_error(&status))
+    }
+}
+
+fn ack(response: Response<ExportMetricsServiceResponse>) -> Ack {
+    let policy = policy(response.metadata());
+    let ExportMetricsPartialSuccess {
+        rejected_data_points,
+        error_message,
+    } = response.into_inner().partial_success.unwrap_or_default();
+    Ack {
+        rejected: u64::try_from(rejected_data_points).unwrap_or(0),
+        reason: printable(&error_message, MAX_REASON),
+        policy,
+    }
+}
+
+// A policy is advice: one that cannot be read must not cost the acknowledgement of the data.
+fn policy(keys: &MetadataMap) -> Option<PolicySet> {
+    let bytes = keys.get_bin(metadata::POLICY)?.to_bytes().ok()?;
+    if bytes.len() > metadata::POLICY_MAX_BYTES {
+        tracing::warn!(
+            policy.bytes = bytes.len(),
+            "policy is too large and was ignored"
+        );
+        return None;
+    }
+    decode(&bytes)
+        .inspect_err(|error| tracing::warn!(%error, "policy cannot be read and was ignored"))
+        .ok()
+}

@@ -1,0 +1,291 @@
+//! Points as OTLP messages.
+
+use std::collections::BTreeMap;
+
+use fleet_agent_core::batch::{Batch, OwnCounts, Resource, ResourcePoints};
+use fleet_agent_core::signal::{Anchor, Block, Exemplar, Point, Source, Value};
+use fleet_proto::{attribute, metric};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, Exemplar as OtlpExemplar, Gauge, Histogram, HistogramDataPoint, Metric,
+    NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, exemplar, number_data_point,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource as OtlpResource;
+
+const SERVICE: &str = "fleet-agent";
+
+/// The request that delivers a batch.
+pub(super) fn encode(batch: &Batch) -> ExportMetricsServiceRequest {
+    let of_processes = batch.resources.iter().map(resource_metrics);
+    let resource_metrics = of_processes
+        .chain(batch.own.as_ref().map(own_metrics))
+        .collect();
+    ExportMetricsServiceRequest { resource_metrics }
+}
+
+fn resource_metrics(points: &ResourcePoints) -> ResourceMetrics {
+    // Arrivals last: the collector takes one as the sign that the rank has told all of a block.
+    let mut by_metric: BTreeMap<(bool, &str), Vec<&Point>> = BTreeMap::new();
+    for point in &points.points {
+        let is_arrival = point.metric == metric::ARRIVAL;
+        by_metric
+            .entry((is_arrival, point.metric))
+            .or_default()
+            .push(point);
+    }
+    let metrics = by_metric
+        .into_iter()
+        .filter_map(|((_, name), points)| otlp_metric(name, &points))
+        .collect();
+    ResourceMetrics {
+        resource: Some(resource(&points.resource)),
+        scope_metrics: vec![ScopeMetrics {
+            scope: Some(scope()),
+            metrics,
+            ..ScopeMetrics::default()
+        }],
+        ..ResourceMetrics::default()
+    }
+}
+
+fn own_metrics(own: &OwnCounts) -> ResourceMetrics {
+    let [cluster, ..] = attribute::CLUSTER_ID;
+    let [node, ..] = attribute::NODE_ID;
+    let attributes = vec![
+        text(cluster, &own.cluster),
+        text(node, &own.node),
+        text("service.name", SERVICE),
+    ];
+    let count = |(name, rise): &(&str, u64)| Metric {
+        name: (*name).to_owned(),
+        unit: "1".to_owned(),
+        data: Some(Data::Sum(Sum {
+            data_points: vec![NumberDataPoint {
+                start_time_unix_nano: own.start_ns,
+                time_unix_nano: own.time_ns,
+                value: Some(number_data_point::Value::AsInt(
+                    i64::try_from(*rise).unwrap_or(i64::MAX),
+                )),
+                ..NumberDataPoint::default()
+            }],
+            aggregation_temporality: AggregationTemporality::Delta.into(),
+            is_monotonic: true,
+        })),
+        ..Metric::default()
+    };
+    ResourceMetrics {
+        resource: Some(OtlpResource {
+            attributes,
+            ..OtlpResource::default()
+        }),
+        scope_metrics: vec![ScopeMetrics {
+            scope: Some(scope()),
+            metrics: own.counts.iter().map(count).collect(),
+            ..ScopeMetrics::default()
+        }],
+        ..ResourceMetrics::default()
+    }
+}
+
+/// What the points and records were made by.
+pub(super) fn scope() -> InstrumentationScope {
+    InstrumentationScope {
+        name: SERVICE.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    }
+}
+
+/// The process.
+pub(super) fn resource(resource: &Resource) -> OtlpResource {
+    let [cluster, ..] = attribute::CLUSTER_ID;
+    let [node, ..] = attribute::NODE_ID;
+    let [job, ..] = attribute::JOB;
+    let [gpu_model, ..] = attribute::GPU_MODEL;
+    let mut attributes = vec![
+        text(cluster, &resource.cluster),
+        text(node, &resource.node),
+        int(attribute::FLEET_RANK, resource.rank.into()),
+        int(attribute::FLEET_WORLD_SIZE, resource.world_size.into()),
+        text("service.name", SERVICE),
+        int("process.pid", resource.pid.into()),
+    ];
+    let known = [
+        (job, &resource.job),
+        (gpu_model, &resource.gpu_model),
+        (attribute::GPU_UUID, &resource.gpu_uuid),
+        (attribute::POD, &resource.pod),
+        (attribute::NAMESPACE, &resource.namespace),
+    ];
+    for (key, value) in known {
+        attributes.extend(value.as_deref().map(|value| text(key, value)));
+    }
+    OtlpResource {
+        attributes,
+        ..OtlpResource::default()
+    }
+}
+
+/// One metric has one type, that of its first point.
+fn otlp_metric(name: &str, points: &[&Point]) -> Option<Metric> {
+    let numbers = || points.iter().filter_map(|point| number(point)).collect();
+    let data = match points.first()?.value {
+        Value::Gauge(_) | Value::Elapsed { .. } => Data::Gauge(Gauge {
+            data_points: numbers(),
+        }),
+        Value::Increase(_) => Data::Sum(Sum {
+            data_points: numbers(),
+            aggregation_temporality: AggregationTemporality::Delta.into(),
+            is_monotonic: false,
+        }),
+        Value::Issued { .. } => Data::Sum(Sum {
+            data_points: numbers(),
+            aggregation_temporality: AggregationTemporality::Cumulative.into(),
+            is_monotonic: true,
+        }),
+        Value::Summary { .. } => Data::Histogram(Histogram {
+            data_points: points.iter().filter_map(|point| histogram(point)).collect(),
+            aggregation_temporality: AggregationTemporality::Delta.into(),
+        }),
+    };
+    Some(Metric {
+        name: name.to_owned(),
+        unit: unit(name).to_owned(),
+        data: Some(data),
+        ..Metric::default()
+    })
+}
+
+/// The unit that a metric's name ends with, in UCUM.
+fn unit(name: &str) -> &'static str {
+    if name.ends_with("_ms") {
+        "ms"
+    } else if name.ends_with("_bytes") {
+        "By"
+    } else {
+        "1"
+    }
+}
+
+fn number(point: &Point) -> Option<NumberDataPoint> {
+    let mut attributes = block(&point.block);
+    let value = match &point.value {
+        Value::Gauge(value) | Value::Increase(value) => number_data_point::Value::AsDouble(*value),
+        Value::Elapsed { ms, mix } => {
+            attributes.push(text(attribute::MIX, &mix.to_string()));
+            number_data_point::Value::AsDouble(*ms)
+        }
+        Value::Issued {
+            total,
+            waiting_ms,
+            is_stopped,
+        } => {
+            attributes.push(double(attribute::WAITING_MS, *waiting_ms));
+            if *is_stopped {
+                attributes.push(key_value(attribute::STOPPED, Any::BoolValue(true)));
+            }
+            number_data_point::Value::AsInt(i64::try_from(*total).unwrap_or(i64::MAX))
+        }
+        Value::Summary { .. } => return None,
+    };
+    Some(NumberDataPoint {
+        attributes,
+        start_time_unix_nano: point.start_ns,
+        time_unix_nano: point.time_ns,
+        value: Some(value),
+        ..NumberDataPoint::default()
+    })
+}
+
+fn histogram(point: &Point) -> Option<HistogramDataPoint> {
+    let Value::Summary {
+        summary,
+        exemplars,
+        anchor,
+    } = &point.value
+    else {
+        return None;
+    };
+    let mut attributes = block(&point.block);
+    if let Some(Anchor { seq, offset_ms }) = *anchor {
+        attributes.push(seq_of(attribute::ANCHOR_SEQ, seq));
+        attributes.push(double(attribute::ANCHOR_OFFSET_MS, offset_ms));
+    }
+    Some(HistogramDataPoint {
+        attributes,
+        start_time_unix_nano: point.start_ns,
+        time_unix_nano: point.time_ns,
+        count: summary.count,
+        sum: Some(summary.sum_ms),
+        min: Some(summary.min_ms),
+        max: Some(summary.max_ms),
+        exemplars: exemplars.iter().map(otlp_exemplar).collect(),
+        ..HistogramDataPoint::default()
+    })
+}
+
+fn otlp_exemplar(sample: &Exemplar) -> OtlpExemplar {
+    OtlpExemplar {
+        filtered_attributes: vec![seq_of(attribute::SEQ, sample.seq)],
+        time_unix_nano: sample.time_ns,
+        value: Some(exemplar::Value::AsDouble(sample.wait_ms)),
+        ..OtlpExemplar::default()
+    }
+}
+
+fn block(block: &Block) -> Vec<KeyValue> {
+    let mut attributes = vec![
+        text(attribute::COMM_ID, &block.comm.to_string()),
+        int(attribute::COMM_RANK, block.comm_rank.into()),
+        int(attribute::COMM_SIZE, block.comm_nranks.into()),
+        text(attribute::OP, block.op.name()),
+        seq_of(attribute::SEQ_FIRST, block.seq_first),
+        seq_of(attribute::SEQ_LAST, block.seq_last),
+        text(attribute::SOURCE, source(block.source)),
+    ];
+    attributes.extend(block.iterations.map(|n| double(attribute::ITERATIONS, n)));
+    attributes.extend(
+        block
+            .role
+            .map(|role| text(attribute::ROLE, &role.to_string())),
+    );
+    attributes
+}
+
+fn source(source: Source) -> &'static str {
+    match source {
+        Source::Host => attribute::SOURCE_HOST,
+        Source::Device => attribute::SOURCE_DEVICE,
+    }
+}
+
+pub(super) fn text(key: &str, value: &str) -> KeyValue {
+    key_value(key, Any::StringValue(value.to_owned()))
+}
+
+pub(super) fn int(key: &str, value: i64) -> KeyValue {
+    key_value(key, Any::IntValue(value))
+}
+
+pub(super) fn seq_of(key: &str, seq: u64) -> KeyValue {
+    int(key, i64::try_from(seq).unwrap_or(i64::MAX))
+}
+
+pub(super) fn double(key: &str, value: f64) -> KeyValue {
+    key_value(key, Any::DoubleValue(value))
+}
+
+fn key_value(key: &str, value: Any) -> KeyValue {
+    let value = Some(AnyValue { value: Some(value) });
+    KeyValue {
+        key: key.to_owned(),
+        value,
+        ..KeyValue::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

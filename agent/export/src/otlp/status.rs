@@ -1,0 +1,146 @@
+//! What the status of a request says of its batch.
+
+use std::error::Error;
+
+use fleet_agent_core::printable::printable;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+use crate::ExportError;
+
+/// Characters of a message that are shown.
+pub(super) const MAX_REASON: usize = 300;
+
+/// Why a batch was not taken, for a sender that will not send it again once it is refused.
+pub(super) fn error(status: &Status) -> ExportError {
+    let is_transport = status.source().is_some();
+    let retry_info = status.get_details_retry_info();
+    let may_pass = match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled => true,
+        // Without a hint the limit is one that waiting does not lift, such as the size of a message.
+        Code::ResourceExhausted => retry_info.is_some(),
+        _ => false,
+    };
+    let reason = reason(status);
+    if may_pass || is_transport {
+        let after = retry_info.and_then(|info| info.retry_delay);
+        ExportError::Later { after, reason }
+    } else {
+        ExportError::Refused { reason }
+    }
+}
+
+/// The same for a sender that keeps batches: a token or a permission that is missing now can be given while it runs.
+pub(super) fn patient_error(status: &Status) -> ExportError {
+    match (status.code(), error(status)) {
+        (Code::Unauthenticated | Code::PermissionDenied, ExportError::Refused { reason }) => {
+            ExportError::Later {
+                after: None,
+                reason,
+            }
+        }
+        (_, error) => error,
+    }
+}
+
+/// Code, message, and the first cause where the message does not name it, such as what is wrong with a certificate.
+fn reason(status: &Status) -> String {
+    let said = printable(status.message(), MAX_REASON);
+    let mut cause = status.source();
+    while let Some(deeper) = cause.and_then(Error::source) {
+        cause = Some(deeper);
+    }
+    let cause = cause.map(|cause| printable(&cause.to_string(), MAX_REASON));
+    match cause.filter(|cause| !cause.is_empty() && !said.contains(cause)) {
+        Some(cause) => format!("{:?}: {said}: {cause}", status.code()),
+        None => format!("{:?}: {said}", status.code()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    fn status(code: Code) -> Status {
+        Status::with_error_details(code, "why", ErrorDetails::new())
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        for code in [
+            Code::Unavailable,
+            Code::DeadlineExceeded,
+            Code::Aborted,
+            Code::Cancelled,
+        ] {
+            assert!(matches!(
+                error(&status(code)),
+                ExportError::Later { after: None, .. }
+            ));
+        }
+        for code in [Code::InvalidArgument, Code::Unauthenticated, Code::Internal] {
+            assert!(matches!(error(&status(code)), ExportError::Refused { .. }));
+        }
+    }
+
+    #[test]
+    fn who_keeps_batches_waits_for_a_token_that_is_taken() {
+        for code in [Code::Unauthenticated, Code::PermissionDenied] {
+            let later = patient_error(&status(code));
+            assert!(matches!(later, ExportError::Later { .. }), "{later:?}");
+        }
+        let refused = patient_error(&status(Code::InvalidArgument));
+        assert!(matches!(refused, ExportError::Refused { .. }));
+    }
+
+    #[test]
+    fn an_exhausted_resource_is_tried_again_only_when_the_receiver_says_so() {
+        let code = Code::ResourceExhausted;
+        let reason = "ResourceExhausted: why".to_owned();
+        let refused = ExportError::Refused {
+            reason: reason.clone(),
+        };
+        assert_eq!(error(&status(code)), refused);
+        let hint = ErrorDetails::with_retry_info(None);
+        let later = ExportError::Later {
+            after: None,
+            reason,
+        };
+        assert_eq!(error(&Status::with_error_details(code, "why", hint)), later);
+    }
+
+    #[test]
+    fn a_long_message_is_cut_and_what_a_terminal_would_obey_is_escaped() {
+        let message = format!("\u{1b}]0;owned\u{7}{}", "x".repeat(3_000_000));
+        let ExportError::Refused { reason } = error(&Status::with_error_details(
+            Code::InvalidArgument,
+            message,
+            ErrorDetails::new(),
+        )) else {
+            panic!("an invalid argument is refused");
+        };
+        assert!(
+            reason.len() < 400 && !reason.contains(['\u{1b}', '\u{7}']),
+            "{reason}"
+        );
+    }
+
+    #[test]
+    fn the_receiver_can_name_the_delay() {
+        let delay = Duration::from_millis(1500);
+        let details = ErrorDetails::with_retry_info(Some(delay));
+        let status = Status::with_error_details(Code::ResourceExhausted, "slow down", details);
+        let reason = "ResourceExhausted: slow down".to_owned();
+        assert_eq!(
+            error(&status),
+            ExportError::Later {
+                after: Some(delay),
+                reason
+            }
+        );
+    }
+}

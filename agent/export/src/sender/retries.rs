@@ -1,0 +1,86 @@
+//! Attempts without an end, with longer and longer pauses while they fail.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff};
+use tokio::time::{Instant, sleep_until};
+
+use crate::delivery::attempts::{asked_delay, backoff, log_retry};
+use crate::encoded::Encoded;
+use crate::vitals::Vitals;
+use crate::{Ack, ExportError, Forward, now};
+
+/// How the attempts have gone so far; it outlives the batches, since it is about the receiver.
+#[derive(Debug)]
+pub(super) struct Retries {
+    delays: ExponentialBackoff,
+    not_before: Option<Instant>,
+    failures: u64,
+    vitals: Arc<Vitals>,
+}
+
+impl Retries {
+    pub(super) fn new(vitals: &Arc<Vitals>) -> Self {
+        Self {
+            delays: backoff().build(),
+            not_before: None,
+            failures: 0,
+            vitals: Arc::clone(vitals),
+        }
+    }
+
+    /// Tries to deliver a batch until it is taken, or refused for the reason that is returned. Dropping the future ends
+    /// the attempt under way.
+    pub(super) async fn deliver<E: Forward>(
+        &mut self,
+        exporter: &E,
+        batch: &Encoded,
+    ) -> Result<Ack, String> {
+        loop {
+            if let Some(at) = self.not_before {
+                sleep_until(at).await;
+                self.vitals.retried();
+            }
+            let answer = exporter.forward(batch).await;
+            match answer {
+                Ok(ack) => {
+                    self.answered();
+                    return Ok(ack);
+                }
+                Err(ExportError::Refused { reason }) => {
+                    self.answered();
+                    return Err(reason);
+                }
+                Err(error) => self.failed(batch.number, &error),
+            }
+        }
+    }
+
+    fn failed(&mut self, number: u64, error: &ExportError) {
+        self.vitals.failed();
+        self.failures += 1;
+        let delay = self.delays.next().unwrap_or_default();
+        let delay = delay.max(asked_delay(error));
+        log_retry(number, self.failures, error, delay);
+        self.not_before = now().checked_add(delay);
+    }
+
+    fn answered(&mut self) {
+        self.vitals.answered();
+        if self.failures > 0 {
+            let failures = self.failures;
+            tracing::info!(
+                failures,
+                "batches are taken again after {failures} failures"
+            );
+        }
+        self.failures = 0;
+        self.not_before = None;
+        self.delays = backoff().build();
+    }
+}
+
+/// How long the batch that is being sent is spared when the spool is full: long enough for an acknowledgement, and not
+/// so long that a batch which is never answered keeps all others from being sent.
+pub(super) const SPARED_FOR: Duration = Duration::from_mins(1);

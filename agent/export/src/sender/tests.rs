@@ -1,0 +1,319 @@
+mod agent;
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::sender::tests::agent::{Agent, Receiver, batch, folder, lost, verdict};
+use crate::vitals::{Amount, Loss};
+use crate::{ExportError, now};
+
+#[tokio::test(start_paused = true)]
+async fn while_the_receiver_is_there_nothing_touches_the_disk() {
+    let (dir, receiver) = (folder(), Receiver::default());
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    agent.send(1..=5).await;
+    assert!(agent.vitals.read().is_connected);
+    let vitals = Arc::clone(&agent.vitals);
+    let report = agent.end(Duration::from_secs(5)).await;
+    assert_eq!(receiver.stored(), [1, 2, 3, 4, 5]);
+    assert_eq!((report.batches_acked, report.points_sent), (5, 50));
+    assert_eq!((vitals.read().sent.points, report.retries), (50, 0));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_sent_waits_on_disk_and_is_sent_first_and_in_order() {
+    let (dir, receiver) = (folder(), Receiver::away());
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    agent.send(1..=60).await;
+    let away = agent.vitals.read();
+    assert_eq!((away.spooled_batches, away.is_connected), (60, false));
+    assert_eq!(
+        (away.since_ack, away.lost_in_all()),
+        (None, Amount::default())
+    );
+    receiver.comes_back();
+    agent.send(61..=70).await;
+    agent
+        .wait_until(|vitals| vitals.read().sent.batches == 70)
+        .await;
+    assert_eq!(receiver.stored(), (1..=70).collect::<Vec<_>>());
+    let back = agent.vitals.read();
+    assert_eq!((back.spooled_batches, back.spooled_bytes), (0, 0));
+    assert!(back.is_connected && back.retries > 5);
+    agent.end(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_absence_is_waited_for_in_memory() {
+    let (dir, receiver) = (folder(), Receiver::away());
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    agent.send(1..=3).await;
+    assert_eq!(agent.vitals.read().spooled_batches, 0);
+    receiver.comes_back();
+    agent
+        .wait_until(|vitals| vitals.read().sent.batches == 3)
+        .await;
+    assert_eq!(receiver.stored(), [1, 2, 3]);
+    agent.end(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_agent_sends_what_its_predecessor_left_under_the_predecessors_instance() {
+    let (dir, receiver) = (folder(), Receiver::away());
+    let mut first = Agent::spooling(&receiver.from(0xa), dir.path());
+    first.send(1..=8).await;
+    let report = first.end(Duration::ZERO).await;
+    assert_eq!((report.points_sent, report.points_dropped), (0, 0));
+    receiver.comes_back();
+    let mut second = Agent::spooling(&receiver.from(0xb), dir.path());
+    second.send(1..=2).await;
+    second
+        .wait_until(|vitals| vitals.read().sent.batches == 10)
+        .await;
+    let stored = receiver.0.lock().unwrap().stored.clone();
+    let first = (1..=8).map(|number| (0xa, number));
+    assert_eq!(
+        stored,
+        first.chain([(0xb, 1), (0xb, 2)]).collect::<Vec<_>>()
+    );
+    second.end(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_killed_loses_only_what_waited_in_memory() {
+    let (dir, receiver) = (folder(), Receiver::away());
+    let mut killed = Agent::spooling(&receiver, dir.path());
+    killed.send(1..=20).await;
+    killed.running.abort();
+    assert!(killed.running.await.unwrap_err().is_cancelled());
+    receiver.comes_back();
+    let next = Agent::spooling(&receiver.from(1), dir.path());
+    next.wait_until(|vitals| vitals.read().spooled_batches == 0)
+        .await;
+    let stored = receiver.stored();
+    assert_eq!(stored, (1..=20).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_spool_is_full_the_oldest_batches_are_lost_and_counted() {
+    let (dir, receiver) = (folder(), Receiver::away());
+    let spool = Spool::open(dir.path(), 10 * 4096).unwrap();
+    let mut agent = Agent::start(&receiver, Some(spool));
+    agent.send(1..=200).await;
+    let reading = agent.vitals.read();
+    assert_eq!(reading.spooled_batches, 10);
+    assert_eq!(reading.lost[&Loss::SpoolFull].batches, 190);
+    receiver.comes_back();
+    agent
+        .wait_until(|vitals| vitals.read().sent.batches == 10)
+        .await;
+    let stored = receiver.stored();
+    // The one that was being sent may be older: it is spared for a while.
+    assert_eq!(stored[1..], (192..=200).collect::<Vec<_>>());
+    assert_eq!(
+        lost(&agent.vitals, Loss::SpoolFull),
+        Amount {
+            batches: 190,
+            points: 1900
+        }
+    );
+    agent.end(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_is_never_answered_does_not_stay_in_front_of_a_full_spool() {
+    let (dir, receiver) = (folder(), Receiver::away());
+    let spool = Spool::open(dir.path(), 4 * 4096).unwrap();
+    let mut agent = Agent::start(&receiver, Some(spool));
+    agent.send(1..=150).await;
+    let tried: BTreeSet<u64> = receiver.attempts().into_iter().collect();
+    assert!(tried.len() >= 2, "{tried:?}");
+    agent.end(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_slower_than_the_source_costs_disk_and_no_points() {
+    let (dir, receiver) = (folder(), Receiver::default());
+    receiver.0.lock().unwrap().takes = Some(Duration::from_secs(3));
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    agent.send(1..=60).await;
+    let reading = agent.vitals.read();
+    assert_eq!(reading.lost_in_all(), Amount::default());
+    assert!(reading.spooled_batches > 30, "{reading:?}");
+    agent.end(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_slower_than_the_source_still_gets_what_a_full_spool_can_spare() {
+    let (dir, receiver) = (folder(), Receiver::default());
+    receiver.0.lock().unwrap().takes = Some(Duration::from_secs(3));
+    let spool = Spool::open(dir.path(), 4 * 4096).unwrap();
+    let mut agent = Agent::start(&receiver, Some(spool));
+    agent.send(1..=90).await;
+    // Every third one, and each tried once: none is driven out while it is being sent.
+    let (attempts, stored) = (receiver.attempts(), receiver.stored());
+    assert!(stored.len() >= 29, "{stored:?}");
+    assert!(attempts.len() - stored.len() <= 1, "{attempts:?}");
+    assert!(stored.is_sorted());
+    agent.end(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spool_that_cannot_be_written_costs_points_and_nothing_else() {
+    let (parent, receiver) = (folder(), Receiver::away());
+    let dir = parent.path().join("spool");
+    let mut agent = Agent::spooling(&receiver, &dir);
+    std::fs::remove_dir(&dir).unwrap();
+    agent.send(1..=20).await;
+    // The first one is still being tried from memory.
+    assert_eq!(lost(&agent.vitals, Loss::SpoolBroken).batches, 19);
+    std::fs::create_dir(&dir).unwrap();
+    agent.send(21..=25).await;
+    assert_eq!(agent.vitals.read().spooled_batches, 6);
+    receiver.comes_back();
+    agent
+        .wait_until(|vitals| vitals.read().sent.batches == 6)
+        .await;
+    assert_eq!(receiver.stored(), [1, 21, 22, 23, 24, 25]);
+    agent.end(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_spool_the_newest_points_are_dropped_and_counted() {
+    let receiver = Receiver::away();
+    let mut agent = Agent::start(&receiver, None);
+    agent.send(1..=15).await;
+    assert_eq!(lost(&agent.vitals, Loss::QueueFull).batches, 5);
+    receiver.comes_back();
+    agent
+        .wait_until(|vitals| vitals.read().sent.batches == 10)
+        .await;
+    assert_eq!(receiver.stored(), (1..=10).collect::<Vec<_>>());
+    agent.end(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_counted_and_holds_nobody_up() {
+    let (dir, receiver) = (folder(), Receiver::default());
+    let refused = ExportError::Refused {
+        reason: "malformed".to_owned(),
+    };
+    receiver.0.lock().unwrap().answers.push_back(refused);
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    agent.send(1..=2).await;
+    let vitals = Arc::clone(&agent.vitals);
+    let report = agent.end(Duration::ZERO).await;
+    assert_eq!(receiver.stored(), [2]);
+    assert_eq!(lost(&vitals, Loss::Refused), Amount::batch(10));
+    assert_eq!(report.refusal.as_deref(), Some("malformed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finish_sends_what_waits_if_that_is_possible_in_time() {
+    let (dir, receiver) = (folder(), Receiver::default());
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    for number in 1..=10 {
+        agent.outbox.send(batch(number)).await;
+    }
+    let began = now();
+    let report = agent.end(Duration::from_mins(1)).await;
+    assert_eq!(report.batches_acked, 10);
+    assert!(began.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_sent_before_the_finish_goes_to_the_spool() {
+    let (dir, receiver) = (folder(), Receiver::away());
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    for number in 1..=3 {
+        agent.outbox.send(batch(number)).await;
+    }
+    let (began, vitals) = (now(), Arc::clone(&agent.vitals));
+    let report = agent.end(Duration::from_secs(2)).await;
+    assert!(began.elapsed() < Duration::from_secs(3));
+    assert_eq!(report.points_dropped, 0);
+    assert_eq!(vitals.read().spooled_batches, 3);
+    let mut spool = Spool::open(dir.path(), 1 << 20).unwrap();
+    assert_eq!(spool.front().unwrap().1.number, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_spool_what_cannot_be_sent_before_the_finish_is_counted() {
+    let receiver = Receiver::away();
+    let mut agent = Agent::start(&receiver, None);
+    for number in 1..=3 {
+        agent.outbox.send(batch(number)).await;
+    }
+    let vitals = Arc::clone(&agent.vitals);
+    let report = agent.end(Duration::from_secs(2)).await;
+    assert_eq!(report.points_dropped, 30);
+    assert_eq!(lost(&vitals, Loss::Unsent).points, 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_source_may_send_until_the_finish_and_is_told_when_it_is_too_late() {
+    let (dir, receiver) = (folder(), Receiver::default());
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    agent.finish.within(Duration::from_secs(3));
+    agent.send(1..=2).await;
+    assert_eq!(receiver.stored(), [1, 2]);
+    agent.running.await.unwrap();
+    assert!(!agent.outbox.send(batch(3)).await);
+    assert_eq!(lost(&agent.vitals, Loss::Unsent), Amount::batch(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_finish_can_cut_the_first_one_short() {
+    let (dir, receiver) = (folder(), Receiver::away());
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    agent.outbox.send(batch(1)).await;
+    agent.finish.within(Duration::from_hours(1));
+    let began = now();
+    agent.end(Duration::ZERO).await;
+    assert!(began.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_is_gone_without_a_word_ends_the_sender_soon() {
+    let (dir, receiver) = (folder(), Receiver::away());
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    agent.outbox.send(batch(1)).await;
+    let began = now();
+    drop(agent.outbox);
+    agent.running.await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(6));
+    assert_eq!(agent.vitals.read().spooled_batches, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_verdicts_are_never_lost_unnoticed() {
+    let (dir, receiver) = (folder(), Receiver::away());
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    for number in 1..=100 {
+        agent.outbox.tell(verdict(number));
+    }
+    assert_eq!(agent.vitals.read().verdicts_lost, 36);
+    let vitals = Arc::clone(&agent.vitals);
+    let report = agent.end(Duration::from_secs(1)).await;
+    assert_eq!(vitals.read().verdicts_lost, 100);
+    assert_eq!(report.verdicts.dropped, 64);
+    let mut agent = Agent::spooling(&receiver, dir.path());
+    receiver.comes_back();
+    agent.outbox.tell(verdict(101));
+    agent
+        .wait_until(|vitals| vitals.read().verdicts_sent == 1)
+        .await;
+    assert_eq!(receiver.0.lock().unwrap().told, 1);
+    agent.end(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn points_wait_for_no_verdicts_and_verdicts_for_no_points() {
+    let receiver = Receiver::default();
+    let mut agent = Agent::start(&receiver, None);
+    agent.outbox.tell(verdict(1));
+    agent.send(2..=3).await;
+    let report = agent.end(Duration::from_secs(1)).await;
+    assert_eq!((report.verdicts.sent, report.batches_acked), (1, 2));
+}

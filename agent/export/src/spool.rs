@@ -1,0 +1,255 @@
+//! Batches on disk while the receiver is away: a folder of numbered files, oldest first, with a limit.
+//!
+//! A file is written under another name and then renamed, so a process that is killed leaves whole files and at most one
+//! that is removed at the next start. After a loss of power what was not on the disk yet is found by its checksum. Nothing
+//! here waits for anything but the disk; the caller keeps it off the runtime's threads.
+
+mod folder;
+mod record;
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::encoded::Encoded;
+use crate::spool::folder::Name;
+use crate::spool::record::{Damage, HEADER_BYTES, Header};
+use crate::vitals::Amount;
+
+/// What file systems give out at a time, so that the limit is about the disk and not about the contents.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Why a folder cannot be a spool.
+#[derive(Debug, Error)]
+pub enum SpoolError {
+    /// It cannot be made or read.
+    #[error("--spool {dir} cannot be used: {source}; give a folder that the agent may write")]
+    Unusable {
+        /// The folder.
+        dir: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another agent has it.
+    #[error(
+        "--spool {0} is in use by another agent; stop that one, or give each agent a folder of its own"
+    )]
+    InUse(String),
+}
+
+/// What was lost since somebody asked last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// What made room for something newer.
+    pub evicted: Amount,
+    /// Files that were damaged or are none of an agent's.
+    pub damaged_files: u64,
+}
+
+/// Why a batch is not in the spool.
+#[derive(Debug, Error)]
+pub enum NotKept {
+    /// It alone is larger than the limit.
+    #[error("a batch of {bytes} bytes is larger than --spool-limit")]
+    TooLarge {
+        /// What it would take.
+        bytes: u64,
+    },
+    /// The disk does not take it.
+    #[error("{0}")]
+    Disk(#[from] io::Error),
+}
+
+/// One file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    sequence: u64,
+    bytes: u64,
+}
+
+/// A queue of batches in a folder that this process alone uses.
+#[derive(Debug)]
+pub struct Spool {
+    dir: PathBuf,
+    limit_bytes: u64,
+    entries: VecDeque<Entry>,
+    bytes: u64,
+    next: u64,
+    losses: Losses,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+impl Spool {
+    /// Takes a folder into use, with what an agent before this one left there.
+    pub fn open(dir: &Path, limit_bytes: u64) -> Result<Self, SpoolError> {
+        let unusable = |source| SpoolError::Unusable {
+            dir: dir.display().to_string(),
+            source,
+        };
+        let lock = folder::take(dir)
+            .map_err(unusable)?
+            .ok_or_else(|| SpoolError::InUse(dir.display().to_string()))?;
+        let found = folder::scan(dir).map_err(unusable)?;
+        let mut spool = Self {
+            dir: dir.to_owned(),
+            limit_bytes,
+            next: found.files.last().map_or(1, |(sequence, _)| sequence + 1),
+            entries: VecDeque::new(),
+            bytes: 0,
+            losses: Losses {
+                damaged_files: found.foreign,
+                ..Losses::default()
+            },
+            _lock: lock,
+        };
+        for (sequence, len) in found.files {
+            let bytes = on_disk(len);
+            spool.bytes += bytes;
+            spool.entries.push_back(Entry { sequence, bytes });
+        }
+        spool.make_room(0, None);
+        Ok(spool)
+    }
+
+    /// Number of batches.
+    pub fn n_batches(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// What they take on disk, in whole blocks.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What was lost since the last call.
+    pub fn take_losses(&mut self) -> Losses {
+        std::mem::take(&mut self.losses)
+    }
+
+    /// Whether the batch with this sequence number is still here.
+    pub fn holds(&self, sequence: u64) -> bool {
+        let found = self
+            .entries
+            .binary_search_by_key(&sequence, |entry| entry.sequence);
+        found.is_ok()
+    }
+
+    /// Puts a batch behind all others, and removes the oldest but `spared` until all are within the limit.
+    pub fn push(&mut self, batch: &Encoded, spared: Option<u64>) -> Result<u64, NotKept> {
+        let header = record::header(batch);
+        let bytes = on_disk(HEADER_BYTES + batch.request.len() as u64);
+        let spared_bytes = self.spared(spared).map_or(0, |entry| entry.bytes);
+        if bytes > self.limit_bytes.saturating_sub(spared_bytes) {
+            return Err(NotKept::TooLarge { bytes });
+        }
+        self.make_room(bytes, spared);
+        let sequence = self.next;
+        let half_written = self.path(Name::HalfWritten(sequence));
+        let written = write(&half_written, &header, &batch.request)
+            .and_then(|()| fs::rename(&half_written, self.path(Name::Batch(sequence))));
+        if let Err(error) = written {
+            // What is left is removed at the next start, or written over before.
+            drop(fs::remove_file(&half_written));
+            return Err(error.into());
+        }
+        self.next += 1;
+        self.bytes += bytes;
+        self.entries.push_back(Entry { sequence, bytes });
+        Ok(sequence)
+    }
+
+    /// The oldest batch with its sequence number; what cannot be read on the way there is removed and counted.
+    pub fn front(&mut self) -> Option<(u64, Encoded)> {
+        let (mut first, mut others) = (None, 0_u64);
+        let front = loop {
+            let Some(entry) = self.entries.front().copied() else {
+                break None;
+            };
+            let path = self.path(Name::Batch(entry.sequence));
+            let read = fs::read(&path).map_err(Damage::from);
+            match read.and_then(|bytes| record::parse(&Bytes::from(bytes))) {
+                Ok(batch) => break Some((entry.sequence, batch)),
+                Err(damage) if first.is_none() => first = Some((path, damage)),
+                Err(_) => others += 1,
+            }
+            self.losses.damaged_files += 1;
+            self.remove(entry.sequence);
+        };
+        if let Some((path, damage)) = first {
+            tracing::error!(
+                "{} is left out and removed: {damage} ({others} more like it follow it)",
+                path.display()
+            );
+        }
+        front
+    }
+
+    /// Removes a batch that is safe elsewhere, or never will be. On a disk that takes no writes it stays as a file, and
+    /// the receiver stores it once all the same.
+    pub fn remove(&mut self, sequence: u64) {
+        let found = self
+            .entries
+            .binary_search_by_key(&sequence, |entry| entry.sequence);
+        if let Some(entry) = found.ok().and_then(|index| self.entries.remove(index)) {
+            self.bytes -= entry.bytes;
+            let path = self.path(Name::Batch(sequence));
+            if let Err(error) = fs::remove_file(&path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!("{} cannot be removed: {error}", path.display());
+            }
+        }
+    }
+
+    fn make_room(&mut self, bytes: u64, spared: Option<u64>) {
+        while self.bytes.saturating_add(bytes) > self.limit_bytes {
+            let is_spared = |entry: &&Entry| Some(entry.sequence) == spared;
+            let oldest = self.entries.iter().find(|entry| !is_spared(entry));
+            let Some(sequence) = oldest.map(|entry| entry.sequence) else {
+                return;
+            };
+            match self.points_of(sequence) {
+                Ok(points) => self.losses.evicted.add(Amount::batch(points)),
+                Err(_) => self.losses.damaged_files += 1,
+            }
+            self.remove(sequence);
+        }
+    }
+
+    fn spared(&self, spared: Option<u64>) -> Option<&Entry> {
+        let sequence = spared?;
+        self.entries.iter().find(|entry| entry.sequence == sequence)
+    }
+
+    fn points_of(&self, sequence: u64) -> Result<u64, Damage> {
+        let file = File::open(self.path(Name::Batch(sequence)))?;
+        Ok(Header::read(file)?.points)
+    }
+
+    fn path(&self, name: Name) -> PathBuf {
+        self.dir.join(name.to_string())
+    }
+}
+
+fn on_disk(bytes: u64) -> u64 {
+    bytes
+        .checked_next_multiple_of(BLOCK_BYTES)
+        .unwrap_or(u64::MAX)
+        .max(BLOCK_BYTES)
+}
+
+fn write(path: &Path, header: &[u8], request: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(header)?;
+    file.write_all(request)?;
+    // Without it a name could outlive a loss of power that its contents do not.
+    file.sync_data()
+}
+
+#[cfg(test)]
+mod tests;

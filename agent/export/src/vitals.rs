@@ -1,0 +1,297 @@
+//! What becomes of the points of an agent, counted as it happens, to be read at any time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::now;
+
+/// Why points were lost on this side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Loss {
+    /// Too many points waited in memory.
+    QueueFull,
+    /// The oldest batches of the spool made room for newer ones, or one was larger than all of the spool.
+    SpoolFull,
+    /// The spool could not be written.
+    SpoolBroken,
+    /// The receiver will never take them.
+    Refused,
+    /// They waited in memory when the agent ended.
+    Unsent,
+}
+
+impl Loss {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::QueueFull,
+        Self::SpoolFull,
+        Self::SpoolBroken,
+        Self::Refused,
+        Self::Unsent,
+    ];
+
+    /// Its name, as an attribute of a metric.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::SpoolFull => "spool_full",
+            Self::SpoolBroken => "spool_broken",
+            Self::Refused => "refused",
+            Self::Unsent => "unsent",
+        }
+    }
+}
+
+/// A number of batches, and of the points in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Amount {
+    /// Batches.
+    pub batches: u64,
+    /// Points.
+    pub points: u64,
+}
+
+impl Amount {
+    /// One batch of so many points.
+    pub fn batch(points: u64) -> Self {
+        Self { batches: 1, points }
+    }
+
+    /// Adds another amount.
+    pub fn add(&mut self, other: Self) {
+        self.batches += other.batches;
+        self.points += other.points;
+    }
+}
+
+/// The counters at one moment. Numbers only grow, but for what is said to be so now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    /// Batches that were acknowledged.
+    pub sent: Amount,
+    /// Points of them that the receiver refused.
+    pub points_rejected: u64,
+    /// What was lost on this side, for every reason.
+    pub lost: BTreeMap<Loss, Amount>,
+    /// Attempts that failed and were made again.
+    pub retries: u64,
+    /// Batches that wait in the spool now.
+    pub spooled_batches: u64,
+    /// What they take there now, bytes in whole blocks of 4 KiB.
+    pub spooled_bytes: u64,
+    /// Files of the spool that were damaged, or are none of this agent's.
+    pub damaged_files: u64,
+    /// Own verdicts that were acknowledged.
+    pub verdicts_sent: u64,
+    /// Own verdicts of them that the receiver refused.
+    pub verdicts_rejected: u64,
+    /// Own verdicts that were refused whole, given up, or dropped because too many waited.
+    pub verdicts_lost: u64,
+    /// Time since the last acknowledgement of points now, if there was one.
+    pub since_ack: Option<Duration>,
+    /// Whether the receiver answered the last attempt with more than that it cannot take a batch now.
+    pub is_connected: bool,
+}
+
+impl Reading {
+    /// Everything that was lost on this side.
+    pub fn lost_in_all(&self) -> Amount {
+        let mut all = Amount::default();
+        for amount in self.lost.values() {
+            all.add(*amount);
+        }
+        all
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counter {
+    batches: AtomicU64,
+    points: AtomicU64,
+}
+
+impl Counter {
+    fn add(&self, amount: Amount) {
+        self.batches.fetch_add(amount.batches, Ordering::Relaxed);
+        self.points.fetch_add(amount.points, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> Amount {
+        Amount {
+            batches: self.batches.load(Ordering::Relaxed),
+            points: self.points.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The counters of one agent instance.
+#[derive(Debug)]
+pub struct Vitals {
+    started: Instant,
+    /// One more than the milliseconds from the start to the last acknowledgement, 0 before the first.
+    acked_ms: AtomicU64,
+    is_connected: AtomicBool,
+    sent: Counter,
+    queue_full: Counter,
+    spool_full: Counter,
+    spool_broken: Counter,
+    refused: Counter,
+    unsent: Counter,
+    points_rejected: AtomicU64,
+    retries: AtomicU64,
+    spooled_batches: AtomicU64,
+    spooled_bytes: AtomicU64,
+    damaged_files: AtomicU64,
+    verdicts_sent: AtomicU64,
+    verdicts_rejected: AtomicU64,
+    verdicts_lost: AtomicU64,
+}
+
+impl Default for Vitals {
+    fn default() -> Self {
+        Self {
+            started: now(),
+            acked_ms: AtomicU64::default(),
+            is_connected: AtomicBool::default(),
+            sent: Counter::default(),
+            queue_full: Counter::default(),
+            spool_full: Counter::default(),
+            spool_broken: Counter::default(),
+            refused: Counter::default(),
+            unsent: Counter::default(),
+            points_rejected: AtomicU64::default(),
+            retries: AtomicU64::default(),
+            spooled_batches: AtomicU64::default(),
+            spooled_bytes: AtomicU64::default(),
+            damaged_files: AtomicU64::default(),
+            verdicts_sent: AtomicU64::default(),
+            verdicts_rejected: AtomicU64::default(),
+            verdicts_lost: AtomicU64::default(),
+        }
+    }
+}
+
+impl Vitals {
+    /// All counters now.
+    pub fn read(&self) -> Reading {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let acked_ms = load(&self.acked_ms).checked_sub(1);
+        let since_ack = acked_ms.map(|acked_ms| {
+            let acked = Duration::from_millis(acked_ms);
+            self.started.elapsed().saturating_sub(acked)
+        });
+        let lost = Loss::ALL.map(|loss| (loss, self.of(loss).read()));
+        Reading {
+            sent: self.sent.read(),
+            points_rejected: load(&self.points_rejected),
+            lost: BTreeMap::from(lost),
+            retries: load(&self.retries),
+            spooled_batches: load(&self.spooled_batches),
+            spooled_bytes: load(&self.spooled_bytes),
+            damaged_files: load(&self.damaged_files),
+            verdicts_sent: load(&self.verdicts_sent),
+            verdicts_rejected: load(&self.verdicts_rejected),
+            verdicts_lost: load(&self.verdicts_lost),
+            since_ack,
+            is_connected: self.is_connected.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn acknowledged(&self, points: u64, rejected: u64) {
+        let elapsed_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let acked_ms = elapsed_ms.saturating_add(1);
+        self.acked_ms.store(acked_ms, Ordering::Relaxed);
+        self.sent.add(Amount::batch(points));
+        self.points_rejected.fetch_add(rejected, Ordering::Relaxed);
+        self.answered();
+    }
+
+    pub(super) fn answered(&self) {
+        self.is_connected.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn failed(&self) {
+        self.is_connected.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn retried(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn lost(&self, loss: Loss, amount: Amount) {
+        self.of(loss).add(amount);
+    }
+
+    pub(super) fn spool_holds(&self, batches: u64, bytes: u64) {
+        self.spooled_batches.store(batches, Ordering::Relaxed);
+        self.spooled_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn damaged(&self, files: u64) {
+        self.damaged_files.fetch_add(files, Ordering::Relaxed);
+    }
+
+    pub(super) fn told(&self, verdicts: u64, rejected: u64) {
+        self.verdicts_sent.fetch_add(verdicts, Ordering::Relaxed);
+        self.verdicts_rejected
+            .fetch_add(rejected, Ordering::Relaxed);
+    }
+
+    pub(super) fn not_told(&self, verdicts: u64) {
+        self.verdicts_lost.fetch_add(verdicts, Ordering::Relaxed);
+    }
+
+    fn of(&self, loss: Loss) -> &Counter {
+        match loss {
+            Loss::QueueFull => &self.queue_full,
+            Loss::SpoolFull => &self.spool_full,
+            Loss::SpoolBroken => &self.spool_broken,
+            Loss::Refused => &self.refused,
+            Loss::Unsent => &self.unsent,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_since_the_last_acknowledgement_is_known_from_the_first_one_on() {
+        let vitals = Vitals::default();
+        assert_eq!(vitals.read().since_ack, None);
+        vitals.acknowledged(5, 1);
+        tokio::time::advance(Duration::from_secs(7)).await;
+        let reading = vitals.read();
+        assert_eq!(reading.since_ack, Some(Duration::from_secs(7)));
+        assert_eq!(
+            (reading.sent, reading.points_rejected),
+            (Amount::batch(5), 1)
+        );
+        assert!(reading.is_connected);
+        vitals.failed();
+        assert!(!vitals.read().is_connected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_reason_of_a_loss_has_its_own_count_and_name() {
+        let vitals = Vitals::default();
+        for (loss, points) in Loss::ALL.into_iter().zip(1..) {
+            vitals.lost(loss, Amount::batch(points));
+        }
+        let reading = vitals.read();
+        let points: Vec<u64> = reading.lost.values().map(|amount| amount.points).collect();
+        assert_eq!(points, [1, 2, 3, 4, 5]);
+        let all = Amount {
+            batches: 5,
+            points: 15,
+        };
+        assert_eq!(reading.lost_in_all(), all);
+        let mut names = Loss::ALL.map(Loss::name).to_vec();
+        names.dedup();
+        assert_eq!(names.len(), 5);
+    }
+}

@@ -1,0 +1,22 @@
+//! Where events come from: the GPU jobs of this host while they run, and recordings of such jobs, which are
+//! written here, too.
+//!
+//! | layer | modules | knows |
+//! |---|---|---|
+//! | 0 | [`source`], [`functions`], [`comm_fields`], [`symbols`] | the interface, and what the probed libraries look like |
+//! | 1 | [`instruction`], [`place`], [`process`] | programs and processes of the host |
+//! | 2 | [`watch`] | probes, and what they write |
+//! | 3 | [`live`], [`recording`] | the two sources |
+//! | 4 | [`recorder`] | what a watch sees, as lines of a recording |
+
+pub mod comm_fields;
+pub mod functions;
+pub mod instruction;
+pub mod live;
+pub mod place;
+pub mod process;
+pub mod recorder;
+pub mod recording;
+pub mod source;
+pub mod symbols;
+pub mod watch;

@@ -1,0 +1,395 @@
+//! The GPU jobs of this host, while they run.
+
+pub(crate) mod assemble;
+mod comms;
+mod evidence;
+pub(crate) mod jobs;
+pub(crate) mod older;
+pub(crate) mod ran;
+mod sizes;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fleet_agent_bpf::layout::{CallRecord, Losses};
+use fleet_agent_core::event::{
+    Call, CallKind, CommInit, Ended, Entered, Event, Lost, Measured, Process,
+};
+
+use crate::functions;
+use crate::live::assemble::{Assembler, Seen};
+use crate::live::comms::{Comms, News};
+use crate::live::evidence::Evidence;
+use crate::live::jobs::Jobs;
+use crate::live::older::Older;
+use crate::live::ran::Waiting;
+use crate::live::sizes::Sizes;
+use crate::process::Processes;
+use crate::source::{EventSource, SourceError};
+use crate::watch::{Health, Look, Watch, Watched};
+
+/// Time between two readings of what is summed up in the kernel, nanoseconds.
+const EVIDENCE_NS: u64 = 1_000_000_000;
+
+/// Asks a live source to end.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// The source ends with its next look.
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was asked.
+    pub fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Watches this host until it is asked to stop.
+#[derive(Debug)]
+pub struct Live {
+    watch: Watch,
+    assembler: Assembler,
+    jobs: Jobs,
+    comms: Comms,
+    sizes: Sizes,
+    evidence: Evidence,
+    ran: Waiting,
+    older: Older,
+    out: VecDeque<Event>,
+    stop: Stop,
+    lost_before: Losses,
+    losses: Losses,
+    ending: Vec<Ended>,
+    measured_ns: u64,
+    has_looked: bool,
+}
+
+impl Live {
+    /// The source of a watch.
+    pub fn new(watch: Watch, processes: Processes, stop: Stop) -> Self {
+        let mut live = Self {
+            lost_before: watch.losses_told(),
+            losses: Losses::default(),
+            watch,
+            assembler: Assembler::default(),
+            jobs: Jobs::new(processes),
+            comms: Comms::default(),
+            sizes: Sizes::default(),
+            evidence: Evidence::default(),
+            ran: Waiting::default(),
+            older: Older::default(),
+            out: VecDeque::new(),
+            ending: Vec::new(),
+            stop,
+            measured_ns: 0,
+            has_looked: false,
+        };
+        live.take_over();
+        live
+    }
+
+    /// How the watch is doing.
+    pub fn health(&self) -> Health {
+        self.watch.health()
+    }
+
+    /// The files that are probed, and who maps them.
+    pub fn watched(&self) -> Vec<Watched> {
+        self.watch.watched()
+    }
+
+    /// What the watch could not tell since it began.
+    pub fn losses(&self) -> Losses {
+        self.losses
+    }
+
+    /// Files that were not looked into when they were mapped, because too many were.
+    pub const fn put_off(&self) -> u64 {
+        self.watch.put_off()
+    }
+
+    /// Processes that call NCCL and whose rank nobody knows.
+    pub fn unplaced(&self) -> usize {
+        self.jobs.unplaced()
+    }
+
+    /// When the last look was, nanoseconds of the events' clock.
+    pub fn now_ns(&self) -> u64 {
+        self.assembler.until_ns()
+    }
+
+    /// The next event, if the last look saw another one; otherwise one more look is due.
+    pub fn pending(&mut self) -> Option<Event> {
+        self.out.pop_front()
+    }
+
+    /// Waits for something to happen, at most for a twentieth of a second; false when the source was asked to end.
+    pub fn look(&mut self) -> bool {
+        if std::mem::replace(&mut self.has_looked, true) && self.stop.is_asked() {
+            return false;
+        }
+        let look = self.watch.look();
+        self.take(&look);
+        true
+    }
+
+    /// Ends the watch and leaves nothing of it in the kernel.
+    pub fn clear(self) {
+        self.watch.clear();
+    }
+
+    /// Communicators of processes that an agent before this one has watched, so that their operations go on where they are. What was
+    /// counted before now is not told: nobody knows how much of it that agent has told.
+    fn take_over(&mut self) {
+        // Before anything that the ring still holds from the time without an agent.
+        let ts_ns = 0;
+        for comm in self.watch.comms() {
+            self.made_before(comm.tgid, jobs::init(&comm), ts_ns);
+        }
+        let _told = self.evidence(ts_ns);
+    }
+
+    /// Tells of a communicator that was made some time ago, if its size is known.
+    fn made_before(&mut self, pid: u32, init: CommInit, ts_ns: u64) {
+        let Some(init) = self.sized(pid, init) else {
+            // Whatever was at its address is not there any more.
+            if let Some(pointer) = init.comm.filter(|pointer| self.comms.ended(pid, *pointer)) {
+                let comm = Some(pointer);
+                self.tell_of(pid, ts_ns, CallKind::CommDestroy { comm });
+            }
+            return;
+        };
+        self.comms.joined(pid, init);
+        self.out.extend(self.jobs.meet(pid, Some(init), ts_ns));
+        self.tell_of(pid, ts_ns, CallKind::CommInit(init));
+    }
+
+    /// Tells something of a process that no call of its own told.
+    fn tell_of(&mut self, pid: u32, ts_ns: u64, kind: CallKind) {
+        if self.jobs.knows(pid) {
+            self.out.push_back(Event::Call(Call {
+                ts_ns,
+                dur_ns: 0,
+                pid,
+                tid: pid,
+                kind,
+            }));
+        }
+    }
+
+    /// A communicator with its rank and size, as the call or the memory of its process tells.
+    fn sized(&mut self, pid: u32, init: CommInit) -> Option<CommInit> {
+        let in_memory = |init: &CommInit| self.watch.comm_in_memory(pid, init.comm?);
+        if self.sizes.is_worth_a_look(pid) {
+            for told in self.comms.of(pid).chain(Some(&init)) {
+                self.sizes.compare(pid, told, in_memory(told));
+            }
+        }
+        let found = (init.nranks == 0).then(|| in_memory(&init)).flatten();
+        self.sizes.sized(pid, init, found)
+    }
+
+    fn take(&mut self, look: &Look) {
+        for pid in &look.found {
+            self.jobs.found(*pid);
+        }
+        self.ran.take(&look.ran);
+        self.read_older();
+        for seen in self.assembler.take(look) {
+            self.tell_ran(seen.at_ns());
+            self.tell(&seen);
+        }
+        self.tell_ran(self.assembler.until_ns());
+        self.count_losses(look.until_ns);
+        if look.until_ns.saturating_sub(self.measured_ns) >= EVIDENCE_NS {
+            self.measure(look.until_ns);
+        }
+        // What a process did last is told first, and that may take one more look.
+        let (over, ending) = self
+            .ending
+            .iter()
+            .partition(|ended| ended.ts_ns <= look.until_ns);
+        self.ending = ending;
+        let over: Vec<Ended> = over;
+        for ended in over {
+            self.end(ended);
+        }
+        let ts_ns = look.now_ns;
+        if !look.detached.is_empty() {
+            // Nobody knows what they have called since.
+            let events = look.detached.len() as u64;
+            self.out.push_back(Event::Lost(Lost { ts_ns, events }));
+        }
+        let over = look.exited.iter().chain(&look.detached);
+        self.ending
+            .extend(over.map(|pid| Ended { ts_ns, pid: *pid }));
+    }
+
+    fn tell(&mut self, seen: &Seen) {
+        let record = seen.record();
+        let Some(mut kind) = functions::call_kind(record) else {
+            return;
+        };
+        let mut init = None;
+        match (&mut kind, seen) {
+            // It counts from its return, and only then says which rank the process is.
+            (CallKind::CommInit(_), Seen::Entered(_)) => return,
+            (CallKind::CommInit(joined), _) => {
+                let Some(sized) = self.sized(record.tgid, *joined) else {
+                    return;
+                };
+                self.comms.joined(record.tgid, sized);
+                (*joined, init) = (sized, Some(sized));
+            }
+            (CallKind::CommDestroy { .. }, _) => {
+                self.comms.ended(record.tgid, record.comm);
+                self.older.gone(record.tgid, record.comm);
+            }
+            // What returns may do so after its communicator was aborted.
+            (CallKind::Operation(_), Seen::Call(_) | Seen::Entered(_)) => self.learn(record),
+            _ => {}
+        }
+        self.out
+            .extend(self.jobs.meet(record.tgid, init, record.entered_ns));
+        if !self.jobs.knows(record.tgid) {
+            return;
+        }
+        let (ts_ns, pid, tid) = (record.entered_ns, record.tgid, record.tid);
+        let call = Call {
+            ts_ns,
+            dur_ns: record.duration_ns,
+            pid,
+            tid,
+            kind,
+        };
+        self.out.push_back(match seen {
+            Seen::Call(_) => Event::Call(call),
+            Seen::Returned(_) => Event::Returned(call),
+            Seen::Entered(_) => Event::Entered(Entered {
+                ts_ns,
+                pid,
+                tid,
+                kind,
+            }),
+        });
+    }
+
+    /// Reads communicators that were made before tracing began.
+    fn read_older(&mut self) {
+        for (pid, pointer) in self.older.due() {
+            if let Some(state) = self.watch.comm_state(pid, pointer) {
+                self.older.take(state);
+            }
+        }
+    }
+
+    /// Tells what plugins told and memory said up to some time.
+    fn tell_ran(&mut self, until_ns: u64) {
+        for state in self.older.until(until_ns) {
+            if self.jobs.knows(state.pid) {
+                self.out.push_back(Event::CommState(state));
+            }
+        }
+        for record in self.ran.until(until_ns) {
+            let joining = ran::joining(&record);
+            if joining.is_some() {
+                let met = self.jobs.meet(record.tgid, joining, record.seen_ns);
+                self.out.extend(met);
+            }
+            if self.jobs.knows(record.tgid) {
+                self.out.extend(ran::event(&record));
+            }
+        }
+    }
+
+    /// Takes what an operation says of its communicator.
+    fn learn(&mut self, record: &CallRecord) {
+        let (pid, ts_ns) = (record.tgid, record.entered_ns);
+        if record.comm_id == 0 {
+            self.older.used(pid, record.comm);
+        } else {
+            self.older.gone(pid, record.comm);
+        }
+        match self.comms.news(record) {
+            Some(News::Made(init)) => self.made_before(pid, init, ts_ns),
+            Some(News::Unknown) => {
+                self.comms.ended(pid, record.comm);
+                let comm = Some(record.comm);
+                self.tell_of(pid, ts_ns, CallKind::CommDestroy { comm });
+            }
+            None => {}
+        }
+    }
+
+    fn count_losses(&mut self, ts_ns: u64) {
+        let now = self.watch.losses();
+        let losses = now.since(&self.lost_before);
+        let events = losses.events().saturating_sub(self.losses.events());
+        if events > 0 {
+            self.out.push_back(Event::Lost(Lost { ts_ns, events }));
+            self.older.lost();
+        }
+        if losses != self.losses {
+            self.watch.tell_losses(&now);
+        }
+        self.losses = losses;
+    }
+
+    fn measure(&mut self, ts_ns: u64) {
+        self.measured_ns = ts_ns;
+        let measured = self.evidence(ts_ns);
+        let known = measured
+            .into_iter()
+            .filter(|measured| self.jobs.knows(measured.pid));
+        self.out.extend(known.map(Event::Activity));
+    }
+
+    fn evidence(&mut self, ts_ns: u64) -> Vec<Measured> {
+        let (sums, host) = (self.watch.sums(), self.watch.host_sums());
+        let retransmits = self.watch.tcp_retransmits();
+        self.evidence
+            .measure(ts_ns, &sums, host.as_deref(), retransmits)
+    }
+
+    fn end(&mut self, ended: Ended) {
+        let pid = ended.pid;
+        if self.jobs.knows(pid) {
+            // What it did in its last moments was counted, and goes with it.
+            self.measure(ended.ts_ns);
+            self.out.push_back(Event::Ended(ended));
+        }
+        let was_known = self.jobs.left(pid);
+        // A process may have called NCCL without anything to tell of it.
+        if was_known || self.watch.follows(pid) {
+            self.watch.forget(pid);
+            self.assembler.left(pid);
+            self.evidence.left(pid);
+            self.comms.left(pid);
+            self.sizes.left(pid);
+            self.ran.left(pid);
+            self.older.left(pid);
+        }
+    }
+}
+
+impl EventSource for Live {
+    /// Processes come and go as events.
+    fn processes(&self) -> &[Process] {
+        &[]
+    }
+
+    fn next_event(&mut self) -> Result<Option<Event>, SourceError> {
+        loop {
+            if let Some(event) = self.pending() {
+                return Ok(Some(event));
+            }
+            if !self.look() {
+                return Ok(None);
+            }
+        }
+    }
+}

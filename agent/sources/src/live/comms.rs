@@ -1,0 +1,116 @@
+//! The communicators that were told of, compared with what each operation says of its own. Pure.
+
+use std::collections::BTreeMap;
+
+use fleet_agent_bpf::layout::CallRecord;
+use fleet_agent_core::event::CommInit;
+
+/// What an operation shows that nobody told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    /// Its communicator was made: the record of that was lost, or comes from an agent before this one.
+    Made(CommInit),
+    /// Its communicator is not the one that was at this address: nobody knows how it was made.
+    Unknown,
+}
+
+/// Communicators by process and address.
+#[derive(Debug, Default)]
+pub(super) struct Comms {
+    told: BTreeMap<(u32, u64), CommInit>,
+}
+
+impl Comms {
+    /// Takes that a process was told to have joined one.
+    pub(super) fn joined(&mut self, pid: u32, init: CommInit) {
+        if let Some(pointer) = init.comm {
+            self.told.insert((pid, pointer), init);
+        }
+    }
+
+    /// Takes that one is gone; whether it was told of.
+    pub(super) fn ended(&mut self, pid: u32, pointer: u64) -> bool {
+        self.told.remove(&(pid, pointer)).is_some()
+    }
+
+    /// Those of a process.
+    pub(super) fn of(&self, pid: u32) -> impl Iterator<Item = &CommInit> {
+        let range = (pid, 0)..=(pid, u64::MAX);
+        self.told.range(range).map(|(_, init)| init)
+    }
+
+    /// What an operation shows that was not told.
+    pub(super) fn news(&self, record: &CallRecord) -> Option<News> {
+        let told = self.told.get(&(record.tgid, record.comm));
+        match told {
+            Some(_) if record.comm_id == 0 => Some(News::Unknown),
+            Some(init) if init.unique_id == record.comm_id => None,
+            None if record.comm_id == 0 => None,
+            Some(_) | None => Some(News::Made(CommInit {
+                nranks: record.nranks,
+                rank: record.rank,
+                unique_id: record.comm_id,
+                comm: Some(record.comm),
+            })),
+        }
+    }
+
+    /// Forgets a process.
+    pub(super) fn left(&mut self, pid: u32) {
+        self.told.retain(|(its, _), _| *its != pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(comm: u64, comm_id: u64) -> CallRecord {
+        CallRecord {
+            tgid: 7,
+            comm,
+            comm_id,
+            rank: 1,
+            nranks: 4,
+            ..CallRecord::default()
+        }
+    }
+
+    fn joined(comm: u64, unique_id: u64) -> CommInit {
+        CommInit {
+            nranks: 4,
+            rank: 1,
+            unique_id,
+            comm: Some(comm),
+        }
+    }
+
+    #[test]
+    fn an_operation_makes_up_for_a_lost_record_of_its_communicator() {
+        let mut comms = Comms::default();
+        let news = comms.news(&operation(0x10, 5));
+        assert_eq!(news, Some(News::Made(joined(0x10, 5))));
+        comms.joined(7, joined(0x10, 5));
+        assert_eq!(comms.news(&operation(0x10, 5)), None);
+    }
+
+    #[test]
+    fn an_address_that_is_used_again_is_another_communicator() {
+        let mut comms = Comms::default();
+        comms.joined(7, joined(0x10, 5));
+        let news = comms.news(&operation(0x10, 6));
+        assert_eq!(news, Some(News::Made(joined(0x10, 6))));
+        assert_eq!(comms.news(&operation(0x10, 0)), Some(News::Unknown));
+        comms.ended(7, 0x10);
+        assert_eq!(comms.news(&operation(0x10, 0)), None);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_leaves_nothing() {
+        let mut comms = Comms::default();
+        comms.joined(7, joined(0x10, 5));
+        comms.joined(8, joined(0x10, 5));
+        comms.left(7);
+        assert_eq!((comms.of(7).count(), comms.of(8).count()), (0, 1));
+    }
+}

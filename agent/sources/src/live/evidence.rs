@@ -1,0 +1,180 @@
+//! From what the kernel has summed up to what a process did since the last reading. Pure.
+
+use std::collections::BTreeMap;
+
+use fleet_agent_bpf::layout::{CallSum, HostSum};
+use fleet_agent_core::event::{Absence, Activity, CopiedBytes, Direction, KernelWork, Measured};
+
+use crate::functions::{self, Does};
+
+/// Sums at the last reading.
+#[derive(Debug, Default)]
+pub(super) struct Evidence {
+    calls: BTreeMap<(u32, u32), CallSum>,
+    host: BTreeMap<u32, HostSum>,
+    tcp_retransmits: Option<u64>,
+}
+
+impl Evidence {
+    /// Takes the sums of all processes; what each did since the last reading.
+    pub(super) fn measure(
+        &mut self,
+        ts_ns: u64,
+        calls: &[(u32, u32, CallSum)],
+        host: Option<&[(u32, HostSum)]>,
+        tcp_retransmits: Option<u64>,
+    ) -> Vec<Measured> {
+        let mut activities: BTreeMap<u32, Activity> = BTreeMap::new();
+        for (pid, op, sum) in calls {
+            let before = self.calls.insert((*pid, *op), *sum).unwrap_or_default();
+            called(activities.entry(*pid).or_default(), *op, sum, &before);
+        }
+        for (pid, sum) in host.unwrap_or_default() {
+            let before = self.host.insert(*pid, *sum).unwrap_or_default();
+            worked(activities.entry(*pid).or_default(), sum, &before);
+        }
+        if let Some(now) = tcp_retransmits {
+            // The first reading has nothing to be compared with: it counts from the start of the agent.
+            let sent_again = now.saturating_sub(self.tcp_retransmits.replace(now).unwrap_or(now));
+            for activity in activities.values_mut() {
+                activity.tcp_retransmits = Some(sent_again);
+            }
+        }
+        let measured = activities.into_iter().map(|(pid, activity)| Measured {
+            ts_ns,
+            pid,
+            activity,
+        });
+        measured.collect()
+    }
+
+    /// Forgets a process.
+    pub(super) fn left(&mut self, pid: u32) {
+        self.calls.retain(|(its, _), _| *its != pid);
+        self.host.remove(&pid);
+    }
+}
+
+/// What a process called: only functions that are counted. `op` has the direction of a copy, or the event of a device, in its
+/// second byte.
+fn called(activity: &mut Activity, op: u32, sum: &CallSum, before: &CallSum) {
+    let [number, kind, ..] = op.to_le_bytes();
+    let calls = sum.calls.saturating_sub(before.calls);
+    let bytes = sum.bytes.saturating_sub(before.bytes);
+    match functions::of(number).map(|function| function.does) {
+        Some(Does::Launches) => *activity.launches.get_or_insert_default() += calls,
+        Some(Does::LaunchesGraph) => *activity.graph_launches.get_or_insert_default() += calls,
+        Some(Does::Copies) => {
+            let copied: &mut CopiedBytes = activity.memcpy_bytes.get_or_insert_default();
+            match Direction::of_kind(kind.into()) {
+                Direction::ToDevice => copied.to_device += bytes,
+                Direction::ToHost => copied.to_host += bytes,
+                Direction::Unnamed => copied.unnamed += bytes,
+                Direction::Within => {}
+            }
+        }
+        Some(Does::AcknowledgesEvent) if functions::is_rdma_error(kind.into()) => {
+            *activity.rdma_errors.get_or_insert_default() += calls;
+        }
+        _ => {}
+    }
+}
+
+fn worked(activity: &mut Activity, sum: &HostSum, before: &HostSum) {
+    activity.threads = Some(Absence {
+        off_cpu_ns: sum.off_cpu_ns.saturating_sub(before.off_cpu_ns),
+        run_queue_ns: Some(sum.run_queue_ns.saturating_sub(before.run_queue_ns)),
+        preempted_ns: sum.preempted_ns.saturating_sub(before.preempted_ns),
+        preemptions: sum.preemptions.saturating_sub(before.preemptions),
+    });
+    activity.kernel = Some(KernelWork {
+        page_allocations: sum.page_allocations.saturating_sub(before.page_allocations),
+        block_io_ns: sum.block_io_ns.saturating_sub(before.block_io_ns),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::functions::FUNCTIONS;
+
+    fn op(name: &str, kind: u32) -> u32 {
+        let at = FUNCTIONS.iter().position(|function| function.name == name);
+        u32::try_from(at.unwrap()).unwrap() | kind << 8
+    }
+
+    fn sum(calls: u64, bytes: u64) -> CallSum {
+        CallSum {
+            calls,
+            bytes,
+            ..CallSum::default()
+        }
+    }
+
+    #[test]
+    fn copies_are_told_apart_by_their_direction_and_counted_since_the_last_reading() {
+        let mut evidence = Evidence::default();
+        let copies = |to_device, to_host| {
+            [
+                (7, op("cudaMemcpyAsync", 1), sum(1, to_device)),
+                (7, op("cudaMemcpyAsync", 2), sum(1, to_host)),
+                (7, op("cudaMemcpyAsync", 3), sum(1, 9999)),
+            ]
+        };
+        evidence.measure(1, &copies(100, 10), None, None);
+        let measured = evidence.measure(2, &copies(150, 10), None, None);
+        let copied = CopiedBytes {
+            to_device: 50,
+            ..CopiedBytes::default()
+        };
+        assert_eq!(measured[0].activity.memcpy_bytes, Some(copied));
+    }
+
+    #[test]
+    fn of_what_rdma_devices_tell_only_errors_count() {
+        let mut evidence = Evidence::default();
+        let told = |kind, calls| (7, op("ibv_ack_async_event", kind), sum(calls, 0));
+        // A port that fails, the same port in order again, and a queue that is empty as it was meant to be.
+        let measured = evidence.measure(1, &[told(10, 2), told(9, 1), told(5, 1)], None, None);
+        assert_eq!(measured[0].activity.rdma_errors, Some(2));
+    }
+
+    #[test]
+    fn what_the_host_did_belongs_to_each_of_its_processes() {
+        let mut evidence = Evidence::default();
+        let host = [
+            (
+                7,
+                HostSum {
+                    preemptions: 3,
+                    ..HostSum::default()
+                },
+            ),
+            (8, HostSum::default()),
+        ];
+        let first = evidence.measure(1, &[], Some(&host), Some(40));
+        assert_eq!(first[0].activity.threads.unwrap().preemptions, 3);
+        assert_eq!(first[0].activity.tcp_retransmits, Some(0));
+        let second = evidence.measure(2, &[], Some(&host), Some(42));
+        let told: Vec<Option<u64>> = second
+            .iter()
+            .map(|measured| measured.activity.tcp_retransmits)
+            .collect();
+        assert_eq!(told, [Some(2), Some(2)]);
+        assert_eq!(second[0].activity.threads.unwrap().preemptions, 0);
+    }
+
+    #[test]
+    fn what_nobody_sees_is_unknown_and_not_zero() {
+        let mut evidence = Evidence::default();
+        let measured =
+            evidence.measure(1, &[(7, op("cudaLaunchKernel", 0), sum(5, 0))], None, None);
+        assert_eq!(
+            measured[0].activity,
+            Activity {
+                launches: Some(5),
+                ..Activity::default()
+            }
+        );
+    }
+}

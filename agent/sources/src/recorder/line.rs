@@ -1,0 +1,279 @@
+//! The lines of a recording as they are written. Pure.
+
+mod ran;
+
+use crate::functions::{Does, Function};
+use fleet_agent_bpf::layout::{CallRecord, RanRecord};
+use fleet_agent_core::event::{CommState, Op};
+use serde::Serialize;
+
+use crate::recorder::line::ran::RanArguments;
+
+/// What a line says of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// All of it.
+    Whole,
+    /// That it was entered.
+    Entry,
+    /// That it has returned; its entry stands on an earlier line.
+    Return,
+}
+
+/// One line. What does not belong to its kind is left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Line {
+    kind: &'static str,
+    pub(super) ts: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tid: Option<u32>,
+    #[serde(rename = "fn", skip_serializing_if = "Option::is_none")]
+    function: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memcpy_kind: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_type: Option<u32>,
+    #[serde(flatten)]
+    call: Option<Arguments>,
+    #[serde(flatten)]
+    ran: Option<RanArguments>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rc: Option<i32>,
+}
+
+/// Calls of one function by one process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counted {
+    pub(super) pid: u32,
+    pub(super) function: &'static Function,
+    pub(super) calls: u64,
+    /// Of copies.
+    pub(super) bytes: u64,
+    /// Direction of copies or type of events, the library's own number for it.
+    pub(super) detail: u8,
+}
+
+/// What a call was called with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+struct Arguments {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comm: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    datatype: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reduce_op: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    handle: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nranks: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unique_id_splitmix64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commp: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    color: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comm_hash: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collectives: Option<u64>,
+}
+
+impl Line {
+    /// Whether it tells of calls that were counted over a window.
+    pub(super) fn is_window(&self) -> bool {
+        self.pid.is_some() && self.ran.is_none() && self.call.is_none()
+    }
+
+    /// The line of a communicator older than the recording, as it was in memory.
+    pub(super) fn of_state(state: &CommState) -> Self {
+        Self {
+            kind: "comm_state",
+            ts: state.ts_ns,
+            window_ns: Some(state.ts_ns.saturating_sub(state.from_ns)),
+            pid: Some(state.pid),
+            call: Some(Arguments {
+                comm: Some(hex(state.pointer)),
+                rank: Some(state.rank),
+                nranks: Some(state.nranks),
+                comm_hash: Some(format!("{:016x}", state.comm_id)),
+                collectives: Some(state.collectives),
+                ..Arguments::default()
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// The line of an operation on a GPU.
+    pub(super) fn of_ran(record: &RanRecord) -> Option<Self> {
+        Some(Self {
+            kind: "coll",
+            ts: record.seen_ns,
+            pid: Some(record.tgid),
+            ran: Some(RanArguments::of(record)?),
+            ..Self::default()
+        })
+    }
+
+    /// The line of a call.
+    pub(super) fn of_call(part: Part, record: &CallRecord, function: &Function) -> Self {
+        let has_returned = part != Part::Entry;
+        Self {
+            kind: match part {
+                Part::Whole => "call",
+                Part::Entry => "entered",
+                Part::Return => "returned",
+            },
+            ts: record.entered_ns,
+            dur: has_returned.then_some(record.duration_ns),
+            pid: Some(record.tgid),
+            tid: Some(record.tid),
+            function: Some(function.name),
+            call: arguments(part, record, function.does),
+            rc: Some(record.result).filter(|result| has_returned && *result != 0),
+            ..Self::default()
+        }
+    }
+
+    /// The line of calls that were counted over a window that ends at `ts`.
+    pub(super) fn of_window((ts, window_ns): (u64, u64), counted: &Counted) -> Self {
+        let is_copy = counted.function.does == Does::Copies;
+        let is_event = counted.function.does == Does::AcknowledgesEvent;
+        Self {
+            kind: match counted.function.does {
+                Does::Copies => "copies",
+                Does::LaunchesGraph => "graph_launches",
+                Does::AcknowledgesEvent => "rdma_events",
+                _ => "launches",
+            },
+            ts,
+            window_ns: Some(window_ns),
+            pid: Some(counted.pid),
+            function: Some(counted.function.name),
+            n: Some(counted.calls),
+            bytes: is_copy.then_some(counted.bytes),
+            memcpy_kind: is_copy.then(|| counted.detail.into()),
+            event_type: is_event.then(|| counted.detail.into()),
+            ..Self::default()
+        }
+    }
+
+    /// The line of events that are missing.
+    pub(super) fn of_loss(ts: u64, events: u64) -> Self {
+        Self {
+            kind: "lost",
+            ts,
+            n: Some(events),
+            ..Self::default()
+        }
+    }
+
+    /// The line that says that there was nothing to say.
+    pub(super) fn of_quiet(ts: u64) -> Self {
+        Self {
+            kind: "quiet",
+            ts,
+            ..Self::default()
+        }
+    }
+
+    /// When it stands for something that happened, nanoseconds.
+    pub(super) fn at_ns(&self) -> u64 {
+        match self.kind {
+            "returned" => self.ts.saturating_add(self.dur.unwrap_or(0)),
+            _ => self.ts,
+        }
+    }
+
+    /// Adds the line as text.
+    pub(super) fn append_to(&self, text: &mut Vec<u8>) {
+        // Numbers and names: nothing in a line can fail to be written to memory.
+        if serde_json::to_writer(&mut *text, self).is_ok() {
+            text.push(b'\n');
+        }
+    }
+}
+
+fn arguments(part: Part, record: &CallRecord, does: Does) -> Option<Arguments> {
+    let comm = Some(hex(record.comm));
+    Some(match does {
+        Does::Operation(op) => operation(record, op),
+        Does::MakesComm => made(part, record),
+        Does::SplitsComm => Arguments {
+            parent: Some(hex(record.handle)),
+            color: Some(record.peer),
+            ..made(part, record)
+        },
+        Does::EndsComm => Arguments {
+            comm,
+            ..Arguments::default()
+        },
+        Does::Waits => Arguments {
+            handle: Some(hex(record.handle)),
+            ..Arguments::default()
+        },
+        Does::EndsGroup
+        | Does::Copies
+        | Does::Launches
+        | Does::LaunchesGraph
+        | Does::AcknowledgesEvent
+        | Does::Records => return None,
+    })
+}
+
+fn operation(record: &CallRecord, op: Op) -> Arguments {
+    let reduces = matches!(op, Op::AllReduce | Op::ReduceScatter | Op::Reduce);
+    let is_rooted = matches!(op, Op::Broadcast | Op::Reduce | Op::Gather | Op::Scatter);
+    Arguments {
+        comm: Some(hex(record.comm)),
+        seq: record.seq,
+        count: Some(record.count),
+        datatype: Some(record.datatype),
+        reduce_op: reduces.then_some(record.reduce_op),
+        peer: (!op.is_collective()).then_some(record.peer),
+        root: is_rooted.then_some(record.peer),
+        stream: Some(hex(record.handle)),
+        ..Arguments::default()
+    }
+}
+
+/// A communicator that was made, or, without one, a call that failed or left this rank out.
+fn made(part: Part, record: &CallRecord) -> Arguments {
+    let is_made = part != Part::Entry && record.comm != 0;
+    Arguments {
+        nranks: Some(record.nranks),
+        rank: Some(record.rank),
+        unique_id_splitmix64: is_made.then(|| format!("{:016x}", record.comm_id)),
+        comm: is_made.then(|| hex(record.comm)),
+        // Before the return it is where the pointer will be written to.
+        commp: (part == Part::Entry).then(|| hex(record.comm)),
+        ..Arguments::default()
+    }
+}
+
+fn hex(number: u64) -> String {
+    format!("{number:#x}")
+}

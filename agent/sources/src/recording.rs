@@ -1,0 +1,280 @@
+//! Recordings: JSON lines, usually gzipped, with a header first.
+//!
+//! Lines of kind `truth` hold what the recorded job measured of itself, for scoring only. They are
+//! dropped here, so that nothing behind this module can see them.
+
+mod device;
+mod line;
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+
+use flate2::bufread::MultiGzDecoder;
+use fleet_agent_core::event::{Event, Process};
+use serde::Deserialize;
+
+use crate::recording::device::Row;
+use crate::recording::device::whole::{self, MAX_ROWS};
+use crate::recording::line::Line;
+use crate::source::{EventSource, SourceError};
+
+/// Longest line that is read, bytes. The longest of a recording are the `truth` lines.
+const MAX_LINE: u64 = 1 << 20;
+/// Largest step in time between an event and the next, nanoseconds. A larger one is a damaged
+/// number, which must not let a replay wait for it.
+const MAX_STEP_NS: u64 = 3_600_000_000_000;
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Reads one recording.
+pub struct Recording {
+    path: String,
+    reader: Box<dyn BufRead + Send>,
+    line: u64,
+    buffer: Vec<u8>,
+    processes: Vec<Process>,
+    gpu_model: Option<String>,
+    last_ts_ns: Option<u64>,
+    /// Events of rows that were read as a whole.
+    whole: VecDeque<Event>,
+}
+
+impl std::fmt::Debug for Recording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recording")
+            .field("path", &self.path)
+            .field("line", &self.line)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Deserialize)]
+struct Header {
+    kind: String,
+    processes: Vec<HeaderProcess>,
+    hardware: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct HeaderProcess {
+    pid: u32,
+    rank: u32,
+    world_size: u32,
+}
+
+impl Recording {
+    /// Reads the header. `path` is only used in messages.
+    pub fn new(path: &str, file: impl Read + Send + 'static) -> Result<Self, SourceError> {
+        let mut file = BufReader::new(file);
+        let start = file.fill_buf().map_err(|source| open_error(path, source))?;
+        let reader: Box<dyn BufRead + Send> = if start.starts_with(&GZIP_MAGIC) {
+            Box::new(BufReader::new(MultiGzDecoder::new(file)))
+        } else {
+            Box::new(file)
+        };
+        let mut recording = Self {
+            path: path.to_owned(),
+            reader,
+            line: 0,
+            buffer: Vec::new(),
+            processes: Vec::new(),
+            gpu_model: None,
+            last_ts_ns: None,
+            whole: VecDeque::new(),
+        };
+        recording.read_header()?;
+        Ok(recording)
+    }
+
+    /// Model of the recorded GPUs, when the header tells.
+    pub fn gpu_model(&self) -> Option<&str> {
+        self.gpu_model.as_deref()
+    }
+
+    fn read_header(&mut self) -> Result<(), SourceError> {
+        if !self.read_line()? {
+            return Err(self.foreign("the file is empty"));
+        }
+        let header: Header = serde_json::from_slice(&self.buffer)
+            .map_err(|error| self.foreign(&format!("no header: {error}")))?;
+        if header.kind != "header" || header.processes.is_empty() {
+            return Err(self.foreign("the header names no processes"));
+        }
+        let place = |process: HeaderProcess| {
+            let HeaderProcess {
+                pid,
+                rank,
+                world_size,
+            } = process;
+            (rank < world_size).then_some(Process {
+                pid,
+                rank,
+                world_size,
+            })
+        };
+        self.processes = header
+            .processes
+            .into_iter()
+            .map(place)
+            .collect::<Option<_>>()
+            .ok_or_else(|| self.foreign("a rank of the header lies outside its job"))?;
+        self.gpu_model = header.hardware.as_deref().and_then(gpu_model);
+        Ok(())
+    }
+
+    /// Reads the next line into the buffer; false at the end.
+    fn read_line(&mut self) -> Result<bool, SourceError> {
+        self.buffer.clear();
+        let read = self
+            .reader
+            .as_mut()
+            .take(MAX_LINE)
+            .read_until(b'\n', &mut self.buffer);
+        self.line += 1;
+        match read {
+            Ok(0) => Ok(false),
+            Ok(_) if self.buffer.ends_with(b"\n") || self.buffer.len() < to_usize(MAX_LINE) => {
+                Ok(true)
+            }
+            Ok(_) => Err(self.damaged(format!("longer than {MAX_LINE} bytes"))),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                Err(self.truncated("the gzip stream is cut off"))
+            }
+            Err(error) => Err(self.damaged(error.to_string())),
+        }
+    }
+
+    /// Notes the time of an event, or tells what is wrong with it.
+    fn check_step(&mut self, ts_ns: u64) -> Result<(), String> {
+        let last_ns = self.last_ts_ns.unwrap_or(ts_ns);
+        if ts_ns.abs_diff(last_ns) > MAX_STEP_NS {
+            return Err(format!(
+                "ts {ts_ns} lies more than an hour away from the event before, {last_ns}"
+            ));
+        }
+        self.last_ts_ns = Some(ts_ns);
+        Ok(())
+    }
+
+    /// The event of a row of a GPU; of one that does not say where it belongs, the first event of all such rows.
+    fn row(&mut self) -> Result<Option<Event>, SourceError> {
+        let row: Row<'_> = match serde_json::from_slice(&self.buffer) {
+            Ok(row) => row,
+            Err(_) if !self.buffer.ends_with(b"\n") => {
+                return Err(self.truncated("the line is cut off"));
+            }
+            Err(error) => return Err(self.damaged(error.to_string())),
+        };
+        if row.is_placed() {
+            let event = row
+                .event()
+                .map_err(|reason| self.damaged(reason.to_owned()))?;
+            self.check_step(event.ts_ns())
+                .map_err(|reason| self.damaged(reason))?;
+            return Ok(Some(event));
+        }
+        let mut rows = Vec::new();
+        loop {
+            if device::is_row(&self.buffer) {
+                let told = serde_json::from_slice::<Row<'_>>(&self.buffer)
+                    .map_err(|error| error.to_string())
+                    .and_then(|row| row.told().map_err(str::to_owned));
+                rows.push(told.map_err(|reason| self.damaged(reason))?);
+            }
+            if rows.len() > MAX_ROWS {
+                return Err(self.damaged(format!("more than {MAX_ROWS} rows without a process")));
+            }
+            if !self.read_line()? {
+                break;
+            }
+        }
+        self.whole = whole::events(rows, &self.processes).map_err(|reason| self.damaged(reason))?;
+        Ok(self.whole.pop_front())
+    }
+
+    fn foreign(&self, reason: &str) -> SourceError {
+        let (path, line) = (self.path.clone(), self.line);
+        SourceError::Foreign {
+            path,
+            line,
+            reason: reason.to_owned(),
+        }
+    }
+
+    fn truncated(&self, reason: &str) -> SourceError {
+        let (path, line) = (self.path.clone(), self.line);
+        SourceError::Truncated {
+            path,
+            line,
+            reason: reason.to_owned(),
+        }
+    }
+
+    fn damaged(&self, reason: String) -> SourceError {
+        SourceError::Damaged {
+            path: self.path.clone(),
+            line: self.line,
+            reason,
+        }
+    }
+}
+
+impl EventSource for Recording {
+    fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    fn next_event(&mut self) -> Result<Option<Event>, SourceError> {
+        if let Some(event) = self.whole.pop_front() {
+            return Ok(Some(event));
+        }
+        while self.read_line()? {
+            if device::is_row(&self.buffer) {
+                return self.row();
+            }
+            match serde_json::from_slice::<Line<'_>>(&self.buffer) {
+                Ok(line) => {
+                    let event = line
+                        .event()
+                        .map_err(|reason| self.damaged(reason.to_owned()))?;
+                    // A quiet hour is told of, so that a step in time without a word stays a defect.
+                    let quiet_ns = line.ts.filter(|_| line.kind == "quiet");
+                    if let Some(ts_ns) = event.as_ref().map(Event::ts_ns).or(quiet_ns) {
+                        self.check_step(ts_ns)
+                            .map_err(|reason| self.damaged(reason))?;
+                    }
+                    if event.is_some() {
+                        return Ok(event);
+                    }
+                }
+                // Only the last line can lack its end.
+                Err(_) if !self.buffer.ends_with(b"\n") => {
+                    return Err(self.truncated("the line is cut off"));
+                }
+                Err(error) => return Err(self.damaged(error.to_string())),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// `4x NVIDIA H200 (NVLink NV18), one host` -> `NVIDIA H200`.
+fn gpu_model(hardware: &str) -> Option<String> {
+    let (count, rest) = hardware.split_once("x ")?;
+    count.parse::<u32>().ok()?;
+    let model = rest.split(['(', ',']).next()?.trim();
+    (!model.is_empty()).then(|| model.to_owned())
+}
+
+fn open_error(path: &str, source: std::io::Error) -> SourceError {
+    SourceError::Open {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn to_usize(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

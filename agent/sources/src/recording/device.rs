@@ -1,0 +1,142 @@
+//! Rows of operations that ran on GPUs. Pure.
+//!
+//! `fleet-agent record` writes them among the calls, each with its process and the time at which it was told. Older recordings hold nothing
+//! else, name no process and are not in order of time: those are read as a whole (`whole`). The host's calls follow from the rows then: each says when
+//! it was enqueued.
+
+use std::borrow::Cow;
+
+use fleet_agent_core::event::{Event, GpuSpan, Op, Ran};
+use serde::Deserialize;
+
+use crate::functions::{self, Does};
+
+pub(super) mod whole;
+
+/// How such a row begins.
+const BEGINS: &[u8] = b"{\"kind\":\"coll\"";
+
+/// Whether a line is such a row.
+pub(super) fn is_row(line: &[u8]) -> bool {
+    line.starts_with(BEGINS)
+}
+
+/// One row.
+#[derive(Debug, Deserialize)]
+pub(super) struct Row<'a> {
+    #[serde(borrow)]
+    comm: Cow<'a, str>,
+    #[serde(borrow)]
+    func: Cow<'a, str>,
+    #[serde(borrow, default)]
+    datatype: Cow<'a, str>,
+    #[serde(default)]
+    count: u64,
+    rank: u32,
+    nranks: u32,
+    host_ns: u64,
+    gpu_start_ns: u64,
+    gpu_stop_ns: u64,
+    #[serde(default)]
+    pid: Option<u32>,
+    #[serde(default)]
+    ts: Option<u64>,
+    #[serde(default)]
+    seq: Option<u64>,
+    #[serde(default)]
+    comm_seq: Option<u64>,
+    #[serde(default)]
+    comm_nth: u32,
+}
+
+/// A row, read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Told {
+    op: Op,
+    comm_id: u64,
+    rank: u32,
+    nranks: u32,
+    datatype: u32,
+    count: u64,
+    host_ns: u64,
+    span: GpuSpan,
+}
+
+impl Row<'_> {
+    /// The event of a row that says of itself where it belongs.
+    pub(super) fn event(&self) -> Result<Event, &'static str> {
+        let told = self.told()?;
+        let (pid, ts_ns) = self.pid.zip(self.ts).ok_or("a row without pid and ts")?;
+        let seq = self.comm_seq.ok_or("a row without comm_seq")?;
+        let timer = (told.span.stop_ns > 0).then_some(told.span);
+        Ok(Event::Ran(Ran {
+            ts_ns,
+            pid,
+            comm_id: told.comm_id,
+            rank: told.rank,
+            nranks: told.nranks,
+            nth: self.comm_nth,
+            op: told.op,
+            seq,
+            nccl_seq: self.seq.filter(|_| told.op.is_collective()),
+            count: told.count,
+            host_ns: told.host_ns,
+            timer,
+            lost: 0,
+        }))
+    }
+
+    /// Whether it does.
+    pub(super) fn is_placed(&self) -> bool {
+        self.pid.is_some()
+    }
+
+    pub(super) fn told(&self) -> Result<Told, &'static str> {
+        let name = format!("nccl{}", self.func);
+        let Some(Does::Operation(op)) = functions::named(&name).map(|function| function.does)
+        else {
+            return Err("a row of an unknown operation");
+        };
+        if self.rank >= self.nranks {
+            return Err("a row of a rank outside its communicator");
+        }
+        Ok(Told {
+            op,
+            comm_id: u64::from_str_radix(&self.comm, 16)
+                .ok()
+                .ok_or("a row with a comm that is no number")?,
+            rank: self.rank,
+            nranks: self.nranks,
+            datatype: datatype(&self.datatype),
+            count: self.count,
+            host_ns: self.host_ns,
+            span: GpuSpan {
+                start_ns: self.gpu_start_ns,
+                stop_ns: self.gpu_stop_ns,
+            },
+        })
+    }
+}
+
+/// NCCL's number of an element type.
+fn datatype(name: &str) -> u32 {
+    const NAMES: [&str; 12] = [
+        "ncclInt8",
+        "ncclUint8",
+        "ncclInt32",
+        "ncclUint32",
+        "ncclInt64",
+        "ncclUint64",
+        "ncclFloat16",
+        "ncclFloat32",
+        "ncclFloat64",
+        "ncclBfloat16",
+        "ncclFloat8e4m3",
+        "ncclFloat8e5m2",
+    ];
+    let known = (0..).zip(NAMES).find(|(_, known)| *known == name);
+    known.map_or(u32::MAX, |(number, _)| number)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! A recording of nothing but such rows: which process each belongs to, and in which order.
+//!
+//! Rows of the communicator of all ranks say by their rank which process they are of. How far a GPU's timer is ahead of the host's clock
+//! is told by the operation that waited least, and differs from GPU to GPU: so rows of other communicators belong to the process whose GPU is
+//! ahead by as much.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use fleet_agent_core::event::{Call, CallKind, CommInit, Event, GpuSpan, Operation, Process, Ran};
+
+use crate::recording::device::Told;
+
+/// Rows of one recording, at most.
+pub(in crate::recording) const MAX_ROWS: usize = 4_000_000;
+
+/// How much nearer the right GPU's difference must be than any other.
+const CLEARLY: u64 = 4;
+
+/// One rank of a communicator.
+type Member = (u64, u32);
+
+/// The events of all rows in order; the reason where nobody knows whose a row is.
+pub(in crate::recording) fn events(
+    rows: Vec<Told>,
+    processes: &[Process],
+) -> Result<VecDeque<Event>, String> {
+    let mut members: BTreeMap<Member, Vec<Told>> = BTreeMap::new();
+    for row in rows {
+        members
+            .entry((row.comm_id, row.rank))
+            .or_default()
+            .push(row);
+    }
+    let places = places(&members, processes)?;
+    let mut events = Vec::new();
+    for (member, mut rows) in members {
+        let Some((pid, ahead_ns)) = places.get(&member).copied() else {
+            continue;
+        };
+        rows.sort_by_key(|row| row.host_ns);
+        let calls = rows.first().map(|row| joining(row, pid));
+        events.extend(calls);
+        for (seq, row) in (0..).zip(&rows) {
+            events.push(Event::Call(call(row, pid)));
+            events.push(Event::Ran(ran(row, pid, seq, ahead_ns)));
+        }
+    }
+    events.sort_by_key(Event::ts_ns);
+    Ok(events.into())
+}
+
+/// Process of each member, and how far its GPU is ahead.
+fn places(
+    members: &BTreeMap<Member, Vec<Told>>,
+    processes: &[Process],
+) -> Result<BTreeMap<Member, (u32, u64)>, String> {
+    let ahead = |rows: &[Told]| {
+        let each = rows
+            .iter()
+            .map(|row| row.span.start_ns.saturating_sub(row.host_ns));
+        each.min().unwrap_or(0)
+    };
+    let of_rank = |rank: u32| processes.iter().find(|process| process.rank == rank);
+    let mut places = BTreeMap::new();
+    let mut gpus: BTreeMap<u32, u64> = BTreeMap::new();
+    for (member, rows) in members {
+        let spans_job =
+            |process: &&Process| rows.iter().all(|row| row.nranks == process.world_size);
+        if let Some(process) = of_rank(member.1).filter(spans_job) {
+            places.insert(*member, (process.pid, ahead(rows)));
+            let known = gpus.entry(process.pid).or_insert(u64::MAX);
+            *known = (*known).min(ahead(rows));
+        }
+    }
+    for (member, rows) in members {
+        if places.contains_key(member) {
+            continue;
+        }
+        let own = ahead(rows);
+        let mut near: Vec<(u64, u32)> = gpus
+            .iter()
+            .map(|(pid, ahead_ns)| (ahead_ns.abs_diff(own), *pid))
+            .collect();
+        near.sort_unstable();
+        let second = near.get(1).map_or(u64::MAX, |(apart, _)| *apart);
+        match near.first() {
+            Some((apart, pid)) if apart.saturating_mul(CLEARLY) < second => {
+                places.insert(*member, (*pid, own));
+            }
+            _ => {
+                let (comm, rank) = member;
+                return Err(format!(
+                    "nobody knows which process is rank {rank} of communicator {comm:016x}"
+                ));
+            }
+        }
+    }
+    distinct(&places)?;
+    Ok(places)
+}
+
+/// No process is two ranks of one communicator.
+fn distinct(places: &BTreeMap<Member, (u32, u64)>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for ((comm, rank), (pid, _)) in places {
+        if !seen.insert((comm, pid)) {
+            return Err(format!(
+                "process {pid} would be rank {rank} of communicator {comm:016x} and another one, too"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn joining(first: &Told, pid: u32) -> Event {
+    Event::Call(Call {
+        ts_ns: first.host_ns.saturating_sub(1),
+        dur_ns: 0,
+        pid,
+        tid: pid,
+        kind: CallKind::CommInit(CommInit {
+            nranks: first.nranks,
+            rank: first.rank,
+            unique_id: first.comm_id,
+            comm: Some(first.comm_id),
+        }),
+    })
+}
+
+fn call(row: &Told, pid: u32) -> Call {
+    Call {
+        ts_ns: row.host_ns,
+        dur_ns: 0,
+        pid,
+        tid: pid,
+        kind: CallKind::Operation(Operation {
+            op: row.op,
+            count: row.count,
+            datatype: row.datatype,
+            comm: row.comm_id,
+            seq: None,
+            peer: None,
+        }),
+    }
+}
+
+fn ran(row: &Told, pid: u32, seq: u64, ahead_ns: u64) -> Ran {
+    let GpuSpan { stop_ns, .. } = row.span;
+    Ran {
+        ts_ns: stop_ns.saturating_sub(ahead_ns).max(row.host_ns),
+        pid,
+        comm_id: row.comm_id,
+        rank: row.rank,
+        nranks: row.nranks,
+        nth: 0,
+        op: row.op,
+        seq,
+        nccl_seq: None,
+        count: row.count,
+        host_ns: row.host_ns,
+        timer: Some(row.span),
+        lost: 0,
+    }
+}

@@ -1,0 +1,209 @@
+//! One line of a recording, and the event that it stands for. Pure.
+
+use std::borrow::Cow;
+
+use fleet_agent_core::event::{
+    Activity, Call, CallKind, CommInit, CommState, ContextSwitch, CopiedBytes, Direction, Entered,
+    Event, Launches, Left, Lost, Measured, MemoryCopy, Operation,
+};
+use serde::Deserialize;
+
+use crate::functions::{self, Does};
+
+#[derive(Deserialize)]
+pub(super) struct Line<'a> {
+    #[serde(borrow)]
+    pub(super) kind: Cow<'a, str>,
+    #[serde(default)]
+    pub(super) ts: Option<u64>,
+    #[serde(default)]
+    dur: u64,
+    #[serde(default)]
+    pid: u32,
+    #[serde(default)]
+    tid: u32,
+    #[serde(borrow, default, rename = "fn")]
+    function: Cow<'a, str>,
+    #[serde(borrow, default)]
+    comm: Option<Cow<'a, str>>,
+    #[serde(default)]
+    seq: Option<u64>,
+    #[serde(default)]
+    count: u64,
+    #[serde(default)]
+    datatype: u32,
+    #[serde(default)]
+    nranks: u32,
+    #[serde(default)]
+    rank: u32,
+    #[serde(default)]
+    peer: Option<u32>,
+    #[serde(borrow, default)]
+    unique_id_splitmix64: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    comm_hash: Option<Cow<'a, str>>,
+    #[serde(default)]
+    collectives: u64,
+    #[serde(default)]
+    window_ns: u64,
+    #[serde(default)]
+    bytes: u64,
+    #[serde(default)]
+    memcpy_kind: u32,
+    #[serde(default)]
+    event_type: u32,
+    #[serde(default)]
+    n: u64,
+    #[serde(default)]
+    prev_tid: u32,
+    #[serde(borrow, default)]
+    prev_state: Cow<'a, str>,
+    #[serde(default)]
+    next_tid: u32,
+}
+
+impl Line<'_> {
+    /// The event, when its kind is known; the reason when the line has no time.
+    pub(super) fn event(&self) -> Result<Option<Event>, &'static str> {
+        let ts_ns = self.ts.ok_or("an event without ts");
+        Ok(Some(match self.kind.as_ref() {
+            "call" => Event::Call(self.call(ts_ns?)),
+            "returned" => Event::Returned(self.call(ts_ns?)),
+            "entered" => Event::Entered(Entered {
+                ts_ns: ts_ns?,
+                pid: self.pid,
+                tid: self.tid,
+                kind: self.call_kind(),
+            }),
+            "launches" => Event::Launches(Launches {
+                ts_ns: ts_ns?,
+                pid: self.pid,
+                n: self.n,
+            }),
+            "graph_launches" | "copies" | "rdma_events" => Event::Activity(Measured {
+                ts_ns: ts_ns?,
+                pid: self.pid,
+                activity: self.activity(),
+            }),
+            "comm_state" => return Ok(self.comm_state(ts_ns?).map(Event::CommState)),
+            "lost" => Event::Lost(Lost {
+                ts_ns: ts_ns?,
+                events: self.n,
+            }),
+            "sched_switch" => Event::ContextSwitch(ContextSwitch {
+                ts_ns: ts_ns?,
+                prev_tid: self.prev_tid,
+                prev: left(&self.prev_state),
+                next_tid: self.next_tid,
+            }),
+            _ => return Ok(None),
+        }))
+    }
+
+    fn call(&self, ts_ns: u64) -> Call {
+        Call {
+            ts_ns,
+            dur_ns: self.dur,
+            pid: self.pid,
+            tid: self.tid,
+            kind: self.call_kind(),
+        }
+    }
+
+    fn call_kind(&self) -> CallKind {
+        let pointer = self.comm.as_deref().and_then(hex);
+        let does = functions::named(&self.function).map(|function| function.does);
+        let kind = match does {
+            Some(Does::Operation(op)) => pointer.map(|comm| {
+                CallKind::Operation(Operation {
+                    op,
+                    count: self.count,
+                    datatype: self.datatype,
+                    comm,
+                    seq: self.seq,
+                    peer: self.peer,
+                })
+            }),
+            Some(Does::MakesComm | Does::SplitsComm) => {
+                let unique_id = self.unique_id_splitmix64.as_deref().and_then(hex);
+                unique_id.map(|unique_id| {
+                    CallKind::CommInit(CommInit {
+                        nranks: self.nranks,
+                        rank: self.rank,
+                        unique_id,
+                        comm: pointer,
+                    })
+                })
+            }
+            Some(Does::EndsComm) => Some(CallKind::CommDestroy { comm: pointer }),
+            Some(Does::Waits) => Some(CallKind::Synchronize),
+            Some(Does::Copies) => Some(CallKind::MemoryCopy(MemoryCopy {
+                bytes: self.bytes,
+                direction: Direction::of_kind(self.memcpy_kind),
+            })),
+            Some(
+                Does::EndsGroup
+                | Does::Launches
+                | Does::LaunchesGraph
+                | Does::AcknowledgesEvent
+                | Does::Records,
+            )
+            | None => None,
+        };
+        kind.unwrap_or(CallKind::Other)
+    }
+
+    /// A communicator older than the recording; none where the line does not say which one.
+    fn comm_state(&self, ts_ns: u64) -> Option<CommState> {
+        Some(CommState {
+            from_ns: ts_ns.saturating_sub(self.window_ns),
+            ts_ns,
+            pid: self.pid,
+            pointer: self.comm.as_deref().and_then(hex)?,
+            comm_id: self.comm_hash.as_deref().and_then(hex)?,
+            rank: self.rank,
+            nranks: self.nranks,
+            collectives: self.collectives,
+        })
+    }
+
+    /// What was counted over a window.
+    fn activity(&self) -> Activity {
+        if self.kind == "graph_launches" {
+            return Activity {
+                graph_launches: Some(self.n),
+                ..Activity::default()
+            };
+        }
+        if self.kind == "rdma_events" {
+            return Activity {
+                rdma_errors: functions::is_rdma_error(self.event_type).then_some(self.n),
+                ..Activity::default()
+            };
+        }
+        let mut copied = CopiedBytes::default();
+        match Direction::of_kind(self.memcpy_kind) {
+            Direction::ToDevice => copied.to_device = self.bytes,
+            Direction::ToHost => copied.to_host = self.bytes,
+            Direction::Unnamed => copied.unnamed = self.bytes,
+            Direction::Within => {}
+        }
+        Activity {
+            memcpy_bytes: Some(copied),
+            ..Activity::default()
+        }
+    }
+}
+
+/// The kernel's letters: a task still runnable was preempted, a dead one or a zombie has ended.
+fn left(prev_state: &str) -> Left {
+    match prev_state.bytes().next() {
+        Some(b'R') => Left::Preempted,
+        Some(b'X' | b'Z') => Left::Gone,
+        _ => Left::Blocked,
+    }
+}
+
+fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
+}
