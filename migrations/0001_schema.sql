@@ -18,10 +18,16 @@ COMMENT ON COLUMN schema_version.applied_at IS 'When it was applied, Unix nanose
 
 -- What comes in.
 
--- Metric names, operations and units. The id is the xxHash64 of the name with seed 0.
-CREATE TABLE names (
-    id   UBIGINT NOT NULL,
-    name VARCHAR NOT NULL
+-- What the points of one kind have in common. The id is a hash of all the other columns. The sender is not among them: the ranks
+-- of a job share its series.
+CREATE TABLE series (
+    id        UBIGINT NOT NULL,
+    metric    VARCHAR NOT NULL,
+    unit      VARCHAR NOT NULL,
+    op        VARCHAR,
+    comm      UBIGINT,             -- set in a block of collectives
+    role      UBIGINT,
+    on_device BOOLEAN NOT NULL
 );
 
 -- Who sends events. The id is the xxHash64 of all the other columns.
@@ -44,20 +50,13 @@ CREATE TABLE event_rows (
     received_ns      BIGINT  NOT NULL,
     start_ns         BIGINT,
     origin           UBIGINT NOT NULL, -- origins.id
-    metric           UBIGINT NOT NULL, -- names.id
-    unit             UBIGINT NOT NULL, -- names.id
-    value_double     DOUBLE,           -- set in a gauge or sum with fractions
-    value_int        BIGINT,           -- set in a whole number
-    count            UBIGINT,          -- set in a distribution, with sum
-    sum              DOUBLE,
+    series           UBIGINT NOT NULL, -- series.id
+    number           BIGINT,           -- a whole number, or the count of a distribution
+    value            DOUBLE,           -- a number with fractions, or the sum of a distribution
     min              DOUBLE,
     max              DOUBLE,
-    comm             UBIGINT,          -- set in a block of collectives
-    op               UBIGINT,          -- names.id
     seq_first        UBIGINT,
     seq_last         UBIGINT,
-    role             UBIGINT,
-    on_device        BOOLEAN,          -- set in a block of collectives
     iterations       DOUBLE,
     anchor_seq       UBIGINT,
     anchor_offset_ms DOUBLE,
@@ -104,44 +103,42 @@ SELECT
     origins.node AS node_id,
     origins.rank,
     origins.nranks,
-    metrics.name AS metric_name,
-    event_rows.value_double,
-    event_rows.value_int,
+    series.metric AS metric_name,
+    CASE WHEN event_rows.number IS NULL THEN event_rows.value END AS value_double,
+    CASE WHEN event_rows.value IS NULL THEN event_rows.number END AS value_int,
     event_rows.attrs,
     CASE
-        WHEN event_rows.count IS NOT NULL THEN 'histogram'
-        WHEN event_rows.value_int IS NOT NULL THEN 'int'
-        ELSE 'double'
+        WHEN event_rows.number IS NULL THEN 'double'
+        WHEN event_rows.value IS NULL THEN 'int'
+        ELSE 'histogram'
     END AS kind,
-    format('{:016x}', event_rows.comm) AS comm_id,
-    ops.name AS op,
+    format('{:016x}', series.comm) AS comm_id,
+    series.op,
     event_rows.seq_first,
     event_rows.seq_last,
-    event_rows.count,
-    event_rows.sum,
+    CASE WHEN event_rows.value IS NOT NULL THEN event_rows.number::UBIGINT END AS count,
+    CASE WHEN event_rows.number IS NOT NULL THEN event_rows.value END AS sum,
     event_rows.min,
     event_rows.max,
-    units.name AS unit,
+    series.unit,
     origins.gpu_model,
     origins.gpu_uuid,
     origins.namespace,
     origins.pod,
     origins.job,
     event_rows.start_ns,
-    format('{:016x}', event_rows.role) AS role,
+    format('{:016x}', series.role) AS role,
     event_rows.iterations,
     event_rows.anchor_seq,
     event_rows.anchor_offset_ms,
     CASE
-        WHEN event_rows.comm IS NULL THEN NULL
-        WHEN event_rows.on_device THEN 'device'
+        WHEN series.comm IS NULL THEN NULL
+        WHEN series.on_device THEN 'device'
         ELSE 'host'
     END AS source
 FROM event_rows
 JOIN origins ON origins.id = event_rows.origin
-JOIN names AS metrics ON metrics.id = event_rows.metric
-JOIN names AS units ON units.id = event_rows.unit
-LEFT JOIN names AS ops ON ops.id = event_rows.op;
+JOIN series ON series.id = event_rows.series;
 
 COMMENT ON VIEW events IS 'One row per OTLP data point.';
 COMMENT ON COLUMN events.event_id IS 'Number of the event, growing with every commit.';
@@ -184,18 +181,16 @@ SELECT
     origins.cluster AS cluster_id,
     origins.node AS node_id,
     origins.rank,
-    metrics.name AS metric_name,
-    format('{:016x}', event_rows.comm) AS comm_id,
-    ops.name AS op,
+    series.metric AS metric_name,
+    format('{:016x}', series.comm) AS comm_id,
+    series.op,
     sample_rows.seq,
     sample_rows.value,
-    units.name AS unit
+    series.unit
 FROM sample_rows
 JOIN event_rows ON event_rows.event_id = sample_rows.event_id
 JOIN origins ON origins.id = event_rows.origin
-JOIN names AS metrics ON metrics.id = event_rows.metric
-JOIN names AS units ON units.id = event_rows.unit
-LEFT JOIN names AS ops ON ops.id = event_rows.op;
+JOIN series ON series.id = event_rows.series;
 
 COMMENT ON VIEW op_waits IS 'Sampled single operations, one row per exemplar.';
 COMMENT ON COLUMN op_waits.event_id IS 'Event that the sample came with.';
@@ -235,23 +230,24 @@ SELECT
     origins.job,
     origins.rank,
     origins.nranks,
-    format('{:016x}', event_rows.comm) AS comm_id,
-    ops.name AS op,
-    CASE WHEN event_rows.on_device THEN 'device' ELSE 'host' END AS source,
+    format('{:016x}', series.comm) AS comm_id,
+    series.op,
+    CASE WHEN series.on_device THEN 'device' ELSE 'host' END AS source,
     event_rows.seq_first,
     event_rows.seq_last,
     event_rows.iterations,
-    event_rows.count AS n_ops,
-    event_rows.sum AS wait_sum_ms,
-    event_rows.sum / nullif(event_rows.count, 0) AS wait_mean_ms,
+    event_rows.number::UBIGINT AS n_ops,
+    event_rows.value AS wait_sum_ms,
+    event_rows.value / nullif(event_rows.number, 0) AS wait_mean_ms,
     event_rows.min AS wait_min_ms,
     event_rows.max AS wait_max_ms
 FROM event_rows
 JOIN origins ON origins.id = event_rows.origin
-LEFT JOIN names AS ops ON ops.id = event_rows.op
-WHERE event_rows.comm IS NOT NULL
-    AND event_rows.count IS NOT NULL
-    AND event_rows.metric = (SELECT id FROM names WHERE name = 'nccl.collective.wait_ms');
+JOIN series ON series.id = event_rows.series
+WHERE series.metric = 'nccl.collective.wait_ms'
+    AND series.comm IS NOT NULL
+    AND event_rows.number IS NOT NULL
+    AND event_rows.value IS NOT NULL;
 
 COMMENT ON VIEW collectives IS 'How long each rank waited in collectives (metric nccl.collective.wait_ms): one row per block of consecutive operations of one communicator and rank. Who waits least is late.';
 COMMENT ON COLUMN collectives.event_id IS 'Event that it is from.';

@@ -1,7 +1,7 @@
 -- Statements that must do no harm, one a line, with two dashes and the family before it. All are refused.
 -- writes
 DELETE FROM event_rows
-INSERT INTO names VALUES (1, 'x')
+INSERT INTO series VALUES (1, 'x')
 UPDATE verdict_rows SET lag_ms = 0
 DROP TABLE event_rows
 DROP VIEW events
@@ -12,30 +12,30 @@ CREATE MACRO evil() AS 1
 CREATE SEQUENCE s
 CREATE SCHEMA s
 CREATE TYPE mood AS ENUM ('a')
-CREATE INDEX i ON names(id)
-ALTER TABLE names ADD COLUMN x INTEGER
-TRUNCATE names
-MERGE INTO names USING names AS n ON TRUE WHEN MATCHED THEN DELETE
+CREATE INDEX i ON series(id)
+ALTER TABLE series ADD COLUMN x INTEGER
+TRUNCATE series
+MERGE INTO series USING series AS n ON TRUE WHEN MATCHED THEN DELETE
 COMMENT ON VIEW events IS 'mine'
 VACUUM
 ANALYZE
 -- writes inside WITH
-WITH d AS (DELETE FROM names RETURNING *) SELECT * FROM d
-WITH d AS (INSERT INTO names VALUES (1, 'x') RETURNING *) SELECT * FROM d
-WITH d AS (UPDATE names SET name = 'x' RETURNING *) SELECT count(*) FROM d
+WITH d AS (DELETE FROM series RETURNING *) SELECT * FROM d
+WITH d AS (INSERT INTO series VALUES (1, 'x') RETURNING *) SELECT * FROM d
+WITH d AS (UPDATE series SET name = 'x' RETURNING *) SELECT count(*) FROM d
 WITH d AS MATERIALIZED (DELETE FROM event_rows RETURNING event_id) SELECT 1
 WITH a AS (SELECT 1), d AS (DELETE FROM lost_rows RETURNING *) SELECT * FROM a
-SELECT * FROM (WITH d AS (DELETE FROM names RETURNING *) SELECT * FROM d)
-SELECT (WITH d AS (DELETE FROM names RETURNING id) SELECT max(id) FROM d)
-(DELETE FROM names RETURNING *)
+SELECT * FROM (WITH d AS (DELETE FROM series RETURNING *) SELECT * FROM d)
+SELECT (WITH d AS (DELETE FROM series RETURNING id) SELECT max(id) FROM d)
+(DELETE FROM series RETURNING *)
 -- several statements
 SELECT 1; SELECT 2
-DELETE FROM names; SELECT 1
-SELECT 1; DELETE FROM names
-SELECT 1; COMMIT; DELETE FROM names
+DELETE FROM series; SELECT 1
+SELECT 1; DELETE FROM series
+SELECT 1; COMMIT; DELETE FROM series
 COMMIT; DELETE FROM event_rows; SELECT 1
 ;; SELECT 1; SELECT 2
-SELECT 1 /* ; */ ; DROP TABLE names --
+SELECT 1 /* ; */ ; DROP TABLE series --
 -- transactions and sessions
 BEGIN
 COMMIT
@@ -59,7 +59,7 @@ EXPLAIN ANALYZE SELECT * FROM events
 -- files
 COPY events TO 'canary/out.csv'
 COPY (SELECT 1) TO '/tmp/out.parquet' (FORMAT PARQUET)
-COPY names FROM 'canary/secret.txt'
+COPY series FROM 'canary/secret.txt'
 EXPORT DATABASE 'canary'
 IMPORT DATABASE 'canary'
 ATTACH 'canary/other.db' AS other
@@ -80,11 +80,11 @@ SELECT * FROM sniff_csv('canary/secret.txt')
 SELECT * FROM parquet_metadata('canary/x')
 SELECT * FROM read_duckdb('echo.db')
 SELECT read_text('canary/secret.txt')
-SELECT * FROM seq_scan('names')
+SELECT * FROM seq_scan('series')
 -- SQL in strings
-SELECT * FROM query('DELETE FROM names')
-SELECT * FROM query_table('names')
-SELECT * FROM query_table(['names', 'origins'])
+SELECT * FROM query('DELETE FROM series')
+SELECT * FROM query_table('series')
+SELECT * FROM query_table(['series', 'origins'])
 SELECT * FROM json_execute_serialized_sql('{}')
 SELECT json_execute_serialized_sql('{}')
 SELECT json_deserialize_sql('{}')
@@ -96,7 +96,7 @@ FROM events PIVOT (count(*) FOR op IN ('AllReduce'))
 SELECT * FROM parse_duckdb_log_message('a', 'b')
 -- private tables and the catalogue
 SELECT * FROM event_rows
-SELECT * FROM names
+SELECT * FROM series
 SELECT * FROM policies
 SELECT * FROM ingested_batches
 SELECT * FROM schema_version
@@ -123,30 +123,30 @@ SHOW TABLES
 SHOW ALL TABLES
 SUMMARIZE event_rows
 SELECT * FROM (DESCRIBE event_rows)
-SELECT * FROM (SUMMARIZE names)
-SELECT * FROM events, names
+SELECT * FROM (SUMMARIZE series)
+SELECT * FROM events, series
 SELECT * FROM events JOIN origins ON TRUE
 SELECT * FROM (SELECT * FROM event_rows)
-SELECT (SELECT count(*) FROM names)
-SELECT 1 WHERE EXISTS (SELECT 1 FROM names)
-SELECT 1 WHERE 1 IN (SELECT id FROM names)
-SELECT * FROM verdicts ORDER BY (SELECT max(id) FROM names)
-SELECT * FROM verdicts LIMIT (SELECT count(*) FROM names)
-SELECT sum(rank) FILTER (WHERE EXISTS (FROM names)) FROM ranks
-SELECT sum(rank) OVER (ORDER BY (SELECT max(id) FROM names)) FROM ranks
-SELECT 1 UNION SELECT id FROM names
-SELECT 1 GROUP BY (SELECT max(id) FROM names)
-SELECT * FROM ranks QUALIFY row_number() OVER () > (SELECT max(id) FROM names)
-VALUES ((SELECT max(id) FROM names))
-SELECT * REPLACE ((SELECT max(id) FROM names) AS rank) FROM ranks
-SELECT * FROM range((SELECT max(id) FROM names))
-SELECT * FROM ranks, LATERAL (SELECT * FROM names)
-TABLE names
-FROM names
--- names of WITH
+SELECT (SELECT count(*) FROM series)
+SELECT 1 WHERE EXISTS (SELECT 1 FROM series)
+SELECT 1 WHERE 1 IN (SELECT id FROM series)
+SELECT * FROM verdicts ORDER BY (SELECT max(id) FROM series)
+SELECT * FROM verdicts LIMIT (SELECT count(*) FROM series)
+SELECT sum(rank) FILTER (WHERE EXISTS (FROM series)) FROM ranks
+SELECT sum(rank) OVER (ORDER BY (SELECT max(id) FROM series)) FROM ranks
+SELECT 1 UNION SELECT id FROM series
+SELECT 1 GROUP BY (SELECT max(id) FROM series)
+SELECT * FROM ranks QUALIFY row_number() OVER () > (SELECT max(id) FROM series)
+VALUES ((SELECT max(id) FROM series))
+SELECT * REPLACE ((SELECT max(id) FROM series) AS rank) FROM ranks
+SELECT * FROM range((SELECT max(id) FROM series))
+SELECT * FROM ranks, LATERAL (SELECT * FROM series)
+TABLE series
+FROM series
+-- series of WITH
 WITH events AS (SELECT 1) SELECT * FROM events
 WITH event_rows AS (SELECT 1) SELECT * FROM event_rows
-WITH NAMES AS (SELECT 1) SELECT * FROM names
+WITH SERIES AS (SELECT 1) SELECT * FROM series
 WITH duckdb_settings AS (SELECT 1) SELECT * FROM duckdb_settings
 WITH "read_csv('x')" AS (SELECT 1) SELECT * FROM "read_csv('x')"
 WITH "canary/secret.txt" AS (SELECT 1) SELECT 1
@@ -185,7 +185,7 @@ SELECT system.main.current_setting('threads')
 SELECT "current_setting"('threads')
 SELECT CURRENT_SETTING('threads')
 SELECT 'threads'.current_setting()
-SELECT has_table_privilege('names', 'select')
+SELECT has_table_privilege('series', 'select')
 SELECT pg_get_viewdef(1)
 SELECT getvariable('a') OVER () FROM ranks
 -- much of little
@@ -279,7 +279,7 @@ SELECT 'a' COLLATE NOCASE
 SELECT TRY(1)
 SELECT 1::mood
 SELECT 1::ENUM('a')
-SELECT 'names'::regclass
+SELECT 'series'::regclass
 SELECT '{}'::STRUCT(a INTEGER)
 SELECT 'x'::BLOB
 SELECT 'POINT (0 0)'::GEOMETRY
@@ -329,9 +329,9 @@ SELECT * FROM checkpoint()
 SELECT * FROM force_checkpoint()
 SELECT * FROM enable_logging()
 SELECT * FROM enable_profiling()
-SELECT * FROM duckdb_table_sample('names')
+SELECT * FROM duckdb_table_sample('series')
 SELECT * FROM summary((SELECT 1))
-SELECT * FROM histogram_values('names', 'name')
+SELECT * FROM histogram_values('series', 'name')
 SELECT * FROM register_external_resource('a')
 -- collected values
 SELECT max(length(substr(s, j, 100000000))) FROM (SELECT string_agg(i, ',') AS s FROM range(1000000) t(i)), range(2048) r(j)

@@ -286,7 +286,7 @@ impl Ingest {
         let unnameable = self.0.store.unnameable(&decoded.events, writer.token());
         decoded.refuse(unnameable.into_iter().map(|(place, why)| {
             let reason = match why {
-                Unnameable::Name => RejectReason::TooManyNames,
+                Unnameable::Series => RejectReason::TooManySeries,
                 Unnameable::Origin => RejectReason::TooManySenders,
                 Unnameable::Cluster => RejectReason::TooManyClusters,
             };

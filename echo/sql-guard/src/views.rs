@@ -50,12 +50,12 @@ pub const PRIVATE: [&str; 14] = [
     "ingested_batches",
     "judged_rows",
     "lost_rows",
-    "names",
     "origins",
     "policies",
     "policy_rows",
     "sample_rows",
     "schema_version",
+    "series",
     "verdict_rows",
 ];
 

@@ -38,10 +38,10 @@ pub struct LimitArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes, env = "FLEET_ECHO_BALLAST")]
     pub ballast: Bound<u64>,
 
-    /// Most different names (of metrics, units, operations and spans) that are kept. Points that bring more are rejected
-    /// (`too_many_names`) until retention has deleted the last event with one of the others
-    #[arg(long, value_name = "COUNT", default_value_t = EntryLimits::default().names, env = "FLEET_ECHO_MAX_NAMES")]
-    pub max_names: usize,
+    /// Most different series that are kept: metrics with their unit, communicator, operation and role. Points of others are
+    /// rejected (`too_many_series`) until retention has deleted the last event of one of them
+    #[arg(long, value_name = "COUNT", default_value_t = EntryLimits::default().series, env = "FLEET_ECHO_MAX_SERIES")]
+    pub max_series: usize,
 
     /// Most different senders (ranks and nodes, each with what it says of itself) that are kept. Points of others are
     /// rejected (`too_many_senders`)
@@ -87,7 +87,7 @@ impl Default for LimitArgs {
             retention_size: usual.size.into(),
             min_free: usual.floor,
             ballast: Bound::At(usual.ballast_bytes),
-            max_names: usual.entries.names,
+            max_series: usual.entries.series,
             max_senders: usual.entries.origins,
             max_clusters: usual.entries.clusters,
         }
@@ -104,7 +104,7 @@ impl LimitArgs {
             floor: self.min_free,
             ballast_bytes: self.ballast.at().unwrap_or(0),
             entries: EntryLimits {
-                names: self.max_names,
+                series: self.max_series,
                 origins: self.max_senders,
                 clusters: self.max_clusters,
             },

@@ -44,7 +44,7 @@ pub trait EventStore: CostHours + std::fmt::Debug {
     /// get consecutive numbers in their order, and all of them are numbered above every event committed earlier.
     async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError>;
 
-    /// Events that must not be appended because there is no room for what is new in their names, origins or clusters, by
+    /// Events that must not be appended because there is no room for what is new in their series, origins or clusters, by
     /// their places; never an event in which nothing is new. They came with the token of this name, which leaves others as much as
     /// it brings. Requests that are on their way together share the room.
     fn unnameable(&self, _events: &[Event], _token: Option<&str>) -> Vec<(usize, Unnameable)> {

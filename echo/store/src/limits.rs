@@ -23,15 +23,15 @@ pub struct Limits {
     pub floor: Option<Amount>,
     /// Size of the file that is given up when the floor is reached, bytes; 0 for none.
     pub ballast_bytes: u64,
-    /// Names and origins that are kept at most.
+    /// Series and origins that are kept at most.
     pub entries: EntryLimits,
 }
 
-/// How many names, origins and clusters are kept at most. They are in memory all the time: some 100 bytes a name, 500 an origin.
+/// How many series, origins and clusters are kept at most. They are in memory all the time: some 200 bytes a series, 500 an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryLimits {
-    /// Names of metrics, units, operations and spans.
-    pub names: usize,
+    /// Series: a metric with its unit, and of collectives the communicator, operation and role.
+    pub series: usize,
     /// Senders: what is known of a rank, or of a node.
     pub origins: usize,
     /// Clusters that the senders belong to.
@@ -41,7 +41,7 @@ pub struct EntryLimits {
 impl EntryLimits {
     /// Nothing of each.
     pub const NONE: Self = Self {
-        names: 0,
+        series: 0,
         origins: 0,
         clusters: 0,
     };
@@ -50,7 +50,7 @@ impl EntryLimits {
     #[must_use]
     pub const fn part(self, n: usize) -> Self {
         Self {
-            names: self.names / n,
+            series: self.series / n,
             origins: self.origins / n,
             clusters: self.clusters / n,
         }
@@ -60,7 +60,7 @@ impl EntryLimits {
     #[must_use]
     pub const fn plus(self, more: Self) -> Self {
         Self {
-            names: self.names.saturating_add(more.names),
+            series: self.series.saturating_add(more.series),
             origins: self.origins.saturating_add(more.origins),
             clusters: self.clusters.saturating_add(more.clusters),
         }
@@ -70,7 +70,7 @@ impl EntryLimits {
     #[must_use]
     pub const fn minus(self, less: Self) -> Self {
         Self {
-            names: self.names.saturating_sub(less.names),
+            series: self.series.saturating_sub(less.series),
             origins: self.origins.saturating_sub(less.origins),
             clusters: self.clusters.saturating_sub(less.clusters),
         }
@@ -78,14 +78,14 @@ impl EntryLimits {
 
     /// Whether there is as much of each.
     pub const fn fits(self, room: Self) -> bool {
-        self.names <= room.names && self.origins <= room.origins && self.clusters <= room.clusters
+        self.series <= room.series && self.origins <= room.origins && self.clusters <= room.clusters
     }
 }
 
 impl Default for EntryLimits {
     fn default() -> Self {
         Self {
-            names: 1_000_000,
+            series: 1_000_000,
             origins: 1_000_000,
             clusters: 10_000,
         }

@@ -13,10 +13,10 @@ pub struct Vitals {
     pub database_bytes: u64,
     /// Size of the log beside it, bytes.
     pub log_bytes: u64,
-    /// Different names of metrics, units, operations and spans.
-    pub names: u64,
-    /// Most names; events that bring more are refused.
-    pub names_limit: u64,
+    /// Different series.
+    pub series: u64,
+    /// Most series; events of more are refused.
+    pub series_limit: u64,
     /// Different senders.
     pub origins: u64,
     /// Most senders; events of more are refused.
@@ -34,8 +34,8 @@ pub struct Vitals {
 /// What of an event there is no room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unnameable {
-    /// Its metric, unit, operation or span would be one name too many.
-    Name,
+    /// Its series would be one too many.
+    Series,
     /// Its sender would be one too many.
     Origin,
     /// Its cluster would be one too many.

@@ -91,11 +91,10 @@ fn a_scrape_counts_requests_that_were_refused_by_their_kind() {
 
 #[test]
 #[expect(clippy::float_cmp, reason = "whole numbers that a float holds exactly")]
-fn points_with_more_names_than_are_kept_are_rejected_by_name_and_the_others_stored() {
+fn points_of_more_series_than_are_kept_are_rejected_by_name_and_the_others_stored() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
-    // The name of the metric and its unit, which is empty.
-    let echo = Echo::serve_with(&db, &["--max-names", "2"]);
+    let echo = Echo::serve_with(&db, &["--max-series", "1"]);
     let sender = sender();
     let put = |number, body: &[u8]| send(&sender, &echo.otlp_http, ("agent-1", number), body);
     assert_eq!(put(1, &request(1, 10)), Sent::Acknowledged);
@@ -107,10 +106,10 @@ fn points_with_more_names_than_are_kept_are_rejected_by_name_and_the_others_stor
     assert_eq!(put(2, &renamed(request(2, 7))), Sent::Acknowledged);
     assert_eq!(put(3, &request(3, 10)), Sent::Acknowledged);
     let after = scraped(&echo);
-    let rejected = "echo_ingest_rejected_points_total{reason=\"too_many_names\"}";
+    let rejected = "echo_ingest_rejected_points_total{reason=\"too_many_series\"}";
     assert_eq!(after[rejected], 7.0);
     assert_eq!(after["echo_store_events_total"], 20.0);
-    assert_eq!(after["echo_store_names"], after["echo_store_names_limit"]);
+    assert_eq!(after["echo_store_series"], after["echo_store_series_limit"]);
     assert_eq!(after["echo_store_senders"], 1.0);
 }
 

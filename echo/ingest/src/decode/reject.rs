@@ -57,7 +57,7 @@ reasons! {
     InvalidRole, "invalid_role", "fleet.role is not a text of up to 16 hexadecimal digits";
     InvalidIterations, "invalid_iterations", "fleet.iterations is not a number above zero";
     InvalidSource, "invalid_source", "fleet.source is neither host nor device";
-    TooManyNames, "too_many_names", "the metric, unit, operation or span is new, and the collector or the token has as many names as it may (--max-names)";
+    TooManySeries, "too_many_series", "the series (metric, unit, communicator, operation, role) is new, and the collector or the token has as many as it may (--max-series)";
     TooManySenders, "too_many_senders", "the rank or node is new, and the collector, the token or the cluster has as many senders as it may (--max-senders)";
     TooManyClusters, "too_many_clusters", "the cluster is new, and the collector or the token has as many clusters as it may (--max-clusters)";
     AttributesTooLarge, "attributes_too_large", "the attributes are larger than 16 KiB for one point or 32 MiB for one request";

@@ -1,4 +1,4 @@
-//! One group, one transaction: events, their samples, names, origins, the ledger and conclusions, all or nothing.
+//! One group, one transaction: events, their samples, series, origins, the ledger and conclusions, all or nothing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(super) struct Session {
 /// What the writing thread shares with readers.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Names and origins.
+    /// Series and origins.
     pub(super) dictionary: Arc<Dictionary>,
     /// Number of the last event committed.
     pub(super) committed: watch::Sender<u64>,
@@ -212,7 +212,7 @@ impl Session {
                 if let Err(error) = &forgotten {
                     self.shared.presence.fatal().note(&error.to_string());
                 }
-                drop(answer.send(forgotten.map_err(engine("forgetting names"))));
+                drop(answer.send(forgotten.map_err(engine("forgetting series"))));
             }
         }
     }
@@ -228,7 +228,7 @@ impl Session {
         Ok(deleted)
     }
 
-    /// Forgets names and origins that no event refers to; between commits, so that no batch in the making refers to one.
+    /// Forgets series and origins that no event refers to; between commits, so that no batch in the making refers to one.
     fn forget(&mut self, unused: &Unused) -> EngineResult<u64> {
         let transaction = self.connection.transaction()?;
         let (kind, gone) = unused::delete(&transaction, unused)?;
@@ -238,7 +238,7 @@ impl Session {
         }
         self.shared.backlog.add(0);
         self.stored.forget(kind, &gone);
-        // Questions that still see the deleted events need the names, and so keep them for a while.
+        // Questions that still see the deleted events need them, and so keep them for a while.
         self.shared.dictionary.retire();
         self.shared.dictionary.settle(&self.stored);
         Ok(gone.len() as u64)
@@ -320,7 +320,7 @@ impl Session {
     fn write(&mut self, staged: &Staged<'_>, due: &[Hour]) -> Result<u64, Failure> {
         let revision = (self.next_revision, self.shared.clock.now());
         let transaction = self.connection.transaction().map_err(failed("beginning"))?;
-        identity::append_entries(&transaction, &staged.entries).map_err(failed("adding names"))?;
+        identity::append_entries(&transaction, &staged.entries).map_err(failed("adding series"))?;
         events::append(&transaction, &staged.events).map_err(failed("adding events"))?;
         identity::append_ledger(&transaction, &staged.ledger).map_err(failed("adding batches"))?;
         hours::append_due(&transaction, due).map_err(failed("noting hours"))?;

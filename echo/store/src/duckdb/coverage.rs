@@ -113,14 +113,13 @@ impl CoverageCache {
         (n_origins, wanted): (usize, Option<&[u64]>),
     ) -> EngineResult<HashMap<u64, Seen>> {
         let mut seen = HashMap::new();
-        let host_evidence = coverage::host_evidence(reader)?;
         let tiled = is_tileable(window).then(|| tiles(window));
         let asked = tiled.map(|(slots, ends)| (self.ask(&slots), ends));
         // Too much to be kept is counted as a whole, which takes no more room than the answer.
         let fits = |asked: &Asked| asked.missing.len().saturating_mul(n_origins) <= MAX_ROWS;
         let Some((asked, ends)) = asked.filter(|(asked, _)| fits(asked)) else {
             let whole = Stretch::whole(window);
-            coverage::count(reader, (whole, &host_evidence), |_, origin, more| {
+            coverage::count(reader, whole, |_, origin, more| {
                 add(&mut seen, origin, more);
             })?;
             return Ok(seen);
@@ -132,7 +131,7 @@ impl CoverageCache {
         }
         let mut counted: BTreeMap<Slot, Vec<(u64, Seen)>> = BTreeMap::new();
         for stretch in stretches(&asked.missing, &ends) {
-            coverage::count(reader, (stretch, &host_evidence), |begin, origin, more| {
+            coverage::count(reader, stretch, |begin, origin, more| {
                 add(&mut seen, origin, more);
                 let slot = Slot::at(begin, stretch.slot_nanos);
                 counted.entry(slot).or_default().push((origin, more));

@@ -1,4 +1,4 @@
-//! Names and origins by the hashes that stand for them in the rows.
+//! Series and origins by the hashes that stand for them in the rows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{
@@ -7,17 +7,19 @@ use std::sync::{
 
 use echo_core::ids::{ClusterId, JobId, RankOf};
 use echo_core::model::event::Origin;
-use xxhash_rust::xxh64::{Xxh64, xxh64};
+use xxhash_rust::xxh64::Xxh64;
 
+use crate::duckdb::dictionary::series::Series;
 use crate::limits::EntryLimits;
 
 mod newcomers;
+pub(super) mod series;
 
 /// What ids stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A metric, a unit, an operation or a span.
-    Name,
+    /// What the points of one kind have in common.
+    Series,
     /// An origin.
     Origin,
 }
@@ -27,7 +29,7 @@ pub(super) enum Kind {
 /// that referred to them were deleted.
 #[derive(Debug, Default)]
 pub(super) struct Dictionary {
-    names: RwLock<HashMap<u64, Arc<str>>>,
+    series: RwLock<HashMap<u64, Arc<Series>>>,
     origins: RwLock<Origins>,
     limits: EntryLimits,
     /// What came with each token since there has no longer been plenty of room.
@@ -51,8 +53,8 @@ pub(super) type Lease = Arc<()>;
 /// Entries that rows refer to.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Entries {
-    /// Names by their ids.
-    pub(super) names: HashMap<u64, Arc<str>>,
+    /// Series by their ids.
+    pub(super) series: HashMap<u64, Arc<Series>>,
     /// Origins by their ids.
     pub(super) origins: HashMap<u64, Arc<Origin>>,
 }
@@ -85,10 +87,10 @@ impl Dictionary {
         }
         retired.clear();
         drop(retired);
-        let mut names = write(&self.names);
-        names.retain(|id, _| stored.names.contains_key(id));
-        names.shrink_to_fit();
-        drop(names);
+        let mut series = write(&self.series);
+        series.retain(|id, _| stored.series.contains_key(id));
+        series.shrink_to_fit();
+        drop(series);
         write(&self.origins).retain(|id| stored.origins.contains_key(&id));
     }
 
@@ -96,19 +98,19 @@ impl Dictionary {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many names, origins and clusters there are, and how many there may be.
+    /// How many series, origins and clusters there are, and how many there may be.
     pub(super) fn fullness(&self) -> (EntryLimits, EntryLimits) {
         let held = EntryLimits {
-            names: read(&self.names).len(),
+            series: read(&self.series).len(),
             origins: read(&self.origins).by_id.len(),
             clusters: read(&self.origins).clusters.len(),
         };
         (held, self.limits)
     }
 
-    /// The name with this id.
-    pub(super) fn name(&self, id: u64) -> Option<Arc<str>> {
-        read(&self.names).get(&id).cloned()
+    /// The series with this id; all callers share one.
+    pub(super) fn series(&self, id: u64) -> Option<Arc<Series>> {
+        read(&self.series).get(&id).cloned()
     }
 
     /// The origin with this id; all callers share one.
@@ -135,14 +137,9 @@ impl Dictionary {
 
     /// Adds entries.
     pub(super) fn extend(&self, entries: &Entries) {
-        if !entries.names.is_empty() {
-            let mut names = write(&self.names);
-            names.extend(
-                entries
-                    .names
-                    .iter()
-                    .map(|(id, name)| (*id, Arc::clone(name))),
-            );
+        if !entries.series.is_empty() {
+            let more = entries.series.iter();
+            write(&self.series).extend(more.map(|(id, series)| (*id, Arc::clone(series))));
         }
         if !entries.origins.is_empty() {
             let mut origins = write(&self.origins);
@@ -175,7 +172,7 @@ impl Entries {
     pub(super) fn forget(&mut self, kind: Kind, ids: &[u64]) {
         for id in ids {
             match kind {
-                Kind::Name => drop(self.names.remove(id)),
+                Kind::Series => drop(self.series.remove(id)),
                 Kind::Origin => drop(self.origins.remove(id)),
             }
         }
@@ -183,7 +180,7 @@ impl Entries {
 
     /// Adds all of `later`.
     pub(super) fn absorb(&mut self, later: Self) {
-        self.names.extend(later.names);
+        self.series.extend(later.series);
         self.origins.extend(later.origins);
     }
 }
@@ -194,11 +191,6 @@ fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 
 fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The id of a name.
-pub(super) fn name_id(name: &str) -> u64 {
-    xxh64(name.as_bytes(), 0)
 }
 
 /// The id of an origin: a hash of all that it consists of.

@@ -82,7 +82,7 @@ pub(super) enum Chore {
         /// Where the outcome is awaited.
         answer: oneshot::Sender<Result<Closed, StoreError>>,
     },
-    /// Forget names or origins that nothing refers to.
+    /// Forget series or origins that nothing refers to.
     Forget {
         /// Which, unless something refers to them again.
         unused: Unused,

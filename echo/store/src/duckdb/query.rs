@@ -42,7 +42,11 @@ impl Query {
     }
 
     /// Adds `column IN (...)`; nothing passes when there are no values.
-    pub(super) fn one_of(mut self, sql: &'static str, values: impl Iterator<Item = u64>) -> Self {
+    pub(super) fn one_of(
+        mut self,
+        sql: &'static str,
+        values: impl Iterator<Item = impl Into<Value>>,
+    ) -> Self {
         self = self.then(sql).then("IN (NULL");
         for value in values {
             self = self.bind(", ?", value);

@@ -5,11 +5,11 @@
 
 mod crowd;
 mod durability;
+mod entries;
 mod followed;
 mod growth;
 mod held;
 mod hours;
-mod names;
 mod pace;
 mod retention;
 mod schema;

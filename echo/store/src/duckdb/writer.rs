@@ -184,7 +184,7 @@ impl Chores {
         })
     }
 
-    /// Forgets names or origins and waits until that is committed; never called on the runtime. Returns how many went.
+    /// Forgets series or origins and waits until that is committed; never called on the runtime. Returns how many went.
     pub(super) fn forget(&self, unused: Unused) -> Result<u64, StoreError> {
         let (answer, answered) = oneshot::channel();
         self.send(Chore::Forget { unused, answer })?;

@@ -60,14 +60,14 @@ pub(super) fn encode(
 fn entries(vitals: &Vitals) -> [(&'static str, &'static str, f64); 6] {
     [
         (
-            "store_names",
-            "Different names of metrics, units, operations and spans that are kept",
-            vitals.names as f64,
+            "store_series",
+            "Different series (metric, unit, communicator, operation, role) that are kept",
+            vitals.series as f64,
         ),
         (
-            "store_names_limit",
-            "Most names; points that bring more are rejected",
-            vitals.names_limit as f64,
+            "store_series_limit",
+            "Most series; points of others are rejected",
+            vitals.series_limit as f64,
         ),
         (
             "store_senders",

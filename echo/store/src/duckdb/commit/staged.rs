@@ -5,10 +5,11 @@ use std::ptr;
 use std::sync::Arc;
 
 use echo_core::model::conclusion::Conclusions;
-use echo_core::model::event::{EventBatch, Origin};
+use echo_core::model::event::{Event, EventBatch, Origin};
 use echo_core::units::Hour;
 
-use crate::duckdb::dictionary::{Entries, name_id, origin_id};
+use crate::duckdb::dictionary::series::{Series, series_id};
+use crate::duckdb::dictionary::{Entries, origin_id};
 use crate::duckdb::ledger::Entry;
 use crate::duckdb::rows::events::EventRow;
 use crate::duckdb::rows::identity::LedgerRow;
@@ -44,14 +45,11 @@ impl<'g> Staged<'g> {
         self.events.reserve(batch.events.len());
         for event in &batch.events {
             last_event += 1;
-            let op = event.block.as_ref().and_then(|block| block.op.as_ref());
             let row = EventRow {
                 id: last_event,
                 received: batch.received,
                 origin: self.origin(&event.origin, stored),
-                metric: self.name(event.metric.as_str(), stored),
-                unit: self.name(&event.unit, stored),
-                op: op.map(|op| self.name(op.as_str(), stored)),
+                series: self.series(event, stored),
                 event,
             };
             self.events.push(row);
@@ -71,13 +69,11 @@ impl<'g> Staged<'g> {
         hours_of(events.chain(lost.map(|lost| lost.interval.from())))
     }
 
-    fn name(&mut self, name: &str, stored: &Entries) -> u64 {
-        let id = name_id(name);
-        if !stored.names.contains_key(&id) {
-            self.entries
-                .names
-                .entry(id)
-                .or_insert_with(|| Arc::from(name));
+    fn series(&mut self, event: &Event, stored: &Entries) -> u64 {
+        let id = series_id(event);
+        if !stored.series.contains_key(&id) {
+            let new = self.entries.series.entry(id);
+            new.or_insert_with(|| Arc::new(Series::of(event)));
         }
         id
     }

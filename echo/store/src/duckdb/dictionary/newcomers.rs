@@ -3,15 +3,13 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
-use echo_core::ids::{ClusterId, Op};
+use echo_core::ids::ClusterId;
 use echo_core::model::event::Event;
 
 use crate::Unnameable;
-use crate::duckdb::dictionary::{Dictionary, name_id, origin_id, read};
+use crate::duckdb::dictionary::series::series_id;
+use crate::duckdb::dictionary::{Dictionary, origin_id, read};
 use crate::limits::EntryLimits;
-
-/// Metric, unit and operation.
-const NAMES_PER_EVENT: usize = 3;
 
 /// One part in so many of the limits is plenty of room: what comes with which token is counted only beyond that.
 const PLENTY: usize = 4;
@@ -20,7 +18,7 @@ const PLENTY: usize = 4;
 const MAX_TOKENS: usize = 10_000;
 
 impl Dictionary {
-    /// The events whose new names, origins or clusters there is no room for, by their places. Events whose entries are known
+    /// The events whose new series, origins or clusters there is no room for, by their places. Events whose entries are known
     /// are never among them. What comes with a token takes at most as much as it leaves free, and so do the origins of its
     /// clusters; only what comes without access control is bounded by the limits alone.
     pub(in crate::duckdb) fn unnameable(
@@ -31,7 +29,7 @@ impl Dictionary {
         let (held, limits) = self.fullness();
         let plenty = token.map_or(limits, |_| limits.part(PLENTY));
         let most = EntryLimits {
-            names: events.len().saturating_mul(NAMES_PER_EVENT),
+            series: events.len(),
             origins: events.len(),
             clusters: events.len(),
         };
@@ -43,7 +41,7 @@ impl Dictionary {
         let known = token.and_then(|token| brought.get(token)).copied();
         let mut newcomers = Newcomers {
             dictionary: self,
-            names: HashSet::new(),
+            series: HashSet::new(),
             origins: HashSet::new(),
             clusters: BTreeMap::new(),
             free: limits.minus(held),
@@ -64,7 +62,7 @@ impl Dictionary {
 /// What a batch would add.
 struct Newcomers<'d> {
     dictionary: &'d Dictionary,
-    names: HashSet<u64>,
+    series: HashSet<u64>,
     origins: HashSet<u64>,
     /// New origins of each cluster.
     clusters: BTreeMap<ClusterId, usize>,
@@ -85,27 +83,20 @@ impl Newcomers<'_> {
             .get(cluster)
             .copied();
         let in_cluster = stored.unwrap_or(0) + self.clusters.get(cluster).copied().unwrap_or(0);
-        let op = event.block.as_ref().and_then(|block| block.op.as_ref());
-        let names = [
-            Some(event.metric.as_str()),
-            Some(&*event.unit),
-            op.map(Op::as_str),
-        ];
-        let new: HashSet<u64> = names
-            .into_iter()
-            .flatten()
-            .map(name_id)
-            .filter(|id| self.dictionary.name(*id).is_none() && !self.names.contains(id))
-            .collect();
+        let series = series_id(event);
+        let is_new_series =
+            self.dictionary.series(series).is_none() && !self.series.contains(&series);
         let more = EntryLimits {
-            names: new.len(),
+            series: usize::from(is_new_series),
             origins: usize::from(is_new),
             clusters: usize::from(is_new && in_cluster == 0),
         };
         self.admit(more, in_cluster)?;
         self.free = self.free.minus(more);
         self.brought = self.brought.map(|brought| brought.plus(more));
-        self.names.extend(new);
+        if is_new_series {
+            self.series.insert(series);
+        }
         if is_new {
             self.origins.insert(origin);
             *self.clusters.entry(cluster.clone()).or_default() += 1;
@@ -130,8 +121,8 @@ impl Newcomers<'_> {
         if !room(|limits| limits.origins, in_cluster) {
             return Err(Unnameable::Origin);
         }
-        if !room(|limits| limits.names, 0) {
-            return Err(Unnameable::Name);
+        if !room(|limits| limits.series, 0) {
+            return Err(Unnameable::Series);
         }
         Ok(())
     }

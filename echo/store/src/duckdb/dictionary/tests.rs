@@ -6,7 +6,8 @@ use echo_core::model::event::Origin;
 use echo_core::model::event::{Event, Reading};
 
 use super::Kind;
-use super::{Dictionary, Entries, name_id, origin_id};
+use super::series::{Series, series_id};
+use super::{Dictionary, Entries, origin_id};
 use crate::Unnameable;
 use crate::contract::sample::{bare_origin, gauge, origin};
 use crate::limits::EntryLimits;
@@ -37,7 +38,6 @@ fn every_part_of_an_origin_counts() {
 
 #[test]
 fn an_id_is_the_same_on_every_machine() {
-    assert_eq!(name_id(""), 0xef46_db37_51d8_e999, "the reference value");
     assert_eq!(
         origin_id(&origin("prod", "node-1", 0)),
         18_304_359_056_072_534_627,
@@ -45,36 +45,43 @@ fn an_id_is_the_same_on_every_machine() {
     );
 }
 
-fn names(names: &[&str]) -> Entries {
-    let names = names.iter().map(|name| (name_id(name), Arc::from(*name)));
+fn metric(name: &str) -> Event {
+    gauge(&bare_origin("prod", "n-1"), name, 0, Reading::Int(1))
+}
+
+fn series(metrics: &[&str]) -> Entries {
+    let events = metrics.iter().map(|name| metric(name));
     Entries {
-        names: names.collect(),
+        series: events
+            .map(|event| (series_id(&event), Arc::new(Series::of(&event))))
+            .collect(),
         ..Entries::default()
     }
 }
 
 #[test]
-fn a_forgotten_name_stays_as_long_as_somebody_reads_who_began_before() {
+fn a_forgotten_series_stays_as_long_as_somebody_reads_who_began_before() {
     let dictionary = Dictionary::default();
-    let mut stored = names(&["kept", "gone"]);
+    let mut stored = series(&["kept", "gone"]);
+    let [kept, gone] = ["kept", "gone"].map(|name| series_id(&metric(name)));
     dictionary.extend(&stored);
     let reader = dictionary.lease();
-    stored.forget(Kind::Name, &[name_id("gone")]);
+    stored.forget(Kind::Series, &[gone]);
     dictionary.retire();
     let later = dictionary.lease();
     dictionary.settle(&stored);
-    assert!(dictionary.name(name_id("gone")).is_some());
+    assert!(dictionary.series(gone).is_some());
     drop(reader);
     dictionary.settle(&stored);
-    assert!(dictionary.name(name_id("gone")).is_none());
-    assert!(dictionary.name(name_id("kept")).is_some());
+    assert!(dictionary.series(gone).is_none());
+    assert!(dictionary.series(kept).is_some());
     drop(later);
 }
 
 #[test]
-fn events_with_new_names_are_refused_when_it_is_full_and_known_ones_never() {
+fn events_of_new_series_are_refused_when_it_is_full_and_known_ones_never() {
     let dictionary = Dictionary::new(EntryLimits {
-        names: 3,
+        series: 2,
         origins: 2,
         clusters: 2,
     });
@@ -85,21 +92,26 @@ fn events_with_new_names_are_refused_when_it_is_full_and_known_ones_never() {
             .map(|(node, metric)| event(node, metric))
             .collect()
     };
-    // The empty unit is a name, too.
-    let mut known = names(&["a", ""]);
+    let mut known = series(&["a"]);
     let first = node("n-1");
     known.origins.insert(origin_id(&first), first);
     dictionary.extend(&known);
     let batch = events(&[("n-1", "a"), ("n-1", "b"), ("n-1", "c"), ("n-1", "b")]);
-    assert_eq!(dictionary.unnameable(&batch, None), [(2, Unnameable::Name)]);
+    assert_eq!(
+        dictionary.unnameable(&batch, None),
+        [(2, Unnameable::Series)]
+    );
     let batch = events(&[("n-3", "c"), ("n-3", "a"), ("n-4", "a"), ("n-1", "a")]);
     assert_eq!(
         dictionary.unnameable(&batch, None),
         [(2, Unnameable::Origin)]
     );
-    // An event that is refused for its name takes no place of an origin.
+    // An event that is refused for its series takes no place of an origin.
     let batch = events(&[("n-1", "b"), ("n-2", "c"), ("n-3", "a")]);
-    assert_eq!(dictionary.unnameable(&batch, None), [(1, Unnameable::Name)]);
+    assert_eq!(
+        dictionary.unnameable(&batch, None),
+        [(1, Unnameable::Series)]
+    );
 }
 
 /// Events of one node of each of these clusters.
@@ -117,14 +129,14 @@ fn stored(events: &[Event]) -> Entries {
         origins: origins
             .map(|one| (origin_id(one), Arc::clone(one)))
             .collect(),
-        ..names(&["m", ""])
+        ..series(&["m"])
     }
 }
 
 #[test]
 fn one_token_leaves_others_as_much_as_it_brings() {
     let dictionary = Dictionary::new(EntryLimits {
-        names: 1_000,
+        series: 1_000,
         origins: 100,
         clusters: 1_000,
     });
@@ -149,7 +161,7 @@ fn one_token_leaves_others_as_much_as_it_brings() {
 #[test]
 fn one_cluster_leaves_others_as_many_senders_as_it_has() {
     let dictionary = Dictionary::new(EntryLimits {
-        names: 1_000,
+        series: 1_000,
         origins: 8,
         clusters: 8,
     });

@@ -4,30 +4,29 @@ use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow::array::{Array, BooleanArray, Float64Array, Int64Array, StringArray, UInt64Array};
+use arrow::array::{Array, Float64Array, Int64Array, StringArray, UInt64Array};
 use arrow::record_batch::RecordBatch;
-use echo_core::ids::{CommId, MetricName, Op, RoleId};
+use echo_core::ids::IdError;
 use echo_core::model::event::{
-    Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
+    Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, StoredEvent, Summary,
 };
 use echo_core::units::Nanos;
 
 use crate::EvidenceSum;
 use crate::course::CoursePoint;
+use crate::duckdb::dictionary::series::Series;
 use crate::duckdb::dictionary::{Dictionary, Lease};
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::column::{Unexpected, column, malformed, maybe};
 use crate::duckdb::rows::row::Row;
 
-/// Makes events of rows. Names and origins are looked up once per reader, which is as long as one answer.
+/// Makes events of rows. Series and origins are looked up once per reader, which is as long as one answer.
 #[derive(Debug)]
 pub(in crate::duckdb) struct EventReader<'d> {
     dictionary: &'d Dictionary,
     _lease: Lease,
     origins: HashMap<u64, Arc<Origin>>,
-    metrics: HashMap<u64, MetricName>,
-    units: HashMap<u64, Arc<str>>,
-    ops: HashMap<u64, Op>,
+    series: HashMap<u64, Arc<Series>>,
     no_attrs: Arc<str>,
 }
 
@@ -38,9 +37,7 @@ impl<'d> EventReader<'d> {
             dictionary,
             _lease: dictionary.lease(),
             origins: HashMap::new(),
-            metrics: HashMap::new(),
-            units: HashMap::new(),
-            ops: HashMap::new(),
+            series: HashMap::new(),
             no_attrs: Arc::from("{}"),
         }
     }
@@ -60,16 +57,16 @@ impl<'d> EventReader<'d> {
     }
 
     fn event(&mut self, columns: &EventColumns<'_>, row: usize) -> EngineResult<StoredEvent> {
-        let op = maybe!(columns.op, row).map(|id| self.op(id)).transpose()?;
+        let series = self.series(columns.series.value(row))?;
         let attrs = columns.attrs.map(|attrs| Arc::from(attrs.value(row)));
         let event = Event {
             timestamp: Nanos::new(columns.timestamp.value(row)),
             start: maybe!(columns.start, row).map(Nanos::new),
             origin: self.origin(columns.origin.value(row))?,
-            metric: self.metric(columns.metric.value(row))?,
-            unit: self.unit(columns.unit.value(row))?,
+            metric: series.metric.clone(),
+            unit: Arc::clone(&series.unit),
             reading: columns.reading(row)?,
-            block: columns.block(row, op)?,
+            block: columns.block(row, &series)?,
             attrs: attrs.unwrap_or_else(|| Arc::clone(&self.no_attrs)),
             samples: Vec::new(),
         };
@@ -85,8 +82,8 @@ impl<'d> EventReader<'d> {
         &mut self,
         batch: &RecordBatch,
     ) -> EngineResult<Vec<EvidenceSum>> {
-        let (origin, metric): (&UInt64Array, &UInt64Array) =
-            (column(batch, "origin")?, column(batch, "metric")?);
+        let origin: &UInt64Array = column(batch, "origin")?;
+        let metric: &StringArray = column(batch, "metric")?;
         let (total, iterations): (&Float64Array, &Float64Array) =
             (column(batch, "total")?, column(batch, "iterations")?);
         let sum = |row| {
@@ -94,7 +91,7 @@ impl<'d> EventReader<'d> {
             let rank = rank.ok_or_else(|| malformed(Unexpected("rank")))?;
             Ok(EvidenceSum {
                 rank: rank.rank(),
-                metric: self.metric(metric.value(row))?,
+                metric: parsed("metric", metric.value(row))?,
                 sum: total.value(row),
                 iterations: iterations.value(row),
             })
@@ -107,28 +104,23 @@ impl<'d> EventReader<'d> {
         &mut self,
         batch: &RecordBatch,
     ) -> EngineResult<Vec<CoursePoint>> {
-        let (origin, metric): (&UInt64Array, &UInt64Array) =
-            (column(batch, "origin")?, column(batch, "metric")?);
-        let (role, comm): (&UInt64Array, &UInt64Array) =
-            (column(batch, "role")?, column(batch, "comm")?);
-        let (op, place): (&UInt64Array, &Int64Array) =
-            (column(batch, "op")?, column(batch, "place")?);
+        let (origin, series): (&UInt64Array, &UInt64Array) =
+            (column(batch, "origin")?, column(batch, "series")?);
         let (count, sum): (&Float64Array, &Float64Array) =
             (column(batch, "samples")?, column(batch, "total")?);
         let iterations: &Float64Array = column(batch, "covered")?;
-        let on_device: &BooleanArray = column(batch, "on_device")?;
+        let place: &Int64Array = column(batch, "place")?;
         let point = |row| {
+            let series = self.series(series.value(row))?;
+            let of = series.collectives.as_ref();
+            let of = of.ok_or_else(|| malformed(Unexpected("comm")))?;
             Ok(CoursePoint {
                 origin: self.origin(origin.value(row))?,
-                metric: self.metric(metric.value(row))?,
-                source: if on_device.value(row) {
-                    Source::Device
-                } else {
-                    Source::Host
-                },
-                role: maybe!(role, row).map(RoleId::new),
-                comm: CommId::new(comm.value(row)),
-                op: maybe!(op, row).map(|id| self.op(id)).transpose()?,
+                metric: series.metric.clone(),
+                source: of.source,
+                role: of.role,
+                comm: of.comm,
+                op: of.op.clone(),
                 place: place.value(row),
                 count: count.value(row),
                 sum: sum.value(row),
@@ -144,18 +136,10 @@ impl<'d> EventReader<'d> {
         })
     }
 
-    fn metric(&mut self, id: u64) -> EngineResult<MetricName> {
-        look_up(&mut self.metrics, id, "metric", |id| {
-            parsed(self.dictionary, id)
+    fn series(&mut self, id: u64) -> EngineResult<Arc<Series>> {
+        look_up(&mut self.series, id, "series", |id| {
+            self.dictionary.series(id)
         })
-    }
-
-    fn op(&mut self, id: u64) -> EngineResult<Op> {
-        look_up(&mut self.ops, id, "op", |id| parsed(self.dictionary, id))
-    }
-
-    fn unit(&mut self, id: u64) -> EngineResult<Arc<str>> {
-        look_up(&mut self.units, id, "unit", |id| self.dictionary.name(id))
     }
 }
 
@@ -173,8 +157,9 @@ fn look_up<T: Clone>(
     Ok(found)
 }
 
-fn parsed<T: FromStr>(dictionary: &Dictionary, id: u64) -> Option<T> {
-    dictionary.name(id)?.parse().ok()
+fn parsed<T: FromStr<Err = IdError>>(name: &'static str, text: &str) -> EngineResult<T> {
+    text.parse()
+        .map_err(|_checked_when_written| malformed(Unexpected(name)))
 }
 
 #[derive(Debug)]
@@ -184,23 +169,16 @@ struct EventColumns<'b> {
     received: &'b Int64Array,
     start: &'b Int64Array,
     origin: &'b UInt64Array,
-    metric: &'b UInt64Array,
-    unit: &'b UInt64Array,
-    value_double: &'b Float64Array,
-    value_int: &'b Int64Array,
-    count: &'b UInt64Array,
-    sum: &'b Float64Array,
+    series: &'b UInt64Array,
+    number: &'b Int64Array,
+    value: &'b Float64Array,
     min: &'b Float64Array,
     max: &'b Float64Array,
-    comm: &'b UInt64Array,
-    op: &'b UInt64Array,
     seq_first: &'b UInt64Array,
     seq_last: &'b UInt64Array,
-    role: &'b UInt64Array,
     iterations: &'b Float64Array,
     anchor_seq: &'b UInt64Array,
     anchor_offset_ms: &'b Float64Array,
-    on_device: &'b BooleanArray,
     attrs: Option<&'b StringArray>,
 }
 
@@ -212,43 +190,36 @@ impl<'b> EventColumns<'b> {
             received: column(batch, "received_ns")?,
             start: column(batch, "start_ns")?,
             origin: column(batch, "origin")?,
-            metric: column(batch, "metric")?,
-            unit: column(batch, "unit")?,
-            value_double: column(batch, "value_double")?,
-            value_int: column(batch, "value_int")?,
-            count: column(batch, "count")?,
-            sum: column(batch, "sum")?,
+            series: column(batch, "series")?,
+            number: column(batch, "number")?,
+            value: column(batch, "value")?,
             min: column(batch, "min")?,
             max: column(batch, "max")?,
-            comm: column(batch, "comm")?,
-            op: column(batch, "op")?,
             seq_first: column(batch, "seq_first")?,
             seq_last: column(batch, "seq_last")?,
-            role: column(batch, "role")?,
             iterations: column(batch, "iterations")?,
             anchor_seq: column(batch, "anchor_seq")?,
             anchor_offset_ms: column(batch, "anchor_offset_ms")?,
-            on_device: column(batch, "on_device")?,
             attrs: column(batch, "attrs").ok(),
         })
     }
 
     fn reading(&self, row: usize) -> EngineResult<Reading> {
-        if let Some((count, sum)) = maybe!(self.count, row).zip(maybe!(self.sum, row)) {
-            return Ok(Reading::Histogram(Summary {
-                count,
+        match (maybe!(self.number, row), maybe!(self.value, row)) {
+            (Some(number), None) => Ok(Reading::Int(number)),
+            (None, Some(value)) => Ok(Reading::Double(value)),
+            (Some(count), Some(sum)) => Ok(Reading::Histogram(Summary {
+                count: u64::try_from(count).unwrap_or(0),
                 sum,
                 min: maybe!(self.min, row),
                 max: maybe!(self.max, row),
-            }));
+            })),
+            (None, None) => Err(malformed(Unexpected("value"))),
         }
-        let int = maybe!(self.value_int, row).map(Reading::Int);
-        int.or_else(|| maybe!(self.value_double, row).map(Reading::Double))
-            .ok_or_else(|| malformed(Unexpected("value_double")))
     }
 
-    fn block(&self, row: usize, op: Option<Op>) -> EngineResult<Option<Block>> {
-        let Some(comm) = maybe!(self.comm, row) else {
+    fn block(&self, row: usize, series: &Series) -> EngineResult<Option<Block>> {
+        let Some(of) = &series.collectives else {
             return Ok(None);
         };
         let ends = maybe!(self.seq_first, row).zip(maybe!(self.seq_last, row));
@@ -259,16 +230,13 @@ impl<'b> EventColumns<'b> {
             .transpose()?;
         let anchor = maybe!(self.anchor_seq, row).zip(maybe!(self.anchor_offset_ms, row));
         Ok(Some(Block {
-            comm: CommId::new(comm),
-            op,
+            comm: of.comm,
+            op: of.op.clone(),
             seqs,
-            role: maybe!(self.role, row).map(RoleId::new),
+            role: of.role,
             iterations: maybe!(self.iterations, row),
             anchor: anchor.map(|(seq, offset_ms)| Anchor { seq, offset_ms }),
-            source: match maybe!(self.on_device, row) {
-                Some(true) => Source::Device,
-                Some(false) | None => Source::Host,
-            },
+            source: of.source,
         }))
     }
 }

@@ -66,13 +66,9 @@ impl<'r, R> Columns<'r, R> {
         self.with(name, Arc::new(column))
     }
 
-    /// Adds a column in which truth values may be absent.
-    pub(super) fn maybe_bool(
-        self,
-        name: &'static str,
-        value: impl Fn(&'r R) -> Option<bool>,
-    ) -> Self {
-        let column: BooleanArray = self.rows.iter().map(value).collect();
+    /// Adds a column of truth values.
+    pub(super) fn bool(self, name: &'static str, value: impl Fn(&'r R) -> bool) -> Self {
+        let column: BooleanArray = self.rows.iter().map(|row| Some(value(row))).collect();
         self.with(name, Arc::new(column))
     }
 

@@ -51,18 +51,20 @@ impl Stretch {
     }
 }
 
-/// Gives the beginning of the slot, the id of the origin and when it was seen, for each origin in each slot. Metrics with an id
-/// in `host_evidence` tell what hosts went through.
+/// Gives the beginning of the slot, the id of the origin and when it was seen, for each origin in each slot.
 pub(in crate::duckdb) fn count(
     reader: &Reader,
-    (stretch, host_evidence): (Stretch, &[u64]),
+    stretch: Stretch,
     mut each: impl FnMut(Nanos, u64, Seen),
 ) -> EngineResult<()> {
     let query = Query::new("SELECT origin, timestamp_ns -")
         .bind("timestamp_ns % ? AS slot,", stretch.slot_nanos)
         .then("min(timestamp_ns) AS first, max(timestamp_ns) AS last,")
-        .one_of("bool_or(metric", host_evidence.iter().copied())
-        .then(") AS has_host_evidence FROM event_rows WHERE TRUE");
+        .bind(
+            "bool_or(series IN (SELECT id FROM series WHERE starts_with(metric, ?)))",
+            metric::HOST_EVIDENCE.to_owned(),
+        )
+        .then("AS has_host_evidence FROM event_rows WHERE TRUE");
     let query = in_window(query, stretch.window).then("GROUP BY origin, slot");
     reader.each_batch(&query, |batch| {
         let (origin, slot): (&UInt64Array, &Int64Array) =
@@ -80,17 +82,4 @@ pub(in crate::duckdb) fn count(
         }
         Ok(())
     })
-}
-
-/// Ids of the metrics that tell what hosts went through.
-pub(in crate::duckdb) fn host_evidence(reader: &Reader) -> EngineResult<Vec<u64>> {
-    let named = Query::new("SELECT id FROM names WHERE TRUE")
-        .bind("AND starts_with(name, ?)", metric::HOST_EVIDENCE.to_owned());
-    let mut ids = Vec::new();
-    reader.each_batch(&named, |batch| {
-        let found: &UInt64Array = column(batch, "id")?;
-        ids.extend_from_slice(found.values());
-        Ok(())
-    })?;
-    Ok(ids)
 }

@@ -1,14 +1,13 @@
 //! Rows of events and samples, made of events.
 
 use duckdb::Connection;
-use echo_core::ids::RoleId;
-use echo_core::model::event::{Anchor, Block, Event, Reading, SeqRange, Source, Summary};
+use echo_core::model::event::{Anchor, Block, Event, Reading, SeqRange, Summary};
 use echo_core::units::Nanos;
 
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::column;
 
-/// An event with the ids that stand for its names.
+/// An event with the ids that stand for its origin and its series.
 #[derive(Debug)]
 pub(in crate::duckdb) struct EventRow<'e> {
     /// Number of the event.
@@ -17,12 +16,8 @@ pub(in crate::duckdb) struct EventRow<'e> {
     pub(in crate::duckdb) received: Nanos,
     /// Id of its origin.
     pub(in crate::duckdb) origin: u64,
-    /// Id of its metric.
-    pub(in crate::duckdb) metric: u64,
-    /// Id of its unit.
-    pub(in crate::duckdb) unit: u64,
-    /// Id of its operation.
-    pub(in crate::duckdb) op: Option<u64>,
+    /// Id of its series.
+    pub(in crate::duckdb) series: u64,
     /// The event.
     pub(in crate::duckdb) event: &'e Event,
 }
@@ -60,30 +55,22 @@ pub(in crate::duckdb) fn append(
             .i64("received_ns", |row| row.received.value())
             .maybe_i64("start_ns", |row| row.event.start.map(Nanos::value))
             .u64("origin", |row| row.origin)
-            .u64("metric", |row| row.metric)
-            .u64("unit", |row| row.unit)
-            .maybe_f64("value_double", |row| match row.event.reading {
+            .u64("series", |row| row.series)
+            .maybe_i64("number", |row| match row.event.reading {
+                Reading::Int(number) => Some(number),
+                // Nobody counts as far as where it ends.
+                Reading::Histogram(summary) => Some(summary.count.try_into().unwrap_or(i64::MAX)),
+                Reading::Double(_) => None,
+            })
+            .maybe_f64("value", |row| match row.event.reading {
                 Reading::Double(value) => Some(value),
-                Reading::Int(_) | Reading::Histogram(_) => None,
+                Reading::Histogram(summary) => Some(summary.sum),
+                Reading::Int(_) => None,
             })
-            .maybe_i64("value_int", |row| match row.event.reading {
-                Reading::Int(value) => Some(value),
-                Reading::Double(_) | Reading::Histogram(_) => None,
-            })
-            .maybe_u64("count", |row| row.summary().map(|summary| summary.count))
-            .maybe_f64("sum", |row| row.summary().map(|summary| summary.sum))
             .maybe_f64("min", |row| row.summary().and_then(|summary| summary.min))
             .maybe_f64("max", |row| row.summary().and_then(|summary| summary.max))
-            .maybe_u64("comm", |row| row.block().map(|block| block.comm.value()))
-            .maybe_u64("op", |row| row.op)
             .maybe_u64("seq_first", |row| row.seqs().map(SeqRange::first))
             .maybe_u64("seq_last", |row| row.seqs().map(SeqRange::last))
-            .maybe_u64("role", |row| {
-                row.block().and_then(|block| block.role).map(RoleId::value)
-            })
-            .maybe_bool("on_device", |row| {
-                row.block().map(|block| block.source == Source::Device)
-            })
             .maybe_f64("iterations", |row| {
                 row.block().and_then(|block| block.iterations)
             })

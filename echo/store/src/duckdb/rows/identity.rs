@@ -1,15 +1,17 @@
-//! Names, origins and the ledger of batches.
+//! Series, origins and the ledger of batches.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{StringArray, UInt64Array};
+use arrow::array::UInt64Array;
 use duckdb::{Connection, params};
-use echo_core::ids::{JobId, RankOf};
-use echo_core::model::event::Origin;
+use echo_core::ids::{CommId, JobId, MetricName, Op, RankOf, RoleId};
+use echo_core::model::event::{Origin, Source};
 use echo_core::units::Nanos;
 
 use crate::duckdb::batches;
 use crate::duckdb::dictionary::Entries;
+use crate::duckdb::dictionary::series::{Collectives, Series};
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::inventory::Contents;
 use crate::duckdb::ledger::{Entry, Ledger};
@@ -27,16 +29,31 @@ pub(in crate::duckdb) struct LedgerRow {
     pub(in crate::duckdb) last_event: u64,
 }
 
-/// Appends names and origins.
+/// Appends series and origins.
 pub(in crate::duckdb) fn append_entries(
     connection: &Connection,
     entries: &Entries,
 ) -> EngineResult<()> {
-    let names: Vec<_> = entries.names.iter().collect();
-    column::append(connection, "names", &names, |columns| {
+    let series: Vec<_> = entries.series.iter().collect();
+    column::append(connection, "series", &series, |columns| {
         columns
             .u64("id", |(id, _)| **id)
-            .text("name", |(_, name)| name)
+            .text("metric", |(_, series)| series.metric.as_str())
+            .text("unit", |(_, series)| &series.unit)
+            .maybe_text("op", |(_, series)| {
+                let of = series.collectives.as_ref()?;
+                of.op.as_ref().map(Op::as_str)
+            })
+            .maybe_u64("comm", |(_, series)| {
+                series.collectives.as_ref().map(|of| of.comm.value())
+            })
+            .maybe_u64("role", |(_, series)| {
+                series.collectives.as_ref()?.role.map(RoleId::value)
+            })
+            .bool("on_device", |(_, series)| {
+                let of = series.collectives.as_ref();
+                of.is_some_and(|of| of.source == Source::Device)
+            })
     })?;
     let origins: Vec<_> = entries.origins.iter().collect();
     column::append(connection, "origins", &origins, |columns| {
@@ -58,18 +75,18 @@ pub(in crate::duckdb) fn append_entries(
     })
 }
 
-/// All names and origins.
+/// All series and origins.
 pub(in crate::duckdb) fn entries(connection: &Connection) -> EngineResult<Entries> {
     let mut entries = Entries::default();
-    let mut names = connection.prepare("SELECT id, name FROM names")?;
-    for batch in batches::stream(&mut names, [])? {
+    let mut series = connection.prepare("SELECT * FROM series")?;
+    let mut names = Names::default();
+    for batch in batches::stream(&mut series, [])? {
         let batch = batch?;
         let ids: &UInt64Array = column(&batch, "id")?;
-        let names: &StringArray = column(&batch, "name")?;
-        let pairs = ids.values().iter().zip(names.iter().flatten());
-        entries
-            .names
-            .extend(pairs.map(|(id, name)| (*id, Arc::from(name))));
+        for (row, id) in ids.values().iter().enumerate() {
+            let series = names.series(Row::new(&batch, row))?;
+            entries.series.insert(*id, Arc::new(series));
+        }
     }
     let mut origins = connection.prepare("SELECT * FROM origins")?;
     for batch in batches::stream(&mut origins, [])? {
@@ -81,6 +98,55 @@ pub(in crate::duckdb) fn entries(connection: &Connection) -> EngineResult<Entrie
         }
     }
     Ok(entries)
+}
+
+/// Names that series have in common: there are many more series than names.
+#[derive(Debug, Default)]
+struct Names {
+    metrics: HashMap<Box<str>, MetricName>,
+    units: HashMap<Box<str>, Arc<str>>,
+    ops: HashMap<Box<str>, Op>,
+}
+
+impl Names {
+    fn series(&mut self, row: Row<'_>) -> EngineResult<Series> {
+        let source = if row.bool("on_device")? {
+            Source::Device
+        } else {
+            Source::Host
+        };
+        let collectives = match row.maybe_u64("comm")? {
+            Some(comm) => Some(Collectives {
+                comm: CommId::new(comm),
+                op: match row.maybe_text("op")? {
+                    Some(op) => Some(shared(&mut self.ops, op, || row.id("op"))?),
+                    None => None,
+                },
+                role: row.maybe_u64("role")?.map(RoleId::new),
+                source,
+            }),
+            None => None,
+        };
+        let unit = row.text("unit")?;
+        Ok(Series {
+            metric: shared(&mut self.metrics, row.text("metric")?, || row.id("metric"))?,
+            unit: shared(&mut self.units, unit, || Ok(Arc::from(unit)))?,
+            collectives,
+        })
+    }
+}
+
+fn shared<T: Clone>(
+    known: &mut HashMap<Box<str>, T>,
+    name: &str,
+    parse: impl FnOnce() -> EngineResult<T>,
+) -> EngineResult<T> {
+    if let Some(found) = known.get(name) {
+        return Ok(found.clone());
+    }
+    let new = parse()?;
+    known.insert(name.into(), new.clone());
+    Ok(new)
 }
 
 fn origin(row: Row<'_>) -> EngineResult<Origin> {

@@ -6,7 +6,6 @@ use echo_core::units::Window;
 use fleet_proto::metric;
 
 use crate::course::{CourseQuery, MAX_APART_NANOS};
-use crate::duckdb::dictionary::name_id;
 use crate::duckdb::query::Query;
 use crate::{EventQuery, EvidenceQuery, JobQuery, WITH_ATTRS};
 
@@ -15,12 +14,12 @@ pub(in crate::duckdb) fn page(query: &EventQuery) -> Query {
     let found = Query::new("SELECT * FROM event_rows WHERE TRUE");
     let found = in_window(found, query.window)
         .maybe(
-            "AND metric = ?",
-            query.metric.as_ref().map(|metric| name_id(metric.as_str())),
+            "AND series IN (SELECT id FROM series WHERE metric = ?)",
+            query.metric.as_ref().map(ToString::to_string),
         )
         .maybe(
-            "AND op = ?",
-            query.op.as_ref().map(|op| name_id(op.as_str())),
+            "AND series IN (SELECT id FROM series WHERE op = ?)",
+            query.op.as_ref().map(ToString::to_string),
         );
     let found = match query.cursor {
         Some(cursor) => found
@@ -67,11 +66,14 @@ pub(in crate::duckdb) fn device_samples((first, last): (u64, u64)) -> Query {
         .bind("AND event_id >= ?", first)
         .bind("AND event_id <= ?", last)
         .bind(
-            "AND event_id IN (SELECT event_id FROM event_rows WHERE on_device AND event_id >= ?",
+            "AND event_id IN (SELECT event_id FROM event_rows WHERE event_id >= ?",
             first,
         )
         .bind("AND event_id <= ?", last)
-        .bind("AND metric = ?)", name_id(metric::WAIT))
+        .bind(
+            "AND series IN (SELECT id FROM series WHERE on_device AND metric = ?))",
+            metric::WAIT.to_owned(),
+        )
         .then("ORDER BY event_id, ordinal")
 }
 
@@ -84,34 +86,32 @@ pub(in crate::duckdb) fn tail(
 ) -> Query {
     Query::new("SELECT * EXCLUDE (attrs),")
         .one_of(
-            "CASE WHEN metric",
-            WITH_ATTRS.iter().map(|name| name_id(name)),
+            "CASE WHEN series IN (SELECT id FROM series WHERE metric",
+            WITH_ATTRS.iter().map(ToString::to_string),
         )
-        .then("THEN attrs ELSE '{}' END AS attrs FROM event_rows WHERE TRUE")
+        .then(") THEN attrs ELSE '{}' END AS attrs FROM event_rows WHERE TRUE")
         .bind("AND event_id > ?", after)
         .bind("AND event_id <= ?", until)
         .one_of(
-            "AND metric",
-            metrics.iter().map(|name| name_id(name.as_str())),
+            "AND series IN (SELECT id FROM series WHERE metric",
+            metrics.iter().map(ToString::to_string),
         )
-        .bind("AND (metric <> ?", name_id(metric::WAIT))
-        .then("OR coalesce(on_device, FALSE))")
+        .bind("AND (metric <> ? OR on_device))", metric::WAIT.to_owned())
         .bind("ORDER BY event_id LIMIT ?", limit)
 }
 
 /// Sums of host evidence by origin and metric.
 pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
     let sums = Query::new(
-        "SELECT origin, metric, sum(coalesce(value_double, value_int::DOUBLE, sum)) AS total,
-            sum(iterations) AS iterations
-         FROM event_rows WHERE iterations IS NOT NULL",
+        "SELECT origin, metric, sum(coalesce(value, number::DOUBLE)) AS total, sum(iterations) AS iterations
+         FROM event_rows JOIN series ON series.id = event_rows.series WHERE iterations IS NOT NULL",
     );
     of_job(
         in_window(sums, query.window),
         (&query.cluster, query.job.as_ref(), None),
     )
     .bind(
-        "AND metric IN (SELECT id FROM names WHERE starts_with(name, ?))",
+        "AND starts_with(metric, ?)",
         metric::HOST_EVIDENCE.to_owned(),
     )
     .bind("AND role = ?", query.role.value())
@@ -120,29 +120,36 @@ pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
     .then("GROUP BY origin, metric")
 }
 
-/// Sums of signals per origin, communicator, operation and stretch: that of the mean time of the block.
+/// Sums of signals per origin, series and stretch: that of the mean time of the block.
 pub(in crate::duckdb) fn course(query: &CourseQuery) -> Query {
     let (stretches, from) = (query.stretches, query.stretches.window().from().value());
     // What is no number counts as one, so that equal keys join.
-    let keys = "coalesce(origins.job, ''), metric = wait.id, coalesce(role, comm), coalesce(seq_first, 0), coalesce(seq_last, 0)";
-    let blocks = Query::new("WITH wait AS (SELECT")
-        .bind("CAST(? AS UBIGINT) AS id),", name_id(metric::WAIT))
-        .bind("blocks AS (SELECT avg(timestamp_ns - ?)::BIGINT AS after,", from)
+    let keys = "coalesce(job, ''), is_wait, coalesce(role, comm), coalesce(seq_first, 0), coalesce(seq_last, 0)";
+    let told = Query::new("WITH told AS (SELECT event_rows.*, job, role, comm,")
+        .bind("metric = ? AS is_wait", metric::WAIT.to_owned())
+        .then("FROM event_rows JOIN origins ON origins.id = event_rows.origin JOIN series ON series.id = event_rows.series")
+        .then("WHERE comm IS NOT NULL AND iterations IS NOT NULL AND number IS NOT NULL AND value IS NOT NULL")
+        .one_of("AND metric", query.metrics.iter().map(ToString::to_string))
+        .bind("AND (metric <> ? OR on_device)", metric::WAIT.to_owned());
+    in_window(told, stretches.window())
+        .then("AND rank IS NOT NULL")
+        .bind("AND cluster = ?),", query.cluster.as_str().to_owned())
+        .bind(
+            "blocks AS (SELECT avg(timestamp_ns - ?)::BIGINT AS after,",
+            from,
+        )
         .then("max(timestamp_ns) - min(timestamp_ns) AS apart, hash(")
         .then(keys)
-        .then(") AS block FROM event_rows JOIN origins ON origins.id = event_rows.origin, wait WHERE TRUE");
-    let placed = of_course(blocks, query)
-        .then("GROUP BY block),")
-        .then("placed AS (SELECT event_rows.*,")
+        .then(") AS block FROM told GROUP BY block),")
+        .then("placed AS (SELECT told.*,")
         .bind("CASE WHEN apart <= ?", MAX_APART_NANOS)
         .bind("THEN after ELSE timestamp_ns - ? END AS after", from)
-        .then("FROM event_rows JOIN origins ON origins.id = event_rows.origin, wait, blocks WHERE blocks.block = hash(")
+        .then("FROM told, blocks WHERE blocks.block = hash(")
         .then(keys)
-        .then(")");
-    of_course(placed, query)
+        .then("))")
         .then(
-            ") SELECT origin, metric, coalesce(on_device, FALSE) AS on_device, role, comm, op,
-            sum(count)::DOUBLE AS samples, sum(sum) AS total, sum(iterations) AS covered,",
+            "SELECT origin, series, sum(number)::DOUBLE AS samples, sum(value) AS total,
+            sum(iterations) AS covered,",
         )
         .bind(
             "(after // ?)::BIGINT AS place FROM placed",
@@ -152,35 +159,20 @@ pub(in crate::duckdb) fn course(query: &CourseQuery) -> Query {
         .bind("< ? GROUP BY ALL", stretches.looked_at_nanos())
 }
 
-/// The events that are added up.
-fn of_course(events: Query, query: &CourseQuery) -> Query {
-    let events = events
-        .then("AND comm IS NOT NULL AND iterations IS NOT NULL AND count IS NOT NULL")
-        .one_of(
-            "AND metric",
-            query.metrics.iter().map(|name| name_id(name.as_str())),
-        )
-        .then("AND (metric <> wait.id OR coalesce(on_device, FALSE))");
-    in_window(events, query.stretches.window())
-        .then("AND origins.rank IS NOT NULL")
-        .bind("AND origins.cluster = ?", query.cluster.as_str().to_owned())
-}
-
 /// Events of a job, without attributes, latest number first.
 pub(in crate::duckdb) fn job_events(query: &JobQuery) -> Query {
-    let events = Query::new("SELECT * EXCLUDE (attrs) FROM event_rows WHERE comm IS NOT NULL")
-        .one_of(
-            "AND metric",
-            query.metrics.iter().map(|name| name_id(name.as_str())),
-        );
-    let job = (&query.cluster, query.job.as_ref(), query.rank);
-    let mut events = of_job(in_window(events, query.window), job)
+    let events = Query::new("SELECT * EXCLUDE (attrs) FROM event_rows WHERE series IN (")
+        .then("SELECT id FROM series WHERE comm IS NOT NULL")
+        .one_of("AND metric", query.metrics.iter().map(ToString::to_string))
         .maybe("AND role = ?", query.role.map(RoleId::value))
         .maybe("AND comm = ?", query.comm.map(CommId::value))
         .maybe(
-            "AND coalesce(on_device, FALSE) = ?",
+            "AND on_device = ?",
             query.source.map(|source| source == Source::Device),
-        );
+        )
+        .then(")");
+    let job = (&query.cluster, query.job.as_ref(), query.rank);
+    let mut events = of_job(in_window(events, query.window), job);
     if let Some(blocks) = &query.blocks {
         events = events.then("AND (FALSE");
         for block in blocks {

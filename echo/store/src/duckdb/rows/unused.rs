@@ -1,4 +1,4 @@
-//! Names and origins that no event refers to any more.
+//! Series and origins that no event refers to any more.
 
 use duckdb::{Connection, params};
 
@@ -18,23 +18,12 @@ pub(in crate::duckdb) struct Unused {
 }
 
 impl Kind {
-    /// The table of the kind, and the columns of events that refer to it.
-    const fn place(self) -> (&'static str, &'static [&'static str]) {
+    /// The table of the kind, and the column of events that refers to it.
+    const fn place(self) -> (&'static str, &'static str) {
         match self {
-            Self::Name => ("names", &["metric", "unit", "op"]),
-            Self::Origin => ("origins", &["origin"]),
+            Self::Series => ("series", "series"),
+            Self::Origin => ("origins", "origin"),
         }
-    }
-
-    /// A question for all ids that events refer to; `which` filters the events.
-    fn referred(self, which: &str) -> String {
-        let (_, columns) = self.place();
-        let one = |column: &&str| {
-            format!(
-                "SELECT DISTINCT {column} AS id FROM event_rows WHERE {column} IS NOT NULL {which}"
-            )
-        };
-        columns.iter().map(one).collect::<Vec<_>>().join(" UNION ")
     }
 }
 
@@ -47,11 +36,10 @@ pub(in crate::duckdb) fn find(connection: &Connection) -> EngineResult<Vec<Unuse
         |row| row.get(0),
     )?;
     let mut steps = Vec::new();
-    for kind in [Kind::Name, Kind::Origin] {
-        let (table, _) = kind.place();
-        let referred = kind.referred("");
+    for kind in [Kind::Series, Kind::Origin] {
+        let (table, column) = kind.place();
         let mut statement = connection.prepare(&format!(
-            "SELECT id FROM {table} WHERE id NOT IN (SELECT id FROM ({referred}))"
+            "SELECT id FROM {table} WHERE id NOT IN (SELECT {column} FROM event_rows)"
         ))?;
         let ids: Vec<u64> = statement
             .query_map([], |row| row.get(0))?
@@ -70,13 +58,12 @@ pub(in crate::duckdb) fn delete(
     connection: &Connection,
     Unused { kind, ids, seen }: &Unused,
 ) -> EngineResult<(Kind, Vec<u64>)> {
-    let (table, _) = kind.place();
-    let since = kind.referred("AND event_id > ?2");
+    let (table, column) = kind.place();
     // One text: the engine takes a second to read as many numbers in a statement.
     let list: Vec<String> = ids.iter().map(u64::to_string).collect();
     let mut statement = connection.prepare(&format!(
         "DELETE FROM {table}
-         WHERE id IN (SELECT unnest(string_split(?1, ','))::UBIGINT) AND id NOT IN (SELECT id FROM ({since}))
+         WHERE id IN (SELECT unnest(string_split(?1, ','))::UBIGINT) AND id NOT IN (SELECT {column} FROM event_rows WHERE event_id > ?2)
          RETURNING id"
     ))?;
     let gone = statement.query_map(params![list.join(","), seen], |row| row.get(0))?;

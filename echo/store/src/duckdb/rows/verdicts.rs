@@ -127,7 +127,7 @@ fn judgement_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r
             IncidentState::Open => OPEN,
             IncidentState::Cleared => CLEARED,
         })
-        .maybe_bool("provisional", |row| Some(row.incident.is_provisional))
+        .bool("provisional", |row| row.incident.is_provisional)
         .text("severity", |row| row.incident.severity.name())
         .f64("stability", |row| row.incident.stability)
         .i64("first_seen_ns", |row| row.incident.first_seen.value())

@@ -229,7 +229,8 @@ fn a_database_of_a_later_engine_is_refused_in_one_line_and_left() {
 
 #[test]
 fn a_log_without_its_database_is_refused_and_left() {
-    let folder = killed_after("INSERT INTO names VALUES (1, 'x')");
+    let folder =
+        killed_after("INSERT INTO series (id, metric, unit, on_device) VALUES (1, 'x', '', FALSE)");
     fs::remove_file(config(&folder).path).unwrap();
     let before = bytes(&folder);
     let error = refused(&folder);
@@ -239,7 +240,9 @@ fn a_log_without_its_database_is_refused_and_left() {
 
 #[test]
 fn a_damaged_log_is_refused_and_left() {
-    let folder = killed_after("INSERT INTO names VALUES (1, 'a name long enough to be hit')");
+    let folder = killed_after(
+        "INSERT INTO series (id, metric, unit, on_device) VALUES (1, 'a name long enough to be hit', '', FALSE)",
+    );
     let log = folder.path().join("echo.db.wal");
     let mut damaged = fs::read(&log).unwrap();
     let middle = damaged.len() * 2 / 3;

@@ -171,7 +171,7 @@ async fn mistakes_are_told_so_that_they_can_be_corrected() {
         ),
         ("SELECT 'a'::INTEGER", Code::Invalid, "Could not convert"),
         ("SELECT repeat('x', 10)", Code::Refused, "function repeat"),
-        ("DELETE FROM names", Code::Refused, "only SELECT"),
+        ("DELETE FROM series", Code::Refused, "only SELECT"),
         ("SELECT 1; SELECT 2", Code::Refused, "2 statements"),
         (
             "SELECT 9223372036854775807 + 1",

@@ -73,7 +73,7 @@ fn wide() -> Vec<Attack> {
                 many("rank", 1_000)
             ),
         ),
-        ("nul", "SELECT 1\0; DROP TABLE names".to_owned()),
+        ("nul", "SELECT 1\0; DROP TABLE series".to_owned()),
         ("nothing", "  \n ".to_owned()),
     ]
 }

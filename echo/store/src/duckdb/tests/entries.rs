@@ -1,4 +1,4 @@
-//! Names and origins go when no event refers to them any more, and not before.
+//! Series and origins go when no event refers to them any more, and not before.
 
 use echo_core::clock::ManualClock;
 use echo_core::model::event::{BatchKey, EventBatch, Reading};
@@ -26,19 +26,19 @@ fn received(hours: i64, metric: &str, node: &str) -> EventBatch {
     }
 }
 
-async fn names(store: &DuckDbStore) -> Vec<String> {
-    ask(store, "SELECT name FROM names ORDER BY name").await
+async fn series(store: &DuckDbStore) -> Vec<String> {
+    ask(store, "SELECT metric FROM series ORDER BY metric").await
 }
 
-async fn until_kept(store: &DuckDbStore, names: u64, origins: u64) {
-    let kept = |vitals: Vitals| (vitals.names, vitals.origins) == (names, origins);
+async fn until_kept(store: &DuckDbStore, series: u64, origins: u64) {
+    let kept = |vitals: Vitals| (vitals.series, vitals.origins) == (series, origins);
     while !kept(store.vitals()) {
         store.extent(None).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn names_and_origins_of_deleted_events_are_forgotten_and_can_come_back() {
+async fn series_and_origins_of_deleted_events_are_forgotten_and_can_come_back() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(26 * HOUR));
     let store = open(&limited(&folder, by_age(1)), &clock);
@@ -49,7 +49,7 @@ async fn names_and_origins_of_deleted_events_are_forgotten_and_can_come_back() {
     ] {
         store.append(batch).await.unwrap();
     }
-    assert_eq!((store.vitals().names, store.vitals().origins), (3, 2));
+    assert_eq!((store.vitals().series, store.vitals().origins), (2, 2));
     drop(store);
     // The events say that the clock is right.
     let store = open(&limited(&folder, by_age(1)), &clock);
@@ -57,8 +57,8 @@ async fn names_and_origins_of_deleted_events_are_forgotten_and_can_come_back() {
     until_dropped(&store, at(HOUR)).await;
     // The chores of an hour are done at once when the clock goes back.
     clock.set(at(25 * HOUR - 1));
-    until_kept(&store, 2, 1).await;
-    assert_eq!(names(&store).await, ["", "kept"]);
+    until_kept(&store, 1, 1).await;
+    assert_eq!(series(&store).await, ["kept"]);
     let origins: Vec<String> = ask(&store, "SELECT node FROM origins").await;
     assert_eq!(origins, ["new"]);
 
@@ -71,34 +71,34 @@ async fn names_and_origins_of_deleted_events_are_forgotten_and_can_come_back() {
         .iter()
         .map(|stored| stored.event.metric.as_str());
     assert_eq!(metrics.collect::<Vec<_>>(), ["gone", "kept", "kept"]);
-    assert_eq!(names(&store).await, ["", "gone", "kept"]);
+    assert_eq!(series(&store).await, ["gone", "kept"]);
 }
 
 #[tokio::test]
-async fn names_are_not_looked_through_again_unless_something_was_deleted() {
+async fn series_are_not_looked_through_again_unless_something_was_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(26 * HOUR));
-    let stray = "INSERT INTO names VALUES (7, 'stray')";
+    let stray = "INSERT INTO series (id, metric, unit, on_device) VALUES (7, 'stray', '', FALSE)";
     // There before the first round looks.
     let before = tests::open(&tests::config(&folder));
     tests::run(&before, stray).await.unwrap();
     drop(before);
     let store = open(&limited(&folder, by_age(1)), &clock);
     // What was deleted before the start is not known.
-    while names(&store).await == ["stray"] {}
+    while series(&store).await == ["stray"] {}
     tests::run(&store, stray).await.unwrap();
     store.append(received(25, "kept", "new")).await.unwrap();
     clock.set(at(26 * HOUR - 1));
     some_rounds(&store).await;
-    assert_eq!(names(&store).await, ["", "kept", "stray"]);
+    assert_eq!(series(&store).await, ["kept", "stray"]);
 }
 
 #[tokio::test]
-async fn a_name_that_is_used_again_before_it_is_forgotten_stays() {
+async fn a_series_that_is_used_again_before_it_is_forgotten_stays() {
     let (store, _folder) = tests::store();
     tests::run(
         &store,
-        "INSERT INTO names VALUES (7, 'stray'), (8, 'other stray');
+        "INSERT INTO series (id, metric, unit, on_device) VALUES (7, 'stray', '', FALSE), (8, 'other stray', '', FALSE);
          INSERT INTO origins (id, cluster, node) VALUES (9, 'prod', 'stray')",
     )
     .await
@@ -108,7 +108,7 @@ async fn a_name_that_is_used_again_before_it_is_forgotten_stays() {
     });
     let found = found.await.unwrap();
     store.append(received(0, "kept", "new")).await.unwrap();
-    tests::run(&store, "UPDATE event_rows SET op = 7")
+    tests::run(&store, "UPDATE event_rows SET series = 7")
         .await
         .unwrap();
     let gone = store.readers.ask("testing", move |reader: &Reader| {
@@ -124,5 +124,5 @@ async fn a_name_that_is_used_again_before_it_is_forgotten_stays() {
         .flat_map(|(_, ids)| ids)
         .collect();
     assert_eq!(gone, [8, 9]);
-    assert_eq!(names(&store).await, ["", "kept", "stray"]);
+    assert_eq!(series(&store).await, ["kept", "stray"]);
 }
