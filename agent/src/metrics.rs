@@ -5,15 +5,18 @@ mod server;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use fleet_agent_core::vitals::Vitals;
+use fleet_agent_export::token::{Token, TokenError};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -29,28 +32,51 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// Begins the name of every metric.
 const PREFIX: &str = "fleet_agent";
 
-/// The endpoint cannot be served.
+/// Why the endpoint cannot be served.
 #[derive(Debug, Error)]
-#[error("cannot listen on {address} for --metrics-listen: {source}")]
-pub struct MetricsError {
-    address: SocketAddr,
-    #[source]
-    source: io::Error,
+pub enum MetricsError {
+    /// The address cannot be had.
+    #[error("cannot listen on {address} for --metrics-listen: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no token.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// Everybody on the network could read it.
+    #[error(
+        "--metrics-listen {0} can be reached from other hosts: name the file with the token that they have to show by \
+         --metrics-token-file FILE, or listen on 127.0.0.1"
+    )]
+    Unguarded(SocketAddr),
 }
 
 /// The endpoint, before it is served.
 #[derive(Debug)]
 pub struct MetricsServer {
     listener: TcpListener,
+    token: Option<Token>,
 }
 
 impl MetricsServer {
-    /// Listens; port 0 is any that is free.
-    pub async fn bind(address: SocketAddr) -> Result<Self, MetricsError> {
+    /// Listens; port 0 is any that is free. Whoever scrapes has to show the token in the file, if one is given; without one
+    /// only addresses of this host are taken.
+    pub async fn bind(
+        address: SocketAddr,
+        token_file: Option<&Path>,
+    ) -> Result<Self, MetricsError> {
+        let token = token_file.map(|path| Token::open("--metrics-token-file", path));
+        let token = token.transpose()?;
+        if token.is_none() && !address.ip().is_loopback() {
+            return Err(MetricsError::Unguarded(address));
+        }
         let bound = TcpListener::bind(address).await;
         bound
-            .map(|listener| Self { listener })
-            .map_err(|source| MetricsError { address, source })
+            .map(|listener| Self { listener, token })
+            .map_err(|source| MetricsError::Bind { address, source })
     }
 
     /// Where it listens.
@@ -63,11 +89,11 @@ impl MetricsServer {
     where
         F: Fn() -> Vitals + Send + Sync + 'static,
     {
-        server::serve(self.listener, router(vitals), stop).await;
+        server::serve(self.listener, router(vitals, self.token), stop).await;
     }
 }
 
-fn router(vitals: impl Fn() -> Vitals + Send + Sync + 'static) -> Router {
+fn router(vitals: impl Fn() -> Vitals + Send + Sync + 'static, token: Option<Token>) -> Router {
     let mut registry = Registry::with_prefix(PREFIX);
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     registry.register("build", "The version of the agent", Info::new(version));
@@ -75,12 +101,34 @@ fn router(vitals: impl Fn() -> Vitals + Send + Sync + 'static) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
-        .with_state(Arc::new(registry))
+        .with_state(Arc::new(Served { registry, token }))
 }
 
-async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
+/// What is served, and to whom.
+#[derive(Debug)]
+struct Served {
+    registry: Registry,
+    token: Option<Token>,
+}
+
+impl Served {
+    fn is_for(&self, headers: &HeaderMap) -> bool {
+        self.token.as_ref().is_none_or(|token| {
+            let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+            // Takes as long for every token of one length.
+            shown.is_some_and(|shown| {
+                verify_slices_are_equal(shown, token.header().as_encoded_bytes()).is_ok()
+            })
+        })
+    }
+}
+
+async fn metrics(State(served): State<Arc<Served>>, headers: HeaderMap) -> Response {
+    if !served.is_for(&headers) {
+        return (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")]).into_response();
+    }
     let mut text = String::new();
-    if text::encode(&mut text, &registry).is_err() {
+    if text::encode(&mut text, &served.registry).is_err() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
     let headers = [(CONTENT_TYPE, OPEN_METRICS), (CACHE_CONTROL, "no-store")];
@@ -173,6 +221,11 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), 
             "points_dropped",
             "Points that the collector will never get",
             vitals.points.dropped,
+        ),
+        (
+            "implausible_policies",
+            "Policy sets that asked for a sampling that is not believed",
+            vitals.implausible_policies,
         ),
         (
             "hook_clients_dropped",

@@ -75,7 +75,10 @@ pub async fn run<E: Forward>(
         None => None,
     };
     let metrics = match args.metrics_listen {
-        Some(address) => Some(MetricsServer::bind(address).await?),
+        Some(address) => {
+            let token = args.metrics_token_file.as_deref();
+            Some(MetricsServer::bind(address, token).await?)
+        }
         None => None,
     };
     let watch = Watch::start(&args.watch.settings(MIN_WAIT))?;

@@ -53,6 +53,12 @@ impl Settings {
     }
 }
 
+/// Whether every cohort asks for a sampling that is believed. 0 is no wish.
+pub fn is_plausible(set: &PolicySet) -> bool {
+    let asked = set.cohorts.iter().map(|cohort| cohort.sample_mod);
+    asked.max().is_none_or(|most| most <= MAX_MODULUS)
+}
+
 /// Key of the cohort of a process of this role and job, as the collector makes it; none while the role is unknown.
 pub fn cohort_key(role: Option<Role>, job: Option<&str>) -> Option<String> {
     role.map(|role| format!("{}/{role}", job.unwrap_or("-")))
@@ -130,6 +136,21 @@ mod tests {
             cohorts,
             ..PolicySet::default()
         }
+    }
+
+    #[test]
+    fn a_sampling_beyond_the_largest_is_not_believed() {
+        let asking = |sample_mod| {
+            let cohort = CohortPolicy {
+                sample_mod,
+                ..cohort("a", &[])
+            };
+            set(1, vec![cohort])
+        };
+        for (asked, is_believed) in [(0, true), (MAX_MODULUS, true), (MAX_MODULUS + 1, false)] {
+            assert_eq!(is_plausible(&asking(asked)), is_believed, "{asked}");
+        }
+        assert!(is_plausible(&set(1, Vec::new())));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Vitals {
     pub spool_bytes: u64,
     /// Version of the policy set in use; none before the first one.
     pub policy_version: Option<u64>,
+    /// Policy sets that asked for a sampling that is not believed.
+    pub implausible_policies: u64,
     /// Clients of the hook socket that are connected.
     pub hook_clients: u64,
     /// Clients of the hook socket that were cut off because they fell behind.

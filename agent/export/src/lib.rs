@@ -7,6 +7,7 @@ pub mod null;
 pub mod otlp;
 pub mod sender;
 pub mod spool;
+pub mod token;
 pub mod vitals;
 
 use std::time::Duration;

@@ -5,7 +5,6 @@ mod link;
 mod logs;
 mod raw;
 mod status;
-mod token;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -32,7 +31,6 @@ use crate::otlp::encode::encode;
 pub use crate::otlp::link::{EndpointError, Link, Security};
 use crate::otlp::raw::Raw;
 use crate::otlp::status::{MAX_REASON, error, patient_error};
-pub use crate::otlp::token::TokenError;
 use crate::{Ack, Export, ExportError, Forward};
 
 /// What takes an `ExportMetricsServiceRequest`.

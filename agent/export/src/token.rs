@@ -1,4 +1,5 @@
-//! The bearer token of an agent, read from its file again for every request.
+//! A bearer token that is read from its file again for every request: the one that an agent shows to the collector, or the one
+//! that it asks of whoever reads its metrics.
 
 use std::fmt;
 use std::fs::File;
@@ -16,26 +17,39 @@ const MAX_BYTES: u64 = 16 * 1024;
 #[derive(Debug, Error)]
 pub enum TokenError {
     /// It cannot be read.
-    #[error("--token-file {path} cannot be read: {source}; give a file that the agent may read")]
+    #[error("{flag} {path} cannot be read: {source}; give a file that the agent may read")]
     Unreadable {
+        /// The flag that names the file.
+        flag: &'static str,
         /// The file.
         path: String,
         /// Why.
         source: io::Error,
     },
     /// There is nothing in it.
-    #[error("--token-file {0} is empty; put the token that Echo expects into it")]
-    Empty(String),
+    #[error("{flag} {path} is empty; put a token into it")]
+    Empty {
+        /// The flag that names the file.
+        flag: &'static str,
+        /// The file.
+        path: String,
+    },
     /// It holds something else.
     #[error(
-        "--token-file {0} holds no token: a token is one line of at most 16 KiB of ASCII, without spaces and \
+        "{flag} {path} holds no token: a token is one line of at most 16 KiB of ASCII, without spaces and \
          control characters"
     )]
-    NoToken(String),
+    NoToken {
+        /// The flag that names the file.
+        flag: &'static str,
+        /// The file.
+        path: String,
+    },
 }
 
 /// A token and the file that it is read from.
-pub(super) struct Token {
+pub struct Token {
+    flag: &'static str,
     path: PathBuf,
     last: Mutex<Last>,
 }
@@ -47,23 +61,24 @@ struct Last {
 }
 
 impl Token {
-    /// Reads the token for the first time.
-    pub(super) fn open(path: &Path) -> Result<Self, TokenError> {
+    /// Reads the token for the first time; `flag` names the file in errors.
+    pub fn open(flag: &'static str, path: &Path) -> Result<Self, TokenError> {
         let last = Last {
-            header: read(path)?,
+            header: read(flag, path)?,
             has_complained: false,
         };
         Ok(Self {
+            flag,
             path: path.to_owned(),
             last: Mutex::new(last),
         })
     }
 
-    /// What is sent as `authorization` now. Tokens are replaced while agents run, and not everybody does it in one
-    /// step: while the file holds none, the last one is sent.
-    pub(super) fn header(&self) -> MetadataValue<Ascii> {
+    /// The value of `authorization` now. Tokens are replaced while agents run, and not everybody does it in one
+    /// step: while the file holds none, the last one counts.
+    pub fn header(&self) -> MetadataValue<Ascii> {
         // A short local file: reading it costs less than finding out whether it has changed.
-        let read = read(&self.path);
+        let read = read(self.flag, &self.path);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(header) => {
@@ -72,7 +87,7 @@ impl Token {
             }
             Err(error) => {
                 if !std::mem::replace(&mut last.has_complained, true) {
-                    tracing::warn!("the last token is sent on: {error}");
+                    tracing::warn!("the last token still counts: {error}");
                 }
             }
         }
@@ -87,25 +102,26 @@ impl fmt::Debug for Token {
     }
 }
 
-fn read(path: &Path) -> Result<MetadataValue<Ascii>, TokenError> {
-    let name = || path.display().to_string();
+fn read(flag: &'static str, file: &Path) -> Result<MetadataValue<Ascii>, TokenError> {
+    let path = file.display().to_string();
     let mut text = Vec::new();
-    File::open(path)
+    File::open(file)
         .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut text))
         .map_err(|source| TokenError::Unreadable {
-            path: name(),
+            flag,
+            path: path.clone(),
             source,
         })?;
     let token = text.trim_ascii();
     if token.is_empty() {
-        return Err(TokenError::Empty(name()));
+        return Err(TokenError::Empty { flag, path });
     }
     let is_short = text.len() as u64 <= MAX_BYTES;
     let header = std::str::from_utf8(token)
         .ok()
         .filter(|token| is_short && token.bytes().all(|byte| byte.is_ascii_graphic()))
         .and_then(|token| format!("Bearer {token}").parse().ok());
-    let mut header: MetadataValue<Ascii> = header.ok_or_else(|| TokenError::NoToken(name()))?;
+    let mut header: MetadataValue<Ascii> = header.ok_or(TokenError::NoToken { flag, path })?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -126,7 +142,7 @@ mod tests {
     #[test]
     fn the_end_of_the_line_is_no_part_of_a_token() {
         let (_dir, path) = file(b"abc.def\r\n");
-        let header = Token::open(&path).unwrap().header();
+        let header = Token::open("--token-file", &path).unwrap().header();
         assert_eq!(header.to_str().unwrap(), "Bearer abc.def");
         assert!(header.is_sensitive());
     }
@@ -143,18 +159,18 @@ mod tests {
             (long.as_bytes(), "holds no token"),
         ] {
             let (_dir, path) = file(content);
-            let error = Token::open(&path).unwrap_err().to_string();
+            let error = Token::open("--token-file", &path).unwrap_err().to_string();
             assert!(error.contains(said) && !error.contains('\n'), "{error}");
             assert!(!error.contains("two") && !error.contains("bell"), "{error}");
         }
-        let error = Token::open(Path::new("/no/such/file")).unwrap_err();
+        let error = Token::open("--token-file", Path::new("/no/such/file")).unwrap_err();
         assert!(matches!(error, TokenError::Unreadable { .. }), "{error}");
     }
 
     #[test]
     fn a_new_token_is_sent_as_soon_as_the_file_holds_it() {
         let (_dir, path) = file(b"old");
-        let token = Token::open(&path).unwrap();
+        let token = Token::open("--token-file", &path).unwrap();
         fs::write(&path, "new").unwrap();
         assert_eq!(token.header().to_str().unwrap(), "Bearer new");
     }
@@ -162,7 +178,7 @@ mod tests {
     #[test]
     fn while_the_file_holds_no_token_the_last_one_is_sent() {
         let (_dir, path) = file(b"old");
-        let token = Token::open(&path).unwrap();
+        let token = Token::open("--token-file", &path).unwrap();
         for missing in [true, false] {
             if missing {
                 fs::remove_file(&path).unwrap();
@@ -176,7 +192,7 @@ mod tests {
     #[test]
     fn what_is_printed_for_debugging_holds_no_token() {
         let (_dir, path) = file(b"hush");
-        let printed = format!("{:?}", Token::open(&path).unwrap());
+        let printed = format!("{:?}", Token::open("--token-file", &path).unwrap());
         assert!(!printed.contains("hush"), "{printed}");
     }
 }

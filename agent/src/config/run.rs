@@ -175,6 +175,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "ADDR", env = "FLEET_AGENT_METRICS_LISTEN")]
     pub metrics_listen: Option<SocketAddr>,
 
+    /// File with the token that Prometheus has to show (`Authorization: Bearer TOKEN`), read again for each scrape; needed
+    /// where --metrics-listen can be reached from other hosts
+    #[arg(long, value_name = "PATH", env = "FLEET_AGENT_METRICS_TOKEN_FILE")]
+    pub metrics_token_file: Option<PathBuf>,
+
     /// What is watched, and how
     #[command(flatten)]
     pub watch: WatchArgs,

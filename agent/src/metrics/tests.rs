@@ -1,3 +1,4 @@
+use std::fs;
 use std::time::Duration;
 
 use fleet_agent_core::vitals::{LostEvents, LostOperations, PointCounts};
@@ -39,6 +40,7 @@ fn vitals() -> Vitals {
         },
         spool_bytes: 4096,
         policy_version: Some(7),
+        implausible_policies: 14,
         hook_clients: 1,
         hook_clients_dropped: 2,
         cpu: Duration::from_millis(1500),
@@ -87,6 +89,9 @@ fleet_agent_points_sent_total 90
 # HELP fleet_agent_points_dropped Points that the collector will never get
 # TYPE fleet_agent_points_dropped counter
 fleet_agent_points_dropped_total 5
+# HELP fleet_agent_implausible_policies Policy sets that asked for a sampling that is not believed
+# TYPE fleet_agent_implausible_policies counter
+fleet_agent_implausible_policies_total 14
 # HELP fleet_agent_hook_clients_dropped Clients of the hook socket that were cut off because they fell behind
 # TYPE fleet_agent_hook_clients_dropped counter
 fleet_agent_hook_clients_dropped_total 2
@@ -112,21 +117,25 @@ fleet_agent_resident_memory_bytes 5242880
 ";
 
 /// A served endpoint.
-struct Served {
+struct Running {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     server: JoinSet<()>,
 }
 
-async fn serve(vitals: fn() -> Vitals) -> Served {
-    let bound = MetricsServer::bind(([127, 0, 0, 1], 0).into())
+async fn serve(vitals: fn() -> Vitals) -> Running {
+    serve_to(vitals, None).await
+}
+
+async fn serve_to(vitals: fn() -> Vitals, token_file: Option<&Path>) -> Running {
+    let bound = MetricsServer::bind(([127, 0, 0, 1], 0).into(), token_file)
         .await
         .unwrap();
     let address = bound.address().unwrap();
     let (stop, stopped) = oneshot::channel();
     let mut server = JoinSet::new();
     server.spawn(bound.serve(vitals, async { drop(stopped.await) }));
-    Served {
+    Running {
         address,
         stop,
         server,
@@ -134,8 +143,13 @@ async fn serve(vitals: fn() -> Vitals) -> Served {
 }
 
 async fn ask(address: SocketAddr, path: &str) -> (String, String) {
+    ask_with(address, path, "").await
+}
+
+async fn ask_with(address: SocketAddr, path: &str, header: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: agent\r\n{header}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -196,9 +210,59 @@ async fn the_end_does_not_wait_for_silent_connections() {
 async fn a_port_that_is_taken_is_named_in_one_line() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = taken.local_addr().unwrap();
-    let error = MetricsServer::bind(address).await.unwrap_err().to_string();
+    let error = MetricsServer::bind(address, None)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains(&address.to_string()) && !error.contains('\n'),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn whoever_scrapes_shows_the_token_that_the_file_holds_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    fs::write(&file, "first\n").unwrap();
+    let served = serve_to(vitals, Some(&file)).await;
+    let status = async |header: &str| {
+        let (head, body) = ask_with(served.address, "/metrics", header).await;
+        assert_eq!(
+            body.contains("fleet_agent"),
+            head.contains(" 200 "),
+            "{head}"
+        );
+        head.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(status("").await, "401");
+    assert_eq!(status("Authorization: Bearer firs\r\n").await, "401");
+    assert_eq!(status("Authorization: Basic first\r\n").await, "401");
+    assert_eq!(status("Authorization: Bearer first\r\n").await, "200");
+    fs::write(&file, "second").unwrap();
+    assert_eq!(status("Authorization: Bearer first\r\n").await, "401");
+    assert_eq!(status("Authorization: Bearer second\r\n").await, "200");
+    let (health, _) = ask(served.address, "/healthz").await;
+    assert!(health.contains(" 200 "), "a kubelet has no token: {health}");
+}
+
+#[tokio::test]
+async fn other_hosts_are_let_in_with_a_token_only() {
+    for open in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
+        let error = MetricsServer::bind(open.parse().unwrap(), None).await;
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("--metrics-token-file"), "{error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    let missing = MetricsServer::bind(([0, 0, 0, 0], 0).into(), Some(&file)).await;
+    assert!(
+        missing
+            .unwrap_err()
+            .to_string()
+            .contains("--metrics-token-file")
+    );
+    fs::write(&file, "secret").unwrap();
+    let bound = MetricsServer::bind(([0, 0, 0, 0], 0).into(), Some(&file)).await;
+    assert!(bound.is_ok());
 }

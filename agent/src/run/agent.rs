@@ -61,7 +61,7 @@ impl Agent {
     /// Takes what one look saw, and sends what is due.
     pub(super) async fn take(&mut self, seen: Seen) {
         if let Some(policy) = self.outbox.new_policy() {
-            self.doing.obey(policy.version);
+            self.doing.obey(&policy);
             self.host.apply(&policy);
         }
         let mut gone = Vec::new();

@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fleet_agent_core::event::Event;
 use fleet_agent_core::host::Totals;
+use fleet_agent_core::policy::is_plausible;
 use fleet_agent_core::vitals::{LostEvents, Vitals, reported};
 use fleet_agent_export::vitals::Vitals as Delivered;
 use fleet_agent_sources::process::Processes;
+use fleet_proto::policy::PolicySet;
 
 use crate::hooks::Hooks;
 
@@ -74,8 +76,18 @@ impl Doing {
     }
 
     /// Notes the policy in use.
-    pub(super) fn obey(&self, policy_version: u64) {
-        self.lock().vitals.policy_version = Some(policy_version);
+    pub(super) fn obey(&self, policy: &PolicySet) {
+        let is_plausible = is_plausible(policy);
+        if !is_plausible {
+            let version = policy.version;
+            tracing::warn!(
+                version,
+                "a policy asks for a sampling that is not believed; the usual one is kept"
+            );
+        }
+        let vitals = &mut self.lock().vitals;
+        vitals.policy_version = Some(policy.version);
+        vitals.implausible_policies += u64::from(!is_plausible);
     }
 
     /// What Echo is to be told, if that is due.

@@ -14,7 +14,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tower::ServiceExt;
 
-use crate::otlp::token::{Token, TokenError};
+use crate::token::{Token, TokenError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -149,7 +149,7 @@ impl Link {
         let token = security
             .token_file
             .as_deref()
-            .map(Token::open)
+            .map(|path| Token::open("--token-file", path))
             .transpose()?;
         Ok(Self {
             endpoint,

@@ -27,8 +27,9 @@ const OF_OPERATORS: [&str; 4] = [
 ];
 
 /// Files of the quick start that its script makes anew each time.
-const SECRETS: [&str; 6] = [
+const SECRETS: [&str; 7] = [
     "access.yaml",
+    "agent-metrics.token",
     "agent.token",
     "ca.pem",
     "cert.pem",

@@ -12,7 +12,12 @@ use crate::testbed::{ECHO, repository};
 fn brought(overlay: &Overlay) -> &'static [&'static str] {
     match overlay.name {
         "quickstart" => &[],
-        _ => &["fleet-echo-tls", "fleet-echo-ca", "kube-root-ca.crt"],
+        _ => &[
+            "fleet-echo-tls",
+            "fleet-echo-ca",
+            "fleet-agent-metrics",
+            "kube-root-ca.crt",
+        ],
     }
 }
 
