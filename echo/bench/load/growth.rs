@@ -144,7 +144,7 @@ pub(crate) async fn by_connections(
     let of_echo = CONNECTIONS.map(|connections| (Kind::Echo, connections));
     let of_others = [Kind::Rotel, Kind::Prost].map(|kind| (kind, NODES));
     let rows = of_echo.into_iter().chain(of_others);
-    for (kind, connections) in rows.filter(|(kind, _)| programs.has(*kind)) {
+    for (kind, connections) in rows.filter(|(kind, _)| kind.is_among(programs)) {
         progress.set_message(format!("Connections: {connections}"));
         let receiver = Receiver::start(kind, programs).await?;
         let load = Load {

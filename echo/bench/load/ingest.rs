@@ -74,7 +74,7 @@ async fn table(
     let mut table = Table::new(title, what, &COLUMNS);
     let mut size = String::new();
     for &kind in &rows.receivers {
-        if kind == Kind::Rotel && programs.rotel.is_none() {
+        if !kind.is_among(programs) {
             continue;
         }
         for load in loads {

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::Args;
 
-use crate::receiver::Kind;
-
 /// Where the programs are.
 #[derive(Debug, Args)]
 pub(crate) struct Programs {
@@ -26,11 +24,6 @@ impl Programs {
     /// The agent.
     pub(crate) fn agent(&self) -> anyhow::Result<PathBuf> {
         program(self.agent.as_ref(), "fleet-agent")
-    }
-
-    /// Whether a receiver of this kind can be started.
-    pub(crate) const fn has(&self, kind: Kind) -> bool {
-        !matches!(kind, Kind::Rotel) || self.rotel.is_some()
     }
 
     /// The program of Echo.

@@ -28,6 +28,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Whether its program is there.
+    pub(crate) const fn is_among(self, programs: &Programs) -> bool {
+        !matches!(self, Self::Rotel) || programs.rotel.is_some()
+    }
+
     /// For the tables.
     pub(crate) const fn name(self) -> &'static str {
         match self {
