@@ -299,10 +299,9 @@ fn mounts(image: &Image, spec: &Value, around: &Surroundings<'_>) -> String {
         let name = mount["name"].as_str().unwrap();
         let source = around.volumes[name].display();
         let target = mount["mountPath"].as_str().unwrap();
-        // What lies in /sys is there already.
-        if !target.starts_with("/sys/") {
-            std::fs::create_dir_all(image.root.join(target.trim_start_matches('/'))).unwrap();
-        }
+        // A container has a sysfs of its own, in which nobody can make a folder.
+        assert!(!target.starts_with("/sys/"), "{target} cannot be made");
+        std::fs::create_dir_all(image.root.join(target.trim_start_matches('/'))).unwrap();
         let mode = if mount["readOnly"] == true {
             "ro"
         } else {
