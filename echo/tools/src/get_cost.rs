@@ -27,6 +27,7 @@ use crate::{ToolContext, ToolError};
 mod allocation;
 pub mod answer;
 mod bill;
+pub mod by_cluster;
 mod run_rate;
 
 const DEFAULT_LIMIT: usize = 50;
@@ -76,7 +77,7 @@ impl Tool for GetCost {
             .lost_time(scope.cluster.as_ref(), scope.window)
             .await?;
         let incidents = incidents_of(scope, &rows).await?;
-        let recent = Recent::of(scope).await?;
+        let recent = Recent::of(scope.presence().await?, scope.window, &scope.context.limits);
         let statement = Statement::of(scope, &rows, recent.as_ref(), incidents);
         let currency = statement.only_currency(scope.context);
         let lost = statement.bill.time();
@@ -94,7 +95,9 @@ impl Tool for GetCost {
                 .and_then(|_| statement.window_total(currency)),
             run_rate_per_hour: statement.run_rate_per_hour(currency),
             horizon_s: recent.as_ref().map(|recent| recent.horizon.millis() / 1e3),
-            stale: recent.as_ref().is_none_or(|recent| recent.is_stale(scope)),
+            stale: recent
+                .as_ref()
+                .is_none_or(|recent| recent.is_stale(scope.context, scope.window)),
             lost_gpu_hours: lost.hours(),
             lost_gpu_hours_per_hour: statement.run_rate.as_ref().map(RunRate::gpu_hours_per_hour),
             unpriced_gpu_hours: statement.unpriced().hours(),

@@ -32,6 +32,7 @@ pub struct DataQuality {
 /// Who reported in a window.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Presence {
+    rows: Vec<Coverage>,
     ranks: BTreeMap<Place, (Nanos, Nanos)>,
     world_sizes: BTreeMap<Job, u32>,
     span: Option<(Nanos, Nanos)>,
@@ -52,14 +53,15 @@ impl Presence {
         window: Window,
     ) -> Result<Self, ToolError> {
         let rows = context.store.coverage(cluster, window).await?;
-        Ok(Self::from_rows(&rows))
+        Ok(Self::from_rows(rows))
     }
 
-    fn from_rows(rows: &[Coverage]) -> Self {
+    /// Of rows that were read before.
+    pub fn from_rows(rows: Vec<Coverage>) -> Self {
         let mut presence = Self::default();
         let wider =
             |span: (Nanos, Nanos), row: &Coverage| (span.0.min(row.first), span.1.max(row.last));
-        for row in rows {
+        for row in &rows {
             presence.span = Some(wider(presence.span.unwrap_or((row.first, row.last)), row));
             let Some(rank) = row.origin.rank else {
                 continue;
@@ -78,7 +80,19 @@ impl Presence {
             let span = presence.ranks.entry(place).or_insert((row.first, row.last));
             *span = wider(*span, row);
         }
+        presence.rows = rows;
         presence
+    }
+
+    /// Who still reported at `start` or later, and the time from then on.
+    #[must_use]
+    pub fn since(&self, start: Nanos) -> Self {
+        let rows = self.rows.iter().filter(|row| start <= row.last);
+        let rows = rows.map(|row| Coverage {
+            first: row.first.max(start),
+            ..row.clone()
+        });
+        Self::from_rows(rows.collect())
     }
 
     /// First and last event time.

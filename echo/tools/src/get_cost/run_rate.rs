@@ -9,8 +9,7 @@ use echo_core::units::{MILLIS_PER_HOUR, Nanos, Window};
 use super::bill::{Bill, Part, Sum, money};
 use crate::quality::Presence;
 use crate::rates::Currency;
-use crate::scope::Scope;
-use crate::{ToolContext, ToolError};
+use crate::{Limits, ToolContext};
 
 /// The end of what was reported in a window.
 pub(super) struct Recent {
@@ -23,36 +22,30 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Nothing when no event lies in the window.
-    pub(super) async fn of(scope: &Scope<'_>) -> Result<Option<Self>, ToolError> {
-        let Some((first, last)) = scope.presence().await?.span() else {
-            return Ok(None);
-        };
-        let (context, window) = (scope.context, scope.window);
-        let back = i64::try_from(context.limits.horizon.as_nanos()).unwrap_or(i64::MAX);
+    /// Nothing when no event lies in the window. The horizon ends with the last event, so a rank reported in it exactly when
+    /// its last event lies in it.
+    pub(super) fn of(presence: &Presence, window: Window, limits: &Limits) -> Option<Self> {
+        let (first, last) = presence.span()?;
+        let back = i64::try_from(limits.horizon.as_nanos()).unwrap_or(i64::MAX);
         // The instant after the last event is the first that nothing is known of.
         let end = window.to().min(last.offset(1));
         let start = end.offset(-back).max(first).max(window.from());
-        let Some(horizon) = Window::new(start, end) else {
-            return Ok(None);
-        };
-        let recent = Presence::of(context, scope.cluster.as_ref(), horizon).await?;
+        let horizon = Window::new(start, end)?;
+        let recent = presence.since(start);
         let coverage = recent.coverage();
         let seen_ms = horizon.millis() - recent.stretch_ms();
         let has_length = seen_ms >= 1.0;
-        Ok(Some(Self {
+        Some(Self {
             as_of: last,
             horizon,
             seen_ms,
-            is_covered: has_length
-                && coverage.is_some_and(|share| share >= context.limits.min_coverage),
-        }))
+            is_covered: has_length && coverage.is_some_and(|share| share >= limits.min_coverage),
+        })
     }
 
     /// Whether the last event lies too far before the end of the window (before now, if that is earlier).
-    pub(super) fn is_stale(&self, scope: &Scope<'_>) -> bool {
-        let context = scope.context;
-        let end = scope.window.to().min(context.clock.now());
+    pub(super) fn is_stale(&self, context: &ToolContext, window: Window) -> bool {
+        let end = window.to().min(context.clock.now());
         end.millis_since(self.as_of) > context.limits.stale_after.as_secs_f64() * 1e3
     }
 

@@ -1,49 +1,43 @@
-//! What Echo concluded about each cluster, for Prometheus: the tools' own answers, read when somebody scrapes.
+//! What Echo concluded about each cluster, for Prometheus: the numbers of the tools, read for all clusters at once when
+//! somebody scrapes.
 //!
-//! A scrape costs little whatever the fleet. What was read is kept for [`FRESH_MS`], so a pair of Prometheus servers pays once;
-//! reading takes a place among the questions, never one of measurements; and a scrape waits for it for at most
-//! [`PATIENCE`]. Clusters that were not reached by then are first the next time, and are told as they were, up to
-//! [`KEPT_MS`]. What is not known is left out.
+//! A scrape costs little whatever the fleet. What was read is shown again for [`FRESH_MS`], so a pair of Prometheus servers
+//! pays once; reading takes one place among the questions, never one of measurements; and a scrape waits for it for at most
+//! [`PATIENCE`]. Where that is not enough, what was read before is repeated, up to [`KEPT_MS`]. What is not known is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use account::{Account, Piece, is_worth_a_look};
+use counters::{Counters, totals};
 use echo_access::Principal;
 use echo_core::error::chain;
 use echo_core::ids::ClusterId;
 use echo_core::model::conclusion::{Incident, IncidentState};
 use echo_core::units::{Nanos, Window};
-use echo_store::Coverage;
-use echo_tools::find_outlier_nodes::incidents;
-use echo_tools::get_cost::GetCost;
-use echo_tools::get_cost::answer::Cost;
+use echo_tools::get_cost::by_cluster::ClusterLoss;
 use echo_tools::rates::{Currency, Gpu, RateClass, Rates};
-use echo_tools::time::TimeArg;
-use echo_tools::tool::Tool;
 use echo_tools::{ToolContext, ToolError};
+use reading::Reading;
 pub(super) use samples::Families;
 use tokio::sync::Mutex as Turn;
 use tokio::time::timeout;
 use tracing::warn;
 
-mod account;
+mod counters;
+mod reading;
 mod samples;
 
 /// Longest that a scrape waits for what is being read. Prometheus gives up after ten seconds.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long what was read is told again without a look.
+/// How long what was read is shown again without a look.
 const FRESH_MS: f64 = 5e3;
 
-/// How long what could not be read anew is told.
+/// How long what could not be read anew is shown.
 const KEPT_MS: f64 = 120e3;
 
-/// Event time that outliers, conditions and who reports are looked for in: the usual window of the tools.
-const LOOK_BACK: Duration = Duration::from_hours(1);
-
-/// Clusters that are told at most: those with open incidents, then those that report, each in the order of their names.
+/// Clusters that are shown at most: those with open incidents, then those that report, each in the order of their names.
 const MAX_CLUSTERS: usize = 1_000;
 
 /// What was read last, of all clusters. Clones are the same.
@@ -61,6 +55,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Known {
     read_at: Option<Nanos>,
+    /// Where the piece of time begins that is still open to corrections.
+    open_from: Option<Nanos>,
     clusters: BTreeMap<ClusterId, Cluster>,
     left_out: usize,
     /// Of all clusters, gravest first.
@@ -74,31 +70,22 @@ struct Known {
 struct Cluster {
     /// The last event of which anything is known.
     last_event: Option<Nanos>,
-    /// Whether it lies within [`LOOK_BACK`].
+    /// Whether the cluster reported within the last hour.
     is_reporting: bool,
     /// What its GPUs are paid for by.
     classes: BTreeSet<(RateClass, Currency)>,
-    account: Account,
-}
-
-/// Who reported lately, and what was found.
-struct Overview {
-    clusters: BTreeSet<ClusterId>,
-    rows: Vec<Coverage>,
-    incidents: Vec<Incident>,
+    counters: Counters,
+    /// Of the last minutes; nothing when it was silent in them.
+    latest: Option<ClusterLoss>,
 }
 
 impl Conclusions {
-    /// Reads what is not fresh any more, as far as there is time.
+    /// Reads what is not fresh any more, if there is time.
     pub(super) async fn refresh(&self, context: &ToolContext) {
-        let read = timeout(PATIENCE, async {
-            let _turn = self.0.turn.lock().await;
-            self.read(context).await
-        });
-        let reason = match read.await {
+        let reason = match timeout(PATIENCE, self.read_in_turn(context)).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => chain(&error),
-            Err(_elapsed) => format!("not all of it within {} s", PATIENCE.as_secs()),
+            Err(_elapsed) => format!("not within {} s", PATIENCE.as_secs()),
         };
         warn!(error = reason, "conclusions could not be read for a scrape");
         self.known().failed += 1;
@@ -109,48 +96,21 @@ impl Conclusions {
         Families::of(&self.known(), caller, state)
     }
 
-    async fn read(&self, context: &ToolContext) -> Result<(), ToolError> {
+    /// Reads unless another scrape just did.
+    async fn read_in_turn(&self, context: &ToolContext) -> Result<(), ToolError> {
+        let _turn = self.0.turn.lock().await;
         let now = context.clock.now();
-        let is_fresh = |at: Nanos| now.millis_since(at).abs() < FRESH_MS;
-        if !self.known().read_at.is_some_and(is_fresh) {
-            let overview = context.bounded(Overview::read(context, now)).await?;
-            self.known().take(overview, (&context.rates, now));
-        }
-        let waiting = self.known().waiting(now);
-        let mut outcome = Ok(());
-        for cluster in waiting {
-            if let Err(error) = self.charge(context, &cluster, now).await {
-                outcome = Err(error);
-            }
-        }
-        outcome
-    }
-
-    /// Brings the account of one cluster up to now.
-    async fn charge(
-        &self,
-        context: &ToolContext,
-        cluster: &ClusterId,
-        now: Nanos,
-    ) -> Result<(), ToolError> {
-        loop {
-            let Some(piece) = self.with(cluster, |account| account.next(now)) else {
-                return Ok(());
-            };
-            let cost = context.bounded(cost(context, cluster, piece)).await?;
-            self.with(cluster, |account| account.take(piece, cost));
-            if piece.is_present() {
+        let open_from = {
+            let known = self.known();
+            if known.is_fresh(now) {
                 return Ok(());
             }
-        }
-    }
-
-    fn with<T>(&self, cluster: &ClusterId, change: impl FnOnce(&mut Account) -> T) -> Option<T> {
-        let mut known = self.known();
-        let cluster = known.clusters.get_mut(cluster);
-        let changed = cluster.map(|cluster| change(&mut cluster.account));
-        drop(known);
-        changed
+            known.open_from
+        };
+        let read = Reading::of(context, open_from, now);
+        let reading = context.bounded(read).await?;
+        self.known().take(reading, &context.rates);
+        Ok(())
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -158,46 +118,37 @@ impl Conclusions {
     }
 }
 
-impl Overview {
-    async fn read(context: &ToolContext, now: Nanos) -> Result<Self, ToolError> {
-        let clusters = context.store.clusters().await?;
-        let Some(window) = Window::new(now.before(LOOK_BACK), now) else {
-            return Ok(Self::of(clusters));
-        };
-        Ok(Self {
-            rows: context.store.coverage(None, window).await?,
-            incidents: incidents(context, None, window).await?,
-            clusters,
-        })
-    }
-
-    const fn of(clusters: BTreeSet<ClusterId>) -> Self {
-        Self {
-            clusters,
-            rows: Vec::new(),
-            incidents: Vec::new(),
-        }
-    }
-}
-
 impl Known {
-    fn take(&mut self, overview: Overview, (rates, now): (&Rates, Nanos)) {
-        self.left_out = overview.clusters.len().saturating_sub(MAX_CLUSTERS);
-        let told = most_important(&overview).into_iter().take(MAX_CLUSTERS);
-        self.clusters = told
-            .map(|cluster| {
-                let known = self.clusters.remove(&cluster).unwrap_or_default();
-                (cluster, known.silent())
-            })
-            .collect();
+    fn is_fresh(&self, now: Nanos) -> bool {
+        let read_at = self.read_at;
+        read_at.is_some_and(|at| now.millis_since(at).abs() < FRESH_MS)
+    }
+
+    fn take(&mut self, reading: Reading, rates: &Rates) {
+        self.left_out = reading.clusters.len().saturating_sub(MAX_CLUSTERS);
+        let mut known = std::mem::take(&mut self.clusters);
+        let shown = most_important(&reading).into_iter().take(MAX_CLUSTERS);
+        for name in shown {
+            let before = known.remove(&name);
+            let cluster = Cluster::after(before, &reading, &name);
+            self.clusters.insert(name, cluster);
+        }
+        self.take_classes(&reading, rates);
+        self.rates_in_force = rates.in_force(reading.at);
+        self.open_from = reading.pieces.open.map(Window::from);
+        self.read_at = Some(reading.at);
+        self.incidents = reading.incidents;
+    }
+
+    /// What the GPUs that report are paid for by.
+    fn take_classes(&mut self, reading: &Reading, rates: &Rates) {
         let mut gpus = BTreeSet::new();
-        for row in &overview.rows {
+        for row in &reading.reporting {
             let origin = &row.origin;
-            let Some(cluster) = self.clusters.get_mut(&origin.cluster) else {
-                continue;
-            };
-            cluster.is_reporting = true;
-            cluster.last_event = cluster.last_event.max(Some(row.last));
+            if let Some(cluster) = self.clusters.get_mut(&origin.cluster) {
+                cluster.is_reporting = true;
+                cluster.last_event = cluster.last_event.max(Some(row.last));
+            }
             if origin.rank.is_some() {
                 gpus.insert((&origin.cluster, &origin.node, origin.gpu_model.as_deref()));
             }
@@ -208,66 +159,48 @@ impl Known {
                 node,
                 model,
             };
-            let class = rates
-                .rate(&gpu, now)
-                .map(|rate| (rate.class, rate.currency));
-            if let Some(cluster) = self.clusters.get_mut(name) {
-                cluster.classes.extend(class);
+            let rate = rates.rate(&gpu, reading.at);
+            if let Some((cluster, rate)) = self.clusters.get_mut(name).zip(rate) {
+                cluster.classes.insert((rate.class, rate.currency));
             }
         }
-        self.incidents = overview.incidents;
-        self.rates_in_force = rates.in_force(now);
-        self.read_at = Some(now);
-    }
-
-    /// Clusters that report and whose account is not fresh, those first that were looked at longest ago. A cluster that is
-    /// silent costs nothing, and to find out when it last was not would be the dearest question of all.
-    fn waiting(&self, now: Nanos) -> Vec<ClusterId> {
-        let mut waiting: Vec<(Option<Nanos>, ClusterId)> = Vec::new();
-        for (name, cluster) in &self.clusters {
-            let looked_at = cluster.account.looked_at();
-            let is_fresh = looked_at.is_some_and(|at| now.millis_since(at).abs() < FRESH_MS);
-            if is_worth_a_look(cluster.last_event, now) && !is_fresh {
-                waiting.push((looked_at, name.clone()));
-            }
-        }
-        waiting.sort();
-        waiting.into_iter().map(|(_, name)| name).collect()
     }
 }
 
 impl Cluster {
-    /// The same, as long as no report says that it goes on.
-    fn silent(self) -> Self {
+    /// What is known of a cluster with this reading; who reports comes apart.
+    fn after(before: Option<Self>, reading: &Reading, name: &ClusterId) -> Self {
+        let is_first = reading.pieces.is_first || before.is_none();
+        let before = before.unwrap_or_default();
+        let mut counters = before.counters;
+        let latest = reading.open.get(name).cloned();
+        let open = latest.as_ref().map(totals).unwrap_or_default();
+        if is_first {
+            counters.begin(&open);
+        } else {
+            for piece in reading.closing.iter().filter_map(|piece| piece.get(name)) {
+                counters.close(&totals(piece));
+            }
+        }
+        counters.reach(&open);
         Self {
+            last_event: before.last_event,
             is_reporting: false,
             classes: BTreeSet::new(),
-            ..self
+            counters,
+            latest: latest.filter(|loss| loss.quality.last_event_age_s.is_some()),
         }
     }
 }
 
-/// All clusters, those first that have to be told.
-fn most_important(overview: &Overview) -> Vec<ClusterId> {
-    let open = overview.incidents.iter();
+/// All clusters, those first that have to be shown.
+fn most_important(reading: &Reading) -> Vec<ClusterId> {
+    let open = reading.incidents.iter();
     let open = open.filter(|incident| incident.state == IncidentState::Open);
     let open: BTreeSet<&ClusterId> = open.map(|incident| &incident.cluster).collect();
-    let rows = overview.rows.iter();
+    let rows = reading.reporting.iter();
     let reporting: BTreeSet<&ClusterId> = rows.map(|row| &row.origin.cluster).collect();
-    let mut all: Vec<&ClusterId> = overview.clusters.iter().collect();
+    let mut all: Vec<&ClusterId> = reading.clusters.iter().collect();
     all.sort_by_key(|cluster| (!open.contains(cluster), !reporting.contains(cluster)));
     all.into_iter().cloned().collect()
-}
-
-/// What `get_cost` answers about a piece of time.
-async fn cost(context: &ToolContext, cluster: &ClusterId, piece: Piece) -> Result<Cost, ToolError> {
-    let question = GetCost {
-        cluster: Some(cluster.to_string()),
-        from: Some(TimeArg::At(piece.from)),
-        to: Some(TimeArg::At(piece.to)),
-        // Nothing of what is listed is told.
-        limit: Some(1),
-        ..GetCost::default()
-    };
-    question.answer(context).await
 }

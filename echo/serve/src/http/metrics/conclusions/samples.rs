@@ -9,7 +9,7 @@ use echo_core::model::conclusion::Incident;
 use echo_core::units::Nanos;
 use echo_tools::find_outlier_nodes::FindOutlierNodes;
 use echo_tools::get_cost::GetCost;
-use echo_tools::get_cost::answer::Cost;
+use echo_tools::get_cost::by_cluster::ClusterLoss;
 use echo_tools::tool::Tool;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -50,6 +50,8 @@ struct Seen<'a> {
     /// Gravest first.
     incidents: Vec<&'a Incident>,
     now: Nanos,
+    /// How long ago it was read; nothing before the first time.
+    age_ms: Option<f64>,
 }
 
 impl Families {
@@ -118,6 +120,7 @@ impl<'a> Seen<'a> {
             incidents: incidents.collect(),
             clusters,
             now,
+            age_ms: known.read_at.map(|at| now.millis_since(at).max(0.0)),
         }
     }
 
@@ -130,18 +133,18 @@ impl<'a> Seen<'a> {
                     "cluster_coverage_ratio",
                     "Share of the ranks of the cluster's jobs that report, 0 to 1",
                 ),
-                self.of_latest(|cost| cost.data_quality.coverage),
+                self.of_latest(|loss| loss.quality.coverage),
             ),
             gauge(
                 ("cluster_ranks_reporting", "Ranks that report"),
-                self.of_latest(|cost| Some(count(cost.data_quality.ranks_reporting))),
+                self.of_latest(|loss| Some(count(loss.quality.ranks_reporting))),
             ),
             gauge(
                 (
                     "cluster_ranks_expected",
                     "Ranks that the reporting jobs have, by what they say of themselves",
                 ),
-                self.of_latest(|cost| Some(count(cost.data_quality.ranks_expected))),
+                self.of_latest(|loss| Some(count(loss.quality.ranks_expected))),
             ),
             gauge(
                 (
@@ -153,9 +156,12 @@ impl<'a> Seen<'a> {
             gauge(
                 (
                     "conclusions_age_seconds",
-                    "Time since cost and coverage of the cluster were read for a scrape",
+                    "Time since what Echo concluded was read for a scrape",
                 ),
-                self.each(|cluster| Some(seconds_since(cluster.account.latest()?.0))),
+                self.age_ms
+                    .map(|age_ms| (Labels::new(), age_ms / 1e3))
+                    .into_iter()
+                    .collect(),
             ),
         ]
     }
@@ -169,14 +175,14 @@ impl<'a> Seen<'a> {
         samples.collect()
     }
 
-    fn of_latest(&self, value: impl Fn(&Cost) -> Option<f64>) -> Vec<Sample> {
+    fn of_latest(&self, value: impl Fn(&ClusterLoss) -> Option<f64>) -> Vec<Sample> {
         self.each(|cluster| value(self.latest(cluster)?))
     }
 
-    /// The last answer about the present, while it is worth telling.
-    fn latest<'b>(&self, cluster: &'b Cluster) -> Option<&'b Cost> {
-        let (at, cost) = cluster.account.latest()?;
-        (self.now.millis_since(at) < KEPT_MS).then_some(cost)
+    /// What was lost lately, while it is worth showing.
+    fn latest<'b>(&self, cluster: &'b Cluster) -> Option<&'b ClusterLoss> {
+        let is_shown = self.age_ms.is_some_and(|age_ms| age_ms < KEPT_MS);
+        cluster.latest.as_ref().filter(|_| is_shown)
     }
 }
 
@@ -208,7 +214,7 @@ fn of_echo(known: &Known, is_ready: bool) -> [Family; 4] {
         counter(
             (
                 "conclusions_failed",
-                "Scrapes for which not everything could be read in time",
+                "Scrapes that show older conclusions because they could not be read in time",
             ),
             one(known.failed),
         ),

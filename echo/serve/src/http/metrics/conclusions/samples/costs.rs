@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use echo_core::ids::ClusterId;
-use echo_tools::get_cost::answer::Cost;
+use echo_tools::get_cost::by_cluster::HourlyLoss;
+use echo_tools::rates::{Currency, RateClass};
 
 use crate::http::metrics::conclusions::Cluster;
-use crate::http::metrics::conclusions::account::Counted;
+use crate::http::metrics::conclusions::counters::Counted;
 use crate::http::metrics::conclusions::samples::{Family, Labels, Sample, Seen, counter, gauge};
 
 impl Seen<'_> {
@@ -41,21 +42,24 @@ impl Seen<'_> {
 
     fn time(&self) -> Vec<Family> {
         let counted =
-            |counted: &Counted| self.each(|cluster| cluster.account.shown().get(counted).copied());
+            |counted: &Counted| self.each(|cluster| cluster.counters.shown().get(counted).copied());
+        let lately = |value: fn(&HourlyLoss) -> f64| {
+            self.of_latest(|loss| Some(value(loss.per_hour.as_ref()?)))
+        };
         vec![
             gauge(
                 (
                     "straggler_lost_gpu_hours_per_hour",
                     "GPU-hours lost to stragglers per hour, with a price and without",
                 ),
-                self.of_latest(|cost| cost.lost_gpu_hours_per_hour.filter(|_| !cost.stale)),
+                lately(|loss| loss.gpu_hours),
             ),
             gauge(
                 (
                     "straggler_unpriced_gpu_hours_per_hour",
                     "The part of the GPU-hours lost per hour that has no price in the rates file",
                 ),
-                self.of_latest(|cost| unpriced(cost).filter(|_| !cost.stale)),
+                lately(|loss| loss.unpriced_gpu_hours),
             ),
             counter(
                 (
@@ -76,48 +80,33 @@ impl Seen<'_> {
 
     /// By how it is paid for: zero for GPUs that lost nothing, left out while it is not known.
     fn per_hour(&self, name: &ClusterId, cluster: &Cluster) -> Vec<Sample> {
-        let latest = self.latest(cluster).filter(|cost| !cost.stale);
-        let Some(cost) = latest.filter(|cost| cost.lost_gpu_hours_per_hour.is_some()) else {
+        let latest = self.latest(cluster);
+        let Some(loss) = latest.and_then(|latest| latest.per_hour.as_ref()) else {
             return Vec::new();
         };
         let classes = cluster.classes.iter();
-        let mut rates: BTreeMap<Labels, f64> = classes
-            .map(|(class, currency)| (paid_for(name, class.name(), &currency.to_string()), 0.0))
-            .collect();
-        for row in &cost.by_rate_class {
-            let price = row.rate_class.zip(row.amount.currency.as_deref());
-            if let Some(((class, currency), rate)) = price.zip(row.run_rate_per_hour) {
-                *rates.entry(paid_for(name, class, currency)).or_default() += rate;
-            }
-        }
-        rates.into_iter().collect()
+        let mut rates: BTreeMap<_, f64> = classes.map(|price| (*price, 0.0)).collect();
+        rates.extend(&loss.money);
+        let samples = rates
+            .into_iter()
+            .map(|(price, rate)| (paid_for(name, price), rate));
+        samples.collect()
     }
 }
 
 fn total(name: &ClusterId, cluster: &Cluster) -> Vec<Sample> {
-    let counted = cluster.account.shown().iter();
+    let counted = cluster.counters.shown().iter();
     let money = counted.filter_map(|(counted, total)| match counted {
-        Counted::Money {
-            rate_class,
-            currency,
-        } => Some((paid_for(name, rate_class, currency), *total)),
+        Counted::Money(class, currency) => Some((paid_for(name, (*class, *currency)), *total)),
         Counted::Allocated | Counted::Lost => None,
     });
     money.collect()
 }
 
-fn paid_for(cluster: &ClusterId, rate_class: &str, currency: &str) -> Labels {
+fn paid_for(cluster: &ClusterId, (class, currency): (RateClass, Currency)) -> Labels {
     vec![
         ("cluster", cluster.to_string()),
-        ("rate_class", rate_class.to_owned()),
-        ("currency", currency.to_owned()),
+        ("rate_class", class.name().to_owned()),
+        ("currency", currency.to_string()),
     ]
-}
-
-/// GPU-hours without a price that are lost per hour.
-fn unpriced(cost: &Cost) -> Option<f64> {
-    cost.lost_gpu_hours_per_hour?;
-    let rows = cost.by_rate_class.iter();
-    let unpriced = rows.filter(|row| row.rate_class.is_none());
-    Some(unpriced.filter_map(|row| row.lost_gpu_hours_per_hour).sum())
 }

@@ -1,0 +1,111 @@
+//! What every cluster loses, of rows that are read once for all of them: the numbers of `get_cost` without its lists.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use echo_analysis::hours;
+use echo_core::ids::ClusterId;
+use echo_core::model::conclusion::LostTime;
+use echo_core::model::cost::Seen;
+use echo_core::units::{GpuTime, Window};
+use echo_store::Coverage;
+
+use super::bill::{Bill, Part, Sum, money};
+use super::run_rate::{Recent, RunRate};
+use crate::quality::{DataQuality, Presence};
+use crate::rates::{Currency, RateClass};
+use crate::{ToolContext, ToolError};
+
+/// Money by how the GPUs are paid for.
+pub type Money = BTreeMap<(RateClass, Currency), f64>;
+
+/// What one cluster lost in a window, and loses at its end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterLoss {
+    /// Who reported.
+    pub quality: DataQuality,
+    /// GPU time from each rank's first to its last event, one GPU per rank.
+    pub allocated: GpuTime,
+    /// GPU time lost, with a price and without.
+    pub lost: GpuTime,
+    /// The price of it.
+    pub money: Money,
+    /// What is lost per hour at the end of the window; nothing when too few ranks report, or none lately.
+    pub per_hour: Option<HourlyLoss>,
+}
+
+/// What an hour costs that goes on like the last minutes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HourlyLoss {
+    /// GPU-hours, with a price and without.
+    pub gpu_hours: f64,
+    /// The part of them that has no price.
+    pub unpriced_gpu_hours: f64,
+    /// The price of the others.
+    pub money: Money,
+}
+
+/// What each cluster lost in a window, of those that reported or lost time in it.
+pub async fn losses_by_cluster(
+    context: &ToolContext,
+    window: Window,
+) -> Result<BTreeMap<ClusterId, ClusterLoss>, ToolError> {
+    let mut clusters: BTreeMap<ClusterId, (Vec<Coverage>, Vec<LostTime>)> = BTreeMap::new();
+    for row in context.store.coverage(None, window).await? {
+        let cluster = clusters.entry(row.origin.cluster.clone()).or_default();
+        cluster.0.push(row);
+    }
+    for row in context.store.lost_time(None, window).await? {
+        clusters.entry(row.cluster.clone()).or_default().1.push(row);
+    }
+    let losses = clusters
+        .into_iter()
+        .map(|(name, (seen, lost))| (name, ClusterLoss::of(context, window, seen, &lost)));
+    Ok(losses.collect())
+}
+
+impl ClusterLoss {
+    fn of(context: &ToolContext, window: Window, rows: Vec<Coverage>, lost: &[LostTime]) -> Self {
+        let seen = rows.iter().map(|row| Seen {
+            origin: Arc::clone(&row.origin),
+            first: row.first,
+            last: row.last,
+        });
+        let allocated = hours::allocated(window, &seen.collect::<Vec<_>>());
+        let presence = Presence::from_rows(rows);
+        let bill = Bill::of(lost, window, &context.rates);
+        let recent = Recent::of(&presence, window, &context.limits);
+        let recent = recent.filter(|recent| !recent.is_stale(context, window));
+        let run_rate = recent.and_then(|recent| recent.run_rate(context, lost));
+        Self {
+            allocated,
+            lost: bill.time(),
+            money: priced(bill.by(class)),
+            per_hour: run_rate.as_ref().map(HourlyLoss::of),
+            quality: presence.quality(context, window),
+        }
+    }
+}
+
+impl HourlyLoss {
+    fn of(run_rate: &RunRate<'_>) -> Self {
+        let sums = run_rate.by(class);
+        Self {
+            gpu_hours: run_rate.gpu_hours_per_hour(),
+            unpriced_gpu_hours: sums.get(&(None, None)).map_or(0.0, |sum| sum.time.hours()),
+            money: priced(sums),
+        }
+    }
+}
+
+fn class(part: &Part<'_>) -> Option<RateClass> {
+    part.rate.map(|rate| rate.class)
+}
+
+fn priced(sums: BTreeMap<(Option<RateClass>, Option<Currency>), Sum>) -> Money {
+    let priced = sums.into_iter().filter_map(|((class, currency), sum)| {
+        let price = class.zip(currency)?;
+        Some((price, money(sum.cost)))
+    });
+    priced.collect()
+}
