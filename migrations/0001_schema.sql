@@ -18,8 +18,8 @@ COMMENT ON COLUMN schema_version.applied_at IS 'When it was applied, Unix nanose
 
 -- What comes in.
 
--- What the points of one kind have in common. The id is a hash of all the other columns. The sender is not among them: the ranks
--- of a job share its series.
+-- What the points of one kind have in common. The id is a hash of all the other columns, or the next number that is free where
+-- another series has that hash. The sender is not among the columns: the ranks of a job share its series.
 CREATE TABLE series (
     id        UBIGINT NOT NULL,
     metric    VARCHAR NOT NULL,
@@ -30,7 +30,7 @@ CREATE TABLE series (
     on_device BOOLEAN NOT NULL
 );
 
--- Who sends events. The id is the xxHash64 of all the other columns.
+-- Who sends events. The id is found as that of a series.
 CREATE TABLE origins (
     id        UBIGINT NOT NULL,
     cluster   VARCHAR NOT NULL,

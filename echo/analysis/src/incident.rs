@@ -8,7 +8,6 @@ use echo_core::model::conclusion::{
     Baseline, ConditionKind, Finding, Incident, IncidentState, Severity, Signal,
 };
 use echo_core::units::Nanos;
-use xxhash_rust::xxh64::xxh64;
 
 use crate::assembly::{CohortBlock, CohortKey};
 use crate::charge::{Charge, Subject};
@@ -290,7 +289,7 @@ fn severity(effect_ratio: f64) -> Severity {
 /// Identity of an incident: the same events always give the same.
 pub fn incident_id(cohort: &CohortKey, subject: Subject, first_seq: u64) -> IncidentId {
     let text = format!("{}|{cohort}|{subject:?}|{first_seq}", cohort.cluster);
-    IncidentId::new(xxh64(text.as_bytes(), 0))
+    IncidentId::of(&text)
 }
 
 /// The incident, ended where it was last seen, because nothing is left that could go on with it.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+
 /// Longest accepted name, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
 
@@ -176,6 +178,16 @@ hash_id!(
     /// An incident: one cause with one beginning.
     IncidentId, "incident"
 );
+
+impl IncidentId {
+    /// The identity of what a text describes: the first eight bytes of its SHA-256, big-endian. The text holds names that senders
+    /// choose, and nobody can choose them so that an incident gets the identity of somebody else's.
+    pub fn of(description: &str) -> Self {
+        let hash = Sha256::digest(description);
+        let first = hash.iter().take(8);
+        Self(first.fold(0, |id, byte| id << 8 | u64::from(*byte)))
+    }
+}
 
 /// A rank of a job (0-based).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,7 +7,6 @@ use echo_core::model::conclusion::{
     Baseline, Condition, ConditionKind, Finding, Incident, IncidentState, Severity,
 };
 use echo_core::units::Nanos;
-use xxhash_rust::xxh64::xxh64;
 
 use super::sender::Sender;
 
@@ -156,7 +155,7 @@ fn told(sender: &Sender, score: f64, threshold: f64) -> String {
 /// Identity of the incident of a sender that began with the low score of that event time.
 pub(super) fn identity(cluster: &ClusterId, sender: &Sender, first: Nanos) -> IncidentId {
     let text = format!("health|{cluster}|{sender:?}|{}", first.value());
-    IncidentId::new(xxh64(text.as_bytes(), 0))
+    IncidentId::of(&text)
 }
 
 /// The cohort that incidents of health scores name.

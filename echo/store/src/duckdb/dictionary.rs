@@ -1,4 +1,7 @@
-//! Series and origins by the hashes that stand for them in the rows.
+//! Series and origins by the numbers that stand for them in the rows.
+//!
+//! The id of an entry is a hash of all that it consists of. Senders choose names, so they can make two entries meet in one hash: an id
+//! counts only with what it stands for, and an entry whose hash is taken by another has the next free number.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{
@@ -6,10 +9,10 @@ use std::sync::{
 };
 
 use echo_core::ids::{ClusterId, JobId, RankOf};
-use echo_core::model::event::Origin;
+use echo_core::model::event::{Event, Origin};
 use xxhash_rust::xxh64::Xxh64;
 
-use crate::duckdb::dictionary::series::Series;
+use crate::duckdb::dictionary::series::{Series, series_id};
 use crate::limits::EntryLimits;
 
 mod newcomers;
@@ -113,6 +116,21 @@ impl Dictionary {
         read(&self.series).get(&id).cloned()
     }
 
+    /// Whether the series of an event is known.
+    pub(super) fn knows_series(&self, event: &Event) -> bool {
+        let series = read(&self.series);
+        let known = |id| series.get(&id).map(Arc::as_ref);
+        find(series_id(event), known, |known| known.has(event)).is_known
+    }
+
+    /// The origin that equals this one; all callers share one.
+    pub(super) fn same_origin(&self, origin: &Origin) -> Option<Arc<Origin>> {
+        let origins = read(&self.origins);
+        let known = |id| origins.by_id.get(&id).map(Arc::as_ref);
+        let place = find(origin_id(origin), known, |known| known == origin);
+        origins.by_id.get(&place.id).cloned()
+    }
+
     /// The origin with this id; all callers share one.
     pub(super) fn origin(&self, id: u64) -> Option<Arc<Origin>> {
         read(&self.origins).by_id.get(&id).cloned()
@@ -193,7 +211,34 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The id of an origin: a hash of all that it consists of.
+/// Where an entry stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The id of the entry, or the one that is free for it.
+    pub(super) id: u64,
+    /// Whether it stands there already.
+    pub(super) is_known: bool,
+}
+
+/// Finds the id of an entry from its hash on.
+pub(super) fn find<'e, T: 'e>(
+    hash: u64,
+    known: impl Fn(u64) -> Option<&'e T>,
+    is_same: impl Fn(&T) -> bool,
+) -> Place {
+    let mut id = hash;
+    loop {
+        match known(id) {
+            Some(entry) if !is_same(entry) => id = id.wrapping_add(1),
+            found => {
+                let is_known = found.is_some();
+                return Place { id, is_known };
+            }
+        }
+    }
+}
+
+/// The hash of all that an origin consists of.
 pub(super) fn origin_id(origin: &Origin) -> u64 {
     let mut hash = Xxh64::new(0);
     let mut text = |part: Option<&str>| {

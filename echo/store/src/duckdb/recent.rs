@@ -12,7 +12,7 @@ use echo_core::ids::MetricName;
 use echo_core::model::event::{Event, EventBatch, Origin, StoredEvent};
 use echo_core::units::Nanos;
 
-use crate::duckdb::dictionary::{Dictionary, origin_id};
+use crate::duckdb::dictionary::Dictionary;
 use crate::{Tail, is_idle_wait, judges_attrs, judges_samples};
 
 /// Events that are kept at most, some hundred bytes each without their attributes: seconds of the largest fleet that Echo is made for.
@@ -175,7 +175,7 @@ impl<'d> Origins<'d> {
         {
             return Arc::clone(shared);
         }
-        let shared = self.dictionary.origin(origin_id(origin));
+        let shared = self.dictionary.same_origin(origin);
         let shared = shared.unwrap_or_else(|| Arc::clone(origin));
         self.last = Some((Arc::clone(origin), Arc::clone(&shared)));
         shared

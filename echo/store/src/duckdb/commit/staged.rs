@@ -9,7 +9,7 @@ use echo_core::model::event::{Event, EventBatch, Origin};
 use echo_core::units::Hour;
 
 use crate::duckdb::dictionary::series::{Series, series_id};
-use crate::duckdb::dictionary::{Entries, origin_id};
+use crate::duckdb::dictionary::{Entries, find, origin_id};
 use crate::duckdb::ledger::Entry;
 use crate::duckdb::rows::events::EventRow;
 use crate::duckdb::rows::identity::LedgerRow;
@@ -70,12 +70,14 @@ impl<'g> Staged<'g> {
     }
 
     fn series(&mut self, event: &Event, stored: &Entries) -> u64 {
-        let id = series_id(event);
-        if !stored.series.contains_key(&id) {
-            let new = self.entries.series.entry(id);
-            new.or_insert_with(|| Arc::new(Series::of(event)));
+        let new = &self.entries.series;
+        let known = |id| stored.series.get(&id).or_else(|| new.get(&id));
+        let place = find(series_id(event), known, |known| known.has(event));
+        if !place.is_known {
+            let series = Arc::new(Series::of(event));
+            self.entries.series.insert(place.id, series);
         }
-        id
+        place.id
     }
 
     fn origin(&mut self, origin: &Arc<Origin>, stored: &Entries) -> u64 {
@@ -83,11 +85,16 @@ impl<'g> Staged<'g> {
         if let Some(id) = self.origin_ids.get(&address) {
             return *id;
         }
-        let id = origin_id(origin);
-        if !stored.origins.contains_key(&id) {
-            self.entries.origins.insert(id, Arc::clone(origin));
+        let new = &self.entries.origins;
+        let known = |id| stored.origins.get(&id).or_else(|| new.get(&id));
+        let place = find(origin_id(origin), known, |known| known == origin);
+        if !place.is_known {
+            self.entries.origins.insert(place.id, Arc::clone(origin));
         }
-        self.origin_ids.insert(address, id);
-        id
+        self.origin_ids.insert(address, place.id);
+        place.id
     }
 }
+
+#[cfg(test)]
+mod tests;

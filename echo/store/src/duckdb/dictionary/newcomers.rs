@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, PoisonError};
 
 use echo_core::ids::ClusterId;
-use echo_core::model::event::Event;
+use echo_core::model::event::{Event, Origin};
 
 use crate::Unnameable;
-use crate::duckdb::dictionary::series::series_id;
-use crate::duckdb::dictionary::{Dictionary, origin_id, read};
+use crate::duckdb::dictionary::series::Series;
+use crate::duckdb::dictionary::{Dictionary, read};
 use crate::limits::EntryLimits;
 
 /// One part in so many of the limits is plenty of room: what comes with which token is counted only beyond that.
@@ -62,8 +62,8 @@ impl Dictionary {
 /// What a batch would add.
 struct Newcomers<'d> {
     dictionary: &'d Dictionary,
-    series: HashSet<u64>,
-    origins: HashSet<u64>,
+    series: HashSet<Series>,
+    origins: HashSet<Arc<Origin>>,
     /// New origins of each cluster.
     clusters: BTreeMap<ClusterId, usize>,
     /// Room that is left, without what the batch adds.
@@ -76,16 +76,16 @@ impl Newcomers<'_> {
     /// Adds what is new of an event, all or nothing.
     fn take_in(&mut self, event: &Event) -> Result<(), Unnameable> {
         let cluster = &event.origin.cluster;
-        let origin = origin_id(&event.origin);
-        let is_new = self.dictionary.origin(origin).is_none() && !self.origins.contains(&origin);
+        let origin = &event.origin;
+        let is_new =
+            self.dictionary.same_origin(origin).is_none() && !self.origins.contains(origin);
         let stored = read(&self.dictionary.origins)
             .clusters
             .get(cluster)
             .copied();
         let in_cluster = stored.unwrap_or(0) + self.clusters.get(cluster).copied().unwrap_or(0);
-        let series = series_id(event);
-        let is_new_series =
-            self.dictionary.series(series).is_none() && !self.series.contains(&series);
+        let series = Series::of(event);
+        let is_new_series = !self.dictionary.knows_series(event) && !self.series.contains(&series);
         let more = EntryLimits {
             series: usize::from(is_new_series),
             origins: usize::from(is_new),
@@ -98,7 +98,7 @@ impl Newcomers<'_> {
             self.series.insert(series);
         }
         if is_new {
-            self.origins.insert(origin);
+            self.origins.insert(Arc::clone(origin));
             *self.clusters.entry(cluster.clone()).or_default() += 1;
         }
         Ok(())

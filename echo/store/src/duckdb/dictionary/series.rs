@@ -45,9 +45,23 @@ impl Series {
             }),
         }
     }
+
+    /// Whether an event belongs to it.
+    pub(in crate::duckdb) fn has(&self, event: &Event) -> bool {
+        let has_block = match (&self.collectives, &event.block) {
+            (Some(known), Some(block)) => {
+                known.comm == block.comm
+                    && known.op == block.op
+                    && known.role == block.role
+                    && known.source == block.source
+            }
+            (known, block) => known.is_none() && block.is_none(),
+        };
+        has_block && self.metric == event.metric && self.unit == event.unit
+    }
 }
 
-/// The id of the series that an event belongs to: a hash of all that the series consists of, each part seeded by those before.
+/// The hash of all that the series of an event consists of, each part seeded by those before.
 pub(in crate::duckdb) fn series_id(event: &Event) -> u64 {
     let named = xxh64(
         event.unit.as_bytes(),
@@ -112,6 +126,15 @@ mod tests {
         ];
         let ids: BTreeSet<_> = all.iter().map(series_id).collect();
         assert_eq!(ids.len(), all.len());
+        for (number, event) in all.iter().enumerate() {
+            let series = Series::of(event);
+            let members = all.iter().enumerate();
+            let members = members.filter(|(_, event)| series.has(event));
+            assert_eq!(
+                members.map(|(place, _)| place).collect::<Vec<_>>(),
+                [number]
+            );
+        }
     }
 
     #[test]
