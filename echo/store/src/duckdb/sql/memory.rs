@@ -73,8 +73,8 @@ impl Memory {
         }
     }
 
-    /// A statement begins.
-    pub(super) fn share(&self) -> Share<'_> {
+    /// A statement begins that may run for so long. It waits for what earlier ones took, in its own time.
+    pub(super) fn share(&self, deadline: Duration) -> Share<'_> {
         // Before it takes anything.
         let in_use = self.in_use().unwrap_or(0);
         let number = lock(&self.running).begin(self.budget_bytes, in_use);
@@ -83,12 +83,14 @@ impl Memory {
             number,
         };
         let begun = Stopwatch::start();
-        while share.is_half_spent() && begun.elapsed() < WAIT {
+        while let Some(pause) = pause(begun.elapsed(), deadline)
+            && share.is_half_spent()
+        {
             #[expect(
                 clippy::disallowed_methods,
                 reason = "a thread that may block, and nothing tells when memory is given back"
             )]
-            thread::sleep(LOOK);
+            thread::sleep(pause);
         }
         share
     }
@@ -171,6 +173,12 @@ impl Drop for Share<'_> {
     }
 }
 
+/// Time to the next look at what earlier statements hold; nothing when it has been waited for long enough.
+fn pause(waited: Duration, deadline: Duration) -> Option<Duration> {
+    let left = WAIT.min(deadline).saturating_sub(waited);
+    (!left.is_zero()).then(|| LOOK.min(left))
+}
+
 /// Bytes of memory that the process holds, without mapped files.
 fn resident() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
@@ -190,7 +198,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::time::Duration;
 
-    use super::{Running, resident};
+    use super::{LOOK, Running, WAIT, pause, resident};
+
+    #[test]
+    fn a_statement_waits_for_earlier_ones_no_longer_than_it_may_run() {
+        let (short, long) = (LOOK / 2, WAIT * 5);
+        assert_eq!(pause(Duration::ZERO, short), Some(short));
+        assert_eq!(pause(short, short), None);
+        assert_eq!(pause(Duration::ZERO, long), Some(LOOK));
+        let late = WAIT.saturating_sub(short);
+        assert_eq!(pause(late, long), Some(short));
+        assert_eq!(pause(WAIT, long), None);
+    }
 
     #[test]
     fn two_statements_share_two_budgets_and_the_later_one_ends_first() {

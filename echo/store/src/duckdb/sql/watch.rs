@@ -136,7 +136,8 @@ impl Watch {
         work: impl FnOnce() -> T,
     ) -> (T, Option<Stop>) {
         let begun = Stopwatch::start();
-        let share = rules.memory.as_ref().map(Memory::share);
+        let share = rules.memory.as_ref();
+        let share = share.map(|memory| memory.share(rules.deadline));
         thread::scope(|scope| {
             let watcher = scope.spawn(|| self.watch(rules, (begun, share.as_ref()), interrupt));
             let done = Done(self);
