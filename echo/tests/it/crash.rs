@@ -1,5 +1,5 @@
-//! Killed at random moments under load, round after round on the same files: what was acknowledged is stored, nothing is
-//! stored twice, and no batch in part. `make crash-test ROUNDS=200` runs more rounds than `make test`.
+//! Killed, or without power, at random moments under load, round after round on the same files: what was acknowledged is stored,
+//! nothing is stored twice, and no batch in part. `make crash-test ROUNDS=200` runs more rounds than `make test`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::load::{Sent, mixed, request, send, sender, stored};
 use crate::testbed::Echo;
+use crate::volume::Mounted;
 
 /// Rounds when nobody says otherwise.
 const ROUNDS: u64 = 5;
@@ -102,6 +103,22 @@ fn what_was_acknowledged_is_stored_once_however_often_echo_is_killed() {
     println!(
         "{acknowledged} batches acknowledged, all stored once; {unanswered} more stored whose answer was cut off"
     );
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_the_power_failed() {
+    let Some(mut volume) = Mounted::ext4(512) else {
+        return;
+    };
+    let seed = u64::from(std::process::id());
+    let mut agents: Vec<Agent> = (0..AGENTS).map(|_| Agent::default()).collect();
+    for round in 0..rounds() {
+        let echo = Echo::serve_with(&volume.db(), &["--ballast", "off", "--min-free", "1"]);
+        one_round(echo, &mut agents, mixed(seed + round));
+        volume = volume.after_power_failure();
+        let round = usize::try_from(round).unwrap();
+        check(&agents, &stored(&volume.db()), round);
+    }
 }
 
 /// Rounds on the same files. Returns how many batches were acknowledged, and how many are stored without that.

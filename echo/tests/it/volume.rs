@@ -21,25 +21,45 @@ impl Mounted {
         let image = folder.path().join("image");
         let file = std::fs::File::create(&image).unwrap();
         file.set_len(mib * 1024 * 1024).unwrap();
-        std::fs::create_dir(folder.path().join("volume")).unwrap();
-        let mounted = Self { folder };
         let made = run(Command::new("mkfs.ext4")
             .args(["-q", "-m", "0"])
             .arg(&image));
-        let made = made.and_then(|()| {
-            let target = mounted.path();
-            run(Command::new("mount")
-                .args(["-o", "loop"])
-                .arg(&image)
-                .arg(target))
-        });
-        match made {
-            Ok(()) => Some(mounted),
+        match made.and_then(|()| Self::mount(folder)) {
+            Ok(mounted) => Some(mounted),
             Err(why) => {
                 eprintln!("left out, no file system can be mounted here: {why}");
                 None
             }
         }
+    }
+
+    /// Mounts the image that lies in a folder.
+    fn mount(folder: TempDir) -> Result<Self, String> {
+        std::fs::create_dir(folder.path().join("volume")).unwrap();
+        let mounted = Self { folder };
+        run(Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(mounted.image())
+            .arg(mounted.path()))?;
+        Ok(mounted)
+    }
+
+    /// The file system as a failure of power leaves it now: with what was written to its disk, and without what the kernel still
+    /// holds in memory. Nobody may be writing.
+    pub(crate) fn after_power_failure(&self) -> Self {
+        loop {
+            let folder = tempfile::tempdir().unwrap();
+            let before = self.image().metadata().unwrap().modified().unwrap();
+            std::fs::copy(self.image(), folder.path().join("image")).unwrap();
+            // The kernel writes when it likes; a copy of two moments is none.
+            if self.image().metadata().unwrap().modified().unwrap() == before {
+                return Self::mount(folder).unwrap();
+            }
+        }
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.path().join("image")
     }
 
     fn path(&self) -> PathBuf {
