@@ -10,6 +10,7 @@ use fleet_agent_export::sender::{Sender, Settings};
 use fleet_agent_export::{Ack, ExportError, Forward};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
@@ -155,6 +156,86 @@ async fn plain_text_to_a_collector_with_tls_is_tried_again_rather_than_lost() {
     };
     let error = world.serve(&collector, sent).await.unwrap_err();
     assert!(matches!(error, ExportError::Later { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_agent_that_wants_encryption_tells_nothing_to_whoever_answers_in_clear() {
+    let world = World::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("https://{}", listener.local_addr().unwrap());
+    let answer = async {
+        let (mut peer, _) = listener.accept().await.unwrap();
+        let mut heard = vec![0; 64 * 1024];
+        let length = peer.read(&mut heard).await.unwrap();
+        heard.truncate(length);
+        peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .await
+            .unwrap();
+        // An alert and the end, if anything.
+        drop(peer.read_to_end(&mut heard).await);
+        heard
+    };
+    let security = world.security();
+    let (heard, sent) = tokio::join!(answer, send(&endpoint, &security));
+    assert!(matches!(sent, Err(ExportError::Later { .. })), "{sent:?}");
+    assert_eq!(heard[0], 0x16, "a handshake and nothing else");
+    assert!(!heard.windows(5).any(|part| part == b"first"), "the token");
+}
+
+/// Answers the first call over HTTP/2 with a redirect, as a proxy would that was taken over.
+async fn redirect(listener: &TcpListener, to: &str) {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const SETTINGS_ACK: [u8; 9] = [0, 0, 0, 4, 1, 0, 0, 0, 0];
+    let (mut peer, _) = listener.accept().await.unwrap();
+    // `:status` and `location` by their places in the static table of HPACK.
+    let mut headers = b"\x08\x03307\x0f\x1f".to_vec();
+    headers.push(u8::try_from(to.len()).unwrap());
+    headers.extend_from_slice(to.as_bytes());
+    let length = u8::try_from(headers.len()).unwrap();
+    // The headers end here, and so does the stream.
+    let frame = [0, 0, length, 1, 5, 0, 0, 0, 1];
+    peer.write_all(&[&SETTINGS[..], &SETTINGS_ACK].concat())
+        .await
+        .unwrap();
+    let mut preface = [0; 24];
+    peer.read_exact(&mut preface).await.unwrap();
+    // Frames before the headers of the call, which have type 1.
+    loop {
+        let mut header = [0; 9];
+        peer.read_exact(&mut header).await.unwrap();
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        let mut payload = vec![0; usize::try_from(length).unwrap()];
+        peer.read_exact(&mut payload).await.unwrap();
+        if header[3] == 1 {
+            break;
+        }
+    }
+    peer.write_all(&[&frame[..], &headers].concat())
+        .await
+        .unwrap();
+    drop(peer.read_to_end(&mut Vec::new()).await);
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_the_batch_is_kept() {
+    let world = World::new();
+    let [here, elsewhere] = [
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+    ];
+    let to = format!("http://{}/", elsewhere.local_addr().unwrap());
+    let endpoint = format!("http://{}", here.local_addr().unwrap());
+    let security = Security {
+        token_file: Some(world.path("token")),
+        token_in_clear: true,
+        ..Security::default()
+    };
+    let sent = tokio::select! {
+        sent = send(&endpoint, &security) => sent,
+        () = redirect(&here, &to) => panic!("the agent hung up without a word"),
+        _ = elsewhere.accept() => panic!("the agent went there"),
+    };
+    assert!(matches!(sent, Err(ExportError::Later { .. })), "{sent:?}");
 }
 
 #[tokio::test]

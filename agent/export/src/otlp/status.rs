@@ -30,16 +30,19 @@ pub(super) fn error(status: &Status) -> ExportError {
     }
 }
 
-/// The same for a sender that keeps batches: a token or a permission that is missing now can be given while it runs.
+/// The same for a sender that keeps batches: a token or a permission that is missing now can be given while it runs, and so can a
+/// way to the collector where something else answers, which redirects or knows no such path.
 pub(super) fn patient_error(status: &Status) -> ExportError {
-    match (status.code(), error(status)) {
-        (Code::Unauthenticated | Code::PermissionDenied, ExportError::Refused { reason }) => {
-            ExportError::Later {
-                after: None,
-                reason,
-            }
-        }
-        (_, error) => error,
+    let may_change = matches!(
+        status.code(),
+        Code::Unauthenticated | Code::PermissionDenied | Code::Unknown | Code::Unimplemented
+    );
+    match error(status) {
+        ExportError::Refused { reason } if may_change => ExportError::Later {
+            after: None,
+            reason,
+        },
+        error => error,
     }
 }
 
@@ -89,7 +92,12 @@ mod tests {
 
     #[test]
     fn who_keeps_batches_waits_for_a_token_that_is_taken() {
-        for code in [Code::Unauthenticated, Code::PermissionDenied] {
+        for code in [
+            Code::Unauthenticated,
+            Code::PermissionDenied,
+            Code::Unknown,
+            Code::Unimplemented,
+        ] {
             let later = patient_error(&status(code));
             assert!(matches!(later, ExportError::Later { .. }), "{later:?}");
         }

@@ -4,8 +4,10 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
+
+use rustix::process::geteuid;
 
 /// Sequence numbers above it are nobody's, so that there is always a next one.
 const LARGEST: u64 = u64::MAX / 2;
@@ -51,12 +53,18 @@ pub(super) struct Found {
     pub(super) foreign: u64,
 }
 
-/// Makes the folder, if need be, and takes it into use; none when another process has.
+/// Makes the folder, if need be, and takes it into use; none when another process has. A folder of another user is an error: what
+/// its owner puts into it would be sent in the name of this agent.
 pub(super) fn take(dir: &Path) -> io::Result<Option<File>> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     // The folder itself is locked: that needs no file, so a full disk is no obstacle. The kernel takes the lock back
     // however the process ends.
     let folder = File::open(dir)?;
+    let (owner, user) = (folder.metadata()?.uid(), geteuid().as_raw());
+    if owner != user {
+        let message = format!("it belongs to user {owner}, and this is user {user}");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
     match folder.try_lock() {
         Ok(()) => Ok(Some(folder)),
         Err(TryLockError::WouldBlock) => Ok(None),

@@ -84,6 +84,18 @@ fn a_folder_that_cannot_be_made_is_refused_in_one_line() {
 }
 
 #[test]
+fn a_folder_of_another_user_is_refused_who_could_put_batches_into_it() {
+    let dir = tempfile::tempdir().unwrap();
+    // Only root can give a folder away.
+    if std::os::unix::fs::chown(dir.path(), Some(65_534), None).is_ok() {
+        let error = Spool::open(dir.path(), 1).unwrap_err();
+        assert!(matches!(error, SpoolError::Unusable { .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("belongs to user 65534"), "{said}");
+    }
+}
+
+#[test]
 fn a_folder_is_made_for_this_user_alone() {
     let dir = tempfile::tempdir().unwrap();
     let deep = dir.path().join("var/spool");
