@@ -15,9 +15,6 @@ use crate::blame::{Share, shares};
 /// How far the iterations of another cohort may differ in length, as a share, before it is not believed to wait for the culprit.
 const SAME_PACE: f64 = 0.25;
 
-/// Share of its own duration by which a block has to be faster than healthy ones for that to be no noise.
-const FASTER: f64 = 0.15;
-
 /// An open incident that a loss can be charged to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accused {
@@ -76,12 +73,17 @@ impl Ledger {
     }
 
     /// Charges every block that is not charged yet, or to a condition that a rank is behind, or against a healthy period that is
-    /// better known by now. A row with no loss takes back an
-    /// earlier one.
+    /// better known by now. A row with no loss takes back an earlier one.
+    ///
+    /// A block that is faster than a healthy one offsets slower blocks before it, but only once the job is slow again: until then
+    /// it may lie behind the fault. So the loss of an incident is the largest sum of what its blocks lost from its first one on,
+    /// which ends it where a CUSUM (Page 1954) would.
     pub fn charge(&mut self, account: &Account<'_>, accused: &[Accused]) -> Vec<LostTime> {
         let first = account.blocks.front().map_or(0, |block| block.seqs.first());
         self.charged = self.charged.split_off(&first);
         let mut rows = Vec::new();
+        let mut deferred = Vec::new();
+        let mut balance_ms = 0.0;
         for block in account.blocks {
             let Some(reading) = &block.period else {
                 continue;
@@ -91,15 +93,25 @@ impl Ledger {
                 continue;
             }
             let loss = Loss::of(account, block, reading, &reasons);
-            let new: Vec<Charged> = reasons.iter().map(|reason| charged(reason)).collect();
-            let old = self.charged.insert(block.seqs.first(), new.clone());
-            for gone in old.into_iter().flatten() {
-                if new.iter().all(|charged| charged.incident != gone.incident) {
-                    rows.extend(loss.nothing(gone.incident));
-                }
+            balance_ms += loss.lost_ms;
+            deferred.push((block.seqs.first(), reasons, loss));
+            if balance_ms >= 0.0 {
+                balance_ms = 0.0;
+                let due = deferred.drain(..);
+                rows.extend(due.flat_map(|(seq, reasons, loss)| self.book(seq, &reasons, &loss)));
             }
-            rows.extend(loss.rows(&reasons));
         }
+        rows
+    }
+
+    /// Charges one block, which begins with operation `seq`, and takes back what it was charged to before.
+    fn book(&mut self, seq: u64, reasons: &[&Accused], loss: &Loss<'_>) -> Vec<LostTime> {
+        let new: Vec<Charged> = reasons.iter().map(|reason| charged(reason)).collect();
+        let old = self.charged.insert(seq, new.clone()).unwrap_or_default();
+        let is_gone = |old: &&Charged| new.iter().all(|charged| charged.incident != old.incident);
+        let gone = old.iter().filter(is_gone);
+        let mut rows: Vec<LostTime> = gone.flat_map(|gone| loss.nothing(gone.incident)).collect();
+        rows.extend(loss.rows(reasons));
         rows
     }
 
@@ -163,6 +175,8 @@ fn reasons<'a>(
 struct Loss<'a> {
     account: &'a Account<'a>,
     reading: &'a PeriodReading,
+    /// What the block took longer than a healthy one, milliseconds; below 0 where it was faster.
+    lost_ms: f64,
     /// By node and GPU model.
     groups: BTreeMap<(NodeId, Option<Arc<str>>), Group>,
 }
@@ -184,14 +198,7 @@ impl<'a> Loss<'a> {
         reasons: &[&Accused],
     ) -> Self {
         let against_period = || (reading.ms - healthy_ms(account, reasons)) * reading.iterations;
-        // A job that runs clearly faster than it was known to has lost nothing; less than that is noise, which cancels out.
-        let took_ms = reading.ms * reading.iterations;
-        let is_faster = |excess_ms: &f64| *excess_ms < -FASTER * took_ms;
-        let lost_ms = match block.excess_ms {
-            Some(excess_ms) if is_faster(&excess_ms) => 0.0,
-            Some(excess_ms) => excess_ms,
-            None => against_period(),
-        };
+        let lost_ms = block.excess_ms.unwrap_or_else(against_period);
         let culprits: BTreeSet<Rank> = reasons.iter().filter_map(|reason| reason.rank).collect();
         let usual_ms = usually_blocked_ms(account, block, &culprits);
         let mut groups = BTreeMap::new();
@@ -219,6 +226,7 @@ impl<'a> Loss<'a> {
         Self {
             account,
             reading,
+            lost_ms,
             groups,
         }
     }
