@@ -1,11 +1,11 @@
 //! What programs and agent share: the twins of the structs in `programs/layout.h`, in the byte order of the machine.
 
 mod losses;
-mod ran;
+mod plugin_record;
 
 pub use crate::layout::losses::Losses;
-pub(crate) use crate::layout::ran::EVENT_BYTES as RAN_EVENT_BYTES;
-pub use crate::layout::ran::{RECORD_BYTES, RanRecord};
+pub(crate) use crate::layout::plugin_record::EVENT_BYTES as RAN_EVENT_BYTES;
+pub use crate::layout::plugin_record::{RECORD_BYTES, RanRecord};
 
 /// Number in place of "has no such argument".
 pub const NO_ARGUMENT: u8 = 15;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::thread::Builder;
 use std::time::Duration;
 
-use fleet_agent_sources::place::Place;
+use fleet_agent_sources::placement::Place;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 

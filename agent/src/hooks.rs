@@ -3,7 +3,7 @@
 //! Every connected client gets one line of JSON for each event; a new one first gets the events that still hold. The agent
 //! never waits for a client: each has a bounded queue, and whoever falls behind is cut off, to connect and begin anew.
 
-mod board;
+mod events;
 mod socket;
 
 use std::io;
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::hooks::board::Board;
+use crate::hooks::events::Board;
 use crate::hooks::socket::Socket;
 
 /// Lines that may wait for a client. A host has some sixteen processes, and each changes its mind once in a while.

@@ -2,7 +2,7 @@
 //! tasks and opens files.
 
 mod fleet;
-mod pace;
+mod speed;
 pub mod summary;
 
 use std::fs::File;
@@ -23,7 +23,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::config::ReplayArgs;
 use crate::replay::fleet::{Failure, Fleet};
-use crate::replay::pace::Pace;
+use crate::replay::speed::Pace;
 use crate::replay::summary::{EventCounts, Summary};
 
 const CHUNK: usize = 256;

@@ -1,8 +1,8 @@
 //! Watches this host and reports to Echo until it is asked to stop: one thread looks, one task sums up, one sends.
 
 mod agent;
-mod ambient;
-mod doing;
+mod host_conditions;
+mod self_metrics;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::config::RunArgs;
 use crate::hooks::{HookError, HookServer};
 use crate::metrics::{MetricsError, MetricsServer};
 use crate::run::agent::Agent;
-use crate::run::doing::Doing;
+use crate::run::self_metrics::Doing;
 
 /// Synchronisations that are shorter are not told: there was nothing to wait for, and some programs ask all the time. Those of a
 /// rank that comes late to every collective are short, but not as short as this.

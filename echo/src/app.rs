@@ -23,30 +23,30 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::app::asking::Asking;
-use crate::app::doors::Doors;
+use crate::app::api_listener::Asking;
 use crate::app::inputs::Inputs;
-use crate::app::key_sets::Keeper;
+use crate::app::jwks::Keeper;
+use crate::app::otlp_listeners::Doors;
 use crate::app::routes::{cores, routes};
 use crate::app::sources::Source;
 use crate::config::{ConfigError, ServeArgs};
 use crate::feedback::hours::HourCloser;
 use crate::feedback::refresh::Refresh;
 use echo_ingest::accept::{Ingest, IngestConfig};
-use echo_ingest::strays::Strays;
-use echo_serve::files;
+use echo_ingest::misrouted::Strays;
 use echo_serve::http::Feeds;
 use echo_serve::http::health::Readiness;
-use echo_serve::terms::Terms;
+use echo_serve::middleware::Terms;
+use echo_serve::open_files;
 use echo_serve::tls::{Encryption, TlsError};
 
-mod asking;
-mod detour;
-mod doors;
+mod api_listener;
 mod inputs;
-mod key_sets;
+mod jwks;
+mod otlp_listeners;
 mod routes;
 mod sources;
+mod trace_loop;
 
 /// How long open requests may take to finish once Echo is told to stop.
 const DRAIN_FOR: Duration = Duration::from_secs(10);
@@ -337,7 +337,7 @@ pub async fn interrupted() -> Result<(), AppError> {
 fn within_limits(args: &ServeArgs) -> ServeArgs {
     let mut args = args.clone();
     let asked = args.bounds.max_connections;
-    let each = files::make_room(LISTENERS * u64::from(asked.get())) / LISTENERS;
+    let each = open_files::make_room(LISTENERS * u64::from(asked.get())) / LISTENERS;
     let each = u32::try_from(each).ok().and_then(NonZeroU32::new);
     args.bounds.max_connections = each.unwrap_or(NonZeroU32::MIN);
     if args.bounds.max_connections < asked {

@@ -9,15 +9,15 @@ use echo_store::limits::Amount;
 
 use crate::feedback::health::HealthConfig;
 
+pub mod allowed_origins;
 pub mod bounds;
-pub mod callers;
 pub mod limits;
 pub mod security;
 pub mod shard;
 pub mod trace;
 
+use allowed_origins::CallerArgs;
 use bounds::BoundArgs;
-use callers::CallerArgs;
 use limits::LimitArgs;
 use security::SecurityArgs;
 use shard::ShardArgs;

@@ -178,7 +178,7 @@ fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
         rates: Some(args.rates.clone()),
         limits: crate::config::limits::LimitArgs::default(),
         bounds: crate::config::bounds::BoundArgs::default(),
-        callers: crate::config::callers::CallerArgs::default(),
+        callers: crate::config::allowed_origins::CallerArgs::default(),
         trace: crate::config::trace::TraceArgs::default(),
         shard: crate::config::shard::ShardArgs::default(),
         memory_limit: Amount::Bytes(1_000_000_000),

@@ -5,16 +5,16 @@
 //! (`local`), else with nothing (`none`). Two late blocks in a row raise the verdict, three calm ones clear it; a
 //! verdict that nothing supports any more is cleared like a calm one.
 
-mod past;
-mod standard;
+mod history;
+mod reference;
 mod window;
 
 use std::collections::BTreeMap;
 
 use fleet_proto::policy::CohortPolicy;
 
-use crate::classify::past::Past;
-use crate::classify::standard::{Adopted, Reading, Standard};
+use crate::classify::history::Past;
+use crate::classify::reference::{Adopted, Reading, Standard};
 use crate::classify::window::Window;
 use crate::signal::{Block, Summary};
 use crate::verdict::{Measure, Mode, SelfVerdict, State, Tally};

@@ -1,10 +1,10 @@
 //! Which communicator a pointer in a traced process stands for.
 
-mod adopt;
+mod preexisting;
 
 use std::collections::HashMap;
 
-use crate::discover::adopt::{Adopter, Match, Member};
+use crate::discover::preexisting::{Adopter, Match, Member};
 use crate::event::{Call, CallKind, CommInit, CommState, Entered, Operation, Ran};
 use crate::signal::CommId;
 

@@ -1,7 +1,7 @@
 //! One host as one agent sees it: its processes, its clock, and batches in order. Pure.
 
 mod clock;
-mod own;
+mod self_verdicts;
 mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use fleet_proto::policy::PolicySet;
 use crate::batch::{Batch, OwnCounts, Resource, ResourcePoints, ResourceVerdicts, VerdictBatch};
 use crate::event::{Call, Event, Labels, Measured, Process, Started};
 pub use crate::host::clock::WallClock;
-use crate::host::own::OwnVerdicts;
+use crate::host::self_verdicts::OwnVerdicts;
 pub use crate::host::totals::Totals;
 use crate::pipeline::{BlockRule, Ending, Pipeline};
 use crate::policy::Settings;

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | 0 | [`event`], [`signal`], [`verdict`], [`batch`], [`vitals`] | plain data: what came in, what goes out, how the agent is doing |
 //! | 1 | [`order`], [`discover`], [`activity`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`printable`], [`classify`] | one rule each |
-//! | 2 | [`rhythm`], [`rollup`], [`pipeline`] | one process |
+//! | 2 | [`iteration_pattern`], [`rollup`], [`pipeline`] | one process |
 //! | 3 | [`host`] | one host: its processes, its clock, and batches in order |
 
 pub mod activity;
@@ -19,12 +19,12 @@ pub mod event;
 pub mod exemplar;
 pub mod host;
 pub mod iteration;
+pub mod iteration_pattern;
 pub mod order;
 pub mod pipeline;
 pub mod policy;
 pub mod printable;
 pub mod progress;
-pub mod rhythm;
 pub mod rollup;
 pub mod signal;
 pub mod verdict;

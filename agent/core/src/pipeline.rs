@@ -5,12 +5,12 @@
 
 mod attach;
 mod gpu_times;
-mod held;
+mod no_sync;
+mod pending;
 mod replays;
 mod rolling;
 mod row_order;
 mod transfers;
-mod unwaited;
 
 use std::collections::BTreeSet;
 
@@ -19,14 +19,14 @@ pub use crate::block_size::BlockRule;
 use crate::correlate::{Correlator, Observation, Scope};
 use crate::discover::{CommIndex, CommTable};
 use crate::event::{Activity, Call, ContextSwitch, Entered, Operation, Process};
+use crate::iteration_pattern::Rhythm;
 use crate::order::{BLOCKING_NS, Step, StepQueue};
 use crate::pipeline::gpu_times::GpuTimes;
-use crate::pipeline::held::Held;
+use crate::pipeline::no_sync::Unwaited;
+use crate::pipeline::pending::Held;
 use crate::pipeline::transfers::Transfers;
-use crate::pipeline::unwaited::Unwaited;
 use crate::policy::Settings;
 use crate::progress::Progress;
-use crate::rhythm::Rhythm;
 use crate::rollup::Rollup;
 use crate::signal::{CommId, Point};
 

@@ -16,7 +16,7 @@ use crate::discover::{Comm, CommIndex};
 use crate::event::Activity;
 use crate::exemplar::is_sampled;
 use crate::iteration::Pattern;
-use crate::rhythm::Rhythm;
+use crate::iteration_pattern::Rhythm;
 use crate::rollup::block::{BlockSize, Open, Whole};
 use crate::rollup::device::Running;
 use crate::rollup::elapsed::Elapsed;

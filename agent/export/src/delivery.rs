@@ -1,8 +1,8 @@
 //! Delivery of one agent instance: a bounded queue, one batch in flight, retries in order; and beside it a lane
 //! for the verdicts of the processes, which holds nothing up.
 
+pub(crate) mod acknowledgement;
 pub(crate) mod attempts;
-pub(crate) mod ledger;
 pub(crate) mod outbox;
 pub mod report;
 pub mod verdicts;
@@ -14,8 +14,8 @@ use fleet_agent_core::batch::Batch;
 use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
+use crate::delivery::acknowledgement::Ledger;
 use crate::delivery::attempts::attempts;
-use crate::delivery::ledger::Ledger;
 pub use crate::delivery::outbox::{Outbox, WhenFull};
 use crate::delivery::report::Report;
 use crate::delivery::verdicts::VerdictLane;

@@ -4,10 +4,10 @@
 //! follows until the spool is empty again: what is in it is older than what waits in memory. A batch keeps its instance
 //! and number wherever it waits, so that the receiver stores it once however often it is sent.
 
-mod ending;
-mod keeper;
-mod lane;
+mod point_lane;
 mod retries;
+mod shutdown;
+mod spool_worker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::Forward;
-use crate::delivery::ledger::Ledger;
+use crate::delivery::acknowledgement::Ledger;
 use crate::delivery::report::Report;
 use crate::delivery::verdicts::VerdictLane;
 use crate::delivery::{Outbox, WhenFull};
-pub use crate::sender::ending::Finish;
-use crate::sender::keeper::Keeper;
-use crate::sender::lane::Lane;
+use crate::sender::point_lane::Lane;
 use crate::sender::retries::Retries;
+pub use crate::sender::shutdown::Finish;
+use crate::sender::spool_worker::Keeper;
 use crate::spool::Spool;
 use crate::vitals::Vitals;
 
@@ -44,7 +44,7 @@ pub struct Sender<E> {
     exporter: E,
     points: Lane,
     verdicts: VerdictLane,
-    ending: ending::Ending,
+    ending: shutdown::Ending,
     vitals: Arc<Vitals>,
 }
 
@@ -54,7 +54,7 @@ impl<E: Forward> Sender<E> {
         let vitals = Arc::new(Vitals::default());
         let (outbox, inbox) = Outbox::new(settings.queue_points, WhenFull::Drop, &vitals);
         let (finish, deadline) = watch::channel(None);
-        let ending = ending::Ending {
+        let ending = shutdown::Ending {
             deadline,
             policy: inbox.policy.clone(),
             patience: settings.patience,

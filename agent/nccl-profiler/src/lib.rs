@@ -12,20 +12,20 @@
 //! | `profiler` | what happens at each call |
 //! | `comms`, `pool`, `handle` | communicators and operations under way |
 //! | `record` | what is told |
-//! | `outlet`, `probe` | where it leaves: a function for a probe to stand at, or a socket |
-//! | `switch`, `losses`, `system` | the rest |
+//! | `emit`, `probe` | where it leaves: a function for a probe to stand at, or a socket |
+//! | `kill_switch`, `losses`, `system` | the rest |
 
 mod abi;
 mod comms;
+mod emit;
 mod handle;
+mod kill_switch;
 mod loader;
 mod losses;
-mod outlet;
 mod pool;
 mod probe;
 mod profiler;
 pub mod record;
-mod switch;
 mod system;
 mod tables;
 mod versions;

@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::comms::{Comm, Comms, Counts};
+use crate::emit::Outlet;
 use crate::handle::Handle;
+use crate::kill_switch::{OFF_FILE, Switch};
 use crate::losses::Losses;
-use crate::outlet::Outlet;
 use crate::pool::{Operation, Pool};
 use crate::record::{RECORD_VERSION, Record, What};
-use crate::switch::{OFF_FILE, Switch};
 use crate::system;
 
 /// Everything that the plugin knows, in memory of fixed size.

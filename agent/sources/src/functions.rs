@@ -3,17 +3,17 @@
 //! Argument numbers are those of the published headers: NCCL 2.18 to 2.32 (RCCL has the same), CUDA 12 and 13, HIP 6. On
 //! x86-64 a `ncclUniqueId` passed by value lies on the stack and takes no register, so the arguments behind it move up.
 
-mod places;
-mod terms;
+mod argument_index;
+mod spec;
 
 use fleet_agent_bpf::layout::{CallRecord, Cookie, NO_ARGUMENT, Places, flag};
 use fleet_agent_core::event::{CallKind, CommInit, Direction, MemoryCopy, Op, Operation};
 
-use crate::functions::places::{
+use crate::functions::argument_index::{
     COMM_ONLY, COPYING, GATHERING, INIT, INIT_SCALABLE, PAIRED, REDUCING, REDUCING_TO_ONE, ROOTED,
     SPLIT,
 };
-pub use crate::functions::terms::{Does, Family, Wanted};
+pub use crate::functions::spec::{Does, Family, Wanted};
 
 /// A function of a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! | layer | modules | knows |
 //! |---|---|---|
 //! | 0 | [`source`], [`functions`], [`comm_fields`], [`symbols`] | the interface, and what the probed libraries look like |
-//! | 1 | [`instruction`], [`place`], [`process`] | programs and processes of the host |
+//! | 1 | [`instruction`], [`placement`], [`process`] | programs and processes of the host |
 //! | 2 | [`watch`] | probes, and what they write |
 //! | 3 | [`live`], [`recording`] | the two sources |
 //! | 4 | [`recorder`] | what a watch sees, as lines of a recording |
@@ -13,7 +13,7 @@ pub mod comm_fields;
 pub mod functions;
 pub mod instruction;
 pub mod live;
-pub mod place;
+pub mod placement;
 pub mod process;
 pub mod recorder;
 pub mod recording;

@@ -4,8 +4,8 @@ pub(crate) mod assemble;
 mod comms;
 mod evidence;
 pub(crate) mod jobs;
-pub(crate) mod older;
-pub(crate) mod ran;
+pub(crate) mod plugin_records;
+pub(crate) mod preexisting;
 mod sizes;
 
 use std::collections::VecDeque;
@@ -22,8 +22,8 @@ use crate::live::assemble::{Assembler, Seen};
 use crate::live::comms::{Comms, News};
 use crate::live::evidence::Evidence;
 use crate::live::jobs::Jobs;
-use crate::live::older::Older;
-use crate::live::ran::Waiting;
+use crate::live::plugin_records::Waiting;
+use crate::live::preexisting::Older;
 use crate::live::sizes::Sizes;
 use crate::process::Processes;
 use crate::source::{EventSource, SourceError};
@@ -295,13 +295,13 @@ impl Live {
             }
         }
         for record in self.ran.until(until_ns) {
-            let joining = ran::joining(&record);
+            let joining = plugin_records::joining(&record);
             if joining.is_some() {
                 let met = self.jobs.meet(record.tgid, joining, record.seen_ns);
                 self.out.extend(met);
             }
             if self.jobs.knows(record.tgid) {
-                self.out.extend(ran::event(&record));
+                self.out.extend(plugin_records::event(&record));
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::place::{Network, Place};
+use crate::placement::{Network, Place};
 
 /// The kernel gives arguments and environment together a quarter of the stack, by default 2 MiB. Less would do for most,
 /// but a pod has seven variables for each service of its namespace, and what launchers set comes behind them.

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::functions;
 use crate::live::assemble::{Assembler, Seen};
 use crate::live::jobs::Jobs;
-use crate::live::older::Older;
+use crate::live::preexisting::Older;
 use crate::process::Processes;
 use crate::watch::Look;
 use fleet_agent_bpf::layout::{CallRecord, CallSum};

@@ -14,7 +14,7 @@ use fleet_agent_core::event::{Event, Process};
 use serde::Deserialize;
 
 use crate::recording::device::Row;
-use crate::recording::device::whole::{self, MAX_ROWS};
+use crate::recording::device::device_only::{self, MAX_ROWS};
 use crate::recording::line::Line;
 use crate::source::{EventSource, SourceError};
 
@@ -187,7 +187,8 @@ impl Recording {
                 break;
             }
         }
-        self.whole = whole::events(rows, &self.processes).map_err(|reason| self.damaged(reason))?;
+        self.whole =
+            device_only::events(rows, &self.processes).map_err(|reason| self.damaged(reason))?;
         Ok(self.whole.pop_front())
     }
 

@@ -1,18 +1,18 @@
 //! Watches the GPU jobs of this host: which processes have which libraries, and what they call.
 
-mod allowance;
-mod boring;
+mod bpffs;
 mod failure;
-mod leftovers;
+mod ignore_cache;
 mod libraries;
 mod library;
 mod mapping;
 mod memory;
-mod opening;
-mod pins;
+mod process_access;
+mod rate_limit;
+mod report;
 pub mod seccomp;
-mod seen;
 mod socket;
+mod stale_probes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,13 +27,13 @@ use fleet_agent_core::event::CommState;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::process::{ProcessError, Processes};
+use crate::watch::bpffs::Pins;
 pub use crate::watch::failure::WatchError;
 use crate::watch::libraries::{Files, Libraries};
 pub use crate::watch::library::Wants;
 use crate::watch::memory::CommMemory;
-use crate::watch::pins::Pins;
+pub use crate::watch::report::{Health, Look, Watched};
 use crate::watch::seccomp::Guard;
-pub use crate::watch::seen::{Health, Look, Watched};
 use crate::watch::socket::Socket;
 
 /// Longest pause between two looks.

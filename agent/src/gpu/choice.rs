@@ -1,6 +1,6 @@
 //! Which of the host's GPUs a process uses, from who has memory where and from what its environment says. Pure.
 
-use fleet_agent_sources::place::Place;
+use fleet_agent_sources::placement::Place;
 
 use crate::gpu::Gpu;
 

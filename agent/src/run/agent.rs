@@ -15,8 +15,8 @@ use jiff::Timestamp;
 use crate::config::RunArgs;
 use crate::gpu::Gpus;
 use crate::run::Seen;
-use crate::run::ambient::Ambient;
-use crate::run::doing::Doing;
+use crate::run::host_conditions::Ambient;
+use crate::run::self_metrics::Doing;
 
 /// How often processes tell how far they have come, nanoseconds.
 const BEAT_NS: u64 = 500_000_000;

@@ -11,23 +11,23 @@ use std::fmt;
 use std::sync::Arc;
 
 use echo_core::ids::{ClusterId, CommId, JobId, Op, Rank, RoleId};
-use echo_core::model::conclusion::Incident;
+use echo_core::model::detector_output::Incident;
 use echo_core::model::event::{OpSample, Origin, SeqRange, Source, StoredEvent, Summary};
 use echo_core::units::{Nanos, Window};
 
 use crate::mix::Mix;
 
-pub mod holders;
 mod job;
 mod open_blocks;
-mod plausible;
+mod plausibility;
 pub mod progress;
+pub mod rank_owners;
 mod report;
 mod transfers;
 
-use holders::Conflict;
 use job::{Job, Judged};
 use progress::Progress;
+use rank_owners::Conflict;
 
 /// The ranks that are compared: those of one job with one role.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -214,7 +214,7 @@ impl Assembly {
     /// Takes an event; points that say nothing about blocks are passed over.
     pub fn add(&mut self, stored: &StoredEvent) {
         let event = &stored.event;
-        let Some(judged) = Judged::of(event).filter(|_| plausible::is_plausible(event)) else {
+        let Some(judged) = Judged::of(event).filter(|_| plausibility::is_plausible(event)) else {
             return;
         };
         let job = self

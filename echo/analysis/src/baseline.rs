@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use echo_core::ids::{CommId, Op};
-use echo_core::model::conclusion::Signal;
+use echo_core::model::detector_output::Signal;
 use echo_core::stats::{mad, median, quantile, weighted_median};
 
 use crate::assembly::{PeriodReading, Transfer};
@@ -194,7 +194,7 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use echo_core::model::conclusion::Signal;
+    use echo_core::model::detector_output::Signal;
     use echo_core::units::{Nanos, Window};
 
     use super::History;

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use echo_core::ids::Rank;
-use echo_core::model::conclusion::{CauseClass, Signal};
+use echo_core::model::detector_output::{CauseClass, Signal};
 use echo_core::stats::median;
 
 use crate::assembly::CohortBlock;

@@ -3,24 +3,24 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use echo_core::ids::Rank;
-use echo_core::model::conclusion::{Baseline, Conclusions, Incident, LostTime, Signal};
+use echo_core::model::detector_output::{Baseline, Conclusions, Incident, LostTime, Signal};
 use echo_core::units::Nanos;
 
 use crate::assembly::{CohortBlock, CohortKey, PeriodReading};
 use crate::baseline::History;
-use crate::charge::{Charge, Subject};
-use crate::docket::{Docket, Scene};
+use crate::finding::{Charge, Subject};
+use crate::incident_tracker::{Docket, Scene};
 use crate::lag::Lags;
-use crate::ledger::{Account, Accused, Ledger, blocked_ms};
+use crate::loss_accounting::{Account, Accused, Ledger, blocked_ms};
 use crate::pace::Pace;
 use crate::pace::shift::Suspicion;
 use crate::settings::Settings;
 use crate::verdict::sigma_ms;
 use crate::window::Stretch;
 
-mod accuse;
 mod judge;
-mod slow;
+mod root_cause;
+mod slowdown;
 mod structure;
 mod view;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use echo_core::ids::{ClusterId, IncidentId, NodeId};
-use echo_core::model::conclusion::LostTime;
+use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Hour, Nanos, Window};
 
 /// GPU time that the GPUs of one model on one node lost to one incident in one hour, between two changes of price.

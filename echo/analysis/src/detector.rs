@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use echo_core::ids::{ClusterId, IncidentId, JobId, RoleId};
-use echo_core::model::conclusion::{Baseline, Conclusions, LostTime};
+use echo_core::model::detector_output::{Baseline, Conclusions, LostTime};
 use echo_core::model::event::StoredEvent;
 use echo_core::units::Nanos;
 
@@ -15,16 +15,16 @@ use crate::assembly::{Assembly, CohortKey};
 use crate::cohort::{Cohort, JobView, Outlook, Standing};
 use crate::hang::Patience;
 use crate::imbalance::stage_excess;
-use crate::ledger::Accused;
+use crate::loss_accounting::Accused;
 use crate::settings::Settings;
 
-mod handover;
-mod identity;
-mod stuck;
+mod hang;
+mod identity_conflict;
+mod restore;
 
-use handover::{Handover, ended};
-use identity::Identities;
-use stuck::{Stuck, Took};
+use hang::{Stuck, Took};
+use identity_conflict::Identities;
+use restore::{Handover, ended};
 
 /// Shortest arrival time between two looks for operations that do not end, milliseconds.
 const LOOK_EVERY_MS: f64 = 1_000.0;

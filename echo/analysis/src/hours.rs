@@ -7,8 +7,8 @@ use std::slice;
 use std::sync::Arc;
 
 use echo_core::ids::{ClusterId, JobId, NodeId, Rank};
-use echo_core::model::conclusion::LostTime;
 use echo_core::model::cost::{NodeHour, Seen};
+use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Hour, Nanos, Window};
 
 use crate::cost::losses;

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use echo_core::ids::{IncidentId, Rank};
-use echo_core::model::conclusion::{
+use echo_core::model::detector_output::{
     Baseline, ConditionKind, Finding, Incident, IncidentState, Severity, Signal,
 };
 use echo_core::units::Nanos;
 
 use crate::assembly::{CohortBlock, CohortKey};
-use crate::charge::{Charge, Subject};
+use crate::finding::{Charge, Subject};
 use crate::verdict::Span;
 
 /// Damage, as a share of the healthy period, from which on an incident is worth a look.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use echo_core::ids::Rank;
-use echo_core::model::conclusion::Signal;
+use echo_core::model::detector_output::Signal;
 use echo_core::model::event::{Origin, Source, Summary};
 use echo_core::stats::{lower_median, median, upper_median};
 
@@ -22,9 +22,9 @@ use crate::assembly::{CohortBlock, Member, Transfer};
 mod arrival;
 mod device;
 mod gap;
-pub mod place;
+pub mod rank_order;
 
-use place::Place;
+use rank_order::Place;
 
 /// Operations of an iteration that are taken to see the same lateness again, at most: those of a job with more of them do not
 /// all overlap, and a larger share would never let a rank be named that was late from the first iteration on.
@@ -125,7 +125,7 @@ pub fn lags(signal: Signal, blocks: &[&CohortBlock]) -> Option<Lags> {
     for lag in &mut lags.ranks {
         lag.own_ms = owns.get(&lag.rank).copied();
     }
-    place::assign(signal, blocks, &mut lags.ranks);
+    rank_order::assign(signal, blocks, &mut lags.ranks);
     Some(lags)
 }
 

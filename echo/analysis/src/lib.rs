@@ -2,27 +2,27 @@
 //!
 //! `assembly` lines up what the ranks of a cohort report about the same operations, `lag` compares them,
 //! `baseline` remembers what healthy looks like, `verdict` decides, `cause` and `imbalance` say what kind of trouble it
-//! is, `charge`, `docket` and `incident` give decisions a memory, `cohort` puts these together for one cohort and
-//! `detector` for all of them; `hang` finds operations that never end. `ledger` charges what a job loses to its incidents, by
-//! the shares of `blame`; `cost` adds up the GPU time that incidents cost, `hours` by node and hour, beside the time that GPUs
+//! is, `finding`, `incident_tracker` and `incident` give decisions a memory, `cohort` puts these together for one cohort and
+//! `detector` for all of them; `hang` finds operations that never end. `loss_accounting` charges what a job loses to its incidents, by
+//! the shares of `attribution`; `cost` adds up the GPU time that incidents cost, `hours` by node and hour, beside the time that GPUs
 //! were there.
 
 pub mod assembly;
+pub mod attribution;
 pub mod baseline;
-pub mod blame;
 pub mod cause;
-pub mod charge;
 pub mod cohort;
 pub mod cost;
 pub mod detector;
-pub mod docket;
 pub mod evidence;
+pub mod finding;
 pub mod hang;
 pub mod hours;
 pub mod imbalance;
 pub mod incident;
+pub mod incident_tracker;
 pub mod lag;
-pub mod ledger;
+pub mod loss_accounting;
 pub mod mix;
 pub mod pace;
 pub mod settings;

@@ -6,10 +6,10 @@
 //! lag is a slowdown of everybody. A rank that is late but waits as long as its role peers is a victim.
 
 use echo_core::ids::Rank;
-use echo_core::model::conclusion::{Baseline, Signal};
+use echo_core::model::detector_output::{Baseline, Signal};
 
 use crate::baseline::Scatter;
-use crate::lag::place::FEW_RANKS;
+use crate::lag::rank_order::FEW_RANKS;
 use crate::lag::{Lag, Lags};
 use crate::settings::Settings;
 

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use echo_core::ids::Rank;
-use echo_core::model::conclusion::Signal;
+use echo_core::model::detector_output::Signal;
 use echo_core::stats::{mean, weighted_median};
 
 use crate::assembly::CohortBlock;
-use crate::charge::Subject;
+use crate::finding::Subject;
 use crate::lag::lags;
 use crate::settings::Settings;
 

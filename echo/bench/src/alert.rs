@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use echo_core::ids::IncidentId;
-use echo_core::model::conclusion::{
+use echo_core::model::detector_output::{
     CauseClass, Conclusions, ConditionKind, Finding, Incident, IncidentState,
 };
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 
-use echo_core::model::conclusion::{CauseClass, ConditionKind};
+use echo_core::model::detector_output::{CauseClass, ConditionKind};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;
-use echo_core::model::conclusion::ConditionKind;
+use echo_core::model::detector_output::ConditionKind;
 
 use super::alert::{Alert, Incidents, Patience, Subject};
 use super::rule::Rule;

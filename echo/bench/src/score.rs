@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use echo_core::model::conclusion::{CauseClass, ConditionKind};
+use echo_core::model::detector_output::{CauseClass, ConditionKind};
 
 use super::alert::{Alert, Subject};
 use super::case::Case;

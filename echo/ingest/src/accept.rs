@@ -20,11 +20,11 @@ use tracing::{Instrument, Span, trace_span};
 use super::batch_key::{BatchKeyError, of_content};
 use super::budget::{Budget, Held, OverBudget};
 use super::counters::IngestStats;
+use super::decode::memory_estimate::{kept_bytes, unfolded_bytes};
 use super::decode::reject::{RejectReason, Rejections};
-use super::decode::unfold::{kept_bytes, unfolded_bytes};
 use super::decode::{Decoded, Malformed, Payload, decode_body};
-use super::strays::Strays;
-use super::writer::{Foreign, Writer};
+use super::misrouted::Strays;
+use super::sender_auth::{Foreign, Writer};
 
 /// Longest body that is translated or decoded on the spot, in bytes: longer ones would hold up the other requests of the thread.
 pub(super) const MAX_INLINE_BYTES: usize = 64 * 1024;
@@ -336,7 +336,7 @@ mod tests {
     use echo_store::duckdb::DuckDbConfig;
 
     use super::IngestConfig;
-    use crate::decode::unfold::EVENT_BYTES;
+    use crate::decode::memory_estimate::EVENT_BYTES;
 
     #[test]
     fn one_sender_cannot_fill_the_queue_of_the_store() {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use echo_core::error::{Code, Coded};
 
-use super::sender::Sender;
+use super::memory_account::Sender;
 
 /// A number of bytes, and who has how many of them. Clones are the same budget.
 #[derive(Debug, Clone)]
@@ -158,7 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{Budget, Held, OverBudget};
-    use crate::sender::Sender;
+    use crate::memory_account::Sender;
 
     fn agent(number: usize) -> Sender {
         Sender::Agent(format!("agent-{number}").parse().unwrap())

@@ -15,10 +15,10 @@ use echo_core::model::event::{Event, Origin};
 use echo_core::units::Nanos;
 
 use self::attributes::{Classes, Columns, Picked, Taken, list};
-use self::names::Names;
+use self::extra_attributes::Rest;
+use self::interner::Names;
 use self::point::{Quantity, Temporality};
 use self::reject::{RejectReason, Rejections};
-use self::rest::Rest;
 use self::wire::attributes::Attributes;
 use self::wire::metrics::{Metric, Scope, contents, resources, scopes};
 use self::wire::point::{Exemplar, Kind, Lists, Point};
@@ -27,18 +27,18 @@ use self::wire::{Broken, Fields, metrics};
 
 mod attributes;
 mod block;
+mod extra_attributes;
 mod identity;
+mod interner;
 pub mod json;
 mod label;
 mod logs;
-mod names;
+pub mod memory_estimate;
 mod point;
 pub mod reject;
-mod rest;
 #[cfg(test)]
 mod tests;
 mod traces;
-pub mod unfold;
 mod wire;
 
 /// What became of the points of a request.

@@ -22,8 +22,8 @@ pub mod decode;
     reason = "only tests of this package and others see it"
 )]
 pub mod fixture;
+pub mod memory_account;
+pub mod misrouted;
 pub mod otlp;
 pub mod respond;
-pub mod sender;
-pub mod strays;
-pub mod writer;
+pub mod sender_auth;

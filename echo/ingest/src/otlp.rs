@@ -9,15 +9,15 @@ use fleet_proto::metadata;
 
 use super::accept::{Ingest, IngestError};
 use super::batch_key::{BatchKeyError, numbered};
-use super::sender::{Peer, Sender};
-use super::writer::Writer;
+use super::memory_account::{Peer, Sender};
+use super::sender_auth::Writer;
 
 mod body;
+mod decompress;
 pub mod grpc;
 pub mod http;
 #[cfg(test)]
 pub(super) mod tests;
-mod unpack;
 
 /// Who sends, and the key of the batch if it is numbered.
 fn sender(

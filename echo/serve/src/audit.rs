@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use crate::audit::log::AuditLog;
 use crate::request::RequestId;
-use echo_ingest::sender::Peer;
+use echo_ingest::memory_account::Peer;
 
 pub mod log;
 

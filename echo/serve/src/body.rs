@@ -11,8 +11,8 @@ use echo_tools::error_body;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
-use crate::answer::failure;
 use crate::request::MAX_BODY_BYTES;
+use crate::response::failure;
 
 /// Longest time for a body: it has 64 KiB at most, and whoever asks waits for an answer.
 pub(super) const BODY_WITHIN: Duration = Duration::from_secs(30);
@@ -73,7 +73,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::BODY_WITHIN;
-    use crate::terms::Terms;
+    use crate::middleware::Terms;
 
     /// What is answered to a body of a byte every so often, and after how long.
     #[expect(

@@ -14,7 +14,7 @@ use tower::ServiceExt;
 
 use crate::listener::{Connection, ListenConfig, Listener};
 use crate::tls::{Encryption, Secured};
-use echo_ingest::sender::ClientCertificate;
+use echo_ingest::memory_account::ClientCertificate;
 
 /// How long a connection over HTTP/2 may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(30);

@@ -14,10 +14,10 @@ use tokio::time::timeout;
 use tonic::service::Routes;
 
 use crate::audit::audited_refusals;
+use crate::auth::only_writers;
 use crate::connections::{self, Manner, Speech};
-use crate::gate::only_writers;
 use crate::listener::Listener;
-use crate::terms::Terms;
+use crate::middleware::Terms;
 use crate::tls::Encryption;
 use echo_ingest::otlp::grpc::{LogsService, MetricsService, TracesService};
 use echo_ingest::respond::refusal;

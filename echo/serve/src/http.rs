@@ -36,22 +36,22 @@ use tokio::sync::watch;
 
 use self::health::Readiness;
 use self::metrics::Metrics;
-use crate::answer::failure;
 use crate::connections::{self, Manner, Speech};
-use crate::contexts::Contexts;
 use crate::listener::Listener;
 use crate::mcp::{self, Names};
+use crate::middleware::Terms;
 use crate::pages::{self, Pages};
 use crate::request::MAX_BODY_BYTES;
-use crate::terms::Terms;
+use crate::response::failure;
 use crate::tls::Encryption;
+use crate::tool_context::Contexts;
 
 pub mod cost;
-pub mod front;
 pub mod health;
 pub mod metrics;
 pub mod openapi;
 pub mod sql;
+pub mod startup;
 pub mod threshold;
 pub mod tools;
 pub mod versions;

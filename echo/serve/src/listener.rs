@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
-use echo_ingest::sender::Peer;
+use echo_ingest::memory_account::Peer;
 
 /// Pause after the system refused a connection, as it does when the process has too many files open.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -28,12 +28,12 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::Value;
 
-use crate::asking::Asking;
-use crate::contexts::Contexts;
-use crate::mcp::failures::{malformed, of_protocol, of_tool};
+use crate::mcp::errors::{malformed, of_protocol, of_tool};
 use crate::request::MAX_BODY_BYTES;
+use crate::request_context::Asking;
+use crate::tool_context::Contexts;
 
-mod failures;
+mod errors;
 mod listing;
 mod prompts;
 mod resources;

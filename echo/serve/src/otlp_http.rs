@@ -4,11 +4,11 @@
 use axum::middleware::from_fn_with_state;
 
 use crate::audit::audited_refusals;
-use crate::callers::refuse_pages;
+use crate::auth::only_writers;
 use crate::connections::{self, Manner, Speech};
-use crate::gate::only_writers;
 use crate::listener::Listener;
-use crate::terms::Terms;
+use crate::middleware::Terms;
+use crate::origin::refuse_pages;
 use crate::tls::Encryption;
 use echo_ingest::accept::Ingest;
 use echo_ingest::otlp::http::router;

@@ -1,6 +1,6 @@
 //! What a person looks at: every cluster on one page, and each on its own. Rendered here, whole, without scripts.
 //!
-//! The numbers are those of the tools, asked in the name of whoever looks. `standing` says what they mean; the modules beside
+//! The numbers are those of the tools, asked in the name of whoever looks. `status` says what they mean; the modules beside
 //! it say it in HTML, in which every text is escaped where it is put.
 
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use echo_tools::ToolError;
 use echo_tools::registry::Registry;
 use maud::Markup;
 
-use crate::answer::{Told, failure};
-use crate::asking::Asking;
-use crate::contexts::Contexts;
+use crate::middleware::Terms;
 use crate::request::note;
+use crate::request_context::Asking;
+use crate::response::{Told, failure};
 use crate::session::{LOGIN_PATH, wants_page};
-use crate::terms::Terms;
+use crate::tool_context::Contexts;
 
 mod bars;
+mod client;
 mod cluster;
+mod format;
+mod layout;
 mod login;
 mod overview;
-mod questions;
-mod shell;
-mod standing;
-mod words;
+mod status;
 
+use client::{Asked, Questions};
+use layout::Visitor;
 use login::{login, logout, sign_in};
-use questions::{Asked, Questions};
-use shell::Visitor;
 
 /// What the pages are made from.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ pub(super) async fn in_html(request: Request, next: Next) -> Response {
     };
     let (mut parts, _) = response.into_parts();
     parts.headers.remove(CONTENT_LENGTH);
-    let (headers, page) = shell::problem(parts.status, &body);
+    let (headers, page) = layout::problem(parts.status, &body);
     parts.headers.extend(headers);
     Response::from_parts(parts, Body::from(page))
 }
@@ -103,7 +103,7 @@ fn shown(
         is_signed_in: !pages.terms.gate.asks_nobody(),
     };
     match page {
-        Ok(body) => shell::page(title, Some(&visitor), body),
+        Ok(body) => layout::page(title, Some(&visitor), body),
         Err(error) => {
             note("page", &error, asking.id.as_ref());
             failure(error.code(), error.body())

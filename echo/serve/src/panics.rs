@@ -10,7 +10,7 @@ use echo_core::error::Code;
 use echo_tools::error_body;
 use tower_http::catch_panic::{CatchPanicLayer, ResponseForPanic};
 
-use crate::answer::failure;
+use crate::response::failure;
 use echo_ingest::respond;
 
 /// What the caller is told, who can do nothing about it.
@@ -84,7 +84,7 @@ mod tests {
     use crate::audit::log::AuditLog;
     use crate::http;
     use crate::listener::{Connections, ListenConfig, Listener};
-    use crate::terms::Terms;
+    use crate::middleware::Terms;
     use crate::tls::Encryption;
 
     async fn broken() -> &'static str {

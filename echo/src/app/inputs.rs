@@ -11,17 +11,17 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::app::AppError;
-use crate::app::key_sets::Keeper;
+use crate::app::jwks::Keeper;
 use crate::app::sources::{FileSource, Source};
 use crate::config::ServeArgs;
 use crate::config::security::PlainText;
 use echo_serve::audit::Auditing;
 use echo_serve::audit::log::AuditLog;
-use echo_serve::gate::Gate;
-use echo_serve::key_sets::KeySets;
+use echo_serve::auth::Gate;
+use echo_serve::jwks::KeySets;
+use echo_serve::middleware::Terms;
 use echo_serve::panics::Panics;
 use echo_serve::reloads::Reloads;
-use echo_serve::terms::Terms;
 use echo_serve::tls::Encryption;
 
 /// What the files say, as long as Echo runs.

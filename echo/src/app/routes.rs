@@ -7,7 +7,7 @@ use axum::Router;
 use echo_core::clock::Clock;
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
-use echo_tools::places::Places;
+use echo_tools::query_limit::Places;
 use echo_tools::rates::Rates;
 use echo_tools::registry::Registry;
 use echo_tools::{Limits, ToolContext};
@@ -15,10 +15,10 @@ use echo_tools::{Limits, ToolContext};
 use crate::app::inputs::Inputs;
 use crate::config::ServeArgs;
 use echo_ingest::accept::Ingest;
-use echo_serve::contexts::Contexts;
 use echo_serve::http::metrics::{Metrics, Sources};
 use echo_serve::http::{Feeds, router};
 use echo_serve::listener::Connections;
+use echo_serve::tool_context::Contexts;
 
 /// Cores of this machine, or what of them this process may use.
 pub(super) fn cores() -> usize {

@@ -18,8 +18,8 @@ use crate::cli::connection::EchoArgs;
 use crate::cli::{Input, ask};
 
 mod case;
-mod caught_up;
 pub mod cost;
+mod ingest_lag;
 mod junit;
 pub mod outliers;
 mod report;
@@ -186,7 +186,7 @@ fn held(subject: &Subject, gate: &GateArgs) -> Vec<Case> {
     let mut read = BTreeMap::new();
     let mut ask_about = |cluster: &str, case: &mut Case| -> Result<(Vec<u8>, Value), Broken> {
         let echo = gate.echo.of(Some(cluster))?;
-        let wait = || caught_up::wait(&echo).map_err(Broken::from);
+        let wait = || ingest_lag::wait(&echo).map_err(Broken::from);
         let behind = read.entry(echo.server.clone()).or_insert_with(wait);
         case.missing.extend(behind.clone()?);
         let (tool, input) = (subject.tool(), gate.input(cluster, subject.limit()));

@@ -24,7 +24,7 @@ use echo_serve::http::health::Readiness;
 use echo_serve::http::metrics::Metrics;
 use echo_serve::http::{Feeds, router, serve};
 use echo_serve::listener::{Connections, ListenConfig, Listener};
-use echo_serve::terms::Terms;
+use echo_serve::middleware::Terms;
 use echo_serve::tls::Encryption;
 
 mod hidden;

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use echo_analysis::incident::abandoned;
 use echo_core::ids::ClusterId;
-use echo_core::model::conclusion::{Conclusions, Incident, IncidentState};
+use echo_core::model::detector_output::{Conclusions, Incident, IncidentState};
 use echo_core::model::event::{Reading, StoredEvent};
 use echo_core::policy_table::HealthThreshold;
 use echo_core::units::Nanos;

@@ -7,7 +7,7 @@ use echo_analysis::assembly::CohortKey;
 use echo_analysis::cohort::Outlook;
 use echo_analysis::settings::Settings;
 use echo_core::ids::ClusterId;
-use echo_core::model::conclusion::PolicyRecord;
+use echo_core::model::detector_output::PolicyRecord;
 use echo_core::policy_table::ClusterPolicy;
 use echo_core::stats::multiplicity::critical_z;
 use echo_core::units::{NANOS_PER_MILLI, Nanos};
@@ -182,7 +182,7 @@ mod tests {
     use echo_analysis::cohort::Outlook;
     use echo_analysis::settings::Settings;
     use echo_core::ids::{Rank, RoleId};
-    use echo_core::model::conclusion::Signal;
+    use echo_core::model::detector_output::Signal;
     use echo_core::units::Nanos;
     use fleet_proto::policy::PolicySet;
     use prost::Message;

@@ -12,7 +12,7 @@ use echo_analysis::settings::Settings;
 use echo_core::clock::Clock;
 use echo_core::error::{Code, Coded, chain};
 use echo_core::ids::{ClusterId, IdError, MetricName};
-use echo_core::model::conclusion::{Conclusions, Finding, Incident, IncidentState};
+use echo_core::model::detector_output::{Conclusions, Finding, Incident, IncidentState};
 use echo_core::model::event::StoredEvent;
 use echo_core::policy_table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use echo_core::spans;

@@ -5,11 +5,11 @@
     reason = "a store lives to the end of its test"
 )]
 
-mod concluding;
-mod following;
 mod hours;
-mod of_a_job;
+mod job_events;
 pub(crate) mod sample;
+mod tail;
+mod verdicts;
 
 use std::sync::Arc;
 

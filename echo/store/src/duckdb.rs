@@ -3,42 +3,42 @@
 //! Invariants: the file is opened once per process, under the lock beside it, and by nothing but the engine. One thread
 //! writes; every other connection is a clone that only reads. What is acknowledged is committed.
 
+mod batch_dedup;
 mod batches;
 mod checkpoint;
 mod commit;
+mod connection_pool;
 mod coverage;
 mod dictionary;
+mod disk_space;
 mod engine;
+mod event_reader;
 mod failure;
 mod fatal;
+mod file_check;
 mod filesystem;
-mod group;
+mod group_commit;
 mod hours;
 pub mod inventory;
-mod ledger;
 mod lock;
+mod maintenance;
 mod memory;
 mod migrate;
 mod migrations;
 pub mod offline;
 mod open;
 mod permissions;
-mod presence;
 mod query;
-mod reader;
-mod reading;
-mod recent;
 mod retention;
 mod rows;
-mod signal;
+mod shutdown;
 mod sql;
 mod start;
+mod tail_cache;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 #[cfg(test)]
 mod tests;
-mod upkeep;
-mod volume;
 mod writer;
 
 use std::collections::BTreeSet;
@@ -50,30 +50,30 @@ use std::time::Duration;
 use async_trait::async_trait;
 use echo_core::clock::Clock;
 use echo_core::ids::{ClusterId, MetricName};
-use echo_core::model::conclusion::{Conclusions, Incident, LostTime};
+use echo_core::model::detector_output::{Conclusions, Incident, LostTime};
 use echo_core::model::event::{Event, EventBatch, StoredEvent};
 use echo_core::units::{Nanos, Window};
 use tokio::sync::watch;
 
-use crate::course::{CoursePoint, CourseQuery};
+use crate::duckdb::connection_pool::{Reader, Readers};
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::Dictionary;
+use crate::duckdb::disk_space::Volume;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::hours::HoursCache;
+use crate::duckdb::maintenance::Upkeep;
 use crate::duckdb::migrations::MIGRATIONS;
-use crate::duckdb::reader::{Reader, Readers};
-use crate::duckdb::recent::Recent;
-use crate::duckdb::rows::answers::{EventReader, read_extent};
-use crate::duckdb::rows::{conclusions, questions, slices, verdicts};
+use crate::duckdb::rows::query_results::{EventReader, read_extent};
+use crate::duckdb::rows::{detector_output, event_queries, partition, verdicts};
 use crate::duckdb::sql::SqlPool;
-use crate::duckdb::upkeep::Upkeep;
-use crate::duckdb::volume::Volume;
+use crate::duckdb::tail_cache::Recent;
 use crate::duckdb::writer::Writer;
 use crate::limits::{Amount, Limits};
-use crate::obstacle::Obstacle;
+use crate::readiness::Obstacle;
 use crate::reporting::merged;
 use crate::resume::{Resume, WarmUp};
 use crate::sql::{SqlError, SqlQuestion, SqlTable, ViewDocs};
+use crate::timeseries::{CoursePoint, CourseQuery};
 use crate::timings::Timings;
 use crate::{
     Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
@@ -226,7 +226,7 @@ impl EventStore for DuckDbStore {
         let dictionary = Arc::clone(&self.dictionary);
         self.readers
             .ask("reading events", move |reader| {
-                reading::page(reader, &dictionary, &query)
+                event_reader::page(reader, &dictionary, &query)
             })
             .await
     }
@@ -244,8 +244,8 @@ impl EventStore for DuckDbStore {
         let dictionary = Arc::clone(&self.dictionary);
         // What is committed later is left to the next tail, so that `until` is true.
         let committed = *self.committed.borrow();
-        let query = questions::tail((after, committed), metrics, limit);
-        let question = move |reader: &Reader| reading::judged(reader, &dictionary, &query);
+        let query = event_queries::tail((after, committed), metrics, limit);
+        let question = move |reader: &Reader| event_reader::judged(reader, &dictionary, &query);
         let events = self.follower.ask("reading new events", question).await?;
         let until = if events.len() < limit {
             committed.max(after)
@@ -256,7 +256,7 @@ impl EventStore for DuckDbStore {
     }
 
     async fn resume(&self, warm_up: WarmUp) -> Result<Resume, StoreError> {
-        let question = move |reader: &Reader| conclusions::resume(&reader.connection, warm_up);
+        let question = move |reader: &Reader| detector_output::resume(&reader.connection, warm_up);
         let doing = "looking where the detector goes on";
         self.follower.ask(doing, question).await
     }
@@ -288,11 +288,11 @@ impl EventStore for DuckDbStore {
         cluster: Option<&ClusterId>,
         window: Window,
     ) -> Result<Vec<LostTime>, StoreError> {
-        let query = conclusions::lost_time(cluster, window);
+        let query = detector_output::lost_time(cluster, window);
         let question = move |reader: &Reader| {
             let mut lost = Vec::new();
             reader.each_batch(&query, |batch| {
-                lost.extend(conclusions::read_lost_time(batch)?);
+                lost.extend(detector_output::read_lost_time(batch)?);
                 Ok(())
             })?;
             Ok(lost)
@@ -317,7 +317,7 @@ impl EventStore for DuckDbStore {
 
     async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
-        let query = questions::host_evidence(&query);
+        let query = event_queries::host_evidence(&query);
         let question = move |reader: &Reader| {
             let mut sums = Vec::new();
             let mut rows = EventReader::new(&dictionary);
@@ -332,9 +332,9 @@ impl EventStore for DuckDbStore {
 
     async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
-        let query = questions::job_events(&query);
+        let query = event_queries::job_events(&query);
         let question = move |reader: &Reader| {
-            let mut events = reading::judged(reader, &dictionary, &query)?;
+            let mut events = event_reader::judged(reader, &dictionary, &query)?;
             events.reverse();
             Ok(events)
         };
@@ -343,8 +343,8 @@ impl EventStore for DuckDbStore {
 
     async fn course(&self, query: CourseQuery) -> Result<Vec<CoursePoint>, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
-        let query = questions::course(&query);
-        let question = move |reader: &Reader| reading::course(reader, &dictionary, &query);
+        let query = event_queries::course(&query);
+        let question = move |reader: &Reader| event_reader::course(reader, &dictionary, &query);
         self.readers.ask("adding up signals", question).await
     }
 
@@ -359,7 +359,7 @@ impl EventStore for DuckDbStore {
         &self,
         cluster: Option<&ClusterId>,
     ) -> Result<Option<(Nanos, Nanos)>, StoreError> {
-        let query = questions::extent(cluster);
+        let query = event_queries::extent(cluster);
         let question = move |reader: &Reader| {
             let mut extent = None;
             reader.each_batch(&query, |batch| {
@@ -373,7 +373,7 @@ impl EventStore for DuckDbStore {
     }
 
     async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
-        let question = |reader: &Reader| slices::dropped_until(&reader.connection);
+        let question = |reader: &Reader| partition::dropped_until(&reader.connection);
         let doing = "looking for what was deleted";
         self.readers.ask(doing, question).await
     }

@@ -1,6 +1,6 @@
 //! Refuses numbers that are NaN or infinite: one of them turns every sum, median and sort that it meets into nonsense.
 
-use echo_core::model::conclusion::{Conclusions, Finding, Incident};
+use echo_core::model::detector_output::{Conclusions, Finding, Incident};
 use echo_core::model::event::{Event, EventBatch, Reading};
 use echo_core::model::inputs::Inputs;
 

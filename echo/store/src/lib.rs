@@ -2,12 +2,12 @@
 //!
 //! Invariant: nothing outside `store` knows SQL or the engine. Windows, names and limits arrive checked.
 
-pub mod course;
 pub mod duckdb;
 pub mod hours;
 pub mod limits;
-pub mod obstacle;
+pub mod readiness;
 pub mod resume;
+pub mod timeseries;
 
 #[cfg(test)]
 mod contract;
@@ -23,17 +23,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use echo_core::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId};
-use echo_core::model::conclusion::{Conclusions, Incident, LostTime};
+use echo_core::model::detector_output::{Conclusions, Incident, LostTime};
 use echo_core::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
 use fleet_proto::metric;
 use tokio::sync::watch;
 
-use crate::course::{CoursePoint, CourseQuery};
 pub use crate::failure::StoreError;
 use crate::hours::CostHours;
-use crate::obstacle::Obstacle;
+use crate::readiness::Obstacle;
 use crate::resume::{Resume, WarmUp};
 use crate::sql::{SqlError, SqlQuestion, SqlTable, ViewDocs};
+use crate::timeseries::{CoursePoint, CourseQuery};
 pub use crate::vitals::{Unnameable, Vitals};
 use echo_core::units::{Nanos, Window};
 

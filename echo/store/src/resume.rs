@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use echo_core::model::conclusion::PolicyRecord;
+use echo_core::model::detector_output::PolicyRecord;
 use echo_core::units::Nanos;
 
 /// How much of what has been judged a detector reads again, so that it knows what is usual. Both limits hold.

@@ -32,7 +32,7 @@ const ECHO: Architecture = Architecture {
     ],
     pure: &["feedback::health"],
     stops: &[
-        ("aws_lc_rs", &["app::key_sets", "cli"]),
+        ("aws_lc_rs", &["app::jwks", "cli"]),
         ("axum", &["app", "cli", "demo"]),
         ("clap", &["config", "cli", "demo", "main"]),
         // The names of attributes and metrics are vocabulary; messages and headers are transport.
@@ -46,7 +46,7 @@ const ECHO: Architecture = Architecture {
         ("quick_junit", &["cli"]),
         ("serde", &["cli", "config", "demo"]),
         ("tracing_opentelemetry", &["telemetry"]),
-        ("ureq", &["app::key_sets", "cli", "demo"]),
+        ("ureq", &["app::jwks", "cli", "demo"]),
     ],
 };
 
@@ -78,10 +78,9 @@ const OF_LIBRARIES: Architecture = Architecture {
         "sql_guard",
         "analysis",
         "ingest::decode",
-        "serve::pages::answers",
         "serve::pages::bars",
-        "serve::pages::standing",
-        "serve::pages::words",
+        "serve::pages::status",
+        "serve::pages::format",
         "tools::explain_rank::plot",
         "tools::lag_map::lags",
         "tools::picture",
@@ -134,7 +133,7 @@ const AGENT: Architecture = Architecture {
         "check::findings",
         "gpu::choice",
         "gpu::limits",
-        "hooks::board",
+        "hooks::events",
     ],
     stops: &[
         ("anyhow", &["main"]),

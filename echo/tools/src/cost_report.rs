@@ -18,7 +18,7 @@ use serde::Deserialize;
 use crate::rates::Rates;
 use crate::scope::visible_clusters;
 use crate::time::TimeArg;
-use crate::{ToolContext, ToolError, elsewhere};
+use crate::{ToolContext, ToolError, shard_hint};
 
 mod cell;
 pub mod focus;
@@ -109,7 +109,7 @@ impl ReportAsked {
             open,
             revised_soon,
             rows,
-            note: elsewhere::note(context, named),
+            note: shard_hint::note(context, named),
         })
     }
 
@@ -155,7 +155,7 @@ impl ReportAsked {
             return Ok(vec![cluster]);
         }
         let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
-        Err(elsewhere::unknown_cluster(
+        Err(shard_hint::unknown_cluster(
             context,
             &cluster,
             names.join(", "),

@@ -1,7 +1,7 @@
 //! Everything that is known of one rank against its peers.
 
 use echo_core::ids::{ClusterId, JobId, Rank};
-use echo_core::model::conclusion::Incident;
+use echo_core::model::detector_output::Incident;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,12 +16,12 @@ use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::{Drawing, Tool};
 
 pub mod communicators;
+mod downsample;
 pub mod judgement;
 pub mod lag_series;
-pub mod last_places;
+pub mod last_arrivals;
 pub mod own_verdicts;
 mod plot;
-mod spacing;
 pub mod subject;
 mod summary;
 

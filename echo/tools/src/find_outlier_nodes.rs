@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use echo_core::ids::ClusterId;
-use echo_core::model::conclusion::{Incident, IncidentState};
+use echo_core::model::detector_output::{Incident, IncidentState};
 use echo_core::units::Window;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use echo_core::clock::ManualClock;
 use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
-use echo_core::model::conclusion::{
+use echo_core::model::detector_output::{
     Baseline, CauseClass, Conclusions, Condition, ConditionKind, Culprit, Finding, Incident,
     IncidentState, LostTime, Severity, Signal,
 };
@@ -19,7 +19,7 @@ use echo_store::duckdb::DuckDbStore;
 use fleet_proto::metric;
 
 use crate::ToolContext;
-use crate::places::Places;
+use crate::query_limit::Places;
 use crate::rates::Rates;
 
 pub mod broken;

@@ -10,7 +10,7 @@ use answer::{
 use bill::{Bill, Sum, money};
 use echo_analysis::cost::{peer_waits, savings};
 use echo_core::ids::{ClusterId, IncidentId};
-use echo_core::model::conclusion::{Finding, Incident, IncidentState, LostTime};
+use echo_core::model::detector_output::{Finding, Incident, IncidentState, LostTime};
 use echo_core::units::{GpuTime, Nanos, Window};
 use run_rate::{Recent, RunRate};
 use rust_decimal::Decimal;

@@ -2,7 +2,7 @@
 
 use echo_analysis::evidence::{HostFact, HostTotal, compare};
 use echo_core::ids::{ClusterId, JobId, Rank, RoleId};
-use echo_core::model::conclusion::Incident;
+use echo_core::model::detector_output::Incident;
 use echo_core::model::event::SeqRange;
 use echo_core::units::{Nanos, Window};
 use echo_store::{EvidenceQuery, EvidenceSum};

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use echo_core::ids::ClusterId;
 use echo_core::model::event::Origin;
 use echo_core::units::Window;
-use echo_store::course::{CourseQuery, Stretches};
+use echo_store::timeseries::{CourseQuery, Stretches};
 use fleet_proto::metric;
 
 use crate::ToolError;

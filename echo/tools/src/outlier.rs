@@ -2,7 +2,7 @@
 
 use echo_analysis::evidence::HostFact;
 use echo_core::ids::Rank;
-use echo_core::model::conclusion::{
+use echo_core::model::detector_output::{
     Condition as Found, Culprit, Finding, Incident, IncidentState, Signal,
 };
 use echo_core::model::inputs::RankLag;

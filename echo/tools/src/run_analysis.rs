@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::scope::Scope;
 use crate::tool::Tool;
-use crate::{ToolError, elsewhere};
+use crate::{ToolError, shard_hint};
 
 const DEFAULT_ROWS: usize = 200;
 const MAX_ROWS: usize = 10_000;
@@ -87,7 +87,7 @@ impl Tool for RunAnalysis {
             deadline: context.limits.deadline,
         });
         let answer = Analysis::of(table.await?, (max_rows, max_bytes));
-        Ok(answer.with_note(elsewhere::note(context, None)))
+        Ok(answer.with_note(shard_hint::note(context, None)))
     }
 }
 

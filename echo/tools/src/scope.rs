@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::quality::{DataQuality, Presence};
 use crate::time::TimeRange;
-use crate::{ToolContext, ToolError, elsewhere};
+use crate::{ToolContext, ToolError, shard_hint};
 
 /// What the input of a tool says of the cluster and of the time.
 #[derive(Debug, Clone, Default)]
@@ -99,7 +99,7 @@ impl<'a> Scope<'a> {
         let dropped = dropped.filter(|until| window.from() < *until).map(|until| {
             format!("events received before {until} were deleted by retention: the window is not covered as a whole")
         });
-        let elsewhere = elsewhere::note(context, cluster.as_ref().filter(|_| self.is_named));
+        let elsewhere = shard_hint::note(context, cluster.as_ref().filter(|_| self.is_named));
         let notes: Vec<String> = [note, dropped, elsewhere].into_iter().flatten().collect();
         quality.note = (!notes.is_empty()).then(|| notes.join("; "));
         Ok(quality)
@@ -121,7 +121,7 @@ async fn known_cluster(context: &ToolContext, name: &str) -> Result<ClusterId, T
     } else {
         names.join(", ")
     };
-    Err(elsewhere::unknown_cluster(context, &cluster, names))
+    Err(shard_hint::unknown_cluster(context, &cluster, names))
 }
 
 /// All clusters for callers that may see all; else the only one that the caller may see.
@@ -138,7 +138,7 @@ async fn only_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolEr
         }
         several => format!("is needed with this token, one of {}", several.join(", ")),
     };
-    let message = elsewhere::with_others(context, message);
+    let message = shard_hint::with_others(context, message);
     Err(ToolError::invalid("cluster", message))
 }
 

@@ -6,7 +6,7 @@
 
 use crate::correlate::{Issued, Observation, OpRef, Scope};
 use crate::event::{Operation, Ran};
-use crate::pipeline::held::Held;
+use crate::pipeline::pending::Held;
 use crate::pipeline::{Pipeline, State};
 
 /// In place of an element type: rows name none.

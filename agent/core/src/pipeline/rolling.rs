@@ -2,10 +2,10 @@
 
 use crate::correlate::{Issued, Observation};
 use crate::discover::CommTable;
-use crate::pipeline::held::Held;
+use crate::iteration_pattern::Rhythm;
+use crate::pipeline::pending::Held;
 use crate::pipeline::{Pipeline, State};
 use crate::policy::Settings;
-use crate::rhythm::Rhythm;
 use crate::rollup::{Rollup, View};
 
 impl Pipeline {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fleet_agent_bpf::layout::CommRecord;
 use fleet_agent_core::event::{CommInit, Event, Labels, Process, Started};
 
-use crate::place::Place;
+use crate::placement::Place;
 use crate::process::Processes;
 
 /// What is known of a process that calls NCCL.

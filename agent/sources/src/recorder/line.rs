@@ -1,13 +1,13 @@
 //! The lines of a recording as they are written. Pure.
 
-mod ran;
+mod gpu_operation;
 
 use crate::functions::{Does, Function};
 use fleet_agent_bpf::layout::{CallRecord, RanRecord};
 use fleet_agent_core::event::{CommState, Op};
 use serde::Serialize;
 
-use crate::recorder::line::ran::RanArguments;
+use crate::recorder::line::gpu_operation::RanArguments;
 
 /// What a line says of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

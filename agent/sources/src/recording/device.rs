@@ -1,7 +1,7 @@
 //! Rows of operations that ran on GPUs. Pure.
 //!
 //! `fleet-agent record` writes them among the calls, each with its process and the time at which it was told. Older recordings hold nothing
-//! else, name no process and are not in order of time: those are read as a whole (`whole`). The host's calls follow from the rows then: each says when
+//! else, name no process and are not in order of time: those are read as a whole (`device_only`). The host's calls follow from the rows then: each says when
 //! it was enqueued.
 
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::functions::{self, Does};
 
-pub(super) mod whole;
+pub(super) mod device_only;
 
 /// How such a row begins.
 const BEGINS: &[u8] = b"{\"kind\":\"coll\"";

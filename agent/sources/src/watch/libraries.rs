@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use fleet_agent_bpf::programs::{AttachError, Probes, Programs};
 
 use crate::comm_fields::CommFields;
-use crate::watch::allowance::Allowance;
-use crate::watch::boring::Boring;
-use crate::watch::leftovers::Leftovers;
+use crate::watch::ignore_cache::Boring;
 use crate::watch::library::{Functions, Library, Version, Wants, families};
 use crate::watch::mapping::{FileId, Mapping, executable};
-use crate::watch::opening::{has_probe, open};
+use crate::watch::process_access::{has_probe, open};
+use crate::watch::rate_limit::Allowance;
 use crate::watch::seccomp::Guard;
+use crate::watch::stale_probes::Leftovers;
 
 mod summary;
 

@@ -8,9 +8,9 @@ use echo_core::units::Nanos;
 use fleet_proto::metric;
 
 use super::CohortBlock;
-use super::holders::Holders;
 use super::open_blocks::OpenBlocks;
 use super::progress::Progress;
+use super::rank_owners::Holders;
 use super::transfers::{Host, Transfers};
 
 /// Roles that a job may have at a time; a job with more has none that repeat.

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use echo_core::ids::Rank;
-use echo_core::model::conclusion::{CauseClass, Signal};
+use echo_core::model::detector_output::{CauseClass, Signal};
 
 use super::{Clues, Slowness, class_of};
 use crate::assembly::{Assembly, CohortBlock};

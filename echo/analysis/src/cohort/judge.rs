@@ -1,10 +1,10 @@
 //! From a window of iterations to what is concluded of it.
 
-use echo_core::model::conclusion::{Conclusions, Signal};
+use echo_core::model::detector_output::{Conclusions, Signal};
 
 use super::{Cohort, JobView, MAX_BLOCKS, Outlook, Standing};
-use crate::charge::Charge;
-use crate::lag::{Lags, lags, place, suited_signal};
+use crate::finding::Charge;
+use crate::lag::{Lags, lags, rank_order, suited_signal};
 use crate::settings::Settings;
 use crate::window::Stretch;
 
@@ -50,7 +50,7 @@ impl Cohort {
             };
             for windows in spans {
                 let wider = Stretch::latest(&self.blocks, windows * settings.window_iterations, 2);
-                place::assign(signal, &wider.blocks, &mut lags.ranks);
+                rank_order::assign(signal, &wider.blocks, &mut lags.ranks);
             }
         }
         let accused = self.accuse(&window, lags.as_ref(), view, settings);

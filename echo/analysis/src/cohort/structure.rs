@@ -1,9 +1,9 @@
 //! What is a job's own way and no fault: uneven stages, uneven data.
 
-use echo_core::model::conclusion::{Baseline, Condition, ConditionKind};
+use echo_core::model::detector_output::{Baseline, Condition, ConditionKind};
 
 use super::{Cohort, JobView};
-use crate::charge::{Charge, Subject};
+use crate::finding::{Charge, Subject};
 use crate::imbalance::{Turns, turns};
 use crate::settings::Settings;
 use crate::verdict::Evidence;

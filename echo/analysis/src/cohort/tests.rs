@@ -3,7 +3,7 @@
     reason = "expectations read better as plain arithmetic"
 )]
 
-use echo_core::model::conclusion::{
+use echo_core::model::detector_output::{
     Baseline, Conclusions, ConditionKind, Finding, Incident, IncidentState,
 };
 use echo_core::model::event::StoredEvent;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use echo_core::ids::IncidentId;
-use echo_core::model::conclusion::LostTime;
+use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Hour, Nanos, Window};
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
 

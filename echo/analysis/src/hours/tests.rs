@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use echo_core::ids::{IncidentId, RankOf};
-use echo_core::model::conclusion::LostTime;
 use echo_core::model::cost::Seen;
+use echo_core::model::detector_output::LostTime;
 use echo_core::model::event::Origin;
 use echo_core::units::{GpuTime, Hour, Nanos, Window};
 use proptest::prelude::{prop_assert_eq, proptest};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use echo_core::ids::Rank;
-use echo_core::model::conclusion::Signal;
+use echo_core::model::detector_output::Signal;
 use echo_core::model::event::Origin;
 use echo_core::stats::{lower_median, mean, median, standard_error};
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use echo_core::ids::{CommId, Op, Rank};
-use echo_core::model::conclusion::Signal;
+use echo_core::model::detector_output::Signal;
 use echo_core::model::event::{Origin, Summary};
 use echo_core::stats::{lower_median, median, standard_error, upper_median};
 

@@ -1,4 +1,4 @@
-use echo_core::model::conclusion::Signal;
+use echo_core::model::detector_output::Signal;
 
 use crate::assembly::{Assembly, CohortBlock};
 use crate::lag::{Lags, lags, suited_signal};

@@ -1,6 +1,6 @@
 //! What the detector said in the end.
 
-use echo_core::model::conclusion::{
+use echo_core::model::detector_output::{
     Conclusions, Condition, ConditionKind, Culprit, Finding, Incident,
 };
 use echo_core::model::event::StoredEvent;

@@ -1,13 +1,13 @@
 //! Whether a lag lies beyond what is usual.
 
-use echo_core::model::conclusion::{Baseline, Signal};
+use echo_core::model::detector_output::{Baseline, Signal};
 use echo_core::stats::multiplicity::{Tail, discovery_threshold, upper_tail};
 use echo_core::stats::series::{effective_size, lag_one_correlation};
 use echo_core::stats::{late_sigma, lower_median};
 
 use super::{Evidence, Span, Suspect, baseline};
 use crate::baseline::Scatter;
-use crate::lag::place::FEW_RANKS;
+use crate::lag::rank_order::FEW_RANKS;
 use crate::lag::{Lag, Lags};
 use crate::settings::Settings;
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use echo_core::ids::Rank;
-use echo_core::model::conclusion::Signal;
+use echo_core::model::detector_output::Signal;
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
 use crate::baseline::Scatter;

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use echo_core::model::conclusion::ConditionKind;
+use echo_core::model::detector_output::ConditionKind;
 use echo_core::stats::{mad, median};
 use fleet_agent_core::event::{Event, Ran};
 

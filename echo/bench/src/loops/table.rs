@@ -7,7 +7,7 @@ use std::path::Path;
 use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;
 use echo_core::ids::{IncidentId, NodeId};
-use echo_core::model::conclusion::{Conclusions, LostTime};
+use echo_core::model::detector_output::{Conclusions, LostTime};
 use echo_core::units::Nanos;
 use fleet_agent_sources::recording::Recording;
 

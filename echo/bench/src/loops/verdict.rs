@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use echo_core::model::conclusion::ConditionKind;
+use echo_core::model::detector_output::ConditionKind;
 
 use crate::alert::{Alert, Subject};
 

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 
 use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;
-use echo_core::model::conclusion::{Conclusions, LostTime};
+use echo_core::model::detector_output::{Conclusions, LostTime};
 use echo_core::model::event::Reading;
 use flate2::read::GzDecoder;
 use serde_json::Value;

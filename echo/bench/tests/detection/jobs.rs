@@ -11,7 +11,7 @@ use echo_bench::runner::{ECHO, Outcome};
 use echo_bench::score::Score;
 use echo_bench::suite::USUAL;
 use echo_bench::{real, report, runner, suite};
-use echo_core::model::conclusion::CauseClass;
+use echo_core::model::detector_output::CauseClass;
 
 use crate::repository;
 

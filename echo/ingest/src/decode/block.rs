@@ -5,7 +5,7 @@ use echo_core::model::event::{Anchor, Block, SeqRange, Source};
 use fleet_proto::attribute;
 
 use super::attributes::{Column, Picked, number, sequence, text};
-use super::names::Names;
+use super::interner::Names;
 use super::reject::RejectReason;
 
 /// Takes the block out of the attributes; nothing, and nothing taken, when they name no communicator.

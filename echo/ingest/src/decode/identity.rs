@@ -4,8 +4,8 @@ use echo_core::ids::RankOf;
 use echo_core::model::event::Origin;
 
 use super::attributes::{Column, ColumnSet, Picked, integer, text};
+use super::interner::Names;
 use super::label::label;
-use super::names::Names;
 use super::reject::RejectReason;
 use super::wire::value::Value;
 

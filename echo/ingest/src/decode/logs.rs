@@ -7,10 +7,10 @@ use echo_core::model::event::{Event, Reading};
 use fleet_proto::metric;
 
 use super::attributes::{Column, Columns, EVENT_NAME, Picked, list, number, text};
+use super::extra_attributes::Rest;
 use super::point::Temporality;
 use super::point::instant;
 use super::reject::RejectReason;
-use super::rest::Rest;
 use super::wire::attributes::Attribute;
 use super::wire::logs::Record;
 use super::wire::metrics::{Scope, contents};

@@ -9,9 +9,9 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
 use super::attributes::{Columns, list};
+use super::extra_attributes::Rest;
 use super::point::instant;
 use super::reject::RejectReason;
-use super::rest::Rest;
 use super::wire::metrics::{Scope, contents};
 use super::wire::spans::Span;
 use super::wire::value::Value;

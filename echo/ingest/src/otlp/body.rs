@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
-use super::unpack::Compression;
+use super::decompress::Compression;
 use crate::accept::{Ingest, IngestError, MAX_INLINE_BYTES};
 use crate::budget::Held;
 use crate::decode::Payload;

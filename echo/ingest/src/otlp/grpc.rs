@@ -20,7 +20,7 @@ use tonic::codegen::{BoxFuture, Context, Poll, Service};
 use tonic::server::NamedService;
 
 use super::body::{Form, Language, Taken, arrived};
-use super::unpack::Compression;
+use super::decompress::Compression;
 use super::{note, sender, writer};
 use crate::accept::{Accepted, Ingest, IngestError, Sent};
 use crate::decode::Payload;

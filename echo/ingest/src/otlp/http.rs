@@ -23,7 +23,7 @@ use prost::Message;
 use serde_json::json;
 
 use super::body::{Form, Language, Taken, arrived};
-use super::unpack::Compression;
+use super::decompress::Compression;
 use super::{note, sender, writer};
 use crate::accept::{Accepted, Ingest, IngestError, Sent};
 use crate::decode::Payload;

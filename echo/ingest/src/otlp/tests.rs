@@ -22,7 +22,7 @@ use crate::accept::{Ingest, IngestConfig};
 use crate::budget::Held;
 use crate::fixture::store::RecordingStore;
 use crate::fixture::{gauge, gauges, rank_2, request, text, wait, waits};
-use crate::sender::Sender;
+use crate::memory_account::Sender;
 
 pub(super) mod collector;
 mod crowded;

@@ -11,7 +11,7 @@ use echo_tools::registry::Registry;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::gate::tests::Doorkeeper;
+use crate::auth::tests::Doorkeeper;
 use crate::http::health::Readiness;
 use crate::http::metrics::Metrics;
 use crate::http::{Feeds, router};

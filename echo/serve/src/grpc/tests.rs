@@ -13,8 +13,8 @@ use echo_core::policy_table::PolicyTable;
 use echo_ingest::accept::{Ingest, IngestConfig};
 use echo_ingest::fixture::store::RecordingStore;
 use echo_ingest::fixture::{RECEIVED, rank_2, request, wait, waits};
+use echo_ingest::misrouted::Strays;
 use echo_ingest::otlp::grpc::{LogsService, MetricsService, TracesService};
-use echo_ingest::strays::Strays;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,7 +24,7 @@ use tonic::transport::Channel;
 
 use super::{carries_protobuf, serve};
 use crate::listener::{Connections, ListenConfig, Listener};
-use crate::terms::Terms;
+use crate::middleware::Terms;
 use crate::tls::Encryption;
 
 /// A collector on a free port.

@@ -15,10 +15,10 @@ use echo_tools::tool::Tool;
 use echo_tools::{ToolError, error_body};
 use serde_json::json;
 
-use crate::answer::{failure, success};
-use crate::asking::Asking;
 use crate::http::HttpState;
 use crate::http::tools::failed;
+use crate::request_context::Asking;
+use crate::response::{failure, success};
 
 /// Name of the question in the log of questions.
 const NAME: &str = "cost_report";

@@ -5,13 +5,13 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use echo_tools::elsewhere;
+use echo_tools::shard_hint;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::answer::success;
-use crate::asking::Asking;
 use crate::http::HttpState;
+use crate::request_context::Asking;
+use crate::response::success;
 
 /// What decides, beside the store, whether Echo is ready.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ pub(super) async fn health(State(state): State<HttpState>, asking: Asking) -> Re
         });
     }
     if asking.caller.ask.is_some() {
-        elsewhere::tell(context, &mut answer);
+        shard_hint::tell(context, &mut answer);
     }
     success(answer.to_string())
 }

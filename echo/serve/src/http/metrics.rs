@@ -11,7 +11,7 @@ use echo_core::error::Code;
 use echo_store::EventStore;
 use echo_store::timings::Timings;
 use echo_tools::error_body;
-use echo_tools::places::Places;
+use echo_tools::query_limit::Places;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -21,21 +21,21 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::sync::watch;
 
-use crate::asking::Asking;
 use crate::http::{HttpState, failure, health};
-use crate::key_sets::KeySets;
+use crate::jwks::KeySets;
 use crate::listener::Connections;
+use crate::middleware::Terms;
 use crate::reloads::Reloads;
-use crate::terms::Terms;
+use crate::request_context::Asking;
 use crate::tls::Encryption;
 use echo_ingest::accept::Ingest;
 use echo_ingest::decode::reject::RejectReason;
 
-mod conclusions;
 mod security;
 mod storage;
+mod verdicts;
 
-use conclusions::{Conclusions, Families};
+use verdicts::{Conclusions, Families};
 
 /// Of the text below.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -10,12 +10,12 @@ use echo_tools::run_analysis::RunAnalysis;
 use echo_tools::tool::Tool;
 use serde_json::{Map, Value, json};
 
-use crate::answer::success;
-use crate::asking::Asking;
 use crate::http::HttpState;
+use crate::request_context::Asking;
+use crate::response::success;
 
-mod fixed;
-mod of_tools;
+mod fixed_paths;
+mod tool_paths;
 
 /// The document.
 pub(super) async fn openapi(State(state): State<HttpState>, asking: Asking) -> Response {
@@ -29,9 +29,9 @@ pub fn document(registry: &Registry, caller: &Principal) -> Value {
     let mut paths = Map::new();
     for tool in registry.tools_for(caller) {
         let path = format!("/api/v1/tools/{}", tool.name);
-        paths.insert(path, of_tools::path(tool, &mut schemas));
+        paths.insert(path, tool_paths::path(tool, &mut schemas));
     }
-    paths.extend(fixed::paths());
+    paths.extend(fixed_paths::paths());
     add_sql(&mut paths);
     // Where nobody is asked who he is, no token is wanted either.
     let security = match caller.kind {

@@ -10,9 +10,9 @@ use echo_tools::tool::Tool;
 use echo_tools::{ToolError, views};
 use serde_json::json;
 
-use crate::answer::success;
-use crate::asking::Asking;
 use crate::http::{HttpState, tools};
+use crate::request_context::Asking;
+use crate::response::success;
 
 /// Runs one statement; the body is the input of the tool.
 pub(super) async fn run(

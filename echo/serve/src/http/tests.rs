@@ -18,9 +18,9 @@ use tower::ServiceExt;
 use super::health::Readiness;
 use super::metrics::Metrics;
 use super::{Feeds, router};
-use crate::callers::Callers;
+use crate::middleware::Terms;
+use crate::origin::Callers;
 use crate::request::MAX_BODY_BYTES;
-use crate::terms::Terms;
 
 const JSON: &str = "application/json";
 

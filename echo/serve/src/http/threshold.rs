@@ -10,9 +10,9 @@ use fleet_proto::metadata;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::answer::{failure, success};
-use crate::asking::Asking;
 use crate::http::HttpState;
+use crate::request_context::Asking;
+use crate::response::{failure, success};
 
 /// Which cluster.
 #[derive(Debug, Deserialize)]

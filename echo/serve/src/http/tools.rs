@@ -14,10 +14,10 @@ use echo_tools::{ToolError, error_body};
 use serde_json::map::Entry;
 use serde_json::{Map, Value, json};
 
-use crate::answer::{failure, pictured, success};
-use crate::asking::Asking;
 use crate::http::HttpState;
 use crate::request::{MAX_BODY_BYTES, note};
+use crate::request_context::Asking;
+use crate::response::{failure, pictured, success};
 
 /// Field of a query that says in which form the answer is wanted.
 const FORMAT: &str = "format";

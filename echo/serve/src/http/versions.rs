@@ -4,8 +4,8 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::json;
 
-use crate::answer::success;
 use crate::http::HttpState;
+use crate::response::success;
 
 /// Versions of the API, and the names of the tools. The exact version of the program is nobody's business here.
 pub(super) async fn versions(State(state): State<HttpState>) -> Response {

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use super::{Connections, ListenConfig, Listener};
 use crate::http;
 use crate::tls::Encryption;
-use echo_ingest::sender::Peer;
+use echo_ingest::memory_account::Peer;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 

@@ -8,7 +8,7 @@ use echo_tools::rates::Rate;
 use echo_tools::registry::Registry;
 use echo_tools::run_analysis::RunAnalysis;
 use echo_tools::tool::Tool;
-use echo_tools::{ToolContext, ToolError, elsewhere, views};
+use echo_tools::{ToolContext, ToolError, shard_hint, views};
 use rmcp::ErrorData;
 use rmcp::model::{CacheScope, ReadResourceResult, Resource, ResourceContents};
 use serde_json::{Value, json};
@@ -118,7 +118,7 @@ async fn clusters(context: &ToolContext) -> Result<Value, ToolError> {
         "truncated": names.len() > MAX_CLUSTERS,
         "now": context.clock.now().to_string(),
     });
-    elsewhere::tell(context, &mut answer);
+    shard_hint::tell(context, &mut answer);
     Ok(answer)
 }
 

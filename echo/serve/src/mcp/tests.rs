@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::{Names, service};
-use crate::terms::Terms;
+use crate::middleware::Terms;
 
 /// Tokens of JSON, at four bytes each.
 const fn tokens(bytes: usize) -> usize {

@@ -11,10 +11,10 @@ use echo_tools::outlier::Outlier;
 use echo_tools::tool::Tool;
 use maud::{Markup, html};
 
+use super::client::{Asked, Questions};
+use super::format;
 use super::overview::{badge, encoded, figure, path, quality};
-use super::questions::{Asked, Questions};
-use super::standing::Standing;
-use super::words;
+use super::status::Standing;
 
 mod costs;
 mod incidents;
@@ -133,9 +133,9 @@ fn head(view: &View<'_>) -> Markup {
         dl.figures {
             @if let Some(outliers) = outliers { (quality(outliers)) }
             @if let Some(cost) = &view.cost {
-                (figure("Cost now", &words::run_rate(cost)))
-                (figure("Cost of the window", &words::total(cost)))
-                (figure("GPU time lost", &cost.lost_ratio.map_or_else(|| words::UNKNOWN.to_owned(), words::percent)))
+                (figure("Cost now", &format::run_rate(cost)))
+                (figure("Cost of the window", &format::total(cost)))
+                (figure("GPU time lost", &cost.lost_ratio.map_or_else(|| format::UNKNOWN.to_owned(), format::percent)))
             }
         }
     }
@@ -155,7 +155,7 @@ fn windows(view: &View<'_>) -> Markup {
                 }
             }
             @if let Some(span) = span {
-                p.quiet { (words::instant(&span.from)) " to " (words::instant(&span.to)) }
+                p.quiet { (format::instant(&span.from)) " to " (format::instant(&span.to)) }
             }
             (other_window(view, &here))
         }

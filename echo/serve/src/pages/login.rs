@@ -10,9 +10,9 @@ use echo_tools::error_body;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::{Pages, shell};
-use crate::answer::failure;
-use crate::asking::Asking;
+use super::{Pages, layout};
+use crate::request_context::Asking;
+use crate::response::failure;
 use crate::session::{MAX_COOKIE_BYTES, forgetting, is_of_own_page, keeping};
 
 /// Where to go once signed in.
@@ -39,7 +39,7 @@ pub(super) async fn login(
     if pages.terms.gate.asks_nobody() || asking.caller.ask.is_some() {
         return see(own_path(&next));
     }
-    shell::page("Sign in", None, form(own_path(&next), None))
+    layout::page("Sign in", None, form(own_path(&next), None))
 }
 
 /// Looks at the token as if it had come in a header, and has the browser keep it.
@@ -64,7 +64,7 @@ pub(super) async fn sign_in(State(pages): State<Pages>, request: Request) -> Res
         Ok(cookie) => with_cookies(see(next), [Some(cookie)]),
         Err((code, message)) => {
             let status = StatusCode::from_u16(code.http());
-            let page = shell::page("Sign in", None, form_again(next, &message));
+            let page = layout::page("Sign in", None, form_again(next, &message));
             (status.unwrap_or(StatusCode::UNAUTHORIZED), page).into_response()
         }
     }

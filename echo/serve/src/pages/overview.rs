@@ -8,9 +8,9 @@ use echo_tools::get_cost::answer::Cost;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::questions::{Asked, Questions};
-use super::standing::Standing;
-use super::words;
+use super::client::{Asked, Questions};
+use super::format;
+use super::status::Standing;
 
 /// Most clusters whose state is shown; the others are linked.
 const MAX_CLUSTERS: usize = 50;
@@ -53,7 +53,7 @@ pub(super) async fn page(questions: &Questions<'_>) -> Result<Markup, ToolError>
         @if cards.is_empty() {
             (empty())
         } @else {
-            p.quiet { "As of " (words::instant(&questions.now().to_string())) ", by the last hour of events." }
+            p.quiet { "As of " (format::instant(&questions.now().to_string())) ", by the last hour of events." }
             ul.cards { @for card in &cards { li { (shown(card)) } } }
         }
         @if let Some(shard) = questions.shard().filter(|shard| shard.count() > 1) { (elsewhere(shard)) }
@@ -119,8 +119,8 @@ fn shown(card: &Card) -> Markup {
             dl.figures {
                 @if let Some(outliers) = &card.outliers { (figures_of(outliers)) }
                 @if let Some(cost) = &card.cost {
-                    (figure("Cost now", &words::run_rate(cost)))
-                    (figure("Cost today", &words::total(cost)))
+                    (figure("Cost now", &format::run_rate(cost)))
+                    (figure("Cost today", &format::total(cost)))
                 }
             }
         }
@@ -139,14 +139,14 @@ fn figures_of(answer: &Outliers) -> Markup {
 /// How much of a cluster reports, and since when it has not.
 pub(super) fn quality(answer: &Outliers) -> Markup {
     let quality = &answer.data_quality;
-    let coverage = quality.coverage.map(words::percent);
+    let coverage = quality.coverage.map(format::percent);
     let ranks = format!("{} of {}", quality.ranks_reporting, quality.ranks_expected);
     let age = quality
         .last_event_age_s
-        .map(|age_s| format!("{} ago", words::length(age_s)));
+        .map(|age_s| format!("{} ago", format::length(age_s)));
     html! {
-        (figure("Coverage", &coverage.map_or_else(|| words::UNKNOWN.to_owned(), |share| format!("{share}, {ranks}"))))
-        (figure("Last event", age.as_deref().unwrap_or(words::UNKNOWN)))
+        (figure("Coverage", &coverage.map_or_else(|| format::UNKNOWN.to_owned(), |share| format!("{share}, {ranks}"))))
+        (figure("Last event", age.as_deref().unwrap_or(format::UNKNOWN)))
     }
 }
 

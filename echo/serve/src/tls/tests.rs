@@ -23,7 +23,7 @@ use super::authority::Authority;
 use super::{Encryption, TlsError, TlsFiles, provider};
 use crate::http;
 use crate::listener::{Connections, ListenConfig, Listener};
-use echo_ingest::sender::ClientCertificate;
+use echo_ingest::memory_account::ClientCertificate;
 
 fn files(folder: &Path, (cert, key): &(String, String), client_ca: Option<&str>) -> TlsFiles {
     let path = |name: &str, text: &str| {

@@ -20,8 +20,8 @@ use super::{McpArgs, run};
 use crate::cli::connection::EchoArgs;
 use crate::cli::tests::waiting::Crowded;
 use crate::cli::tests::{Making, Server, echo_at, routes, usual};
-use echo_serve::http::front::{front, starting};
-use echo_serve::terms::Terms;
+use echo_serve::http::startup::{front, starting};
+use echo_serve::middleware::Terms;
 
 fn args(server: &str) -> McpArgs {
     McpArgs {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use echo_core::model::conclusion::{Conclusions, Finding};
+use echo_core::model::detector_output::{Conclusions, Finding};
 use echo_core::text::is_hidden;
 use echo_tools::fixture;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use echo_core::ids::{ClusterId, IncidentId};
-use echo_core::model::conclusion::{
+use echo_core::model::detector_output::{
     Baseline, Condition, ConditionKind, Finding, Incident, IncidentState, Severity,
 };
 use echo_core::units::Nanos;

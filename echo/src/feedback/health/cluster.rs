@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use echo_core::ids::{ClusterId, NodeId};
-use echo_core::model::conclusion::{Incident, IncidentState};
+use echo_core::model::detector_output::{Incident, IncidentState};
 use echo_core::model::event::StoredEvent;
 use echo_core::policy_table::HealthThreshold;
 use echo_core::units::Nanos;

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use echo_core::ids::RankOf;
-use echo_core::model::conclusion::{Finding, Incident, IncidentState};
+use echo_core::model::detector_output::{Finding, Incident, IncidentState};
 use echo_core::model::event::{Event, Origin, Reading, StoredEvent};
 use echo_core::policy_table::HealthThreshold;
 use echo_core::units::Nanos;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use echo_core::clock::ManualClock;
 use echo_core::ids::{IncidentId, RankOf};
-use echo_core::model::conclusion::{Conclusions, LostTime};
 use echo_core::model::cost::StoredHour;
+use echo_core::model::detector_output::{Conclusions, LostTime};
 use echo_core::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
 use echo_core::units::{Hour, Nanos, Window};
 use echo_store::EventStore;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use echo_core::model::conclusion::{Incident, IncidentState};
+use echo_core::model::detector_output::{Incident, IncidentState};
 use echo_core::units::{Nanos, Window};
 use echo_store::StoreError;
 use echo_store::resume::WarmUp;

@@ -10,7 +10,7 @@ use echo_analysis::settings::Settings;
 use echo_analysis::simulated::{Job, Measured};
 use echo_core::clock::ManualClock;
 use echo_core::ids::ClusterId;
-use echo_core::model::conclusion::{Incident, IncidentState, LostTime};
+use echo_core::model::detector_output::{Incident, IncidentState, LostTime};
 use echo_core::model::event::{BatchKey, EventBatch};
 use echo_core::policy_table::PolicyTable;
 use echo_core::units::{Nanos, Window};

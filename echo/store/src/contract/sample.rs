@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
-use echo_core::model::conclusion::{
+use echo_core::model::detector_output::{
     Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, LostTime,
     PolicyRecord, Severity, Signal,
 };

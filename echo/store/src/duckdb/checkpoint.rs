@@ -12,8 +12,8 @@ use duckdb::Connection;
 use echo_core::spans;
 
 use crate::duckdb::engine::EngineResult;
-use crate::duckdb::presence::Presence;
-use crate::duckdb::rows::{schema, slices};
+use crate::duckdb::file_check::Presence;
+use crate::duckdb::rows::{partition, schema};
 use crate::timings::{Timings, timed};
 
 /// What the engine says when it refuses a checkpoint in the middle of a commit.
@@ -99,7 +99,7 @@ impl Checkpoints {
 
     /// Writes what there is to write, merges, and gives free what was deleted. False when it failed.
     pub(super) fn make_whole(&self) -> bool {
-        let used = || slices::blocks(&self.connection).map_or(0, |blocks| blocks.used);
+        let used = || partition::blocks(&self.connection).map_or(0, |blocks| blocks.used);
         let before = used();
         let written = self.write_if_dirty(|| {
             if self.backlog.owes_room() {
@@ -188,9 +188,9 @@ mod tests {
     use duckdb::Connection;
     use tempfile::TempDir;
 
-    use super::{Backlog, Checkpoints, MANY, SOME, slices};
+    use super::{Backlog, Checkpoints, MANY, SOME, partition};
     use crate::duckdb::fatal::Fatal;
-    use crate::duckdb::presence::Presence;
+    use crate::duckdb::file_check::Presence;
     use crate::timings::Timings;
 
     #[expect(clippy::disallowed_methods, reason = "a database of the test's own")]
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn room_that_is_owed_comes_back_although_echo_is_busy() {
         let (writer, checkpoints, _folder) = database();
-        let used = || slices::blocks(&checkpoints.connection).unwrap().used;
+        let used = || partition::blocks(&checkpoints.connection).unwrap().used;
         let rows = "INSERT INTO event_rows SELECT range, hash(range) // 2 FROM range(500000)";
         writer.execute_batch(rows).unwrap();
         checkpoints.backlog.add(MANY);

@@ -5,30 +5,30 @@ use std::sync::Arc;
 
 use duckdb::Connection;
 use echo_core::clock::Clock;
-use echo_core::model::conclusion::Conclusions;
+use echo_core::model::detector_output::Conclusions;
 use echo_core::model::event::BatchKey;
 use echo_core::units::{Hour, Nanos};
 use tokio::sync::watch;
 
+use crate::duckdb::batch_dedup::Ledger;
 use crate::duckdb::checkpoint::Backlog;
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::{Dictionary, Entries};
+use crate::duckdb::disk_space::Volume;
 use crate::duckdb::engine::{EngineResult, engine};
 use crate::duckdb::failure::{Failure, failed};
-use crate::duckdb::group::{Append, Chore, Group};
+use crate::duckdb::file_check::Presence;
+use crate::duckdb::group_commit::{Append, Chore, Group};
 use crate::duckdb::hours::HoursCache;
-use crate::duckdb::ledger::Ledger;
-use crate::duckdb::presence::Presence;
-use crate::duckdb::recent::Recent;
+use crate::duckdb::rows::dictionary_gc::{self, Unused};
 use crate::duckdb::rows::identity::LedgerRow;
-use crate::duckdb::rows::slices::{self, Cut};
-use crate::duckdb::rows::unused::{self, Unused};
-use crate::duckdb::rows::{conclusions, events, hours, identity, schema};
-use crate::duckdb::volume::Volume;
+use crate::duckdb::rows::partition::{self, Cut};
+use crate::duckdb::rows::{detector_output, events, hours, identity, schema};
+use crate::duckdb::tail_cache::Recent;
 use crate::timings::{Timings, timed};
 use crate::{Appended, StoreError};
 
-mod closing;
+mod hour_closing;
 mod staged;
 
 use staged::Staged;
@@ -87,7 +87,7 @@ impl Session {
         shared.hours.fill(hours::load(&connection, last_event)?);
         let mut session = Self {
             ledger: identity::ledger(&connection)?,
-            next_revision: conclusions::next_revision(&connection)?,
+            next_revision: detector_output::next_revision(&connection)?,
             connection,
             shared,
             stored,
@@ -191,7 +191,7 @@ impl Session {
                 let tidied = self
                     .compact(now)
                     .and_then(|()| match policies {
-                        Some(cutoff) => slices::forget_policies(&self.connection, cutoff),
+                        Some(cutoff) => partition::forget_policies(&self.connection, cutoff),
                         None => Ok(()),
                     })
                     .and_then(|()| hours.map_or(Ok(()), |cutoff| self.forget_hours(cutoff)));
@@ -219,8 +219,8 @@ impl Session {
 
     fn delete(&mut self, cut: &Cut, now: Nanos) -> EngineResult<u64> {
         let transaction = self.connection.transaction()?;
-        let times = slices::times(&transaction, cut)?;
-        let deleted = slices::delete(&transaction, cut, now)?;
+        let times = partition::times(&transaction, cut)?;
+        let deleted = partition::delete(&transaction, cut, now)?;
         transaction.commit()?;
         self.shared.coverage.touch(times.into_iter());
         self.shared.backlog.owe_room();
@@ -231,7 +231,7 @@ impl Session {
     /// Forgets series and origins that no event refers to; between commits, so that no batch in the making refers to one.
     fn forget(&mut self, unused: &Unused) -> EngineResult<u64> {
         let transaction = self.connection.transaction()?;
-        let (kind, gone) = unused::delete(&transaction, unused)?;
+        let (kind, gone) = dictionary_gc::delete(&transaction, unused)?;
         transaction.commit()?;
         if gone.is_empty() {
             return Ok(0);
@@ -324,7 +324,7 @@ impl Session {
         events::append(&transaction, &staged.events).map_err(failed("adding events"))?;
         identity::append_ledger(&transaction, &staged.ledger).map_err(failed("adding batches"))?;
         hours::append_due(&transaction, due).map_err(failed("noting hours"))?;
-        let next_revision = conclusions::append(&transaction, &staged.conclusions, revision)
+        let next_revision = detector_output::append(&transaction, &staged.conclusions, revision)
             .map_err(failed("adding conclusions"))?;
         transaction.commit().map_err(failed("committing"))?;
         Ok(next_revision)
@@ -349,7 +349,7 @@ impl Session {
         identity::compact_ledger(&transaction, &ranges, oldest)?;
         // States are thinned out, not lost, so a day is a day here.
         let newest = self.ledger.newest().map_or(now, |newest| newest.min(now));
-        conclusions::compact(&transaction, newest.offset(-REMEMBER_NANOS))?;
+        detector_output::compact(&transaction, newest.offset(-REMEMBER_NANOS))?;
         transaction.commit()
     }
 }

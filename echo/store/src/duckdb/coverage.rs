@@ -11,9 +11,9 @@ use echo_core::ids::ClusterId;
 use echo_core::units::{Nanos, Window};
 
 use crate::Coverage;
+use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::dictionary::Dictionary;
 use crate::duckdb::engine::EngineResult;
-use crate::duckdb::reader::Reader;
 use crate::duckdb::rows::coverage::{self, Seen, Stretch};
 use crate::reporting::{Count, Reporting};
 

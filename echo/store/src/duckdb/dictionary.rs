@@ -15,7 +15,7 @@ use xxhash_rust::xxh64::Xxh64;
 use crate::duckdb::dictionary::series::{Series, series_id};
 use crate::limits::EntryLimits;
 
-mod newcomers;
+mod entry_limits;
 pub(super) mod series;
 
 /// What ids stand for.

@@ -10,7 +10,7 @@ use echo_core::units::{GpuTime, Hour, Nanos, Window};
 
 use crate::StoreError;
 use crate::duckdb::DuckDbStore;
-use crate::duckdb::reader::Reader;
+use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::rows::hours;
 use crate::hours::{Closed, ClosingHour, CostHours, DueHour, Hours};
 

@@ -14,19 +14,19 @@ use echo_core::clock::Clock;
 use echo_core::units::Nanos;
 
 use crate::StoreError;
+use crate::duckdb::disk_space::Volume;
 use crate::duckdb::engine::{EngineResult, engine};
-use crate::duckdb::rows::slices::{self, Blocks, Cut};
-use crate::duckdb::rows::unused;
-use crate::duckdb::signal::Signal;
-use crate::duckdb::volume::Volume;
+use crate::duckdb::rows::dictionary_gc;
+use crate::duckdb::rows::partition::{self, Blocks, Cut};
+use crate::duckdb::shutdown::Signal;
 use crate::duckdb::writer::Chores;
 use crate::limits::Limits;
 
-mod slice;
 mod steps;
+mod time_slice;
 
-use slice::{Slice, TrustedTime};
 use steps::Steps;
+use time_slice::{Slice, TrustedTime};
 
 /// Time between two looks at the age of events.
 const LOOK_EVERY: i64 = 60 * 1_000_000_000;
@@ -111,7 +111,7 @@ impl Retention {
         checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         // Without it the clock would be believed, so nothing is done if it fails.
-        self.time.begin(|| ask(slices::minutes(connection)))?;
+        self.time.begin(|| ask(partition::minutes(connection)))?;
         let now = self.time.advance(self.clock.now(), after);
         // First what the database needs to go on; looking for unused names reads all events.
         self.keep_age(connection, (now, signal), checkpoint)?;
@@ -141,7 +141,7 @@ impl Retention {
     /// waits for it; the writer looks again only at events that came meanwhile.
     fn forget_unused(&self, connection: &Connection, signal: &Signal) -> Result<(), StoreError> {
         let mut gone = 0;
-        for step in ask(unused::find(connection))? {
+        for step in ask(dictionary_gc::find(connection))? {
             if signal.stopped() {
                 return Ok(());
             }
@@ -167,7 +167,7 @@ impl Retention {
             return Ok(());
         }
         let cutoff = now.offset(-nanos(age));
-        while let Some((first, _)) = ask(slices::ends(connection))? {
+        while let Some((first, _)) = ask(partition::ends(connection))? {
             let slice = Slice::for_age(first, age);
             if slice.until > cutoff {
                 break;
@@ -193,7 +193,7 @@ impl Retention {
         checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         loop {
-            let blocks = ask(slices::blocks(connection))?;
+            let blocks = ask(partition::blocks(connection))?;
             self.volume.look(blocks);
             let used = blocks.used;
             let Some(reason) = self.excess(blocks) else {
@@ -208,7 +208,7 @@ impl Retention {
                 self.waiting = Some((before, rounds + 1));
                 return Ok(());
             }
-            let ends = ask(slices::ends(connection))?;
+            let ends = ask(partition::ends(connection))?;
             let Some(slice) = ends.and_then(Slice::for_size) else {
                 // What was deleted before may still take up room.
                 checkpoint();
@@ -251,12 +251,12 @@ impl Retention {
         reason: Reason,
         checkpoint: &dyn Fn(),
     ) -> Result<bool, StoreError> {
-        let running = ask(slices::running_jobs(
+        let running = ask(partition::running_jobs(
             connection,
             slice.until,
             now.offset(-LATELY),
         ))?;
-        let rest = |from| ask(slices::events_before(connection, slice.until, from));
+        let rest = |from| ask(partition::events_before(connection, slice.until, from));
         let mut gone = 0;
         let mut steps = Steps::of(rest(0)?);
         while let Some(events) = steps.next() {

@@ -27,10 +27,10 @@ use tokio::time::timeout;
 
 use crate::StoreError;
 use crate::duckdb::batches;
+use crate::duckdb::connection_pool::{Reader, Readers};
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
-use crate::duckdb::reader::{Reader, Readers};
 use crate::duckdb::sql::answer::Rows;
 use crate::duckdb::sql::memory::Memory;
 use crate::duckdb::sql::problem::Hidden;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use echo_core::clock::{Clock, ManualClock};
 use echo_core::units::Nanos;
 
-use crate::duckdb::reader::Reader;
-use crate::duckdb::rows::slices::{self, Cut};
+use crate::duckdb::connection_pool::Reader;
+use crate::duckdb::rows::partition::{self, Cut};
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::limits::{Amount, Limits};
 
@@ -50,7 +50,8 @@ impl DuckDbStore {
 
     /// Deletes what was received before `until`, as retention does.
     pub async fn drop_before(&self, until: Nanos) {
-        let question = move |reader: &Reader| slices::events_before(&reader.connection, until, 0);
+        let question =
+            move |reader: &Reader| partition::events_before(&reader.connection, until, 0);
         let events = self.readers.ask("testing", question).await.unwrap();
         let cut = Cut {
             from: Nanos::EARLIEST,

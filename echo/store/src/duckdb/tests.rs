@@ -20,17 +20,17 @@ use std::sync::Arc;
 use duckdb::Connection;
 use duckdb::types::FromSql;
 use echo_core::clock::ManualClock;
-use echo_core::model::conclusion::Conclusions;
+use echo_core::model::detector_output::Conclusions;
 use echo_core::model::event::Reading;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
+use super::connection_pool::Reader;
 use super::lock::canonical;
 use super::migrations::MIGRATIONS;
 use super::open::look;
 use super::query::Query;
-use super::reader::Reader;
 use super::{DuckDbConfig, DuckDbStore};
 use crate::contract::sample::{
     at, batch, gauge, incident, incidents, losses, lost, origin, policy, query, wait,

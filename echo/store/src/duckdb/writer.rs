@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use echo_core::model::conclusion::Conclusions;
+use echo_core::model::detector_output::Conclusions;
 use echo_core::model::event::EventBatch;
 use echo_core::spans;
 use echo_core::units::Nanos;
@@ -15,10 +15,10 @@ use tracing::{Span, trace_span};
 
 use crate::duckdb::DuckDbConfig;
 use crate::duckdb::commit::Session;
-use crate::duckdb::group::{Append, Chore, Conclude, Group, Pace, Request};
+use crate::duckdb::group_commit::{Append, Chore, Conclude, Group, Pace, Request};
 use crate::duckdb::lock::Lock;
-use crate::duckdb::rows::slices::Cut;
-use crate::duckdb::rows::unused::Unused;
+use crate::duckdb::rows::dictionary_gc::Unused;
+use crate::duckdb::rows::partition::Cut;
 use crate::hours::{Closed, ClosingHour};
 use crate::timings::Stopwatch;
 use crate::{Appended, StoreError};

@@ -144,16 +144,16 @@ fn impurity_is_found_in_every_form() {
         ("fn f() { println!(\"x\"); }", "println"),
     ] {
         assert_broken("echo/src/store/rows.rs", code, &["`store::rows`", what]);
-        assert_kept("echo/src/store/course.rs", code);
+        assert_kept("echo/src/store/timeseries.rs", code);
     }
 }
 
 #[test]
 fn a_crate_past_its_stop_is_found() {
-    let rule = ["`store::course` names `duckdb`", "stops at store::duckdb"];
-    assert_broken("echo/src/store/course.rs", "use duckdb::Connection;", &rule);
+    let rule = ["`store::timeseries` names `duckdb`", "stops at store::duckdb"];
+    assert_broken("echo/src/store/timeseries.rs", "use duckdb::Connection;", &rule);
     assert_broken(
-        "echo/src/store/course.rs",
+        "echo/src/store/timeseries.rs",
         "fn f(c: &duckdb::Connection) {}",
         &rule,
     );

@@ -16,7 +16,7 @@ use fleet_proto::metric;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::spacing::evenly;
+use super::downsample::evenly;
 use super::subject::Subject;
 use crate::ToolError;
 use crate::host_evidence::widened;

@@ -1,6 +1,6 @@
 //! Incidents with what they were judged by.
 
-use echo_core::model::conclusion::Incident;
+use echo_core::model::detector_output::Incident;
 use echo_core::model::inputs::Inputs;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -17,8 +17,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::communicators::{self, CommunicatorLags};
-use super::last_places::LastPlaces;
-use super::spacing::evenly;
+use super::downsample::evenly;
+use super::last_arrivals::LastPlaces;
 use super::subject::Subject;
 use crate::ToolError;
 use crate::host_evidence::{CLOCK_TOLERANCE_NANOS, widened};

@@ -5,7 +5,7 @@ use echo_core::stats::median;
 use fleet_proto::attribute;
 
 use super::Explanation;
-use super::last_places::LastPlaces;
+use super::last_arrivals::LastPlaces;
 
 /// Most kinds of evidence that are told.
 const MAX_TOLD: usize = 3;

@@ -5,7 +5,7 @@ use echo_analysis::simulated::{Job, Measured, instant};
 use echo_core::clock::ManualClock;
 use echo_core::error::{Code, Coded};
 use echo_core::ids::{CommId, IncidentId, Rank, RoleId};
-use echo_core::model::conclusion::{Baseline, Conclusions, Finding, Incident};
+use echo_core::model::detector_output::{Baseline, Conclusions, Finding, Incident};
 use echo_core::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, StoredEvent};
 use echo_core::model::inputs::{Inputs, RankLag};
 use fleet_proto::metric;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use echo_core::ids::{IncidentId, Rank};
-use echo_core::model::conclusion::{
+use echo_core::model::detector_output::{
     Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState,
 };
 use echo_store::EventStore;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use echo_analysis::cost::{Loss, losses};
-use echo_core::model::conclusion::LostTime;
+use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Nanos, Window};
 use rust_decimal::Decimal;
 

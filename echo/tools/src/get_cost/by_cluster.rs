@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use echo_analysis::hours;
 use echo_core::ids::ClusterId;
-use echo_core::model::conclusion::LostTime;
 use echo_core::model::cost::Seen;
+use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Window};
 use echo_store::Coverage;
 

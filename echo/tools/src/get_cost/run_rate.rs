@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use echo_analysis::cost::within;
-use echo_core::model::conclusion::LostTime;
+use echo_core::model::detector_output::LostTime;
 use echo_core::units::{MILLIS_PER_HOUR, Nanos, Window};
 
 use super::bill::{Bill, Part, Sum, money};

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use echo_core::model::conclusion::{Conclusions, LostTime};
+use echo_core::model::detector_output::{Conclusions, LostTime};
 
 use super::GetCost;
 use super::answer::Cost;
@@ -148,7 +148,7 @@ async fn time_booked_after_the_last_affected_iteration_still_has_its_incident() 
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
     let mut ended = culprit();
-    ended.state = echo_core::model::conclusion::IncidentState::Cleared;
+    ended.state = echo_core::model::detector_output::IncidentState::Cleared;
     ended.last_seen = crate::fixture::at(400);
     let tail = Conclusions {
         lost: vec![lost(&ended, "node-0", Some("NVIDIA H200"), 420)],

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use echo_core::ids::{CommId, JobId, Op, RoleId};
 use echo_core::model::event::Source;
 use echo_core::stats::{mean, median, upper_median};
-use echo_store::course::CoursePoint;
+use echo_store::timeseries::CoursePoint;
 use fleet_proto::metric;
 
 use super::{RankKey, rank_of};

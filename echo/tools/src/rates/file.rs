@@ -14,7 +14,7 @@ use crate::rates::{MONEY_PLACES, ModelName, Rate, Rates, RatesError};
 
 mod aliases;
 mod catalogue;
-mod places;
+mod regions;
 
 /// Highest price of a GPU-hour, in any currency; above it a mistake is more likely, and sums could overflow.
 const MAX_PER_GPU_HOUR: u32 = 1_000_000;
@@ -59,7 +59,7 @@ pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
         None => read_rates(listed, &mut mistakes),
     };
     let aliases = aliases::read(aliases, &mut mistakes);
-    let places = places::read(places, &mut mistakes);
+    let places = regions::read(places, &mut mistakes);
     refuse_ambiguous(&rates, &aliases, &mut mistakes);
     if places.is_empty() && !is_catalogue && mistakes.is_empty() {
         refuse_unplaced(&rates, &mut mistakes);

@@ -1,7 +1,7 @@
 //! What goes wrong with telemetry and jobs, and must not mislead the detector.
 
 use echo_core::ids::CommId;
-use echo_core::model::conclusion::IncidentState;
+use echo_core::model::detector_output::IncidentState;
 use echo_core::model::event::SeqRange;
 
 use super::{HEALTHY, conclude, culprit_rank, last_states, sleeping};

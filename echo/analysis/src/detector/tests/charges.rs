@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use echo_core::ids::{CommId, IncidentId, NodeId};
-use echo_core::model::conclusion::{Conclusions, LostTime};
+use echo_core::model::detector_output::{Conclusions, LostTime};
 use echo_core::model::event::StoredEvent;
 use echo_core::units::Nanos;
 use proptest::prelude::{prop_assert, proptest};

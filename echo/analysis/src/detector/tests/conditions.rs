@@ -1,6 +1,6 @@
 //! Slow jobs that no rank is to blame for.
 
-use echo_core::model::conclusion::{ConditionKind, IncidentState};
+use echo_core::model::detector_output::{ConditionKind, IncidentState};
 use echo_core::model::event::StoredEvent;
 
 use crate::simulated::device::{Gpu, Gpus};

@@ -1,6 +1,6 @@
 //! Jobs whose GPUs say what they waited for.
 
-use echo_core::model::conclusion::{Baseline, CauseClass, Culprit, Signal};
+use echo_core::model::detector_output::{Baseline, CauseClass, Culprit, Signal};
 use echo_core::model::event::{Source, StoredEvent};
 
 use crate::simulated::device::{Gpu, Gpus};

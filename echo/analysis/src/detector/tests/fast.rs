@@ -5,7 +5,7 @@
     reason = "expectations read better as plain arithmetic"
 )]
 
-use echo_core::model::conclusion::{Incident, IncidentState};
+use echo_core::model::detector_output::{Incident, IncidentState};
 use echo_core::model::event::StoredEvent;
 
 use crate::detector::Detector;

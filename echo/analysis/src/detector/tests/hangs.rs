@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use echo_core::ids::CommId;
-use echo_core::model::conclusion::{ConditionKind, Incident, IncidentState, LostTime};
+use echo_core::model::detector_output::{ConditionKind, Incident, IncidentState, LostTime};
 use echo_core::model::event::StoredEvent;
 use fleet_proto::attribute;
 

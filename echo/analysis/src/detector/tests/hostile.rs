@@ -1,7 +1,7 @@
 //! Senders that say anything: no number may break, and no memory may grow without bound.
 
 use echo_core::ids::{CommId, RankOf, RoleId};
-use echo_core::model::conclusion::{Conclusions, Finding, Incident};
+use echo_core::model::detector_output::{Conclusions, Finding, Incident};
 use echo_core::model::event::{OpSample, Reading, SeqRange, Source, StoredEvent, Summary};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_oneof, proptest};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use echo_core::model::conclusion::{ConditionKind, Incident, IncidentState};
+use echo_core::model::detector_output::{ConditionKind, Incident, IncidentState};
 use echo_core::model::event::{Reading, StoredEvent};
 use fleet_proto::metric;
 

@@ -1,6 +1,6 @@
 //! Jobs with stages, replicas and tensor parallel groups: who is the root, and who only waits.
 
-use echo_core::model::conclusion::{ConditionKind, Incident};
+use echo_core::model::detector_output::{ConditionKind, Incident};
 use echo_core::model::event::StoredEvent;
 use proptest::prelude::{any, prop_assert_eq, proptest};
 use proptest::test_runner::Config;
@@ -66,7 +66,7 @@ proptest! {
             usize::try_from(state % 1_000_003).unwrap() % n
         });
         let mut detector = Detector::new(Settings::default());
-        let mut all = echo_core::model::conclusion::Conclusions::default();
+        let mut all = echo_core::model::detector_output::Conclusions::default();
         for part in told.chunks(batch) {
             all.append(detector.observe(part));
         }

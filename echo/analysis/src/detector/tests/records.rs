@@ -5,7 +5,7 @@
     reason = "expectations read better as plain arithmetic"
 )]
 
-use echo_core::model::conclusion::{ConditionKind, Incident, IncidentState, Severity};
+use echo_core::model::detector_output::{ConditionKind, Incident, IncidentState, Severity};
 use echo_core::model::event::StoredEvent;
 use echo_core::model::inputs::Inputs;
 

@@ -1,8 +1,8 @@
-use echo_core::model::conclusion::Baseline;
+use echo_core::model::detector_output::Baseline;
 
 use super::{Scale, confidence};
 use crate::baseline::Scatter;
-use crate::lag::place::Place;
+use crate::lag::rank_order::Place;
 use crate::lag::{Lag, Lags};
 use crate::settings::Settings;
 use crate::verdict::{Evidence, Span, tests};

@@ -17,10 +17,10 @@ use super::router;
 use crate::accept::IngestConfig;
 use crate::fixture::store::RecordingStore;
 use crate::fixture::{gauge, gauges, rank_2, records, request, straggler, wait, waits};
+use crate::otlp::decompress::Compression;
+use crate::otlp::decompress::tests::pack;
 use crate::otlp::tests::collector::Collector;
 use crate::otlp::tests::crowd;
-use crate::otlp::unpack::Compression;
-use crate::otlp::unpack::tests::pack;
 
 mod in_json;
 

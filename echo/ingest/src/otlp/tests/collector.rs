@@ -27,8 +27,8 @@ use tonic::{Request, Response, Status};
 use crate::accept::{Ingest, IngestConfig};
 use crate::fixture::RECEIVED;
 use crate::fixture::store::RecordingStore;
+use crate::misrouted::Strays;
 use crate::otlp::grpc::{LogsService, MetricsService, TracesService};
-use crate::strays::Strays;
 
 /// A collector on a free port.
 pub(in crate::otlp) struct Collector {

@@ -9,7 +9,7 @@ use super::{block, crowd, numbered};
 use crate::accept::IngestConfig;
 use crate::fixture::store::RecordingStore;
 use crate::fixture::{rank_2, request, wait, waits};
-use crate::sender::Sender;
+use crate::memory_account::Sender;
 
 /// Little memory: one sender can have three points decoded.
 fn little() -> IngestConfig {

@@ -19,9 +19,9 @@ use super::block;
 use super::collector::Collector;
 use crate::accept::IngestConfig;
 use crate::fixture::store::RecordingStore;
+use crate::otlp::decompress::Compression;
+use crate::otlp::decompress::tests::pack;
 use crate::otlp::grpc::{EXPORT_METRICS, MetricsService};
-use crate::otlp::unpack::Compression;
-use crate::otlp::unpack::tests::pack;
 
 type Call = <MetricsService as Service<http::Request<Body>>>::Future;
 

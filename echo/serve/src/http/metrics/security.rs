@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::http::metrics::{Sources, gauges};
-use crate::key_sets::Fetches;
+use crate::jwks::Fetches;
 use crate::reloads::Reload;
 
 type Count = fn(&Reload) -> u64;

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use echo_tools::fixture;
 use echo_tools::fixture::broken::Broken;
-use echo_tools::places::Places;
+use echo_tools::query_limit::Places;
 use tower::ServiceExt;
 
 use super::service;

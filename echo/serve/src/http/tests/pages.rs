@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
-use echo_core::model::conclusion::{Conclusions, Finding};
+use echo_core::model::detector_output::{Conclusions, Finding};
 use echo_core::model::event::BatchKey;
 use echo_tools::ToolContext;
 use echo_tools::fixture::{self, batch, culprit, empty};
@@ -15,7 +15,7 @@ use tower::ServiceExt;
 
 use super::tenants::two_clusters;
 use super::{feeds, router, service};
-use crate::gate::tests::Doorkeeper;
+use crate::auth::tests::Doorkeeper;
 use crate::http::metrics::Metrics;
 
 mod sessions;

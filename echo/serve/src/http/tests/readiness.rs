@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{sent, service, service_that_stops};
-use crate::http::front::{front, starting};
-use crate::terms::Terms;
+use crate::http::startup::{front, starting};
+use crate::middleware::Terms;
 
 async fn probed(service: &Router, path: &str) -> (u16, Value) {
     let request = Request::get(path).header("host", "127.0.0.1:8081");

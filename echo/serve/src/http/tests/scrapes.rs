@@ -8,7 +8,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use echo_core::clock::ManualClock;
 use echo_core::ids::{IncidentId, Rank};
-use echo_core::model::conclusion::{Conclusions, Finding, Incident, IncidentState, LostTime};
+use echo_core::model::detector_output::{Conclusions, Finding, Incident, IncidentState, LostTime};
 use echo_tools::ToolContext;
 use echo_tools::fixture::broken::Broken;
 use echo_tools::fixture::{at, batch, conclusions, culprit, empty, lost, over};
@@ -20,7 +20,7 @@ use tower::ServiceExt;
 
 use super::tenants::two_clusters;
 use super::{feeds, router};
-use crate::gate::tests::Doorkeeper;
+use crate::auth::tests::Doorkeeper;
 use crate::http::metrics::Metrics;
 
 const OWNER: &str =

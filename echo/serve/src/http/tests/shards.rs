@@ -7,12 +7,12 @@ use axum::Router;
 use echo_core::shard::Shard;
 use echo_tools::fixture;
 use echo_tools::registry::Registry;
-use echo_tools::{ToolContext, elsewhere};
+use echo_tools::{ToolContext, shard_hint};
 use serde_json::{Value, json};
 
 use super::tenants::{OWNER, TENANT, rpc, sent, two_clusters};
 use super::{feeds, router};
-use crate::gate::tests::Doorkeeper;
+use crate::auth::tests::Doorkeeper;
 use crate::http::metrics::Metrics;
 
 /// Where `lab` is; `prod` belongs to the first of three shards, as does `cluster-7`.
@@ -193,6 +193,6 @@ async fn a_token_of_some_clusters_that_are_all_elsewhere_is_told_where_to_ask() 
 #[tokio::test]
 async fn where_there_is_one_echo_nothing_is_said_of_others() {
     let mut answer = json!({ "status": "ok" });
-    elsewhere::tell(&fixture::context().await, &mut answer);
+    shard_hint::tell(&fixture::context().await, &mut answer);
     assert_eq!(answer, json!({ "status": "ok" }));
 }

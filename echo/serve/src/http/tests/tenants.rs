@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use echo_core::ids::IncidentId;
-use echo_core::model::conclusion::{Conclusions, Finding};
+use echo_core::model::detector_output::{Conclusions, Finding};
 use echo_core::model::event::BatchKey;
 use echo_tools::ToolContext;
 use echo_tools::fixture::{batch, conclusions, culprit, empty, lost};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::{feeds, router};
-use crate::gate::tests::Doorkeeper;
+use crate::auth::tests::Doorkeeper;
 use crate::http::metrics::Metrics;
 
 /// What must not be seen: parts of every name in the other cluster.

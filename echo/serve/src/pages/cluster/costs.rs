@@ -5,9 +5,9 @@ use echo_tools::get_cost::answer::{Cost, RateClassCost};
 use maud::{Markup, html};
 
 use crate::pages::bars::bar;
+use crate::pages::client::{Asked, Questions};
+use crate::pages::format;
 use crate::pages::overview::{DAY_NANOS, midnight};
-use crate::pages::questions::{Asked, Questions};
-use crate::pages::words;
 
 /// Days that are shown, today among them.
 const N_DAYS: i64 = 7;
@@ -48,15 +48,15 @@ pub(super) fn shown(cost: &Cost, days: &Days) -> Markup {
         section aria-labelledby="cost" {
             h2 id="cost" { "Cost" }
             p {
-                "GPU time that ranks lost by waiting for others, priced. Now: " b { (words::run_rate(cost)) }
+                "GPU time that ranks lost by waiting for others, priced. Now: " b { (format::run_rate(cost)) }
                 @if cost.stale { " (by the last events of the window, which are not recent)" }
-                ". In the window: " b { (words::total(cost)) } "."
+                ". In the window: " b { (format::total(cost)) } "."
             }
             (by_day(days))
             @if !cost.by_rate_class.is_empty() { (by_rate_class(&cost.by_rate_class)) }
             @if cost.unpriced_gpu_hours > 0.0 {
                 p.doubt {
-                    (words::gpu_hours(cost.unpriced_gpu_hours)) " have no price. Give their GPU model one in the file that "
+                    (format::gpu_hours(cost.unpriced_gpu_hours)) " have no price. Give their GPU model one in the file that "
                     code { "--rates" } " names."
                 }
             }
@@ -79,8 +79,8 @@ fn by_day(days: &Days) -> Markup {
                 @for (from, cost) in &days.0 {
                     tr {
                         th scope="row" { (day(from)) }
-                        td.number { (words::total(cost)) }
-                        td.number { (words::gpu_hours(cost.lost_gpu_hours)) }
+                        td.number { (format::total(cost)) }
+                        td.number { (format::gpu_hours(cost.lost_gpu_hours)) }
                         td.wide aria-hidden="true" { @if most > 0.0 { (bar(cost.lost_gpu_hours / most)) } }
                     }
                 }
@@ -115,15 +115,15 @@ fn rate_class(class: &RateClassCost) -> Markup {
     let money = |amount: Option<f64>| {
         let priced = amount.zip(class.amount.currency.as_deref());
         priced.map_or_else(
-            || words::UNKNOWN.to_owned(),
-            |(amount, currency)| words::money(amount, currency),
+            || format::UNKNOWN.to_owned(),
+            |(amount, currency)| format::money(amount, currency),
         )
     };
     html! {
         tr {
-            th scope="row" { (class.rate_class.map_or_else(|| "without a price".to_owned(), words::plain)) }
+            th scope="row" { (class.rate_class.map_or_else(|| "without a price".to_owned(), format::plain)) }
             td.number { (money(class.rate_per_gpu_hour)) }
-            td.number { (words::gpu_hours(class.amount.lost_gpu_hours)) }
+            td.number { (format::gpu_hours(class.amount.lost_gpu_hours)) }
             td.number { (money(class.amount.cost)) }
         }
     }

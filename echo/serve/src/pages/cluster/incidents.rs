@@ -6,9 +6,9 @@ use echo_tools::outlier::{Condition, Course, Outlier};
 use maud::{Markup, html};
 
 use super::{View, explained};
+use crate::pages::format;
 use crate::pages::overview::figure;
-use crate::pages::standing::Tone;
-use crate::pages::words;
+use crate::pages::status::Tone;
 
 /// Ranks that are listed one by one.
 const MAX_LISTED: usize = 16;
@@ -53,9 +53,9 @@ fn culprit(view: &View<'_>, one: &Outlier) -> Markup {
             (tags(course, one.class))
             p { (one.reason) }
             dl.figures {
-                (figure("Lag", &words::maybe_millis(one.lag_ms)))
+                (figure("Lag", &format::maybe_millis(one.lag_ms)))
                 (effect(one.effect_ratio, course))
-                (figure("Confidence", &one.confidence.map_or_else(|| words::UNKNOWN.to_owned(), words::percent)))
+                (figure("Confidence", &one.confidence.map_or_else(|| format::UNKNOWN.to_owned(), format::percent)))
                 (since(course))
                 (cost(view, &one.incident_id))
             }
@@ -87,7 +87,7 @@ fn condition(view: &View<'_>, one: &Condition) -> Markup {
             @if one.rank_count > 0 { p { b { "About: " } (listed(&one.ranks, one.rank_count)) } }
             dl.figures {
                 (effect(Some(one.effect_ratio), course))
-                (figure("Confidence", &words::percent(one.confidence)))
+                (figure("Confidence", &format::percent(one.confidence)))
                 (since(course))
                 (cost(view, &one.incident_id))
             }
@@ -96,7 +96,7 @@ fn condition(view: &View<'_>, one: &Condition) -> Markup {
 }
 
 fn kind(one: &Condition) -> String {
-    let words = words::plain(one.kind);
+    let words = format::plain(one.kind);
     let mut letters = words.chars();
     let first = letters.next().map(|first| first.to_ascii_uppercase());
     first.into_iter().chain(letters).collect()
@@ -115,17 +115,17 @@ fn tags(course: &Course, class: Option<&str>) -> Markup {
 }
 
 fn effect(ratio: Option<f64>, course: &Course) -> Markup {
-    let ratio = ratio.map_or_else(|| words::UNKNOWN.to_owned(), words::percent);
+    let ratio = ratio.map_or_else(|| format::UNKNOWN.to_owned(), format::percent);
     let periods = format!(
         "{ratio} longer: {} instead of {}",
-        words::millis(course.period_ms),
-        words::millis(course.healthy_period_ms)
+        format::millis(course.period_ms),
+        format::millis(course.healthy_period_ms)
     );
     figure("Iteration", &periods)
 }
 
 fn since(course: &Course) -> Markup {
-    html! { div { dt { "Since" } dd { (words::instant(&course.first_seen)) } } }
+    html! { div { dt { "Since" } dd { (format::instant(&course.first_seen)) } } }
 }
 
 fn cost(view: &View<'_>, incident: &str) -> Markup {
@@ -137,8 +137,8 @@ fn cost(view: &View<'_>, incident: &str) -> Markup {
 fn cost_of(view: &View<'_>, incident: &str) -> Option<String> {
     let parts = &view.cost.as_ref()?.contributors;
     let words = |part: &Contributor| match (part.amount.cost, &part.amount.currency) {
-        (Some(cost), Some(currency)) => words::money(cost, currency),
-        _ => words::gpu_hours(part.amount.lost_gpu_hours),
+        (Some(cost), Some(currency)) => format::money(cost, currency),
+        _ => format::gpu_hours(part.amount.lost_gpu_hours),
     };
     let of_it = parts.iter().filter(|part| part.incident_id == incident);
     let parts: Vec<String> = of_it.map(words).collect();
@@ -207,10 +207,10 @@ fn past_culprit(view: &View<'_>, one: &Outlier) -> Markup {
                 }
             }
             (times(&one.course))
-            td.number { (words::maybe_millis(one.lag_ms)) }
-            td.number { (one.effect_ratio.map_or_else(|| words::UNKNOWN.to_owned(), words::percent)) }
-            td.number { (one.confidence.map_or_else(|| words::UNKNOWN.to_owned(), words::percent)) }
-            td.number { (cost_of(view, &one.incident_id).unwrap_or_else(|| words::UNKNOWN.to_owned())) }
+            td.number { (format::maybe_millis(one.lag_ms)) }
+            td.number { (one.effect_ratio.map_or_else(|| format::UNKNOWN.to_owned(), format::percent)) }
+            td.number { (one.confidence.map_or_else(|| format::UNKNOWN.to_owned(), format::percent)) }
+            td.number { (cost_of(view, &one.incident_id).unwrap_or_else(|| format::UNKNOWN.to_owned())) }
         }
     }
 }
@@ -223,10 +223,10 @@ fn past_condition(view: &View<'_>, one: &Condition) -> Markup {
                 details { summary { "Why" } p { (one.reason) } @if !one.detail.is_empty() { p { (one.detail) } } }
             }
             (times(&one.course))
-            td.number { (words::UNKNOWN) }
-            td.number { (words::percent(one.effect_ratio)) }
-            td.number { (words::percent(one.confidence)) }
-            td.number { (cost_of(view, &one.incident_id).unwrap_or_else(|| words::UNKNOWN.to_owned())) }
+            td.number { (format::UNKNOWN) }
+            td.number { (format::percent(one.effect_ratio)) }
+            td.number { (format::percent(one.confidence)) }
+            td.number { (cost_of(view, &one.incident_id).unwrap_or_else(|| format::UNKNOWN.to_owned())) }
         }
     }
 }
@@ -234,7 +234,7 @@ fn past_condition(view: &View<'_>, one: &Condition) -> Markup {
 fn times(course: &Course) -> Markup {
     let cleared = course.cleared_at.as_deref().unwrap_or(&course.last_seen);
     html! {
-        td { (words::instant(&course.first_seen)) }
-        td { (words::instant(cleared)) }
+        td { (format::instant(&course.first_seen)) }
+        td { (format::instant(cleared)) }
     }
 }

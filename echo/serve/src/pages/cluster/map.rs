@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use super::{Mark, Marks, View};
 use crate::pages::bars::{Run, SHADES, strip};
-use crate::pages::words;
+use crate::pages::format;
 
 /// Least lag that has the darkest shade, milliseconds, and how many times the usual one it is at least: noise stays pale.
 const LEAST_SCALE_MS: f64 = 0.1;
@@ -101,7 +101,7 @@ fn between(cells: &[Option<f64>]) -> String {
         known().fold(f64::INFINITY, f64::min),
         known().fold(f64::NEG_INFINITY, f64::max),
     );
-    let (least, most) = (words::millis(least), words::millis(most));
+    let (least, most) = (format::millis(least), format::millis(most));
     if least == most {
         most
     } else {
@@ -186,14 +186,14 @@ fn axis(map: &LagMap) -> Markup {
     let ends = [&map.window.from, &map.window.to];
     html! {
         span.axis {
-            @for end in ends { @if is_one_day { (words::clock_time(end)) } @else { (words::instant(end)) } }
+            @for end in ends { @if is_one_day { (format::clock_time(end)) } @else { (format::instant(end)) } }
         }
     }
 }
 
 fn row((map, several_jobs): (&LagMap, bool), one: &Row) -> Markup {
     let lags = &one.lags;
-    let mean = words::maybe_millis(lags.mean_ms());
+    let mean = format::maybe_millis(lags.mean_ms());
     let most = lags.most_ms();
     let label = most.map_or_else(
         || format!("Rank {}: no data", lags.rank),
@@ -202,7 +202,7 @@ fn row((map, several_jobs): (&LagMap, bool), one: &Row) -> Markup {
             format!(
                 "Rank {}: {mean} on average, most {} from {time}",
                 lags.rank,
-                words::millis(ms)
+                format::millis(ms)
             )
         },
     );
@@ -216,7 +216,7 @@ fn row((map, several_jobs): (&LagMap, bool), one: &Row) -> Markup {
             td.name { (lags.node) }
             td.wide { (strip(&one.runs, lags.lags_ms.len(), &label)) }
             td.number { (mean) }
-            td.number { (words::maybe_millis(most.map(|(_, ms)| ms))) }
+            td.number { (format::maybe_millis(most.map(|(_, ms)| ms))) }
         }
     }
 }
@@ -244,7 +244,7 @@ fn legend(scale_ms: f64) -> Markup {
     let steps = STEPS
         .iter()
         .skip(1)
-        .map(|step| words::millis(step * scale_ms));
+        .map(|step| format::millis(step * scale_ms));
     let words = std::iter::once("less".to_owned()).chain(steps.map(|from| format!("from {from}")));
     html! {
         ul.legend aria-label="Shades" {
@@ -260,8 +260,8 @@ fn notes(map: &LagMap) -> Markup {
     let is_partial = map.looked_at_s < map.stretch_s * 0.99;
     html! {
         p.quiet {
-            "Each step is " (words::length(map.stretch_s)) "."
-            @if is_partial { " Of each, the first " (words::length(map.looked_at_s)) " were looked at; a shorter window looks at all." }
+            "Each step is " (format::length(map.stretch_s)) "."
+            @if is_partial { " Of each, the first " (format::length(map.looked_at_s)) " were looked at; a shorter window looks at all." }
             @if map.left_out > 0 {
                 " Listed are the ranks that are named above and those whose lag stands out most; "
                 (map.left_out) " others are left out."

@@ -4,13 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::ptr;
 use std::sync::Arc;
 
-use echo_core::model::conclusion::Conclusions;
+use echo_core::model::detector_output::Conclusions;
 use echo_core::model::event::{Event, EventBatch, Origin};
 use echo_core::units::Hour;
 
+use crate::duckdb::batch_dedup::Entry;
 use crate::duckdb::dictionary::series::{Series, series_id};
 use crate::duckdb::dictionary::{Entries, find, origin_id};
-use crate::duckdb::ledger::Entry;
 use crate::duckdb::rows::events::EventRow;
 use crate::duckdb::rows::identity::LedgerRow;
 use crate::hours::hours_of;

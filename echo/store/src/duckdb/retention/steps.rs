@@ -1,6 +1,6 @@
 //! The events of a slice in steps that the writer takes between its commits.
 
-use crate::duckdb::rows::slices::Events;
+use crate::duckdb::rows::partition::Events;
 
 /// Numbers of events that one step looks at: what the writer deletes in some ten milliseconds.
 const STEP_EVENTS: u64 = 100_000;
@@ -57,7 +57,7 @@ impl Steps {
 #[cfg(test)]
 mod tests {
     use super::{CHECKPOINT_AFTER, STEP_EVENTS, Steps};
-    use crate::duckdb::rows::slices::Events;
+    use crate::duckdb::rows::partition::Events;
 
     fn range(first: u64, last: u64) -> Events {
         Events { first, last }

@@ -4,11 +4,11 @@ use arrow::array::{Array, BooleanArray, Int64Array, UInt64Array};
 use echo_core::units::{Nanos, Window};
 use fleet_proto::metric;
 
+use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::query::Query;
-use crate::duckdb::reader::Reader;
 use crate::duckdb::rows::column::{column, maybe};
-use crate::duckdb::rows::questions::in_window;
+use crate::duckdb::rows::event_queries::in_window;
 
 /// When an origin reported in a stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,12 +9,12 @@ use echo_core::ids::{CommId, JobId, MetricName, Op, RankOf, RoleId};
 use echo_core::model::event::{Origin, Source};
 use echo_core::units::Nanos;
 
+use crate::duckdb::batch_dedup::{Entry, Ledger};
 use crate::duckdb::batches;
 use crate::duckdb::dictionary::Entries;
 use crate::duckdb::dictionary::series::{Collectives, Series};
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::inventory::Contents;
-use crate::duckdb::ledger::{Entry, Ledger};
 use crate::duckdb::rows::column::{self, Unexpected, column, malformed};
 use crate::duckdb::rows::row::Row;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use duckdb::Connection;
 use echo_core::ids::{ClusterId, IncidentId, JobId, Rank};
-use echo_core::model::conclusion::{
+use echo_core::model::detector_output::{
     Baseline, CauseClass, Condition, ConditionKind, Culprit, Finding, Incident, IncidentState,
     Severity, Signal,
 };

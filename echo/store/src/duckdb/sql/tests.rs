@@ -23,8 +23,8 @@ use crate::EventStore;
 use crate::contract::sample::{
     at, batch, gauge, incident, incidents, losses, lost, origin, policy, wait,
 };
+use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::engine::EngineResult;
-use crate::duckdb::reader::Reader;
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::limits::Amount;
 use crate::sql::{SqlError, SqlQuestion, SqlTable};
@@ -66,7 +66,7 @@ impl Lab {
         store.conclude(found).await.unwrap();
         let lost = losses([lost(1, "prod", "node-1", (1_000, 2_000))]);
         store.conclude(lost).await.unwrap();
-        let policies = echo_core::model::conclusion::Conclusions {
+        let policies = echo_core::model::detector_output::Conclusions {
             policies: vec![policy("prod", 1)],
             ..Default::default()
         };

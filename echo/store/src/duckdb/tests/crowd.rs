@@ -8,9 +8,9 @@ use tokio::task::JoinSet;
 
 use super::{clock, config};
 use crate::contract::sample::{batch, origin, wait};
+use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::query::Query;
-use crate::duckdb::reader::Reader;
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::{Appended, EventStore};
 

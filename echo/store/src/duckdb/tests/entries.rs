@@ -6,8 +6,8 @@ use echo_core::model::event::{BatchKey, EventBatch, Reading};
 use super::ask;
 use super::retention::{by_age, follow, limited, open, some_rounds, until_dropped};
 use crate::contract::sample::{at, bare_origin, gauge, query};
-use crate::duckdb::reader::Reader;
-use crate::duckdb::rows::unused;
+use crate::duckdb::connection_pool::Reader;
+use crate::duckdb::rows::dictionary_gc;
 use crate::duckdb::{DuckDbStore, tests};
 use crate::{EventStore, Vitals};
 
@@ -104,7 +104,7 @@ async fn a_series_that_is_used_again_before_it_is_forgotten_stays() {
     .await
     .unwrap();
     let found = store.readers.ask("testing", |reader: &Reader| {
-        unused::find(&reader.connection)
+        dictionary_gc::find(&reader.connection)
     });
     let found = found.await.unwrap();
     store.append(received(0, "kept", "new")).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_series_that_is_used_again_before_it_is_forgotten_stays() {
     let gone = store.readers.ask("testing", move |reader: &Reader| {
         let gone = found
             .iter()
-            .map(|some| unused::delete(&reader.connection, some));
+            .map(|some| dictionary_gc::delete(&reader.connection, some));
         gone.collect::<Result<Vec<_>, _>>()
     });
     let gone: Vec<_> = gone

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use echo_core::ids::Rank;
-use echo_core::model::conclusion::Incident;
+use echo_core::model::detector_output::Incident;
 use echo_core::model::inputs::{Inputs, RankLag};
 
 use super::{config, open};

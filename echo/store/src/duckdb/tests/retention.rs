@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use echo_core::clock::ManualClock;
-use echo_core::model::conclusion::Severity;
+use echo_core::model::detector_output::Severity;
 use echo_core::model::event::{BatchKey, EventBatch};
 use echo_core::units::Nanos;
 use tempfile::TempDir;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use echo_core::clock::ManualClock;
 use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
-use echo_core::model::conclusion::{
+use echo_core::model::detector_output::{
     Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, Severity, Signal,
 };
 use echo_core::model::event::{

@@ -2,7 +2,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use echo_core::ids::IncidentId;
-use echo_core::model::conclusion::LostTime;
+use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Nanos, Window};
 use proptest::prelude::{Strategy, prop_assert_eq, proptest};
 use rust_decimal::Decimal;

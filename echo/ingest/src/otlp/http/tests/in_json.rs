@@ -10,10 +10,10 @@ use crate::fixture::store::RecordingStore;
 use crate::fixture::{
     gauge, gauges, rank_2, records, request, span, spans, straggler, wait, waits,
 };
+use crate::otlp::decompress::Compression;
+use crate::otlp::decompress::tests::pack;
 use crate::otlp::tests::collector::Collector;
 use crate::otlp::tests::crowd;
-use crate::otlp::unpack::Compression;
-use crate::otlp::unpack::tests::pack;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 

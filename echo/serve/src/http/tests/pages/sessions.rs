@@ -151,7 +151,7 @@ async fn a_token_that_is_not_valid_or_does_not_ask_is_told_so_and_not_kept() {
 #[tokio::test]
 async fn guesses_in_the_form_are_slowed_down_like_guesses_in_a_header() {
     let (echo, _door) = guarded(&[TENANT]).await;
-    let echo = echo.layer(axum::Extension(echo_ingest::sender::Peer(
+    let echo = echo.layer(axum::Extension(echo_ingest::memory_account::Peer(
         "192.0.2.7:1234".parse().unwrap(),
     )));
     let mut statuses = Vec::new();

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use echo_core::model::conclusion::Conclusions;
+use echo_core::model::detector_output::Conclusions;
 use echo_core::model::event::{Event, Origin};
 
 use super::Staged;

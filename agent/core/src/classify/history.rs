@@ -1,0 +1,98 @@
+//! What a process knows of itself.
+
+use std::collections::VecDeque;
+
+use crate::classify::reference::{Gates, Standard};
+use crate::signal::{Block, CommId, Role, Summary};
+
+/// Healthy blocks without which the past is no standard.
+const MIN_BLOCKS: usize = 20;
+/// Healthy blocks that are remembered.
+const MAX_BLOCKS: usize = 128;
+/// Blocks over which it is counted how often the process synchronises.
+const RATE_BLOCKS: usize = 16;
+/// From the median absolute deviation to the standard deviation of a normal distribution.
+const MAD_TO_SIGMA: f64 = 1.4826;
+
+/// The own past, of one program on one communicator.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    of: Option<(CommId, Option<Role>)>,
+    counts: VecDeque<(f64, f64)>,
+    gaps_ms: VecDeque<f64>,
+    periods_ms: VecDeque<f64>,
+}
+
+impl Past {
+    /// Begins anew when the process has begun to do something else.
+    pub(super) fn begin(&mut self, block: &Block) {
+        let of = Some((block.comm, block.role));
+        if self.of != of {
+            *self = Self {
+                of,
+                ..Self::default()
+            };
+        }
+    }
+
+    pub(super) fn period(&mut self, period_ms: f64) {
+        if period_ms.is_finite() && period_ms > 0.0 {
+            remember(&mut self.periods_ms, period_ms, MAX_BLOCKS);
+        }
+    }
+
+    /// The block's host gap per iteration, milliseconds; none where the process synchronises too rarely.
+    ///
+    /// The mean gap times the gaps per iteration of the last blocks: in a short block alone, one synchronisation more
+    /// or less would look like lateness.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "samples of one block stay below 2^53"
+    )]
+    pub(super) fn gap_ms(&mut self, gaps: &Summary, iterations: f64, min_rate: f64) -> Option<f64> {
+        let count = gaps.count as f64;
+        remember(&mut self.counts, (count, iterations), RATE_BLOCKS);
+        let sum = |(n, m): (f64, f64), block: &(f64, f64)| (n + block.0, m + block.1);
+        let (n_gaps, n_iterations) = self.counts.iter().fold((0.0, 0.0), sum);
+        let rate = n_gaps / n_iterations;
+        let gap_ms = gaps.sum_ms / count * rate;
+        (rate >= min_rate && gap_ms.is_finite()).then_some(gap_ms)
+    }
+
+    pub(super) fn healthy(&mut self, gap_ms: f64) {
+        remember(&mut self.gaps_ms, gap_ms, MAX_BLOCKS);
+    }
+
+    pub(super) fn period_ms(&self) -> Option<f64> {
+        median(self.periods_ms.iter().copied())
+    }
+
+    pub(super) fn standard(&self, gates: Gates) -> Option<Standard> {
+        if self.gaps_ms.len() < MIN_BLOCKS {
+            return None;
+        }
+        let center_ms = median(self.gaps_ms.iter().copied())?;
+        let deviations = self.gaps_ms.iter().map(|gap_ms| (gap_ms - center_ms).abs());
+        Some(Standard {
+            center_ms,
+            sigma_ms: MAD_TO_SIGMA * median(deviations)?,
+            period_ms: self.period_ms()?,
+            gates,
+        })
+    }
+}
+
+fn remember<T>(values: &mut VecDeque<T>, value: T, most: usize) {
+    values.push_back(value);
+    if values.len() > most {
+        values.pop_front();
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = *values.get(values.len().saturating_sub(1) / 2)?;
+    Some(f64::midpoint(lower, upper))
+}

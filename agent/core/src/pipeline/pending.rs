@@ -1,0 +1,113 @@
+//! What was observed of a process before the size of its blocks is known.
+
+use std::collections::BTreeMap;
+
+use crate::block_size::{exponent, iteration_ns};
+use crate::correlate::Observation;
+use crate::discover::CommIndex;
+use crate::iteration_pattern::Rhythm;
+use crate::pipeline::BlockRule;
+
+/// Observations after which rolling up begins without knowing what the process repeats.
+const MAX_HELD: usize = 16_384;
+/// The same in time of the events: a slow job must not stay unseen, and with so few operations
+/// its blocks are small whatever is measured.
+const MAX_HELD_NS: u64 = 30_000_000_000;
+
+/// Observations from the first collective on.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    observations: Vec<Observation>,
+    since_ns: Option<u64>,
+    now_ns: Option<u64>,
+}
+
+impl Held {
+    /// Takes the next observation. What a process waits for before its first collective is of no interest.
+    pub(super) fn take(&mut self, observation: Observation) {
+        self.now_ns = instant_ns(&observation);
+        if matches!(observation, Observation::Issued(_)) {
+            self.since_ns = self.since_ns.or(self.now_ns);
+        }
+        if self.since_ns.is_some() {
+            self.observations.push(observation);
+        }
+    }
+
+    /// Whether there is no point in waiting longer.
+    pub(super) fn is_full(&self) -> bool {
+        let waited_ns = self
+            .now_ns
+            .zip(self.since_ns)
+            .map_or(0, |(now_ns, since_ns)| now_ns.saturating_sub(since_ns));
+        self.observations.len() >= MAX_HELD || waited_ns > MAX_HELD_NS
+    }
+
+    /// The observations, in order.
+    pub(super) fn into_observations(self) -> Vec<Observation> {
+        self.observations
+    }
+
+    /// Block sizes of all communicators of the iteration, once its duration is known.
+    pub(super) fn exponents(
+        &self,
+        rhythm: &Rhythm,
+        rule: BlockRule,
+    ) -> Option<BTreeMap<CommIndex, u32>> {
+        let primary = rhythm.primary()?;
+        let begins = self.observations.iter().filter_map(|observation| {
+            let Observation::Issued(issued) = observation else {
+                return None;
+            };
+            let begins = issued.at.comm == primary && rhythm.begins_at(issued.at.seq);
+            begins.then_some(issued.entry_ns)
+        });
+        let iteration_ns = iteration_ns(&begins.collect::<Vec<u64>>(), rhythm.pattern()?.period)?;
+        let ops = &rhythm.profile()?.ops;
+        // Echo looks back on iterations: of long ones, a block has to hold a good part.
+        let target_ns = rule.target_ns.max(iteration_ns / 2.0);
+        let size =
+            |(comm, ops): (&CommIndex, &f64)| (*comm, exponent(target_ns, iteration_ns / ops));
+        Some(ops.iter().map(size).collect())
+    }
+
+    /// Block size of the busiest communicator from the rate at which its operations were issued.
+    pub(super) fn fallback_exponents(
+        &self,
+        primary: CommIndex,
+        rule: BlockRule,
+    ) -> BTreeMap<CommIndex, u32> {
+        let entries = self
+            .observations
+            .iter()
+            .filter_map(|observation| match observation {
+                Observation::Issued(issued) if issued.at.comm == primary => Some(issued.entry_ns),
+                _ => None,
+            });
+        let rate = mean_interval_ns(entries);
+        rate.map(|ns| (primary, exponent(rule.target_ns, ns)))
+            .into_iter()
+            .collect()
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "held operations span less than 2^53 ns"
+)]
+fn mean_interval_ns(entries: impl Iterator<Item = u64>) -> Option<f64> {
+    let entries: Vec<u64> = entries.collect();
+    let (first, last) = (entries.first()?, entries.last()?);
+    (entries.len() > 1).then(|| last.saturating_sub(*first) as f64 / (entries.len() - 1) as f64)
+}
+
+fn instant_ns(observation: &Observation) -> Option<u64> {
+    match observation {
+        Observation::Issued(issued) => Some(issued.entry_ns),
+        Observation::Waited(waited) => Some(waited.return_ns),
+        Observation::WaitBegan { .. }
+        | Observation::Active(_)
+        | Observation::Ran(_)
+        | Observation::Inside { .. } => None,
+    }
+}

@@ -1,0 +1,191 @@
+//! Where a traced process belongs: rank, job, pod and container, from its environment and its cgroup. Pure.
+//!
+//! Both texts were written by the traced process or by whoever started it, so nothing in them is taken on trust: numbers
+//! have to make sense together, and what is passed on as text is short and free of control characters.
+
+mod cgroup;
+mod environ;
+
+use crate::placement::cgroup::{Cgroup, Step};
+use crate::placement::environ::Environ;
+
+/// Ranks of the largest job that is believed.
+const MAX_WORLD_SIZE: u32 = 1 << 20;
+
+/// Bytes of the longest text that is passed on.
+const MAX_TEXT: usize = 128;
+
+/// Bytes of the longest list of devices: sixteen UUIDs of 40 characters and their commas.
+const MAX_DEVICES: usize = 656;
+
+/// Where a process belongs; what is not known is none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Place {
+    /// Rank within the job, below `world_size` where that is known.
+    pub rank: Option<u32>,
+    /// Ranks of the job.
+    pub world_size: Option<u32>,
+    /// Rank among the job's processes of this host.
+    pub local_rank: Option<u32>,
+    /// The job, by the name that all its ranks have in common.
+    pub job: Option<String>,
+    /// Kubernetes pod, by its name.
+    pub pod: Option<String>,
+    /// Kubernetes namespace of the pod.
+    pub namespace: Option<String>,
+    /// Kubernetes pod, by its unique id.
+    pub pod_uid: Option<String>,
+    /// Container, by the 64 hex digits of its id.
+    pub container: Option<String>,
+    /// Devices that the container may use (`NVIDIA_VISIBLE_DEVICES`).
+    pub container_devices: Option<String>,
+    /// Devices that the process wants to use, of those (`CUDA_VISIBLE_DEVICES`).
+    pub process_devices: Option<String>,
+}
+
+/// Whose network a process is in, and so whose name is in its `HOSTNAME`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// Its container's.
+    Own,
+    /// The host's, or nobody knows. Pods that use RDMA often are in the network of their host, and called like it.
+    Host,
+}
+
+/// What one launcher calls what it tells each process. Of several names the first that is set counts.
+struct Launcher {
+    rank: &'static [&'static str],
+    world_size: &'static [&'static str],
+    local_rank: &'static [&'static str],
+}
+
+/// From the inside out: torchrun may run under mpirun or srun, and mpirun under srun; the innermost made the ranks.
+const LAUNCHERS: [Launcher; 3] = [
+    Launcher {
+        rank: &["RANK"],
+        world_size: &["WORLD_SIZE"],
+        local_rank: &["LOCAL_RANK"],
+    },
+    Launcher {
+        rank: &["OMPI_COMM_WORLD_RANK"],
+        world_size: &["OMPI_COMM_WORLD_SIZE"],
+        local_rank: &["OMPI_COMM_WORLD_LOCAL_RANK"],
+    },
+    Launcher {
+        rank: &["PMI_RANK"],
+        world_size: &["PMI_SIZE"],
+        local_rank: &["MPI_LOCALRANKID", "PMI_LOCAL_RANK"],
+    },
+];
+
+const SLURM: Launcher = Launcher {
+    rank: &["SLURM_PROCID"],
+    world_size: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+    local_rank: &["SLURM_LOCALID"],
+};
+
+/// `PMIx` tells a process its rank, but not of how many.
+const PMIX_RANK: &str = "PMIX_RANK";
+
+/// Job of the batch system. First, because people give torchrun the same run id again and again.
+const BATCH_JOB: [&str; 4] = ["SLURM_JOB_ID", "SLURM_JOBID", "PBS_JOBID", "LSB_JOBID"];
+
+/// Run id of torchrun, and the variable that operators of Kubernetes set it by.
+const TORCH_JOB: [&str; 2] = ["TORCHELASTIC_RUN_ID", "PET_RDZV_ID"];
+
+/// What torchrun says when nobody gave it a run id.
+const NO_RUN_ID: &str = "none";
+
+/// Names of the job in pods. Elsewhere they may mean anything: a build server calls its builds `JOB_NAME`.
+const POD_JOB: [&str; 3] = ["JOB_NAME", "JOBSET_NAME", "TRAINING_JOB_NAME"];
+
+const POD_NAME: [&str; 2] = ["POD_NAME", "MY_POD_NAME"];
+const POD_NAMESPACE: [&str; 3] = ["POD_NAMESPACE", "MY_POD_NAMESPACE", "KUBERNETES_NAMESPACE"];
+const HOSTNAME: &str = "HOSTNAME";
+const CONTAINER_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+const PROCESS_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+
+impl Place {
+    /// Reads the bytes of `/proc/PID/environ` and the text of `/proc/PID/cgroup`.
+    pub fn of(environ: &[u8], cgroup: &str, network: Network) -> Self {
+        let environ = Environ::new(environ, &asked());
+        let cgroup = Cgroup::of(cgroup);
+        let ranks = ranks(&environ, cgroup.slurm_step);
+        let is_pod = cgroup.pod_uid.is_some();
+        let is_named_pod = is_pod && network == Network::Own;
+        let text = |names: &[&str]| environ.text(names, MAX_TEXT);
+        Self {
+            rank: ranks.rank,
+            world_size: ranks.world_size,
+            local_rank: ranks.local_rank,
+            job: job(&environ, is_pod).or_else(|| cgroup.slurm_job.map(|id| id.to_string())),
+            pod: text(&POD_NAME).or_else(|| text(&[HOSTNAME]).filter(|_| is_named_pod)),
+            namespace: text(&POD_NAMESPACE),
+            pod_uid: cgroup.pod_uid,
+            container: cgroup.container,
+            container_devices: environ.text(&[CONTAINER_DEVICES], MAX_DEVICES),
+            process_devices: environ.text(&[PROCESS_DEVICES], MAX_DEVICES),
+        }
+    }
+}
+
+/// All variables that are looked at.
+fn asked() -> Vec<&'static str> {
+    let of_launchers = LAUNCHERS.iter().chain([&SLURM]);
+    let of_launchers =
+        of_launchers.flat_map(|own| [own.rank, own.world_size, own.local_rank].concat());
+    let lists: [&[&str]; 6] = [
+        &BATCH_JOB,
+        &TORCH_JOB,
+        &POD_JOB,
+        &POD_NAME,
+        &POD_NAMESPACE,
+        &[PMIX_RANK, HOSTNAME, CONTAINER_DEVICES, PROCESS_DEVICES],
+    ];
+    of_launchers.chain(lists.concat()).collect()
+}
+
+#[derive(Default)]
+struct Ranks {
+    rank: Option<u32>,
+    world_size: Option<u32>,
+    local_rank: Option<u32>,
+}
+
+fn ranks(environ: &Environ<'_>, step: Option<Step>) -> Ranks {
+    // The script of a Slurm job is itself told that it is task 0 of all, and what it starts inherits that.
+    let slurm = (step != Some(Step::Other)).then_some(&SLURM);
+    let mut told = LAUNCHERS.iter().chain(slurm);
+    told.find_map(|launcher| told_by(launcher, environ))
+        .unwrap_or_else(|| Ranks {
+            rank: environ
+                .number(&[PMIX_RANK])
+                .filter(|rank| *rank < MAX_WORLD_SIZE),
+            ..Ranks::default()
+        })
+}
+
+/// Rank and world size by one launcher, when both are there and fit together.
+fn told_by(launcher: &Launcher, environ: &Environ<'_>) -> Option<Ranks> {
+    let rank = environ.number(launcher.rank)?;
+    let world_size = environ.number(launcher.world_size)?;
+    let local_rank = environ.number(launcher.local_rank);
+    (rank < world_size && world_size <= MAX_WORLD_SIZE).then(|| Ranks {
+        rank: Some(rank),
+        world_size: Some(world_size),
+        local_rank: local_rank.filter(|local| *local < world_size),
+    })
+}
+
+fn job(environ: &Environ<'_>, is_pod: bool) -> Option<String> {
+    // The step of a Slurm job is left out: under mpirun, ranks of the first host are in another step than the rest.
+    let batch = || environ.text(&BATCH_JOB, MAX_TEXT);
+    let torch = |name| environ.text(&[name], MAX_TEXT).filter(|id| id != NO_RUN_ID);
+    let pod = || environ.text(&POD_JOB, MAX_TEXT).filter(|_| is_pod);
+    batch()
+        .or_else(|| TORCH_JOB.into_iter().find_map(torch))
+        .or_else(pod)
+}
+
+#[cfg(test)]
+mod tests;

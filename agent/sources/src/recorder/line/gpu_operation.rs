@@ -1,0 +1,42 @@
+//! What a line says of an operation on a GPU.
+
+use crate::live::plugin_records;
+use fleet_agent_bpf::layout::RanRecord;
+use serde::Serialize;
+
+/// The fields behind `kind`, `ts` and `pid`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(super) struct RanArguments {
+    comm: String,
+    seq: u64,
+    comm_seq: u64,
+    comm_nth: u32,
+    func: &'static str,
+    count: u64,
+    rank: u32,
+    nranks: u32,
+    host_ns: u64,
+    gpu_start_ns: u64,
+    gpu_stop_ns: u64,
+    channels: u32,
+}
+
+impl RanArguments {
+    /// None of a record that tells of no operation.
+    pub(super) fn of(record: &RanRecord) -> Option<Self> {
+        Some(Self {
+            comm: format!("{:016x}", record.comm_id),
+            seq: record.nccl_seq,
+            comm_seq: record.seq,
+            comm_nth: record.nth,
+            func: plugin_records::operation(record)?.name(),
+            count: record.count,
+            rank: record.rank,
+            nranks: record.nranks,
+            host_ns: record.host_ns,
+            gpu_start_ns: record.gpu_start_ns,
+            gpu_stop_ns: record.gpu_stop_ns,
+            channels: record.channels,
+        })
+    }
+}

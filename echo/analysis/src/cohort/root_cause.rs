@@ -1,0 +1,355 @@
+//! From a window to charges: who or what is to blame, by a few iterations, by many, and at once.
+
+use std::sync::Arc;
+
+use echo_core::model::detector_output::{CauseClass, Condition, ConditionKind, Signal};
+use echo_core::model::event::SeqRange;
+use echo_core::model::inputs::{Inputs, RankLag};
+use echo_core::stats::series::change_point;
+
+use super::{Cohort, JobView, MAX_BLOCKS, Standing, structure};
+use crate::cause::{Clues, Slowness, class_of, is_hidden_from_host};
+use crate::finding::{Charge, Subject};
+use crate::lag::rank_order::least_lag_ms;
+use crate::lag::{Lag, Lags, lags, suited_signal};
+use crate::settings::Settings;
+use crate::verdict::{Evidence, Judgement, Scale, Span, Suspect, Verdict, judge};
+use crate::window::Stretch;
+
+/// Iterations that a charge raised at once rests on, at least.
+const FAST_ITERATIONS: f64 = 5.0;
+
+/// Smallest z-score for a charge that is raised at once.
+const FAST_Z: f64 = 8.0;
+
+/// Smallest lag at every single operation of such a charge, as a share of the gate for its mean.
+const ALWAYS_SHARE: f64 = 0.5;
+
+/// Iterations on either side of a change of pace before it is believed (Greyhound's verification: 10 periods).
+const PACE_ITERATIONS: f64 = 10.0;
+
+/// What a late rank is blocked less than its peers, at most, as a share of its lag, if it is late because it waits.
+const VICTIM_SHARE: f64 = 0.5;
+
+/// Blocks that a window for rare stalls consists of, at least.
+const LONG_BLOCKS: usize = 8;
+
+/// Charges from one window, with what the other cohorts have to know.
+pub(super) struct Accused {
+    pub(super) charges: Vec<Charge>,
+    pub(super) standing: Standing,
+    /// Whether the judgement found nothing and nobody late.
+    pub(super) is_healthy: bool,
+    /// Whether the window lost something that counts against the past.
+    pub(super) is_damaged: bool,
+}
+
+/// How late the latest rank is that is blocked as long as its peers, milliseconds per iteration; 0 for none: what it is late by has
+/// been done elsewhere.
+fn victim_lag_ms(lags: &Lags) -> f64 {
+    let waits = |lag: &&Lag| {
+        lag.signal == Signal::DeviceWait
+            && lag
+                .own_ms
+                .is_some_and(|own| own < VICTIM_SHARE * lag.mean_ms)
+    };
+    let victims = lags.ranks.iter().filter(waits);
+    victims.map(|lag| lag.mean_ms).fold(0.0, f64::max)
+}
+
+impl Cohort {
+    /// Judges the latest window.
+    pub(super) fn accuse(
+        &self,
+        window: &Stretch<'_>,
+        lags: Option<&Lags>,
+        view: &JobView,
+        settings: &Settings,
+    ) -> Accused {
+        let mut standing = Standing {
+            busy_ms: structure::busy_ms(window),
+            ..Standing::default()
+        };
+        let Some(evidence) = self.evidence(window, lags, view, Span::Short) else {
+            let charges = Vec::new();
+            return Accused {
+                charges,
+                standing,
+                is_healthy: true,
+                is_damaged: false,
+            };
+        };
+        let evidence = self.with_transfers(window, evidence, settings);
+        let judgement = judge(&evidence, settings);
+        standing.root_own_ms = judgement.root_own_ms;
+        standing.victim_lag_ms = lags.map_or(0.0, victim_lag_ms);
+        standing.victims = judgement.victims.iter().copied().collect();
+        let mut charges = self.charges(&judgement, window, &evidence, settings);
+        // A name is better than a riddle: who cannot be told by the window may be told by a shorter or longer one. What
+        // was late in an incident that is still open would count for another one by the long window.
+        if !names_somebody(&charges) {
+            let at_once = self.at_once(view, settings);
+            if names_somebody(&at_once) {
+                charges = at_once;
+            } else if self.faults.is_empty() {
+                let rare = self.rare_stalls(view, settings);
+                charges = if names_somebody(&rare) { rare } else { charges };
+            }
+        }
+        charges.extend(self.uneven(&evidence, view, settings));
+        Accused {
+            charges,
+            standing,
+            is_healthy: judgement.verdict == Verdict::Healthy && !judgement.is_doubtful,
+            is_damaged: !evidence.is_undamaged(settings),
+        }
+    }
+
+    fn evidence<'e>(
+        &self,
+        window: &Stretch<'_>,
+        lags: Option<&'e Lags>,
+        view: &JobView,
+        span: Span,
+    ) -> Option<Evidence<'e>> {
+        let last = self.last_periods?;
+        #[expect(clippy::cast_precision_loss, reason = "readings of one window are few")]
+        let n_readings = window.n_periods().max(1) as f64;
+        let sigma = self.history.period_sigma_ms();
+        Some(Evidence {
+            lags,
+            period_ms: window.period_ms().unwrap_or(last.latest.ms),
+            steady_period_ms: window
+                .typical_period_ms()
+                .unwrap_or_else(|| last.before.ms.min(last.latest.ms)),
+            healthy_ms: self.history.period_ms(),
+            period_error_ms: sigma.map(|sigma| sigma / n_readings.sqrt()),
+            usual: lags.and_then(|lags| self.history.scatter(lags.signal)),
+            coverage: window.coverage(),
+            transfers_are_slow: false,
+            span,
+            n_tests: view.n_ranks,
+            rival_own_ms: view.rival_own_ms,
+            victim_lag_ms: view.victim_lag_ms,
+            is_explained: view.is_explained,
+        })
+    }
+
+    /// Adds what transfers say, which is only worth its cost where something was lost.
+    fn with_transfers<'e>(
+        &self,
+        window: &Stretch<'_>,
+        evidence: Evidence<'e>,
+        settings: &Settings,
+    ) -> Evidence<'e> {
+        let is_slow =
+            || Slowness::of(&window.blocks, &self.history).is_some_and(Slowness::is_network);
+        Evidence {
+            transfers_are_slow: !evidence.is_undamaged(settings) && is_slow(),
+            ..evidence
+        }
+    }
+
+    /// Whether a window lost anything that counts: most windows did not, and are not looked at any further.
+    fn is_undamaged(&self, window: &Stretch<'_>, view: &JobView, settings: &Settings) -> bool {
+        self.evidence(window, None, view, Span::Short)
+            .is_none_or(|evidence| evidence.is_undamaged(settings))
+    }
+
+    /// The charges of a judgement, gravest first.
+    fn charges(
+        &self,
+        judgement: &Judgement,
+        window: &Stretch<'_>,
+        evidence: &Evidence<'_>,
+        settings: &Settings,
+    ) -> Vec<Charge> {
+        match &judgement.verdict {
+            Verdict::Healthy => Vec::new(),
+            Verdict::Uniform => self.slow(window, evidence, settings).into_iter().collect(),
+            Verdict::Inconclusive(doubt) => vec![Charge::unclear(*doubt)],
+            Verdict::Culprits(suspects) => {
+                let inputs = inputs(window, evidence, settings).map(Arc::new);
+                let gaps = lags(Signal::HostGap, &window.blocks);
+                let clues = Clues {
+                    gaps: gaps.as_ref(),
+                    gap_rates: &window.gap_rates(),
+                    queues: &window.queue_ms(),
+                    slowness: Slowness::of(&window.blocks, &self.history),
+                    damage_ms: evidence
+                        .healthy_ms
+                        .map(|healthy| evidence.period_ms - healthy),
+                };
+                let against = |suspect: &Suspect| {
+                    let class = class_of(&suspect.lag, &clues);
+                    Charge {
+                        span: evidence.span,
+                        disagrees: class != CauseClass::Host
+                            && is_hidden_from_host(&suspect.lag, &clues),
+                        ..Charge::against(suspect, class, inputs.clone())
+                    }
+                };
+                suspects.iter().map(against).collect()
+            }
+        }
+    }
+
+    /// Everybody is slow: by the network, when transfers say so, and only if the pace has really changed.
+    fn slow(
+        &self,
+        window: &Stretch<'_>,
+        evidence: &Evidence<'_>,
+        settings: &Settings,
+    ) -> Option<Charge> {
+        if !self.changed_pace(evidence.pace_gate(settings)) {
+            return None;
+        }
+        let slowness = Slowness::of(&window.blocks, &self.history);
+        let mut charge = match slowness.filter(|slowness| slowness.is_network()) {
+            Some(slowness) => {
+                let detail = format!(
+                    "collectives take {:.1} times as long as usual although nobody is late: the network is slow",
+                    slowness.transfer_ratio
+                );
+                let condition = Condition {
+                    detail,
+                    ..Condition::of(ConditionKind::Network)
+                };
+                Charge::of(Subject::Network, condition)
+            }
+            None => Charge::uniform(),
+        };
+        charge.inputs = inputs(window, evidence, settings).map(Arc::new);
+        Some(charge)
+    }
+
+    /// Whether the period has changed by `gate`, between two levels that each held for several iterations.
+    fn changed_pace(&self, gate: f64) -> bool {
+        let readings: Vec<_> = self
+            .blocks
+            .iter()
+            .filter_map(|block| block.period)
+            .collect();
+        let per_reading = readings
+            .iter()
+            .map(|reading| reading.iterations)
+            .fold(f64::MAX, f64::min);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 1 and 10"
+        )]
+        let least = (PACE_ITERATIONS / per_reading)
+            .ceil()
+            .clamp(1.0, PACE_ITERATIONS) as usize;
+        let series: Vec<f64> = readings.iter().map(|reading| reading.ms).collect();
+        // A change that lies too far back to be seen was verified when it was new.
+        let healthy = self.history.period_ms();
+        let before = |found_before: f64| healthy.map_or(found_before, |ms| ms.min(found_before));
+        change_point(&series, least).is_some_and(|found| {
+            let reference = before(found.before);
+            let latest = if found.after >= found.before {
+                found.after
+            } else {
+                found.before
+            };
+            latest >= reference * (1.0 + gate)
+        })
+    }
+
+    /// A rank that is so late that there is no need to wait: by a fifth of the period, and last in everything of late where
+    /// ranks are few enough for places.
+    fn at_once(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
+        let window = Stretch::latest(&self.blocks, FAST_ITERATIONS, 1);
+        if self.is_undamaged(&window, view, settings) {
+            return Vec::new();
+        }
+        let signal = suited_signal(&window.blocks);
+        let lags = lags(signal, &window.blocks);
+        let Some(evidence) = self.evidence(&window, lags.as_ref(), view, Span::Short) else {
+            return Vec::new();
+        };
+        let Some(healthy) = evidence.healthy_ms else {
+            return Vec::new();
+        };
+        let judgement = judge(&evidence, settings);
+        let mut charges = self.charges(&judgement, &window, &evidence, settings);
+        let is_last = |lag: &Lag| {
+            lag.place
+                .is_none_or(|place| place.last_share >= 1.0 && place.rounds >= FAST_ITERATIONS)
+        };
+        let gate = settings.fast_gate * healthy;
+        let is_always_late = |lag: &Lag| {
+            let least = least_lag_ms(lag.signal, &window.blocks, lag.rank);
+            least.is_none_or(|ms| ms >= gate * ALWAYS_SHARE)
+        };
+        let is_grave = |suspect: &Suspect| {
+            suspect.z >= FAST_Z
+                && suspect.lag.steady_ms >= gate
+                && is_last(&suspect.lag)
+                && is_always_late(&suspect.lag)
+        };
+        let Verdict::Culprits(suspects) = &judgement.verdict else {
+            return Vec::new();
+        };
+        let mut grave = suspects.iter().map(is_grave);
+        charges.retain(|_| grave.next() == Some(true));
+        for charge in &mut charges {
+            charge.is_provisional = true;
+        }
+        charges
+    }
+
+    /// Stalls that are too rare for a short window but add up over a long one.
+    fn rare_stalls(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
+        let window = Stretch::latest(&self.blocks, settings.long_window_iterations, LONG_BLOCKS);
+        let is_long = window.iterations >= settings.long_window_iterations
+            || window.blocks.len() >= MAX_BLOCKS;
+        if !is_long || self.is_undamaged(&window, view, settings) {
+            return Vec::new();
+        }
+        let lags = lags(suited_signal(&window.blocks), &window.blocks);
+        let evidence = self.evidence(&window, lags.as_ref(), view, Span::Long);
+        evidence.map_or_else(Vec::new, |evidence| {
+            let judgement = judge(&evidence, settings);
+            self.charges(&judgement, &window, &evidence, settings)
+        })
+    }
+}
+
+fn names_somebody(charges: &[Charge]) -> bool {
+    let is_rank = |charge: &Charge| matches!(charge.subject, Subject::Rank(_));
+    charges.iter().any(is_rank)
+}
+
+/// What a judgement rests on, for the record.
+fn inputs(window: &Stretch<'_>, evidence: &Evidence<'_>, settings: &Settings) -> Option<Inputs> {
+    let (last, first) = (window.blocks.first()?, window.blocks.last()?);
+    let lags = evidence.lags?;
+    let scale = Scale::of(lags, evidence, settings);
+    let mut latest: Vec<&Lag> = lags.ranks.iter().collect();
+    latest.sort_by(|a, b| b.mean_ms.total_cmp(&a.mean_ms));
+    let rank_lag = |lag: &Lag| RankLag {
+        rank: lag.rank,
+        lag_ms: lag.mean_ms,
+        z: scale.z(lag),
+        own_ms: lag.own_ms,
+    };
+    Some(Inputs {
+        seqs: SeqRange::new(first.seqs.first(), last.seqs.last())?,
+        iterations: window.iterations,
+        period_ms: evidence.period_ms,
+        healthy_ms: evidence.healthy_ms,
+        center_ms: lags.center_ms,
+        sigma_ms: scale.sigma_ms,
+        critical_z: scale.critical_z,
+        effect_gate: settings.effect_gate,
+        coverage: evidence.coverage,
+        n_ranks: u32::try_from(lags.ranks.len()).unwrap_or(u32::MAX),
+        lags: latest
+            .into_iter()
+            .take(Inputs::MAX_LAGS)
+            .map(rank_lag)
+            .collect(),
+    })
+}

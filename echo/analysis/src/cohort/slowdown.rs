@@ -1,0 +1,213 @@
+//! Charges that follow from the pace of the job and from who waits, over time, whether or not the job has iterations.
+
+use std::sync::Arc;
+
+use echo_core::ids::RoleId;
+use echo_core::model::detector_output::{Baseline, CauseClass, Signal};
+
+use super::{Cohort, JobView};
+use crate::assembly::{CohortBlock, PeriodReading};
+use crate::cause::{Clues, Slowness, class_of};
+use crate::finding::{Charge, Subject};
+use crate::lag::rank_order::FEW_RANKS;
+use crate::lag::{Lag, lags};
+use crate::pace::Slow;
+use crate::pace::shift::{Reason, Suspicion};
+use crate::settings::Settings;
+use crate::verdict::{Doubt, Span, Suspect};
+use crate::window::Stretch;
+
+/// How long a job must be slow before that is reported without a name, milliseconds.
+const NAMELESS_MS: f64 = 10_000.0;
+
+/// Share of the gate for changes of pace that is enough for one that lasts.
+const NAMELESS_SHARE: f64 = 0.5;
+
+/// Standard errors by which it must be slow. They are many, since a slow stretch is taken from where it looks slowest.
+const Z_NAMELESS: f64 = 5.0;
+
+/// How sure a rank is that was found by who waits.
+const CONFIDENCE: f64 = 0.9;
+
+/// The same of two ranks, where either could be at fault.
+const CONFIDENCE_OF_TWO: f64 = 0.7;
+
+impl Cohort {
+    /// Whether the ranks repeat nothing: then an operation stands for an iteration.
+    pub(super) fn has_no_iterations(&self) -> bool {
+        self.key.role == RoleId::new(u64::MAX)
+    }
+
+    /// What the operations of a block took longer than when healthy, milliseconds; nothing while that is not known.
+    pub fn excess_ms(&self, block: &CohortBlock) -> Option<f64> {
+        let (took_ms, healthy_ms) = self.pace.took_and_healthy_ms(block)?;
+        Some(took_ms - healthy_ms)
+    }
+
+    /// Adds to a block what its operations took longer than when healthy, and a period where it has none of its own.
+    pub(super) fn measure(&self, block: &mut CohortBlock) {
+        let Some((took_ms, healthy_ms)) = self.pace.took_and_healthy_ms(block) else {
+            return;
+        };
+        block.excess_ms = Some(took_ms - healthy_ms);
+        if block.period.is_none() && block.iterations > 0.0 {
+            block.period = Some(PeriodReading {
+                ms: took_ms / block.iterations,
+                iterations: block.iterations,
+                interval: block.time,
+            });
+        }
+    }
+
+    /// Whether the pace of the job confirms what a window of iterations shows: a late rank of a job that keeps its pace harms nobody,
+    /// and of few ranks one is late for seconds whenever it is its turn.
+    pub(super) fn is_confirmed(&self, charge: &Charge, view: &JobView) -> bool {
+        let is_settled = charge.subject.is_structural() || self.faults.is_open(charge.subject);
+        if is_settled || !self.pace.is_measured() {
+            return true;
+        }
+        // Which of two is late by chance shows only once their turns are known, and so does whether both are slow.
+        if view.n_ranks <= 2 {
+            return false;
+        }
+        match charge.subject {
+            Subject::Rank(_) if view.n_ranks > FEW_RANKS => true,
+            _ if !self.pace.is_known() => true,
+            Subject::Rank(rank) => self
+                .suspicion(view)
+                .is_some_and(|suspicion| suspicion.n_ranks() < 2 || suspicion.supports(rank)),
+            _ => self.pace.slow().is_some(),
+        }
+    }
+
+    /// What the ranks of the job show together while it is slow.
+    pub(super) fn suspicion(&self, view: &JobView) -> Option<Suspicion> {
+        let slow = self.pace.slow()?;
+        let shifts: Vec<_> = slow.shifts.iter().chain(&view.shifts).copied().collect();
+        Some(Suspicion::of(&shifts, (slow.lost_share(), slow.lasted_ms)))
+    }
+
+    /// What is charged because the job has been slow for some time: the rank that it waits for, else that it is slow.
+    pub(super) fn slow_charges(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
+        let Some((slow, suspicion)) = self.pace.slow().zip(self.suspicion(view)) else {
+            return Vec::new();
+        };
+        let is_own = |reason: &Reason| slow.shifts.iter().any(|own| own.rank == reason.rank);
+        if let Some(reason) = suspicion.reason().filter(|_| !slow.is_pause) {
+            let charge = is_own(&reason).then(|| self.held_back_by(&reason, slow, &suspicion));
+            let charge = charge.flatten();
+            let is_known = charge
+                .as_ref()
+                .is_some_and(|charge| self.faults.is_open(charge.subject));
+            return if is_known || !(self.faults.explains() || view.is_explained) {
+                charge.into_iter().collect()
+            } else {
+                Vec::new()
+            };
+        }
+        let gate = (settings.uniform_gate * NAMELESS_SHARE).max(Z_NAMELESS * slow.error);
+        let is_reported = slow.lasted_ms >= NAMELESS_MS && slow.ratio >= 1.0 + gate;
+        if !is_reported || view.is_explained {
+            return Vec::new();
+        }
+        let charge = if slow.is_pause {
+            Charge::unclear(Doubt::OnePause)
+        } else if suspicion.n_ranks() < 2 {
+            Charge::unclear(Doubt::NoPeers)
+        } else if suspicion.latest().is_some() {
+            Charge::unclear(Doubt::NotSignificant)
+        } else {
+            Charge::uniform()
+        };
+        vec![Charge {
+            span: Span::Lasting,
+            since: Some(slow.since),
+            baseline: self
+                .healthy_by_pace_ms()
+                .map(|period_ms| Baseline::History { period_ms }),
+            ..charge
+        }]
+    }
+
+    /// What an iteration of the latest block takes when the job is healthy, by its operations, milliseconds.
+    fn healthy_by_pace_ms(&self) -> Option<f64> {
+        self.blocks.iter().rev().find_map(|block| {
+            let (took_ms, usual_ms) = self.pace.took_and_healthy_ms(block)?;
+            // Nothing is left of a block in which the job only stood still.
+            (took_ms > 0.0).then_some(block.period?.ms * usual_ms / took_ms)
+        })
+    }
+
+    /// The charge against the rank that the job waits for.
+    fn held_back_by(&self, reason: &Reason, slow: &Slow, suspicion: &Suspicion) -> Option<Charge> {
+        let members = self.blocks.iter().rev().flat_map(|block| &block.members);
+        let member = members
+            .into_iter()
+            .find(|member| member.rank == reason.rank)?;
+        let healthy_ms = self.healthy_by_pace_ms()?;
+        let lag = Lag {
+            rank: reason.rank,
+            origin: Arc::clone(&member.origin),
+            signal: if reason.by_device {
+                Signal::DeviceWait
+            } else {
+                Signal::Wait
+            },
+            mean_ms: reason.rise * slow.ratio * healthy_ms,
+            steady_ms: reason.rise * slow.ratio * healthy_ms,
+            operations: 1.0,
+            largest_at_one_ms: None,
+            error_ms: None,
+            own_ms: None,
+            waits_for_ms: None,
+            place: None,
+            series: Vec::new(),
+        };
+        let suspect = Suspect {
+            z: reason.z,
+            confidence: if suspicion.n_ranks() > 2 {
+                CONFIDENCE
+            } else {
+                CONFIDENCE_OF_TWO
+            },
+            baseline: Baseline::History {
+                period_ms: healthy_ms,
+            },
+            lag,
+        };
+        let class = self.class_of_reason(reason, &suspect.lag, slow, healthy_ms);
+        Some(Charge {
+            span: Span::Lasting,
+            since: Some(slow.since),
+            ..Charge::against(&suspect, class, None)
+        })
+    }
+
+    /// Whether the rank is late on its host or on its GPU.
+    fn class_of_reason(
+        &self,
+        reason: &Reason,
+        lag: &Lag,
+        slow: &Slow,
+        healthy_ms: f64,
+    ) -> CauseClass {
+        if reason.by_host {
+            // Its host is hardly blocked any more where the others are: it has other things to do.
+            return CauseClass::Host;
+        }
+        let lately = |block: &&CohortBlock| block.first_iteration() >= slow.since;
+        let stretch = Stretch {
+            blocks: self.blocks.iter().rev().take_while(lately).collect(),
+            iterations: 0.0,
+        };
+        let gaps = lags(Signal::HostGap, &stretch.blocks);
+        let clues = Clues {
+            gaps: gaps.as_ref(),
+            gap_rates: &stretch.gap_rates(),
+            queues: &stretch.queue_ms(),
+            slowness: Slowness::of(&stretch.blocks, &self.history),
+            damage_ms: Some((slow.ratio - 1.0) * healthy_ms),
+        };
+        class_of(lag, &clues)
+    }
+}

@@ -1,0 +1,391 @@
+//! Operations that never end, as incidents.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use echo_core::ids::{ClusterId, CommId, IncidentId, Rank, RoleId};
+use echo_core::model::detector_output::{
+    Baseline, Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState, LostTime,
+    Severity,
+};
+use echo_core::units::{Nanos, Window};
+
+use super::JobKey;
+use crate::assembly::CohortKey;
+use crate::assembly::progress::Progress;
+use crate::finding::Subject;
+use crate::hang::{Hang, Patience, hangs};
+use crate::incident::{abandoned, incident_id};
+
+/// How sure it is that an operation hangs of which some ranks are missing.
+const CONFIDENCE: f64 = 0.95;
+
+/// Stretches of time that are remembered of a job.
+const MAX_CHARGED: usize = 16;
+
+/// How long they are remembered, milliseconds of arrival time: the block that holds the hang is the next to be closed.
+const KEPT_MS: f64 = 60_000.0;
+
+/// Ranks that a sentence names before it only counts them.
+const NAMED: usize = 8;
+
+/// Hangs that go on.
+#[derive(Debug, Default)]
+pub(super) struct Stuck {
+    open: BTreeMap<(JobKey, CommId), Incident>,
+    /// Up to when the ranks of a job that hangs are charged for, on the clock of who waits longest.
+    charged_until: BTreeMap<JobKey, Nanos>,
+    /// What was charged of each job, the latest stretches of time.
+    charged: BTreeMap<JobKey, VecDeque<Charged>>,
+}
+
+/// A stretch of time that was charged to a hang.
+#[derive(Debug)]
+struct Charged {
+    ms: f64,
+    /// Its end, on the clock of a rank that waited.
+    until: Nanos,
+    /// When it was charged, arrival time.
+    at: Nanos,
+    /// What was charged of it last, of each group of ranks.
+    rows: Vec<LostTime>,
+    /// What its block lost after `until`, milliseconds, once that has ended.
+    rest_ms: f64,
+    /// The cohorts whose blocks it was left out of.
+    left_out_by: BTreeSet<RoleId>,
+}
+
+/// How long the operations of a block took, milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Took {
+    /// On the rank where they took longest.
+    pub(super) elapsed_ms: f64,
+    /// Beyond what they take when the job is healthy, when that is known.
+    pub(super) excess_ms: Option<f64>,
+}
+
+/// The part of a block that belongs to a hang.
+#[derive(Debug, Default)]
+pub(super) struct HeldUp {
+    /// Its duration, milliseconds.
+    pub(super) ms: f64,
+    /// What of it was not charged yet.
+    pub(super) lost: Vec<LostTime>,
+}
+
+impl Charged {
+    /// What the same ranks lost in the rest of the block.
+    fn rest(&self) -> Vec<LostTime> {
+        let duration = Duration::try_from_secs_f64(self.rest_ms / 1e3).unwrap_or_default();
+        let Some(interval) = Window::new(self.until, self.until.after(duration)) else {
+            return Vec::new();
+        };
+        let of_group = |row: &LostTime| {
+            let times = interval.millis() / row.interval.millis();
+            LostTime {
+                interval,
+                lost_gpu_ms: row.lost_gpu_ms * times,
+                peer_wait_gpu_ms: row.peer_wait_gpu_ms.map(|waited| waited * times),
+                ..row.clone()
+            }
+        };
+        self.rows.iter().map(of_group).collect()
+    }
+}
+
+impl Stuck {
+    /// Goes on with hangs as they were concluded before, in place of those found in reading their events again.
+    pub(super) fn adopt(&mut self, known: BTreeMap<(JobKey, CommId), Incident>) {
+        for ((job, _), incident) in &known {
+            let until = self.charged_until.entry(job.clone());
+            let until = until.or_insert(incident.last_seen);
+            *until = (*until).max(incident.last_seen);
+        }
+        self.open = known;
+    }
+
+    /// Hangs of jobs that nothing is known of.
+    pub(super) fn give_up(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
+        let gone = self.open.extract_if(.., |(job, _), _| !has_job(job));
+        gone.map(|(_, incident)| incident).collect()
+    }
+
+    /// Looks at a job's progress at an instant of arrival time.
+    pub(super) fn look(
+        &mut self,
+        job: &JobKey,
+        progress: &Progress,
+        now: Nanos,
+        patience: Patience,
+    ) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        let found = hangs(progress, now, patience);
+        for hang in &found {
+            let key = (job.clone(), hang.comm);
+            let known = self.open.get(&key);
+            let incident = incident(job, hang, known);
+            if known != Some(&incident) {
+                conclusions.incidents.push(incident.clone());
+                self.open.insert(key, incident);
+            }
+        }
+        conclusions.lost = self.charge(job, progress, &found, now);
+        let hangs_on = |comm: CommId| found.iter().any(|hang| hang.comm == comm);
+        let over = self
+            .open
+            .extract_if(.., |(of, comm), _| of == job && !hangs_on(*comm));
+        conclusions
+            .incidents
+            .extend(over.map(|(_, incident)| abandoned(incident)));
+        conclusions
+    }
+
+    /// GPU time lost since the last look. Whoever waits in one communicator keeps others waiting elsewhere, so the hang that was
+    /// first is charged with all ranks, and none of them twice.
+    fn charge(
+        &mut self,
+        job: &JobKey,
+        progress: &Progress,
+        found: &[Hang],
+        now: Nanos,
+    ) -> Vec<LostTime> {
+        let Some(first) = found.iter().min_by_key(|hang| (hang.since, hang.comm)) else {
+            return Vec::new();
+        };
+        let until = self.charged_until.entry(job.clone());
+        let until = until.or_insert(first.since);
+        let Some(interval) = Window::new((*until).max(first.since), first.last_heard) else {
+            return Vec::new();
+        };
+        *until = first.last_heard;
+        let incident = self.open.get(&(job.clone(), first.comm));
+        let incident = incident.map(|incident| incident.id);
+        let lost = incident.map_or_else(Vec::new, |incident| {
+            lost_time((incident, &job.0), interval, (progress, found))
+        });
+        self.note(job, (interval, &lost), now);
+        lost
+    }
+
+    /// Remembers that an interval was charged. An interval that begins where the last one ended extends it.
+    fn note(&mut self, job: &JobKey, (interval, lost): (Window, &[LostTime]), now: Nanos) {
+        let charged = self.charged.entry(job.clone()).or_default();
+        match charged
+            .back_mut()
+            .filter(|last| last.until == interval.from())
+        {
+            Some(last) => {
+                last.ms += interval.millis();
+                (last.until, last.at) = (interval.to(), now);
+                last.rows = lost.to_vec();
+            }
+            None => charged.push_back(Charged {
+                ms: interval.millis(),
+                until: interval.to(),
+                at: now,
+                rows: lost.to_vec(),
+                rest_ms: 0.0,
+                left_out_by: BTreeSet::new(),
+            }),
+        }
+        if charged.len() > MAX_CHARGED {
+            charged.pop_front();
+        }
+    }
+
+    /// The part of a block that belongs to a hang. A hang lies between two completions, so it is part of one block of each cohort that
+    /// it held up: the first one that took as long. Clocks of ranks are not compared.
+    ///
+    /// Reports come every few seconds, so a hang is charged up to the last report in which it lasted. The rest of what its block took
+    /// beyond a healthy one is charged here, once.
+    pub(super) fn held_up(
+        &mut self,
+        (job, role): (&JobKey, RoleId),
+        took: Took,
+        now: Nanos,
+    ) -> HeldUp {
+        let Some(charged) = self.charged.get_mut(job) else {
+            return HeldUp::default();
+        };
+        charged.retain(|one| now.millis_since(one.at) <= KEPT_MS);
+        let mut open = charged.iter_mut();
+        let Some(one) =
+            open.find(|one| one.ms <= took.elapsed_ms && !one.left_out_by.contains(&role))
+        else {
+            return HeldUp::default();
+        };
+        let is_first = one.left_out_by.is_empty();
+        one.left_out_by.insert(role);
+        let mut lost = Vec::new();
+        if is_first {
+            one.rest_ms = took
+                .excess_ms
+                .map_or(0.0, |excess_ms| (excess_ms - one.ms).max(0.0));
+            lost = one.rest();
+        }
+        let until = lost.first().map(|row| row.interval.to());
+        if let Some((until, known)) = until.zip(self.charged_until.get_mut(job)) {
+            *known = (*known).max(until);
+        }
+        HeldUp {
+            ms: one.ms + one.rest_ms,
+            lost,
+        }
+    }
+
+    /// Ends what is open in a job that does not report any more.
+    pub(super) fn end(&mut self, job: &JobKey) -> Conclusions {
+        self.charged_until.remove(job);
+        self.charged.remove(job);
+        let mut conclusions = Conclusions::default();
+        let over = self.open.extract_if(.., |(of, _), _| of == job);
+        conclusions
+            .incidents
+            .extend(over.map(|(_, incident)| abandoned(incident)));
+        conclusions
+    }
+}
+
+fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
+    // A hang is of a communicator, not of a role: its place among the cohorts is taken by the communicator.
+    let cohort = CohortKey {
+        cluster: job.0.clone(),
+        job: job.1.clone(),
+        role: RoleId::new(hang.comm.value()),
+    };
+    let detail = told(hang);
+    Incident {
+        id: known.map_or_else(
+            || incident_id(&cohort, Subject::Hang, hang.seq),
+            |known| known.id,
+        ),
+        cluster: job.0.clone(),
+        job: job.1.clone(),
+        cohort: Arc::from(cohort.to_string()),
+        finding: Finding::Condition(Condition {
+            kind: if hang.is_stall {
+                ConditionKind::Stall
+            } else {
+                ConditionKind::Hang
+            },
+            ranks: hang.missing.clone(),
+            detail: detail.clone(),
+        }),
+        state: IncidentState::Open,
+        first_seen: hang.since,
+        last_seen: hang.last_heard.max(hang.since),
+        raised_at: known.map_or_else(|| hang.last_heard.max(hang.since), |known| known.raised_at),
+        first_iteration: 0.0,
+        raised_iteration: 0.0,
+        cleared_iteration: None,
+        cleared_at: None,
+        is_provisional: hang.is_stall,
+        severity: Severity::Critical,
+        stability: 1.0,
+        occurrences: 1,
+        effect_ratio: 0.0,
+        period_ms: 0.0,
+        // No iteration ends, so there is none to compare: all the time that passes is lost.
+        baseline: Baseline::None { period_ms: 0.0 },
+        confidence: CONFIDENCE,
+        reason: detail,
+        inputs: None,
+    }
+}
+
+/// What the ranks of a job that hangs lose in an interval: all of it, and those who entered the operation by waiting.
+fn lost_time(
+    (incident, cluster): (IncidentId, &ClusterId),
+    interval: Window,
+    (progress, found): (&Progress, &[Hang]),
+) -> Vec<LostTime> {
+    let missing: BTreeSet<Rank> = found
+        .iter()
+        .flat_map(|hang| &hang.missing)
+        .copied()
+        .collect();
+    let entered = found.iter().flat_map(|hang| &hang.entered).copied();
+    let held: BTreeSet<Rank> = entered.chain(missing.iter().copied()).collect();
+    let mut groups = BTreeMap::new();
+    for rank in held {
+        let Some(origin) = progress.origin(rank) else {
+            continue;
+        };
+        let group = (origin.node.clone(), origin.gpu_model.clone());
+        let (n_ranks, n_waiting): &mut (u32, u32) = groups.entry(group).or_default();
+        *n_ranks += 1;
+        *n_waiting += u32::from(!missing.contains(&rank));
+    }
+    let row = |((node, gpu_model), (n_ranks, n_waiting))| LostTime {
+        incident,
+        cluster: cluster.clone(),
+        node,
+        gpu_model,
+        interval,
+        n_ranks,
+        iterations: 0.0,
+        lost_gpu_ms: interval.millis() * f64::from(n_ranks),
+        peer_wait_gpu_ms: Some(interval.millis() * f64::from(n_waiting)),
+        saved_gpu_ms: 0.0,
+    };
+    groups.into_iter().map(row).collect()
+}
+
+fn told(hang: &Hang) -> String {
+    let n_ranks = hang.entered.len() + hang.missing.len();
+    let mut told = if hang.is_standstill {
+        standstill(hang, n_ranks)
+    } else {
+        format!(
+            "{} of {n_ranks} ranks entered operation {} of communicator {} and it {}: missing {}",
+            hang.entered.len(),
+            hang.seq,
+            hang.comm,
+            if hang.is_stall {
+                "has not ended for seconds"
+            } else {
+                "does not end"
+            },
+            list(&hang.missing),
+        )
+    };
+    let remarks = [
+        ("stopped by a signal or a debugger: ", &hang.stopped),
+        ("no sign of life since then of ", &hang.silent),
+        (
+            "not counted, because not reporting since before that: ",
+            &hang.unknown,
+        ),
+    ];
+    for (remark, ranks) in remarks.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
+        told.push_str("; ");
+        told.push_str(remark);
+        told.push_str(&list(ranks));
+    }
+    told
+}
+
+fn standstill(hang: &Hang, n_ranks: usize) -> String {
+    let (n_waiting, seq, comm) = (hang.entered.len(), hang.seq, hang.comm);
+    let mut text = format!(
+        "no rank goes on after operation {seq} of communicator {comm}: {n_waiting} of {n_ranks} ranks wait for their GPUs{}",
+        if hang.is_stall { " for seconds" } else { "" },
+    );
+    if !hang.missing.is_empty() {
+        text.push_str("; not waiting: ");
+        text.push_str(&list(&hang.missing));
+    }
+    text
+}
+
+fn list(ranks: &[Rank]) -> String {
+    let names: Vec<String> = ranks.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = ranks.len().saturating_sub(NAMED);
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    if more > 0 {
+        format!("{noun} {} and {more} more", names.join(", "))
+    } else {
+        format!("{noun} {}", names.join(", "))
+    }
+}

@@ -1,0 +1,114 @@
+//! Ranks that two nodes report, as incidents: one for each job.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use echo_core::ids::RoleId;
+use echo_core::model::detector_output::{
+    Baseline, Condition, ConditionKind, Finding, Incident, IncidentState, Severity,
+};
+
+use super::JobKey;
+use crate::assembly::CohortKey;
+use crate::assembly::rank_owners::Conflict;
+use crate::finding::Subject;
+use crate::incident::{abandoned, incident_id};
+
+/// Ranks that a sentence describes before it only counts them.
+const NAMED: usize = 4;
+
+/// Conflicts that go on.
+#[derive(Debug, Default)]
+pub(super) struct Identities {
+    open: BTreeMap<JobKey, Incident>,
+}
+
+impl Identities {
+    /// Goes on with conflicts as they were concluded before.
+    pub(super) fn adopt(&mut self, known: BTreeMap<JobKey, Incident>) {
+        self.open = known;
+    }
+
+    /// Conflicts of jobs that nothing is known of.
+    pub(super) fn give_up(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
+        let gone = self.open.extract_if(.., |job, _| !has_job(job));
+        gone.map(|(_, incident)| incident).collect()
+    }
+
+    /// Takes the conflicts of a job as they are now, and says what has changed.
+    pub(super) fn look(&mut self, job: &JobKey, conflicts: &[Conflict]) -> Option<Incident> {
+        let known = self.open.get(job);
+        let Some(incident) = incident(job, conflicts, known) else {
+            return self.open.remove(job).map(abandoned);
+        };
+        if known == Some(&incident) {
+            return None;
+        }
+        self.open.insert(job.clone(), incident.clone());
+        Some(incident)
+    }
+
+    /// Ends what is open in a job that does not report any more.
+    pub(super) fn end(&mut self, job: &JobKey) -> Option<Incident> {
+        self.open.remove(job).map(abandoned)
+    }
+}
+
+/// What the conflicts of a job are, in one incident; nothing where there are none.
+fn incident(job: &JobKey, conflicts: &[Conflict], known: Option<&Incident>) -> Option<Incident> {
+    let first_seen = conflicts.iter().map(|one| one.seen.0).min()?;
+    let last_seen = conflicts.iter().map(|one| one.seen.1).max()?;
+    // A conflict is of a job, not of a role.
+    let cohort = CohortKey {
+        cluster: job.0.clone(),
+        job: job.1.clone(),
+        role: RoleId::new(0),
+    };
+    let begun = u64::try_from(first_seen.value()).unwrap_or_default();
+    let detail = told(conflicts);
+    Some(Incident {
+        id: known.map_or_else(
+            || incident_id(&cohort, Subject::Identity, begun),
+            |known| known.id,
+        ),
+        cluster: job.0.clone(),
+        job: job.1.clone(),
+        cohort: Arc::from(cohort.to_string()),
+        finding: Finding::Condition(Condition {
+            kind: ConditionKind::IdentityConflict,
+            ranks: conflicts.iter().map(|one| one.rank).collect(),
+            detail: detail.clone(),
+        }),
+        state: IncidentState::Open,
+        first_seen: known.map_or(first_seen, |known| known.first_seen),
+        last_seen: last_seen.max(first_seen),
+        raised_at: known.map_or(last_seen, |known| known.raised_at),
+        first_iteration: 0.0,
+        raised_iteration: 0.0,
+        cleared_iteration: None,
+        cleared_at: None,
+        is_provisional: false,
+        severity: Severity::Warn,
+        stability: 1.0,
+        occurrences: 1,
+        effect_ratio: 0.0,
+        period_ms: 0.0,
+        baseline: Baseline::None { period_ms: 0.0 },
+        confidence: 1.0,
+        reason: detail,
+        inputs: None,
+    })
+}
+
+fn told(conflicts: &[Conflict]) -> String {
+    let sentence = |one: &Conflict| {
+        format!(
+            "rank {} is reported by {}, which was first, and by {}, whose {} points are not judged",
+            one.rank, one.holder, one.rival, one.points
+        )
+    };
+    let named: Vec<String> = conflicts.iter().take(NAMED).map(sentence).collect();
+    let more = conflicts.len().saturating_sub(NAMED);
+    let more = (more > 0).then(|| format!("; and {more} more ranks"));
+    format!("{}{}", named.join("; "), more.unwrap_or_default())
+}

@@ -1,0 +1,154 @@
+//! What a judgement says about one subject, in the form in which it becomes an incident.
+
+use std::sync::Arc;
+
+use echo_core::ids::{NodeId, Rank};
+use echo_core::model::detector_output::{
+    Baseline, CauseClass, Condition, ConditionKind, Culprit, Finding, Signal,
+};
+use echo_core::model::event::Source;
+use echo_core::model::inputs::Inputs;
+
+use crate::verdict::{Doubt, Span, Suspect};
+
+/// How sure a condition is that was measured against the cohort's own history.
+const CONDITION_CONFIDENCE: f64 = 0.9;
+
+/// What an incident of a cohort is about; there is at most one open incident for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// One rank holds back the others.
+    Rank(Rank),
+    /// Everybody is slow.
+    Uniform,
+    /// Transfers are slow.
+    Network,
+    /// Nobody knows.
+    Unclear(Doubt),
+    /// This role has more to do than the others.
+    Stage,
+    /// The work is dealt unevenly among the ranks.
+    Data,
+    /// An operation does not end.
+    Hang,
+    /// Two nodes report the same rank.
+    Identity,
+}
+
+impl Subject {
+    /// What an incident is about; nothing when it was concluded by rules that are no longer known.
+    pub fn of(finding: &Finding) -> Option<Self> {
+        let condition = match finding {
+            Finding::Culprit(culprit) => return Some(Self::Rank(culprit.rank)),
+            Finding::Condition(condition) => condition,
+        };
+        Some(match condition.kind {
+            ConditionKind::UniformSlowdown => Self::Uniform,
+            ConditionKind::Network => Self::Network,
+            ConditionKind::StageImbalance => Self::Stage,
+            ConditionKind::DataImbalance => Self::Data,
+            ConditionKind::Stall | ConditionKind::Hang => Self::Hang,
+            ConditionKind::IdentityConflict => Self::Identity,
+            ConditionKind::Inconclusive => {
+                let mut doubts = Doubt::ALL.into_iter();
+                Self::Unclear(doubts.find(|doubt| doubt.reason() == condition.detail)?)
+            }
+        })
+    }
+
+    /// Whether it only says that the cohort is slow.
+    pub const fn is_riddle(self) -> bool {
+        matches!(self, Self::Uniform | Self::Unclear(_))
+    }
+
+    /// Whether it is a property of the job rather than a fault: it costs nothing against a healthy past, because the
+    /// past had it too.
+    pub const fn is_structural(self) -> bool {
+        matches!(self, Self::Stage | Self::Data)
+    }
+}
+
+/// What a judgement says about one subject.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Charge {
+    /// The subject.
+    pub subject: Subject,
+    /// The finding, as it would be reported.
+    pub finding: Finding,
+    /// The healthy period that the damage was measured against, when the finding brings its own.
+    pub baseline: Option<Baseline>,
+    /// How sure, 0 to 1.
+    pub confidence: f64,
+    /// What the judgement rested on.
+    pub inputs: Option<Arc<Inputs>>,
+    /// Which faults the window shows.
+    pub span: Span,
+    /// Whether the host of the rank shows nothing of what its GPU shows.
+    pub disagrees: bool,
+    /// To be raised at once, before it has persisted.
+    pub is_provisional: bool,
+    /// Iterations before it began, where the charge says so itself.
+    pub since: Option<f64>,
+}
+
+impl Charge {
+    /// The charge against a rank.
+    pub fn against(suspect: &Suspect, class: CauseClass, inputs: Option<Arc<Inputs>>) -> Self {
+        let lag = &suspect.lag;
+        let source = match lag.signal {
+            Signal::DeviceWait => Source::Device,
+            Signal::HostGap | Signal::Wait | Signal::Arrival => Source::Host,
+        };
+        Self {
+            subject: Subject::Rank(lag.rank),
+            finding: Finding::Culprit(Culprit {
+                rank: lag.rank,
+                node: NodeId::clone(&lag.origin.node),
+                gpu_uuid: lag.origin.gpu_uuid.clone(),
+                class,
+                signal: lag.signal,
+                lag_ms: lag.mean_ms,
+                z: suspect.z,
+                source,
+                victims: Vec::new(),
+            }),
+            baseline: Some(suspect.baseline),
+            confidence: suspect.confidence,
+            inputs,
+            span: Span::Short,
+            disagrees: false,
+            is_provisional: false,
+            since: None,
+        }
+    }
+
+    /// A charge against nobody.
+    pub fn of(subject: Subject, condition: Condition) -> Self {
+        Self {
+            subject,
+            finding: Finding::Condition(condition),
+            baseline: None,
+            confidence: CONDITION_CONFIDENCE,
+            inputs: None,
+            span: Span::Short,
+            disagrees: false,
+            is_provisional: false,
+            since: None,
+        }
+    }
+
+    /// Everybody is slow.
+    pub fn uniform() -> Self {
+        let condition = Condition::of(ConditionKind::UniformSlowdown);
+        Self::of(Subject::Uniform, condition)
+    }
+
+    /// Nobody knows.
+    pub fn unclear(doubt: Doubt) -> Self {
+        let condition = Condition {
+            detail: doubt.reason().to_owned(),
+            ..Condition::of(ConditionKind::Inconclusive)
+        };
+        Self::of(Subject::Unclear(doubt), condition)
+    }
+}

@@ -1,0 +1,358 @@
+//! The incidents of one cohort: how charges become incidents, how these go on, and how they end.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use echo_core::ids::Rank;
+use echo_core::model::detector_output::{
+    Baseline, Conclusions, Finding, Incident, IncidentState, Signal,
+};
+
+use crate::assembly::{CohortBlock, CohortKey};
+use crate::finding::{Charge, Subject};
+use crate::incident::{OpenIncident, is_recurrence};
+use crate::loss_accounting::Accused;
+use crate::pace::shift::Suspicion;
+use crate::settings::Settings;
+use crate::verdict::Span;
+use crate::window::{Affected, Stretch};
+
+/// Unaffected blocks in a row that end the search for the beginning: intermittent faults pause.
+const ONSET_PAUSE: usize = 3;
+
+/// Cleared incidents that may come back.
+const MAX_CLEARED: usize = 1_024;
+
+/// The incidents of one cohort.
+#[derive(Debug, Clone, Default)]
+pub struct Docket {
+    streaks: BTreeMap<Subject, u32>,
+    open: BTreeMap<Subject, OpenIncident>,
+    cleared: BTreeMap<Subject, Incident>,
+}
+
+/// What charges are decided by.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    /// The cohort.
+    pub key: &'a CohortKey,
+    /// Its blocks, oldest first.
+    pub blocks: &'a VecDeque<CohortBlock>,
+    /// The signal that lags are taken from.
+    pub signal: Signal,
+    /// Healthy duration of an iteration, milliseconds, when known.
+    pub healthy_ms: Option<f64>,
+    /// Ranks that are late because they wait for a rank of this cohort.
+    pub victims: &'a BTreeSet<Rank>,
+    /// Whether another cohort of the job shows why it is slow.
+    pub is_explained: bool,
+    /// What the ranks show while the pace of the job is worse than when it was healthy.
+    pub suspicion: Option<&'a Suspicion>,
+    /// Gates.
+    pub settings: &'a Settings,
+}
+
+impl Docket {
+    /// Whether nothing is open and nothing is suspected.
+    pub fn is_clean(&self) -> bool {
+        self.open.is_empty() && self.streaks.is_empty()
+    }
+
+    /// Whether nothing is open.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Whether something is open that explains why a job is slow.
+    pub fn explains(&self) -> bool {
+        let is_cause = |subject: &Subject| matches!(subject, Subject::Rank(_) | Subject::Network);
+        self.open.keys().any(is_cause)
+    }
+
+    /// Whether an incident about the subject is open.
+    pub fn is_open(&self, subject: Subject) -> bool {
+        self.open.contains_key(&subject)
+    }
+
+    /// What the loss of the job can be charged to: the late ranks, and the condition where there are none. What is a property of
+    /// the job is charged with nothing.
+    pub fn accused(&self, key: &CohortKey) -> Vec<Accused> {
+        let accused = |(subject, open): (&Subject, &OpenIncident)| Accused {
+            incident: open.incident.id,
+            role: key.role,
+            rank: match subject {
+                Subject::Rank(rank) => Some(*rank),
+                _ => None,
+            },
+            // One that keeps up again is no reason any more, though its incident is open until that has lasted.
+            lag_ms: open
+                .incident
+                .culprit_lag_ms()
+                .filter(|_| open.calm == 0)
+                .unwrap_or(0.0),
+            period_ms: open.incident.period_ms,
+            baseline: open.incident.baseline,
+            first_iteration: open.incident.first_iteration,
+        };
+        let faults = || {
+            self.open
+                .iter()
+                .filter(|(subject, _)| !subject.is_structural())
+                .map(accused)
+        };
+        let ranks: Vec<Accused> = faults().filter(|accused| accused.rank.is_some()).collect();
+        if ranks.is_empty() {
+            faults().next_back().into_iter().collect()
+        } else {
+            ranks
+        }
+    }
+
+    /// Forgets what is suspected.
+    pub fn forget_suspicions(&mut self) {
+        self.streaks.clear();
+    }
+
+    /// Ranks that are named now.
+    pub fn named_ranks(&self) -> Vec<Rank> {
+        let ranks = self.open.keys().filter_map(|subject| match subject {
+            Subject::Rank(rank) => Some(*rank),
+            _ => None,
+        });
+        ranks.collect()
+    }
+
+    /// Goes on with incidents as they were concluded before, in place of whatever was found in reading their blocks again.
+    pub fn adopt(&mut self, known: Vec<(Subject, Incident)>, now: &CohortBlock) {
+        let found = std::mem::take(&mut self.open);
+        self.cleared.clear();
+        for (subject, incident) in known {
+            if incident.state == IncidentState::Open {
+                let mut open = OpenIncident::resume(incident, now);
+                if let Some(found) = found.get(&subject) {
+                    (open.calm, open.span) = (found.calm, found.span);
+                }
+                self.open.insert(subject, open);
+            } else {
+                self.cleared.insert(subject, incident);
+            }
+        }
+    }
+
+    /// Carries open incidents on with the latest block, and clears those that ended; true when one did.
+    pub fn follow(&mut self, scene: &Scene<'_>, charges: &[Charge]) -> (Conclusions, bool) {
+        let mut conclusions = Conclusions::default();
+        let Some(block) = scene.blocks.back() else {
+            return (conclusions, false);
+        };
+        let mut ended = Vec::new();
+        for (subject, open) in &mut self.open {
+            let charge = charges.iter().find(|charge| charge.subject == *subject);
+            carry_on(open, *subject, charge, scene);
+            let is_explained = scene.is_explained && subject.is_riddle();
+            if open.calm >= scene.settings.clear_after || is_explained {
+                ended.push(*subject);
+            } else {
+                conclusions.incidents.push(open.incident.clone());
+            }
+        }
+        for subject in &ended {
+            conclusions.incidents.extend(self.clear(*subject, block));
+        }
+        (conclusions, !ended.is_empty())
+    }
+
+    fn clear(&mut self, subject: Subject, now: &CohortBlock) -> Option<Incident> {
+        let cleared = self.open.remove(&subject)?.clear(now);
+        self.cleared.insert(subject, cleared.clone());
+        if self.cleared.len() > MAX_CLEARED {
+            self.cleared.pop_first();
+        }
+        Some(cleared)
+    }
+
+    /// Clears what is open, because the job does not report any more.
+    pub fn end(&mut self, now: Option<&CohortBlock>) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        while let Some((subject, now)) = self.open.keys().next().copied().zip(now) {
+            conclusions.incidents.extend(self.clear(subject, now));
+        }
+        conclusions
+    }
+
+    /// Counts charges, and raises those that persist or are too grave to wait.
+    pub fn raise(&mut self, scene: &Scene<'_>, charges: &[Charge]) -> Conclusions {
+        self.streaks
+            .retain(|subject, _| charges.iter().any(|charge| charge.subject == *subject));
+        let mut conclusions = Conclusions::default();
+        let Some(now) = scene.blocks.back() else {
+            return conclusions;
+        };
+        for charge in charges {
+            let streak = self.streaks.entry(charge.subject).or_default();
+            *streak += 1;
+            // A late rank needs a judgement longer than the damage to show, and a name is better than a riddle.
+            let patience = u32::from(charge.subject.is_riddle());
+            // What has lasted needs no more patience.
+            let is_due = *streak >= scene.settings.raise_after + patience
+                || charge.is_provisional
+                || charge.span == Span::Lasting;
+            if !is_due || self.open.contains_key(&charge.subject) {
+                continue;
+            }
+            if !self.is_news(charge.subject) {
+                continue;
+            }
+            // A slowdown that had no cause until now has one.
+            let is_explained = |subject: &Subject| match charge.subject {
+                Subject::Rank(_) => !matches!(subject, Subject::Rank(_)),
+                _ => subject.is_riddle() && !charge.subject.is_structural(),
+            };
+            while let Some(explained) = self.open.keys().copied().find(is_explained) {
+                conclusions.incidents.extend(self.clear(explained, now));
+            }
+            conclusions.append(self.open_incident(scene, charge));
+        }
+        conclusions
+    }
+
+    /// Whether a charge says more than what is open: a rank always does, a riddle only where nothing is, anything else
+    /// unless a rank explains the damage already. What is a property of the job stands beside the rest.
+    fn is_news(&self, subject: Subject) -> bool {
+        let names_a_rank = |subject: &Subject| matches!(subject, Subject::Rank(_));
+        if names_a_rank(&subject) || subject.is_structural() {
+            return true;
+        }
+        if subject.is_riddle() {
+            return self.open.is_empty();
+        }
+        !self.open.keys().any(names_a_rank)
+    }
+
+    fn open_incident(&mut self, scene: &Scene<'_>, charge: &Charge) -> Conclusions {
+        let mut conclusions = Conclusions::default();
+        let history = || {
+            scene
+                .healthy_ms
+                .map(|period_ms| Baseline::History { period_ms })
+        };
+        let Some((baseline, now)) = charge.baseline.or_else(history).zip(scene.blocks.back())
+        else {
+            return conclusions;
+        };
+        let test = affected(scene, (charge.subject, &charge.finding), baseline);
+        let began_at = |since: f64| {
+            let begins = |block: &CohortBlock| block.first_iteration() >= since;
+            let last = scene.blocks.len().saturating_sub(1);
+            scene.blocks.iter().position(begins).unwrap_or(last)
+        };
+        let onset = charge
+            .since
+            .map_or_else(|| onset(scene.blocks, &test), began_at);
+        let Some(first) = scene.blocks.get(onset) else {
+            return conclusions;
+        };
+        let reopen_within_ms = scene.settings.reopen_within_ms;
+        let mut open = match self.cleared.remove(&charge.subject) {
+            Some(cleared) if is_recurrence(&cleared, first.time.from(), reopen_within_ms) => {
+                OpenIncident::reopen(cleared, charge, now)
+            }
+            _ => OpenIncident::raise(scene.key, charge, baseline, (first, now)),
+        };
+        open.add_victims(scene.victims);
+        for block in scene.blocks.iter().skip(onset) {
+            if charge.since.is_some() || test.holds(&[block]) == Some(true) {
+                open.affect(block, test.lag_ms(&[block]));
+            } else {
+                open.pass();
+            }
+        }
+        conclusions.incidents.push(open.incident.clone());
+        self.open.insert(charge.subject, open);
+        conclusions
+    }
+}
+
+fn affected<'a>(
+    scene: &Scene<'a>,
+    (subject, finding): (Subject, &Finding),
+    baseline: Baseline,
+) -> Affected<'a> {
+    // What convicted a rank has to acquit it: another signal may not show the fault.
+    let signal = match finding {
+        Finding::Culprit(culprit) => culprit.signal,
+        Finding::Condition(_) => scene.signal,
+    };
+    Affected {
+        signal,
+        subject,
+        healthy_ms: baseline.period_ms(),
+        settings: scene.settings,
+    }
+}
+
+/// Carries one open incident on with the latest block.
+fn carry_on(open: &mut OpenIncident, subject: Subject, charge: Option<&Charge>, scene: &Scene<'_>) {
+    let Some(block) = scene.blocks.back() else {
+        return;
+    };
+    let iterations = match open.span {
+        Span::Short => scene.settings.window_iterations / 2.0,
+        Span::Long | Span::Lasting => scene.settings.long_window_iterations,
+    };
+    let recent = Stretch::latest(scene.blocks, iterations, 1);
+    if let Some(charge) = charge {
+        open.strengthen(charge);
+        open.refine(charge.baseline);
+    }
+    open.add_victims(scene.victims);
+    let about = (subject, &open.incident.finding);
+    let test = affected(scene, about, open.incident.baseline);
+    let is_there = if subject.is_structural() {
+        Some(charge.is_some())
+    } else if open.span == Span::Lasting {
+        Some(is_still_slow(subject, scene))
+    } else {
+        test.holds(&recent.blocks)
+    };
+    let shows = if subject.is_structural() || open.span == Span::Lasting {
+        is_there
+    } else {
+        test.holds(&[block])
+    };
+    if shows == Some(true) {
+        open.affect(block, test.lag_ms(&[block]));
+    } else {
+        open.pass();
+    }
+    open.calm = match is_there {
+        Some(true) => 0,
+        Some(false) => open.calm + 1,
+        // A rank that has fallen silent has not recovered.
+        None => open.calm,
+    };
+}
+
+/// Whether the job is still slow, and if a rank was to blame, still because of it.
+fn is_still_slow(subject: Subject, scene: &Scene<'_>) -> bool {
+    scene.suspicion.is_some_and(|suspicion| match subject {
+        Subject::Rank(rank) => suspicion.supports(rank),
+        _ => true,
+    })
+}
+
+/// Index of the first block of the latest run of affected blocks, pauses included.
+fn onset(blocks: &VecDeque<CohortBlock>, test: &Affected<'_>) -> usize {
+    let mut onset = blocks.len().saturating_sub(1);
+    let mut pause = 0;
+    for (index, block) in blocks.iter().enumerate().rev() {
+        if test.holds(&[block]) == Some(true) {
+            (onset, pause) = (index, 0);
+        } else {
+            pause += 1;
+        }
+        if pause >= ONSET_PAUSE {
+            break;
+        }
+    }
+    onset
+}

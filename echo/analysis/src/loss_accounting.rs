@@ -1,0 +1,300 @@
+//! What the iterations of a cohort are charged to. Each is charged once, whoever is found to be the reason, and how often.
+//!
+//! Late ranks share the loss of the whole job, also of cohorts that only wait for them. What was charged to a condition is charged
+//! to the rank that is found behind it later; what was charged to a rank stays there.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use echo_core::ids::{IncidentId, NodeId, Rank, RoleId};
+use echo_core::model::detector_output::{Baseline, LostTime};
+
+use crate::assembly::{CohortBlock, CohortKey, Member, PeriodReading};
+use crate::attribution::{Share, shares};
+
+/// How far the iterations of another cohort may differ in length, as a share, before it is not believed to wait for the culprit.
+const SAME_PACE: f64 = 0.25;
+
+/// An open incident that a loss can be charged to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Accused {
+    /// The incident.
+    pub incident: IncidentId,
+    /// Role of the cohort that it was found in.
+    pub role: RoleId,
+    /// The late rank; nothing where a condition is to blame.
+    pub rank: Option<Rank>,
+    /// How late it is, milliseconds per iteration; 0 for conditions.
+    pub lag_ms: f64,
+    /// Duration of an iteration during the incident, milliseconds.
+    pub period_ms: f64,
+    /// Healthy duration of an iteration.
+    pub baseline: Baseline,
+    /// First iteration affected.
+    pub first_iteration: f64,
+}
+
+/// A cohort whose loss is charged.
+#[derive(Debug, Clone, Copy)]
+pub struct Account<'a> {
+    /// The cohort.
+    pub key: &'a CohortKey,
+    /// Its blocks, oldest first.
+    pub blocks: &'a VecDeque<CohortBlock>,
+    /// Healthy duration of an iteration, milliseconds, when known.
+    pub healthy_ms: Option<f64>,
+    /// What its ranks are usually blocked, milliseconds per iteration, when known: bubbles and transfers are no loss.
+    pub healthy_blocked_ms: Option<f64>,
+}
+
+/// What the blocks of a cohort were charged to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ledger {
+    /// By the first operation of the block.
+    charged: BTreeMap<u64, Vec<Charged>>,
+    /// Blocks up to this iteration are charged to nobody else any more.
+    settled_until: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Charged {
+    incident: IncidentId,
+    is_rank: bool,
+    /// Healthy duration of an iteration that the loss was measured against, milliseconds.
+    healthy_ms: f64,
+}
+
+impl Ledger {
+    /// Forgets what was charged, and leaves alone what lies before the end of an incident that an earlier detector has written
+    /// down. What that one has charged to incidents that go on is charged to them again, which changes nothing.
+    pub fn begin_anew(&mut self, settled_until: f64) {
+        self.settled_until = settled_until;
+        self.charged.clear();
+    }
+
+    /// Charges every block that is not charged yet, or to a condition that a rank is behind, or against a healthy period that is
+    /// better known by now. A row with no loss takes back an earlier one.
+    ///
+    /// A block that is faster than a healthy one offsets slower blocks before it, but only once the job is slow again: until then
+    /// it may lie behind the fault. So the loss of an incident is the largest sum of what its blocks lost from its first one on,
+    /// which ends it where a CUSUM (Page 1954) would.
+    pub fn charge(&mut self, account: &Account<'_>, accused: &[Accused]) -> Vec<LostTime> {
+        let first = account.blocks.front().map_or(0, |block| block.seqs.first());
+        self.charged = self.charged.split_off(&first);
+        let mut rows = Vec::new();
+        let mut deferred = Vec::new();
+        let mut balance_ms = 0.0;
+        for block in account.blocks {
+            let Some(reading) = &block.period else {
+                continue;
+            };
+            let reasons = reasons(account, block, reading, accused);
+            if reasons.is_empty() || !self.is_due(block, &reasons, accused) {
+                continue;
+            }
+            let loss = Loss::of(account, block, reading, &reasons);
+            balance_ms += loss.lost_ms;
+            deferred.push((block.seqs.first(), reasons, loss));
+            if balance_ms >= 0.0 {
+                balance_ms = 0.0;
+                let due = deferred.drain(..);
+                rows.extend(due.flat_map(|(seq, reasons, loss)| self.book(seq, &reasons, &loss)));
+            }
+        }
+        rows
+    }
+
+    /// Charges one block, which begins with operation `seq`, and takes back what it was charged to before.
+    fn book(&mut self, seq: u64, reasons: &[&Accused], loss: &Loss<'_>) -> Vec<LostTime> {
+        let new: Vec<Charged> = reasons.iter().map(|reason| charged(reason)).collect();
+        let old = self.charged.insert(seq, new.clone()).unwrap_or_default();
+        let is_gone = |old: &&Charged| new.iter().all(|charged| charged.incident != old.incident);
+        let gone = old.iter().filter(is_gone);
+        let mut rows: Vec<LostTime> = gone.flat_map(|gone| loss.nothing(gone.incident)).collect();
+        rows.extend(loss.rows(reasons));
+        rows
+    }
+
+    /// Whether a block is to be charged to these.
+    fn is_due(&self, block: &CohortBlock, reasons: &[&Accused], accused: &[Accused]) -> bool {
+        if block.end_iteration() <= self.settled_until {
+            return false;
+        }
+        let Some(before) = self.charged.get(&block.seqs.first()) else {
+            return true;
+        };
+        let is_same = before
+            .iter()
+            .copied()
+            .eq(reasons.iter().map(|reason| charged(reason)));
+        let is_over = |charged: &Charged| {
+            accused
+                .iter()
+                .all(|accused| accused.incident != charged.incident)
+        };
+        let is_final = before
+            .iter()
+            .any(|charged| charged.is_rank && is_over(charged));
+        let names_ranks = reasons.iter().any(|reason| reason.rank.is_some());
+        !is_same && !is_final && names_ranks
+    }
+}
+
+const fn charged(accused: &Accused) -> Charged {
+    Charged {
+        incident: accused.incident,
+        is_rank: accused.rank.is_some(),
+        healthy_ms: accused.baseline.period_ms(),
+    }
+}
+
+/// Whom a block is charged to: all late ranks of the job that were late by then, else one condition, rather the cohort's own.
+fn reasons<'a>(
+    account: &Account<'_>,
+    block: &CohortBlock,
+    reading: &PeriodReading,
+    accused: &'a [Accused],
+) -> Vec<&'a Accused> {
+    let middle = f64::midpoint(block.first_iteration(), block.end_iteration());
+    let is_own = |accused: &Accused| accused.role == account.key.role;
+    let keeps_pace = |accused: &Accused| (reading.ms / accused.period_ms - 1.0).abs() <= SAME_PACE;
+    let by_then = || {
+        accused.iter().filter(|accused| {
+            accused.first_iteration < middle && (is_own(accused) || keeps_pace(accused))
+        })
+    };
+    let ranks: Vec<&Accused> = by_then().filter(|accused| accused.rank.is_some()).collect();
+    if !ranks.is_empty() {
+        return ranks;
+    }
+    let own = by_then().find(|accused| is_own(accused));
+    own.or_else(|| by_then().next()).into_iter().collect()
+}
+
+/// What a cohort lost in one block.
+struct Loss<'a> {
+    account: &'a Account<'a>,
+    reading: &'a PeriodReading,
+    /// What the block took longer than a healthy one, milliseconds; below 0 where it was faster.
+    lost_ms: f64,
+    /// By node and GPU model.
+    groups: BTreeMap<(NodeId, Option<Arc<str>>), Group>,
+}
+
+/// GPUs of one model on one node.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    n_ranks: u32,
+    lost_gpu_ms: f64,
+    /// Nothing when a rank does not tell.
+    peer_wait_gpu_ms: Option<f64>,
+}
+
+impl<'a> Loss<'a> {
+    fn of(
+        account: &'a Account<'a>,
+        block: &CohortBlock,
+        reading: &'a PeriodReading,
+        reasons: &[&Accused],
+    ) -> Self {
+        let against_period = || (reading.ms - healthy_ms(account, reasons)) * reading.iterations;
+        let lost_ms = block.excess_ms.unwrap_or_else(against_period);
+        let culprits: BTreeSet<Rank> = reasons.iter().filter_map(|reason| reason.rank).collect();
+        let usual_ms = usually_blocked_ms(account, block, &culprits);
+        let mut groups = BTreeMap::new();
+        for member in &block.members {
+            let group = (member.origin.node.clone(), member.origin.gpu_model.clone());
+            let group = groups.entry(group).or_insert(Group {
+                n_ranks: 0,
+                lost_gpu_ms: 0.0,
+                peer_wait_gpu_ms: Some(0.0),
+            });
+            group.n_ranks += 1;
+            group.lost_gpu_ms += lost_ms;
+            if culprits.is_empty() || culprits.contains(&member.rank) {
+                continue;
+            }
+            // A wait that made no iteration longer was hidden behind work, and cost nothing.
+            let waited = blocked_ms(member, block).map(|blocked| {
+                ((blocked - usual_ms) * reading.iterations).clamp(0.0, lost_ms.max(0.0))
+            });
+            group.peer_wait_gpu_ms = group
+                .peer_wait_gpu_ms
+                .zip(waited)
+                .map(|(sum, waited)| sum + waited);
+        }
+        Self {
+            account,
+            reading,
+            lost_ms,
+            groups,
+        }
+    }
+
+    fn rows(&self, reasons: &[&Accused]) -> Vec<LostTime> {
+        let lags: Vec<f64> = reasons.iter().map(|reason| reason.lag_ms).collect();
+        let shared = reasons.iter().zip(shares(&lags));
+        shared
+            .flat_map(|(reason, share)| self.row(reason.incident, (share, reason.rank.is_some())))
+            .collect()
+    }
+
+    /// Rows that say that an incident has cost nothing here.
+    fn nothing(&self, incident: IncidentId) -> Vec<LostTime> {
+        let none = Share {
+            caused: 0.0,
+            saved: 0.0,
+        };
+        self.row(incident, (none, true))
+    }
+
+    fn row(&self, incident: IncidentId, (share, can_be_fixed): (Share, bool)) -> Vec<LostTime> {
+        let saved = if can_be_fixed { share.saved } else { 0.0 };
+        let row = |((node, gpu_model), group): (&(NodeId, Option<Arc<str>>), &Group)| LostTime {
+            incident,
+            cluster: self.account.key.cluster.clone(),
+            node: node.clone(),
+            gpu_model: gpu_model.clone(),
+            interval: self.reading.interval,
+            n_ranks: group.n_ranks,
+            iterations: self.reading.iterations,
+            lost_gpu_ms: group.lost_gpu_ms * share.caused,
+            peer_wait_gpu_ms: group.peer_wait_gpu_ms.map(|waited| waited * share.caused),
+            saved_gpu_ms: group.lost_gpu_ms * saved,
+        };
+        self.groups.iter().map(row).collect()
+    }
+}
+
+/// Healthy duration of an iteration, milliseconds: as the incident has it; in another cohort its own, when known.
+fn healthy_ms(account: &Account<'_>, reasons: &[&Accused]) -> f64 {
+    let is_own = reasons.iter().any(|reason| reason.role == account.key.role);
+    let told = reasons
+        .iter()
+        .map(|reason| reason.baseline.period_ms())
+        .fold(f64::INFINITY, f64::min);
+    account.healthy_ms.filter(|_| !is_own).unwrap_or(told)
+}
+
+/// What the ranks of a block are blocked for other reasons than late ranks, milliseconds per iteration: as when healthy; where
+/// that was never seen, as long as the culprit itself, for which nobody has to wait; else nothing is known to be usual.
+fn usually_blocked_ms(
+    account: &Account<'_>,
+    block: &CohortBlock,
+    culprits: &BTreeSet<Rank>,
+) -> f64 {
+    let of_culprits = || {
+        let members = block.members.iter();
+        let culprits = members.filter(|member| culprits.contains(&member.rank));
+        culprits
+            .filter_map(|member| blocked_ms(member, block))
+            .reduce(f64::min)
+    };
+    let usual = account.healthy_blocked_ms.or_else(of_culprits);
+    usual.unwrap_or(0.0)
+}
+
+/// Time that a rank was blocked, milliseconds per iteration.
+pub fn blocked_ms(member: &Member, block: &CohortBlock) -> Option<f64> {
+    member.blocked.map(|blocked| blocked.sum / block.iterations)
+}

@@ -1,0 +1,313 @@
+//! The attributes that have no column, as one compact JSON object with sorted keys.
+//!
+//! An attribute of the point hides one of the scope or the resource with the same name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use serde::ser::{Error, Serialize, SerializeMap, Serializer};
+
+use super::attributes::{
+    ColumnSet, Columns, LEAST_ATTRIBUTE_BYTES, MAX_ATTRIBUTES, MAX_ATTRS_BYTES, Taken,
+};
+use super::interner::Names;
+use super::point::Temporality;
+use super::reject::RejectReason;
+use super::wire::attributes::Attribute;
+use super::wire::metrics::Scope;
+use super::wire::value::{Member, Nested, Value};
+
+/// Most text that is written before it is known what of it is hidden, in bytes.
+const MAX_WRITTEN_BYTES: usize = 4 * MAX_ATTRS_BYTES;
+
+/// Longest text that most points have, in bytes.
+const USUAL_ATTRS_BYTES: usize = 256;
+
+/// Key under which the name of the instrumentation scope is kept.
+const SCOPE_NAME: &str = "otel.scope.name";
+
+/// Key under which a cumulative temporality is kept.
+const TEMPORALITY: &str = "otel.temporality";
+
+/// Writes the attributes of the points of one scope. Neighbours mostly differ only in what became columns, so the
+/// text of the point before is used again when it fits, and what they have in common is written once.
+#[derive(Debug)]
+pub(super) struct Rest<'r, 'a> {
+    resource: &'r Columns<'r, 'a>,
+    scope: &'r Scope<'a>,
+    common: Option<(ColumnSet, Result<Members<'a>, RejectReason>)>,
+    last: Option<Last<'a>>,
+}
+
+#[derive(Debug)]
+struct Last<'a> {
+    taken_of_resource: ColumnSet,
+    temporality: Temporality,
+    point: Vec<Attribute<'a>>,
+    text: Result<Arc<str>, RejectReason>,
+}
+
+impl<'r, 'a> Rest<'r, 'a> {
+    pub(super) const fn new(resource: &'r Columns<'r, 'a>, scope: &'r Scope<'a>) -> Self {
+        Self {
+            resource,
+            scope,
+            common: None,
+            last: None,
+        }
+    }
+
+    /// The text for a point whose attributes `taken` became columns.
+    pub(super) fn text(
+        &mut self,
+        point: &Columns<'_, 'a>,
+        taken: Taken,
+        temporality: Temporality,
+        names: &mut Names<'a>,
+    ) -> Result<Arc<str>, RejectReason> {
+        if let Some(last) = &self.last
+            && last.taken_of_resource == taken.resource
+            && last.temporality == temporality
+            && last.point.iter().copied().eq(point.rest(taken.point))
+        {
+            return last.text.clone();
+        }
+        let point: Vec<_> = point.rest(taken.point).collect();
+        let cumulative = (temporality == Temporality::Cumulative)
+            .then_some((TEMPORALITY, Some(Value::Text("cumulative"))));
+        let own = point.iter().map(|own| (own.key, own.value));
+        let text = self.write(taken.resource, cumulative.into_iter().chain(own), names);
+        self.last = Some(Last {
+            taken_of_resource: taken.resource,
+            temporality,
+            point,
+            text: text.clone(),
+        });
+        text
+    }
+
+    /// The text for a span, with what it tells beside its attributes. It has an identity, so that no text serves twice.
+    pub(super) fn text_of_span(
+        &mut self,
+        span: &Columns<'_, 'a>,
+        taken: Taken,
+        told: &[(&'static str, Value<'a>)],
+        names: &mut Names<'a>,
+    ) -> Result<Arc<str>, RejectReason> {
+        let own = span.rest(taken.point).map(|own| (own.key, own.value));
+        // Last, so that no attribute takes the place of an identity.
+        let told = told.iter().map(|(name, value)| (*name, Some(*value)));
+        self.write(taken.resource, own.chain(told), names)
+    }
+
+    fn write(
+        &mut self,
+        taken: ColumnSet,
+        own: impl Iterator<Item = (&'a str, Option<Value<'a>>)>,
+        names: &mut Names<'a>,
+    ) -> Result<Arc<str>, RejectReason> {
+        let common = match &mut self.common {
+            Some((of, common)) if *of == taken => common,
+            other => {
+                let common = common(self.resource, self.scope, taken);
+                &mut other.insert((taken, common)).1
+            }
+        };
+        let text = match common {
+            Ok(common) => Members::of(own).and_then(|own| common.hidden_by(&own)),
+            Err(reason) => Err(*reason),
+        };
+        names.spend_attrs(text.as_ref().map_or(MAX_ATTRS_BYTES, |text| text.len()))?;
+        text
+    }
+}
+
+/// What all points of a scope have in common.
+fn common<'a>(
+    resource: &Columns<'_, 'a>,
+    scope: &Scope<'a>,
+    taken: ColumnSet,
+) -> Result<Members<'a>, RejectReason> {
+    let resource = resource.rest(taken);
+    let attributes = resource.chain(scope.attributes.present().iter().copied());
+    let name = (!scope.name.is_empty()).then_some((SCOPE_NAME, Some(Value::Text(scope.name))));
+    Members::of(
+        attributes
+            .map(|attribute| (attribute.key, attribute.value))
+            .chain(name),
+    )
+}
+
+/// Members of a JSON object in the order of their keys, written already.
+#[derive(Debug)]
+struct Members<'a> {
+    /// One after the other, without anything between.
+    text: Vec<u8>,
+    /// The keys, and where the text of each member ends; nothing for one that is too long, which matters only if it is not hidden.
+    ends: Vec<(&'a str, Option<usize>)>,
+    /// Least length of all that was given, with what was hidden.
+    at_least: usize,
+}
+
+impl<'a> Members<'a> {
+    /// Of two members with one key the later hides the earlier.
+    fn of(
+        members: impl Iterator<Item = (&'a str, Option<Value<'a>>)>,
+    ) -> Result<Self, RejectReason> {
+        let mut at_least = 0;
+        let mut sorted = Vec::new();
+        for member in members {
+            at_least += member.0.len() + LEAST_ATTRIBUTE_BYTES;
+            if at_least > MAX_ATTRS_BYTES {
+                return Err(RejectReason::AttributesTooLarge);
+            }
+            sorted.push(member);
+        }
+        sorted.sort_by_key(|(key, _)| *key);
+        sorted.dedup_by(|later, earlier| {
+            let hides = later.0 == earlier.0;
+            if hides {
+                *earlier = *later;
+            }
+            hides
+        });
+        let mut text = Capped::default();
+        text.written.reserve(USUAL_ATTRS_BYTES);
+        let ends = sorted
+            .into_iter()
+            .map(|(key, value)| (key, text.member(key, value)))
+            .collect();
+        Ok(Self {
+            text: text.written,
+            ends,
+            at_least,
+        })
+    }
+
+    /// The members and their texts; nothing for a text that is too long.
+    fn iter(&self) -> impl Iterator<Item = (&'a str, Option<&[u8]>)> {
+        let mut begin = 0;
+        self.ends.iter().map(move |(key, end)| {
+            let text = end.and_then(|end| self.text.get(begin..end));
+            begin = end.unwrap_or(begin);
+            (*key, text)
+        })
+    }
+
+    /// The object of both; what has a key of `own` is hidden.
+    fn hidden_by(&self, own: &Self) -> Result<Arc<str>, RejectReason> {
+        if self.at_least + own.at_least > MAX_ATTRS_BYTES {
+            return Err(RejectReason::AttributesTooLarge);
+        }
+        let most = self.text.len() + self.ends.len() + own.text.len() + own.ends.len() + 2;
+        let mut object = Vec::with_capacity(most);
+        let mut common = self.iter().peekable();
+        let mut add = |text: Option<&[u8]>| {
+            object.push(if object.is_empty() { b'{' } else { b',' });
+            object.extend_from_slice(text.ok_or(RejectReason::AttributesTooLarge)?);
+            Ok(())
+        };
+        for (key, text) in own.iter() {
+            while let Some((_, before)) = common.next_if(|(other, _)| *other < key) {
+                add(before)?;
+            }
+            common.next_if(|(other, _)| *other == key);
+            add(text)?;
+        }
+        common.try_for_each(|(_, text)| add(text))?;
+        if object.is_empty() {
+            object.push(b'{');
+        }
+        object.push(b'}');
+        if object.len() > MAX_ATTRS_BYTES {
+            return Err(RejectReason::AttributesTooLarge);
+        }
+        String::from_utf8(object)
+            .map(Arc::from)
+            .map_err(|_not_utf8| RejectReason::AttributesTooLarge)
+    }
+}
+
+/// Takes [`MAX_ATTRS_BYTES`] a member and a few times as much in all, so that an attribute of megabytes costs nothing.
+#[derive(Debug, Default)]
+struct Capped {
+    written: Vec<u8>,
+    most: usize,
+}
+
+impl Capped {
+    /// Writes a member. Returns where it ends, nothing when it is too long.
+    fn member(&mut self, key: &str, value: Option<Value<'_>>) -> Option<usize> {
+        let begin = self.written.len();
+        self.most = (begin + MAX_ATTRS_BYTES).min(MAX_WRITTEN_BYTES);
+        if self.write_member(key, value).is_err() {
+            self.written.truncate(begin);
+            return None;
+        }
+        Some(self.written.len())
+    }
+
+    fn write_member(&mut self, key: &str, value: Option<Value<'_>>) -> serde_json::Result<()> {
+        serde_json::to_writer(&mut *self, key)?;
+        self.written.push(b':');
+        serde_json::to_writer(self, &Json(value))
+    }
+}
+
+impl io::Write for Capped {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        if self.written.len() + buf.len() > self.most {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.written.extend_from_slice(buf);
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An attribute's value on its way into JSON. Bytes become hexadecimal digits; what JSON cannot say becomes null.
+#[derive(Debug, Clone, Copy)]
+struct Json<'a>(Option<Value<'a>>);
+
+impl Serialize for Json<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            None | Some(Value::Index(_)) => serializer.serialize_none(),
+            Some(Value::Text(text)) => serializer.serialize_str(text),
+            Some(Value::Bool(value)) => serializer.serialize_bool(value),
+            Some(Value::Int(number)) => serializer.serialize_i64(number),
+            Some(Value::Double(number)) => serializer.serialize_f64(number),
+            Some(Value::Bytes(bytes)) => serializer.collect_str(&Hex(bytes)),
+            Some(Value::Array(array)) => serializer.collect_seq(array.values().map(Json)),
+            Some(Value::List(list)) => nested(list, serializer),
+        }
+    }
+}
+
+fn nested<S: Serializer>(list: Nested<'_>, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut members = BTreeMap::new();
+    for (place, Member { key, value }) in list.members().enumerate() {
+        if place + 1 >= MAX_ATTRIBUTES {
+            return Err(S::Error::custom("too many members"));
+        }
+        members.insert(key, Json(value));
+    }
+    let mut map = serializer.serialize_map(Some(members.len()))?;
+    for (key, value) in members {
+        map.serialize_entry(key, &value)?;
+    }
+    map.end()
+}
+
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}

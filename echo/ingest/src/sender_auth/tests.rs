@@ -1,0 +1,76 @@
+use std::sync::Arc;
+
+use echo_access::{Access, Principal, mint};
+use echo_core::model::event::Event;
+use echo_tools::fixture::{at, batch};
+
+use super::{Foreign, Writer};
+use crate::memory_account::ClientCertificate;
+
+/// Who may do what `what` says.
+fn principal(what: &str) -> Arc<Principal> {
+    let (token, sha256) = mint::new_token().unwrap();
+    let yaml = format!("tokens: [{{ id: agents, sha256: {sha256}, {what} }}]");
+    let access = Access::parse(&yaml, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+    access.identify(&token, at(0)).unwrap()
+}
+
+fn writer(what: Option<&str>, names: Option<&[&str]>) -> Writer {
+    let certificate = names.map(|names| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        ClientCertificate(names.into())
+    });
+    Writer::new(what.map(principal), certificate)
+}
+
+/// Of the nodes node-0 and node-1 in cluster prod.
+fn events() -> Vec<Event> {
+    batch(0..4, 0..=10).events
+}
+
+#[test]
+fn a_token_sends_for_its_clusters_only() {
+    let events = events();
+    for clusters in ["[prod]", "[\"*\"]", "[other, \"pr*\"]"] {
+        let writer = writer(Some(&format!("write: {{ clusters: {clusters} }}")), None);
+        assert_eq!(writer.check(&events), Ok(()), "{clusters}");
+    }
+    let writer = writer(Some("write: { clusters: [production, \"test-*\"] }"), None);
+    let refused = writer.check(&events).unwrap_err();
+    assert_eq!(refused, Foreign::Cluster("prod".parse().unwrap()));
+}
+
+#[test]
+fn a_certificate_sends_for_the_nodes_that_it_names() {
+    let events = events();
+    for names in [
+        ["node-0", "NODE-1"].as_slice(),
+        &["spiffe://fleet/node/node-0", "node-1"],
+    ] {
+        assert_eq!(
+            writer(None, Some(names)).check(&events),
+            Ok(()),
+            "{names:?}"
+        );
+    }
+    for names in [
+        ["node-0"].as_slice(),
+        &[],
+        &["node-0", "node-1.example"],
+        &["*"],
+    ] {
+        let refused = writer(None, Some(names)).check(&events);
+        assert!(matches!(refused, Err(Foreign::Certificate(_))), "{names:?}");
+    }
+}
+
+#[test]
+fn one_foreign_event_among_many_is_enough() {
+    let mut events = events();
+    let mut origin = (*events[0].origin).clone();
+    origin.cluster = "other".parse().unwrap();
+    events.last_mut().unwrap().origin = Arc::new(origin);
+    let writer = writer(Some("write: { clusters: [prod] }"), None);
+    let refused = writer.check(&events).unwrap_err();
+    assert_eq!(refused, Foreign::Cluster("other".parse().unwrap()));
+}

@@ -1,0 +1,288 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request};
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use echo_access::{Access, mint};
+use echo_core::clock::{Clock, ManualClock};
+use echo_tools::fixture::at;
+use serde_json::Value;
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+use super::{Gate, only_writers};
+use crate::audit::log::AuditLog;
+use crate::audit::{Auditing, audited_refusals};
+use crate::middleware::Terms;
+use echo_ingest::memory_account::Peer;
+
+/// Some tokens, and the terms of whoever has them.
+pub(crate) struct Doorkeeper {
+    pub(crate) terms: Terms,
+    pub(crate) log: AuditLog,
+    pub(crate) tokens: Vec<String>,
+    access: watch::Sender<Arc<Access>>,
+}
+
+impl Doorkeeper {
+    /// Terms under which there is a token for each entry.
+    pub(crate) fn of(entries: &[&str]) -> Self {
+        let (access, tokens) = access(entries);
+        let (access, current) = watch::channel(Arc::new(access));
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(at(600)));
+        let log = AuditLog::memory();
+        let open = Terms::open(Arc::clone(&clock));
+        let terms = Terms {
+            gate: Gate::new(Some(current), Arc::clone(&clock)),
+            auditing: Auditing {
+                log: log.clone(),
+                clock,
+            },
+            ..open
+        };
+        Self {
+            terms,
+            log,
+            tokens,
+            access,
+        }
+    }
+}
+
+fn access(entries: &[&str]) -> (Access, Vec<String>) {
+    let minted: Vec<(String, String)> =
+        entries.iter().map(|_| mint::new_token().unwrap()).collect();
+    let lines = entries
+        .iter()
+        .zip(&minted)
+        .map(|(entry, (_, sha256))| format!("  - {{ sha256: {sha256}, {entry} }}\n"));
+    let yaml = format!("tokens:\n{}", lines.collect::<String>());
+    let access = Access::parse(&yaml, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+    (access, minted.into_iter().map(|(token, _)| token).collect())
+}
+
+const READER: &str = "id: grafana, ask: { clusters: [\"*\"] }";
+const WRITER: &str = "id: agents, write: { clusters: [\"*\"] }";
+
+fn questions(terms: &Terms) -> Router {
+    let routes = Router::new()
+        .route("/api/v1/tools/list", get(|| async {}))
+        .route("/healthz", get(|| async {}))
+        .route("/api/versions", get(|| async {}));
+    terms.guard(routes)
+}
+
+async fn sent(
+    service: &Router,
+    path: &str,
+    authorization: Option<&str>,
+) -> (u16, HeaderMap, Value) {
+    let mut request = Request::builder()
+        .uri(path)
+        .header("host", "127.0.0.1:8081");
+    if let Some(authorization) = authorization {
+        request = request.header("authorization", authorization);
+    }
+    let mut request = request.body(Body::empty()).unwrap();
+    let peer = SocketAddr::from(([10, 0, 0, 7], 4_711));
+    request.extensions_mut().insert(Peer(peer));
+    let response = service.clone().oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    (parts.status.as_u16(), parts.headers, body)
+}
+
+#[tokio::test]
+async fn whoever_shows_no_good_token_learns_only_that() {
+    let door = Doorkeeper::of(&[READER, WRITER]);
+    let service = questions(&door.terms);
+    let (reader, writer) = (&door.tokens[0], &door.tokens[1]);
+    let other = mint::new_token().unwrap().0;
+    let long = "x".repeat(7_000);
+    for (authorization, status, challenge, rejected) in [
+        (None, 401, "Bearer realm=\"echo\"", Some("no_token")),
+        (
+            Some(String::new()),
+            401,
+            "error=\"invalid_token\"",
+            Some("malformed"),
+        ),
+        (
+            Some(format!("Basic {reader}")),
+            401,
+            "error=\"invalid_token\"",
+            Some("malformed"),
+        ),
+        (
+            Some(format!("Bearer {other}")),
+            401,
+            "error=\"invalid_token\"",
+            Some("unknown"),
+        ),
+        (
+            Some(format!("Bearer {long}")),
+            401,
+            "error=\"invalid_token\"",
+            Some("malformed"),
+        ),
+        (
+            Some(format!("Bearer {writer}")),
+            403,
+            "error=\"insufficient_scope\"",
+            None,
+        ),
+    ] {
+        let shown = authorization.as_deref();
+        let (found, headers, body) = sent(&service, "/api/v1/tools/list", shown).await;
+        assert_eq!(found, status, "{shown:?}");
+        let header = headers["www-authenticate"].to_str().unwrap();
+        assert!(header.contains(challenge), "{shown:?}: {header}");
+        assert!(body["error"]["request_id"].is_string(), "{body}");
+        let line = door.log.lines().pop().unwrap();
+        assert_eq!(line["status"], status, "{line}");
+        assert_eq!(
+            line.get("rejected").and_then(Value::as_str),
+            rejected,
+            "{line}"
+        );
+        assert_eq!(line["peer"], "10.0.0.7");
+        assert!(!line.to_string().contains(reader.as_str()), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_shows_a_good_token_is_written_down_by_name() {
+    let door = Doorkeeper::of(&[READER]);
+    let service = questions(&door.terms);
+    let good = format!("bearer {}", door.tokens[0]);
+    assert_eq!(
+        sent(&service, "/api/v1/tools/list", Some(&good)).await.0,
+        200
+    );
+    let line = door.log.lines().pop().unwrap();
+    assert_eq!(line["principal"], "grafana");
+    assert_eq!(line["auth_kind"], "opaque");
+    assert_eq!(line["outcome"], "ok");
+    assert_eq!(door.log.lines().len(), 1);
+}
+
+#[tokio::test]
+async fn probes_and_whoever_looks_for_an_echo_need_no_token() {
+    let door = Doorkeeper::of(&[READER]);
+    let service = questions(&door.terms);
+    for shown in [None, Some("Bearer nonsense")] {
+        assert_eq!(sent(&service, "/healthz", shown).await.0, 200);
+        assert_eq!(sent(&service, "/api/versions", shown).await.0, 200);
+    }
+    assert!(
+        door.log
+            .lines()
+            .iter()
+            .all(|line| line["path"] != "/healthz")
+    );
+}
+
+#[tokio::test]
+async fn a_token_that_is_taken_out_of_the_file_is_refused_at_once() {
+    let door = Doorkeeper::of(&[READER]);
+    let service = questions(&door.terms);
+    let shown = format!("Bearer {}", door.tokens[0]);
+    assert_eq!(
+        sent(&service, "/api/v1/tools/list", Some(&shown)).await.0,
+        200
+    );
+    door.access.send_replace(Arc::new(access(&[READER]).0));
+    assert_eq!(
+        sent(&service, "/api/v1/tools/list", Some(&shown)).await.0,
+        401
+    );
+}
+
+#[tokio::test]
+async fn who_asks_too_often_is_told_when_to_come_back_and_it_is_written_down() {
+    let entry = "id: cron, ask: { clusters: [\"*\"] }, rate: { per_second: 1, burst: 2 }";
+    let door = Doorkeeper::of(&[entry]);
+    let service = questions(&door.terms);
+    let shown = format!("Bearer {}", door.tokens[0]);
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        let (status, headers, _) = sent(&service, "/api/v1/tools/list", Some(&shown)).await;
+        assert_eq!(status == 429, headers.contains_key("retry-after"));
+        statuses.push(status);
+    }
+    assert_eq!(statuses, [200, 200, 429]);
+    let line = door.log.lines().pop().unwrap();
+    assert_eq!(
+        (&line["principal"], &line["outcome"]),
+        (&"cron".into(), &"too_many".into())
+    );
+    assert_eq!(door.terms.gate.limited(), 1);
+}
+
+#[tokio::test]
+async fn an_address_that_guesses_is_slowed_down_and_its_neighbours_token_still_works() {
+    let door = Doorkeeper::of(&[READER]);
+    let service = questions(&door.terms);
+    let mut statuses = Vec::new();
+    for _ in 0..60 {
+        let guess = format!("Bearer {}", mint::new_token().unwrap().0);
+        statuses.push(sent(&service, "/api/v1/tools/list", Some(&guess)).await.0);
+    }
+    assert_eq!(statuses[0], 401);
+    assert!(statuses.ends_with(&[429]), "{statuses:?}");
+    let shown = format!("Bearer {}", door.tokens[0]);
+    assert_eq!(
+        sent(&service, "/api/v1/tools/list", Some(&shown)).await.0,
+        200
+    );
+}
+
+#[tokio::test]
+async fn whoever_sends_may_ask_for_the_threshold_that_he_is_judged_by() {
+    let door = Doorkeeper::of(&[WRITER]);
+    let routes = Router::new().route("/api/v1/threshold", get(|| async {}));
+    let service = door.terms.guard(routes);
+    let shown = format!("Bearer {}", door.tokens[0]);
+    assert_eq!(
+        sent(&service, "/api/v1/threshold", Some(&shown)).await.0,
+        200
+    );
+    assert_eq!(sent(&service, "/api/v1/threshold", None).await.0, 401);
+}
+
+#[tokio::test]
+async fn measurements_need_a_token_for_sending_and_refusals_are_written_down() {
+    let door = Doorkeeper::of(&[READER, WRITER]);
+    let service = Router::new()
+        .route("/v1/metrics", post(|| async {}).get(|| async {}))
+        .layer(from_fn_with_state(door.terms.gate.clone(), only_writers))
+        .layer(from_fn_with_state(
+            door.terms.auditing.clone(),
+            audited_refusals,
+        ));
+    let (reader, writer) = (&door.tokens[0], &door.tokens[1]);
+    for (shown, status) in [
+        (None, 401),
+        (Some("Bearer nonsense".to_owned()), 401),
+        (Some(format!("Bearer {reader}")), 403),
+        (Some(format!("Bearer {writer}")), 200),
+    ] {
+        assert_eq!(
+            sent(&service, "/v1/metrics", shown.as_deref()).await.0,
+            status
+        );
+    }
+    let lines = door.log.lines();
+    let outcomes: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["outcome"].as_str())
+        .collect();
+    assert_eq!(
+        outcomes,
+        ["unauthenticated", "unauthenticated", "forbidden"]
+    );
+}

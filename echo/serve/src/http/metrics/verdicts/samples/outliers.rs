@@ -1,0 +1,130 @@
+//! Who stands out, and what is wrong with whole jobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use echo_core::ids::ClusterId;
+use echo_core::model::detector_output::{
+    CauseClass, ConditionKind, Culprit, Incident, IncidentState,
+};
+use echo_tools::outlier::{condition, culprit};
+
+use crate::http::metrics::verdicts::samples::{Family, Labels, Sample, Seen, gauge};
+
+/// Ranks whose lag is told, gravest first.
+const MAX_RANKS: usize = 50;
+
+impl Seen<'_> {
+    /// Everything about outliers.
+    pub(super) fn outliers(&self) -> Vec<Family> {
+        vec![
+            gauge(
+                (
+                    "outlier_ranks",
+                    "Ranks that hold back their peers, open now or cleared within the hour",
+                ),
+                self.ranks(),
+            ),
+            gauge(
+                (
+                    "rank_lag_seconds",
+                    "How much later than its peers a rank comes in each iteration, of the 50 gravest that hold them back now",
+                ),
+                self.lags(),
+            ),
+            gauge(
+                (
+                    "open_conditions",
+                    "What is wrong with whole jobs and goes on, without a rank to blame",
+                ),
+                self.conditions(),
+            ),
+        ]
+    }
+
+    /// By class and state, zero where a cluster reports and nobody stands out.
+    fn ranks(&self) -> Vec<Sample> {
+        let mut counts = BTreeMap::new();
+        for name in self.reporting() {
+            for class in CauseClass::ALL {
+                for state in [IncidentState::Open, IncidentState::Cleared] {
+                    counts.insert((name, class.name(), state), 0.0);
+                }
+            }
+        }
+        for incident in &self.incidents {
+            if let Some(culprit) = culprit(incident) {
+                let key = (&incident.cluster, culprit.class.name(), incident.state);
+                *counts.entry(key).or_default() += 1.0;
+            }
+        }
+        let samples = counts.into_iter().map(|((cluster, class, state), count)| {
+            let state = match state {
+                IncidentState::Open => "open",
+                IncidentState::Cleared => "cleared",
+            };
+            let labels = vec![
+                ("cluster", cluster.to_string()),
+                ("class", class.to_owned()),
+                ("state", state.to_owned()),
+            ];
+            (labels, count)
+        });
+        samples.collect()
+    }
+
+    fn conditions(&self) -> Vec<Sample> {
+        let mut counts = BTreeMap::new();
+        for name in self.reporting() {
+            counts.extend(ConditionKind::ALL.map(|kind| ((name, kind.name()), 0.0)));
+        }
+        for incident in self.open() {
+            if let Some(condition) = condition(incident) {
+                let key = (&incident.cluster, condition.kind.name());
+                *counts.entry(key).or_default() += 1.0;
+            }
+        }
+        let samples = counts.into_iter().map(|((cluster, kind), count)| {
+            let labels = vec![("cluster", cluster.to_string()), ("kind", kind.to_owned())];
+            (labels, count)
+        });
+        samples.collect()
+    }
+
+    /// A rank that holds back several cohorts is told once, with its largest lag: Prometheus takes no labels twice.
+    fn lags(&self) -> Vec<Sample> {
+        let mut lags: BTreeMap<Labels, f64> = BTreeMap::new();
+        for incident in self.open() {
+            let Some(culprit) = culprit(incident) else {
+                continue;
+            };
+            let (labels, lag_s) = (place(incident, culprit), culprit.lag_ms / 1e3);
+            if lags.len() < MAX_RANKS || lags.contains_key(&labels) {
+                let known = lags.entry(labels).or_insert(lag_s);
+                *known = known.max(lag_s);
+            }
+        }
+        lags.into_iter().collect()
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Incident> {
+        let incidents = self.incidents.iter().copied();
+        incidents.filter(|incident| incident.state == IncidentState::Open)
+    }
+
+    fn reporting(&self) -> BTreeSet<&ClusterId> {
+        let clusters = self.clusters.iter();
+        let reporting = clusters.filter(|(_, cluster)| cluster.is_reporting);
+        reporting.map(|(name, _)| *name).collect()
+    }
+}
+
+fn place(incident: &Incident, culprit: &Culprit) -> Labels {
+    let job = incident.job.as_ref().map(ToString::to_string);
+    vec![
+        ("cluster", incident.cluster.to_string()),
+        // Not `job`, which is the scrape job to Prometheus.
+        ("job_id", job.unwrap_or_default()),
+        ("node", culprit.node.to_string()),
+        ("rank", culprit.rank.to_string()),
+    ]
+}

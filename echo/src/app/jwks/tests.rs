@@ -1,0 +1,284 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the test plays the part of `app`, which owns the tasks"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use axum::routing::get;
+use echo_access::signed::{SigningKey, at, claims, every_form, jwk, signed};
+use echo_access::{Access, Rejected};
+use echo_core::clock::{Clock, ManualClock};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::time::{advance, sleep};
+use tower::ServiceExt;
+
+use self::issuer::{Answer, Issuer};
+use super::fetch::{Limits, fetch};
+use super::{Keeper, REFRESH};
+use echo_serve::auth::Gate;
+use echo_serve::jwks::KeySets;
+use echo_serve::middleware::Terms;
+
+mod issuer;
+
+/// Short enough for a test that waits for it.
+const LIMITS: Limits = Limits {
+    time: Duration::from_millis(300),
+    bytes: 64 * 1024,
+};
+
+/// An issuer, the access file that knows it, and what keeps its keys.
+struct Lab {
+    issuer: Issuer,
+    folder: TempDir,
+    access: watch::Sender<Arc<Access>>,
+    sets: KeySets,
+    stop: watch::Sender<bool>,
+}
+
+fn key(number: usize) -> &'static SigningKey {
+    every_form()[number].key
+}
+
+fn key_set(keys: &[(&SigningKey, &str)]) -> String {
+    let keys: Vec<Value> = keys.iter().map(|(key, id)| jwk(key, id)).collect();
+    json!({ "keys": keys }).to_string()
+}
+
+fn token(key: &SigningKey, id: &str) -> String {
+    let algorithm = format!("{:?}", key.algorithm);
+    signed(
+        &json!({ "typ": "JWT", "alg": algorithm, "kid": id }),
+        &claims(),
+        key,
+    )
+}
+
+impl Lab {
+    /// With an issuer that has one key, and these lines more in its entry.
+    fn new(more: &str) -> Self {
+        let issuer = Issuer::with(&key_set(&[(key(1), "first")]));
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("ca.pem"), &issuer.authority).unwrap();
+        std::fs::write(folder.path().join("token"), "one\n").unwrap();
+        let address = issuer.address;
+        let yaml = format!(
+            "issuers:\n  - issuer: https://idp.example\n    audience: echo\n    \
+             jwks_url: https://{address}/keys\n    jwks_ca: ca.pem\n{more}"
+        );
+        let read = |path: &std::path::Path| std::fs::read(folder.path().join(path));
+        let access = Access::parse(&yaml, &read).unwrap();
+        Self {
+            issuer,
+            access: watch::channel(Arc::new(access)).0,
+            sets: KeySets::default(),
+            stop: watch::channel(false).0,
+            folder,
+        }
+    }
+
+    fn keep(&self) {
+        let beside = self.folder.path().to_owned();
+        let mut keeper = Keeper::new(self.sets.clone(), self.access.subscribe(), beside);
+        keeper.limits = LIMITS;
+        tokio::spawn(keeper.keep(self.stop.subscribe()));
+    }
+
+    fn told(&self, token: &str) -> Result<(), Rejected> {
+        let access = Arc::clone(&self.access.borrow());
+        let identified = access.identify_with((token, at(0)), &self.sets.published());
+        identified.map(|_| ())
+    }
+
+    /// Times that keys came, and did not.
+    fn counts(&self) -> (u64, u64) {
+        let counts = self.sets.counts();
+        let fetches = &counts["https://idp.example"];
+        (fetches.succeeded, fetches.failed)
+    }
+
+    async fn until(&self, is_so: impl Fn((u64, u64)) -> bool) {
+        while self.sets.counts().is_empty() || !is_so(self.counts()) {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// The error of one fetch; nothing when keys came.
+    fn fetched(&self) -> Option<String> {
+        let access = Arc::clone(&self.access.borrow());
+        let source = access.key_sources().next().unwrap();
+        let fetched = fetch(source, self.folder.path(), LIMITS);
+        fetched.err().map(|error| echo_core::error::chain(&error))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_fetched_at_the_start_and_follow_the_issuer() {
+    let lab = Lab::new("");
+    let (first, second) = (token(key(1), "first"), token(key(2), "second"));
+    assert_eq!(lab.told(&first), Err(Rejected::NoKeys));
+    lab.keep();
+    lab.until(|counts| counts == (1, 0)).await;
+    assert_eq!(lab.told(&first), Ok(()));
+    assert_eq!(lab.told(&second), Err(Rejected::UnknownKey));
+    lab.issuer.publish(&key_set(&[(key(2), "second")]));
+    advance(REFRESH).await;
+    lab.until(|counts| counts == (2, 0)).await;
+    assert_eq!(lab.told(&second), Ok(()));
+    assert_eq!(lab.told(&first), Err(Rejected::UnknownKey));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_issuer_that_is_away_at_the_start_is_asked_again_each_minute() {
+    let lab = Lab::new("");
+    lab.issuer.answer(Answer::Text("503 Away", String::new()));
+    lab.keep();
+    lab.until(|counts| counts == (0, 2)).await;
+    assert_eq!(lab.told(&token(key(1), "first")), Err(Rejected::NoKeys));
+    lab.issuer.publish(&key_set(&[(key(1), "first")]));
+    lab.until(|counts| counts.0 == 1).await;
+    assert_eq!(lab.told(&token(key(1), "first")), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_key_is_refused_at_once_and_asked_for_once_a_minute() {
+    let lab = Lab::new("");
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(at(0)));
+    let gate = Gate::new(Some(lab.access.subscribe()), Arc::clone(&clock));
+    let terms = Terms {
+        gate: gate.with_keys(lab.sets.clone()),
+        ..Terms::open(clock)
+    };
+    let service = terms.guard(Router::new().route("/", get(|| async {})));
+    let asked = async |token: &str| {
+        let request = Request::get("/")
+            .header("host", "localhost")
+            .header("authorization", format!("Bearer {token}"))
+            .body(Body::empty())
+            .unwrap();
+        let response = service.clone().oneshot(request).await.unwrap();
+        response.status().as_u16()
+    };
+    lab.keep();
+    lab.until(|counts| counts == (1, 0)).await;
+    let both = [(key(1), "first"), (key(2), "second")];
+    lab.issuer.publish(&key_set(&both));
+    let second = token(key(2), "second");
+    assert_eq!(asked(&second).await, 401);
+    lab.until(|counts| counts == (2, 0)).await;
+    assert_eq!(asked(&second).await, 200);
+    // Whoever makes up keys makes Echo ask no more often.
+    for _ in 0..55 {
+        assert_eq!(asked(&token(key(3), "third")).await, 401);
+        advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(lab.issuer.requests().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_outlive_an_issuer_for_a_day_and_no_longer() {
+    let lab = Lab::new("");
+    let first = token(key(1), "first");
+    lab.keep();
+    lab.until(|counts| counts == (1, 0)).await;
+    lab.issuer
+        .answer(Answer::Text("200 OK", "no keys".to_owned()));
+    advance(Duration::from_hours(23)).await;
+    lab.until(|counts| counts == (1, 1)).await;
+    assert_eq!(lab.told(&first), Ok(()));
+    advance(Duration::from_hours(1)).await;
+    lab.until(|counts| counts == (1, 2)).await;
+    assert_eq!(lab.told(&first), Err(Rejected::NoKeys));
+    lab.issuer.publish(&key_set(&[(key(1), "first")]));
+    lab.until(|counts| counts.0 == 2).await;
+    assert_eq!(lab.told(&first), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_issuer_that_leaves_the_file_is_forgotten() {
+    let lab = Lab::new("");
+    lab.keep();
+    lab.until(|counts| counts == (1, 0)).await;
+    let without = "tokens:\n  - { id: x, sha256: ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad, ask: { clusters: ['*'] } }";
+    let without = Access::parse(without, &|_| Err(std::io::ErrorKind::NotFound.into()));
+    let before = lab.access.send_replace(Arc::new(without.unwrap()));
+    while !lab.sets.counts().is_empty() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let first = token(key(1), "first");
+    let told = before.identify_with((&first, at(0)), &lab.sets.published());
+    assert_eq!(told, Err(Rejected::NoKeys));
+}
+
+#[test]
+fn what_an_issuer_may_not_answer_is_told_in_one_line() {
+    let lab = Lab::new("");
+    assert_eq!(lab.fetched(), None);
+    let elsewhere = format!("302 Found\r\nlocation: https://{}/keys", lab.issuer.address);
+    let elsewhere: &'static str = elsewhere.leak();
+    let secret = json!({ "keys": [{ "kty": "oct", "alg": "HS256", "kid": "a", "k": "c2VjcmV0" }] });
+    let many = json!({ "keys": vec![jwk(key(1), "a"); 101] });
+    let text = |text: &str| Answer::Text("200 OK", text.to_owned());
+    for (answer, part) in [
+        (Answer::Text("500 Broken", String::new()), "the status 500"),
+        (Answer::Text(elsewhere, String::new()), "the status 302"),
+        (text(""), "is no JSON Web Key Set"),
+        (text("<html>"), "is no JSON Web Key Set"),
+        (
+            text("{\"keys\":[]}"),
+            "has only keys each of which is no key",
+        ),
+        (
+            text(&secret.to_string()),
+            "has only keys each of which is no key",
+        ),
+        (
+            text(&many.to_string()),
+            "has 101 keys, and at most 100 are read",
+        ),
+        (text(&" ".repeat(64 * 1024 + 1)), "limit"),
+        (Answer::Endless, "limit"),
+        (Answer::Silence, "timeout"),
+    ] {
+        lab.issuer.answer(answer.clone());
+        let told = lab.fetched().unwrap();
+        assert!(told.contains(part), "{answer:?}: {told}");
+        assert!(!told.contains('\n'), "{told}");
+    }
+}
+
+#[test]
+fn who_answers_is_vouched_for_and_the_files_are_read_each_time() {
+    let lab = Lab::new("    jwks_token: token\n");
+    assert_eq!(lab.fetched(), None);
+    std::fs::write(lab.folder.path().join("token"), "two").unwrap();
+    assert_eq!(lab.fetched(), None);
+    let shown = lab.issuer.requests();
+    assert!(
+        shown[0].contains("authorization: Bearer one\r\n"),
+        "{shown:?}"
+    );
+    assert!(
+        shown[1].contains("authorization: Bearer two\r\n"),
+        "{shown:?}"
+    );
+    let stranger = Issuer::with("");
+    std::fs::write(lab.folder.path().join("ca.pem"), &stranger.authority).unwrap();
+    let told = lab.fetched().unwrap();
+    assert!(told.contains("certificate"), "{told}");
+    assert_eq!(lab.issuer.requests().len(), 2, "nothing was shown to it");
+    std::fs::write(lab.folder.path().join("ca.pem"), "").unwrap();
+    let told = lab.fetched().unwrap();
+    assert!(told.contains("ca.pem holds no certificate"), "{told}");
+    std::fs::write(lab.folder.path().join("ca.pem"), &lab.issuer.authority).unwrap();
+    std::fs::remove_file(lab.folder.path().join("token")).unwrap();
+    let told = lab.fetched().unwrap();
+    assert!(told.contains("cannot read"), "{told}");
+}

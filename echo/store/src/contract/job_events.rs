@@ -1,0 +1,254 @@
+//! The part of the contract about the events of one job.
+
+use std::sync::Arc;
+
+use echo_core::ids::{CommId, Rank, RankOf, RoleId};
+use echo_core::model::event::{Event, Origin, Reading, SeqRange, Source};
+
+use crate::contract::sample::{batch, device_wait, gauge, origin, wait, window};
+use crate::duckdb::DuckDbStore;
+use crate::timeseries::{CoursePoint, CourseQuery, Stretches};
+use crate::{EventStore, EvidenceQuery, JobQuery};
+
+/// The blocks that the sample events have: operations 64 to 95 of role `ff...`, 1.5 iterations.
+fn evidence(origin: &Arc<Origin>, metric: &str, millis: i64, reading: Reading) -> Event {
+    Event {
+        metric: metric.parse().unwrap(),
+        reading,
+        samples: Vec::new(),
+        ..wait(origin, millis)
+    }
+}
+
+fn with_seqs(mut event: Event, first: u64, last: u64) -> Event {
+    if let Some(block) = &mut event.block {
+        block.seqs = SeqRange::new(first, last);
+    }
+    event
+}
+
+fn with_role(mut event: Event, role: Option<RoleId>) -> Event {
+    if let Some(block) = &mut event.block {
+        block.role = role;
+    }
+    event
+}
+
+fn evidence_query() -> EvidenceQuery {
+    EvidenceQuery {
+        cluster: "prod".parse().unwrap(),
+        job: Some("llama".parse().unwrap()),
+        role: RoleId::new(u64::MAX),
+        window: window(0, 100),
+        seqs: SeqRange::new(64, 127).unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn host_evidence_is_added_up_over_whole_blocks() {
+    let store = DuckDbStore::scratch();
+    let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
+    let mut renamed = Origin::clone(&first);
+    renamed.pod = None;
+    let (preempted, launches) = ("fleet.host.preempted_ms", "fleet.host.kernel_launches");
+    let of = |origin, millis| evidence(origin, preempted, millis, Reading::Double(2.25));
+    let mut other_job = Origin::clone(&first);
+    other_job.job = None;
+    let mut endless = of(&first, 20);
+    if let Some(block) = &mut endless.block {
+        block.iterations = None;
+    }
+    let events = vec![
+        of(&first, 10),
+        with_seqs(of(&Arc::new(renamed), 20), 96, 127),
+        evidence(&first, launches, 10, Reading::Int(300)),
+        of(&second, 99),
+        // None of these counts: other operations, half a block, another role, job, cluster, time or kind, no block.
+        with_seqs(of(&first, 20), 32, 63),
+        with_seqs(of(&first, 20), 96, 128),
+        with_role(of(&first, 20), Some(RoleId::new(1))),
+        with_role(of(&first, 20), None),
+        of(&Arc::new(other_job), 20),
+        of(&origin("test", "node-1", 0), 20),
+        of(&first, 100),
+        endless,
+        wait(&first, 20),
+        gauge(&first, preempted, 20, Reading::Double(7.0)),
+    ];
+    store.append(batch(1, events)).await.unwrap();
+    let found = store.host_evidence(evidence_query()).await.unwrap();
+    let found: Vec<_> = found
+        .iter()
+        .map(|sum| {
+            (
+                sum.rank.value(),
+                sum.metric.as_str(),
+                sum.sum,
+                sum.iterations,
+            )
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (0, launches, 300.0, 1.5),
+            (0, preempted, 4.5, 3.0),
+            (1, preempted, 2.25, 1.5),
+        ]
+    );
+}
+
+fn blocks(ranges: &[(u64, u64)]) -> Vec<SeqRange> {
+    let ranges = ranges.iter();
+    ranges
+        .map(|(first, last)| SeqRange::new(*first, *last).unwrap())
+        .collect()
+}
+
+fn job_query() -> JobQuery {
+    JobQuery {
+        cluster: "prod".parse().unwrap(),
+        job: Some("llama".parse().unwrap()),
+        rank: None,
+        role: None,
+        comm: None,
+        metrics: vec!["nccl.collective.wait_ms".parse().unwrap()],
+        source: None,
+        window: window(0, 100),
+        blocks: None,
+        limit: 10,
+    }
+}
+
+#[tokio::test]
+async fn the_events_of_a_job_are_its_latest_in_their_order() {
+    let store = DuckDbStore::scratch();
+    let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
+    let mut other_job = Origin::clone(&first);
+    other_job.job = Some("other".parse().unwrap());
+    let events = vec![
+        wait(&first, 40),
+        device_wait(&second, 30),
+        with_seqs(wait(&first, 20), 96, 127),
+        with_role(wait(&second, 20), Some(RoleId::new(1))),
+        evidence(&first, "fleet.host.x", 20, Reading::Double(1.0)),
+        wait(&Arc::new(other_job), 20),
+        wait(&origin("test", "node-1", 0), 20),
+        wait(&first, 100),
+        gauge(&first, "nccl.collective.wait_ms", 20, Reading::Int(1)),
+    ];
+    store.append(batch(1, events)).await.unwrap();
+    let comm = wait(&first, 40).block.unwrap().comm;
+    let with = |change: &dyn Fn(&mut JobQuery)| {
+        let mut query = job_query();
+        change(&mut query);
+        query
+    };
+    let in_blocks = |ranges| with(&|query| query.blocks = Some(blocks(ranges)));
+    for (query, expected) in [
+        (job_query(), vec![1, 2, 3, 4]),
+        (with(&|query| query.limit = 3), vec![2, 3, 4]),
+        (with(&|query| query.rank = Some(Rank::new(1))), vec![2, 4]),
+        (with(&|query| query.role = Some(RoleId::new(1))), vec![4]),
+        (with(&|query| query.comm = Some(comm)), vec![1, 2, 3, 4]),
+        (with(&|query| query.comm = Some(CommId::new(9))), vec![]),
+        (with(&|query| query.window = window(30, 40)), vec![2]),
+        (with(&|query| query.source = Some(Source::Device)), vec![2]),
+        (
+            with(&|query| query.source = Some(Source::Host)),
+            vec![1, 3, 4],
+        ),
+        (with(&|query| query.job = None), vec![]),
+        (with(&|query| query.metrics.clear()), vec![]),
+        (in_blocks(&[]), vec![]),
+        (in_blocks(&[(96, 200), (0, 94)]), vec![3]),
+        (in_blocks(&[(90, 95)]), vec![1, 2, 4]),
+    ] {
+        let found = store.job_events(query.clone()).await.unwrap();
+        let found: Vec<_> = found.iter().map(|stored| stored.id).collect();
+        assert_eq!(found, expected, "{query:?}");
+    }
+    let found = store.job_events(job_query()).await.unwrap();
+    let bare = |event: Event| Event {
+        attrs: Arc::from("{}"),
+        ..event
+    };
+    assert_eq!(found[0].event.samples, []);
+    assert_eq!(found[1].event, bare(device_wait(&second, 30)));
+}
+
+const WAIT_MS: &str = "nccl.collective.wait_ms";
+const BLOCKED_MS: &str = "fleet.rank.blocked_ms";
+
+/// Signals of two ranks whose clocks differ, and what does not count beside them.
+fn signals(first: &Arc<Origin>, second: &Arc<Origin>) -> Vec<Event> {
+    let summary = wait(first, 0).reading;
+    let blocked = |origin, millis| evidence(origin, BLOCKED_MS, millis, summary);
+    let mut endless = blocked(first, 30);
+    if let Some(block) = &mut endless.block {
+        block.iterations = None;
+    }
+    vec![
+        // The clocks of two ranks may differ: both were in the same block at 20 on average.
+        with_seqs(blocked(first, 10), 0, 31),
+        with_seqs(blocked(second, 30), 0, 31),
+        with_seqs(blocked(first, 23), 32, 63),
+        with_seqs(blocked(second, 50), 64, 95),
+        device_wait(second, 51),
+        // None of these counts: before and behind the window, in the part that is not looked at, another cluster, a wait of a
+        // host, another signal, no distribution, no iterations.
+        blocked(first, 9),
+        blocked(first, 70),
+        with_seqs(blocked(first, 45), 96, 127),
+        blocked(&origin("test", "node-1", 0), 30),
+        wait(first, 30),
+        evidence(first, "fleet.rank.busy_ms", 30, summary),
+        evidence(first, BLOCKED_MS, 30, Reading::Double(1.0)),
+        endless,
+    ]
+}
+
+#[tokio::test]
+async fn signals_are_added_up_per_rank_and_stretch_whatever_clocks_say() {
+    let store = DuckDbStore::scratch();
+    let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
+    let events = signals(&first, &second);
+    store.append(batch(1, events)).await.unwrap();
+    let stretches = Stretches::new(window(10, 70), 40 * 1_000_000, 30 * 1_000_000);
+    let query = CourseQuery {
+        cluster: "prod".parse().unwrap(),
+        metrics: vec![WAIT_MS.parse().unwrap(), BLOCKED_MS.parse().unwrap()],
+        stretches: stretches.unwrap(),
+    };
+    let mut found = store.course(query).await.unwrap();
+    found.sort_by_key(|point| {
+        let rank = point.origin.rank.map(RankOf::rank);
+        (rank, point.metric.clone(), point.place)
+    });
+    let block = wait(&first, 0).block.unwrap();
+    let point = |origin: &Arc<Origin>, metric: &str, (place, n): (i64, f64)| CoursePoint {
+        origin: Arc::clone(origin),
+        metric: metric.parse().unwrap(),
+        source: Source::Host,
+        role: block.role,
+        comm: block.comm,
+        op: block.op.clone(),
+        place,
+        count: 32.0 * n,
+        sum: 176.5 * n,
+        iterations: 1.5 * n,
+    };
+    let by_gpu = CoursePoint {
+        source: Source::Device,
+        ..point(&second, WAIT_MS, (1, 1.0))
+    };
+    assert_eq!(
+        found,
+        [
+            point(&first, BLOCKED_MS, (0, 2.0)),
+            point(&second, BLOCKED_MS, (0, 1.0)),
+            point(&second, BLOCKED_MS, (1, 1.0)),
+            by_gpu
+        ]
+    );
+}

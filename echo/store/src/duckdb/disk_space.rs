@@ -1,0 +1,298 @@
+//! The volume that the database lies on: how much of it is free, and when that is too little to go on.
+//!
+//! A full disk is a dead end: the engine fails for good, and deleting needs room, too. So nothing is taken any more once
+//! the room falls below a floor. Beside the database lies a file without use, the ballast; it is given up at that moment,
+//! so that there is room for deleting. The room that it gave back is for deleting alone: as long as there is no ballast, as
+//! much as it would take does not count as free. Blocks that the database has and does not use count as room.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fs2::FileExt;
+
+use crate::duckdb::lock::beside;
+use crate::duckdb::rows::partition::Blocks;
+use crate::limits::Limits;
+
+/// Part of the floor that has to be free on the volume itself, for the log of the engine.
+const LOG_PART: u64 = 4;
+
+/// The volume of a database.
+#[derive(Debug)]
+pub(super) struct Volume {
+    folder: PathBuf,
+    ballast: PathBuf,
+    /// The ballast while it is made.
+    part: PathBuf,
+    limits: Limits,
+    /// Bytes that the database has and does not use.
+    reusable: AtomicU64,
+    /// Whether the room was too little when it was last looked at.
+    is_low: AtomicBool,
+}
+
+/// Room on a volume, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    /// All of it.
+    pub(super) total: u64,
+    /// What a program without privileges can still get.
+    pub(super) available: u64,
+}
+
+/// What has to be free, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Needed {
+    /// On the volume and in the file together, a part of it on the volume.
+    floor: u64,
+    /// On the volume beyond that: the room of a ballast that is not there.
+    reserved: u64,
+}
+
+impl Volume {
+    /// The volume of the database at `path`.
+    pub(super) fn of(path: &Path, limits: Limits) -> Self {
+        let folder = path.parent().unwrap_or_else(|| Path::new("/"));
+        Self {
+            folder: folder.to_owned(),
+            ballast: beside(path, ".ballast"),
+            part: beside(path, ".ballast.part"),
+            limits,
+            reusable: AtomicU64::new(0),
+            is_low: AtomicBool::new(false),
+        }
+    }
+
+    /// The room on it at the moment.
+    pub(super) fn room(&self) -> io::Result<Room> {
+        let stat = fs2::statvfs(&self.folder)?;
+        Ok(Room {
+            total: stat.total_space(),
+            available: stat.available_space(),
+        })
+    }
+
+    /// Whether there is room for more rows. When there is not, the ballast is given up, and the error is what is free and
+    /// what has to be, in bytes.
+    pub(super) fn admit(&self) -> Result<(), (u64, u64)> {
+        // A volume that cannot be asked is left to the engine.
+        let Some((available, floor)) = self.shortage() else {
+            if self.is_low.swap(false, Ordering::AcqRel) {
+                tracing::info!("there is room again: events are taken");
+            }
+            return Ok(());
+        };
+        if !self.is_low.swap(true, Ordering::AcqRel) {
+            let freed = self.give_up_ballast();
+            tracing::error!(
+                volume.available_bytes = available,
+                volume.floor_bytes = floor,
+                "the volume of the database is nearly full: {} bytes are free, the floor is {floor}; no events are taken \
+                 until there is room{}",
+                available,
+                if freed {
+                    ", the ballast was given up"
+                } else {
+                    ""
+                },
+            );
+        }
+        Err((available, floor))
+    }
+
+    /// Before the database is opened: where there is too little room, the ballast is given up, since reading the log back
+    /// takes room as well. What a process left behind that was killed while it made one is removed.
+    pub(super) fn prepare(&self) {
+        let _absent = fs::remove_file(&self.part);
+        // An earlier version left half a ballast under its name, and the operator may have chosen another size.
+        let is_another = |file: fs::Metadata| file.len() != self.limits.ballast_bytes;
+        if fs::metadata(&self.ballast).is_ok_and(is_another) {
+            self.give_up_ballast();
+        }
+        if let Some((available, floor)) = self.shortage()
+            && self.give_up_ballast()
+        {
+            tracing::warn!(
+                "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; the ballast \
+                 was given up"
+            );
+        }
+    }
+
+    /// What is free and what has to be, in bytes, when that is too little.
+    pub(super) fn shortage(&self) -> Option<(u64, u64)> {
+        let room = self.room().ok()?;
+        let needed = self.needed(room.total);
+        let reusable = self.reusable.load(Ordering::Acquire);
+        (!needed.is_met_by(room.available, reusable))
+            .then_some((room.available, needed.floor.saturating_add(needed.reserved)))
+    }
+
+    /// Whether deleting rows could make the room enough, when all blocks of a file of that size were free.
+    pub(super) fn is_cured_by_deleting(&self, file: u64) -> bool {
+        let room = self.room();
+        room.is_ok_and(|room| self.needed(room.total).is_met_by(room.available, file))
+    }
+
+    fn needed(&self, total: u64) -> Needed {
+        let reserved = if self.ballast.exists() {
+            0
+        } else {
+            self.limits.ballast_bytes
+        };
+        Needed {
+            floor: self.limits.floor_bytes(total),
+            reserved,
+        }
+    }
+
+    /// Notes how the file is used, and makes the ballast where there is room for it.
+    pub(super) fn look(&self, blocks: Blocks) {
+        self.reusable.store(blocks.free, Ordering::Release);
+        let Ok(room) = self.room() else {
+            return;
+        };
+        let size = self.limits.ballast_bytes;
+        // Twice, so that it does not come and go.
+        let needed = self.limits.floor_bytes(room.total).saturating_add(2 * size);
+        if size > 0
+            && room.available >= needed
+            && !self.ballast.exists()
+            && let Err(error) = make(&self.part, &self.ballast, size)
+        {
+            tracing::warn!(%error, "the ballast {} could not be made", self.ballast.display());
+            // Half a ballast only takes up room.
+            let _absent = fs::remove_file(&self.part);
+        }
+    }
+
+    /// Removes the ballast. Says whether there was one.
+    fn give_up_ballast(&self) -> bool {
+        fs::remove_file(&self.ballast).is_ok()
+    }
+}
+
+impl Needed {
+    /// Whether a volume with so much room takes more rows.
+    const fn is_met_by(self, available: u64, reusable: u64) -> bool {
+        let available = available.saturating_sub(self.reserved);
+        available.saturating_add(reusable) >= self.floor && available >= self.floor / LOG_PART
+    }
+}
+
+/// Makes the file under another name first, so that a ballast is a whole one whenever its maker is killed.
+fn make(part: &Path, ballast: &Path, bytes: u64) -> io::Result<()> {
+    let file = File::create(part)?;
+    file.allocate(bytes)?;
+    file.sync_all()?;
+    fs::rename(part, ballast)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::{Needed, Volume};
+    use crate::duckdb::rows::partition::Blocks;
+    use crate::limits::{Amount, Limits};
+
+    const MIB: u64 = 1024 * 1024;
+
+    #[test]
+    fn free_blocks_of_the_file_count_as_long_as_there_is_room_for_the_log() {
+        let needed = Needed {
+            floor: 100,
+            reserved: 0,
+        };
+        assert!(needed.is_met_by(100, 0));
+        assert!(!needed.is_met_by(99, 0));
+        assert!(needed.is_met_by(25, 75));
+        assert!(
+            !needed.is_met_by(24, 1_000),
+            "the log needs room of its own"
+        );
+    }
+
+    #[test]
+    fn the_room_that_the_ballast_gave_back_is_not_for_events() {
+        let needed = Needed {
+            floor: 100,
+            reserved: 50,
+        };
+        assert!(!needed.is_met_by(149, 0));
+        assert!(needed.is_met_by(149, 1), "something was deleted");
+        assert!(!needed.is_met_by(74, 1_000), "nor is it for the log");
+        assert!(needed.is_met_by(150, 0));
+    }
+
+    #[test]
+    fn without_its_ballast_a_volume_needs_as_much_room_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("echo.db");
+        let available = fs2::available_space(folder.path()).unwrap();
+        let volume = Volume::of(
+            &path,
+            Limits {
+                floor: Some(Amount::Bytes(available / 2)),
+                ballast_bytes: available,
+                ..Limits::default()
+            },
+        );
+        assert!(volume.admit().is_err(), "the ballast was given up");
+        File::create(folder.path().join("echo.db.ballast")).unwrap();
+        volume.admit().unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_process_made_of_its_ballast_is_no_ballast() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("echo.db");
+        let ballast = folder.path().join("echo.db.ballast");
+        let part = folder.path().join("echo.db.ballast.part");
+        let limits = Limits {
+            floor: Some(Amount::Bytes(MIB)),
+            ballast_bytes: MIB,
+            ..Limits::default()
+        };
+        fs::write(&part, "half").unwrap();
+        // An earlier version grew it under its final name.
+        fs::write(&ballast, "half").unwrap();
+        let volume = Volume::of(&path, limits);
+        volume.prepare();
+        assert!(!part.exists() && !ballast.exists());
+        fs::write(&part, "half").unwrap();
+        volume.look(Blocks::default());
+        assert_eq!(ballast.metadata().unwrap().len(), MIB);
+        assert!(!part.exists());
+        volume.prepare();
+        assert!(ballast.exists(), "a whole one stays");
+    }
+
+    #[test]
+    fn the_ballast_is_made_where_there_is_room_and_given_up_at_the_floor() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("echo.db");
+        let ballast = folder.path().join("echo.db.ballast");
+        let limits = |floor| Limits {
+            floor: Some(Amount::Bytes(floor)),
+            ballast_bytes: MIB,
+            ..Limits::default()
+        };
+        let roomy = Volume::of(&path, limits(MIB));
+        roomy.look(Blocks::default());
+        assert_eq!(ballast.metadata().unwrap().len(), MIB);
+        roomy.admit().unwrap();
+        assert_eq!(roomy.shortage(), None);
+
+        let full = Volume::of(&path, limits(u64::MAX));
+        full.prepare();
+        assert!(!ballast.exists(), "the next process does the same");
+        roomy.look(Blocks::default());
+        assert!(full.admit().is_err() && full.shortage().is_some());
+        assert!(!ballast.exists());
+        full.look(Blocks::default());
+        assert!(!ballast.exists(), "there is no room for it");
+    }
+}

@@ -1,0 +1,78 @@
+//! Events that are read back, with their samples.
+
+use std::collections::HashMap;
+
+use echo_core::model::event::StoredEvent;
+
+use crate::duckdb::connection_pool::Reader;
+use crate::duckdb::dictionary::Dictionary;
+use crate::duckdb::engine::EngineResult;
+use crate::duckdb::query::Query;
+use crate::duckdb::rows::event_queries;
+use crate::duckdb::rows::query_results::{EventReader, add_samples};
+use crate::timeseries::CoursePoint;
+use crate::{Cursor, EventQuery, Page, judges_samples};
+
+/// Events of a page, with all that is known of them.
+pub(super) fn page(
+    reader: &Reader,
+    dictionary: &Dictionary,
+    query: &EventQuery,
+) -> EngineResult<Page> {
+    let mut events = Vec::new();
+    let mut rows = EventReader::new(dictionary);
+    reader.each_batch(&event_queries::page(query), |batch| {
+        rows.events(batch, &mut events)
+    })?;
+    let more = events.len() > query.limit;
+    events.truncate(query.limit);
+    let ids: Vec<_> = events.iter().map(|stored| stored.id).collect();
+    if !ids.is_empty() {
+        read_samples(reader, &event_queries::samples(&ids), &mut events)?;
+    }
+    let next = events.last().filter(|_| more).map(|last| Cursor {
+        timestamp: last.event.timestamp,
+        id: last.id,
+    });
+    Ok(Page { events, next })
+}
+
+/// Events as the detector reads them, with the samples that it judges.
+pub(super) fn judged(
+    reader: &Reader,
+    dictionary: &Dictionary,
+    query: &Query,
+) -> EngineResult<Vec<StoredEvent>> {
+    let mut events = Vec::new();
+    let mut rows = EventReader::new(dictionary);
+    reader.each_batch(query, |batch| rows.events(batch, &mut events))?;
+    let judged = events.iter().filter(|stored| judges_samples(&stored.event));
+    let ids = judged.map(|stored| stored.id);
+    if let Some(ids) = ids.clone().min().zip(ids.max()) {
+        read_samples(reader, &event_queries::device_samples(ids), &mut events)?;
+    }
+    Ok(events)
+}
+
+/// Sums of signals per rank and stretch.
+pub(super) fn course(
+    reader: &Reader,
+    dictionary: &Dictionary,
+    query: &Query,
+) -> EngineResult<Vec<CoursePoint>> {
+    let mut points = Vec::new();
+    let mut rows = EventReader::new(dictionary);
+    reader.each_batch(query, |batch| {
+        points.extend(rows.course(batch)?);
+        Ok(())
+    })?;
+    Ok(points)
+}
+
+fn read_samples(reader: &Reader, query: &Query, events: &mut [StoredEvent]) -> EngineResult<()> {
+    let by_id = events
+        .iter_mut()
+        .map(|stored| (stored.id, &mut stored.event));
+    let mut by_id: HashMap<_, _> = by_id.collect();
+    reader.each_batch(query, |batch| add_samples(batch, &mut by_id))
+}

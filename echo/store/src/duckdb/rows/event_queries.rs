@@ -1,0 +1,218 @@
+//! Statements that ask about events.
+
+use echo_core::ids::{ClusterId, CommId, JobId, MetricName, Rank, RoleId};
+use echo_core::model::event::Source;
+use echo_core::units::Window;
+use fleet_proto::metric;
+
+use crate::duckdb::query::Query;
+use crate::timeseries::{CourseQuery, MAX_APART_NANOS};
+use crate::{EventQuery, EvidenceQuery, JobQuery, WITH_ATTRS};
+
+/// Events of a page, and one more when there are more.
+pub(in crate::duckdb) fn page(query: &EventQuery) -> Query {
+    let found = Query::new("SELECT * FROM event_rows WHERE TRUE");
+    let found = in_window(found, query.window)
+        .maybe(
+            "AND series IN (SELECT id FROM series WHERE metric = ?)",
+            query.metric.as_ref().map(ToString::to_string),
+        )
+        .maybe(
+            "AND series IN (SELECT id FROM series WHERE op = ?)",
+            query.op.as_ref().map(ToString::to_string),
+        );
+    let found = match query.cursor {
+        Some(cursor) => found
+            .bind("AND timestamp_ns <= ?", cursor.timestamp.value())
+            .bind("AND (timestamp_ns < ?", cursor.timestamp.value())
+            .bind("OR event_id < ?)", cursor.id),
+        None => found,
+    };
+    let node = query.node.as_ref().map(|node| node.as_str().to_owned());
+    let by_origin = query.cluster.is_some() || node.is_some() || query.rank.is_some();
+    let found = if by_origin {
+        let cluster = query.cluster.as_ref();
+        found
+            .then("AND origin IN (SELECT id FROM origins WHERE TRUE")
+            .maybe(
+                "AND cluster = ?",
+                cluster.map(|cluster| cluster.as_str().to_owned()),
+            )
+            .maybe("AND node = ?", node)
+            .maybe("AND rank = ?", query.rank.map(Rank::value))
+            .then(")")
+    } else {
+        found
+    };
+    found.bind(
+        "ORDER BY timestamp_ns DESC, event_id DESC LIMIT ?",
+        query.limit.saturating_add(1),
+    )
+}
+
+/// Samples of the events with these numbers.
+pub(in crate::duckdb) fn samples(ids: &[u64]) -> Query {
+    // The range is what zone maps understand.
+    Query::new("SELECT * FROM sample_rows WHERE TRUE")
+        .maybe("AND event_id >= ?", ids.iter().min().copied())
+        .maybe("AND event_id <= ?", ids.iter().max().copied())
+        .one_of("AND event_id", ids.iter().copied())
+        .then("ORDER BY event_id, ordinal")
+}
+
+/// Samples of what GPUs measured of waits, in the events with numbers from `first` to `last`.
+pub(in crate::duckdb) fn device_samples((first, last): (u64, u64)) -> Query {
+    Query::new("SELECT * FROM sample_rows WHERE TRUE")
+        .bind("AND event_id >= ?", first)
+        .bind("AND event_id <= ?", last)
+        .bind(
+            "AND event_id IN (SELECT event_id FROM event_rows WHERE event_id >= ?",
+            first,
+        )
+        .bind("AND event_id <= ?", last)
+        .bind(
+            "AND series IN (SELECT id FROM series WHERE on_device AND metric = ?))",
+            metric::WAIT.to_owned(),
+        )
+        .then("ORDER BY event_id, ordinal")
+}
+
+/// Events of the metrics with numbers above `after` and up to `until`, without attributes but those that the detector reads,
+/// and without waits of hosts.
+pub(in crate::duckdb) fn tail(
+    (after, until): (u64, u64),
+    metrics: &[MetricName],
+    limit: usize,
+) -> Query {
+    Query::new("SELECT * EXCLUDE (attrs),")
+        .one_of(
+            "CASE WHEN series IN (SELECT id FROM series WHERE metric",
+            WITH_ATTRS.iter().map(ToString::to_string),
+        )
+        .then(") THEN attrs ELSE '{}' END AS attrs FROM event_rows WHERE TRUE")
+        .bind("AND event_id > ?", after)
+        .bind("AND event_id <= ?", until)
+        .one_of(
+            "AND series IN (SELECT id FROM series WHERE metric",
+            metrics.iter().map(ToString::to_string),
+        )
+        .bind("AND (metric <> ? OR on_device))", metric::WAIT.to_owned())
+        .bind("ORDER BY event_id LIMIT ?", limit)
+}
+
+/// Sums of host evidence by origin and metric.
+pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
+    let sums = Query::new(
+        "SELECT origin, metric, sum(coalesce(value, number::DOUBLE)) AS total, sum(iterations) AS iterations
+         FROM event_rows JOIN series ON series.id = event_rows.series WHERE iterations IS NOT NULL",
+    );
+    of_job(
+        in_window(sums, query.window),
+        (&query.cluster, query.job.as_ref(), None),
+    )
+    .bind(
+        "AND starts_with(metric, ?)",
+        metric::HOST_EVIDENCE.to_owned(),
+    )
+    .bind("AND role = ?", query.role.value())
+    .bind("AND seq_first >= ?", query.seqs.first())
+    .bind("AND seq_last <= ?", query.seqs.last())
+    .then("GROUP BY origin, metric")
+}
+
+/// Sums of signals per origin, series and stretch: that of the mean time of the block.
+pub(in crate::duckdb) fn course(query: &CourseQuery) -> Query {
+    let (stretches, from) = (query.stretches, query.stretches.window().from().value());
+    // What is no number counts as one, so that equal keys join.
+    let keys = "coalesce(job, ''), is_wait, coalesce(role, comm), coalesce(seq_first, 0), coalesce(seq_last, 0)";
+    let told = Query::new("WITH told AS (SELECT event_rows.*, job, role, comm,")
+        .bind("metric = ? AS is_wait", metric::WAIT.to_owned())
+        .then("FROM event_rows JOIN origins ON origins.id = event_rows.origin JOIN series ON series.id = event_rows.series")
+        .then("WHERE comm IS NOT NULL AND iterations IS NOT NULL AND number IS NOT NULL AND value IS NOT NULL")
+        .one_of("AND metric", query.metrics.iter().map(ToString::to_string))
+        .bind("AND (metric <> ? OR on_device)", metric::WAIT.to_owned());
+    in_window(told, stretches.window())
+        .then("AND rank IS NOT NULL")
+        .bind("AND cluster = ?),", query.cluster.as_str().to_owned())
+        .bind(
+            "blocks AS (SELECT avg(timestamp_ns - ?)::BIGINT AS after,",
+            from,
+        )
+        .then("max(timestamp_ns) - min(timestamp_ns) AS apart, hash(")
+        .then(keys)
+        .then(") AS block FROM told GROUP BY block),")
+        .then("placed AS (SELECT told.*,")
+        .bind("CASE WHEN apart <= ?", MAX_APART_NANOS)
+        .bind("THEN after ELSE timestamp_ns - ? END AS after", from)
+        .then("FROM told, blocks WHERE blocks.block = hash(")
+        .then(keys)
+        .then("))")
+        .then(
+            "SELECT origin, series, sum(number)::DOUBLE AS samples, sum(value) AS total,
+            sum(iterations) AS covered,",
+        )
+        .bind(
+            "(after // ?)::BIGINT AS place FROM placed",
+            stretches.length_nanos(),
+        )
+        .bind("WHERE after % ?", stretches.length_nanos())
+        .bind("< ? GROUP BY ALL", stretches.looked_at_nanos())
+}
+
+/// Events of a job, without attributes, latest number first.
+pub(in crate::duckdb) fn job_events(query: &JobQuery) -> Query {
+    let events = Query::new("SELECT * EXCLUDE (attrs) FROM event_rows WHERE series IN (")
+        .then("SELECT id FROM series WHERE comm IS NOT NULL")
+        .one_of("AND metric", query.metrics.iter().map(ToString::to_string))
+        .maybe("AND role = ?", query.role.map(RoleId::value))
+        .maybe("AND comm = ?", query.comm.map(CommId::value))
+        .maybe(
+            "AND on_device = ?",
+            query.source.map(|source| source == Source::Device),
+        )
+        .then(")");
+    let job = (&query.cluster, query.job.as_ref(), query.rank);
+    let mut events = of_job(in_window(events, query.window), job);
+    if let Some(blocks) = &query.blocks {
+        events = events.then("AND (FALSE");
+        for block in blocks {
+            events = events
+                .bind("OR seq_last >= ?", block.first())
+                .bind("AND seq_last <= ?", block.last());
+        }
+        events = events.then(")");
+    }
+    events.bind("ORDER BY event_id DESC LIMIT ?", query.limit)
+}
+
+fn of_job(query: Query, (cluster, job, rank): (&ClusterId, Option<&JobId>, Option<Rank>)) -> Query {
+    let query = query.bind(
+        "AND origin IN (SELECT id FROM origins WHERE rank IS NOT NULL AND cluster = ?",
+        cluster.as_str().to_owned(),
+    );
+    let query = match job {
+        Some(job) => query.bind("AND job = ?", job.as_str().to_owned()),
+        None => query.then("AND job IS NULL"),
+    };
+    query.maybe("AND rank = ?", rank.map(Rank::value)).then(")")
+}
+
+/// First and last event time.
+pub(in crate::duckdb) fn extent(cluster: Option<&ClusterId>) -> Query {
+    let ends =
+        "SELECT min(timestamp_ns) AS first, max(timestamp_ns) AS last FROM event_rows WHERE TRUE";
+    of_cluster(Query::new(ends), cluster)
+}
+
+pub(super) fn in_window(query: Query, window: Window) -> Query {
+    query
+        .bind("AND timestamp_ns >= ?", window.from().value())
+        .bind("AND timestamp_ns < ?", window.to().value())
+}
+
+fn of_cluster(query: Query, cluster: Option<&ClusterId>) -> Query {
+    query.maybe(
+        "AND origin IN (SELECT id FROM origins WHERE cluster = ?)",
+        cluster.map(|cluster| cluster.as_str().to_owned()),
+    )
+}

@@ -1,0 +1,270 @@
+//! Events and sums, made of rows.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow::array::{Array, Float64Array, Int64Array, StringArray, UInt64Array};
+use arrow::record_batch::RecordBatch;
+use echo_core::ids::IdError;
+use echo_core::model::event::{
+    Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, StoredEvent, Summary,
+};
+use echo_core::units::Nanos;
+
+use crate::EvidenceSum;
+use crate::duckdb::dictionary::series::Series;
+use crate::duckdb::dictionary::{Dictionary, Lease};
+use crate::duckdb::engine::EngineResult;
+use crate::duckdb::rows::column::{Unexpected, column, malformed, maybe};
+use crate::duckdb::rows::row::Row;
+use crate::timeseries::CoursePoint;
+
+/// Makes events of rows. Series and origins are looked up once per reader, which is as long as one answer.
+#[derive(Debug)]
+pub(in crate::duckdb) struct EventReader<'d> {
+    dictionary: &'d Dictionary,
+    _lease: Lease,
+    origins: HashMap<u64, Arc<Origin>>,
+    series: HashMap<u64, Arc<Series>>,
+    no_attrs: Arc<str>,
+}
+
+impl<'d> EventReader<'d> {
+    /// A reader that has looked up nothing yet. Made before the rows are asked for, so that all that they refer to is kept.
+    pub(in crate::duckdb) fn new(dictionary: &'d Dictionary) -> Self {
+        Self {
+            dictionary,
+            _lease: dictionary.lease(),
+            origins: HashMap::new(),
+            series: HashMap::new(),
+            no_attrs: Arc::from("{}"),
+        }
+    }
+
+    /// The events of a batch of rows, without their samples.
+    pub(in crate::duckdb) fn events(
+        &mut self,
+        batch: &RecordBatch,
+        into: &mut Vec<StoredEvent>,
+    ) -> EngineResult<()> {
+        let columns = EventColumns::new(batch)?;
+        into.reserve(batch.num_rows());
+        for row in 0..batch.num_rows() {
+            into.push(self.event(&columns, row)?);
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, columns: &EventColumns<'_>, row: usize) -> EngineResult<StoredEvent> {
+        let series = self.series(columns.series.value(row))?;
+        let attrs = columns.attrs.map(|attrs| Arc::from(attrs.value(row)));
+        let event = Event {
+            timestamp: Nanos::new(columns.timestamp.value(row)),
+            start: maybe!(columns.start, row).map(Nanos::new),
+            origin: self.origin(columns.origin.value(row))?,
+            metric: series.metric.clone(),
+            unit: Arc::clone(&series.unit),
+            reading: columns.reading(row)?,
+            block: columns.block(row, &series)?,
+            attrs: attrs.unwrap_or_else(|| Arc::clone(&self.no_attrs)),
+            samples: Vec::new(),
+        };
+        Ok(StoredEvent {
+            id: columns.id.value(row),
+            received: Nanos::new(columns.received.value(row)),
+            event,
+        })
+    }
+
+    /// The sums of host evidence in a batch of rows.
+    pub(in crate::duckdb) fn evidence(
+        &mut self,
+        batch: &RecordBatch,
+    ) -> EngineResult<Vec<EvidenceSum>> {
+        let origin: &UInt64Array = column(batch, "origin")?;
+        let metric: &StringArray = column(batch, "metric")?;
+        let (total, iterations): (&Float64Array, &Float64Array) =
+            (column(batch, "total")?, column(batch, "iterations")?);
+        let sum = |row| {
+            let rank = self.origin(origin.value(row))?.rank;
+            let rank = rank.ok_or_else(|| malformed(Unexpected("rank")))?;
+            Ok(EvidenceSum {
+                rank: rank.rank(),
+                metric: parsed("metric", metric.value(row))?,
+                sum: total.value(row),
+                iterations: iterations.value(row),
+            })
+        };
+        (0..batch.num_rows()).map(sum).collect()
+    }
+
+    /// The sums of signals in a batch of rows.
+    pub(in crate::duckdb) fn course(
+        &mut self,
+        batch: &RecordBatch,
+    ) -> EngineResult<Vec<CoursePoint>> {
+        let (origin, series): (&UInt64Array, &UInt64Array) =
+            (column(batch, "origin")?, column(batch, "series")?);
+        let (count, sum): (&Float64Array, &Float64Array) =
+            (column(batch, "samples")?, column(batch, "total")?);
+        let iterations: &Float64Array = column(batch, "covered")?;
+        let place: &Int64Array = column(batch, "place")?;
+        let point = |row| {
+            let series = self.series(series.value(row))?;
+            let of = series.collectives.as_ref();
+            let of = of.ok_or_else(|| malformed(Unexpected("comm")))?;
+            Ok(CoursePoint {
+                origin: self.origin(origin.value(row))?,
+                metric: series.metric.clone(),
+                source: of.source,
+                role: of.role,
+                comm: of.comm,
+                op: of.op.clone(),
+                place: place.value(row),
+                count: count.value(row),
+                sum: sum.value(row),
+                iterations: iterations.value(row),
+            })
+        };
+        (0..batch.num_rows()).map(point).collect()
+    }
+
+    fn origin(&mut self, id: u64) -> EngineResult<Arc<Origin>> {
+        look_up(&mut self.origins, id, "origin", |id| {
+            self.dictionary.origin(id)
+        })
+    }
+
+    fn series(&mut self, id: u64) -> EngineResult<Arc<Series>> {
+        look_up(&mut self.series, id, "series", |id| {
+            self.dictionary.series(id)
+        })
+    }
+}
+
+fn look_up<T: Clone>(
+    seen: &mut HashMap<u64, T>,
+    id: u64,
+    name: &'static str,
+    find: impl FnOnce(u64) -> Option<T>,
+) -> EngineResult<T> {
+    if let Some(found) = seen.get(&id) {
+        return Ok(found.clone());
+    }
+    let found = find(id).ok_or_else(|| malformed(Unexpected(name)))?;
+    seen.insert(id, found.clone());
+    Ok(found)
+}
+
+fn parsed<T: FromStr<Err = IdError>>(name: &'static str, text: &str) -> EngineResult<T> {
+    text.parse()
+        .map_err(|_checked_when_written| malformed(Unexpected(name)))
+}
+
+#[derive(Debug)]
+struct EventColumns<'b> {
+    id: &'b UInt64Array,
+    timestamp: &'b Int64Array,
+    received: &'b Int64Array,
+    start: &'b Int64Array,
+    origin: &'b UInt64Array,
+    series: &'b UInt64Array,
+    number: &'b Int64Array,
+    value: &'b Float64Array,
+    min: &'b Float64Array,
+    max: &'b Float64Array,
+    seq_first: &'b UInt64Array,
+    seq_last: &'b UInt64Array,
+    iterations: &'b Float64Array,
+    anchor_seq: &'b UInt64Array,
+    anchor_offset_ms: &'b Float64Array,
+    attrs: Option<&'b StringArray>,
+}
+
+impl<'b> EventColumns<'b> {
+    fn new(batch: &'b RecordBatch) -> EngineResult<Self> {
+        Ok(Self {
+            id: column(batch, "event_id")?,
+            timestamp: column(batch, "timestamp_ns")?,
+            received: column(batch, "received_ns")?,
+            start: column(batch, "start_ns")?,
+            origin: column(batch, "origin")?,
+            series: column(batch, "series")?,
+            number: column(batch, "number")?,
+            value: column(batch, "value")?,
+            min: column(batch, "min")?,
+            max: column(batch, "max")?,
+            seq_first: column(batch, "seq_first")?,
+            seq_last: column(batch, "seq_last")?,
+            iterations: column(batch, "iterations")?,
+            anchor_seq: column(batch, "anchor_seq")?,
+            anchor_offset_ms: column(batch, "anchor_offset_ms")?,
+            attrs: column(batch, "attrs").ok(),
+        })
+    }
+
+    fn reading(&self, row: usize) -> EngineResult<Reading> {
+        match (maybe!(self.number, row), maybe!(self.value, row)) {
+            (Some(number), None) => Ok(Reading::Int(number)),
+            (None, Some(value)) => Ok(Reading::Double(value)),
+            (Some(count), Some(sum)) => Ok(Reading::Histogram(Summary {
+                count: u64::try_from(count).unwrap_or(0),
+                sum,
+                min: maybe!(self.min, row),
+                max: maybe!(self.max, row),
+            })),
+            (None, None) => Err(malformed(Unexpected("value"))),
+        }
+    }
+
+    fn block(&self, row: usize, series: &Series) -> EngineResult<Option<Block>> {
+        let Some(of) = &series.collectives else {
+            return Ok(None);
+        };
+        let ends = maybe!(self.seq_first, row).zip(maybe!(self.seq_last, row));
+        let seqs = ends
+            .map(|(first, last)| {
+                SeqRange::new(first, last).ok_or_else(|| malformed(Unexpected("seq_last")))
+            })
+            .transpose()?;
+        let anchor = maybe!(self.anchor_seq, row).zip(maybe!(self.anchor_offset_ms, row));
+        Ok(Some(Block {
+            comm: of.comm,
+            op: of.op.clone(),
+            seqs,
+            role: of.role,
+            iterations: maybe!(self.iterations, row),
+            anchor: anchor.map(|(seq, offset_ms)| Anchor { seq, offset_ms }),
+            source: of.source,
+        }))
+    }
+}
+
+/// Adds the samples in a batch of rows to their events.
+pub(in crate::duckdb) fn add_samples(
+    batch: &RecordBatch,
+    events: &mut HashMap<u64, &mut Event>,
+) -> EngineResult<()> {
+    let (ids, seqs): (&UInt64Array, &UInt64Array) =
+        (column(batch, "event_id")?, column(batch, "seq")?);
+    let values: &Float64Array = column(batch, "value")?;
+    let timestamps: &Int64Array = column(batch, "timestamp_ns")?;
+    for (row, id) in ids.values().iter().enumerate() {
+        if let Some(event) = events.get_mut(id) {
+            event.samples.push(OpSample {
+                seq: seqs.value(row),
+                value: values.value(row),
+                timestamp: Nanos::new(timestamps.value(row)),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The first and last event time in a batch of one row.
+pub(in crate::duckdb) fn read_extent(batch: &RecordBatch) -> EngineResult<Option<(Nanos, Nanos)>> {
+    let row = Row::new(batch, 0);
+    let ends = row.maybe_i64("first")?.zip(row.maybe_i64("last")?);
+    Ok(ends.map(|(first, last)| (Nanos::new(first), Nanos::new(last))))
+}
