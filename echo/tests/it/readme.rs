@@ -254,3 +254,68 @@ fn places_that_the_page_for_contributors_names_exist() {
         assert!(repository(place).exists(), "{place} does not exist");
     }
 }
+
+/// The documents that describe modules.
+const ABOUT_MODULES: [&str; 6] = [
+    "ARCHITECTURE.md",
+    "agent/docs/internals.md",
+    "echo/docs/internals/cost.md",
+    "echo/docs/internals/detector.md",
+    "echo/docs/internals/duckdb.md",
+    "echo/docs/internals/server.md",
+];
+
+/// Crates by the name that these documents give them, each with its folder.
+const CRATES: [(&str, &str); 7] = [
+    ("analysis", "echo/analysis/src"),
+    ("core", "echo/core/src"),
+    ("export", "agent/export/src"),
+    ("ingest", "echo/ingest/src"),
+    ("serve", "echo/serve/src"),
+    ("store", "echo/store/src"),
+    ("tools", "echo/tools/src"),
+];
+
+/// The source files of a folder and all below.
+fn sources(folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![repository(folder)];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.push(path.display().to_string());
+            }
+        }
+    }
+    found
+}
+
+fn is_module(name: &str) -> bool {
+    let (first, rest) = name.split_once("::").unwrap();
+    let of_crate = CRATES.iter().find(|(known, _)| *known == first);
+    let (folders, module) = of_crate.map_or((vec!["agent", "echo"], name), |(_, folder)| {
+        (vec![*folder], rest)
+    });
+    let path = module.replace("::", "/");
+    let file = format!("/{path}.rs");
+    let files = folders.into_iter().flat_map(sources);
+    files.into_iter().any(|found| found.ends_with(&file))
+}
+
+#[test]
+fn modules_that_the_architecture_names_exist() {
+    let mut checked = 0;
+    for document in ABOUT_MODULES {
+        let text = text(document);
+        let in_module = |c: char| c.is_ascii_lowercase() || c == '_' || c == ':';
+        let quoted = text.split('`').skip(1).step_by(2);
+        for name in quoted.filter(|name| name.contains("::") && name.chars().all(in_module)) {
+            assert!(is_module(name), "{document}: no module {name}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 50, "{checked} modules");
+}
