@@ -196,7 +196,7 @@ fn the_documents_show_what_the_demo_prints() {
         "verdict  rank 2 on node-2",
         "healthy: no rank",
         "uniform_slowdown, no rank named",
-        "named rank 2",
+        "outlier: rank 2",
     ] {
         assert!(
             shown.contains(line),
