@@ -319,3 +319,53 @@ fn modules_that_the_architecture_names_exist() {
     }
     assert!(checked > 50, "{checked} modules");
 }
+
+/// The crates of this workspace that a manifest names as dependencies, without `echo-` and `fleet-`.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let (_, section) = manifest
+        .split_once("\n[dependencies]\n")
+        .unwrap_or_default();
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    let short = |line: &str| {
+        let name = line.split(['.', ' ', '=']).next()?;
+        let short = name
+            .strip_prefix("echo-")
+            .or_else(|| name.strip_prefix("fleet-"));
+        short.map(str::to_owned)
+    };
+    let mut names: Vec<String> = lines.filter_map(short).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_table_of_crates_is_what_cargo_knows() {
+    let architecture = text("ARCHITECTURE.md");
+    let (_, table) = architecture.split_once("| crate | folder |").unwrap();
+    let rows = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
+    let mut crates = 0;
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [name, folder, _, uses] = cells.as_slice() else {
+            panic!("{row} does not have four cells");
+        };
+        let manifest = text(&format!("{}/Cargo.toml", folder.trim_matches('`')));
+        let package = format!("name = \"{}\"", name.trim_matches('`'));
+        assert!(manifest.contains(&package), "{folder} is not {name}");
+        let mut uses: Vec<String> = uses
+            .split(", ")
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
+        uses.sort();
+        assert_eq!(uses, dependencies(&manifest), "{name}");
+        crates += 1;
+    }
+    let workspace = text("Cargo.toml");
+    let (_, members) = workspace.split_once("members = [\n").unwrap();
+    let members = members.lines().take_while(|line| !line.starts_with(']'));
+    assert_eq!(crates, members.count());
+}
