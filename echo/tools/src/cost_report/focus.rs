@@ -1,5 +1,5 @@
 //! The columns of a report: those of FOCUS 1.2 (FinOps Open Cost and Usage Specification), those that 1.3 adds beside them, and
-//! Echo's own, which begin with `x_Echo`. What each means is in `echo/docs/focus.md`.
+//! Echo's own, which begin with `x_Echo`. What each means is in `echo/docs/reference/focus.md`.
 //!
 //! A straggler's cost is an estimate inside spend that a provider bills anyway. So rows are GPU usage with `BilledCost` 0, and
 //! the part of it that was lost stands in columns of its own.

@@ -87,7 +87,7 @@ async fn gpus_without_a_price_have_no_currency_and_say_so() {
 
 #[test]
 fn every_column_is_documented() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/focus.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/focus.md");
     let docs = std::fs::read_to_string(path).unwrap();
     for (name, _) in COLUMNS {
         assert!(
