@@ -1,7 +1,8 @@
-//! Which GPU a process uses, and what holds the clocks of the GPUs down.
+//! GPU of each process, and the time that the clocks of each GPU are throttled.
 //!
-//! The driver is asked on a thread of its own: a GPU that has fallen off its bus can keep a call for good, and only the
-//! thread waits for it. Whoever asks gets no answer then, and no later question is put.
+//! The driver is called on its own thread: a call to a GPU that has fallen off the bus may never
+//! return, and then blocks only that thread. The caller times out and gets no response, and neither
+//! do later requests.
 
 mod choice;
 mod files;
@@ -21,65 +22,67 @@ use crate::gpu::files::Files;
 use crate::gpu::limits::Limits;
 use crate::gpu::nvml::Library;
 
-/// Questions that may wait for the driver.
+/// Requests that can wait for the driver.
 const INBOX: usize = 64;
 
-/// How long an answer is waited for. Eight GPUs take some 50 ms when they are well.
+/// Timeout of a request. Eight healthy GPUs take about 50 ms.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One GPU of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// Number by the driver, from 0 in the order of the bus.
+    /// Index in the driver, from 0 in PCI bus order.
     pub index: u32,
-    /// Unique identity, as `GPU-` and a UUID; none before the driver knows it.
+    /// UUID with the prefix `GPU-`; none before the driver knows it.
     pub uuid: Option<String>,
-    /// Model, such as `NVIDIA H100 80GB HBM3`.
+    /// Model name, such as `NVIDIA H100 80GB HBM3`.
     pub model: Option<String>,
 }
 
-/// How long the clocks of a GPU were held down.
+/// Time that the clocks of a GPU were throttled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Throttled {
     /// The GPU.
     pub gpu: Gpu,
-    /// Time since it was first read in which something other than idleness or a setting held its clocks down, milliseconds.
+    /// Time throttled since the first reading, for reasons other than idleness or clock settings,
+    /// milliseconds.
     pub total_ms: f64,
-    /// What did so since the last time that this was read.
+    /// Reasons since the previous reading.
     pub reasons: Vec<&'static str>,
 }
 
-/// What a driver tells. What it cannot tell is left out; calls may take long.
+/// GPU driver. Values that it does not provide are left out; calls can take long.
 pub trait Driver: Send {
     /// All GPUs, by index.
     fn gpus(&mut self) -> Vec<Gpu>;
 
-    /// The processes that have memory on a GPU.
+    /// Processes that have memory on a GPU.
     fn users(&mut self, index: u32) -> Vec<User>;
 
-    /// What holds its clocks down.
+    /// Throttling of a GPU's clocks.
     fn limits(&mut self, index: u32) -> Option<Limit>;
 }
 
 /// A process that has memory on a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// Its memory there, bytes; 0 when unknown.
+    /// Memory of the process on the GPU, bytes; 0 when unknown.
     pub bytes: u64,
 }
 
-/// What holds the clocks of a GPU down.
+/// Throttling of a GPU's clocks, as the driver reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Limit {
-    /// Since the driver was loaded, by reason, nanoseconds. Several reasons may hold at once.
+    /// Time throttled since the driver was loaded, nanoseconds by reason. Several reasons can
+    /// overlap.
     Totals(Vec<(&'static str, u64)>),
-    /// At this moment.
+    /// Reasons active now.
     Now(Vec<&'static str>),
 }
 
-/// The GPUs of the host. Without a driver every answer is none.
+/// GPUs of the host. Without a driver there are none.
 #[derive(Debug)]
 pub struct Gpus {
     inbox: mpsc::Sender<Question>,
@@ -102,7 +105,7 @@ enum Question {
 }
 
 impl Gpus {
-    /// Asks NVML where its library can be loaded, else the driver's files below `proc`.
+    /// Opens NVML if its library can be loaded, else the driver's files below `proc`.
     pub fn open(proc: &Path) -> Self {
         let proc = proc.to_owned();
         Self::with(move || match Library::open() {
@@ -111,8 +114,9 @@ impl Gpus {
         })
     }
 
-    /// Asks what `open` gives, on a new thread. It is called again when a process is asked for and there are no GPUs: the
-    /// driver may come later than the agent, and go.
+    /// Runs the driver that `open` returns on a new thread. `open` is called again when a process
+    /// is looked up and there are no GPUs: the driver may be loaded after the agent starts, or be
+    /// reloaded.
     pub fn with(mut open: impl FnMut() -> Box<dyn Driver> + Send + 'static) -> Self {
         let (inbox, mut questions) = mpsc::channel(INBOX);
         let answer = move || {
@@ -125,18 +129,19 @@ impl Gpus {
             }
         };
         if let Err(error) = Builder::new().name("gpu".to_owned()).spawn(answer) {
-            tracing::warn!("GPUs stay unknown: no thread can be started: {error}");
+            tracing::warn!("cannot start the GPU driver thread, so GPUs stay unknown: {error}");
         }
         Self { inbox }
     }
 
-    /// All GPUs, by index; none when the driver does not answer.
+    /// Returns all GPUs, by index; none when the driver does not respond.
     pub async fn all(&self) -> Option<Vec<Gpu>> {
         self.ask(|answer| Question::All { answer }).await
     }
 
-    /// The GPU that a process uses, as far as it can be told. A process that has not touched its GPU yet is judged by what
-    /// its environment allows it, so ask when it joins a communicator rather than when it starts.
+    /// Returns the GPU that a process uses, if it can be determined. A process that has not used
+    /// its GPU yet is assigned by the devices that its environment allows, so call this when the
+    /// process joins a communicator, not when it starts.
     pub async fn of(&self, pid: u32, place: &Place) -> Option<Gpu> {
         let place = Box::new(place.clone());
         self.ask(|answer| Question::Of { pid, place, answer })
@@ -144,9 +149,9 @@ impl Gpus {
             .flatten()
     }
 
-    /// How long each GPU was held down, at `now_ns` of a monotonic clock in nanoseconds; none when the driver does not
-    /// answer, and without those GPUs of which it cannot tell. It takes about 5 ms of each GPU (H100), and should not be
-    /// asked more often than every five seconds.
+    /// Returns the time throttled of each GPU at `now_ns` of a monotonic clock, nanoseconds; none
+    /// when the driver does not respond. GPUs that do not report throttling are left out. It takes
+    /// about 5 ms per GPU (H100), so call it every five seconds at most.
     pub async fn throttled(&self, now_ns: u64) -> Option<Vec<Throttled>> {
         self.ask(|answer| Question::Throttled { now_ns, answer })
             .await
@@ -166,7 +171,7 @@ struct Host {
 
 impl Host {
     fn answer(&mut self, question: Question, open: &mut impl FnMut() -> Box<dyn Driver>) {
-        // Whoever has lost patience has dropped the other end, and is not worth the driver's time either.
+        // A caller that has timed out has dropped its end, and the request is skipped.
         match question {
             Question::Of { pid, place, answer } if !answer.is_closed() => {
                 if self.driver.gpus().is_empty() {

@@ -1,4 +1,4 @@
-//! The command line of the agent.
+//! Command line of the agent.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write, stderr, stdout};
@@ -40,7 +40,7 @@ const CANNOT_CREATE: u8 = 73;
 const TRY_LATER: u8 = 75;
 const FORBIDDEN: u8 = 77;
 
-/// Target of the line that says which of several Echos is reported to.
+/// Log target of the line that names the shard this agent reports to.
 const SHARD: &str = "fleet_agent::shard";
 
 fn main() -> ExitCode {
@@ -81,7 +81,7 @@ fn run_live(args: &RunArgs) -> ExitCode {
     }
 }
 
-/// Watches this host for the endpoint that was asked for, until somebody asks it to stop.
+/// Watches this host and sends to the endpoint of `args` until a signal stops it.
 async fn run_to(args: &RunArgs) -> Result<Result<(), RunError>, EndpointError> {
     let stop = asked_to_stop();
     let node = args.node.clone().unwrap_or_else(host_name);
@@ -101,7 +101,7 @@ async fn run_to(args: &RunArgs) -> Result<Result<(), RunError>, EndpointError> {
     Ok(Box::pin(run::run(args, &node, exporter, stop)).await)
 }
 
-/// What this host calls itself.
+/// Node name of this host.
 fn host_name() -> String {
     rustix::system::uname()
         .nodename()
@@ -109,13 +109,13 @@ fn host_name() -> String {
         .into_owned()
 }
 
-/// Resolves when somebody interrupts or ends the process.
+/// Resolves on SIGTERM or SIGINT.
 async fn asked_to_stop() {
     let signals = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
     );
-    // Without the signals nobody can ask, which is no reason to stop.
+    // Without signal handlers the process runs until it is killed.
     let (Ok(mut term), Ok(mut int)) = signals else {
         return std::future::pending().await;
     };
@@ -157,7 +157,7 @@ fn run_check(args: &CheckArgs) -> ExitCode {
         report.to_string()
     };
     if stdout().write_all(text.as_bytes()).is_err() {
-        return fail(DEFECT, "the findings cannot be written to standard output");
+        return fail(DEFECT, "cannot write the findings to standard output");
     }
     if report.can_run() {
         ExitCode::SUCCESS
@@ -223,7 +223,7 @@ fn run_simulate(args: &SimulateArgs) -> ExitCode {
         Ok(layout) => layout,
         Err(message) => return fail(USAGE, &message),
     };
-    // What one agent has to say is news; thousands of them say it in the summary.
+    // The log of each simulated agent is off: the summary adds up thousands of them.
     let progress = begin(simulate::progress_bar, &format!("off,{SHARD}=info"));
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
@@ -238,7 +238,7 @@ fn run_simulate(args: &SimulateArgs) -> ExitCode {
     )
 }
 
-/// Starts the log, with a progress bar beside it where somebody looks on.
+/// Starts logging, with a progress bar when standard error is a terminal.
 fn begin(bar: fn() -> ProgressBar, level: &str) -> ProgressBar {
     let is_terminal = stderr().is_terminal();
     let progress = if is_terminal {
@@ -256,7 +256,7 @@ fn begin(bar: fn() -> ProgressBar, level: &str) -> ProgressBar {
     progress
 }
 
-/// Standard error, with the progress bar out of the way while something is written.
+/// Writes to standard error, with the progress bar suspended for each write.
 struct BesideBar(ProgressBar);
 
 impl Write for BesideBar {
@@ -269,7 +269,7 @@ impl Write for BesideBar {
     }
 }
 
-/// Replays to the endpoint that was asked for.
+/// Replays to the endpoint of `args`.
 async fn replay_to(
     args: &ReplayArgs,
     progress: &ProgressBar,
@@ -287,14 +287,14 @@ async fn replay_to(
     Ok(replay::replay(args, exporter, progress).await)
 }
 
-/// Simulates agents of the endpoint that was asked for, until they are done or somebody interrupts them.
+/// Runs the simulated agents against the endpoint of `args` until they finish or Ctrl-C.
 async fn simulate_to(
     args: &SimulateArgs,
     layout: Layout,
     progress: &ProgressBar,
 ) -> Result<(simulate::summary::Summary, Result<(), SimulateError>), EndpointError> {
     let interrupted = async {
-        // Without the signal nobody can interrupt, which is no reason to stop.
+        // Without a signal handler the simulation runs to its end.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -315,7 +315,8 @@ async fn simulate_to(
     Ok(simulate::simulate(args, layout, exporter, interrupted, progress).await)
 }
 
-/// Where the cluster's points go: what was asked for, or the one of several Echos that takes the cluster, which is said.
+/// Endpoint for the cluster: the given one, or with {shard} that of the cluster's shard, which is
+/// logged.
 fn endpoint(
     connection: &ConnectionArgs,
     asked: &str,
@@ -337,7 +338,7 @@ fn instance(boot: i128, node: &str) -> u64 {
     xxhash_rust::xxh64::xxh64(&key, 0)
 }
 
-/// Prints the summary, as JSON where that is asked for, and says what went wrong, if anything did.
+/// Prints the summary, as JSON if asked for, and the error, if any.
 fn report<S: Display, E: Display>(
     ran: Result<(S, Result<(), E>), EndpointError>,
     json: Option<fn(&S, Option<&str>) -> Value>,
@@ -354,7 +355,7 @@ fn report<S: Display, E: Display>(
         None => summary.to_string(),
     };
     if writeln!(stdout(), "{text}").is_err() {
-        return fail(DEFECT, "the summary cannot be written to standard output");
+        return fail(DEFECT, "cannot write the summary to standard output");
     }
     match (error.map(code), message) {
         (Some(code), Some(message)) => fail(code, &message),
@@ -379,11 +380,11 @@ fn simulate_code(error: &SimulateError) -> u8 {
 }
 
 fn no_runtime(error: &io::Error) -> ExitCode {
-    fail(DEFECT, &format!("the runtime cannot start: {error}"))
+    fail(DEFECT, &format!("cannot start the async runtime: {error}"))
 }
 
 fn fail(code: u8, message: &str) -> ExitCode {
-    // Nothing is left to report to when standard error is gone.
+    // Standard error may be closed, which cannot be reported anywhere.
     let _closed = writeln!(stderr(), "fleet-agent: {message}");
     ExitCode::from(code)
 }

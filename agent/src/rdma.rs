@@ -1,28 +1,30 @@
-//! Packets that the InfiniBand and RoCE ports of the host lost or sent again, from the counters in `sysfs`.
+//! Packets that the host's InfiniBand and RoCE ports lost or retransmitted, from the counters in
+//! `sysfs`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A number and a line end.
+/// Maximum length of a counter file: a number and a newline.
 const MAX_BYTES: u64 = 64;
 
-/// Counters that mean a loss or a repetition, each with its folder.
+/// Counters of losses and retransmissions, each with its directory.
 ///
-/// Every packet that a peer has to wait longer for counts where this host took part: lost on the way in, discarded on the
-/// way out, or sent again from here. Not counted are `symbol_error`, since a packet that it breaks is in
-/// `port_rcv_errors` as well, and links with error correction have a few all the time; what only tells of congestion
-/// (`port_xmit_wait`, CNP and ECN counters); `duplicate_request`, which tells the receiver what the sender has counted; and
-/// errors of the programs that use the port, such as those of access rights.
+/// A packet that delays a peer is counted on the host that took part in its loss: lost on receipt,
+/// discarded before sending, or retransmitted. Not counted are `symbol_error`, since a packet with
+/// such an error is in `port_rcv_errors` as well, and links with error correction have some all the
+/// time; counters of congestion alone (`port_xmit_wait`, CNP and ECN counters);
+/// `duplicate_request`, which counts at the receiver what the sender has counted; and errors of the
+/// programs that use the port, such as access violations.
 const COUNTERS: [(&str, &str); 19] = [
-    // Any device. The link ones count outages, each of which loses what was on its way.
+    // All devices. The link counters count outages, each of which loses the packets in flight.
     ("counters", "link_downed"),
     ("counters", "link_error_recovery"),
     ("counters", "port_rcv_errors"),
     ("counters", "port_xmit_discards"),
     ("counters", "excessive_buffer_overrun_errors"),
-    // mlx5: gaps and full queues at the receiver, then what made the sender repeat.
+    // mlx5: gaps and full queues at the receiver, then causes of retransmission at the sender.
     ("hw_counters", "out_of_sequence"),
     ("hw_counters", "out_of_buffer"),
     ("hw_counters", "packet_seq_err"),
@@ -41,55 +43,55 @@ const COUNTERS: [(&str, &str); 19] = [
     ("hw_counters", "retrans_pkts"),
 ];
 
-/// The RDMA ports of the host.
+/// RDMA ports of the host.
 #[derive(Debug)]
 pub struct Rdma {
     devices: PathBuf,
     seen: BTreeMap<Port, Counts>,
 }
 
-/// Counters of one port that were there, by name.
+/// Counters of a port that exist, by name.
 type Counts = BTreeMap<&'static str, u64>;
 
 /// A port of an RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Port {
-    /// Name of the device, such as `mlx5_0`.
+    /// Device name, such as `mlx5_0`.
     pub device: String,
-    /// Number of the port, from 1.
+    /// Port number, from 1.
     pub number: u32,
 }
 
-/// What has been lost or sent again since the last read.
+/// Losses and retransmissions since the previous read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Increases(Vec<Increase>);
 
-/// What one counter rose by.
+/// Increase of one counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Increase {
     /// The port.
     pub port: Port,
     /// Name of the counter.
     pub counter: &'static str,
-    /// Packets, or outages of the link.
+    /// Number of packets, or of link outages.
     pub by: u64,
 }
 
 impl Increases {
-    /// Over all ports and counters.
+    /// Returns the sum over all ports and counters.
     pub fn total(&self) -> u64 {
         let by = self.0.iter().map(|increase| increase.by);
         by.fold(0, u64::saturating_add)
     }
 
-    /// The counters that rose, by port.
+    /// Returns the counters that increased, by port.
     pub fn risen(&self) -> &[Increase] {
         &self.0
     }
 }
 
 impl Rdma {
-    /// The ports below the folder that `/sys` is mounted at.
+    /// Uses the ports below `sys`, the mount point of `/sys`.
     pub fn below(sys: &Path) -> Self {
         Self {
             devices: sys.join("class/infiniband"),
@@ -97,16 +99,16 @@ impl Rdma {
         }
     }
 
-    /// The ports that have counters.
+    /// Returns the ports that have counters.
     pub fn ports(&self) -> Vec<Port> {
         counts_below(&self.devices).into_keys().collect()
     }
 
-    /// What has been lost or sent again since the last call; none while there is no port, and the first time, since what
-    /// happened before is nobody's now.
+    /// Returns losses and retransmissions since the previous call; none without ports, and on the
+    /// first call, which only sets the baseline.
     pub fn read(&mut self) -> Option<Increases> {
         let now = counts_below(&self.devices);
-        // A port that comes back counts from where it stands then: its driver has begun anew.
+        // A port that reappears starts from its current values: its driver was reloaded.
         let before = std::mem::replace(&mut self.seen, now);
         let mut known = false;
         let mut increases = Vec::new();
@@ -130,7 +132,7 @@ impl Rdma {
     }
 }
 
-/// From `before` to `now`. A counter that fell was set to 0 in between, by hand or by its device.
+/// Increase from `before` to `now`. A counter that decreased was reset to 0 in between.
 fn risen(before: u64, now: u64) -> u64 {
     if now < before { now } else { now - before }
 }
@@ -160,7 +162,7 @@ fn counts_of(port: &Path) -> Counts {
     COUNTERS.into_iter().filter_map(count).collect()
 }
 
-/// The entries of a folder; none when it is not there (any more).
+/// Entries of a directory; none when it does not exist.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -168,7 +170,7 @@ fn names(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The number in a file; none for the words that some drivers have for counters that they lack.
+/// Number in a file; none for the text that some drivers return for unsupported counters.
 fn number(file: &Path) -> Option<u64> {
     let mut text = String::new();
     let file = File::open(file).ok()?;
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_comes_after_the_first_read_counts() {
+    fn only_increases_after_the_first_read_are_counted() {
         let (sys, mut rdma) = host();
         assert_eq!(rdma.read(), None);
         assert_eq!(rdma.read(), Some(Increases::default()));
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn symbol_errors_and_congestion_are_no_losses() {
+    fn symbol_errors_and_congestion_are_not_losses() {
         let (sys, mut rdma) = host();
         rdma.read();
         write(&sys, "mlx5_0", "counters/symbol_error", "1000");
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_was_set_to_zero_counts_from_there() {
+    fn a_counter_that_was_reset_counts_from_zero() {
         let (sys, mut rdma) = host();
         rdma.read();
         write(&sys, "mlx5_0", "hw_counters/packet_seq_err", "2");
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_counters_that_come_and_go_begin_anew() {
+    fn ports_and_counters_that_reappear_start_over() {
         let (sys, mut rdma) = host();
         rdma.read();
         let device = sys.path().join("class/infiniband/mlx5_0");
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_ports_has_nothing_to_tell() {
+    fn a_host_without_ports_has_no_readings() {
         let sys = tempfile::tempdir().unwrap();
         let mut rdma = Rdma::below(sys.path());
         assert_eq!((rdma.read(), rdma.read()), (None, None));

@@ -1,4 +1,4 @@
-//! Records the GPU jobs of this host: what a watch sees goes to a file, from which it can be replayed.
+//! Recorder of this host's GPU jobs: writes the events of a watch to a file that can be replayed.
 
 pub mod summary;
 
@@ -20,48 +20,51 @@ use crate::config::RecordArgs;
 use crate::gpu::{Gpu, Gpus};
 use crate::record::summary::Summary;
 
-/// How often the file is made readable up to where it is, nanoseconds.
+/// Flush interval of the file, nanoseconds.
 const FLUSH_NS: u64 = 1_000_000_000;
 
-/// Why a recording did not end well.
+/// Error of a recording.
 #[derive(Debug, Error)]
 pub enum RecordError {
-    /// Nothing can be watched.
+    /// The host cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// The file is there.
-    #[error("{path}: is there already; give another name, or --overwrite")]
+    /// The file exists.
+    #[error("{path} exists; choose another name or use --overwrite")]
     Exists {
         /// The file.
         path: String,
     },
     /// The file cannot be written.
-    #[error("{path}: cannot be written ({source}); check its folder, permissions and room")]
+    #[error("cannot write {path}: {source}; check its directory, permissions and free space")]
     File {
         /// The file.
         path: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There was nothing to record.
+    /// No process called NCCL or RCCL.
     #[error(
-        "{path}: nothing to record: no process {whose}called NCCL or RCCL meanwhile{unplaced}; \
-         `fleet-agent check` says what is watched"
+        "{path}: nothing to record: no process {whose}called NCCL or RCCL{unplaced}; \
+         `fleet-agent check` lists what is watched"
     )]
     Nothing {
-        /// The file, which is removed.
+        /// The file, which has been removed.
         path: String,
-        /// Which processes were asked for.
+        /// Processes selected by --pid, as part of the message.
         whose: &'static str,
-        /// What is known of others.
+        /// Processes without a known rank, as part of the message.
         unplaced: String,
     },
-    /// A part of the agent ended by a defect.
-    #[error("a defect ended the recording ({0}); what came before stands in the file")]
+    /// A task of the recorder panicked.
+    #[error(
+        "internal error: a task of the recording failed ({0}); the file holds what was recorded before"
+    )]
     Broken(#[from] JoinError),
 }
 
-/// Records until `stop` resolves or the time is over. What was recorded before an error is in the summary.
+/// Records until `stop` resolves or the duration has passed. On an error the summary still counts
+/// what was recorded before.
 pub async fn record(
     args: &RecordArgs,
     stop: impl Future<Output = ()>,
@@ -94,7 +97,7 @@ pub async fn record(
     joined.unwrap_or_else(|error| (Summary::default(), Err(error.into())))
 }
 
-/// A line that says how far the recording is, for a terminal.
+/// Spinner that shows the progress of the recording on a terminal.
 pub fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
@@ -119,11 +122,12 @@ impl Session {
             hardware,
             ..Header::default()
         };
-        // First, so that nothing is probed for a file that cannot be.
+        // The file is created first, so that no probes are attached in vain.
         let file = self.create(&header)?;
         let result = self.watch(file, header);
         if self.summary.processes == 0 {
-            // Without processes it is no recording. A file that cannot be removed is at least told of.
+            // A recording without processes is not valid. If removal fails, the error still names
+            // the file.
             let _left = std::fs::remove_file(&self.args.file);
         }
         result
@@ -209,14 +213,14 @@ impl Session {
     fn nothing(&self) -> Option<RecordError> {
         let unplaced = match self.summary.counts.unplaced {
             0 => String::new(),
-            unplaced => format!(", but {unplaced} whose ranks nobody knows"),
+            unplaced => format!(", but {unplaced} processes have no known rank"),
         };
         (self.summary.processes == 0).then(|| RecordError::Nothing {
             path: self.summary.file.clone(),
             whose: if self.args.pid.is_empty() {
                 ""
             } else {
-                "of those asked for "
+                "given by --pid "
             },
             unplaced,
         })
@@ -230,7 +234,7 @@ impl Session {
     }
 }
 
-/// Says what the recording was made with, as far as it is known by now.
+/// Records in the header which tools the recording was made with.
 fn name_tools(header: &mut Header, watch: &Watch) {
     let health = watch.health();
     let libraries = health.probed.iter().map(|path| {
@@ -253,7 +257,7 @@ fn name_tools(header: &mut Header, watch: &Watch) {
     );
 }
 
-/// The name of the file without what says its format.
+/// File name without the extensions of the format.
 fn name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
@@ -287,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hardware_is_told_as_in_recordings_by_hand() {
+    fn the_hardware_is_described_by_model_hosts_and_cores() {
         let alike = [gpu(0, "NVIDIA H200"), gpu(1, "NVIDIA H200")];
         assert_eq!(hardware(&alike, 64), "2x NVIDIA H200, one host, 64 cores");
         let mixed = [gpu(0, "NVIDIA H200"), gpu(1, "NVIDIA L4")];

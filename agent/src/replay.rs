@@ -1,5 +1,5 @@
-//! Replays recordings: files in, hosts in the middle, deliveries out. The only module that spawns
-//! tasks and opens files.
+//! Replay of recordings: reads files, runs the events through simulated hosts and delivers their
+//! batches. Spawns tasks and opens files.
 
 mod fleet;
 mod speed;
@@ -28,27 +28,27 @@ use crate::replay::summary::{EventCounts, Summary};
 
 const CHUNK: usize = 256;
 const CHUNKS_AHEAD: usize = 16;
-/// Between the end of one recording and the beginning of the next, nanoseconds of event time.
+/// Pause between the end of one recording and the start of the next, nanoseconds of event time.
 const PAUSE_BETWEEN_NS: u64 = 1_000_000_000;
 
-/// Looks at a pause of a recording at most: an hour.
+/// Maximum number of ticks in a pause of a recording: an hour.
 const MOST_LOOKS: u64 = 900;
 
-/// Why a replay did not end well.
+/// Error of a replay.
 #[derive(Debug, Error)]
 pub enum ReplayError {
-    /// A file is no recording, or a damaged one.
+    /// A file is damaged or not a recording.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// No file holds the rank that was asked for.
-    #[error("no process of {path} has rank {rank}; leave out --only-rank or give one of its ranks")]
+    /// No process of the file has the rank of --only-rank.
+    #[error("no process of {path} has rank {rank}; omit --only-rank or choose one of its ranks")]
     NoSuchRank {
         /// The file.
         path: String,
         /// The rank.
         rank: u32,
     },
-    /// The endpoint was not reached from some of the hosts.
+    /// Some hosts did not reach the endpoint.
     #[error(
         "{endpoint}: {source}; {points} points were not delivered (hosts that gave up: {hosts}); \
          check that Echo listens there, then replay again"
@@ -56,34 +56,34 @@ pub enum ReplayError {
     Unreachable {
         /// The endpoint.
         endpoint: String,
-        /// The hosts' names.
+        /// Names of the hosts.
         hosts: String,
-        /// Points that were dropped, over all hosts.
+        /// Points dropped, over all hosts.
         points: u64,
-        /// The last attempt of the first of the hosts.
+        /// Last attempt of the first of the hosts.
         source: Unreachable,
     },
-    /// Batches were dropped while the endpoint was there.
+    /// Batches were dropped although the endpoint was reachable.
     #[error(
-        "{endpoint}: {points} points were not delivered ({reason}); what was delivered is counted \
-         in the summary"
+        "{endpoint}: {points} points were not delivered ({reason}); the summary counts the points \
+         that were"
     )]
     Undelivered {
         /// The endpoint.
         endpoint: String,
-        /// Points that were dropped, over all hosts.
+        /// Points dropped, over all hosts.
         points: u64,
-        /// Why the first batch was refused.
+        /// Reason of the first refusal.
         reason: String,
     },
-    /// A task of the replay ended by a defect.
-    #[error("a defect ended a part of the replay ({0}); what it held was not delivered")]
+    /// A task of the replay panicked.
+    #[error("internal error: a task of the replay failed ({0}); its points were not delivered")]
     Broken(#[source] JoinError),
 }
 
-/// Replays all files. What was sent before an error is in the summary.
+/// Replays all files. On an error the summary still counts what was sent before.
 ///
-/// `exporter` makes the end of each host's delivery from the host's name.
+/// `exporter` creates the exporter of each host from the host's name.
 pub async fn replay<E, F>(
     args: &ReplayArgs,
     exporter: F,
@@ -112,7 +112,7 @@ where
     }
     let finished = fleet.finish(&mut summary).await;
     if let Some(error) = undelivered(args, finished, &summary.delivery) {
-        // A damaged file keeps its error: what was refused besides is in the summary.
+        // A damaged file keeps its error: the summary counts what was refused besides.
         if result.is_ok() || !matches!(error, ReplayError::Undelivered { .. }) {
             result = Err(error);
         }
@@ -120,7 +120,7 @@ where
     (summary, result)
 }
 
-/// Why points are missing at the endpoint, if any are.
+/// Error of points that did not arrive, if there are any.
 fn undelivered(
     args: &ReplayArgs,
     finished: Result<(), Failure>,
@@ -146,7 +146,7 @@ fn undelivered(
     }
 }
 
-/// A progress bar over the bytes of all files, for a terminal.
+/// Progress bar over the bytes of all files, for a terminal.
 pub fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}")
@@ -252,13 +252,13 @@ where
     played
 }
 
-/// When agents would have looked at their hosts although nothing was recorded, between two events.
+/// Times between two events at which live agents would have ticked although nothing happened.
 fn quiet(from_ns: u64, to_ns: u64) -> impl Iterator<Item = u64> {
     let looks = (1..=MOST_LOOKS).map(move |n| from_ns.saturating_add(n * BEAT_NS));
     looks.take_while(move |at_ns| *at_ns < to_ns)
 }
 
-/// Reads a recording to its end or until nobody listens any more.
+/// Reads a recording to its end, or until the channel is closed.
 fn read(mut recording: Recording, chunks: &mpsc::Sender<Vec<Event>>) -> Result<(), SourceError> {
     let mut chunk = Vec::with_capacity(CHUNK);
     loop {

@@ -1,4 +1,5 @@
-//! Watches this host and reports to Echo until it is asked to stop: one thread looks, one task sums up, one sends.
+//! Live agent: watches this host and reports to Echo until it is stopped. One thread polls the
+//! probes, one task aggregates events, one sends.
 
 mod agent;
 mod host_conditions;
@@ -25,35 +26,36 @@ use crate::metrics::{MetricsError, MetricsServer};
 use crate::run::agent::Agent;
 use crate::run::self_metrics::Doing;
 
-/// Synchronisations that are shorter are not told: there was nothing to wait for, and some programs ask all the time. Those of a
-/// rank that comes late to every collective are short, but not as short as this.
+/// Shorter synchronizations are not reported: nothing was waited for, and some programs poll all
+/// the time. A rank that is late to every collective has short waits, but not as short as this.
 pub const MIN_WAIT: Duration = Duration::from_micros(10);
-/// Looks that may wait to be summed up. When they are reached the ring fills, and what does not fit is counted.
+/// Polls queued for aggregation. When the queue is full, the ring buffer fills, and events that do
+/// not fit are counted.
 const LOOKS_AHEAD: usize = 64;
-/// How long what waits may take to be sent at the end. Kubernetes gives a pod half a minute.
+/// Time to send what is queued at shutdown. Kubernetes terminates a pod after 30 s.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// Why an agent cannot run.
+/// Error of the live agent.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// Nothing can be watched.
+    /// The host cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// Points cannot wait on disk.
+    /// The spool cannot be used.
     #[error(transparent)]
     Spool(#[from] SpoolError),
-    /// The socket for hooks cannot be served.
+    /// The hook socket cannot be served.
     #[error(transparent)]
     Hooks(#[from] HookError),
-    /// The metrics cannot be served.
+    /// The metrics endpoint cannot be served.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
-    /// A part of the agent ended by a defect.
-    #[error("a defect ended a part of the agent ({0}); what it held was not delivered")]
+    /// A task of the agent panicked.
+    #[error("internal error: a task of the agent failed ({0}); its points were not delivered")]
     Broken(#[from] JoinError),
 }
 
-/// What one look of the watch saw.
+/// Result of one poll of the watch.
 #[derive(Debug)]
 struct Seen {
     now_ns: u64,
@@ -68,7 +70,7 @@ pub async fn run<E: Forward>(
     exporter: E,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    // What can be refused comes first: a probe that is set is felt by the jobs of the host.
+    // Everything that can fail is checked first: attaching probes affects the jobs of the host.
     let spool = args.sender.open_spool()?;
     let hooks = match &args.hook_socket {
         Some(path) => Some(HookServer::bind(path).await?),
@@ -96,7 +98,7 @@ pub async fn run<E: Forward>(
     });
     let (ending, ended) = watch::channel(());
     let over = |mut ended: watch::Receiver<()>| async move {
-        // The other end is never sent to: it goes when all is over.
+        // Nothing is ever sent on the channel; it closes when the agent has finished.
         let _gone = ended.changed().await;
     };
     if let Some(hooks) = hooks {
@@ -120,7 +122,7 @@ pub async fn run<E: Forward>(
     Ok(())
 }
 
-/// Passes what the watch sees to the agent until `stop` resolves.
+/// Passes the events of the watch to the agent until `stop` resolves.
 async fn follow(
     mut agent: Agent,
     watch: Watch,
@@ -146,7 +148,7 @@ async fn follow(
     agent.finish().await;
 }
 
-/// Looks until the source was asked to end, or nobody takes what it sees any more.
+/// Polls until the source is asked to stop, or until the receiver is gone.
 fn look(mut live: Live, looks: mpsc::Sender<Seen>, keep_probes: bool) {
     loop {
         let has_ended = !live.look();
@@ -171,7 +173,7 @@ fn look(mut live: Live, looks: mpsc::Sender<Seen>, keep_probes: bool) {
             break;
         }
     }
-    // What was seen can be sent while the probes are taken out, which may take seconds.
+    // The events can be sent while the probes are removed, which can take seconds.
     drop(looks);
     if !keep_probes {
         live.clear();
@@ -182,9 +184,9 @@ fn announce(health: &Health) {
     let abilities = &health.abilities;
     tracing::info!(probes = %abilities.mechanism, libraries = health.probed.len(), "watching this host");
     if let Some(reason) = &abilities.no_host {
-        tracing::warn!("no evidence from the kernel, such as time off the CPU: {reason}");
+        tracing::warn!("no kernel evidence, such as time off the CPU: {reason}");
     }
     if let Some(reason) = &health.no_lifecycle {
-        tracing::warn!("new processes are found every 30 s only: {reason}");
+        tracing::warn!("no process events, so new processes are found every 30 s: {reason}");
     }
 }

@@ -1,5 +1,5 @@
-//! Delivery of one agent instance: a bounded queue, one batch in flight, retries in order; and beside it a lane
-//! for the verdicts of the processes, which holds nothing up.
+//! Delivery of one agent instance: a bounded queue, one batch in flight, retries in order;
+//! self-verdicts are delivered in parallel and never delay points.
 
 pub(crate) mod acknowledgement;
 pub(crate) mod attempts;
@@ -22,17 +22,17 @@ use crate::delivery::verdicts::VerdictLane;
 use crate::vitals::{Amount, Loss, Vitals};
 use crate::{Export, ExportError};
 
-/// The receiver was not reached for as long as it was worth trying.
+/// The receiver was not reached within the retry limit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("gave up after {retries} retries: {reason}")]
 pub struct Unreachable {
-    /// Attempts after the first, of the batch that was given up.
+    /// Retries of the batch that was given up.
     pub retries: u64,
-    /// What the last attempt said.
+    /// Error of the last attempt.
     pub reason: String,
 }
 
-/// The receiving side: takes batches from the queues and brings them to the exporter.
+/// Receiving side of an outbox: takes batches from the queues and sends them with the exporter.
 #[derive(Debug)]
 pub struct Delivery<E> {
     exporter: E,
@@ -41,7 +41,7 @@ pub struct Delivery<E> {
 }
 
 impl<E: Export> Delivery<E> {
-    /// A queue of at most `capacity` points in front of `exporter`.
+    /// Creates a queue of at most `capacity` points in front of `exporter`.
     pub fn new(
         exporter: E,
         capacity: usize,
@@ -63,7 +63,7 @@ impl<E: Export> Delivery<E> {
         (outbox, delivery)
     }
 
-    /// Delivers until the outbox is gone and the queues are empty, or the receiver is given up.
+    /// Delivers until the outbox is dropped and the queues are empty, or the receiver is given up.
     pub async fn run(self) -> (Report, Option<Unreachable>) {
         let Self {
             exporter,
@@ -75,7 +75,7 @@ impl<E: Export> Delivery<E> {
             let mut sending = Box::pin(points.run(&exporter));
             tokio::select! {
                 unreachable = &mut sending => {
-                    // A receiver that takes no points is not worth the patience that verdicts have of their own.
+                    // When points are given up, verdicts are not retried any longer either.
                     if unreachable.is_none() {
                         telling.await;
                     }
@@ -90,7 +90,7 @@ impl<E: Export> Delivery<E> {
     }
 }
 
-/// The lane of the points.
+/// Delivery of points.
 #[derive(Debug)]
 struct PointLane {
     give_up_after: Duration,

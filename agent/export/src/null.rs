@@ -1,4 +1,4 @@
-//! The end that takes everything and keeps nothing, to measure what lies before it.
+//! Exporter that accepts and discards everything, to measure the stages before it.
 
 use bytes::Bytes;
 use fleet_agent_core::batch::{Batch, VerdictBatch};
@@ -6,7 +6,7 @@ use fleet_agent_core::batch::{Batch, VerdictBatch};
 use crate::encoded::Encoded;
 use crate::{Ack, Export, ExportError, Forward};
 
-/// Takes every batch.
+/// Accepts every batch.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Null;
 

@@ -1,4 +1,4 @@
-//! OTLP over gRPC.
+//! OTLP/gRPC exporter.
 
 mod encode;
 mod link;
@@ -33,10 +33,10 @@ use crate::otlp::raw::Raw;
 use crate::otlp::status::{MAX_REASON, error, patient_error};
 use crate::{Ack, Export, ExportError, Forward};
 
-/// What takes an `ExportMetricsServiceRequest`.
+/// gRPC path for an `ExportMetricsServiceRequest`.
 const METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 
-/// The connection of one agent instance, opened at the first batch and again whenever it is lost.
+/// Connection of one agent instance, opened at the first batch and reopened when it is lost.
 #[derive(Debug, Clone)]
 pub struct Otlp {
     metrics: Grpc<Channel>,
@@ -46,13 +46,13 @@ pub struct Otlp {
 }
 
 impl Otlp {
-    /// Prepares a connection without a token, over TLS where the endpoint asks for it. `instance` is new at every start
-    /// of an agent.
+    /// Creates an exporter without a token, over TLS if the endpoint is https. `instance` is new at
+    /// every start of an agent.
     pub fn new(endpoint: &str, instance: u64) -> Result<Self, EndpointError> {
         Self::counting(endpoint, instance, &Arc::default())
     }
 
-    /// The same; adds every connection that it opens to `connections`.
+    /// Like `new`; adds every connection that it opens to `connections`.
     pub fn counting(
         endpoint: &str,
         instance: u64,
@@ -62,7 +62,7 @@ impl Otlp {
         Ok(Self::over(&link, instance, connections))
     }
 
-    /// Prepares a connection over `link`; adds every one that it opens to `connections`.
+    /// Creates an exporter over `link`; adds every connection that it opens to `connections`.
     pub fn over(link: &Link, instance: u64, connections: &Arc<AtomicU64>) -> Self {
         let channel = link.connect(connections);
         Self {
@@ -77,7 +77,7 @@ impl Otlp {
         }
     }
 
-    /// A request under the key by which the receiver stores a batch once.
+    /// Wraps a message with the key by which the receiver deduplicates batches.
     fn keyed<T>(&self, instance: u64, number: u64, message: T) -> Request<T> {
         let mut request = Request::new(message);
         let keys = request.metadata_mut();
@@ -92,7 +92,7 @@ impl Otlp {
 
     async fn post(&self, batch: &Encoded) -> Result<Ack, Status> {
         let mut metrics = self.metrics.clone();
-        // As in tonic's own clients; the cause says that no connection was to be had.
+        // As in tonic's generated clients; the error carries the cause of a failed connection.
         metrics
             .ready()
             .await
@@ -145,17 +145,14 @@ fn ack(response: Response<ExportMetricsServiceResponse>) -> Ack {
     }
 }
 
-// A policy is advice: one that cannot be read must not cost the acknowledgement of the data.
+// A policy is optional: an unreadable one must not invalidate the acknowledgement.
 fn policy(keys: &MetadataMap) -> Option<PolicySet> {
     let bytes = keys.get_bin(metadata::POLICY)?.to_bytes().ok()?;
     if bytes.len() > metadata::POLICY_MAX_BYTES {
-        tracing::warn!(
-            policy.bytes = bytes.len(),
-            "policy is too large and was ignored"
-        );
+        tracing::warn!(policy.bytes = bytes.len(), "policy set ignored: too large");
         return None;
     }
     decode(&bytes)
-        .inspect_err(|error| tracing::warn!(%error, "policy cannot be read and was ignored"))
+        .inspect_err(|error| tracing::warn!(%error, "policy set ignored: cannot be decoded"))
         .ok()
 }

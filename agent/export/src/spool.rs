@@ -1,8 +1,10 @@
-//! Batches on disk while the receiver is away: a folder of numbered files, oldest first, with a limit.
+//! Spool of batches on disk while the receiver is unreachable: a directory of numbered files,
+//! oldest first, with a size limit.
 //!
-//! A file is written under another name and then renamed, so a process that is killed leaves whole files and at most one
-//! that is removed at the next start. After a loss of power what was not on the disk yet is found by its checksum. Nothing
-//! here waits for anything but the disk; the caller keeps it off the runtime's threads.
+//! A file is written under another name and then renamed, so a killed process leaves complete files
+//! and at most one partial one, which is removed at the next start. Files that a power loss damaged
+//! are detected by their checksum. All operations block on the disk; the caller keeps them off the
+//! runtime's threads.
 
 mod folder;
 mod record;
@@ -20,58 +22,60 @@ use crate::spool::folder::Name;
 use crate::spool::record::{Damage, HEADER_BYTES, Header};
 use crate::vitals::Amount;
 
-/// What file systems give out at a time, so that the limit is about the disk and not about the contents.
+/// Allocation unit of file systems, so that the limit applies to disk usage and not to contents.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Why a folder cannot be a spool.
+/// Error of opening a spool.
 #[derive(Debug, Error)]
 pub enum SpoolError {
-    /// It cannot be made or read.
-    #[error("--spool {dir} cannot be used: {source}; give a folder that the agent may write")]
+    /// The directory cannot be created or read.
+    #[error(
+        "--spool: cannot use {dir}: {source}; use a directory that the agent owns and can write"
+    )]
     Unusable {
-        /// The folder.
+        /// The directory.
         dir: String,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Another agent has it.
+    /// Another agent uses the directory.
     #[error(
-        "--spool {0} is in use by another agent; stop that one, or give each agent a folder of its own"
+        "--spool {0} is in use by another agent; stop that agent, or use a separate directory per agent"
     )]
     InUse(String),
 }
 
-/// What was lost since somebody asked last.
+/// Losses since the previous call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Losses {
-    /// What made room for something newer.
+    /// Batches evicted for newer ones.
     pub evicted: Amount,
-    /// Files that were damaged or are none of an agent's.
+    /// Files that were damaged, or are not those of an agent.
     pub damaged_files: u64,
 }
 
-/// Why a batch is not in the spool.
+/// Reason that a batch was not spooled.
 #[derive(Debug, Error)]
 pub enum NotKept {
-    /// It alone is larger than the limit.
+    /// The batch alone is larger than the limit.
     #[error("a batch of {bytes} bytes is larger than --spool-limit")]
     TooLarge {
-        /// What it would take.
+        /// Size on disk.
         bytes: u64,
     },
-    /// The disk does not take it.
+    /// The disk cannot be written.
     #[error("{0}")]
     Disk(#[from] io::Error),
 }
 
-/// One file.
+/// File of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     sequence: u64,
     bytes: u64,
 }
 
-/// A queue of batches in a folder that this process alone uses.
+/// Queue of batches in a directory that only this process uses.
 #[derive(Debug)]
 pub struct Spool {
     dir: PathBuf,
@@ -80,12 +84,12 @@ pub struct Spool {
     bytes: u64,
     next: u64,
     losses: Losses,
-    /// Locked as long as it is open.
+    /// Lock on the directory while the spool is open.
     _lock: File,
 }
 
 impl Spool {
-    /// Takes a folder into use, with what an agent before this one left there.
+    /// Opens a directory, including the batches that an earlier agent left.
     pub fn open(dir: &Path, limit_bytes: u64) -> Result<Self, SpoolError> {
         let unusable = |source| SpoolError::Unusable {
             dir: dir.display().to_string(),
@@ -116,22 +120,22 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Number of batches.
+    /// Returns the number of batches.
     pub fn n_batches(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// What they take on disk, in whole blocks.
+    /// Returns their size on disk, in whole blocks.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What was lost since the last call.
+    /// Returns the losses since the previous call.
     pub fn take_losses(&mut self) -> Losses {
         std::mem::take(&mut self.losses)
     }
 
-    /// Whether the batch with this sequence number is still here.
+    /// Returns whether the batch with this sequence number is still spooled.
     pub fn holds(&self, sequence: u64) -> bool {
         let found = self
             .entries
@@ -139,7 +143,7 @@ impl Spool {
         found.is_ok()
     }
 
-    /// Puts a batch behind all others, and removes the oldest but `spared` until all are within the limit.
+    /// Appends a batch, and evicts the oldest ones except `spared` until all are within the limit.
     pub fn push(&mut self, batch: &Encoded, spared: Option<u64>) -> Result<u64, NotKept> {
         let header = record::header(batch);
         let bytes = on_disk(HEADER_BYTES + batch.request.len() as u64);
@@ -153,7 +157,7 @@ impl Spool {
         let written = write(&half_written, &header, &batch.request)
             .and_then(|()| fs::rename(&half_written, self.path(Name::Batch(sequence))));
         if let Err(error) = written {
-            // What is left is removed at the next start, or written over before.
+            // A partial file is removed at the next start, or overwritten before.
             drop(fs::remove_file(&half_written));
             return Err(error.into());
         }
@@ -163,7 +167,8 @@ impl Spool {
         Ok(sequence)
     }
 
-    /// The oldest batch with its sequence number; what cannot be read on the way there is removed and counted.
+    /// Returns the oldest batch with its sequence number; unreadable files before it are removed
+    /// and counted.
     pub fn front(&mut self) -> Option<(u64, Encoded)> {
         let (mut first, mut others) = (None, 0_u64);
         let front = loop {
@@ -182,15 +187,15 @@ impl Spool {
         };
         if let Some((path, damage)) = first {
             tracing::error!(
-                "{} is left out and removed: {damage} ({others} more like it follow it)",
+                "removed damaged spool file {}: {damage} ({others} more removed after it)",
                 path.display()
             );
         }
         front
     }
 
-    /// Removes a batch that is safe elsewhere, or never will be. On a disk that takes no writes it stays as a file, and
-    /// the receiver stores it once all the same.
+    /// Removes a batch that is stored by the receiver or never will be. On a read-only disk the
+    /// file stays, and the receiver still stores the batch once.
     pub fn remove(&mut self, sequence: u64) {
         let found = self
             .entries
@@ -201,7 +206,7 @@ impl Spool {
             if let Err(error) = fs::remove_file(&path)
                 && error.kind() != io::ErrorKind::NotFound
             {
-                tracing::warn!("{} cannot be removed: {error}", path.display());
+                tracing::warn!("cannot remove {}: {error}", path.display());
             }
         }
     }
@@ -247,7 +252,7 @@ fn write(path: &Path, header: &[u8], request: &[u8]) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(header)?;
     file.write_all(request)?;
-    // Without it a name could outlive a loss of power that its contents do not.
+    // Without this sync a name could survive a power loss that its contents do not.
     file.sync_data()
 }
 

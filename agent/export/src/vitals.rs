@@ -1,4 +1,4 @@
-//! What becomes of the points of an agent, counted as it happens, to be read at any time.
+//! Counters of the delivery of an agent's points, readable at any time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,23 +8,23 @@ use tokio::time::Instant;
 
 use crate::now;
 
-/// Why points were lost on this side.
+/// Reason that points were lost on this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
-    /// Too many points waited in memory.
+    /// The queue in memory was full.
     QueueFull,
-    /// The oldest batches of the spool made room for newer ones, or one was larger than all of the spool.
+    /// The spool was full: the oldest batches were evicted, or a batch was larger than the limit.
     SpoolFull,
     /// The spool could not be written.
     SpoolBroken,
-    /// The receiver will never take them.
+    /// The receiver refused them.
     Refused,
-    /// They waited in memory when the agent ended.
+    /// They were in memory when the agent ended.
     Unsent,
 }
 
 impl Loss {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 5] = [
         Self::QueueFull,
         Self::SpoolFull,
@@ -33,7 +33,7 @@ impl Loss {
         Self::Unsent,
     ];
 
-    /// Its name, as an attribute of a metric.
+    /// Returns its name as a metric attribute.
     pub fn name(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
@@ -45,7 +45,7 @@ impl Loss {
     }
 }
 
-/// A number of batches, and of the points in them.
+/// Number of batches and of their points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Amount {
     /// Batches.
@@ -55,7 +55,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// One batch of so many points.
+    /// Returns one batch of `points` points.
     pub fn batch(points: u64) -> Self {
         Self { batches: 1, points }
     }
@@ -67,37 +67,37 @@ impl Amount {
     }
 }
 
-/// The counters at one moment. Numbers only grow, but for what is said to be so now.
+/// Values of the counters at one moment. All but those marked "now" only increase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// Batches that were acknowledged.
+    /// Batches acknowledged.
     pub sent: Amount,
-    /// Points of them that the receiver refused.
+    /// Points among them that the receiver rejected.
     pub points_rejected: u64,
-    /// What was lost on this side, for every reason.
+    /// Losses on this side, for every reason.
     pub lost: BTreeMap<Loss, Amount>,
-    /// Attempts that failed and were made again.
+    /// Failed attempts that were retried.
     pub retries: u64,
-    /// Batches that wait in the spool now.
+    /// Batches in the spool now.
     pub spooled_batches: u64,
-    /// What they take there now, bytes in whole blocks of 4 KiB.
+    /// Size of the spool now, bytes in whole blocks of 4 KiB.
     pub spooled_bytes: u64,
-    /// Files of the spool that were damaged, or are none of this agent's.
+    /// Spool files that were damaged, or are not this agent's.
     pub damaged_files: u64,
-    /// Own verdicts that were acknowledged.
+    /// Self-verdicts acknowledged.
     pub verdicts_sent: u64,
-    /// Own verdicts of them that the receiver refused.
+    /// Self-verdicts among them that the receiver rejected.
     pub verdicts_rejected: u64,
-    /// Own verdicts that were refused whole, given up, or dropped because too many waited.
+    /// Self-verdicts refused as a whole or dropped.
     pub verdicts_lost: u64,
     /// Time since the last acknowledgement of points now, if there was one.
     pub since_ack: Option<Duration>,
-    /// Whether the receiver answered the last attempt with more than that it cannot take a batch now.
+    /// Whether the receiver responded to the last attempt with anything but a transient error, now.
     pub is_connected: bool,
 }
 
 impl Reading {
-    /// Everything that was lost on this side.
+    /// Returns the sum of all losses on this side.
     pub fn lost_in_all(&self) -> Amount {
         let mut all = Amount::default();
         for amount in self.lost.values() {
@@ -127,11 +127,11 @@ impl Counter {
     }
 }
 
-/// The counters of one agent instance.
+/// Counters of one agent instance.
 #[derive(Debug)]
 pub struct Vitals {
     started: Instant,
-    /// One more than the milliseconds from the start to the last acknowledgement, 0 before the first.
+    /// Milliseconds from the start to the last acknowledgement plus one; 0 before the first.
     acked_ms: AtomicU64,
     is_connected: AtomicBool,
     sent: Counter,
@@ -175,7 +175,7 @@ impl Default for Vitals {
 }
 
 impl Vitals {
-    /// All counters now.
+    /// Returns all counters now.
     pub fn read(&self) -> Reading {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let acked_ms = load(&self.acked_ms).checked_sub(1);
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_since_the_last_acknowledgement_is_known_from_the_first_one_on() {
+    async fn the_time_since_the_last_acknowledgement_is_known_after_the_first() {
         let vitals = Vitals::default();
         assert_eq!(vitals.read().since_ack, None);
         vitals.acknowledged(5, 1);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_reason_of_a_loss_has_its_own_count_and_name() {
+    async fn every_loss_reason_has_its_own_count_and_name() {
         let vitals = Vitals::default();
         for (loss, points) in Loss::ALL.into_iter().zip(1..) {
             vitals.lost(loss, Amount::batch(points));

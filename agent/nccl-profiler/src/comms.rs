@@ -1,33 +1,33 @@
-//! The communicators of the process: a table of fixed size, all numbers.
+//! Communicators of the process, in a table of fixed size.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::handle::{Handle, Kind};
 
-/// Communicators at a time. A rank of a large job has some dozen.
+/// Maximum number of communicators at a time. A rank of a large job has some dozens.
 pub(crate) const COMMS: usize = 1024;
 
-/// Its place is free.
+/// The slot is free.
 const FREE: u32 = 0;
-/// Its place is being filled in.
+/// The slot is being filled.
 const TAKEN: u32 = 1;
-/// It can be used.
+/// The slot is in use.
 const READY: u32 = 2;
 
-/// A communicator as its rank sees it.
+/// Communicator as its rank sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Comm {
-    /// NCCL's own hash of it.
+    /// NCCL's hash of the communicator.
     pub(crate) id: u64,
-    /// The process's rank in it.
+    /// Rank of the process in the communicator.
     pub(crate) rank: u32,
-    /// Its ranks.
+    /// Number of ranks.
     pub(crate) nranks: u32,
-    /// How many with this rank and size were joined before; filled in when it is.
+    /// Number of communicators with this rank and size joined before; set by `join`.
     pub(crate) nth: u32,
 }
 
-/// Which numbers an operation counts among.
+/// Sequence that an operation is numbered in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counts {
     /// Collectives.
@@ -51,7 +51,7 @@ struct Place {
 impl Place {
     #[expect(
         clippy::declare_interior_mutable_const,
-        reason = "the form of an empty one, copied into each place of a static"
+        reason = "initial value of each slot of a static"
     )]
     const EMPTY: Self = Self {
         state: AtomicU32::new(FREE),
@@ -65,28 +65,28 @@ impl Place {
     };
 }
 
-/// The table.
+/// Table of communicators.
 #[derive(Debug)]
 pub(crate) struct Comms {
     places: [Place; COMMS],
     alike: [Alike; ALIKE],
 }
 
-/// How often a rank and size were joined.
+/// Number of times that a rank and size were joined.
 #[derive(Debug)]
 struct Alike {
-    /// Rank and size, or 0.
+    /// Size and rank; 0 when unused.
     key: AtomicU64,
     joined: AtomicU32,
 }
 
-/// Pairs of rank and size that are told apart; a process has a handful.
+/// Number of distinct pairs of rank and size; a process has a handful.
 const ALIKE: usize = 256;
 
 impl Comms {
     #[expect(
         clippy::large_stack_arrays,
-        reason = "it is only called where statics are made, before anything runs"
+        reason = "only called to initialize statics, at compile time"
     )]
     pub(crate) const fn new() -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Comms {
         }
     }
 
-    /// Takes a communicator in; none when there is no place left.
+    /// Adds a communicator; none when the table is full.
     pub(crate) fn join(&self, comm: Comm) -> Option<Handle> {
         let take = |place: &Place| {
             let taken =
@@ -129,7 +129,8 @@ impl Comms {
         })
     }
 
-    /// How many communicators with this rank and size were joined before; the largest number when that is not known any more.
+    /// Number of communicators with this rank and size joined before; `u32::MAX` when there are too
+    /// many pairs to count.
     fn nth(&self, comm: Comm) -> u32 {
         let key = u64::from(comm.nranks) << 32 | u64::from(comm.rank);
         for alike in &self.alike {
@@ -143,7 +144,7 @@ impl Comms {
         u32::MAX
     }
 
-    /// A communicator, and the number of its next operation.
+    /// Returns a communicator and the sequence number of its next operation.
     pub(crate) fn count(&self, bits: u64, counts: Counts) -> Option<(Comm, u64)> {
         let place = self.find(bits)?;
         let counter = match counts {
@@ -153,7 +154,7 @@ impl Comms {
         Some((place.comm(), counter.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Forgets a communicator; the one that it was.
+    /// Removes a communicator and returns it.
     pub(crate) fn leave(&self, bits: u64) -> Option<Comm> {
         let place = self.find(bits)?;
         let comm = place.comm();
@@ -163,7 +164,7 @@ impl Comms {
         left.is_ok().then_some(comm)
     }
 
-    /// Whether there is none.
+    /// Returns whether the table is empty.
     pub(crate) fn is_empty(&self) -> bool {
         let is_free = |place: &Place| place.state.load(Ordering::Acquire) == FREE;
         self.places.iter().all(is_free)
@@ -201,7 +202,7 @@ mod tests {
     };
 
     #[test]
-    fn operations_are_numbered_for_each_communicator_and_transfers_apart() {
+    fn operations_are_numbered_per_communicator_and_transfers_separately() {
         static COMMS_HERE: Comms = Comms::new();
         let comms = &COMMS_HERE;
         let [a, b] = [(); 2].map(|()| comms.join(COMM).unwrap().to_bits());
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_gone_is_not_found_and_its_place_is_used_again() {
+    fn a_removed_communicator_is_not_found_and_its_slot_is_reused() {
         static COMMS_HERE: Comms = Comms::new();
         let comms = &COMMS_HERE;
         let first = comms.join(COMM).unwrap();
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn communicators_alike_are_counted_in_the_order_in_which_they_are_joined() {
+    fn communicators_of_equal_rank_and_size_are_counted_in_join_order() {
         static COMMS_HERE: Comms = Comms::new();
         let nth = |comm: Comm| {
             let handle = COMMS_HERE.join(comm).unwrap().to_bits();
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_place_for_one_more_than_the_table_holds() {
+    fn a_full_table_accepts_no_communicator() {
         static COMMS_HERE: Comms = Comms::new();
         let comms = &COMMS_HERE;
         for _ in 0..COMMS {

@@ -1,4 +1,5 @@
-//! Where records leave: a function that does nothing, for an agent's probe to stand at, and a socket where there is none.
+//! Output of records: a function that does nothing, to which an agent attaches a probe, and a
+//! socket for agents without probes.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -9,13 +10,13 @@ use crate::probe;
 use crate::record::Record;
 use crate::system::{self, Sent, ShortPath};
 
-/// Time between two attempts to reach a socket that nobody reads, nanoseconds.
+/// Time between two attempts to connect to a socket without a reader, nanoseconds.
 const RETRY_NS: u64 = 1_000_000_000;
 
-/// In place of a socket's number.
+/// Value of a missing file descriptor.
 const NONE: c_int = -1;
 
-/// The outlet.
+/// Output of records.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     path: OnceLock<Option<ShortPath>>,
@@ -34,7 +35,7 @@ impl Outlet {
         }
     }
 
-    /// Opens the socket where the environment names one. The first name counts.
+    /// Opens the socket that the environment names. Only the first name is used.
     pub(crate) fn open(&self, path: Option<&[u8]>, now_ns: u64) {
         let path = self.path.get_or_init(|| path.and_then(ShortPath::of));
         if path.is_none() || self.socket.load(Ordering::Acquire) != NONE {
@@ -53,7 +54,7 @@ impl Outlet {
         self.connect(now_ns);
     }
 
-    /// Closes the socket: no communicator is left, and nothing is told until there is one.
+    /// Closes the socket: no communicator is left, and nothing is sent until there is one.
     pub(crate) fn close(&self) {
         let socket = self.socket.swap(NONE, Ordering::AcqRel);
         if socket != NONE {
@@ -61,7 +62,7 @@ impl Outlet {
         }
     }
 
-    /// Tells a record. Never waits: what the socket does not take at once is counted.
+    /// Emits a record. Never blocks: records that the socket does not accept at once are counted.
     pub(crate) fn tell(&self, record: &Record, losses: &Losses) {
         probe::pass(record);
         let socket = self.socket.load(Ordering::Acquire);
@@ -76,7 +77,7 @@ impl Outlet {
         if sent != Sent::Taken {
             Losses::count(&losses.unsent);
         }
-        // A full socket is read again.
+        // A full socket has a reader and stays connected.
         if sent == Sent::Gone {
             self.is_connected.store(false, Ordering::Relaxed);
         }
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_nobody_reads_is_tried_once_a_second_and_every_record_is_counted() {
+    fn a_socket_without_a_reader_is_retried_once_a_second_and_every_lost_record_is_counted() {
         let dir = tempfile::tempdir().unwrap();
         let path = path_in(&dir);
         let (outlet, losses) = (opened(&path), Losses::new());
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_socket_costs_records_and_never_waits() {
+    fn a_full_socket_drops_records_and_never_blocks() {
         let dir = tempfile::tempdir().unwrap();
         let path = path_in(&dir);
         let _reader = UnixDatagram::bind(&path).unwrap();
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_outlet_tells_nothing_until_it_is_opened_again() {
+    fn a_closed_emitter_sends_nothing_until_it_is_opened_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = path_in(&dir);
         let reader = UnixDatagram::bind(&path).unwrap();

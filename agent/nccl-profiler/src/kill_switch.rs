@@ -1,17 +1,17 @@
-//! Switches the plugin off in a job that runs: when a file is there, NCCL is asked for no further events.
+//! Kill switch for a running job: while a file exists, NCCL is asked for no further events.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::system::{self, ShortPath};
 
-/// The file, unless the environment names another one. In memory, so that to look for it never waits for a disk.
+/// Default file. It is in memory, so checking for it never waits for a disk.
 pub(crate) const OFF_FILE: &str = "/dev/shm/fleet-nccl-off";
 
-/// Time between two looks, nanoseconds.
+/// Time between two checks, nanoseconds.
 const LOOK_NS: u64 = 1_000_000_000;
 
-/// The switch.
+/// Kill switch.
 #[derive(Debug)]
 pub(crate) struct Switch {
     file: OnceLock<Option<ShortPath>>,
@@ -28,12 +28,12 @@ impl Switch {
         }
     }
 
-    /// Says, once, which file switches off.
+    /// Sets the file that disables the plugin. Only the first call counts.
     pub(crate) fn watch(&self, file: &[u8]) {
         self.file.get_or_init(|| ShortPath::of(file));
     }
 
-    /// Whether the plugin is switched off. Looks at the file once a second at most.
+    /// Returns whether the plugin is disabled. Checks the file at most once a second.
     pub(crate) fn is_off(&self, now_ns: u64) -> bool {
         let looked_ns = self.looked_ns.load(Ordering::Relaxed);
         if looked_ns > 0 && now_ns.saturating_sub(looked_ns) < LOOK_NS {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_switches_off_and_is_looked_for_once_a_second() {
+    fn the_file_disables_the_plugin_and_is_checked_once_a_second() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("off");
         let switch = Switch::new();

@@ -1,6 +1,7 @@
-//! The operations that are under way: a ring of fixed size, without locks, all numbers.
+//! Operations in flight: a lock-free ring of fixed size.
 //!
-//! Every field is atomic, so that a call with a stale handle, on any thread and at any time, can at worst find nothing.
+//! Every field is atomic, so a call with a stale handle, on any thread and at any time, at worst
+//! finds nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -8,32 +9,33 @@ use crate::handle::{Handle, Kind};
 use crate::losses::Losses;
 use crate::record::Record;
 
-/// Operations at a time. NCCL itself keeps at most 64 under way on a channel.
+/// Maximum number of operations in flight. NCCL itself keeps at most 64 per channel.
 pub(crate) const SLOTS: usize = 4096;
 
-/// How long an operation that never ends keeps its place, nanoseconds: those of an aborted communicator do not end.
+/// Time after which an operation that does not end can be replaced, nanoseconds: operations of an
+/// aborted communicator never end.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// Places that are tried for an operation.
+/// Slots that are tried for an operation.
 const TRIES: usize = 8;
 
-/// In place of a generation: the place is free.
+/// Generation of a free slot.
 const FREE: u32 = 0;
-/// In place of a generation: the place is being filled in.
+/// Generation of a slot that is being filled.
 const TAKEN: u32 = u32::MAX;
 
-/// What is known of an operation when it is enqueued.
+/// Operation as known when it is enqueued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Operation {
-    /// The record, without what the GPU will tell.
+    /// Record, without the GPU times.
     pub(crate) record: Record,
-    /// Channels that it runs on.
+    /// Number of channels it runs on.
     pub(crate) channels: u8,
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// Which occupant, [`FREE`] or [`TAKEN`].
+    /// Generation of the occupant, [`FREE`] or [`TAKEN`].
     generation: AtomicU32,
     channels: AtomicU32,
     what: AtomicU32,
@@ -49,14 +51,14 @@ struct Slot {
     host_ns: AtomicU64,
     start_ns: AtomicU64,
     stop_ns: AtomicU64,
-    /// A bit for each channel that has stopped.
+    /// One bit per channel that has stopped.
     stopped: AtomicU64,
 }
 
 impl Slot {
     #[expect(
         clippy::declare_interior_mutable_const,
-        reason = "the form of an empty one, copied into each place of a static"
+        reason = "initial value of each slot of a static"
     )]
     const EMPTY: Self = Self {
         generation: AtomicU32::new(FREE),
@@ -78,7 +80,7 @@ impl Slot {
     };
 }
 
-/// The ring.
+/// Ring of operations.
 #[derive(Debug)]
 pub(crate) struct Pool {
     slots: [Slot; SLOTS],
@@ -89,7 +91,7 @@ pub(crate) struct Pool {
 impl Pool {
     #[expect(
         clippy::large_stack_arrays,
-        reason = "it is only called where statics are made, before anything runs"
+        reason = "only called to initialize statics, at compile time"
     )]
     pub(crate) const fn new() -> Self {
         Self {
@@ -99,12 +101,12 @@ impl Pool {
         }
     }
 
-    /// Lets handles begin at another number, so that those of other processes are not taken for own ones.
+    /// Offsets the generations, so that handles of other processes do not match.
     pub(crate) fn salt(&self, salt: u32) {
         self.generations.fetch_add(salt, Ordering::Relaxed);
     }
 
-    /// Takes an operation in; none when it has no place.
+    /// Adds an operation; none when no slot is free.
     pub(crate) fn begin(&self, operation: &Operation, losses: &Losses) -> Option<Handle> {
         for _ in 0..TRIES {
             let ticket = self.next.fetch_add(1, Ordering::Relaxed);
@@ -115,7 +117,7 @@ impl Pool {
             if occupant == TAKEN || !is_free && !is_abandoned(slot, operation.record.host_ns) {
                 continue;
             }
-            // The occupant ends, or another thread is faster: then the place is not to be had.
+            // If the occupant ends or another thread is faster, the slot is not available.
             let taken = slot.generation.compare_exchange(
                 occupant,
                 TAKEN,
@@ -142,7 +144,7 @@ impl Pool {
         None
     }
 
-    /// Takes that a channel has started on an operation.
+    /// Records that a channel has started on an operation.
     pub(crate) fn started(&self, parent: u64, channel: u8, start_ns: u64) -> Option<Handle> {
         let handle = Handle::of_bits(parent, Kind::Operation)?;
         let slot = self.find(handle)?;
@@ -156,7 +158,7 @@ impl Pool {
         })
     }
 
-    /// Takes that a channel has stopped; the whole operation, when it was the last one.
+    /// Records that a channel has stopped; returns the complete record after the last channel.
     pub(crate) fn stopped(&self, bits: u64, stop_ns: u64) -> Option<Record> {
         let handle = Handle::of_bits(bits, Kind::Channel)?;
         let slot = self.find(handle)?;
@@ -184,7 +186,7 @@ impl Pool {
         is_it.then_some(slot)
     }
 
-    /// The next number that stands for an occupant.
+    /// Returns the next generation of an occupant.
     fn generation(&self) -> u32 {
         loop {
             let next = self.generations.fetch_add(1, Ordering::Relaxed);
@@ -194,7 +196,7 @@ impl Pool {
         }
     }
 
-    /// Operations under way.
+    /// Returns the number of operations in flight.
     #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         let is_taken = |slot: &&Slot| slot.generation.load(Ordering::Relaxed) != FREE;

@@ -1,4 +1,4 @@
-//! What the plugin does, with numbers in place of pointers.
+//! Logic of the plugin, on numbers instead of pointers.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use crate::pool::{Operation, Pool};
 use crate::record::{RECORD_VERSION, Record, What};
 use crate::system;
 
-/// Everything that the plugin knows, in memory of fixed size.
+/// State of the plugin, in memory of fixed size.
 #[derive(Debug)]
 pub(crate) struct Profiler {
     comms: &'static Comms,
@@ -24,36 +24,36 @@ pub(crate) struct Profiler {
     pid: AtomicU32,
 }
 
-/// What the environment asks for.
+/// Options from the environment.
 #[derive(Debug, Default)]
 pub(crate) struct Wishes {
     /// Socket for records.
     pub(crate) socket: Option<OsString>,
-    /// File that switches off.
+    /// File that disables the plugin.
     pub(crate) off_file: Option<OsString>,
 }
 
-/// What NCCL tells of an operation when it is enqueued.
+/// Operation as NCCL describes it when it is enqueued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Enqueued {
     /// Collective or transfer.
     pub(crate) what: What,
-    /// NCCL's number among those of the same function.
+    /// NCCL's sequence number among operations of the same function.
     pub(crate) nccl_seq: u64,
-    /// Function, by number.
+    /// Number of the function.
     pub(crate) function: u32,
-    /// Elements.
+    /// Number of elements.
     pub(crate) count: u64,
-    /// Element type, by number.
+    /// Number of the element type.
     pub(crate) datatype: u32,
     /// Peer or root.
     pub(crate) peer: i32,
-    /// Channels; 0 for one that has no times.
+    /// Number of channels; 0 for an operation without times.
     pub(crate) channels: u8,
 }
 
 impl Profiler {
-    /// With tables that are statics of their own: all zero, they take no room in the file.
+    /// Takes tables that are separate statics: they are zero and so take no space in the file.
     pub(crate) const fn new(comms: &'static Comms, pool: &'static Pool) -> Self {
         Self {
             comms,
@@ -65,7 +65,7 @@ impl Profiler {
         }
     }
 
-    /// Reads what the environment asks for; only the first time counts.
+    /// Applies the options; only the first call counts.
     pub(crate) fn prepare(&self, wishes: Wishes) {
         let pid = std::process::id();
         if self.pid.swap(pid, Ordering::Relaxed) != pid {
@@ -77,12 +77,12 @@ impl Profiler {
         self.outlet.open(socket, system::now_ns());
     }
 
-    /// Whether the operator has switched the plugin off.
+    /// Returns whether the operator has disabled the plugin.
     pub(crate) fn is_off(&self) -> bool {
         self.switch.is_off(system::now_ns())
     }
 
-    /// A communicator was made; its handle.
+    /// Adds a new communicator and returns its handle.
     pub(crate) fn join(&self, comm: Comm) -> Option<u64> {
         let Some(handle) = self.comms.join(comm) else {
             Losses::count(&self.losses.comms);
@@ -92,7 +92,7 @@ impl Profiler {
         Some(handle.to_bits())
     }
 
-    /// A communicator is gone; whether it was the last one.
+    /// Removes a communicator; returns whether it was the last one.
     pub(crate) fn leave(&self, comm: u64) -> bool {
         let Some(comm) = self.comms.leave(comm) else {
             return false;
@@ -100,13 +100,13 @@ impl Profiler {
         self.tell(record(What::Left, comm));
         let is_last = self.comms.is_empty();
         if is_last {
-            // NCCL may unload the plugin now, and nothing of it may stay.
+            // NCCL may unload the plugin now, so nothing may stay open.
             self.outlet.close();
         }
         is_last
     }
 
-    /// An operation was enqueued; its handle, if its times will be known.
+    /// Adds an enqueued operation; returns its handle, if it will get times.
     pub(crate) fn enqueue(&self, comm: u64, enqueued: &Enqueued) -> Option<u64> {
         let counts = match enqueued.what {
             What::Transfer => Counts::Transfers,
@@ -115,7 +115,8 @@ impl Profiler {
         let (comm, seq) = self.comms.count(comm, counts)?;
         let is_transfer = enqueued.what == What::Transfer;
         if is_transfer && u32::try_from(enqueued.peer) == Ok(comm.rank) {
-            // NCCL has no thread look for the end of a copy to oneself, so it would only hold a place.
+            // NCCL does not monitor the end of a copy to the same rank, so it would only occupy a
+            // slot.
             return None;
         }
         let record = Record {
@@ -128,7 +129,8 @@ impl Profiler {
             ..record(enqueued.what, comm)
         };
         if enqueued.channels == 0 {
-            // Its number is told, or those of later ones would seem to be missing some.
+            // Emitted for its sequence number, so that later operations do not appear to have a
+            // gap.
             self.tell(record);
             return None;
         }
@@ -140,14 +142,14 @@ impl Profiler {
         Some(handle.to_bits())
     }
 
-    /// A channel has started on an operation; the handle of its part.
+    /// Records that a channel has started on an operation; returns the handle of its part.
     pub(crate) fn started(&self, parent: u64, channel: u8, start_ns: u64) -> Option<u64> {
         self.pool
             .started(parent, channel, start_ns)
             .map(Handle::to_bits)
     }
 
-    /// A channel has stopped; whether that ended an operation.
+    /// Records that a channel has stopped; returns whether that ended an operation.
     pub(crate) fn stopped(&self, part: u64, stop_ns: u64) -> bool {
         let Some(record) = self.pool.stopped(part, stop_ns) else {
             return false;
@@ -193,7 +195,7 @@ mod tests {
     static PROFILER: Profiler = Profiler::new(&COMMS, &POOL);
 
     #[test]
-    fn a_transfer_to_oneself_holds_no_place_and_keeps_its_number() {
+    fn a_transfer_to_the_same_rank_uses_no_slot_and_keeps_its_sequence_number() {
         let comm = Comm {
             id: 9,
             rank: 1,

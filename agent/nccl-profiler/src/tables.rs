@@ -1,6 +1,7 @@
-//! The tables that NCCL finds by name, one for each version of the interface. Turns pointers into numbers and calls `profiler`.
+//! Tables that NCCL looks up by name, one per version of the interface. Converts pointers to
+//! numbers and calls `profiler`.
 //!
-//! Nothing here panics; if something did, it would end here and not in NCCL.
+//! Nothing here panics; a panic would be caught here and not reach NCCL.
 #![expect(
     unsafe_code,
     reason = "NCCL passes pointers, and finds the tables by their symbols"
@@ -27,7 +28,7 @@ static COMMS: Comms = Comms::new();
 static POOL: Pool = Pool::new();
 static PROFILER: Profiler = Profiler::new(&COMMS, &POOL);
 
-/// Where NCCL reads which events are asked for: one place for each NCCL in the process, and two of them are unusual already.
+/// Addresses of NCCL's event masks: one per NCCL library in the process, and even two are unusual.
 static MASKS: [AtomicPtr<c_int>; 4] = [const { AtomicPtr::new(ptr::null_mut()) }; 4];
 
 const NAME: &CStr = c"fleet";
@@ -49,23 +50,23 @@ const fn table<I, T>(
     }
 }
 
-/// Of NCCL 2.27. (A symbol of the library, whatever Rust may see of it.)
+/// Table for NCCL 2.27. (The name is that of the exported symbol.)
 #[unsafe(no_mangle)]
 pub(crate) static ncclProfiler_v4: Table<InitV4, u8> = table(init_v4, start_v4);
 
-/// Of NCCL 2.28.
+/// Table for NCCL 2.28.
 #[unsafe(no_mangle)]
 pub(crate) static ncclProfiler_v5: Table<InitV5, u64> = table(init_v5, start_v5);
 
-/// Of NCCL 2.29.
+/// Table for NCCL 2.29.
 #[unsafe(no_mangle)]
 pub(crate) static ncclProfiler_v6: Table<InitV5, u64> = table(init_v6, start_v5);
 
-/// Of NCCL 2.31.
+/// Table for NCCL 2.31.
 #[unsafe(no_mangle)]
 pub(crate) static ncclProfiler_v7: Table<InitV5, u64> = table(init_v7, start_v5);
 
-/// What a communicator's making tells.
+/// Arguments of the initialization for a communicator.
 struct Making {
     context: *mut *mut c_void,
     mask: *mut c_int,
@@ -75,7 +76,7 @@ struct Making {
     log: Option<Log>,
 }
 
-/// Ends whatever goes wrong before it reaches NCCL.
+/// Catches a panic before it reaches NCCL.
 fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         Losses::count(&PROFILER.losses.failures);
@@ -170,7 +171,7 @@ fn init(making: &Making, interface: Interface) -> c_int {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the environment is all that says what a plugin is to do"
+    reason = "a plugin is configured only by the environment"
 )]
 fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
@@ -179,11 +180,11 @@ fn variable(name: &str) -> Option<std::ffi::OsString> {
 fn say(log: Option<Log>, refusal: Refusal) {
     let text = match refusal {
         Refusal::Dear => {
-            c"fleet: not measuring: profilers make small collectives of NCCL 2.31 slower (NCCL issue 2355). FLEET_NCCL_ANY_VERSION=1 measures all the same"
+            c"fleet: profiling disabled: a profiler slows down small collectives of NCCL 2.31 (NCCL issue 2355); set FLEET_NCCL_ANY_VERSION=1 to profile anyway"
         }
-        Refusal::Old => c"fleet: not measuring: NCCL before 2.27 gives no times of the GPU",
+        Refusal::Old => c"fleet: profiling disabled: NCCL before 2.27 does not report GPU times",
         Refusal::Unknown => {
-            c"fleet: not measuring: this NCCL does not say its version. FLEET_NCCL_ANY_VERSION=1 measures all the same"
+            c"fleet: profiling disabled: the NCCL version is unknown; set FLEET_NCCL_ANY_VERSION=1 to profile anyway"
         }
     };
     if let Some(log) = log {
@@ -200,7 +201,7 @@ fn set(mask: *mut c_int, value: c_int) {
     mask.store(value, Ordering::Relaxed);
 }
 
-/// Keeps the place of a mask for the time when the plugin is switched off.
+/// Stores the address of a mask for when the plugin is disabled.
 fn remember(mask: *mut c_int) {
     for place in &MASKS {
         let null = ptr::null_mut();
@@ -212,7 +213,7 @@ fn remember(mask: *mut c_int) {
     }
 }
 
-/// Asks NCCL for no further events.
+/// Unsubscribes from all events.
 fn switch_off() {
     for place in &MASKS {
         let mask = place.load(Ordering::Acquire);
@@ -292,7 +293,8 @@ fn started<T: Copy + Into<u64>>(context: u64, event: &Event<T>) -> Option<u64> {
     }
 }
 
-/// The stop of a collective only says that it was enqueued; the stop of a channel comes with a time, as a state.
+/// The stop of a collective only means that it was enqueued; the stop of a channel is a state with
+/// a time.
 extern "C" fn stop(_handle: *mut c_void) -> c_int {
     SUCCESS
 }
@@ -314,7 +316,7 @@ extern "C" fn record_state(handle: *mut c_void, state: c_int, args: *const State
 extern "C" fn finalize(context: *mut c_void) -> c_int {
     guarded(SUCCESS, || {
         if PROFILER.leave(bits(context)) {
-            // NCCL may be unloaded now, and its masks with it.
+            // NCCL may be unloaded now, together with its masks.
             for place in &MASKS {
                 place.store(ptr::null_mut(), Ordering::Release);
             }
@@ -323,7 +325,7 @@ extern "C" fn finalize(context: *mut c_void) -> c_int {
     })
 }
 
-/// The text behind a pointer, or nothing.
+/// Text behind a pointer, or nothing.
 fn text<'a>(pointer: *const c_char) -> &'a [u8] {
     if pointer.is_null() {
         return &[];

@@ -1,4 +1,4 @@
-//! Reads what there is to know of this host.
+//! Facts about this host, read from `/proc`, `/sys`, the GPU driver and a trial watch.
 
 use std::fs;
 use std::io;
@@ -12,58 +12,59 @@ use rustix::fs::{Access, access, statfs};
 use crate::gpu::Gpu;
 use crate::rdma::{Port, Rdma};
 
-/// What `statfs` says of a BPF file system.
+/// `f_type` of a BPF file system in `statfs`.
 const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
 
-/// What is known of this host. Errors are in the words of the system.
+/// Facts about this host. Errors are those of the system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// Release of the kernel.
+    /// Kernel release.
     pub(super) release: String,
-    /// Whether its types can be read.
+    /// Whether the kernel's BTF types can be read.
     pub(super) btf: Result<(), String>,
-    /// Capabilities of this process in force; none when unknown.
+    /// Effective capabilities of this process; none when unknown.
     pub(super) capabilities: Option<u64>,
-    /// Whether there is a file system for pins.
+    /// Whether a BPF file system is mounted and writable.
     pub(super) bpf_fs: Result<(), String>,
     /// Inode of this process's pid namespace; none when unknown.
     pub(super) pid_namespace: Option<u64>,
-    /// What the kernel is locked down to, in its own words; none when it has no such thing.
+    /// Lockdown mode of the kernel; none when it does not support lockdown.
     pub(super) lockdown: Option<String>,
-    /// Whether return probes kill processes under a seccomp filter.
+    /// Whether return probes kill processes that have a seccomp filter.
     pub(super) needs_guard: bool,
-    /// The GPUs; none when the driver does not answer.
+    /// GPUs; none when the driver does not respond.
     pub(super) gpus: Option<Vec<Gpu>>,
     /// RDMA ports.
     pub(super) ports: Vec<Port>,
-    /// What a watch saw, or why there is none.
+    /// Result of a trial watch, or why it cannot start.
     pub(super) watch: Result<Watching, String>,
 }
 
-/// What a watch saw.
+/// Result of a trial watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Watching {
-    /// What it says of itself.
+    /// Health of the watch.
     pub(super) health: Health,
-    /// The files that it probed.
+    /// Files that it probed.
     pub(super) libraries: Vec<Watched>,
-    /// The processes that have NCCL or RCCL mapped.
+    /// Processes that have loaded NCCL or RCCL.
     pub(super) ranks: Vec<Rank>,
 }
 
-/// A process that has NCCL or RCCL mapped.
+/// Process that has loaded NCCL or RCCL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rank {
     /// Process id.
     pub(super) pid: u32,
-    /// What it calls itself.
+    /// Command name.
     pub(super) command: String,
-    /// Its rank and how many there are, or why its environment cannot be read. None when it does not say.
+    /// Rank and world size, or why the environment cannot be read. None when the environment does
+    /// not set them.
     pub(super) place: Result<Option<(u32, u32)>, String>,
 }
 
 impl Facts {
-    /// Reads what files tell. GPUs and watch are still unknown.
+    /// Reads the facts in files. GPUs and watch are still unknown.
     pub(super) fn read(proc: &Path, sys: &Path) -> Self {
         let release = fs::read_to_string(proc.join("sys/kernel/osrelease"));
         let release = release.unwrap_or_default().trim().to_owned();
@@ -78,13 +79,13 @@ impl Facts {
             needs_guard: Guard::for_release(&release).is_needed(),
             gpus: None,
             ports: Rdma::below(sys).ports(),
-            watch: Err("not tried".to_owned()),
+            watch: Err("not started".to_owned()),
             release,
         }
     }
 }
 
-/// What a watch has to tell.
+/// Reads the facts of a watch.
 pub(super) fn watching(watch: &Watch, proc: &Path) -> Watching {
     let libraries = watch.watched();
     let with_collectives = libraries.iter().filter(|library| library.has_collectives);
@@ -127,10 +128,10 @@ fn capabilities(proc: &Path) -> Option<u64> {
 
 fn bpf_fs(path: &Path) -> Result<(), String> {
     let kind = statfs(path).map_err(|error| error.to_string())?.f_type;
-    // The type's width differs from one architecture to the other; the number has 32 bits on all.
+    // The width of the type depends on the architecture; the magic number always has 32 bits.
     let [a, b, c, d, ..] = kind.to_le_bytes();
     if u32::from_le_bytes([a, b, c, d]) != BPF_FS_MAGIC {
-        return Err("no BPF file system is mounted there".to_owned());
+        return Err("no BPF file system is mounted".to_owned());
     }
     access(path, Access::WRITE_OK).map_err(|error| error.to_string())
 }
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_files_say_is_read() {
+    fn facts_are_read_from_files() {
         let root = host(&[
             ("proc/sys/kernel/osrelease", "6.12.4-amd64\n"),
             (
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_says_nothing_is_no_defect() {
+    fn missing_files_are_not_an_error() {
         let facts = read(&host(&[]));
         assert_eq!(
             (facts.capabilities, facts.pid_namespace, facts.lockdown),
@@ -215,11 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_no_bpf_file_system() {
+    fn a_plain_directory_is_not_a_bpf_file_system() {
         let root = host(&[("sys/fs/bpf/file", "")]);
         assert_eq!(
             read(&root).bpf_fs,
-            Err("no BPF file system is mounted there".to_owned())
+            Err("no BPF file system is mounted".to_owned())
         );
     }
 }

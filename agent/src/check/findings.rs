@@ -1,4 +1,4 @@
-//! What the facts of a host mean for the agent. Pure.
+//! Interpretation of the facts about a host. Pure.
 
 mod jobs;
 
@@ -7,29 +7,29 @@ use fleet_agent_bpf::programs::Mechanism;
 use crate::check::facts::{Facts, Watching};
 use crate::check::report::{Finding, Report, State};
 
-/// First release that is supported.
+/// Oldest supported kernel.
 const FLOOR: (u32, u32) = (5, 15);
-/// First release that probes with few rights.
+/// Oldest kernel on which the agent needs few capabilities.
 const RECOMMENDED: (u32, u32) = (6, 6);
-/// Inode of the pid namespace that the host begins with.
+/// Inode of the host's initial pid namespace.
 const HOST_PIDS: u64 = 4_026_531_836;
-/// Of ports and the like, so many are named.
+/// Maximum number of ports listed.
 const MAX_NAMED: usize = 8;
 
 const SYS_ADMIN: u32 = 21;
 
-/// A right of a process that is not root.
+/// Linux capability that the agent uses.
 struct Capability {
     name: &'static str,
     bit: u32,
-    /// Another one that contains it.
+    /// Capability that implies it.
     within: u32,
-    /// What it is for.
+    /// Purpose in the agent.
     gives: &'static str,
     is_needed: bool,
 }
 
-/// `CAP_DAC_OVERRIDE` contains the right to read.
+/// `CAP_DAC_OVERRIDE` (1) implies `CAP_DAC_READ_SEARCH` (2).
 const CAPABILITIES: [Capability; 5] = [
     Capability {
         name: "CAP_BPF",
@@ -42,14 +42,14 @@ const CAPABILITIES: [Capability; 5] = [
         name: "CAP_PERFMON",
         bit: 38,
         within: SYS_ADMIN,
-        gives: "probe functions, hear of new processes",
+        gives: "attach probes, receive process events",
         is_needed: true,
     },
     Capability {
         name: "CAP_SYS_PTRACE",
         bit: 19,
         within: 19,
-        gives: "see what other users' processes have mapped",
+        gives: "read the memory maps of other users' processes",
         is_needed: false,
     },
     Capability {
@@ -63,12 +63,12 @@ const CAPABILITIES: [Capability; 5] = [
         name: "CAP_CHECKPOINT_RESTORE",
         bit: 40,
         within: SYS_ADMIN,
-        gives: "open libraries in containers and deleted ones",
+        gives: "open libraries in containers and deleted libraries",
         is_needed: false,
     },
 ];
 
-/// Everything that is to be said of these facts.
+/// Derives all findings from the facts.
 pub(super) fn of(facts: &Facts) -> Report {
     let mut findings = vec![kernel(&facts.release), btf(facts)];
     findings.extend(CAPABILITIES.iter().map(|one| capability(facts, one)));
@@ -118,21 +118,22 @@ fn kernel(release: &str) -> Finding {
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
         return degraded(
             name,
-            "its release cannot be read",
-            "mount /proc, so that what it can do need not be guessed",
+            "release unknown: /proc/sys/kernel/osrelease cannot be read",
+            "mount /proc",
         );
     };
     match (major, minor) {
         version if version >= RECOMMENDED => fine(name, format!("Linux {release}")),
         version if version >= FLOOR => fine(
             name,
-            format!("Linux {release}; from 6.6 on the agent needs fewer rights"),
+            format!("Linux {release}; Linux 6.6 and later need fewer capabilities"),
         ),
-        // Distributions bring features to older releases, so whether the programs load decides.
+        // Distributions backport features to older releases, so the test is whether the programs
+        // load.
         _ => degraded(
             name,
             format!("Linux {release} is older than 5.15"),
-            "use Linux 6.6 or later, 5.15 at least, unless the programs load as they are",
+            "use Linux 6.6 or later (5.15 is the minimum), unless the BPF programs load on this kernel",
         ),
     }
 }
@@ -140,11 +141,11 @@ fn kernel(release: &str) -> Finding {
 fn btf(facts: &Facts) -> Finding {
     let name = "BTF";
     match &facts.btf {
-        Ok(()) => fine(name, "/sys/kernel/btf/vmlinux can be read"),
+        Ok(()) => fine(name, "/sys/kernel/btf/vmlinux is readable"),
         Err(error) => degraded(
             name,
             format!("/sys/kernel/btf/vmlinux: {error}"),
-            "mount /sys; else take a kernel built with CONFIG_DEBUG_INFO_BTF",
+            "mount /sys, or use a kernel built with CONFIG_DEBUG_INFO_BTF",
         ),
     }
 }
@@ -161,9 +162,9 @@ fn capability(facts: &Facts, one: &Capability) -> Finding {
         return fine(name, format!("held: {gives}"));
     }
     if holds(facts, one.within) {
-        return fine(name, format!("contained in another one: {gives}"));
+        return fine(name, format!("implied by another capability: {gives}"));
     }
-    let advice = "run as root, or give it to the agent (pod: securityContext.capabilities.add)";
+    let advice = "run as root, or grant it to the agent (pod: securityContext.capabilities.add)";
     let missing = degraded(name, format!("not held: {gives}"), advice);
     match &facts.watch {
         Err(_) if one.is_needed => Finding {
@@ -182,17 +183,17 @@ fn sys_admin(facts: &Facts) -> Finding {
     match &facts.watch {
         Ok(watching) if watching.health.abilities.mechanism == Mechanism::PerfEvent => degraded(
             name,
-            "not held: probe functions on a kernel without uprobe_multi",
-            "give it to the agent, or use Linux 6.6 or later",
+            "not held: attach probes on a kernel without uprobe_multi",
+            "grant it to the agent, or use Linux 6.6 or later",
         ),
-        _ => fine(name, "not held, and not needed from Linux 6.6 on"),
+        _ => fine(name, "not held, and not needed on Linux 6.6 and later"),
     }
 }
 
 fn programs(facts: &Facts) -> Finding {
     let name = "BPF programs";
     match &facts.watch {
-        Ok(_) => fine(name, "load"),
+        Ok(_) => fine(name, "loaded"),
         Err(error) => Finding {
             state: State::Missing,
             advice: Some("see the kernel and the capabilities above".to_owned()),
@@ -205,15 +206,15 @@ fn probes(facts: &Facts, watching: &Watching) -> Finding {
     let name = "probes";
     let mechanism = watching.health.abilities.mechanism;
     match mechanism {
-        Mechanism::UprobeMulti => fine(name, format!("{mechanism}: one for all of a library")),
+        Mechanism::UprobeMulti => fine(name, format!("{mechanism}: one link per library")),
         Mechanism::PerfEvent if holds(facts, SYS_ADMIN) => fine(
             name,
-            format!("{mechanism}: one for each function, which takes seconds to take out"),
+            format!("{mechanism}: one probe per function; removing them takes seconds"),
         ),
         Mechanism::PerfEvent => degraded(
             name,
-            format!("{mechanism}, which most kernels allow with CAP_SYS_ADMIN only"),
-            "give it CAP_SYS_ADMIN, or use Linux 6.6 or later",
+            format!("{mechanism}, which most kernels allow only with CAP_SYS_ADMIN"),
+            "grant CAP_SYS_ADMIN, or use Linux 6.6 or later",
         ),
     }
 }
@@ -226,9 +227,9 @@ fn evidence(facts: &Facts, watching: &Watching) -> Finding {
             name,
             format!("none: {reason}"),
             if facts.btf.is_err() {
-                "give the agent BTF, see above"
+                "provide BTF, see above"
             } else {
-                "stragglers are still found, but not why they are late on their host"
+                "stragglers are still found, but not why their host is late"
             },
         ),
     }
@@ -237,11 +238,11 @@ fn evidence(facts: &Facts, watching: &Watching) -> Finding {
 fn process_events(watching: &Watching) -> Finding {
     let name = "process events";
     match &watching.health.no_lifecycle {
-        None => fine(name, "the kernel tells of new processes at once"),
+        None => fine(name, "the kernel reports new processes at once"),
         Some(reason) => degraded(
             name,
             format!("none: {reason}"),
-            "new jobs are found every 30 s only: give the agent CAP_PERFMON, and /sys",
+            "new jobs are found only every 30 s: grant CAP_PERFMON and mount /sys",
         ),
     }
 }
@@ -249,11 +250,11 @@ fn process_events(watching: &Watching) -> Finding {
 fn pins(facts: &Facts) -> Finding {
     let name = "BPF file system";
     match &facts.bpf_fs {
-        Ok(()) => fine(name, "/sys/fs/bpf: probes outlive an agent that is killed"),
+        Ok(()) => fine(name, "/sys/fs/bpf: probes survive an agent that is killed"),
         Err(error) => degraded(
             name,
             format!("/sys/fs/bpf: {error}"),
-            "mount -t bpf bpf /sys/fs/bpf (pod: a hostPath), give this user a folder there (--pin), or run with --pin none",
+            "mount -t bpf bpf /sys/fs/bpf (pod: a hostPath), give this user a directory there (--pin), or run with --pin none",
         ),
     }
 }
@@ -261,15 +262,15 @@ fn pins(facts: &Facts) -> Finding {
 fn pid_namespace(facts: &Facts) -> Finding {
     let name = "pid namespace";
     match facts.pid_namespace {
-        Some(HOST_PIDS) => fine(name, "that of the host"),
+        Some(HOST_PIDS) => fine(name, "the host's"),
         other => degraded(
             name,
             if other.is_some() {
-                "not that of the host: the agent cannot look up the processes that it sees calling"
+                "not the host's: processes that call the libraries cannot be looked up"
             } else {
-                "cannot be told"
+                "unknown: /proc/self/ns/pid cannot be read"
             },
-            "run it in the host's (pod: hostPID: true; docker: --pid=host)",
+            "run in the host's pid namespace (pod: hostPID: true; docker: --pid=host)",
         ),
     }
 }
@@ -279,11 +280,14 @@ fn seccomp(facts: &Facts) -> Finding {
     if facts.needs_guard {
         degraded(
             name,
-            "libraries of processes under a seccomp filter are left alone, which this kernel would kill",
+            "processes with a seccomp filter are not probed, because this kernel would kill them",
             "use Linux 6.14 or later, or 6.10 or earlier",
         )
     } else {
-        fine(name, "return probes pass every filter on this kernel")
+        fine(
+            name,
+            "return probes pass every seccomp filter on this kernel",
+        )
     }
 }
 
@@ -291,11 +295,11 @@ fn lockdown(facts: &Facts) -> Finding {
     let name = "lockdown";
     match facts.lockdown.as_deref() {
         None | Some("none") => fine(name, "none"),
-        Some("integrity") => fine(name, "integrity, which allows what the agent does"),
+        Some("integrity") => fine(name, "integrity, which permits the agent"),
         Some(mode) => degraded(
             name,
-            format!("{mode}: the kernel's own data stay closed"),
-            "boot without lockdown=confidentiality for evidence from the kernel and process events",
+            format!("{mode}: kernel memory cannot be read"),
+            "boot without lockdown=confidentiality to get kernel evidence and process events",
         ),
     }
 }
@@ -305,13 +309,13 @@ fn gpus(facts: &Facts) -> Finding {
     match facts.gpus.as_deref() {
         None => degraded(
             name,
-            "the driver does not answer within a second",
-            "see whether nvidia-smi hangs, too",
+            "the driver did not respond within a second",
+            "check whether nvidia-smi hangs as well",
         ),
         Some([]) => degraded(
             name,
-            "none by NVML or /proc/driver/nvidia",
-            "points will name no GPU: install the driver, or give the container libnvidia-ml.so.1",
+            "none found by NVML or in /proc/driver/nvidia",
+            "points will not name a GPU: install the driver, or mount libnvidia-ml.so.1 into the container",
         ),
         Some(gpus) => {
             let models = gpus.iter().filter_map(|gpu| gpu.model.as_deref());
@@ -335,7 +339,7 @@ fn ports(facts: &Facts) -> Finding {
         ""
     };
     match facts.ports.len() {
-        0 => fine(name, "no ports, nothing to count"),
+        0 => fine(name, "no ports"),
         ports => fine(name, format!("{ports} ports: {}{more}", named.join(" "))),
     }
 }

@@ -1,4 +1,4 @@
-//! How long the clocks of GPUs were held down, added up from what the driver tells now and then. Pure.
+//! Time that the clocks of GPUs were throttled, added up over readings of the driver. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use fleet_agent_core::signal::millis;
 
 use crate::gpu::Limit;
 
-/// A state that was seen stands for at most this long before it, nanoseconds.
+/// Maximum time before a reading for which an active reason is counted, nanoseconds.
 const MAX_STEP_NS: u64 = 10_000_000_000;
 
-/// What was seen of all GPUs, by index.
+/// Throttled time of all GPUs, by index.
 #[derive(Debug, Default)]
 pub(super) struct Limits(BTreeMap<u32, Seen>);
 
@@ -21,8 +21,8 @@ struct Seen {
 }
 
 impl Limits {
-    /// Takes what the driver tells at `now_ns`; the time in all, milliseconds, and the reasons since the last time. The first
-    /// time of a GPU is where counting begins.
+    /// Adds a reading of `now_ns`; returns the total time, milliseconds, and the reasons since the
+    /// previous reading. The first reading of a GPU only sets the baseline.
     pub(super) fn add(
         &mut self,
         index: u32,
@@ -46,13 +46,14 @@ impl Limits {
 }
 
 impl Seen {
-    /// The longest increase, and what has increased. Reasons hold at the same time, so their sum would count time twice.
+    /// Returns the largest increase, and the reasons that increased. Reasons overlap, so their sum
+    /// would count time twice.
     fn increases(&mut self, totals: &[(&'static str, u64)]) -> (u64, Vec<&'static str>) {
         let mut longest_ns = 0;
         let mut reasons = Vec::new();
         for (reason, total_ns) in totals {
             let before_ns = self.totals.insert(reason, *total_ns);
-            // Totals begin anew when the driver is loaded anew.
+            // Totals restart when the driver is reloaded.
             let increase_ns = match before_ns {
                 None => 0,
                 Some(before_ns) if *total_ns < before_ns => *total_ns,
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_that_begin_anew_count_from_zero_and_never_more_than_has_passed() {
+    fn totals_that_restart_count_from_zero_and_never_more_than_the_elapsed_time() {
         let mut limits = Limits::default();
         assert_adds(&mut limits, totals(100, 0), 10, (0.0, &[]));
         assert_adds(&mut limits, totals(1, 0), 15, (1000.0, &["power"]));
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_counts_for_the_time_since_the_last_one() {
+    fn an_active_reason_counts_for_the_time_since_the_previous_reading() {
         let mut limits = Limits::default();
         let now = |reasons: &[&'static str]| Limit::Now(reasons.to_vec());
         assert_adds(

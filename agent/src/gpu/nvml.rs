@@ -1,4 +1,5 @@
-//! GPUs as the driver's library tells of them. It is loaded at run time, and everything that it refuses is unknown.
+//! GPUs as reported by NVML. The library is loaded at run time; a query that fails leaves its value
+//! unknown.
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
@@ -7,7 +8,8 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 
 use crate::gpu::{Driver, Gpu, Limit, User};
 
-/// The driver's totals that count. Left out are low utilisation, which is idleness, and the two totals that contain it.
+/// Totals that are counted. Left out are low utilization, which is idleness, and the two totals
+/// that include it.
 const POLICIES: [(&str, PerformancePolicy); 5] = [
     ("power", PerformancePolicy::Power),
     ("thermal", PerformancePolicy::Thermal),
@@ -16,7 +18,7 @@ const POLICIES: [(&str, PerformancePolicy); 5] = [
     ("reliability", PerformancePolicy::Reliability),
 ];
 
-/// The reasons that count. Left out are idleness and the clocks that somebody has set.
+/// Reasons that are counted. Left out are idleness and clocks set by an operator.
 const REASONS: [(&str, ThrottleReasons); 6] = [
     ("sw_power_cap", ThrottleReasons::SW_POWER_CAP),
     ("hw_slowdown", ThrottleReasons::HW_SLOWDOWN),
@@ -29,12 +31,12 @@ const REASONS: [(&str, ThrottleReasons); 6] = [
     ),
 ];
 
-/// The loaded library.
+/// Loaded library.
 #[derive(Debug)]
 pub(super) struct Library(Nvml);
 
 impl Library {
-    /// Loads the library; none where there is no driver, or none that works.
+    /// Loads the library; none without a working driver.
     pub(super) fn open() -> Option<Self> {
         match Nvml::init() {
             Ok(nvml) => Some(Self(nvml)),

@@ -3,7 +3,7 @@ use std::sync::{Arc, Barrier};
 
 use super::*;
 
-/// Two GPUs; process 7 is on the second, which is held down a second of every two.
+/// Two GPUs; process 7 uses the second, which is throttled one second of every two.
 struct Fake {
     present: bool,
     reads: u64,
@@ -40,7 +40,7 @@ fn fake(present: bool) -> Box<dyn Driver> {
 }
 
 #[tokio::test]
-async fn the_gpu_of_a_process_is_the_one_that_it_has_memory_on() {
+async fn the_gpu_of_a_process_is_the_one_on_which_it_has_memory() {
     let gpus = Gpus::with(|| fake(true));
     assert_eq!(gpus.of(7, &Place::default()).await, Some(gpu(1)));
     assert_eq!(gpus.of(8, &Place::default()).await, None);
@@ -48,7 +48,7 @@ async fn the_gpu_of_a_process_is_the_one_that_it_has_memory_on() {
 }
 
 #[tokio::test]
-async fn gpus_that_tell_are_reported_with_their_reasons() {
+async fn throttled_gpus_are_reported_with_their_reasons() {
     let gpus = Gpus::with(|| fake(true));
     let first = gpus.throttled(0).await.unwrap();
     assert_eq!(first.len(), 1);
@@ -62,7 +62,7 @@ async fn gpus_that_tell_are_reported_with_their_reasons() {
 }
 
 #[tokio::test]
-async fn a_driver_that_comes_later_is_found() {
+async fn a_driver_that_is_loaded_later_is_found() {
     let present = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&present);
     let gpus = Gpus::with(move || fake(seen.load(Ordering::SeqCst)));
@@ -73,7 +73,7 @@ async fn a_driver_that_comes_later_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_hangs_keeps_nobody_waiting() {
+async fn a_driver_that_hangs_does_not_block_callers() {
     let released = Arc::new(Barrier::new(2));
     let stuck = Arc::clone(&released);
     let gpus = Gpus::with(move || {
@@ -87,7 +87,7 @@ async fn a_driver_that_hangs_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn a_driver_that_panics_leaves_the_agent_alone() {
+async fn a_driver_that_panics_does_not_affect_the_agent() {
     let gpus = Gpus::with(|| panic!("a broken driver"));
     assert_eq!(gpus.of(7, &Place::default()).await, None);
     assert_eq!(gpus.throttled(0).await, None);

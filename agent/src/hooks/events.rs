@@ -1,4 +1,4 @@
-//! What is told to hooks: one line of JSON for each event, and the lines that still hold. Pure.
+//! Events for hooks: one line of JSON each, and the events that are still active. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use fleet_agent_core::verdict::{SelfVerdict, State};
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// The processes that hold themselves to be stragglers.
+/// Events of the processes that are stragglers now, by process id.
 #[derive(Debug, Default)]
 pub(super) struct Board(BTreeMap<u32, Event>);
 
-/// One line. Names and meanings are a contract with the hooks of operators; what is unknown is null.
+/// Line of JSON. Names and meanings are a contract with operators' hooks; unknown values are null.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Event {
     event: &'static str,
@@ -33,7 +33,7 @@ struct Event {
 }
 
 impl Board {
-    /// Takes verdicts; their lines.
+    /// Records verdicts and returns their lines.
     pub(super) fn tell(&mut self, batch: &VerdictBatch) -> Vec<String> {
         let mut lines = Vec::new();
         for own in &batch.resources {
@@ -49,7 +49,8 @@ impl Board {
         lines
     }
 
-    /// Forgets a process that has ended; the line that says so, if it held itself to be a straggler.
+    /// Removes a process that has ended; returns the line that resolves its event, if it was a
+    /// straggler.
     pub(super) fn gone(&mut self, pid: u32, time_ns: u64) -> Option<String> {
         let held = self.0.remove(&pid)?;
         let resolved = Event {
@@ -64,7 +65,7 @@ impl Board {
         resolved.line()
     }
 
-    /// The lines that still hold, by process.
+    /// Returns the lines of the active events, by process.
     pub(super) fn held(&self) -> String {
         self.0.values().filter_map(Event::line).collect()
     }

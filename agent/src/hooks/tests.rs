@@ -68,7 +68,7 @@ fn expected(pid: u32) -> Value {
     })
 }
 
-/// A served socket in a folder of its own.
+/// Served socket in its own directory.
 struct Served {
     folder: TempDir,
     hooks: Hooks,
@@ -123,7 +123,7 @@ async fn next(lines: &mut Lines<BufReader<UnixStream>>) -> Option<Value> {
 async fn every_client_gets_every_event() {
     let served = serve().await;
     let (mut first, mut second) = (lines(served.connect().await), lines(served.connect().await));
-    // A client gets its place on the list when it has been given what holds.
+    // A client is subscribed once it has received the active events.
     while served.hooks.0.lines.receiver_count() < 2 {
         tokio::task::yield_now().await;
     }
@@ -138,7 +138,7 @@ async fn every_client_gets_every_event() {
 }
 
 #[tokio::test]
-async fn a_new_client_first_gets_what_still_holds() {
+async fn a_new_client_first_gets_the_active_events() {
     let served = serve().await;
     served.hooks.tell(&batch(7, State::Raised));
     served.hooks.tell(&batch(8, State::Raised));
@@ -152,7 +152,7 @@ async fn a_new_client_first_gets_what_still_holds() {
 }
 
 #[tokio::test]
-async fn a_process_that_ends_is_resolved() {
+async fn the_event_of_a_process_that_ends_is_resolved() {
     let served = serve().await;
     served.hooks.tell(&batch(7, State::Raised));
     let mut client = lines(served.connect().await);
@@ -167,7 +167,7 @@ async fn a_process_that_ends_is_resolved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_read_is_cut_off_and_the_others_are_served() {
+async fn a_client_that_does_not_read_is_disconnected_and_others_are_served() {
     let served = serve().await;
     let _sleeper = served.connect().await;
     let mut reader = lines(served.connect().await);
@@ -187,7 +187,7 @@ async fn a_client_that_does_not_read_is_cut_off_and_the_others_are_served() {
 }
 
 #[tokio::test]
-async fn clients_may_go_and_are_bounded_in_number() {
+async fn clients_can_disconnect_and_their_number_is_limited() {
     let served = serve().await;
     let mut clients = vec![served.connect().await];
     while clients.len() < MAX_CLIENTS {
@@ -203,7 +203,7 @@ async fn clients_may_go_and_are_bounded_in_number() {
 }
 
 #[tokio::test]
-async fn what_was_told_before_the_end_arrives_and_the_file_goes() {
+async fn queued_events_arrive_at_shutdown_and_the_file_is_removed() {
     let mut served = serve().await;
     let mut client = lines(served.connect().await);
     served.hooks.tell(&batch(7, State::Raised));
@@ -215,14 +215,14 @@ async fn what_was_told_before_the_end_arrives_and_the_file_goes() {
 }
 
 #[tokio::test]
-async fn the_socket_is_for_owner_and_group() {
+async fn the_socket_is_accessible_to_owner_and_group() {
     let served = serve().await;
     let file = fs::metadata(served.folder.path().join("hooks")).unwrap();
     assert_eq!(file.permissions().mode() & 0o777, 0o660);
 }
 
 #[tokio::test]
-async fn the_socket_of_a_dead_agent_is_replaced_and_that_of_a_living_one_is_not() {
+async fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hooks");
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -236,7 +236,7 @@ async fn the_socket_of_a_dead_agent_is_replaced_and_that_of_a_living_one_is_not(
 }
 
 #[tokio::test]
-async fn what_is_no_socket_stays() {
+async fn a_file_that_is_not_a_socket_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hooks");
     fs::write(&path, "notes").unwrap();
@@ -250,7 +250,7 @@ async fn what_is_no_socket_stays() {
 }
 
 #[tokio::test]
-async fn the_file_of_a_successor_stays() {
+async fn the_socket_of_a_successor_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hooks");
     let first = HookServer::bind(&path).await.unwrap();

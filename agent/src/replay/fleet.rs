@@ -1,4 +1,4 @@
-//! The hosts of a replay, each with its own delivery.
+//! Hosts of a replay, each with its own delivery.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use tokio::task::{JoinError, JoinSet};
 use crate::config::{ReplayArgs, Speed};
 use crate::replay::summary::Summary;
 
-/// How often an agent closes a batch, nanoseconds of its own time.
+/// Interval of an agent's batches, nanoseconds of its own time.
 const FLUSH_NS: u64 = 200_000_000;
-/// The same in event time when time passes as fast as it can.
+/// Interval of the batches in event time when the speed is unlimited.
 const FLUSH_UNPACED_NS: u64 = 2_000_000_000;
 
-/// How often the hosts look at the clock, nanoseconds of event time.
+/// Interval of the hosts' ticks, nanoseconds of event time.
 const LOOK_NS: u64 = 500_000_000;
 
 /// Hosts by name.
@@ -50,7 +50,7 @@ impl Member {
         self.pass_on(batch).await;
     }
 
-    /// Passes on what is due, and what the processes have come to hold of themselves.
+    /// Delivers the batch that is due, and the processes' new verdicts.
     async fn pass_on(&mut self, batch: Option<Batch>) {
         if let Some(verdicts) = self.host.take_verdicts() {
             self.tell(verdicts);
@@ -73,27 +73,27 @@ impl Member {
         self.outbox.tell(batch);
     }
 
-    /// Passes a batch on; one for a delivery that has ended is counted as dropped.
+    /// Queues a batch; a batch for a delivery that has ended counts as dropped.
     async fn send(&mut self, batch: Batch) {
         self.has_ended |= !self.outbox.send(batch).await;
     }
 }
 
-/// How the delivery of one host ended.
+/// Result of the delivery of one host.
 struct Delivered {
     node: String,
     report: Report,
     gave_up: Option<Unreachable>,
 }
 
-/// Why not every host got its points to the receiver.
+/// Reason why points of some hosts did not reach the receiver.
 pub(super) enum Failure {
-    /// Hosts gave up, here in the order of their names, with the last attempt of the first.
+    /// Hosts gave up; listed in order of their names, with the last attempt of the first.
     Unreachable {
         hosts: Vec<String>,
         first: Unreachable,
     },
-    /// A delivery ended by a defect.
+    /// A delivery task panicked.
     Broken(JoinError),
 }
 
@@ -115,12 +115,13 @@ where
         }
     }
 
-    /// Whether the delivery of every host has ended early, so that going on is of no use.
+    /// Returns whether the delivery of every host has ended early, so that continuing is pointless.
     pub(super) fn has_given_up(&self) -> bool {
         !self.members.is_empty() && self.members.values().all(|member| member.has_ended)
     }
 
-    /// Spreads the processes of a recording over hosts. `clock` is relative to the replay's start.
+    /// Spreads the processes of a recording over hosts. `clock` is relative to the start of the
+    /// replay.
     pub(super) fn trace(
         &mut self,
         processes: &[Process],
@@ -148,7 +149,8 @@ where
         }
     }
 
-    /// Passes an event to its host, or to all where it names no process, and their batches on when they are due.
+    /// Passes an event to its host, or to all hosts when it names no process, and delivers the
+    /// batches that are due.
     pub(super) async fn event(&mut self, event: &Event) {
         match event.pid() {
             Some(pid) => {
@@ -167,7 +169,8 @@ where
         self.look(event.ts_ns()).await;
     }
 
-    /// Lets time pass on all hosts, by the events of any of them: a process that has fallen silent is still there.
+    /// Advances the clock of all hosts by the events of any of them: a process without events still
+    /// exists.
     pub(super) async fn look(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.looked_ns) < LOOK_NS {
             return;
@@ -190,7 +193,7 @@ where
         }
     }
 
-    /// Waits for all deliveries and adds up what became of the points.
+    /// Waits for all deliveries and adds up their reports.
     pub(super) async fn finish(mut self, summary: &mut Summary) -> Result<(), Failure> {
         for (_, member) in std::mem::take(&mut self.members) {
             let totals = member.host.totals();
@@ -284,7 +287,7 @@ fn flush_every_ns(speed: Speed) -> u64 {
     }
 }
 
-/// The error of a node's clock: spread over both directions, and the same in every replay.
+/// Clock error of a node: spread over both directions, and the same in every replay.
 fn skew_ns(largest: Duration, rank: u32) -> i128 {
     let largest_ns = i128::try_from(largest.as_nanos()).unwrap_or(i128::MAX);
     match rank % 4 {

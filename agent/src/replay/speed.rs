@@ -1,4 +1,4 @@
-//! Lets the events' time pass at a chosen speed.
+//! Pacing of event time at a chosen speed.
 
 use std::time::Duration;
 
@@ -6,10 +6,11 @@ use tokio::time::{Interval, interval};
 
 use crate::config::Speed;
 
-/// How often a waiting replay goes on. Events in between come together, as they do from a ring.
+/// Interval at which a waiting replay continues. Events in between are delivered together, as from
+/// a ring buffer.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A clock in event time.
+/// Clock of event time.
 #[derive(Debug)]
 pub(super) enum Pace {
     AsFastAsPossible,
@@ -21,7 +22,7 @@ pub(super) enum Pace {
 }
 
 impl Pace {
-    /// Begins at event time 0.
+    /// Starts at event time 0.
     pub(super) fn new(speed: Speed) -> Self {
         match speed {
             Speed::Max => Self::AsFastAsPossible,

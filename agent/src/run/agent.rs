@@ -1,4 +1,4 @@
-//! The pure part of an agent, and what it takes to label and send what comes out of it.
+//! Aggregation of a live agent: runs the pure host, labels its processes and sends its batches.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::run::Seen;
 use crate::run::host_conditions::Ambient;
 use crate::run::self_metrics::Doing;
 
-/// How often processes tell how far they have come, nanoseconds.
+/// Interval of progress points, nanoseconds.
 const BEAT_NS: u64 = 500_000_000;
-/// How often the clock of the events is compared with wall time, nanoseconds.
+/// Interval at which the event clock is compared with wall time, nanoseconds.
 const CLOCK_NS: u64 = 10_000_000_000;
 
-/// One agent at work.
+/// Live agent.
 pub(super) struct Agent {
     host: Host,
     outbox: Outbox,
@@ -58,7 +58,7 @@ impl Agent {
         }
     }
 
-    /// Takes what one look saw, and sends what is due.
+    /// Processes the result of one poll and sends what is due.
     pub(super) async fn take(&mut self, seen: Seen) {
         if let Some(policy) = self.outbox.new_policy() {
             self.doing.obey(&policy);
@@ -84,7 +84,7 @@ impl Agent {
         if let Some(verdicts) = self.host.take_verdicts() {
             self.tell(verdicts);
         }
-        // After its last verdict: whoever is gone holds nobody up.
+        // After the last verdict of the process, since a process that has ended delays no other.
         for ended in gone {
             let time_ns = self.clock.unix_ns(ended.ts_ns);
             self.doing.hooks(|hooks| hooks.gone(ended.pid, time_ns));
@@ -114,7 +114,7 @@ impl Agent {
         );
     }
 
-    /// What is due as time passes, whether or not any process does anything.
+    /// Does what is due at `now_ns`, independent of events.
     async fn beat(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.clock.origin_ns) >= CLOCK_NS {
             self.clock = wall_clock();
@@ -141,7 +141,7 @@ impl Agent {
         }
     }
 
-    /// Adds what the driver knows of the process's GPU.
+    /// Labels the process with its GPU.
     async fn label(&mut self, started: &mut Started) {
         let process = started.process;
         let place = self.processes.place(process.pid).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What goes on around the processes of a host: its RDMA ports, and the clocks of their GPUs.
+//! Conditions outside the processes of a host: losses of its RDMA ports and throttling of its GPUs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,10 +8,10 @@ use fleet_agent_core::event::{Activity, Measured};
 use crate::gpu::Gpus;
 use crate::rdma::Rdma;
 
-/// Time between two readings, nanoseconds: the driver takes some milliseconds for each GPU.
+/// Interval of the readings, nanoseconds: the driver takes some milliseconds per GPU.
 const EVERY_NS: u64 = 5_000_000_000;
 
-/// Reads it, for the processes that are followed.
+/// Reads the conditions for the processes that are traced.
 #[derive(Debug)]
 pub(super) struct Ambient {
     rdma: Rdma,
@@ -21,7 +21,7 @@ pub(super) struct Ambient {
 }
 
 impl Ambient {
-    /// Of the host whose `/sys` that is.
+    /// Uses the ports below `sys`, the mount point of `/sys`.
     pub(super) fn below(sys: &Path) -> Self {
         Self {
             rdma: Rdma::below(sys),
@@ -31,22 +31,22 @@ impl Ambient {
         }
     }
 
-    /// Follows a process on a GPU, if that is known.
+    /// Adds a process, with the index of its GPU if it is known.
     pub(super) fn came(&mut self, pid: u32, gpu: Option<u32>) {
         self.gpu_of.insert(pid, gpu);
     }
 
-    /// Forgets a process.
+    /// Removes a process.
     pub(super) fn left(&mut self, pid: u32) {
         self.gpu_of.remove(&pid);
     }
 
-    /// Whether it is time to read.
+    /// Returns whether a reading is due.
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
         !self.gpu_of.is_empty() && now_ns.saturating_sub(self.read_ns) >= EVERY_NS
     }
 
-    /// What happened since the last reading, for each process.
+    /// Returns what happened since the previous reading, per process.
     pub(super) async fn measure(&mut self, gpus: &Gpus, now_ns: u64) -> Vec<Measured> {
         self.read_ns = now_ns;
         let rdma_errors = self.rdma.read().map(|increases| increases.total());
@@ -65,8 +65,8 @@ impl Ambient {
             .collect()
     }
 
-    /// Nanoseconds since the last reading in which the clocks of each GPU were held down. The first reading has nothing to be
-    /// compared with.
+    /// Nanoseconds since the previous reading in which each GPU was throttled. The first reading
+    /// only sets the baseline.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

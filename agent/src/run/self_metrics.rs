@@ -1,4 +1,5 @@
-//! How the agent itself is doing: counted as it works, read when somebody asks, and told to Echo once a minute.
+//! The agent's own metrics: counted as it works, read by each scrape, and reported to Echo every
+//! minute.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,10 +13,10 @@ use fleet_proto::policy::PolicySet;
 
 use crate::hooks::Hooks;
 
-/// Time between two reports to Echo, nanoseconds; what was lost is told at once.
+/// Report interval, nanoseconds; losses are reported at once.
 const EVERY_NS: u64 = 60_000_000_000;
 
-/// Counts.
+/// Counters of the agent.
 #[derive(Debug)]
 pub(super) struct Doing {
     delivered: Arc<Delivered>,
@@ -32,7 +33,7 @@ struct State {
 }
 
 impl Doing {
-    /// Of an agent that has done nothing yet.
+    /// Counters of an agent that has just started.
     pub(super) fn new(delivered: Arc<Delivered>, hooks: Option<Hooks>) -> Self {
         Self {
             delivered,
@@ -42,7 +43,7 @@ impl Doing {
         }
     }
 
-    /// Passes something on to the hooks, if anybody may listen.
+    /// Runs `publish` on the hook socket, if there is one.
     pub(super) fn hooks(&self, tell: impl FnOnce(&Hooks)) {
         if let Some(hooks) = &self.hooks {
             tell(hooks);
@@ -65,7 +66,7 @@ impl Doing {
         *self.lock().vitals.events.entry(source).or_default() += 1;
     }
 
-    /// Notes what the watch has lost so far.
+    /// Sets what the watch has lost so far.
     pub(super) fn lost(&self, lost: LostEvents) {
         self.lock().vitals.lost = lost;
     }
@@ -75,14 +76,14 @@ impl Doing {
         self.lock().vitals.points.made += points;
     }
 
-    /// Notes the policy in use.
+    /// Records the policy in use.
     pub(super) fn obey(&self, policy: &PolicySet) {
         let is_plausible = is_plausible(policy);
         if !is_plausible {
             let version = policy.version;
             tracing::warn!(
                 version,
-                "a policy asks for a sampling that is not believed; the usual one is kept"
+                "policy set has an implausible sampling rate; the default rate stays in use"
             );
         }
         let vitals = &mut self.lock().vitals;
@@ -90,7 +91,7 @@ impl Doing {
         vitals.implausible_policies += u64::from(!is_plausible);
     }
 
-    /// What Echo is to be told, if that is due.
+    /// Returns the counters to report to Echo, if a report is due.
     pub(super) fn due(
         &self,
         now_ns: u64,
@@ -114,7 +115,7 @@ impl Doing {
         Some(counts.to_vec())
     }
 
-    /// How the agent is doing now.
+    /// Returns the current vitals.
     pub(super) fn vitals(&self) -> Vitals {
         let mut vitals = self.lock().vitals.clone();
         self.complete(&mut vitals);
@@ -124,7 +125,7 @@ impl Doing {
         vitals
     }
 
-    /// Adds what others count.
+    /// Adds the counters of the delivery and the hook socket.
     fn complete(&self, vitals: &mut Vitals) {
         let delivered = self.delivered.read();
         vitals.points.sent = delivered.sent.points;
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_of_gpus_is_shown_here_and_not_told_to_echo() {
+    fn lost_gpu_times_are_served_to_prometheus_and_not_reported_to_echo() {
         let doing = Doing::new(Arc::default(), None);
         assert!(doing.due(1, (Totals::default(), 1)).is_some(), "the first");
         let gpu_lost = LostOperations {

@@ -1,4 +1,4 @@
-//! One simulated agent: a real host with a real delivery, fed with the calls of simulated ranks.
+//! Simulated agent: a real host with a real delivery, fed with the calls of simulated ranks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::job::calls::{Caller, ORIGIN_NS};
 use crate::simulate::counters::{Closed, Counters};
 use crate::simulate::steps::{Steps, Totals};
 
-/// Longest pause between two looks of an agent at its processes.
+/// Longest interval between two polls of an agent.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// When agents look and send.
+/// Times at which agents poll and send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
     look_ns: u64,
@@ -27,7 +27,7 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// The rhythm that the flags ask for.
+    /// Timing for the flags.
     pub(super) fn new(args: &SimulateArgs) -> Self {
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let interval_ns = nanos(args.interval);
@@ -41,24 +41,25 @@ impl Timing {
         }
     }
 
-    /// From one look of an agent to the next, nanoseconds.
+    /// Returns the interval between two polls of an agent, nanoseconds.
     pub(super) fn look_ns(self) -> u64 {
         self.look_ns
     }
 
-    /// From one batch of an agent to the next, nanoseconds.
+    /// Returns the interval between two batches of an agent, nanoseconds.
     pub(super) fn flush_every_ns(self) -> u64 {
         self.look_ns.saturating_mul(self.looks_per_flush)
     }
 
-    /// How long every agent looks, nanoseconds.
+    /// Returns the time for which every agent polls, nanoseconds.
     pub(super) fn duration_ns(self) -> u64 {
         self.look_ns.saturating_mul(self.looks)
     }
 
-    /// From the begin of the job to an agent's first batch, nanoseconds.
+    /// Returns the time from the start of the job to an agent's first batch, nanoseconds.
     ///
-    /// Multiples of the golden ratio fill an interval evenly, however many there are, and neighbours lie apart.
+    /// Multiples of the golden ratio fill an interval evenly, whatever their number, and keep
+    /// neighbors apart.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -75,7 +76,7 @@ impl Timing {
     }
 }
 
-/// One agent.
+/// Simulated agent.
 #[derive(Debug)]
 pub(super) struct Agent {
     host: Host,
@@ -88,7 +89,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// An agent of these ranks, before its first look.
+    /// Creates an agent of these ranks, before its first poll.
     pub(super) fn new(
         (host, outbox): (Host, Outbox),
         callers: Vec<Caller>,
@@ -105,7 +106,7 @@ impl Agent {
         }
     }
 
-    /// Takes what the ranks have called since the last look; false when nobody takes the agent's points any more.
+    /// Processes the calls of the ranks since the last poll; false when the delivery has ended.
     pub(super) async fn look(&mut self, steps: &Steps, now_ns: u64) -> bool {
         self.counters.reached(now_ns.saturating_sub(ORIGIN_NS));
         if let Some(policy) = self.outbox.new_policy() {
@@ -133,7 +134,7 @@ impl Agent {
         !self.has_ended
     }
 
-    /// Ends the agent in the middle of its job, and says what it has seen.
+    /// Ends the agent in the middle of its job and adds its counters to `totals`.
     pub(super) async fn finish(mut self, totals: &mut Totals) {
         let (last, verdicts) = self.host.finish(Ending::Cut);
         if let Some(verdicts) = verdicts {

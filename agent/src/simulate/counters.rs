@@ -1,4 +1,4 @@
-//! What becomes of the points of all agents, counted as it happens.
+//! Counters over the points of all agents.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 use crate::simulate::clock::now;
 use crate::simulate::summary::{AckTimes, Summary};
 
-/// Different failures that are told apart; further ones are counted together.
+/// Number of failures counted separately; further ones are counted together.
 const MAX_FAILURES: usize = 16;
-/// Longest time of an acknowledgement that is told apart from longer ones, microseconds.
+/// Upper limit of the histogram of acknowledgement times, microseconds.
 const LONGEST_US: u64 = 3_600_000_000;
 
-/// Shared by all agents.
+/// Counters shared by all agents.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     made: AtomicU64,
@@ -30,7 +30,7 @@ pub(super) struct Counters {
 #[derive(Debug)]
 struct Received {
     points: u64,
-    /// Microseconds; none where no histogram could be made.
+    /// Microseconds; none if the histogram cannot be created.
     times: Option<Histogram<u64>>,
     failures: BTreeMap<String, u64>,
 }
@@ -46,17 +46,17 @@ impl Default for Received {
 }
 
 impl Counters {
-    /// An agent closed a batch.
+    /// Counts the points of a closed batch.
     pub(super) fn made(&self, points: u64) {
         self.made.fetch_add(points, Ordering::Relaxed);
     }
 
-    /// The job has come this far, nanoseconds since its begin.
+    /// Records that the job has reached `job_ns`, nanoseconds since its start.
     pub(super) fn reached(&self, job_ns: u64) {
         self.reached_ns.fetch_max(job_ns, Ordering::Relaxed);
     }
 
-    /// Shows how far the job has come and what has become of its points.
+    /// Shows the progress of the job and of its points.
     pub(super) fn show(&self, progress: &ProgressBar) {
         let made = self.made.load(Ordering::Relaxed);
         let (points, failures) = {
@@ -69,7 +69,7 @@ impl Counters {
         ));
     }
 
-    /// Writes everything down.
+    /// Writes the counters to the summary.
     pub(super) fn conclude(&self, summary: &mut Summary) {
         let received = self.received();
         summary.points_made = self.made.load(Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Counters {
         }
     }
 
-    /// Counts a failed attempt by the first word of what was said, which is the code of the answer.
+    /// Counts a failed attempt by the first word of its reason, which is the status code.
     fn failed(&self, reason: &str) {
         let mut received = self.received();
         let code = reason.split(':').next().unwrap_or(reason);
@@ -95,23 +95,24 @@ impl Counters {
         *received.failures.entry(code.to_owned()).or_default() += 1;
     }
 
-    // What was counted before a panic elsewhere is still right.
+    // Counts before a panic in another thread are still valid.
     fn received(&self) -> MutexGuard<'_, Received> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The batches of one agent that are not acknowledged, by number, with the moment in which each was closed.
+/// Batches of one agent that are not acknowledged, by number, with the time at which each was
+/// closed.
 #[derive(Debug, Default)]
 pub(super) struct Closed(Mutex<BTreeMap<u64, Instant>>);
 
 impl Closed {
-    /// A batch was closed.
+    /// Adds a batch that was closed.
     pub(super) fn note(&self, number: u64) {
         self.batches().insert(number, now());
     }
 
-    /// A batch is gone, one way or the other; how long it was there.
+    /// Removes a batch that was acknowledged or dropped; returns its age.
     pub(super) fn forget(&self, number: u64) -> Option<Duration> {
         let closed = self.batches().remove(&number)?;
         Some(now().saturating_duration_since(closed))
@@ -122,7 +123,7 @@ impl Closed {
     }
 }
 
-/// An end that is watched.
+/// Exporter that counts the results of another one.
 #[derive(Debug)]
 pub(super) struct Watched<E> {
     pub(super) end: E,

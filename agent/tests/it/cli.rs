@@ -218,7 +218,7 @@ fn a_simulation_whose_points_are_lost_ends_with_69() {
     assert_eq!(summary["points_lost"], summary["points_made"]);
     let message = text(&output.stderr);
     assert!(
-        message.contains("points are not safe there (gave up"),
+        message.contains("points were lost or refused (gave up"),
         "{message}"
     );
 }
@@ -241,10 +241,7 @@ fn flags_that_do_not_fit_together_end_a_simulation_with_64_and_one_line() {
 #[test]
 fn what_is_wrong_with_the_connection_is_said_in_one_line_before_anything_is_sent() {
     for (extra, said) in [
-        (
-            ["--tls-server-name", "echo"],
-            "give the endpoint as https://",
-        ),
+        (["--tls-server-name", "echo"], "use https://"),
         (["--token-file", "/no/such/file"], "--insecure-token"),
     ] {
         let replayed = replay(&recording("healthy"), "http://10.0.0.1:4317", &extra);

@@ -304,7 +304,7 @@ fn points_that_are_rejected_are_lost_and_the_error_says_how_many_and_why() {
     let delivery = &summary.delivery;
     assert_eq!(delivery.batches_rejected, delivery.batches_acked);
     let message = result.unwrap_err().to_string();
-    let expected = format!("{rejected} points are not safe there (point without a node)");
+    let expected = format!("{rejected} points were lost or refused (point without a node)");
     assert!(message.contains(&expected), "{message}");
 }
 
@@ -325,7 +325,7 @@ fn verdicts_that_are_rejected_are_counted_and_say_so_in_the_error() {
     assert_eq!(summary.verdicts_lost(), verdicts.rejected);
     let message = result.unwrap_err().to_string();
     let expected = format!(
-        "{} verdicts are not safe there (not ours)",
+        "{} verdicts were lost or refused (not ours)",
         verdicts.rejected
     );
     assert!(message.contains(&expected), "{message}");

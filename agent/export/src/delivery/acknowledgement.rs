@@ -1,4 +1,4 @@
-//! What follows from the answer to a batch: counts, and the policy that goes back to the source.
+//! Results of batches: counts, and the policy that is passed back to the source.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::Ack;
 use crate::delivery::report::Report;
 use crate::vitals::{Amount, Loss, Vitals};
 
-/// Where answers are written down.
+/// Records the results of batches.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) report: Report,
@@ -29,7 +29,7 @@ impl Ledger {
         }
     }
 
-    /// The batch is safe with the receiver.
+    /// Records a batch that is stored by the receiver.
     pub(crate) fn acknowledged(&mut self, points: u64, ack: Ack) {
         self.vitals.acknowledged(points, ack.rejected);
         self.report.batches_acked += 1;
@@ -47,22 +47,22 @@ impl Ledger {
         }
     }
 
-    /// The receiver will never take the batch.
+    /// Records a batch that the receiver will never accept.
     pub(crate) fn refused(&mut self, number: u64, points: u64, reason: String) {
-        tracing::error!(batch.number = number, points, "batch was refused: {reason}");
+        tracing::error!(batch.number = number, points, "batch refused: {reason}");
         self.vitals.answered();
         self.lost(Loss::Refused, Amount::batch(points));
         self.report.refuse(&reason, points);
         self.report.refusal.get_or_insert(reason);
     }
 
-    /// Batches are lost on this side.
+    /// Records batches that are lost on this side.
     pub(crate) fn lost(&mut self, loss: Loss, amount: Amount) {
         self.vitals.lost(loss, amount);
         self.report.gave_up(amount);
     }
 
-    /// Everything that was written down.
+    /// Returns the report of everything recorded.
     pub(crate) fn conclude(mut self) -> Report {
         self.report.policy_version = self.news.version();
         self.report

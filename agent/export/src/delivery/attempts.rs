@@ -1,4 +1,4 @@
-//! How often and how long a batch is tried.
+//! Retries of a batch, with backoff and a limit.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::{Ack, ExportError, now};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
-/// Longest delay that a receiver may ask for.
+/// Longest delay that is honored when a receiver requests one.
 const LONGEST_ASKED: Duration = Duration::from_mins(1);
 
-/// The delays between attempts, without an end.
+/// Exponential backoff between attempts, without a limit on their number.
 pub(crate) fn backoff() -> ExponentialBuilder {
     ExponentialBuilder::new()
         .with_min_delay(FIRST_DELAY)
@@ -21,7 +21,7 @@ pub(crate) fn backoff() -> ExponentialBuilder {
         .without_max_times()
 }
 
-/// Tries to deliver a batch until it is taken, refused, or not worth trying any more; with the attempts after the first.
+/// Sends a batch until it is accepted, refused, or the retry limit has passed.
 pub(super) async fn attempts<F, T>(
     give_up_after: Duration,
     number: u64,
@@ -45,7 +45,7 @@ where
     (delivered, retries)
 }
 
-/// How long a batch is still worth trying, from its first failure on.
+/// Retry limit of a batch, counted from its first failure.
 #[derive(Debug)]
 struct Patience {
     give_up_after: Duration,
@@ -60,8 +60,8 @@ impl Patience {
         }
     }
 
-    /// The delay before the next attempt, cut so that the last one comes when patience ends; none
-    /// after that.
+    /// Returns the delay before the next attempt, shortened so that the last attempt is at the
+    /// limit; none after that.
     fn cut(&mut self, delay: Duration) -> Option<Duration> {
         let first_failure = *self.first_failure.get_or_insert_with(now);
         let left = self.give_up_after.saturating_sub(first_failure.elapsed());
@@ -69,7 +69,7 @@ impl Patience {
     }
 }
 
-/// What the receiver asks for, within limits.
+/// Delay that the receiver requests, up to a maximum.
 pub(crate) fn asked_delay(error: &ExportError) -> Duration {
     match error {
         ExportError::Later { after, .. } => after.unwrap_or_default().min(LONGEST_ASKED),
@@ -77,21 +77,21 @@ pub(crate) fn asked_delay(error: &ExportError) -> Duration {
     }
 }
 
-/// The first failure is news, the following ones are the same news again.
+/// Logs the first failure as a warning and the following ones for debugging.
 pub(crate) fn log_retry(number: u64, retries: u64, error: &ExportError, delay: Duration) {
     let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
     if retries == 1 {
         tracing::warn!(
             batch.number = number,
             delay_ms,
-            "batch was not taken and is sent again: {error}"
+            "batch not accepted, retrying: {error}"
         );
     } else {
         tracing::debug!(
             batch.number = number,
             delay_ms,
             retries,
-            "batch was not taken: {error}"
+            "batch not accepted: {error}"
         );
     }
 }

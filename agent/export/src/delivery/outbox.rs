@@ -1,4 +1,4 @@
-//! The sending side of a delivery: a queue that is bounded by points, and one for verdicts.
+//! Sending side of a delivery: a queue limited by the number of points, and a queue of verdicts.
 
 use std::sync::Arc;
 
@@ -10,15 +10,16 @@ use tokio::time::Instant;
 use crate::now;
 use crate::vitals::{Amount, Loss, Vitals};
 
-/// Batches of verdicts that may wait. A process changes its verdict every few blocks at most.
+/// Maximum number of queued verdict batches. A process changes its verdict every few blocks at
+/// most.
 pub(crate) const MAX_VERDICTS: usize = 64;
 
-/// What to do with a batch when the queue is full.
+/// Behavior when the queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Let the source wait, as a recording can.
+    /// Block the source, which a recording can.
     Wait,
-    /// Drop and count it, as a live source must.
+    /// Drop and count the batch, as a live source must.
     Drop,
 }
 
@@ -29,16 +30,16 @@ pub(crate) struct Waiting {
     pub(crate) since: Instant,
 }
 
-/// Where what is put into an outbox comes out, and the way back.
+/// Receiving ends of an outbox, and the policy channel back to it.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// The batches, each with its room in the queue.
+    /// Queued batches, each with its permit.
     pub(crate) points: mpsc::Receiver<(Waiting, OwnedSemaphorePermit)>,
     pub(crate) verdicts: mpsc::Receiver<VerdictBatch>,
     pub(crate) policy: watch::Sender<Option<Arc<PolicySet>>>,
 }
 
-/// The sending side of a delivery.
+/// Sending side of a delivery.
 #[derive(Debug)]
 pub struct Outbox {
     sender: mpsc::Sender<(Waiting, OwnedSemaphorePermit)>,
@@ -55,9 +56,10 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// An empty queue of at most `capacity` points.
+    /// Creates an empty queue of at most `capacity` points.
     pub(crate) fn new(capacity: usize, when_full: WhenFull, vitals: &Arc<Vitals>) -> (Self, Inbox) {
-        // Every batch holds at least one permit, so the channel never fills before the semaphore.
+        // Every batch holds at least one permit, so the semaphore is exhausted before the channel
+        // is full.
         let capacity = capacity.clamp(1, Semaphore::MAX_PERMITS);
         let (sender, points) = mpsc::channel(capacity);
         let (verdict_sender, verdicts) = mpsc::channel(MAX_VERDICTS);
@@ -112,7 +114,8 @@ impl Outbox {
         !has_ended
     }
 
-    /// Queues verdicts, or drops and counts them when too many wait: a verdict never holds up points.
+    /// Queues verdicts, or drops and counts them when the queue is full: verdicts never delay
+    /// points.
     pub fn tell(&mut self, batch: VerdictBatch) {
         if let Err(full) = self.verdicts.try_send(batch) {
             let n_verdicts = full.into_inner().n_verdicts() as u64;
@@ -121,7 +124,7 @@ impl Outbox {
         }
     }
 
-    /// Verdicts dropped because too many waited or the delivery had ended.
+    /// Returns the verdicts dropped because the queue was full or the delivery had ended.
     pub fn verdicts_dropped(&self) -> u64 {
         self.verdicts_dropped
     }
@@ -134,25 +137,25 @@ impl Outbox {
         }
     }
 
-    // One line when points begin to be dropped, one when it is over.
+    // Logs once when points start to be dropped, and once when that ends.
     fn note_room(&mut self, has_room: bool) {
         if has_room && self.is_full {
             let points = self.dropped;
             tracing::info!(
                 points,
-                "points fit into memory again, {points} were dropped"
+                "queue has capacity again; {points} points were dropped"
             );
         } else if !has_room && !self.is_full {
             let capacity = self.capacity;
             tracing::warn!(
                 capacity,
-                "more than {capacity} points wait to be sent: new ones are dropped"
+                "queue is full ({capacity} points): new points are dropped"
             );
         }
         self.is_full = !has_room;
     }
 
-    /// The newest policy set, if it came since the last call.
+    /// Returns the newest policy set, if it arrived since the previous call.
     pub fn new_policy(&mut self) -> Option<Arc<PolicySet>> {
         if self.policy.has_changed().unwrap_or(false) {
             self.policy.borrow_and_update().clone()
@@ -161,12 +164,12 @@ impl Outbox {
         }
     }
 
-    /// Points dropped because the queue was full or the delivery had ended.
+    /// Returns the points dropped because the queue was full or the delivery had ended.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The batches that they were in.
+    /// Returns the batches of those points.
     pub fn batches_dropped(&self) -> u64 {
         self.batches_dropped
     }

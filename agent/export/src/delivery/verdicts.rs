@@ -1,4 +1,5 @@
-//! The lane of the verdicts, beside that of the points: it may wait, retry and fail without holding them up.
+//! Delivery of self-verdicts, separate from points: it can wait, retry and fail without delaying
+//! them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +11,23 @@ use crate::delivery::attempts::attempts;
 use crate::vitals::Vitals;
 use crate::{Export, ExportError};
 
-/// What became of the verdicts.
+/// Report of the verdicts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VerdictReport {
-    /// Verdicts that were acknowledged.
+    /// Verdicts acknowledged.
     pub sent: u64,
-    /// Verdicts of them that the receiver refused.
+    /// Verdicts among them that the receiver rejected.
     pub rejected: u64,
-    /// Verdicts that were given up.
+    /// Verdicts dropped or refused.
     pub dropped: u64,
-    /// Attempts after the first.
+    /// Retries of verdict batches.
     pub retries: u64,
-    /// Why one was refused or given up, for the first of them.
+    /// Reason of the first refusal or drop.
     pub refusal: Option<String>,
 }
 
 impl VerdictReport {
-    /// Adds another instance's report.
+    /// Adds the report of another instance.
     pub fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.rejected += other.rejected;
@@ -38,7 +39,7 @@ impl VerdictReport {
     }
 }
 
-/// Takes batches of verdicts from their queue and brings them to the exporter.
+/// Takes verdict batches from their queue and sends them with the exporter.
 #[derive(Debug)]
 pub(crate) struct VerdictLane {
     queue: mpsc::Receiver<VerdictBatch>,
@@ -67,7 +68,8 @@ impl VerdictLane {
         }
     }
 
-    /// Delivers until the outbox is gone and the queue is empty. Dropping the future gives up what is under way.
+    /// Delivers until the outbox is dropped and the queue is empty. Dropping the future drops the
+    /// batch in flight.
     pub(crate) async fn run<E: Export>(&mut self, exporter: &E) {
         while let Some(batch) = self.queue.recv().await {
             self.under_way = batch.n_verdicts() as u64;
@@ -76,10 +78,10 @@ impl VerdictLane {
         }
     }
 
-    /// What became of the verdicts; those that still wait count as given up.
+    /// Returns the report; verdicts that are still queued count as dropped.
     pub(crate) fn conclude(mut self) -> VerdictReport {
         self.lost(self.under_way);
-        // What comes from here on is counted where it is dropped.
+        // Later verdicts are counted by the outbox, which drops them.
         self.queue.close();
         while let Ok(batch) = self.queue.try_recv() {
             self.lost(batch.n_verdicts() as u64);
@@ -107,25 +109,19 @@ impl VerdictLane {
                     self.report.refusal.get_or_insert(ack.reason);
                 }
             }
-            // The log of this agent still has the verdicts, and so has the collector those that it came to itself.
+            // The agent's log still has the verdicts, and the collector computes its own.
             Err(ExportError::Refused { reason }) => {
                 self.lost(n_verdicts);
                 if !std::mem::replace(&mut self.has_complained, true) {
-                    tracing::warn!(
-                        "the collector does not take this agent's own verdicts: {reason}"
-                    );
+                    tracing::warn!("collector refuses this agent's self-verdicts: {reason}");
                 }
                 self.report.refusal.get_or_insert(reason);
             }
-            // One attempt for each of the next ones, until the collector is back.
+            // The next batches get one attempt each, until the collector is back.
             Err(ExportError::Later { reason, .. }) => {
                 self.patience = Duration::ZERO;
                 self.lost(n_verdicts);
-                tracing::warn!(
-                    batch.number,
-                    n_verdicts,
-                    "own verdicts were given up: {reason}"
-                );
+                tracing::warn!(batch.number, n_verdicts, "self-verdicts dropped: {reason}");
                 self.report.refusal.get_or_insert(reason);
             }
         }

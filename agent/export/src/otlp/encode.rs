@@ -1,4 +1,4 @@
-//! Points as OTLP messages.
+//! Encoding of points as OTLP messages.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource as OtlpResource;
 
 const SERVICE: &str = "fleet-agent";
 
-/// The request that delivers a batch.
+/// Encodes the request that delivers a batch.
 pub(super) fn encode(batch: &Batch) -> ExportMetricsServiceRequest {
     let of_processes = batch.resources.iter().map(resource_metrics);
     let resource_metrics = of_processes
@@ -27,7 +27,7 @@ pub(super) fn encode(batch: &Batch) -> ExportMetricsServiceRequest {
 }
 
 fn resource_metrics(points: &ResourcePoints) -> ResourceMetrics {
-    // Arrivals last: the collector takes one as the sign that the rank has told all of a block.
+    // Arrivals last: the collector takes an arrival as the sign that the block is complete.
     let mut by_metric: BTreeMap<(bool, &str), Vec<&Point>> = BTreeMap::new();
     for point in &points.points {
         let is_arrival = point.metric == metric::ARRIVAL;
@@ -90,7 +90,7 @@ fn own_metrics(own: &OwnCounts) -> ResourceMetrics {
     }
 }
 
-/// What the points and records were made by.
+/// Instrumentation scope of points and records.
 pub(super) fn scope() -> InstrumentationScope {
     InstrumentationScope {
         name: SERVICE.to_owned(),
@@ -99,7 +99,7 @@ pub(super) fn scope() -> InstrumentationScope {
     }
 }
 
-/// The process.
+/// Resource attributes of the process.
 pub(super) fn resource(resource: &Resource) -> OtlpResource {
     let [cluster, ..] = attribute::CLUSTER_ID;
     let [node, ..] = attribute::NODE_ID;
@@ -129,7 +129,7 @@ pub(super) fn resource(resource: &Resource) -> OtlpResource {
     }
 }
 
-/// One metric has one type, that of its first point.
+/// Encodes one metric. All its points have the type of the first one.
 fn otlp_metric(name: &str, points: &[&Point]) -> Option<Metric> {
     let numbers = || points.iter().filter_map(|point| number(point)).collect();
     let data = match points.first()?.value {
@@ -159,7 +159,7 @@ fn otlp_metric(name: &str, points: &[&Point]) -> Option<Metric> {
     })
 }
 
-/// The unit that a metric's name ends with, in UCUM.
+/// UCUM unit of a metric, from the suffix of its name.
 fn unit(name: &str) -> &'static str {
     if name.ends_with("_ms") {
         "ms"

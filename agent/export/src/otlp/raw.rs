@@ -1,4 +1,4 @@
-//! Requests that are bytes already: a codec that sends them as they are.
+//! gRPC codec for requests that are encoded already.
 
 use std::marker::PhantomData;
 
@@ -8,7 +8,7 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
 use tonic_prost::ProstCodec;
 
-/// Sends bytes and reads a message of type `T`.
+/// Codec that sends bytes and decodes a message of type `T`.
 #[derive(Debug)]
 pub(super) struct Raw<T>(PhantomData<T>);
 
@@ -33,7 +33,7 @@ impl<T: Message + Default + Send + 'static> Codec for Raw<T> {
     }
 }
 
-/// Writes bytes as they are.
+/// Encoder that writes the bytes unchanged.
 #[derive(Debug)]
 pub(super) struct AsIs;
 

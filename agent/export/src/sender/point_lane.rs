@@ -1,5 +1,5 @@
-//! The lane of the points: one batch at its head, which is tried until it is answered; behind it the spool, and behind
-//! that the queue in memory.
+//! Delivery of points: sends the oldest batch until it is answered; the spool comes next, then the
+//! queue in memory.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::sender::spool_worker::Keeper;
 use crate::vitals::{Amount, Loss};
 use crate::{Ack, Forward, now};
 
-/// What the lane owns.
+/// State of the delivery of points.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) queue: mpsc::Receiver<(Waiting, OwnedSemaphorePermit)>,
@@ -25,32 +25,33 @@ pub(super) struct Lane {
     pub(super) patience: Duration,
 }
 
-/// The batch that is being sent.
+/// Batch that is being sent.
 #[derive(Debug)]
 struct Head {
     batch: Encoded,
-    /// Its place in the spool, when it has one.
+    /// Its sequence number in the spool, if it is spooled.
     sequence: Option<u64>,
-    /// When it stops being worth waiting for in memory.
+    /// Time at which it is spooled.
     patient_until: Instant,
-    /// Until when a full spool spares it.
+    /// Time until which a full spool does not evict it.
     spared_until: Instant,
-    /// Its room in the queue, given free when it is answered.
+    /// Its permit in the queue, released when it is answered.
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// How it went on with a head.
+/// Outcome of sending a batch.
 enum Outcome {
-    /// It was answered.
+    /// It was accepted or refused.
     Answered(Result<Ack, String>),
-    /// It made room in the spool for newer batches.
+    /// It was evicted from the spool for newer batches.
     Evicted,
-    /// There is no more time.
+    /// The deadline has passed.
     Over,
 }
 
 impl Lane {
-    /// Sends until the queue has ended and everything is sent, or until it is over; what is left then goes to the spool.
+    /// Sends until the queue is closed and everything is sent, or until the deadline `over`; what
+    /// is left is then spooled.
     pub(super) async fn run<E: Forward>(&mut self, exporter: &E, over: impl Future<Output = ()>) {
         let mut over = pin!(over);
         while let Some(head) = self.next(exporter, over.as_mut()).await {
@@ -73,7 +74,7 @@ impl Lane {
         }
     }
 
-    /// The oldest batch there is; none when there will be no more, or no more time.
+    /// Returns the oldest batch; none when there are no more, or after the deadline.
     async fn next<E: Forward>(
         &mut self,
         exporter: &E,
@@ -105,8 +106,8 @@ impl Lane {
         }
     }
 
-    /// Sends the head, and meanwhile takes what follows to the spool, once the head has waited too long. With the outcome
-    /// comes the head's place in the spool.
+    /// Sends the batch, and meanwhile spools those that follow once it has waited too long. Returns
+    /// the outcome and the batch's sequence number in the spool.
     async fn bring<E: Forward>(
         &mut self,
         exporter: &E,
@@ -155,7 +156,7 @@ impl Lane {
         (outcome, sequence)
     }
 
-    /// Writes down the answer to a batch, which need not be kept any more.
+    /// Records the response to a batch and removes it from the spool.
     async fn settle(
         &mut self,
         batch: &Encoded,
@@ -168,7 +169,7 @@ impl Lane {
                 if ack.rejected > 0 && is_new {
                     let points = ack.rejected;
                     let reason = &ack.reason;
-                    tracing::warn!(points, "points are rejected: {reason}");
+                    tracing::warn!(points, "collector rejects points: {reason}");
                 }
                 self.ledger.acknowledged(batch.points, ack);
             }
@@ -179,7 +180,7 @@ impl Lane {
         }
     }
 
-    /// Keeps a batch that is not sent any more, or counts it as lost.
+    /// Spools a batch that is not sent any more, or counts it as lost.
     async fn put_by(&mut self, batch: Encoded) {
         let points = batch.points;
         let kept = if self.keeper.is_there() {

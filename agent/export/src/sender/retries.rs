@@ -1,4 +1,4 @@
-//! Attempts without an end, with longer and longer pauses while they fail.
+//! Unlimited retries with exponential backoff.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::encoded::Encoded;
 use crate::vitals::Vitals;
 use crate::{Ack, ExportError, Forward, now};
 
-/// How the attempts have gone so far; it outlives the batches, since it is about the receiver.
+/// State of the retries; it spans batches, since it is about the receiver.
 #[derive(Debug)]
 pub(super) struct Retries {
     delays: ExponentialBackoff,
@@ -30,8 +30,8 @@ impl Retries {
         }
     }
 
-    /// Tries to deliver a batch until it is taken, or refused for the reason that is returned. Dropping the future ends
-    /// the attempt under way.
+    /// Sends a batch until it is accepted, or refused for the returned reason. Dropping the future
+    /// cancels the attempt in flight.
     pub(super) async fn deliver<E: Forward>(
         &mut self,
         exporter: &E,
@@ -72,7 +72,7 @@ impl Retries {
             let failures = self.failures;
             tracing::info!(
                 failures,
-                "batches are taken again after {failures} failures"
+                "batches are accepted again after {failures} failures"
             );
         }
         self.failures = 0;
@@ -81,6 +81,7 @@ impl Retries {
     }
 }
 
-/// How long the batch that is being sent is spared when the spool is full: long enough for an acknowledgement, and not
-/// so long that a batch which is never answered keeps all others from being sent.
+/// Time for which a full spool does not evict the batch that is being sent: long enough for an
+/// acknowledgement, and short enough that a batch which is never answered does not block all
+/// others.
 pub(super) const SPARED_FOR: Duration = Duration::from_mins(1);

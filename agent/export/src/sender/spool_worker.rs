@@ -1,4 +1,4 @@
-//! The spool as the sender sees it: off the runtime's threads, with what it loses counted and said once.
+//! Spool access of the sender: runs on blocking threads, counts losses and logs each problem once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use crate::encoded::Encoded;
 use crate::spool::{Losses, NotKept, Spool};
 use crate::vitals::{Loss, Vitals};
 
-/// A spool, or none.
+/// Spool, or none.
 #[derive(Debug)]
 pub(super) struct Keeper {
     spool: Option<Arc<Mutex<Spool>>>,
@@ -28,7 +28,7 @@ impl Keeper {
         if n_batches > 0 {
             tracing::info!(
                 batches = n_batches,
-                "the spool holds {n_batches} batches of an agent before this one, which are sent first"
+                "the spool holds {n_batches} batches of an earlier agent, which are sent first"
             );
         }
         Self {
@@ -40,12 +40,12 @@ impl Keeper {
         }
     }
 
-    /// Whether there is a spool at all.
+    /// Returns whether there is a spool.
     pub(super) fn is_there(&self) -> bool {
         self.spool.is_some()
     }
 
-    /// The oldest batch that is kept, with its sequence number.
+    /// Returns the oldest spooled batch with its sequence number.
     pub(super) async fn front(&mut self, ledger: &mut Ledger) -> Option<(u64, Encoded)> {
         if self.n_batches == 0 {
             return None;
@@ -53,8 +53,8 @@ impl Keeper {
         self.ask(ledger, Spool::front).await.flatten()
     }
 
-    /// Keeps a batch behind all others, in the place of the oldest but `spared` when there is no room; its sequence
-    /// number, or why it could not be kept.
+    /// Appends a batch, evicting the oldest ones except `spared` when the spool is full; returns
+    /// its sequence number, or why it was not spooled.
     pub(super) async fn keep(
         &mut self,
         ledger: &mut Ledger,
@@ -65,7 +65,7 @@ impl Keeper {
         match pushed.await {
             Some(Ok(sequence)) => {
                 if std::mem::take(&mut self.is_broken) {
-                    tracing::info!("the spool takes batches again");
+                    tracing::info!("spool is writable again");
                 }
                 Ok(sequence)
             }
@@ -75,18 +75,18 @@ impl Keeper {
                 Err(Loss::SpoolBroken)
             }
             None => {
-                self.complain("a defect");
+                self.complain("internal error");
                 Err(Loss::SpoolBroken)
             }
         }
     }
 
-    /// Removes a batch that need not be kept any more.
+    /// Removes a batch.
     pub(super) async fn remove(&mut self, ledger: &mut Ledger, sequence: u64) {
         self.ask(ledger, move |spool| spool.remove(sequence)).await;
     }
 
-    /// Whether a batch is still kept.
+    /// Returns whether a batch is still spooled.
     pub(super) fn holds(&self, sequence: u64) -> bool {
         self.spool.as_ref().is_some_and(|spool| {
             let spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +94,7 @@ impl Keeper {
         })
     }
 
-    /// Lets the spool do something; none without one, and after a defect.
+    /// Runs `work` on the spool; none without a spool, and if it panicked.
     async fn ask<T: Send + 'static>(
         &mut self,
         ledger: &mut Ledger,
@@ -123,17 +123,17 @@ impl Keeper {
         if losses.evicted.batches > 0 {
             ledger.lost(Loss::SpoolFull, losses.evicted);
             if !std::mem::replace(&mut self.is_full, true) {
-                tracing::warn!("the spool is full: the oldest batches make room for new ones");
+                tracing::warn!("spool is full: the oldest batches are dropped");
             }
         } else if self.n_batches == 0 && std::mem::take(&mut self.is_full) {
-            tracing::info!("the spool is empty again");
+            tracing::info!("spool is empty again");
         }
     }
 
     fn complain(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.is_broken, true) {
             tracing::error!(
-                "the spool cannot be written: {reason}; what cannot be sent is lost until it can be"
+                "spool cannot be written: {reason}; points that cannot be sent meanwhile are lost"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! The folder of a spool: who has it, and what is in it.
+//! Directory of a spool: its lock and its files.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -9,15 +9,15 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-/// Sequence numbers above it are nobody's, so that there is always a next one.
+/// Largest valid sequence number, so that there is always a next one.
 const LARGEST: u64 = u64::MAX / 2;
 
-/// Name of a file.
+/// Name of a spool file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Name {
-    /// A batch.
+    /// Complete batch.
     Batch(u64),
-    /// One that is being written, or was when its writer ended.
+    /// Batch that is being written, or was when its writer ended.
     HalfWritten(u64),
 }
 
@@ -44,25 +44,26 @@ impl fmt::Display for Name {
     }
 }
 
-/// What is in a folder.
+/// Contents of a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Sequence numbers and lengths of the batches, oldest first.
+    /// Sequence numbers and sizes of the batches, oldest first.
     pub(super) files: Vec<(u64, u64)>,
-    /// Number of files that are no whole batches.
+    /// Number of files that are not complete batches.
     pub(super) foreign: u64,
 }
 
-/// Makes the folder, if need be, and takes it into use; none when another process has. A folder of another user is an error: what
-/// its owner puts into it would be sent in the name of this agent.
+/// Creates the directory if necessary and locks it; none when another process holds the lock. A
+/// directory of another user is an error: its owner could put batches into it that this agent would
+/// send under its own credentials.
 pub(super) fn take(dir: &Path) -> io::Result<Option<File>> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    // The folder itself is locked: that needs no file, so a full disk is no obstacle. The kernel takes the lock back
-    // however the process ends.
+    // The lock is on the directory itself: that needs no file, so it works on a full disk. The
+    // kernel releases it however the process ends.
     let folder = File::open(dir)?;
     let (owner, user) = (folder.metadata()?.uid(), geteuid().as_raw());
     if owner != user {
-        let message = format!("it belongs to user {owner}, and this is user {user}");
+        let message = format!("it is owned by user {owner}, but the agent runs as user {user}");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     match folder.try_lock() {
@@ -72,7 +73,7 @@ pub(super) fn take(dir: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Looks through the folder. What was half written is removed; what is somebody else's is left alone.
+/// Lists the directory. Partial files are removed; unrelated files are kept.
 pub(super) fn scan(dir: &Path) -> io::Result<Found> {
     let mut found = Found::default();
     let mut stranger = None;
@@ -85,9 +86,9 @@ pub(super) fn scan(dir: &Path) -> io::Result<Found> {
                 found.foreign += 1;
                 let path = entry.path();
                 let removed = fs::remove_file(&path).err();
-                let but = removed.map(|error| format!(", but cannot be: {error}"));
+                let but = removed.map(|error| format!(" failed: {error}"));
                 tracing::warn!(
-                    "{} was not written to its end and is removed{}",
+                    "removing incomplete spool file {}{}",
                     path.display(),
                     but.unwrap_or_default()
                 );
@@ -100,7 +101,7 @@ pub(super) fn scan(dir: &Path) -> io::Result<Found> {
     }
     if let Some(path) = stranger {
         tracing::warn!(
-            "{} is no batch of an agent and is left alone, as is all else of that kind there",
+            "ignored {} and other files in the spool that are not batches",
             path.display()
         );
     }
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_none_of_ours() {
+    fn other_names_are_not_spool_files() {
         for name in [
             "",
             "1.batch",

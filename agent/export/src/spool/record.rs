@@ -19,24 +19,24 @@ const MAGIC: u64 = u64::from_le_bytes(*b"fleetsp1");
 /// Length of a header.
 pub(super) const HEADER_BYTES: u64 = 48;
 
-/// What is wrong with a file.
+/// Damage of a file.
 #[derive(Debug, Error)]
 pub(super) enum Damage {
-    /// It cannot be read.
-    #[error("it cannot be read: {0}")]
+    /// The file cannot be read.
+    #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
-    /// It begins with something else.
-    #[error("it is no batch of an agent of this version")]
+    /// The file has another magic.
+    #[error("not a batch of this agent version")]
     Foreign,
-    /// It is too short or too long.
-    #[error("it has {found} bytes instead of {expected}")]
+    /// The file is too short or too long.
+    #[error("{found} bytes instead of {expected}")]
     Length { expected: u64, found: u64 },
-    /// Its contents changed.
-    #[error("its checksum does not fit")]
+    /// The contents have changed.
+    #[error("checksum mismatch")]
     Checksum,
 }
 
-/// What stands before the request.
+/// Header of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     instance: u64,
@@ -47,7 +47,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads no more than the header.
+    /// Reads only the header.
     pub(super) fn read(file: impl Read) -> Result<Self, Damage> {
         let mut bytes = Vec::new();
         file.take(HEADER_BYTES).read_to_end(&mut bytes)?;
@@ -83,7 +83,7 @@ impl Header {
     }
 }
 
-/// What stands before the request of `batch`.
+/// Encodes the header for `batch`.
 pub(super) fn header(batch: &Encoded) -> Vec<u8> {
     let header = Header {
         instance: batch.instance,
@@ -106,7 +106,7 @@ pub(super) fn header(batch: &Encoded) -> Vec<u8> {
     bytes
 }
 
-/// The batch in the bytes of a file.
+/// Parses the contents of a file.
 pub(super) fn parse(file: &Bytes) -> Result<Encoded, Damage> {
     let mut request = file.clone();
     let header = Header::parse(&mut request)?;
@@ -149,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_as_long_as_it_says() {
+    fn a_header_has_the_declared_length() {
         assert_eq!(header(&batch()).len() as u64, HEADER_BYTES);
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(ids: [u64; 3], request: Vec<u8>) {
+        fn a_batch_survives_a_round_trip(ids: [u64; 3], request: Vec<u8>) {
             let [instance, number, points] = ids;
             let batch = Encoded { instance, number, points, request: request.into() };
             let bytes = file(&batch);
@@ -164,7 +164,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_are_too_strange(bytes: Vec<u8>, at in 0_usize..55, to: u8) {
+        fn arbitrary_and_corrupted_bytes_are_rejected(bytes: Vec<u8>, at in 0_usize..55, to: u8) {
             prop_assert!(parse(&bytes.into()).is_err());
             let mut changed = file(&batch());
             prop_assume!(changed[at] != to);
@@ -173,7 +173,7 @@ mod tests {
         }
 
         #[test]
-        fn a_file_that_ends_early_or_late_is_no_batch(kept in 0_usize..55, more in 1_usize..9) {
+        fn truncated_and_extended_files_are_rejected(kept in 0_usize..55, more in 1_usize..9) {
             let whole = file(&batch());
             prop_assert!(parse(&whole[..kept].to_vec().into()).is_err());
             let longer = [whole, vec![0; more]].concat();

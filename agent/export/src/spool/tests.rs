@@ -15,7 +15,7 @@ fn open(dir: &Path) -> Spool {
     Spool::open(dir, 1 << 20).unwrap()
 }
 
-/// The numbers of all batches, oldest first; they are gone afterwards.
+/// Removes all batches and returns their numbers, oldest first.
 fn drain(spool: &mut Spool) -> Vec<u64> {
     std::iter::from_fn(|| {
         let (sequence, batch) = spool.front()?;
@@ -34,7 +34,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn batches_come_out_in_the_order_in_which_they_went_in_byte_by_byte() {
+fn batches_are_returned_unchanged_in_the_order_of_insertion() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = open(dir.path());
     for number in [3, 1, 2] {
@@ -47,7 +47,7 @@ fn batches_come_out_in_the_order_in_which_they_went_in_byte_by_byte() {
 }
 
 #[test]
-fn what_an_agent_left_is_there_for_the_next_one_before_its_own() {
+fn batches_of_an_earlier_agent_come_before_new_ones() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = open(dir.path());
     spool.push(&batch(7), None).unwrap();
@@ -61,19 +61,19 @@ fn what_an_agent_left_is_there_for_the_next_one_before_its_own() {
 }
 
 #[test]
-fn two_agents_cannot_share_a_folder_and_the_second_one_says_so_in_one_line() {
+fn two_agents_cannot_share_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(dir.path());
     let error = Spool::open(dir.path(), 1).unwrap_err();
     assert!(matches!(error, SpoolError::InUse(_)), "{error}");
-    assert!(error.to_string().contains("a folder of its own"));
+    assert!(error.to_string().contains("a separate directory per agent"));
     assert!(!error.to_string().contains('\n'));
     drop(first);
     open(dir.path());
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_refused_in_one_line() {
+fn a_directory_that_cannot_be_created_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
@@ -84,19 +84,19 @@ fn a_folder_that_cannot_be_made_is_refused_in_one_line() {
 }
 
 #[test]
-fn a_folder_of_another_user_is_refused_who_could_put_batches_into_it() {
+fn a_directory_of_another_user_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    // Only root can give a folder away.
+    // Only root can change the owner of a directory.
     if std::os::unix::fs::chown(dir.path(), Some(65_534), None).is_ok() {
         let error = Spool::open(dir.path(), 1).unwrap_err();
         assert!(matches!(error, SpoolError::Unusable { .. }), "{error}");
         let said = error.to_string();
-        assert!(said.contains("belongs to user 65534"), "{said}");
+        assert!(said.contains("owned by user 65534"), "{said}");
     }
 }
 
 #[test]
-fn a_folder_is_made_for_this_user_alone() {
+fn the_directory_is_accessible_only_to_its_user() {
     let dir = tempfile::tempdir().unwrap();
     let deep = dir.path().join("var/spool");
     open(&deep);
@@ -105,7 +105,7 @@ fn a_folder_is_made_for_this_user_alone() {
 }
 
 #[test]
-fn the_oldest_batches_make_room_and_are_counted() {
+fn the_oldest_batches_are_evicted_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = Spool::open(dir.path(), 3 * BLOCK_BYTES).unwrap();
     for number in 1..=5 {
@@ -122,7 +122,7 @@ fn the_oldest_batches_make_room_and_are_counted() {
 }
 
 #[test]
-fn the_batch_that_is_being_sent_can_be_spared() {
+fn the_batch_that_is_being_sent_can_be_protected_from_eviction() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = Spool::open(dir.path(), 3 * BLOCK_BYTES).unwrap();
     let first = spool.push(&batch(1), None).unwrap();
@@ -136,7 +136,7 @@ fn the_batch_that_is_being_sent_can_be_spared() {
 }
 
 #[test]
-fn a_batch_larger_than_the_limit_drives_out_no_others() {
+fn a_batch_larger_than_the_limit_evicts_no_others() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = Spool::open(dir.path(), 2 * BLOCK_BYTES).unwrap();
     let first = spool.push(&batch(1), None).unwrap();
@@ -153,7 +153,7 @@ fn a_batch_larger_than_the_limit_drives_out_no_others() {
 }
 
 #[test]
-fn a_smaller_limit_holds_from_the_start() {
+fn a_smaller_limit_applies_from_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = open(dir.path());
     for number in 1..=5 {
@@ -166,7 +166,7 @@ fn a_smaller_limit_holds_from_the_start() {
 }
 
 #[test]
-fn a_writer_that_was_killed_half_way_leaves_nothing_that_is_taken_for_a_batch() {
+fn a_partial_file_of_a_killed_writer_is_not_read_as_a_batch() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).push(&batch(1), None).unwrap();
     let half_written = Name::HalfWritten(2).to_string();
@@ -178,7 +178,7 @@ fn a_writer_that_was_killed_half_way_leaves_nothing_that_is_taken_for_a_batch() 
 }
 
 #[test]
-fn damaged_files_are_counted_and_removed_and_block_nobody() {
+fn damaged_files_are_counted_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = open(dir.path());
     let sequences: Vec<u64> = (1..=6)
@@ -199,7 +199,7 @@ fn damaged_files_are_counted_and_removed_and_block_nobody() {
 }
 
 #[test]
-fn what_is_somebody_elses_is_counted_and_left_alone() {
+fn unrelated_files_are_counted_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("README"), "do not remove").unwrap();
     let like_ours = Name::Batch(9).to_string();
@@ -214,7 +214,7 @@ fn what_is_somebody_elses_is_counted_and_left_alone() {
 }
 
 #[test]
-fn a_folder_that_vanishes_is_an_error_and_one_that_comes_back_is_used_again() {
+fn a_missing_directory_is_an_error_and_is_used_again_when_it_reappears() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("spool");
     let mut spool = open(&dir);

@@ -1,4 +1,4 @@
-//! What is watched of the jobs that run now.
+//! Findings about the jobs that run now.
 
 use fleet_agent_sources::watch::Watched;
 
@@ -6,14 +6,14 @@ use crate::check::facts::{Rank, Watching};
 use crate::check::findings::{degraded, fine};
 use crate::check::report::Finding;
 
-/// One finding for each library and each rank.
+/// Returns one finding per library and per rank.
 pub(super) fn of(watching: &Watching) -> Vec<Finding> {
     let libraries = watching.libraries.iter().map(library);
     let barred = watching.health.barred.iter().map(|reason| {
         degraded(
             "library",
             format!("not watched: {reason}"),
-            "give the agent the capabilities above that it lacks; else it cannot be watched",
+            "grant the missing capabilities above",
         )
     });
     let ranks = watching.ranks.iter().map(rank);
@@ -21,7 +21,7 @@ pub(super) fn of(watching: &Watching) -> Vec<Finding> {
     if all.is_empty() {
         return vec![fine(
             "jobs",
-            "none: no process has NCCL, RCCL, CUDA or HIP mapped now",
+            "none: no process has loaded NCCL, RCCL, CUDA or HIP",
         )];
     }
     all
@@ -42,7 +42,7 @@ fn library(library: &Watched) -> Finding {
     degraded(
         "library",
         format!("{watched}; not watched: {}", refused.join(" ")),
-        "a probe would slow every call of these down: take a library built by its vendor",
+        "a probe would slow down every call of these functions: use the vendor's build of the library",
     )
 }
 
@@ -54,11 +54,11 @@ fn rank(process: &Rank) -> Finding {
     } = process;
     let who = format!("{pid} {command}");
     match place {
-        Ok(Some((rank, world_size))) => fine("rank", format!("{who}: {rank} of {world_size}")),
+        Ok(Some((rank, world_size))) => fine("rank", format!("{who}: rank {rank} of {world_size}")),
         Ok(None) => degraded(
             "rank",
-            format!("{who}: unknown until it joins a communicator"),
-            "set RANK and WORLD_SIZE, as torchrun, mpirun and srun do, or start the job after the agent",
+            format!("{who}: rank unknown until it joins a communicator"),
+            "set RANK and WORLD_SIZE (torchrun, mpirun and srun do), or start the job after the agent",
         ),
         Err(error) => degraded(
             "rank",

@@ -27,7 +27,7 @@ fn watching(mechanism: Mechanism) -> Watching {
     }
 }
 
-/// A host that has everything.
+/// A host without any limitation.
 fn host() -> Facts {
     Facts {
         release: "6.8.0-45-generic".to_owned(),
@@ -61,7 +61,7 @@ fn state(facts: &Facts, name: &str) -> State {
 }
 
 #[test]
-fn a_host_that_has_everything_needs_no_advice() {
+fn a_host_without_limitations_gets_no_advice() {
     let report = of(&host());
     let odd: Vec<&Finding> = report
         .findings
@@ -70,12 +70,16 @@ fn a_host_that_has_everything_needs_no_advice() {
         .collect();
     assert!(odd.is_empty(), "{odd:?}");
     assert!(report.can_run());
-    assert!(report.to_string().ends_with("The agent can run here.\n"));
+    assert!(
+        report
+            .to_string()
+            .ends_with("The agent can run on this host.\n")
+    );
     assert_eq!(report.to_json()["state"], "ok");
 }
 
 #[test]
-fn without_programs_the_agent_cannot_run_and_the_rights_that_lack_are_named() {
+fn without_bpf_programs_the_agent_cannot_run_and_the_missing_capabilities_are_named() {
     let facts = Facts {
         capabilities: Some(0),
         watch: Err("the kernel does not let this process load BPF programs".to_owned()),
@@ -95,7 +99,7 @@ fn without_programs_the_agent_cannot_run_and_the_rights_that_lack_are_named() {
 }
 
 #[test]
-fn whatever_is_not_ok_comes_with_advice() {
+fn every_finding_that_is_not_ok_has_advice() {
     let mut poor = watching(Mechanism::PerfEvent);
     poor.health.abilities.no_host = Some("no BTF".to_owned());
     poor.health.no_lifecycle = Some("forbidden".to_owned());
@@ -121,7 +125,7 @@ fn whatever_is_not_ok_comes_with_advice() {
 }
 
 #[test]
-fn one_right_may_contain_another() {
+fn one_capability_may_imply_another() {
     let facts = Facts {
         capabilities: Some(1 << SYS_ADMIN),
         ..host()
@@ -131,7 +135,7 @@ fn one_right_may_contain_another() {
 }
 
 #[test]
-fn all_rights_are_needed_only_where_the_kernel_probes_by_perf_events() {
+fn cap_sys_admin_is_needed_only_where_the_kernel_probes_by_perf_events() {
     let few = 1 << 39 | 1 << 38 | 1 << 19 | 1 << 2 | 1 << 40;
     let mut facts = Facts {
         capabilities: Some(few),
@@ -144,7 +148,7 @@ fn all_rights_are_needed_only_where_the_kernel_probes_by_perf_events() {
 }
 
 #[test]
-fn kernels_are_judged_by_their_release() {
+fn kernels_are_rated_by_their_release() {
     let of = |release: &str| kernel(release).state;
     assert_eq!(
         [of("6.6.1"), of("5.15.0-91"), of("5.14.0-503.el9")],
@@ -154,7 +158,7 @@ fn kernels_are_judged_by_their_release() {
 }
 
 #[test]
-fn jobs_are_told_with_their_ranks_and_what_is_not_watched_of_them() {
+fn jobs_are_listed_with_their_ranks_and_unwatched_functions() {
     let mut watching = watching(Mechanism::UprobeMulti);
     watching.libraries = vec![Watched {
         path: "/opt/libnccl.so.2".to_owned(),
@@ -178,6 +182,6 @@ fn jobs_are_told_with_their_ranks_and_what_is_not_watched_of_them() {
         library.detail,
         "/opt/libnccl.so.2: 14 functions, 2 processes; not watched: ncclGroupEnd"
     );
-    assert_eq!(found(&facts, "rank").detail, "7 python: 3 of 4");
-    assert!(of(&facts).to_string().contains("8 python: unknown"));
+    assert_eq!(found(&facts, "rank").detail, "7 python: rank 3 of 4");
+    assert!(of(&facts).to_string().contains("8 python: rank unknown"));
 }

@@ -16,7 +16,7 @@ fn refusal(endpoint: &str, security: &Security) -> String {
     error
 }
 
-/// A folder with a certificate, its key, another key, a token, and a file of none of these.
+/// Directory with a certificate, its key, another key, a token, and an unrelated file.
 fn files() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let key = KeyPair::generate().unwrap();
@@ -47,7 +47,7 @@ fn an_endpoint_needs_a_host_and_one_of_two_schemes() {
 }
 
 #[tokio::test]
-async fn tls_takes_an_authority_an_identity_and_a_name() {
+async fn tls_accepts_a_ca_an_identity_and_a_server_name() {
     let dir = files();
     let path = |name| dir.path().join(name);
     let all = security(|security| {
@@ -63,7 +63,7 @@ async fn tls_takes_an_authority_an_identity_and_a_name() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named_with_their_flag() {
+fn unusable_files_are_named_with_their_flag() {
     let dir = files();
     let path = |name| dir.path().join(name);
     for (broken, said) in [
@@ -76,7 +76,7 @@ fn files_that_cannot_be_used_are_named_with_their_flag() {
         ),
         (
             security(|s| s.identity = Some((path("cert.pem"), path("other.pem")))),
-            "cannot be set up",
+            "cannot configure TLS",
         ),
         (
             security(|s| {
@@ -93,7 +93,7 @@ fn files_that_cannot_be_used_are_named_with_their_flag() {
             "--token-file",
         ),
     ] {
-        // Without an authority of its own the identity would need those of the host.
+        // Without a CA file the identity would require the system's certificates.
         let broken = Security {
             ca: broken.ca.clone().or_else(|| Some(path("cert.pem"))),
             ..broken
@@ -104,14 +104,17 @@ fn files_that_cannot_be_used_are_named_with_their_flag() {
 }
 
 #[test]
-fn flags_of_tls_without_tls_are_refused_rather_than_ignored() {
+fn tls_flags_without_tls_are_refused_rather_than_ignored() {
     let named = security(|security| security.server_name = Some("echo".to_owned()));
     let error = refusal("http://echo:4317", &named);
-    assert!(error.starts_with("--tls-server-name has no use"), "{error}");
+    assert!(
+        error.starts_with("--tls-server-name requires TLS"),
+        "{error}"
+    );
 }
 
 #[test]
-fn a_token_leaves_the_host_in_clear_text_only_when_that_is_asked_for() {
+fn a_token_is_sent_without_encryption_only_if_allowed() {
     let dir = files();
     let with_token = security(|security| security.token_file = Some(dir.path().join("token")));
     for here in ["localhost:4317", "127.0.0.1:4317", "http://[::1]:4317"] {

@@ -1,4 +1,4 @@
-//! A sender at work, with a receiver that can go away.
+//! Running sender, with a receiver that can be unreachable.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::spool::Spool;
 use crate::vitals::{Amount, Loss, Vitals};
 use crate::{Ack, Export, ExportError, Forward};
 
-/// How a receiver answers.
+/// Responses of a receiver.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     pub(super) is_away: bool,
@@ -28,11 +28,11 @@ pub(super) struct Answers {
     pub(super) attempts: Vec<(u64, u64)>,
     pub(super) stored: Vec<(u64, u64)>,
     pub(super) told: u64,
-    /// Time to an answer, else 20 ms.
+    /// Response time, else 20 ms.
     pub(super) takes: Option<Duration>,
 }
 
-/// A receiver that can go away.
+/// Receiver that can be unreachable.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Receiver(pub(super) Arc<Mutex<Answers>>, u64);
 
@@ -43,7 +43,7 @@ impl Receiver {
         receiver
     }
 
-    /// The same receiver, as another agent instance sends to it.
+    /// Returns the same receiver, as another agent instance sends to it.
     pub(super) fn from(&self, instance: u64) -> Self {
         Self(Arc::clone(&self.0), instance)
     }
@@ -147,7 +147,7 @@ pub(super) fn resource() -> Resource {
     }
 }
 
-/// A batch of ten points.
+/// Batch of ten points.
 pub(super) fn batch(number: u64) -> Batch {
     let point = Point {
         metric: fleet_proto::metric::PERIOD,
@@ -189,7 +189,7 @@ pub(super) const SETTINGS: Settings = Settings {
     patience: Duration::from_secs(5),
 };
 
-/// A sender at work.
+/// Running sender.
 pub(super) struct Agent {
     pub(super) outbox: Outbox,
     pub(super) finish: Finish,
@@ -213,7 +213,7 @@ impl Agent {
         Self::start(receiver, Some(Spool::open(dir, 1 << 20).unwrap()))
     }
 
-    /// A batch a second, with the numbers of `range`.
+    /// Sends one batch per second, with the numbers of `range`.
     pub(super) async fn send(&mut self, range: std::ops::RangeInclusive<u64>) {
         for number in range {
             assert!(self.outbox.send(batch(number)).await);
