@@ -25,8 +25,8 @@ pub async fn check() -> Report {
         ..ProbeArgs::default().settings(Duration::MAX)
     };
     facts.watch = match Watch::start(&settings) {
-        Ok(watch) => Ok(facts::watching(&watch, proc)),
+        Ok(watch) => Ok(facts::from_watch(&watch, proc)),
         Err(error) => Err(error.to_string()),
     };
-    findings::of(&facts)
+    findings::from_facts(&facts)
 }

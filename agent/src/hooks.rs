@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::hooks::events::Board;
+use crate::hooks::events::ActiveEvents;
 use crate::hooks::socket::Socket;
 
 /// Lines queued per client. A host has about sixteen processes, whose verdicts change rarely.
@@ -35,13 +35,13 @@ const QUEUE: usize = 256;
 const MAX_CLIENTS: usize = 32;
 
 /// Timeout of a write to a client.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time for clients to read their queued lines at shutdown.
-const GRACE: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pause after `accept` has failed.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Error of the hook socket.
 #[derive(Debug, Error)]
@@ -60,7 +60,7 @@ pub enum HookError {
     },
     /// The socket cannot be created.
     #[error("cannot listen on {path}: {source}")]
-    Refused {
+    Io {
         /// The socket.
         path: String,
         /// Error of the system.
@@ -88,7 +88,7 @@ pub struct Hooks(Arc<Shared>);
 struct Shared {
     /// Locked while the lines are published as well, so that a new client gets each line exactly
     /// once.
-    board: Mutex<Board>,
+    active: Mutex<ActiveEvents>,
     lines: Sender<Arc<str>>,
     connected: AtomicU64,
     dropped: AtomicU64,
@@ -97,13 +97,13 @@ struct Shared {
 
 impl Hooks {
     /// Publishes verdicts.
-    pub fn tell(&self, batch: &VerdictBatch) {
-        self.pass_on(|board| board.tell(batch));
+    pub fn publish(&self, batch: &VerdictBatch) {
+        self.broadcast_lines(|active| active.record(batch));
     }
 
     /// Publishes that a process has ended, at `time_ns` in Unix nanoseconds, if it was a straggler.
-    pub fn gone(&self, pid: u32, time_ns: u64) {
-        self.pass_on(|board| board.gone(pid, time_ns).into_iter().collect());
+    pub fn process_ended(&self, pid: u32, time_ns: u64) {
+        self.broadcast_lines(|active| active.remove(pid, time_ns).into_iter().collect());
     }
 
     /// Returns the counters of the clients.
@@ -118,7 +118,7 @@ impl Hooks {
 
     fn new() -> Self {
         Self(Arc::new(Shared {
-            board: Mutex::default(),
+            active: Mutex::default(),
             lines: Sender::new(QUEUE),
             connected: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -126,20 +126,20 @@ impl Hooks {
         }))
     }
 
-    fn pass_on(&self, change: impl FnOnce(&mut Board) -> Vec<String>) {
-        let mut board = self.0.board.lock().unwrap_or_else(PoisonError::into_inner);
-        for line in change(&mut board) {
+    fn broadcast_lines(&self, change: impl FnOnce(&mut ActiveEvents) -> Vec<String>) {
+        let mut active = self.0.active.lock().unwrap_or_else(PoisonError::into_inner);
+        for line in change(&mut active) {
             // Fails when no client is connected.
-            let _nobody = self.0.lines.send(line.into());
+            let _no_clients = self.0.lines.send(line.into());
         }
-        drop(board);
+        drop(active);
     }
 
     /// Returns the lines of active events, and a receiver of all later lines.
     fn subscribe(&self) -> (String, Receiver<Arc<str>>) {
-        let board = self.0.board.lock().unwrap_or_else(PoisonError::into_inner);
-        let both = (board.held(), self.0.lines.subscribe());
-        drop(board);
+        let active = self.0.active.lock().unwrap_or_else(PoisonError::into_inner);
+        let both = (active.lines(), self.0.lines.subscribe());
+        drop(active);
         both
     }
 }
@@ -175,30 +175,30 @@ impl HookServer {
                 () = &mut stop => break,
                 accepted = self.socket.accept() => match accepted {
                     Ok(stream) if clients.len() < MAX_CLIENTS => {
-                        clients.spawn(one(stream, self.hooks.clone(), stopped.clone()));
+                        clients.spawn(serve_client(stream, self.hooks.clone(), stopped.clone()));
                     }
-                    Ok(_one_too_many) => {
+                    Ok(_over_limit) => {
                         self.hooks.0.refused.fetch_add(1, Ordering::Relaxed);
                     }
                     Err(error) => {
                         tracing::warn!("hook socket cannot accept a connection: {error}");
-                        sleep(PAUSE).await;
+                        sleep(ACCEPT_RETRY_DELAY).await;
                     }
                 },
                 // Reaps the tasks of disconnected clients.
-                Some(_gone) = clients.join_next() => {}
+                Some(_closed) = clients.join_next() => {}
             }
         }
         stopping.send_replace(());
         let all_gone = async { while clients.join_next().await.is_some() {} };
-        let _impatient = timeout(GRACE, all_gone).await;
+        let _timed_out = timeout(SHUTDOWN_TIMEOUT, all_gone).await;
     }
 }
 
 /// Serves one client until it disconnects or falls behind.
-async fn one(stream: UnixStream, hooks: Hooks, stopped: watch::Receiver<()>) {
+async fn serve_client(stream: UnixStream, hooks: Hooks, stopped: watch::Receiver<()>) {
     hooks.0.connected.fetch_add(1, Ordering::Relaxed);
-    if matches!(served(stream, &hooks, stopped).await, Err(TooSlow)) {
+    if matches!(write_lines(stream, &hooks, stopped).await, Err(TooSlow)) {
         hooks.0.dropped.fetch_add(1, Ordering::Relaxed);
         tracing::warn!("hook socket client fell behind and was disconnected");
     }
@@ -208,26 +208,26 @@ async fn one(stream: UnixStream, hooks: Hooks, stopped: watch::Receiver<()>) {
 /// The client did not read its lines in time.
 struct TooSlow;
 
-async fn served(
+async fn write_lines(
     stream: UnixStream,
     hooks: &Hooks,
     mut stopped: watch::Receiver<()>,
 ) -> Result<(), TooSlow> {
-    let (mut silence, mut client) = stream.into_split();
-    let (held, mut lines) = hooks.subscribe();
-    let mut is_there = write(&mut client, &held).await?;
+    let (mut reader, mut client) = stream.into_split();
+    let (active, mut lines) = hooks.subscribe();
+    let mut is_connected = write(&mut client, &active).await?;
     let mut ignored = [0; 256];
-    while is_there {
+    while is_connected {
         tokio::select! {
             biased;
-            line = lines.recv() => is_there = match line {
+            line = lines.recv() => is_connected = match line {
                 Ok(line) => write(&mut client, &line).await?,
                 Err(broadcast::error::RecvError::Lagged(_)) => return Err(TooSlow),
                 Err(broadcast::error::RecvError::Closed) => false,
             },
             // Clients send nothing; the read only detects that they have disconnected.
-            read = silence.read(&mut ignored) => is_there = read.is_ok_and(|n| n > 0),
-            _stop = stopped.changed() => is_there = false,
+            read = reader.read(&mut ignored) => is_connected = read.is_ok_and(|n| n > 0),
+            _stop = stopped.changed() => is_connected = false,
         }
     }
     Ok(())
@@ -235,7 +235,7 @@ async fn served(
 
 /// Writes to the client; false when it has disconnected.
 async fn write(client: &mut OwnedWriteHalf, text: &str) -> Result<bool, TooSlow> {
-    match timeout(PATIENCE, client.write_all(text.as_bytes())).await {
+    match timeout(WRITE_TIMEOUT, client.write_all(text.as_bytes())).await {
         Ok(written) => Ok(written.is_ok()),
         Err(_elapsed) => Err(TooSlow),
     }

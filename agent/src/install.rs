@@ -12,7 +12,7 @@ pub const PLUGIN: &str = "libfleet_nccl_profiler.so";
 
 /// Directories of the plugin relative to the agent's program: the same one after a build, `../lib`
 /// in packages and images.
-const PLACES: [&str; 2] = [".", "../lib"];
+const PLUGIN_DIRS: [&str; 2] = [".", "../lib"];
 
 /// Error of an installation.
 #[derive(Debug, Error)]
@@ -33,9 +33,9 @@ pub enum InstallError {
 }
 
 /// Finds the plugin that was installed with this program.
-pub fn own_plugin(program: &Path) -> Result<PathBuf, InstallError> {
+pub fn find_plugin(program: &Path) -> Result<PathBuf, InstallError> {
     let folder = program.parent().unwrap_or_else(|| Path::new("/"));
-    let places = PLACES.map(|place| folder.join(place).join(PLUGIN));
+    let places = PLUGIN_DIRS.map(|place| folder.join(place).join(PLUGIN));
     let found = places.into_iter().find(|place| place.is_file());
     found.ok_or_else(|| InstallError::NoPlugin(program.to_owned()))
 }
@@ -47,11 +47,11 @@ pub fn install(plugin: &Path, folder: &Path) -> Result<PathBuf, InstallError> {
     let to = folder.join(PLUGIN);
     let copied = || {
         fs::create_dir_all(folder)?;
-        let unfinished = folder.join(format!(".{PLUGIN}.new"));
-        fs::copy(plugin, &unfinished)?;
+        let partial = folder.join(format!(".{PLUGIN}.new"));
+        fs::copy(plugin, &partial)?;
         // Jobs can run as any user.
-        fs::set_permissions(&unfinished, Permissions::from_mode(0o755))?;
-        fs::rename(unfinished, &to)
+        fs::set_permissions(&partial, Permissions::from_mode(0o755))?;
+        fs::rename(partial, &to)
     };
     match copied() {
         Ok(()) => Ok(to),
@@ -75,11 +75,11 @@ mod tests {
         let program = root.path().join("bin/fleet-agent");
         fs::create_dir_all(root.path().join("bin")).unwrap();
         fs::create_dir_all(root.path().join("lib")).unwrap();
-        let missing = own_plugin(&program).unwrap_err().to_string();
+        let missing = find_plugin(&program).unwrap_err().to_string();
         assert!(missing.contains("--plugin"), "{missing}");
         for place in ["lib", "bin"] {
             fs::write(root.path().join(place).join(PLUGIN), place).unwrap();
-            let found = own_plugin(&program).unwrap();
+            let found = find_plugin(&program).unwrap();
             assert_eq!(fs::read_to_string(found).unwrap(), place);
         }
     }

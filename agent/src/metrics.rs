@@ -27,7 +27,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 
 /// Content type of the metrics.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Prefix of every metric name.
 const PREFIX: &str = "fleet_agent";
@@ -51,10 +51,10 @@ pub enum MetricsError {
         "--metrics-listen {0} is reachable from other hosts: require a bearer token with \
          --metrics-token-file FILE, or listen on 127.0.0.1"
     )]
-    Unguarded(SocketAddr),
+    TokenRequired(SocketAddr),
 }
 
-/// Metrics endpoint, bound and not yet served.
+/// Metrics endpoint, bound and not yet state.
 #[derive(Debug)]
 pub struct MetricsServer {
     listener: TcpListener,
@@ -71,7 +71,7 @@ impl MetricsServer {
         let token = token_file.map(|path| Token::open("--metrics-token-file", path));
         let token = token.transpose()?;
         if token.is_none() && !address.ip().is_loopback() {
-            return Err(MetricsError::Unguarded(address));
+            return Err(MetricsError::TokenRequired(address));
         }
         let bound = TcpListener::bind(address).await;
         bound
@@ -97,54 +97,57 @@ fn router(vitals: impl Fn() -> Vitals + Send + Sync + 'static, token: Option<Tok
     let mut registry = Registry::with_prefix(PREFIX);
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     registry.register("build", "Version of the agent", Info::new(version));
-    registry.register_collector(Box::new(Scrape(Box::new(vitals))));
+    registry.register_collector(Box::new(VitalsCollector(Box::new(vitals))));
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
-        .with_state(Arc::new(Served { registry, token }))
+        .with_state(Arc::new(AppState { registry, token }))
 }
 
 /// State of the request handlers.
 #[derive(Debug)]
-struct Served {
+struct AppState {
     registry: Registry,
     token: Option<Token>,
 }
 
-impl Served {
-    fn is_for(&self, headers: &HeaderMap) -> bool {
+impl AppState {
+    fn is_authorized(&self, headers: &HeaderMap) -> bool {
         self.token.as_ref().is_none_or(|token| {
-            let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+            let sent = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
             // Constant time for tokens of equal length.
-            shown.is_some_and(|shown| {
-                verify_slices_are_equal(shown, token.header().as_encoded_bytes()).is_ok()
+            sent.is_some_and(|sent| {
+                verify_slices_are_equal(sent, token.header().as_encoded_bytes()).is_ok()
             })
         })
     }
 }
 
-async fn metrics(State(served): State<Arc<Served>>, headers: HeaderMap) -> Response {
-    if !served.is_for(&headers) {
+async fn metrics(State(state): State<Arc<AppState>>, headers: HeaderMap) -> Response {
+    if !state.is_authorized(&headers) {
         return (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")]).into_response();
     }
     let mut text = String::new();
-    if text::encode(&mut text, &served.registry).is_err() {
+    if text::encode(&mut text, &state.registry).is_err() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
-    let headers = [(CONTENT_TYPE, OPEN_METRICS), (CACHE_CONTROL, "no-store")];
+    let headers = [
+        (CONTENT_TYPE, OPEN_METRICS_TYPE),
+        (CACHE_CONTROL, "no-store"),
+    ];
     (headers, text).into_response()
 }
 
 /// Reads the vitals on each scrape; costs nothing in between.
-struct Scrape(Box<dyn Fn() -> Vitals + Send + Sync>);
+struct VitalsCollector(Box<dyn Fn() -> Vitals + Send + Sync>);
 
-impl fmt::Debug for Scrape {
+impl fmt::Debug for VitalsCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Scrape")
+        f.write_str("VitalsCollector")
     }
 }
 
-impl Collector for Scrape {
+impl Collector for VitalsCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let vitals = (self.0)();
         events(&mut encoder, &vitals)?;

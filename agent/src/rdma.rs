@@ -47,7 +47,7 @@ const COUNTERS: [(&str, &str); 19] = [
 #[derive(Debug)]
 pub struct Rdma {
     devices: PathBuf,
-    seen: BTreeMap<Port, Counts>,
+    previous: BTreeMap<Port, Counts>,
 }
 
 /// Counters of a port that exist, by name.
@@ -85,40 +85,42 @@ impl Increases {
     }
 
     /// Returns the counters that increased, by port.
-    pub fn risen(&self) -> &[Increase] {
+    pub fn by_counter(&self) -> &[Increase] {
         &self.0
     }
 }
 
 impl Rdma {
     /// Uses the ports below `sys`, the mount point of `/sys`.
-    pub fn below(sys: &Path) -> Self {
+    pub fn new(sys: &Path) -> Self {
         Self {
             devices: sys.join("class/infiniband"),
-            seen: BTreeMap::new(),
+            previous: BTreeMap::new(),
         }
     }
 
     /// Returns the ports that have counters.
     pub fn ports(&self) -> Vec<Port> {
-        counts_below(&self.devices).into_keys().collect()
+        read_ports(&self.devices).into_keys().collect()
     }
 
     /// Returns losses and retransmissions since the previous call; none without ports, and on the
     /// first call, which only sets the baseline.
     pub fn read(&mut self) -> Option<Increases> {
-        let now = counts_below(&self.devices);
+        let now = read_ports(&self.devices);
         // A port that reappears starts from its current values: its driver was reloaded.
-        let before = std::mem::replace(&mut self.seen, now);
-        let mut known = false;
+        let before = std::mem::replace(&mut self.previous, now);
+        let mut has_baseline = false;
         let mut increases = Vec::new();
-        for (port, counts) in &self.seen {
+        for (port, counts) in &self.previous {
             let Some(before) = before.get(port) else {
                 continue;
             };
-            known = true;
+            has_baseline = true;
             for (counter, now) in counts {
-                let by = before.get(counter).map_or(0, |before| risen(*before, *now));
+                let by = before
+                    .get(counter)
+                    .map_or(0, |before| increase(*before, *now));
                 if by > 0 {
                     increases.push(Increase {
                         port: port.clone(),
@@ -128,21 +130,21 @@ impl Rdma {
                 }
             }
         }
-        known.then_some(Increases(increases))
+        has_baseline.then_some(Increases(increases))
     }
 }
 
 /// Increase from `before` to `now`. A counter that decreased was reset to 0 in between.
-fn risen(before: u64, now: u64) -> u64 {
+fn increase(before: u64, now: u64) -> u64 {
     if now < before { now } else { now - before }
 }
 
-fn counts_below(devices: &Path) -> BTreeMap<Port, Counts> {
+fn read_ports(devices: &Path) -> BTreeMap<Port, Counts> {
     let mut all = BTreeMap::new();
-    for device in names(devices) {
+    for device in entries(devices) {
         let ports = devices.join(&device).join("ports");
-        for number in names(&ports) {
-            let counts = counts_of(&ports.join(&number));
+        for number in entries(&ports) {
+            let counts = read_counters(&ports.join(&number));
             if let Ok(number) = number.parse()
                 && !counts.is_empty()
             {
@@ -154,16 +156,16 @@ fn counts_below(devices: &Path) -> BTreeMap<Port, Counts> {
     all
 }
 
-fn counts_of(port: &Path) -> Counts {
+fn read_counters(port: &Path) -> Counts {
     let count = |(folder, name): (&str, &'static str)| {
-        let count = number(&port.join(folder).join(name))?;
+        let count = read_number(&port.join(folder).join(name))?;
         Some((name, count))
     };
     COUNTERS.into_iter().filter_map(count).collect()
 }
 
 /// Entries of a directory; none when it does not exist.
-fn names(folder: &Path) -> Vec<String> {
+fn entries(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.file_name().into_string().ok())
@@ -171,7 +173,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 /// Number in a file; none for the text that some drivers return for unsupported counters.
-fn number(file: &Path) -> Option<u64> {
+fn read_number(file: &Path) -> Option<u64> {
     let mut text = String::new();
     let file = File::open(file).ok()?;
     file.take(MAX_BYTES).read_to_string(&mut text).ok()?;
@@ -199,7 +201,7 @@ mod tests {
             write(&sys, device, "counters/port_xmit_discards", "N/A (no PMA)");
             write(&sys, device, "hw_counters/packet_seq_err", "40");
         }
-        let rdma = Rdma::below(sys.path());
+        let rdma = Rdma::new(sys.path());
         (sys, rdma)
     }
 
@@ -212,7 +214,7 @@ mod tests {
         write(&sys, "mlx5_0", "counters/port_rcv_errors", "6");
         let increases = rdma.read().unwrap();
         assert_eq!(increases.total(), 4);
-        let [first, second] = increases.risen() else {
+        let [first, second] = increases.by_counter() else {
             panic!("{increases:?}");
         };
         assert_eq!(
@@ -270,7 +272,7 @@ mod tests {
     #[test]
     fn a_host_without_ports_has_no_readings() {
         let sys = tempfile::tempdir().unwrap();
-        let mut rdma = Rdma::below(sys.path());
+        let mut rdma = Rdma::new(sys.path());
         assert_eq!((rdma.read(), rdma.read()), (None, None));
         write(&sys, "mlx5_0", "counters/port_rcv_errors", "-1");
         write(

@@ -45,14 +45,14 @@ pub enum RecordError {
     },
     /// No process called NCCL or RCCL.
     #[error(
-        "{path}: nothing to record: no process {whose}called NCCL or RCCL{unplaced}; \
+        "{path}: nothing to record: no process {selected}called NCCL or RCCL{unplaced}; \
          `fleet-agent check` lists what is watched"
     )]
-    Nothing {
+    NoRanks {
         /// The file, which has been removed.
         path: String,
         /// Processes selected by --pid, as part of the message.
-        whose: &'static str,
+        selected: &'static str,
         /// Processes without a known rank, as part of the message.
         unplaced: String,
     },
@@ -60,7 +60,7 @@ pub enum RecordError {
     #[error(
         "internal error: a task of the recording failed ({0}); the file holds what was recorded before"
     )]
-    Broken(#[from] JoinError),
+    TaskFailed(#[from] JoinError),
 }
 
 /// Records until `stop` resolves or the duration has passed. On an error the summary still counts
@@ -72,11 +72,11 @@ pub async fn record(
 ) -> (Summary, Result<(), RecordError>) {
     let gpus = Gpus::open(Path::new("/proc")).all().await;
     let cores = cpus(Path::new("/sys")).map_or(0, |cpus| cpus.len());
-    let hardware = hardware(&gpus.unwrap_or_default(), cores);
-    let asked = Stop::default();
+    let hardware = describe_hardware(&gpus.unwrap_or_default(), cores);
+    let stop_request = Stop::default();
     let mut session = Session {
         args: args.clone(),
-        stop: asked.clone(),
+        stop: stop_request.clone(),
         progress: progress.clone(),
         summary: Summary {
             file: args.file.display().to_string(),
@@ -90,7 +90,7 @@ pub async fn record(
     let joined = tokio::select! {
         joined = &mut recording => joined,
         () = stop => {
-            asked.ask();
+            stop_request.ask();
             recording.await
         }
     };
@@ -118,7 +118,7 @@ struct Session {
 impl Session {
     fn run(&mut self, hardware: String) -> Result<(), RecordError> {
         let header = Header {
-            name: name(&self.args.file),
+            name: recording_name(&self.args.file),
             hardware,
             ..Header::default()
         };
@@ -128,7 +128,7 @@ impl Session {
         if self.summary.processes == 0 {
             // A recording without processes is not valid. If removal fails, the error still names
             // the file.
-            let _left = std::fs::remove_file(&self.args.file);
+            let _removed = std::fs::remove_file(&self.args.file);
         }
         result
     }
@@ -144,7 +144,7 @@ impl Session {
             ErrorKind::AlreadyExists => RecordError::Exists {
                 path: self.summary.file.clone(),
             },
-            _ => self.failed(source),
+            _ => self.file_error(source),
         })
     }
 
@@ -177,7 +177,7 @@ impl Session {
             }
             let written = file.append(&lines).and_then(|()| {
                 if recorder.processes().len() != self.summary.processes {
-                    name_tools(&mut header, &watch);
+                    describe_tools(&mut header, &watch);
                     file.set_header(&header.line(recorder.processes()))?;
                 }
                 if look.until_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
@@ -189,14 +189,14 @@ impl Session {
             self.summary.processes = recorder.processes().len();
             self.summary.counts = recorder.counts();
             self.summary.elapsed_ns = now_ns().saturating_sub(started_ns);
-            self.summary.bytes = written.map_err(|source| self.failed(source))?;
-            self.tell();
+            self.summary.bytes = written.map_err(|source| self.file_error(source))?;
+            self.show_progress();
         }
-        self.summary.bytes = file.finish().map_err(|source| self.failed(source))?;
-        self.nothing().map_or(Ok(()), Err)
+        self.summary.bytes = file.finish().map_err(|source| self.file_error(source))?;
+        self.no_ranks().map_or(Ok(()), Err)
     }
 
-    fn tell(&self) {
+    fn show_progress(&self) {
         let Summary {
             processes,
             counts,
@@ -210,14 +210,14 @@ impl Session {
         self.progress.tick();
     }
 
-    fn nothing(&self) -> Option<RecordError> {
+    fn no_ranks(&self) -> Option<RecordError> {
         let unplaced = match self.summary.counts.unplaced {
             0 => String::new(),
             unplaced => format!(", but {unplaced} processes have no known rank"),
         };
-        (self.summary.processes == 0).then(|| RecordError::Nothing {
+        (self.summary.processes == 0).then(|| RecordError::NoRanks {
             path: self.summary.file.clone(),
-            whose: if self.args.pid.is_empty() {
+            selected: if self.args.pid.is_empty() {
                 ""
             } else {
                 "given by --pid "
@@ -226,7 +226,7 @@ impl Session {
         })
     }
 
-    fn failed(&self, source: io::Error) -> RecordError {
+    fn file_error(&self, source: io::Error) -> RecordError {
         RecordError::File {
             path: self.summary.file.clone(),
             source,
@@ -235,7 +235,7 @@ impl Session {
 }
 
 /// Records in the header which tools the recording was made with.
-fn name_tools(header: &mut Header, watch: &Watch) {
+fn describe_tools(header: &mut Header, watch: &Watch) {
     let health = watch.health();
     let libraries = health.probed.iter().map(|path| {
         let path = Path::new(path).file_name().unwrap_or_default();
@@ -258,14 +258,14 @@ fn name_tools(header: &mut Header, watch: &Watch) {
 }
 
 /// File name without the extensions of the format.
-fn name(path: &Path) -> String {
+fn recording_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
     name.strip_suffix(".jsonl").unwrap_or(name).to_owned()
 }
 
 /// `8x NVIDIA H100 80GB HBM3, one host, 192 cores`.
-fn hardware(gpus: &[Gpu], cores: usize) -> String {
+fn describe_hardware(gpus: &[Gpu], cores: usize) -> String {
     let host = format!("one host, {cores} cores");
     let Some(first) = gpus.first() else {
         return host;
@@ -293,12 +293,15 @@ mod tests {
     #[test]
     fn the_hardware_is_described_by_model_hosts_and_cores() {
         let alike = [gpu(0, "NVIDIA H200"), gpu(1, "NVIDIA H200")];
-        assert_eq!(hardware(&alike, 64), "2x NVIDIA H200, one host, 64 cores");
+        assert_eq!(
+            describe_hardware(&alike, 64),
+            "2x NVIDIA H200, one host, 64 cores"
+        );
         let mixed = [gpu(0, "NVIDIA H200"), gpu(1, "NVIDIA L4")];
         assert_eq!(
-            hardware(&mixed, 64),
+            describe_hardware(&mixed, 64),
             "2 GPUs of several models, one host, 64 cores"
         );
-        assert_eq!(hardware(&[], 2), "one host, 2 cores");
+        assert_eq!(describe_hardware(&[], 2), "one host, 2 cores");
     }
 }

@@ -22,8 +22,8 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::config::ReplayArgs;
-use crate::replay::fleet::{Failure, Fleet};
-use crate::replay::speed::Pace;
+use crate::replay::fleet::{DeliveryFailure, Fleet};
+use crate::replay::speed::Pacer;
 use crate::replay::summary::{EventCounts, Summary};
 
 const CHUNK: usize = 256;
@@ -32,7 +32,7 @@ const CHUNKS_AHEAD: usize = 16;
 const PAUSE_BETWEEN_NS: u64 = 1_000_000_000;
 
 /// Maximum number of ticks in a pause of a recording: an hour.
-const MOST_LOOKS: u64 = 900;
+const MAX_TICKS: u64 = 900;
 
 /// Error of a replay.
 #[derive(Debug, Error)]
@@ -78,7 +78,7 @@ pub enum ReplayError {
     },
     /// A task of the replay panicked.
     #[error("internal error: a task of the replay failed ({0}); its points were not delivered")]
-    Broken(#[source] JoinError),
+    TaskFailed(#[source] JoinError),
 }
 
 /// Replays all files. On an error the summary still counts what was sent before.
@@ -100,9 +100,9 @@ where
     };
     let mut fleet = Fleet::new(args, exporter);
     let mut result = Ok(());
-    let (mut pace, mut start_ns) = (Pace::new(args.speed), 0);
+    let (mut pacer, mut start_ns) = (Pacer::new(args.speed), 0);
     for recording in recordings {
-        let file = play(recording, &mut fleet, &mut pace, start_ns).await;
+        let file = play(recording, &mut fleet, &mut pacer, start_ns).await;
         summary.events.add(&file.events);
         start_ns = file.end_ns.saturating_add(PAUSE_BETWEEN_NS);
         result = file.result;
@@ -123,13 +123,13 @@ where
 /// Error of points that did not arrive, if there are any.
 fn undelivered(
     args: &ReplayArgs,
-    finished: Result<(), Failure>,
+    finished: Result<(), DeliveryFailure>,
     report: &Report,
 ) -> Option<ReplayError> {
     let (endpoint, points) = (args.endpoint.clone(), report.points_dropped);
     match finished {
-        Err(Failure::Broken(error)) => Some(ReplayError::Broken(error)),
-        Err(Failure::Unreachable { hosts, first }) => Some(ReplayError::Unreachable {
+        Err(DeliveryFailure::TaskFailed(error)) => Some(ReplayError::TaskFailed(error)),
+        Err(DeliveryFailure::Unreachable { hosts, first }) => Some(ReplayError::Unreachable {
             endpoint,
             hosts: hosts.join(", "),
             points,
@@ -181,7 +181,7 @@ fn open_all(args: &ReplayArgs, progress: &ProgressBar) -> Result<Vec<Recording>,
     Ok(recordings)
 }
 
-struct Played {
+struct PlayedFile {
     events: EventCounts,
     end_ns: u64,
     result: Result<(), ReplayError>,
@@ -190,9 +190,9 @@ struct Played {
 async fn play<E, F>(
     recording: Recording,
     fleet: &mut Fleet<'_, E, F>,
-    pace: &mut Pace,
+    pacer: &mut Pacer,
     start_ns: u64,
-) -> Played
+) -> PlayedFile
 where
     E: Export,
     F: FnMut(&str) -> E,
@@ -203,7 +203,7 @@ where
     let gpu_model = recording.gpu_model().map(str::to_owned);
     reader.spawn_blocking(move || read(recording, &sender));
     let (mut origin_ns, mut last_ns) = (None, u64::MAX);
-    let mut played = Played {
+    let mut played = PlayedFile {
         events: EventCounts::default(),
         end_ns: start_ns,
         result: Ok(()),
@@ -223,13 +223,13 @@ where
             let at_ns = start_ns.saturating_add(event.ts_ns().saturating_sub(origin_ns));
             played.end_ns = played.end_ns.max(at_ns);
             played.events.count(&event);
-            for quiet_ns in quiet(last_ns, event.ts_ns()) {
-                let at_ns = start_ns.saturating_add(quiet_ns.saturating_sub(origin_ns));
-                pace.wait_until(at_ns).await;
-                fleet.look(quiet_ns).await;
+            for tick_ns in idle_ticks(last_ns, event.ts_ns()) {
+                let at_ns = start_ns.saturating_add(tick_ns.saturating_sub(origin_ns));
+                pacer.wait_until(at_ns).await;
+                fleet.tick(tick_ns).await;
             }
             last_ns = event.ts_ns();
-            pace.wait_until(at_ns).await;
+            pacer.wait_until(at_ns).await;
             fleet.event(&event).await;
         }
         if fleet.has_given_up() {
@@ -240,7 +240,7 @@ where
     if let Some(joined) = reader.join_next().await {
         played.result = match joined {
             Ok(read) => read.map_err(ReplayError::from),
-            Err(error) => Err(ReplayError::Broken(error)),
+            Err(error) => Err(ReplayError::TaskFailed(error)),
         };
     }
     let ending = if played.result.is_ok() {
@@ -253,9 +253,9 @@ where
 }
 
 /// Times between two events at which live agents would have ticked although nothing happened.
-fn quiet(from_ns: u64, to_ns: u64) -> impl Iterator<Item = u64> {
-    let looks = (1..=MOST_LOOKS).map(move |n| from_ns.saturating_add(n * BEAT_NS));
-    looks.take_while(move |at_ns| *at_ns < to_ns)
+fn idle_ticks(from_ns: u64, to_ns: u64) -> impl Iterator<Item = u64> {
+    let ticks = (1..=MAX_TICKS).map(move |n| from_ns.saturating_add(n * BEAT_NS));
+    ticks.take_while(move |at_ns| *at_ns < to_ns)
 }
 
 /// Reads a recording to its end, or until the channel is closed.

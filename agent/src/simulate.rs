@@ -25,18 +25,18 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::interval;
 
 use crate::config::{SimulateArgs, Speed, StartAt};
-use crate::job::calls::{Caller, ORIGIN_NS};
+use crate::job::calls::{ORIGIN_NS, SimulatedRank};
 use crate::job::layout::Layout;
 use crate::job::steps::Job;
 use crate::simulate::agent::{Agent, Timing};
 use crate::simulate::clock::Clock;
-use crate::simulate::counters::{Closed, Counters, Watched};
+use crate::simulate::counters::{Counters, CountingExporter, UnackedBatches};
 use crate::simulate::steps::{Steps, Totals};
 use crate::simulate::summary::Summary;
 use crate::simulate::worker::Worker;
 
 /// Interval of the progress display.
-const SHOW_EVERY: Duration = Duration::from_millis(500);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Error of a simulation.
 #[derive(Debug, Error)]
@@ -55,7 +55,7 @@ pub enum SimulateError {
     },
     /// A task of the simulation panicked.
     #[error("internal error: a task of the simulation failed ({0}); its points were not delivered")]
-    Broken(#[source] JoinError),
+    TaskFailed(#[source] JoinError),
 }
 
 /// Runs the job to its end or until `stop` resolves, and waits for the last acknowledgement.
@@ -92,10 +92,10 @@ where
     summary.took = clock.elapsed();
     let opened = connections.load(Ordering::Relaxed);
     summary.reconnects = opened.saturating_sub(summary.agents.into());
-    counters.conclude(&mut summary);
+    counters.fill(&mut summary);
     let result = match result {
         Ok(gave_up) => lost(args, &summary, gave_up.as_ref()),
-        Err(error) => Err(SimulateError::Broken(error)),
+        Err(error) => Err(SimulateError::TaskFailed(error)),
     };
     (summary, result)
 }
@@ -120,11 +120,11 @@ fn lost(
     }
     let delivery = &summary.delivery;
     let refused = || delivery.reasons.keys().next().cloned();
-    let untold = || delivery.verdicts.refusal.clone();
+    let verdict_refusal = || delivery.verdicts.refusal.clone();
     let reason = match gave_up {
         Some(gave_up) => gave_up.to_string(),
         None => refused()
-            .or_else(untold)
+            .or_else(verdict_refusal)
             .unwrap_or_else(|| "the queues of agents were full".to_owned()),
     };
     Err(SimulateError::Lost {
@@ -183,11 +183,11 @@ impl<'a> Fleet<'a> {
             number / args.connections_per_node,
             number % args.connections_per_node,
         );
-        let closed = Arc::new(Closed::default());
-        let watched = Watched {
-            end: exporter(&format!("node-{node}/{part}")),
+        let unacked = Arc::new(UnackedBatches::default());
+        let counting = CountingExporter {
+            inner: exporter(&format!("node-{node}/{part}")),
             counters: Arc::clone(&self.counters),
-            closed: Arc::clone(&closed),
+            unacked: Arc::clone(&unacked),
         };
         // Blocking on the collector would distort the timing of a job that follows a clock, so only
         // an unpaced job blocks.
@@ -196,13 +196,13 @@ impl<'a> Fleet<'a> {
             Speed::Times(_) => WhenFull::Drop,
         };
         let (outbox, delivery) =
-            Delivery::new(watched, args.queue_points, when_full, args.give_up_after);
+            Delivery::new(counting, args.queue_points, when_full, args.give_up_after);
         self.deliveries.spawn(delivery.run());
         let first = node * layout.ranks_per_node;
         let job = u64::try_from(self.unix_ns).unwrap_or(0);
-        let callers: Vec<Caller> = (first..first + layout.ranks_per_node)
+        let callers: Vec<SimulatedRank> = (first..first + layout.ranks_per_node)
             .filter(|rank| rank % args.connections_per_node == part)
-            .map(|rank| Caller::new(&layout, rank, job))
+            .map(|rank| SimulatedRank::new(&layout, rank, job))
             .collect();
         let identity = Identity {
             cluster: args.cluster.clone(),
@@ -212,7 +212,7 @@ impl<'a> Fleet<'a> {
         };
         let phase_ns = self.timing.phase_ns(number);
         let mut host = Host::new(identity, self.timing.flush_every_ns());
-        let processes: Vec<_> = callers.iter().map(Caller::process).collect();
+        let processes: Vec<_> = callers.iter().map(SimulatedRank::process).collect();
         // The intervals of an agent start at its own start, some time before the start of the job.
         let before_ns = self.timing.flush_every_ns().saturating_sub(phase_ns);
         let clock = WallClock {
@@ -226,7 +226,7 @@ impl<'a> Fleet<'a> {
         host.trace(&processes, clock, rule);
         let counters = Arc::clone(&self.counters);
         self.agents
-            .push(Agent::new((host, outbox), callers, (closed, counters)));
+            .push(Agent::new((host, outbox), callers, (unacked, counters)));
     }
 
     /// Runs all agents; returns the first failure to reach the collector.
@@ -241,7 +241,7 @@ impl<'a> Fleet<'a> {
         progress.set_length(self.timing.duration_ns());
         let mut totals = Totals::default();
         let (mut gave_up, mut broken) = (None, None);
-        let mut ticks = interval(SHOW_EVERY);
+        let mut ticks = interval(PROGRESS_INTERVAL);
         let mut stop = Box::pin(stop);
         loop {
             tokio::select! {
@@ -289,7 +289,11 @@ impl<'a> Fleet<'a> {
             }
         }
         for agents in parts.into_iter().filter(|part| !part.is_empty()) {
-            let job = Job::new(self.layout, self.args.pace(), self.args.faults.clone());
+            let job = Job::new(
+                self.layout,
+                self.args.job_params(),
+                self.args.faults.clone(),
+            );
             let worker = Worker::new(agents, Steps::new(job), self.timing, clock);
             workers.spawn(worker.run(stopped.clone()));
         }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 /// Batch encoded as a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Encoded {
+pub struct EncodedBatch {
     /// Agent instance that closed the batch, which can be an earlier one than the sender.
     pub instance: u64,
     /// Batch number within that instance.

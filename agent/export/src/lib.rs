@@ -18,7 +18,7 @@ use fleet_proto::policy::PolicySet;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::encoded::Encoded;
+use crate::encoded::EncodedBatch;
 
 /// Response of the receiver to a batch that it accepted.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -57,17 +57,23 @@ pub trait Export: Send + Sync + 'static {
 
     /// Delivers verdicts in the same way. A receiver can refuse all verdicts and still accept
     /// points.
-    fn tell(&self, batch: &VerdictBatch) -> impl Future<Output = Result<Ack, ExportError>> + Send;
+    fn export_verdicts(
+        &self,
+        batch: &VerdictBatch,
+    ) -> impl Future<Output = Result<Ack, ExportError>> + Send;
 }
 
 /// Exporter that also sends encoded batches, the form in which they are spooled.
 pub trait Forward: Export {
     /// Encodes a batch as this agent instance sends it.
-    fn encode(&self, batch: &Batch) -> Encoded;
+    fn encode(&self, batch: &Batch) -> EncodedBatch;
 
     /// Delivers a batch under the instance that closed it. Missing permissions do not refuse it:
     /// they can be granted later.
-    fn forward(&self, batch: &Encoded) -> impl Future<Output = Result<Ack, ExportError>> + Send;
+    fn forward(
+        &self,
+        batch: &EncodedBatch,
+    ) -> impl Future<Output = Result<Ack, ExportError>> + Send;
 }
 
 /// Current time of the runtime.

@@ -17,14 +17,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::Forward;
-use crate::delivery::acknowledgement::Ledger;
+use crate::delivery::acknowledgement::AckTracker;
 use crate::delivery::report::Report;
 use crate::delivery::verdicts::VerdictLane;
 use crate::delivery::{Outbox, WhenFull};
-use crate::sender::point_lane::Lane;
+use crate::sender::point_lane::PointLane;
 use crate::sender::retries::Retries;
-pub use crate::sender::shutdown::Finish;
-use crate::sender::spool_worker::Keeper;
+pub use crate::sender::shutdown::ShutdownHandle;
+use crate::sender::spool_worker::SpoolWorker;
 use crate::spool::Spool;
 use crate::vitals::Vitals;
 
@@ -37,45 +37,49 @@ pub struct Settings {
     /// Maximum number of points queued in memory.
     pub queue_points: usize,
     /// How long a batch waits in memory before it is spooled.
-    pub patience: Duration,
+    pub spool_after: Duration,
 }
 
 /// Takes batches from the queues and sends them to the receiver, through the spool if necessary.
 #[derive(Debug)]
 pub struct Sender<E> {
     exporter: E,
-    points: Lane,
+    points: PointLane,
     verdicts: VerdictLane,
-    ending: shutdown::Ending,
+    shutdown: shutdown::ShutdownDeadline,
     vitals: Arc<Vitals>,
 }
 
 impl<E: Forward> Sender<E> {
     /// Creates a bounded queue in front of `exporter`, with or without a spool. Batches that the
     /// spool already holds are sent first.
-    pub fn new(exporter: E, settings: Settings, spool: Option<Spool>) -> (Outbox, Finish, Self) {
+    pub fn new(
+        exporter: E,
+        settings: Settings,
+        spool: Option<Spool>,
+    ) -> (Outbox, ShutdownHandle, Self) {
         let vitals = Arc::new(Vitals::default());
         let (outbox, inbox) = Outbox::new(settings.queue_points, WhenFull::Drop, &vitals);
-        let (finish, deadline) = watch::channel(None);
-        let ending = shutdown::Ending {
+        let (set_deadline, deadline) = watch::channel(None);
+        let shutdown = shutdown::ShutdownDeadline {
             deadline,
             policy: inbox.policy.clone(),
-            patience: settings.patience,
+            grace: settings.spool_after,
         };
         let sender = Self {
             exporter,
-            points: Lane {
+            points: PointLane {
                 queue: inbox.points,
-                ledger: Ledger::new(inbox.policy, &vitals),
-                keeper: Keeper::new(spool, &vitals),
+                acks: AckTracker::new(inbox.policy, &vitals),
+                spool: SpoolWorker::new(spool, &vitals),
                 retries: Retries::new(&vitals),
-                patience: settings.patience,
+                spool_after: settings.spool_after,
             },
             verdicts: VerdictLane::new(inbox.verdicts, VERDICTS_GIVE_UP_AFTER, &vitals),
-            ending,
+            shutdown,
             vitals,
         };
-        (outbox, Finish::new(finish), sender)
+        (outbox, ShutdownHandle::new(set_deadline), sender)
     }
 
     /// Returns the counters, which can be read during and after the run.
@@ -84,27 +88,27 @@ impl<E: Forward> Sender<E> {
     }
 
     /// Delivers until the outbox is dropped and everything is sent, or until the deadline: the one
-    /// given to [`Finish`], else the spool delay after the outbox was dropped.
+    /// given to [`ShutdownHandle`], else the spool delay after the outbox was dropped.
     pub async fn run(self) -> Report {
         let Self {
             exporter,
             mut points,
             mut verdicts,
-            ending,
+            shutdown,
             vitals,
         } = self;
-        let tell = async {
+        let send_verdicts = async {
             tokio::select! {
                 () = verdicts.run(&exporter) => {}
-                () = ending.clone().passed() => {}
+                () = shutdown.clone().reached() => {}
             }
         };
         // Boxed to keep the future of the caller small.
-        let send = Box::pin(points.run(&exporter, ending.clone().passed()));
-        tokio::join!(send, Box::pin(tell));
-        let mut report = points.ledger.conclude();
+        let send_points = Box::pin(points.run(&exporter, shutdown.clone().reached()));
+        tokio::join!(send_points, Box::pin(send_verdicts));
+        let mut report = points.acks.into_report();
         report.retries = vitals.read().retries;
-        report.verdicts = verdicts.conclude();
+        report.verdicts = verdicts.into_report();
         report
     }
 }

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use thiserror::Error;
 
-use crate::encoded::Encoded;
-use crate::spool::folder::Name;
+use crate::encoded::EncodedBatch;
+use crate::spool::folder::FileName;
 use crate::spool::record::{Damage, HEADER_BYTES, Header};
 use crate::vitals::Amount;
 
@@ -56,7 +56,7 @@ pub struct Losses {
 
 /// Reason that a batch was not spooled.
 #[derive(Debug, Error)]
-pub enum NotKept {
+pub enum PushError {
     /// The batch alone is larger than the limit.
     #[error("a batch of {bytes} bytes is larger than --spool-limit")]
     TooLarge {
@@ -95,7 +95,7 @@ impl Spool {
             dir: dir.display().to_string(),
             source,
         };
-        let lock = folder::take(dir)
+        let lock = folder::lock(dir)
             .map_err(unusable)?
             .ok_or_else(|| SpoolError::InUse(dir.display().to_string()))?;
         let found = folder::scan(dir).map_err(unusable)?;
@@ -106,7 +106,7 @@ impl Spool {
             entries: VecDeque::new(),
             bytes: 0,
             losses: Losses {
-                damaged_files: found.foreign,
+                damaged_files: found.n_foreign,
                 ..Losses::default()
             },
             _lock: lock,
@@ -116,7 +116,7 @@ impl Spool {
             spool.bytes += bytes;
             spool.entries.push_back(Entry { sequence, bytes });
         }
-        spool.make_room(0, None);
+        spool.evict_until_fits(0, None);
         Ok(spool)
     }
 
@@ -136,29 +136,31 @@ impl Spool {
     }
 
     /// Returns whether the batch with this sequence number is still spooled.
-    pub fn holds(&self, sequence: u64) -> bool {
+    pub fn contains(&self, sequence: u64) -> bool {
         let found = self
             .entries
             .binary_search_by_key(&sequence, |entry| entry.sequence);
         found.is_ok()
     }
 
-    /// Appends a batch, and evicts the oldest ones except `spared` until all are within the limit.
-    pub fn push(&mut self, batch: &Encoded, spared: Option<u64>) -> Result<u64, NotKept> {
-        let header = record::header(batch);
+    /// Appends a batch, and evicts the oldest ones except `protected` until all are within the limit.
+    pub fn push(&mut self, batch: &EncodedBatch, protected: Option<u64>) -> Result<u64, PushError> {
+        let header = record::encode_header(batch);
         let bytes = on_disk(HEADER_BYTES + batch.request.len() as u64);
-        let spared_bytes = self.spared(spared).map_or(0, |entry| entry.bytes);
-        if bytes > self.limit_bytes.saturating_sub(spared_bytes) {
-            return Err(NotKept::TooLarge { bytes });
+        let protected_bytes = self
+            .protected_entry(protected)
+            .map_or(0, |entry| entry.bytes);
+        if bytes > self.limit_bytes.saturating_sub(protected_bytes) {
+            return Err(PushError::TooLarge { bytes });
         }
-        self.make_room(bytes, spared);
+        self.evict_until_fits(bytes, protected);
         let sequence = self.next;
-        let half_written = self.path(Name::HalfWritten(sequence));
-        let written = write(&half_written, &header, &batch.request)
-            .and_then(|()| fs::rename(&half_written, self.path(Name::Batch(sequence))));
+        let partial = self.path(FileName::Partial(sequence));
+        let written = write(&partial, &header, &batch.request)
+            .and_then(|()| fs::rename(&partial, self.path(FileName::Batch(sequence))));
         if let Err(error) = written {
             // A partial file is removed at the next start, or overwritten before.
-            drop(fs::remove_file(&half_written));
+            drop(fs::remove_file(&partial));
             return Err(error.into());
         }
         self.next += 1;
@@ -169,13 +171,13 @@ impl Spool {
 
     /// Returns the oldest batch with its sequence number; unreadable files before it are removed
     /// and counted.
-    pub fn front(&mut self) -> Option<(u64, Encoded)> {
+    pub fn front(&mut self) -> Option<(u64, EncodedBatch)> {
         let (mut first, mut others) = (None, 0_u64);
         let front = loop {
             let Some(entry) = self.entries.front().copied() else {
                 break None;
             };
-            let path = self.path(Name::Batch(entry.sequence));
+            let path = self.path(FileName::Batch(entry.sequence));
             let read = fs::read(&path).map_err(Damage::from);
             match read.and_then(|bytes| record::parse(&Bytes::from(bytes))) {
                 Ok(batch) => break Some((entry.sequence, batch)),
@@ -202,7 +204,7 @@ impl Spool {
             .binary_search_by_key(&sequence, |entry| entry.sequence);
         if let Some(entry) = found.ok().and_then(|index| self.entries.remove(index)) {
             self.bytes -= entry.bytes;
-            let path = self.path(Name::Batch(sequence));
+            let path = self.path(FileName::Batch(sequence));
             if let Err(error) = fs::remove_file(&path)
                 && error.kind() != io::ErrorKind::NotFound
             {
@@ -211,14 +213,14 @@ impl Spool {
         }
     }
 
-    fn make_room(&mut self, bytes: u64, spared: Option<u64>) {
+    fn evict_until_fits(&mut self, bytes: u64, protected: Option<u64>) {
         while self.bytes.saturating_add(bytes) > self.limit_bytes {
-            let is_spared = |entry: &&Entry| Some(entry.sequence) == spared;
-            let oldest = self.entries.iter().find(|entry| !is_spared(entry));
+            let is_protected = |entry: &&Entry| Some(entry.sequence) == protected;
+            let oldest = self.entries.iter().find(|entry| !is_protected(entry));
             let Some(sequence) = oldest.map(|entry| entry.sequence) else {
                 return;
             };
-            match self.points_of(sequence) {
+            match self.read_points(sequence) {
                 Ok(points) => self.losses.evicted.add(Amount::batch(points)),
                 Err(_) => self.losses.damaged_files += 1,
             }
@@ -226,17 +228,17 @@ impl Spool {
         }
     }
 
-    fn spared(&self, spared: Option<u64>) -> Option<&Entry> {
-        let sequence = spared?;
+    fn protected_entry(&self, protected: Option<u64>) -> Option<&Entry> {
+        let sequence = protected?;
         self.entries.iter().find(|entry| entry.sequence == sequence)
     }
 
-    fn points_of(&self, sequence: u64) -> Result<u64, Damage> {
-        let file = File::open(self.path(Name::Batch(sequence)))?;
+    fn read_points(&self, sequence: u64) -> Result<u64, Damage> {
+        let file = File::open(self.path(FileName::Batch(sequence)))?;
         Ok(Header::read(file)?.points)
     }
 
-    fn path(&self, name: Name) -> PathBuf {
+    fn path(&self, name: FileName) -> PathBuf {
         self.dir.join(name.to_string())
     }
 }

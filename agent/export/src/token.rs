@@ -51,21 +51,21 @@ pub enum TokenError {
 pub struct Token {
     flag: &'static str,
     path: PathBuf,
-    last: Mutex<Last>,
+    last: Mutex<LastToken>,
 }
 
-/// Last token that was read from the file.
-struct Last {
+/// LastToken token that was read from the file.
+struct LastToken {
     header: MetadataValue<Ascii>,
-    has_complained: bool,
+    is_error_logged: bool,
 }
 
 impl Token {
     /// Reads the token for the first time; `flag` names the file in errors.
     pub fn open(flag: &'static str, path: &Path) -> Result<Self, TokenError> {
-        let last = Last {
+        let last = LastToken {
             header: read(flag, path)?,
-            has_complained: false,
+            is_error_logged: false,
         };
         Ok(Self {
             flag,
@@ -77,16 +77,16 @@ impl Token {
     /// Returns the current value of `authorization`. Tokens are replaced while agents run, not
     /// always atomically: while the file holds no token, the last one stays in use.
     pub fn header(&self) -> MetadataValue<Ascii> {
-        // Reading a short local file costs less than checking whether it has changed.
+        // Snapshot a short local file costs less than checking whether it has changed.
         let read = read(self.flag, &self.path);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(header) => {
-                last.has_complained = false;
+                last.is_error_logged = false;
                 last.header = header;
             }
             Err(error) => {
-                if !std::mem::replace(&mut last.has_complained, true) {
+                if !std::mem::replace(&mut last.is_error_logged, true) {
                     tracing::warn!("using the last valid token: {error}");
                 }
             }
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn an_invalid_file_is_refused_without_repeating_its_content() {
         let long = "a".repeat(17_000);
-        for (content, said) in [
+        for (content, expected) in [
             (&b" \n"[..], "is empty"),
             (b"two words", "does not contain a token"),
             (b"two\nlines", "does not contain a token"),
@@ -160,7 +160,7 @@ mod tests {
         ] {
             let (_dir, path) = file(content);
             let error = Token::open("--token-file", &path).unwrap_err().to_string();
-            assert!(error.contains(said) && !error.contains('\n'), "{error}");
+            assert!(error.contains(expected) && !error.contains('\n'), "{error}");
             assert!(!error.contains("two") && !error.contains("bell"), "{error}");
         }
         let error = Token::open("--token-file", Path::new("/no/such/file")).unwrap_err();

@@ -69,7 +69,7 @@ impl Amount {
 
 /// Values of the counters at one moment. All but those marked "now" only increase.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
+pub struct Snapshot {
     /// Batches acknowledged.
     pub sent: Amount,
     /// Points among them that the receiver rejected.
@@ -96,9 +96,9 @@ pub struct Reading {
     pub is_connected: bool,
 }
 
-impl Reading {
+impl Snapshot {
     /// Returns the sum of all losses on this side.
-    pub fn lost_in_all(&self) -> Amount {
+    pub fn total_lost(&self) -> Amount {
         let mut all = Amount::default();
         for amount in self.lost.values() {
             all.add(*amount);
@@ -176,15 +176,15 @@ impl Default for Vitals {
 
 impl Vitals {
     /// Returns all counters now.
-    pub fn read(&self) -> Reading {
+    pub fn read(&self) -> Snapshot {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let acked_ms = load(&self.acked_ms).checked_sub(1);
         let since_ack = acked_ms.map(|acked_ms| {
             let acked = Duration::from_millis(acked_ms);
             self.started.elapsed().saturating_sub(acked)
         });
-        let lost = Loss::ALL.map(|loss| (loss, self.of(loss).read()));
-        Reading {
+        let lost = Loss::ALL.map(|loss| (loss, self.counter(loss).read()));
+        Snapshot {
             sent: self.sent.read(),
             points_rejected: load(&self.points_rejected),
             lost: BTreeMap::from(lost),
@@ -200,51 +200,51 @@ impl Vitals {
         }
     }
 
-    pub(super) fn acknowledged(&self, points: u64, rejected: u64) {
+    pub(super) fn record_ack(&self, points: u64, rejected: u64) {
         let elapsed_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let acked_ms = elapsed_ms.saturating_add(1);
         self.acked_ms.store(acked_ms, Ordering::Relaxed);
         self.sent.add(Amount::batch(points));
         self.points_rejected.fetch_add(rejected, Ordering::Relaxed);
-        self.answered();
+        self.set_connected();
     }
 
-    pub(super) fn answered(&self) {
+    pub(super) fn set_connected(&self) {
         self.is_connected.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn failed(&self) {
+    pub(super) fn set_disconnected(&self) {
         self.is_connected.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn retried(&self) {
+    pub(super) fn record_retry(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn lost(&self, loss: Loss, amount: Amount) {
-        self.of(loss).add(amount);
+    pub(super) fn record_loss(&self, loss: Loss, amount: Amount) {
+        self.counter(loss).add(amount);
     }
 
-    pub(super) fn spool_holds(&self, batches: u64, bytes: u64) {
+    pub(super) fn set_spooled(&self, batches: u64, bytes: u64) {
         self.spooled_batches.store(batches, Ordering::Relaxed);
         self.spooled_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn damaged(&self, files: u64) {
+    pub(super) fn record_damaged_files(&self, files: u64) {
         self.damaged_files.fetch_add(files, Ordering::Relaxed);
     }
 
-    pub(super) fn told(&self, verdicts: u64, rejected: u64) {
+    pub(super) fn record_verdicts(&self, verdicts: u64, rejected: u64) {
         self.verdicts_sent.fetch_add(verdicts, Ordering::Relaxed);
         self.verdicts_rejected
             .fetch_add(rejected, Ordering::Relaxed);
     }
 
-    pub(super) fn not_told(&self, verdicts: u64) {
+    pub(super) fn record_lost_verdicts(&self, verdicts: u64) {
         self.verdicts_lost.fetch_add(verdicts, Ordering::Relaxed);
     }
 
-    fn of(&self, loss: Loss) -> &Counter {
+    fn counter(&self, loss: Loss) -> &Counter {
         match loss {
             Loss::QueueFull => &self.queue_full,
             Loss::SpoolFull => &self.spool_full,
@@ -263,16 +263,16 @@ mod tests {
     async fn the_time_since_the_last_acknowledgement_is_known_after_the_first() {
         let vitals = Vitals::default();
         assert_eq!(vitals.read().since_ack, None);
-        vitals.acknowledged(5, 1);
+        vitals.record_ack(5, 1);
         tokio::time::advance(Duration::from_secs(7)).await;
-        let reading = vitals.read();
-        assert_eq!(reading.since_ack, Some(Duration::from_secs(7)));
+        let snapshot = vitals.read();
+        assert_eq!(snapshot.since_ack, Some(Duration::from_secs(7)));
         assert_eq!(
-            (reading.sent, reading.points_rejected),
+            (snapshot.sent, snapshot.points_rejected),
             (Amount::batch(5), 1)
         );
-        assert!(reading.is_connected);
-        vitals.failed();
+        assert!(snapshot.is_connected);
+        vitals.set_disconnected();
         assert!(!vitals.read().is_connected);
     }
 
@@ -280,16 +280,16 @@ mod tests {
     async fn every_loss_reason_has_its_own_count_and_name() {
         let vitals = Vitals::default();
         for (loss, points) in Loss::ALL.into_iter().zip(1..) {
-            vitals.lost(loss, Amount::batch(points));
+            vitals.record_loss(loss, Amount::batch(points));
         }
-        let reading = vitals.read();
-        let points: Vec<u64> = reading.lost.values().map(|amount| amount.points).collect();
+        let snapshot = vitals.read();
+        let points: Vec<u64> = snapshot.lost.values().map(|amount| amount.points).collect();
         assert_eq!(points, [1, 2, 3, 4, 5]);
         let all = Amount {
             batches: 5,
             points: 15,
         };
-        assert_eq!(reading.lost_in_all(), all);
+        assert_eq!(snapshot.total_lost(), all);
         let mut names = Loss::ALL.map(Loss::name).to_vec();
         names.dedup();
         assert_eq!(names.len(), 5);

@@ -10,7 +10,7 @@ pub(crate) const COMMS: usize = 1024;
 /// The slot is free.
 const FREE: u32 = 0;
 /// The slot is being filled.
-const TAKEN: u32 = 1;
+const FILLING: u32 = 1;
 /// The slot is in use.
 const READY: u32 = 2;
 
@@ -29,7 +29,7 @@ pub(crate) struct Comm {
 
 /// Sequence that an operation is numbered in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counts {
+pub(crate) enum SeqKind {
     /// Collectives.
     Collectives,
     /// Transfers.
@@ -37,7 +37,7 @@ pub(crate) enum Counts {
 }
 
 #[derive(Debug)]
-struct Place {
+struct Slot {
     state: AtomicU32,
     generation: AtomicU32,
     id: AtomicU64,
@@ -48,7 +48,7 @@ struct Place {
     transfers: AtomicU64,
 }
 
-impl Place {
+impl Slot {
     #[expect(
         clippy::declare_interior_mutable_const,
         reason = "initial value of each slot of a static"
@@ -68,20 +68,20 @@ impl Place {
 /// Table of communicators.
 #[derive(Debug)]
 pub(crate) struct Comms {
-    places: [Place; COMMS],
-    alike: [Alike; ALIKE],
+    slots: [Slot; COMMS],
+    join_counts: [JoinCount; MAX_JOIN_COUNTS],
 }
 
 /// Number of times that a rank and size were joined.
 #[derive(Debug)]
-struct Alike {
+struct JoinCount {
     /// Size and rank; 0 when unused.
     key: AtomicU64,
     joined: AtomicU32,
 }
 
 /// Number of distinct pairs of rank and size; a process has a handful.
-const ALIKE: usize = 256;
+const MAX_JOIN_COUNTS: usize = 256;
 
 impl Comms {
     #[expect(
@@ -90,40 +90,39 @@ impl Comms {
     )]
     pub(crate) const fn new() -> Self {
         Self {
-            places: [const { Place::EMPTY }; COMMS],
-            alike: [const {
-                Alike {
+            slots: [const { Slot::EMPTY }; COMMS],
+            join_counts: [const {
+                JoinCount {
                     key: AtomicU64::new(0),
                     joined: AtomicU32::new(0),
                 }
-            }; ALIKE],
+            }; MAX_JOIN_COUNTS],
         }
     }
 
     /// Adds a communicator; none when the table is full.
     pub(crate) fn join(&self, comm: Comm) -> Option<Handle> {
-        let take = |place: &Place| {
-            let taken =
-                place
-                    .state
-                    .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed);
-            taken.is_ok()
+        let claim = |slot: &Slot| {
+            let claimed =
+                slot.state
+                    .compare_exchange(FREE, FILLING, Ordering::Acquire, Ordering::Relaxed);
+            claimed.is_ok()
         };
-        let (slot, place) = (0_u16..).zip(&self.places).find(|(_, place)| take(place))?;
-        let generation = place
+        let (index, slot) = (0_u16..).zip(&self.slots).find(|(_, slot)| claim(slot))?;
+        let generation = slot
             .generation
             .fetch_add(1, Ordering::Relaxed)
             .wrapping_add(1);
-        place.id.store(comm.id, Ordering::Relaxed);
-        place.rank.store(comm.rank, Ordering::Relaxed);
-        place.nranks.store(comm.nranks, Ordering::Relaxed);
-        place.nth.store(self.nth(comm), Ordering::Relaxed);
-        place.collectives.store(0, Ordering::Relaxed);
-        place.transfers.store(0, Ordering::Relaxed);
-        place.state.store(READY, Ordering::Release);
+        slot.id.store(comm.id, Ordering::Relaxed);
+        slot.rank.store(comm.rank, Ordering::Relaxed);
+        slot.nranks.store(comm.nranks, Ordering::Relaxed);
+        slot.nth.store(self.nth(comm), Ordering::Relaxed);
+        slot.collectives.store(0, Ordering::Relaxed);
+        slot.transfers.store(0, Ordering::Relaxed);
+        slot.state.store(READY, Ordering::Release);
         Some(Handle {
             generation,
-            slot,
+            slot: index,
             channel: 0,
             kind: Kind::Comm,
         })
@@ -133,32 +132,32 @@ impl Comms {
     /// many pairs to count.
     fn nth(&self, comm: Comm) -> u32 {
         let key = u64::from(comm.nranks) << 32 | u64::from(comm.rank);
-        for alike in &self.alike {
-            let known = alike
+        for count in &self.join_counts {
+            let known = count
                 .key
                 .compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
             if known.is_ok() || known == Err(key) {
-                return alike.joined.fetch_add(1, Ordering::Relaxed);
+                return count.joined.fetch_add(1, Ordering::Relaxed);
             }
         }
         u32::MAX
     }
 
     /// Returns a communicator and the sequence number of its next operation.
-    pub(crate) fn count(&self, bits: u64, counts: Counts) -> Option<(Comm, u64)> {
-        let place = self.find(bits)?;
-        let counter = match counts {
-            Counts::Collectives => &place.collectives,
-            Counts::Transfers => &place.transfers,
+    pub(crate) fn next_seq(&self, bits: u64, seq_kind: SeqKind) -> Option<(Comm, u64)> {
+        let slot = self.find(bits)?;
+        let counter = match seq_kind {
+            SeqKind::Collectives => &slot.collectives,
+            SeqKind::Transfers => &slot.transfers,
         };
-        Some((place.comm(), counter.fetch_add(1, Ordering::Relaxed)))
+        Some((slot.comm(), counter.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// Removes a communicator and returns it.
     pub(crate) fn leave(&self, bits: u64) -> Option<Comm> {
-        let place = self.find(bits)?;
-        let comm = place.comm();
-        let left = place
+        let slot = self.find(bits)?;
+        let comm = slot.comm();
+        let left = slot
             .state
             .compare_exchange(READY, FREE, Ordering::AcqRel, Ordering::Relaxed);
         left.is_ok().then_some(comm)
@@ -166,20 +165,20 @@ impl Comms {
 
     /// Returns whether the table is empty.
     pub(crate) fn is_empty(&self) -> bool {
-        let is_free = |place: &Place| place.state.load(Ordering::Acquire) == FREE;
-        self.places.iter().all(is_free)
+        let is_free = |slot: &Slot| slot.state.load(Ordering::Acquire) == FREE;
+        self.slots.iter().all(is_free)
     }
 
-    fn find(&self, bits: u64) -> Option<&Place> {
-        let handle = Handle::of_bits(bits, Kind::Comm)?;
-        let place = self.places.get(usize::from(handle.slot))?;
-        let is_it = place.state.load(Ordering::Acquire) == READY
-            && place.generation.load(Ordering::Relaxed) == handle.generation;
-        is_it.then_some(place)
+    fn find(&self, bits: u64) -> Option<&Slot> {
+        let handle = Handle::from_bits(bits, Kind::Comm)?;
+        let slot = self.slots.get(usize::from(handle.slot))?;
+        let is_current = slot.state.load(Ordering::Acquire) == READY
+            && slot.generation.load(Ordering::Relaxed) == handle.generation;
+        is_current.then_some(slot)
     }
 }
 
-impl Place {
+impl Slot {
     fn comm(&self) -> Comm {
         Comm {
             id: self.id.load(Ordering::Relaxed),
@@ -206,11 +205,11 @@ mod tests {
         static COMMS_HERE: Comms = Comms::new();
         let comms = &COMMS_HERE;
         let [a, b] = [(); 2].map(|()| comms.join(COMM).unwrap().to_bits());
-        let seq = |bits, counts| comms.count(bits, counts).unwrap().1;
-        assert_eq!(seq(a, Counts::Collectives), 0);
-        assert_eq!(seq(a, Counts::Collectives), 1);
-        assert_eq!(seq(b, Counts::Collectives), 0);
-        assert_eq!(seq(a, Counts::Transfers), 0);
+        let seq = |bits, seq_kind| comms.next_seq(bits, seq_kind).unwrap().1;
+        assert_eq!(seq(a, SeqKind::Collectives), 0);
+        assert_eq!(seq(a, SeqKind::Collectives), 1);
+        assert_eq!(seq(b, SeqKind::Collectives), 0);
+        assert_eq!(seq(a, SeqKind::Transfers), 0);
     }
 
     #[test]
@@ -222,8 +221,12 @@ mod tests {
         assert_eq!(comms.leave(first.to_bits()), None);
         let second = comms.join(COMM).unwrap();
         assert_eq!(second.slot, first.slot);
-        assert_eq!(comms.count(first.to_bits(), Counts::Collectives), None);
-        assert!(comms.count(second.to_bits(), Counts::Collectives).is_some());
+        assert_eq!(comms.next_seq(first.to_bits(), SeqKind::Collectives), None);
+        assert!(
+            comms
+                .next_seq(second.to_bits(), SeqKind::Collectives)
+                .is_some()
+        );
     }
 
     #[test]

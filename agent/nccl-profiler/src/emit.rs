@@ -11,25 +11,25 @@ use crate::record::Record;
 use crate::system::{self, Sent, ShortPath};
 
 /// Time between two attempts to connect to a socket without a reader, nanoseconds.
-const RETRY_NS: u64 = 1_000_000_000;
+const RETRY_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// Value of a missing file descriptor.
-const NONE: c_int = -1;
+const NO_SOCKET: c_int = -1;
 
 /// Output of records.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct Emitter {
     path: OnceLock<Option<ShortPath>>,
     socket: AtomicI32,
     is_connected: AtomicBool,
     tried_ns: AtomicU64,
 }
 
-impl Outlet {
+impl Emitter {
     pub(crate) const fn new() -> Self {
         Self {
             path: OnceLock::new(),
-            socket: AtomicI32::new(NONE),
+            socket: AtomicI32::new(NO_SOCKET),
             is_connected: AtomicBool::new(false),
             tried_ns: AtomicU64::new(0),
         }
@@ -37,16 +37,16 @@ impl Outlet {
 
     /// Opens the socket that the environment names. Only the first name is used.
     pub(crate) fn open(&self, path: Option<&[u8]>, now_ns: u64) {
-        let path = self.path.get_or_init(|| path.and_then(ShortPath::of));
-        if path.is_none() || self.socket.load(Ordering::Acquire) != NONE {
+        let path = self.path.get_or_init(|| path.and_then(ShortPath::new));
+        if path.is_none() || self.socket.load(Ordering::Acquire) != NO_SOCKET {
             return;
         }
         let Some(socket) = system::socket() else {
             return;
         };
-        let ours = self
-            .socket
-            .compare_exchange(NONE, socket, Ordering::AcqRel, Ordering::Acquire);
+        let ours =
+            self.socket
+                .compare_exchange(NO_SOCKET, socket, Ordering::AcqRel, Ordering::Acquire);
         if ours.is_err() {
             system::close(socket);
         }
@@ -56,26 +56,26 @@ impl Outlet {
 
     /// Closes the socket: no communicator is left, and nothing is sent until there is one.
     pub(crate) fn close(&self) {
-        let socket = self.socket.swap(NONE, Ordering::AcqRel);
-        if socket != NONE {
+        let socket = self.socket.swap(NO_SOCKET, Ordering::AcqRel);
+        if socket != NO_SOCKET {
             system::close(socket);
         }
     }
 
     /// Emits a record. Never blocks: records that the socket does not accept at once are counted.
-    pub(crate) fn tell(&self, record: &Record, losses: &Losses) {
-        probe::pass(record);
+    pub(crate) fn emit(&self, record: &Record, losses: &Losses) {
+        probe::call_probe_points(record);
         let socket = self.socket.load(Ordering::Acquire);
-        if socket == NONE {
+        if socket == NO_SOCKET {
             return;
         }
         if !self.is_connected.load(Ordering::Relaxed) && !self.connect(record.seen_ns) {
-            Losses::count(&losses.unsent);
+            Losses::increment(&losses.unsent);
             return;
         }
         let sent = system::send(socket, &record.to_bytes());
-        if sent != Sent::Taken {
-            Losses::count(&losses.unsent);
+        if sent != Sent::Accepted {
+            Losses::increment(&losses.unsent);
         }
         // A full socket has a reader and stays connected.
         if sent == Sent::Gone {
@@ -85,11 +85,11 @@ impl Outlet {
 
     fn connect(&self, now_ns: u64) -> bool {
         let socket = self.socket.load(Ordering::Acquire);
-        let Some(Some(path)) = self.path.get().filter(|_| socket != NONE) else {
+        let Some(Some(path)) = self.path.get().filter(|_| socket != NO_SOCKET) else {
             return false;
         };
         let tried_ns = self.tried_ns.load(Ordering::Relaxed);
-        if tried_ns > 0 && now_ns.saturating_sub(tried_ns) < RETRY_NS {
+        if tried_ns > 0 && now_ns.saturating_sub(tried_ns) < RETRY_INTERVAL_NS {
             return self.is_connected.load(Ordering::Relaxed);
         }
         self.tried_ns.store(now_ns.max(1), Ordering::Relaxed);
@@ -114,10 +114,10 @@ mod tests {
         }
     }
 
-    fn opened(path: &Path) -> Outlet {
-        let outlet = Outlet::new();
-        outlet.open(Some(path.as_os_str().as_bytes()), 1);
-        outlet
+    fn opened(path: &Path) -> Emitter {
+        let emitter = Emitter::new();
+        emitter.open(Some(path.as_os_str().as_bytes()), 1);
+        emitter
     }
 
     fn path_in(dir: &tempfile::TempDir) -> PathBuf {
@@ -128,13 +128,13 @@ mod tests {
     fn a_socket_without_a_reader_is_retried_once_a_second_and_every_lost_record_is_counted() {
         let dir = tempfile::tempdir().unwrap();
         let path = path_in(&dir);
-        let (outlet, losses) = (opened(&path), Losses::new());
-        outlet.tell(&record(2), &losses);
+        let (emitter, losses) = (opened(&path), Losses::new());
+        emitter.emit(&record(2), &losses);
         assert_eq!(losses.unsent.load(Ordering::Relaxed), 1);
         let reader = UnixDatagram::bind(&path).unwrap();
-        outlet.tell(&record(3), &losses);
+        emitter.emit(&record(3), &losses);
         assert_eq!(losses.unsent.load(Ordering::Relaxed), 2);
-        outlet.tell(&record(RETRY_NS + 4), &losses);
+        emitter.emit(&record(RETRY_INTERVAL_NS + 4), &losses);
         assert_eq!(losses.unsent.load(Ordering::Relaxed), 2);
         let mut bytes = [0; 200];
         assert_eq!(
@@ -148,12 +148,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = path_in(&dir);
         let _reader = UnixDatagram::bind(&path).unwrap();
-        let (outlet, losses) = (opened(&path), Losses::new());
+        let (emitter, losses) = (opened(&path), Losses::new());
         for _ in 0..10_000 {
-            outlet.tell(&record(2), &losses);
+            emitter.emit(&record(2), &losses);
         }
         assert!(losses.unsent.load(Ordering::Relaxed) > 5_000);
-        assert!(outlet.is_connected.load(Ordering::Relaxed));
+        assert!(emitter.is_connected.load(Ordering::Relaxed));
     }
 
     #[test]
@@ -162,22 +162,22 @@ mod tests {
         let path = path_in(&dir);
         let reader = UnixDatagram::bind(&path).unwrap();
         reader.set_nonblocking(true).unwrap();
-        let (outlet, losses) = (opened(&path), Losses::new());
-        outlet.close();
-        outlet.close();
-        outlet.tell(&record(2), &losses);
+        let (emitter, losses) = (opened(&path), Losses::new());
+        emitter.close();
+        emitter.close();
+        emitter.emit(&record(2), &losses);
         assert!(reader.recv(&mut [0; 200]).is_err());
-        outlet.open(None, 3);
-        outlet.tell(&record(4), &losses);
+        emitter.open(None, 3);
+        emitter.emit(&record(4), &losses);
         assert!(reader.recv(&mut [0; 200]).is_ok());
         assert_eq!(losses.unsent.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn without_a_socket_nothing_is_lost() {
-        let (outlet, losses) = (Outlet::new(), Losses::new());
-        outlet.open(None, 1);
-        outlet.tell(&record(2), &losses);
+        let (emitter, losses) = (Emitter::new(), Losses::new());
+        emitter.open(None, 1);
+        emitter.emit(&record(2), &losses);
         assert_eq!(losses.unsent.load(Ordering::Relaxed), 0);
     }
 }

@@ -35,7 +35,7 @@ impl Handle {
     }
 
     /// Converts a number back; none when it is not a handle of this kind.
-    pub(crate) fn of_bits(bits: u64, kind: Kind) -> Option<Self> {
+    pub(crate) fn from_bits(bits: u64, kind: Kind) -> Option<Self> {
         let [kind_bits, channel, slot_low, slot_high, generation @ ..] = bits.to_le_bytes();
         (u64::from(kind_bits) == kind as u64).then_some(Self {
             generation: u32::from_le_bytes(generation),
@@ -59,7 +59,7 @@ mod tests {
             kind: Kind::Channel,
         };
         assert_eq!(
-            Handle::of_bits(handle.to_bits(), Kind::Channel),
+            Handle::from_bits(handle.to_bits(), Kind::Channel),
             Some(handle)
         );
     }
@@ -72,9 +72,9 @@ mod tests {
             channel: 0,
             kind: Kind::Comm,
         };
-        assert_eq!(Handle::of_bits(handle.to_bits(), Kind::Operation), None);
+        assert_eq!(Handle::from_bits(handle.to_bits(), Kind::Operation), None);
         for pointer in [0, 0x7fff_1234_5678_u64, u64::MAX] {
-            assert_eq!(Handle::of_bits(pointer, Kind::Comm), None, "{pointer:x}");
+            assert_eq!(Handle::from_bits(pointer, Kind::Comm), None, "{pointer:x}");
         }
     }
 }

@@ -13,7 +13,7 @@ type GetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
 
 /// Returns the version of the library that this log function belongs to, as `ncclGetVersion`
 /// numbers it.
-pub(crate) fn version(log: Option<Log>) -> Option<c_int> {
+pub(crate) fn nccl_version(log: Option<Log>) -> Option<c_int> {
     let inside: *const c_void = log? as *const c_void;
     // SAFETY: all bytes zero are a value of this struct of pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -34,13 +34,15 @@ pub(crate) fn version(log: Option<Log>) -> Option<c_int> {
     }
     // SAFETY: the library is open, and the name a C string.
     let symbol = unsafe { libc::dlsym(library, c"ncclGetVersion".as_ptr()) };
-    let version = (!symbol.is_null()).then(|| ask(symbol)).flatten();
+    let version = (!symbol.is_null())
+        .then(|| call_get_version(symbol))
+        .flatten();
     // SAFETY: it was opened here; its other users keep it.
     unsafe { libc::dlclose(library) };
     version
 }
 
-fn ask(symbol: *mut c_void) -> Option<c_int> {
+fn call_get_version(symbol: *mut c_void) -> Option<c_int> {
     // SAFETY: NCCL has had this function, with this signature, since its first release.
     let get_version: GetVersion = unsafe { std::mem::transmute(symbol) };
     let mut version = 0;

@@ -32,7 +32,7 @@ impl Losses {
     }
 
     /// Increments a counter.
-    pub(crate) fn count(loss: &AtomicU64) {
+    pub(crate) fn increment(loss: &AtomicU64) {
         loss.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -14,15 +14,15 @@ pub(crate) const SLOTS: usize = 4096;
 
 /// Time after which an operation that does not end can be replaced, nanoseconds: operations of an
 /// aborted communicator never end.
-const PATIENCE_NS: u64 = 10_000_000_000;
+const ABANDONED_AFTER_NS: u64 = 10_000_000_000;
 
 /// Slots that are tried for an operation.
-const TRIES: usize = 8;
+const MAX_TRIES: usize = 8;
 
 /// Generation of a free slot.
 const FREE: u32 = 0;
 /// Generation of a slot that is being filled.
-const TAKEN: u32 = u32::MAX;
+const FILLING: u32 = u32::MAX;
 
 /// Operation as known when it is enqueued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,10 +35,10 @@ pub(crate) struct Operation {
 
 #[derive(Debug)]
 struct Slot {
-    /// Generation of the occupant, [`FREE`] or [`TAKEN`].
+    /// Generation of the occupant, [`FREE`] or [`FILLING`].
     generation: AtomicU32,
     channels: AtomicU32,
-    what: AtomicU32,
+    kind: AtomicU32,
     rank: AtomicU32,
     nranks: AtomicU32,
     function: AtomicU32,
@@ -63,7 +63,7 @@ impl Slot {
     const EMPTY: Self = Self {
         generation: AtomicU32::new(FREE),
         channels: AtomicU32::new(0),
-        what: AtomicU32::new(0),
+        kind: AtomicU32::new(0),
         rank: AtomicU32::new(0),
         nranks: AtomicU32::new(0),
         function: AtomicU32::new(0),
@@ -102,35 +102,35 @@ impl Pool {
     }
 
     /// Offsets the generations, so that handles of other processes do not match.
-    pub(crate) fn salt(&self, salt: u32) {
-        self.generations.fetch_add(salt, Ordering::Relaxed);
+    pub(crate) fn offset_generations(&self, offset: u32) {
+        self.generations.fetch_add(offset, Ordering::Relaxed);
     }
 
     /// Adds an operation; none when no slot is free.
     pub(crate) fn begin(&self, operation: &Operation, losses: &Losses) -> Option<Handle> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             let ticket = self.next.fetch_add(1, Ordering::Relaxed);
             let index = usize::try_from(ticket).unwrap_or(0) % SLOTS;
             let slot = self.slots.get(index)?;
             let occupant = slot.generation.load(Ordering::Acquire);
             let is_free = occupant == FREE;
-            if occupant == TAKEN || !is_free && !is_abandoned(slot, operation.record.host_ns) {
+            if occupant == FILLING || !is_free && !is_abandoned(slot, operation.record.host_ns) {
                 continue;
             }
             // If the occupant ends or another thread is faster, the slot is not available.
-            let taken = slot.generation.compare_exchange(
+            let claimed = slot.generation.compare_exchange(
                 occupant,
-                TAKEN,
+                FILLING,
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             );
-            if taken.is_err() {
+            if claimed.is_err() {
                 continue;
             }
             if !is_free {
-                Losses::count(&losses.abandoned);
+                Losses::increment(&losses.abandoned);
             }
-            let generation = self.generation();
+            let generation = self.next_generation();
             slot.fill(operation);
             slot.generation.store(generation, Ordering::Release);
             return Some(Handle {
@@ -140,13 +140,13 @@ impl Pool {
                 kind: Kind::Operation,
             });
         }
-        Losses::count(&losses.pool_full);
+        Losses::increment(&losses.pool_full);
         None
     }
 
     /// Records that a channel has started on an operation.
     pub(crate) fn started(&self, parent: u64, channel: u8, start_ns: u64) -> Option<Handle> {
-        let handle = Handle::of_bits(parent, Kind::Operation)?;
+        let handle = Handle::from_bits(parent, Kind::Operation)?;
         let slot = self.find(handle)?;
         if start_ns > 0 {
             slot.start_ns.fetch_min(start_ns, Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl Pool {
 
     /// Records that a channel has stopped; returns the complete record after the last channel.
     pub(crate) fn stopped(&self, bits: u64, stop_ns: u64) -> Option<Record> {
-        let handle = Handle::of_bits(bits, Kind::Channel)?;
+        let handle = Handle::from_bits(bits, Kind::Channel)?;
         let slot = self.find(handle)?;
         slot.stop_ns.fetch_max(stop_ns, Ordering::Relaxed);
         let channel = 1_u64.checked_shl(u32::from(handle.channel))?;
@@ -182,15 +182,16 @@ impl Pool {
     fn find(&self, handle: Handle) -> Option<&Slot> {
         let slot = self.slots.get(usize::from(handle.slot))?;
         let generation = slot.generation.load(Ordering::Acquire);
-        let is_it = generation == handle.generation && generation != FREE && generation != TAKEN;
-        is_it.then_some(slot)
+        let is_current =
+            generation == handle.generation && generation != FREE && generation != FILLING;
+        is_current.then_some(slot)
     }
 
     /// Returns the next generation of an occupant.
-    fn generation(&self) -> u32 {
+    fn next_generation(&self) -> u32 {
         loop {
             let next = self.generations.fetch_add(1, Ordering::Relaxed);
-            if next != FREE && next != TAKEN {
+            if next != FREE && next != FILLING {
                 return next;
             }
         }
@@ -198,14 +199,14 @@ impl Pool {
 
     /// Returns the number of operations in flight.
     #[cfg(test)]
-    pub(crate) fn under_way(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         let is_taken = |slot: &&Slot| slot.generation.load(Ordering::Relaxed) != FREE;
         self.slots.iter().filter(is_taken).count()
     }
 }
 
 fn is_abandoned(slot: &Slot, now_ns: u64) -> bool {
-    now_ns.saturating_sub(slot.host_ns.load(Ordering::Relaxed)) > PATIENCE_NS
+    now_ns.saturating_sub(slot.host_ns.load(Ordering::Relaxed)) > ABANDONED_AFTER_NS
 }
 
 impl Slot {
@@ -213,7 +214,7 @@ impl Slot {
         let Operation { record, channels } = *operation;
         let ints = [
             (&self.channels, u32::from(channels)),
-            (&self.what, record.what),
+            (&self.kind, record.kind),
             (&self.rank, record.rank),
             (&self.nranks, record.nranks),
             (&self.function, record.function),
@@ -242,7 +243,7 @@ impl Slot {
         let int = |field: &AtomicU32| field.load(Ordering::Relaxed);
         let long = |field: &AtomicU64| field.load(Ordering::Relaxed);
         Record {
-            what: int(&self.what),
+            kind: int(&self.kind),
             comm_id: long(&self.comm_id),
             seq: long(&self.seq),
             nccl_seq: long(&self.nccl_seq),

@@ -10,7 +10,7 @@ use std::arch::naked_asm;
 use crate::record::Record;
 
 /// Passes a record through the probe points.
-pub(crate) fn pass(record: &Record) {
+pub(crate) fn call_probe_points(record: &Record) {
     fleet_nccl_record(record);
     fleet_nccl_record_push(record);
 }

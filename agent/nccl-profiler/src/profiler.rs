@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::comms::{Comm, Comms, Counts};
-use crate::emit::Outlet;
+use crate::comms::{Comm, Comms, SeqKind};
+use crate::emit::Emitter;
 use crate::handle::Handle;
-use crate::kill_switch::{OFF_FILE, Switch};
+use crate::kill_switch::{KillSwitch, OFF_FILE};
 use crate::losses::Losses;
 use crate::pool::{Operation, Pool};
-use crate::record::{RECORD_VERSION, Record, What};
+use crate::record::{RECORD_VERSION, Record, RecordKind};
 use crate::system;
 
 /// State of the plugin, in memory of fixed size.
@@ -19,14 +19,14 @@ pub(crate) struct Profiler {
     comms: &'static Comms,
     pool: &'static Pool,
     pub(crate) losses: Losses,
-    outlet: Outlet,
-    switch: Switch,
+    emitter: Emitter,
+    kill_switch: KillSwitch,
     pid: AtomicU32,
 }
 
 /// Options from the environment.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct Options {
     /// Socket for records.
     pub(crate) socket: Option<OsString>,
     /// File that disables the plugin.
@@ -37,7 +37,7 @@ pub(crate) struct Wishes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Enqueued {
     /// Collective or transfer.
-    pub(crate) what: What,
+    pub(crate) kind: RecordKind,
     /// NCCL's sequence number among operations of the same function.
     pub(crate) nccl_seq: u64,
     /// Number of the function.
@@ -59,36 +59,36 @@ impl Profiler {
             comms,
             pool,
             losses: Losses::new(),
-            outlet: Outlet::new(),
-            switch: Switch::new(),
+            emitter: Emitter::new(),
+            kill_switch: KillSwitch::new(),
             pid: AtomicU32::new(0),
         }
     }
 
-    /// Applies the options; only the first call counts.
-    pub(crate) fn prepare(&self, wishes: Wishes) {
+    /// Applies the options; only the first call seq_kind.
+    pub(crate) fn configure(&self, options: Options) {
         let pid = std::process::id();
         if self.pid.swap(pid, Ordering::Relaxed) != pid {
-            self.pool.salt(pid.wrapping_mul(0x9e37_79b9));
+            self.pool.offset_generations(pid.wrapping_mul(0x9e37_79b9));
         }
-        let off_file = wishes.off_file.unwrap_or_else(|| OFF_FILE.into());
-        self.switch.watch(off_file.as_bytes());
-        let socket = wishes.socket.as_ref().map(|path| path.as_bytes());
-        self.outlet.open(socket, system::now_ns());
+        let off_file = options.off_file.unwrap_or_else(|| OFF_FILE.into());
+        self.kill_switch.set_file(off_file.as_bytes());
+        let socket = options.socket.as_ref().map(|path| path.as_bytes());
+        self.emitter.open(socket, system::now_ns());
     }
 
     /// Returns whether the operator has disabled the plugin.
     pub(crate) fn is_off(&self) -> bool {
-        self.switch.is_off(system::now_ns())
+        self.kill_switch.is_off(system::now_ns())
     }
 
     /// Adds a new communicator and returns its handle.
     pub(crate) fn join(&self, comm: Comm) -> Option<u64> {
         let Some(handle) = self.comms.join(comm) else {
-            Losses::count(&self.losses.comms);
+            Losses::increment(&self.losses.comms);
             return None;
         };
-        self.tell(record(What::Joined, comm));
+        self.emit(record(RecordKind::Joined, comm));
         Some(handle.to_bits())
     }
 
@@ -97,23 +97,23 @@ impl Profiler {
         let Some(comm) = self.comms.leave(comm) else {
             return false;
         };
-        self.tell(record(What::Left, comm));
+        self.emit(record(RecordKind::Left, comm));
         let is_last = self.comms.is_empty();
         if is_last {
             // NCCL may unload the plugin now, so nothing may stay open.
-            self.outlet.close();
+            self.emitter.close();
         }
         is_last
     }
 
     /// Adds an enqueued operation; returns its handle, if it will get times.
     pub(crate) fn enqueue(&self, comm: u64, enqueued: &Enqueued) -> Option<u64> {
-        let counts = match enqueued.what {
-            What::Transfer => Counts::Transfers,
-            What::Joined | What::Collective | What::Left => Counts::Collectives,
+        let seq_kind = match enqueued.kind {
+            RecordKind::Transfer => SeqKind::Transfers,
+            RecordKind::Joined | RecordKind::Collective | RecordKind::Left => SeqKind::Collectives,
         };
-        let (comm, seq) = self.comms.count(comm, counts)?;
-        let is_transfer = enqueued.what == What::Transfer;
+        let (comm, seq) = self.comms.next_seq(comm, seq_kind)?;
+        let is_transfer = enqueued.kind == RecordKind::Transfer;
         if is_transfer && u32::try_from(enqueued.peer) == Ok(comm.rank) {
             // NCCL does not monitor the end of a copy to the same rank, so it would only occupy a
             // slot.
@@ -126,12 +126,12 @@ impl Profiler {
             count: enqueued.count,
             datatype: enqueued.datatype,
             peer: enqueued.peer,
-            ..record(enqueued.what, comm)
+            ..record(enqueued.kind, comm)
         };
         if enqueued.channels == 0 {
             // Emitted for its sequence number, so that later operations do not appear to have a
             // gap.
-            self.tell(record);
+            self.emit(record);
             return None;
         }
         let operation = Operation {
@@ -155,28 +155,28 @@ impl Profiler {
             return false;
         };
         if record.gpu_stop_ns < record.gpu_start_ns {
-            Losses::count(&self.losses.implausible);
+            Losses::increment(&self.losses.implausible);
         } else {
-            self.tell(record);
+            self.emit(record);
         }
         true
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the field wraps around")]
-    fn tell(&self, record: Record) {
+    fn emit(&self, record: Record) {
         let record = Record {
             version: RECORD_VERSION,
             seen_ns: system::now_ns(),
             lost: self.losses.operations() as u32,
             ..record
         };
-        self.outlet.tell(&record, &self.losses);
+        self.emitter.emit(&record, &self.losses);
     }
 }
 
-fn record(what: What, comm: Comm) -> Record {
+fn record(kind: RecordKind, comm: Comm) -> Record {
     Record {
-        what: what as u32,
+        kind: kind as u32,
         comm_id: comm.id,
         rank: comm.rank,
         nranks: comm.nranks,
@@ -205,7 +205,7 @@ mod tests {
         let comm = PROFILER.join(comm).unwrap();
         let send = |peer: i32| {
             let enqueued = Enqueued {
-                what: What::Transfer,
+                kind: RecordKind::Transfer,
                 nccl_seq: 0,
                 function: 8,
                 count: 1,
@@ -215,10 +215,10 @@ mod tests {
             };
             PROFILER.enqueue(comm, &enqueued)
         };
-        assert_eq!((send(1), POOL.under_way()), (None, 0));
+        assert_eq!((send(1), POOL.in_flight()), (None, 0));
         assert!(send(0).is_some() && send(2).is_some());
-        assert_eq!(POOL.under_way(), 2);
-        let (_, next) = COMMS.count(comm, Counts::Transfers).unwrap();
+        assert_eq!(POOL.in_flight(), 2);
+        let (_, next) = COMMS.next_seq(comm, SeqKind::Transfers).unwrap();
         assert_eq!((next, PROFILER.losses.operations()), (3, 0));
     }
 }

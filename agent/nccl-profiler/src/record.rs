@@ -6,10 +6,10 @@ pub const RECORD_BYTES: usize = 104;
 /// Version of the layout; changes whenever a field does.
 pub const RECORD_VERSION: u32 = 1;
 
-/// Kind of a record, in [`Record::what`].
+/// Kind of a record, in [`Record::kind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum What {
+pub enum RecordKind {
     /// Communicator created; times and operation are 0.
     Joined = 1,
     /// Collective that ran.
@@ -27,8 +27,8 @@ pub enum What {
 pub struct Record {
     /// [`RECORD_VERSION`].
     pub version: u32,
-    /// [`What`].
-    pub what: u32,
+    /// [`RecordKind`].
+    pub kind: u32,
     /// NCCL's hash of the communicator, equal on all its ranks.
     pub comm_id: u64,
     /// Sequence number among the communicator's collectives, or among its transfers, from 0.
@@ -111,7 +111,7 @@ impl Record {
         let mut bytes = [0; RECORD_BYTES];
         let Self {
             version,
-            what,
+            kind,
             comm_id,
             seq,
             nccl_seq,
@@ -149,7 +149,7 @@ impl Record {
             nth,
             lost,
         ];
-        let head = [version, what].into_iter().flat_map(u32::to_ne_bytes);
+        let head = [version, kind].into_iter().flat_map(u32::to_ne_bytes);
         let middle = longs.into_iter().flat_map(u64::to_ne_bytes);
         let tail = ints.into_iter().flat_map(u32::to_ne_bytes);
         for (byte, value) in bytes.iter_mut().zip(head.chain(middle).chain(tail)) {
@@ -167,7 +167,7 @@ mod tests {
     fn bytes_are_the_fields_in_order() {
         let record = Record {
             version: 1,
-            what: What::Transfer as u32,
+            kind: RecordKind::Transfer as u32,
             comm_id: 3,
             seen_ns: 10,
             rank: 11,

@@ -14,7 +14,7 @@ pub(crate) struct ShortPath([u8; PATH_BYTES]);
 
 impl ShortPath {
     /// Creates a path; none if it is empty, too long, or contains a zero.
-    pub(crate) fn of(path: &[u8]) -> Option<Self> {
+    pub(crate) fn new(path: &[u8]) -> Option<Self> {
         let mut bytes = [0; PATH_BYTES];
         let is_path = !path.is_empty() && path.len() < PATH_BYTES && !path.contains(&0);
         bytes.get_mut(..path.len())?.copy_from_slice(path);
@@ -53,7 +53,7 @@ pub(crate) fn exists(file: &ShortPath) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// Accepted by the reader's queue.
-    Taken,
+    Accepted,
     /// The reader's queue is full.
     Full,
     /// There is no reader.
@@ -89,7 +89,7 @@ pub(crate) fn send(socket: c_int, bytes: &[u8]) -> Sent {
     // SAFETY: the bytes live until the call returns.
     let sent = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), flags) };
     if sent >= 0 {
-        return Sent::Taken;
+        return Sent::Accepted;
     }
     match std::io::Error::last_os_error().kind() {
         std::io::ErrorKind::WouldBlock => Sent::Full,
@@ -109,9 +109,9 @@ mod tests {
 
     #[test]
     fn invalid_paths_are_rejected() {
-        assert!(ShortPath::of(&[b'a'; PATH_BYTES - 1]).is_some());
-        assert!(ShortPath::of(&[b'a'; PATH_BYTES]).is_none());
-        assert!(ShortPath::of(b"").is_none());
-        assert!(ShortPath::of(b"a\0b").is_none());
+        assert!(ShortPath::new(&[b'a'; PATH_BYTES - 1]).is_some());
+        assert!(ShortPath::new(&[b'a'; PATH_BYTES]).is_none());
+        assert!(ShortPath::new(b"").is_none());
+        assert!(ShortPath::new(b"a\0b").is_none());
     }
 }

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use fleet_nccl_profiler::record::{RECORD_BYTES, RECORD_VERSION, Record, UNKNOWN, What};
+use fleet_nccl_profiler::record::{RECORD_BYTES, RECORD_VERSION, Record, RecordKind, UNKNOWN};
 use tempfile::TempDir;
 
 /// Versions of the interface that the library implements.
@@ -89,7 +89,7 @@ fn read(bytes: &[u8]) -> Record {
     let int = |at: usize| u32::from_ne_bytes(bytes[at..][..4].try_into().unwrap());
     Record {
         version: int(0),
-        what: int(4),
+        kind: int(4),
         comm_id: long(8),
         seq: long(16),
         nccl_seq: long(24),
@@ -113,13 +113,18 @@ fn read(bytes: &[u8]) -> Record {
 fn every_table_records_the_right_fields() {
     for version in VERSIONS {
         let records = records(version);
-        let whats: Vec<u32> = records.iter().map(|record| record.what).collect();
-        let [joined, collective, transfer, left] =
-            [What::Joined, What::Collective, What::Transfer, What::Left].map(|what| what as u32);
+        let kinds: Vec<u32> = records.iter().map(|record| record.kind).collect();
+        let [joined, collective, transfer, left] = [
+            RecordKind::Joined,
+            RecordKind::Collective,
+            RecordKind::Transfer,
+            RecordKind::Left,
+        ]
+        .map(|kind| kind as u32);
         // The record without times, then the records in the order in which they end on the GPU; the
         // one that ends before it begins is left out.
         assert_eq!(
-            whats,
+            kinds,
             [joined, collective, transfer, collective, left],
             "{version}"
         );

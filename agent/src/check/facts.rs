@@ -31,18 +31,18 @@ pub(super) struct Facts {
     /// Lockdown mode of the kernel; none when it does not support lockdown.
     pub(super) lockdown: Option<String>,
     /// Whether return probes kill processes that have a seccomp filter.
-    pub(super) needs_guard: bool,
+    pub(super) needs_seccomp_guard: bool,
     /// GPUs; none when the driver does not respond.
     pub(super) gpus: Option<Vec<Gpu>>,
     /// RDMA ports.
     pub(super) ports: Vec<Port>,
     /// Result of a trial watch, or why it cannot start.
-    pub(super) watch: Result<Watching, String>,
+    pub(super) watch: Result<WatchFacts, String>,
 }
 
 /// Result of a trial watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Watching {
+pub(super) struct WatchFacts {
     /// Health of the watch.
     pub(super) health: Health,
     /// Files that it probed.
@@ -69,16 +69,16 @@ impl Facts {
         let release = fs::read_to_string(proc.join("sys/kernel/osrelease"));
         let release = release.unwrap_or_default().trim().to_owned();
         Self {
-            btf: fs::File::open(sys.join("kernel/btf/vmlinux")).map_or_else(in_words, |_| Ok(())),
+            btf: fs::File::open(sys.join("kernel/btf/vmlinux")).map_or_else(to_message, |_| Ok(())),
             capabilities: capabilities(proc),
             bpf_fs: bpf_fs(&sys.join("fs/bpf")),
             pid_namespace: pid_namespace(proc),
             lockdown: fs::read_to_string(sys.join("kernel/security/lockdown"))
                 .ok()
-                .and_then(|modes| mode_in_force(&modes)),
-            needs_guard: Guard::for_release(&release).is_needed(),
+                .and_then(|modes| active_mode(&modes)),
+            needs_seccomp_guard: Guard::for_release(&release).is_needed(),
             gpus: None,
-            ports: Rdma::below(sys).ports(),
+            ports: Rdma::new(sys).ports(),
             watch: Err("not started".to_owned()),
             release,
         }
@@ -86,7 +86,7 @@ impl Facts {
 }
 
 /// Reads the facts of a watch.
-pub(super) fn watching(watch: &Watch, proc: &Path) -> Watching {
+pub(super) fn from_watch(watch: &Watch, proc: &Path) -> WatchFacts {
     let libraries = watch.watched();
     let with_collectives = libraries.iter().filter(|library| library.has_collectives);
     let mut pids: Vec<u32> = with_collectives
@@ -95,7 +95,7 @@ pub(super) fn watching(watch: &Watch, proc: &Path) -> Watching {
     pids.sort_unstable();
     pids.dedup();
     let processes = Processes::below(proc);
-    Watching {
+    WatchFacts {
         health: watch.health(),
         ranks: pids.iter().map(|pid| rank(&processes, *pid)).collect(),
         libraries,
@@ -114,7 +114,7 @@ fn rank(processes: &Processes, pid: u32) -> Rank {
     }
 }
 
-fn in_words<T>(error: io::Error) -> Result<T, String> {
+fn to_message<T>(error: io::Error) -> Result<T, String> {
     Err(error.to_string())
 }
 
@@ -144,7 +144,7 @@ fn pid_namespace(proc: &Path) -> Option<u64> {
 }
 
 /// `none [integrity] confidentiality`.
-fn mode_in_force(modes: &str) -> Option<String> {
+fn active_mode(modes: &str) -> Option<String> {
     let (_, rest) = modes.split_once('[')?;
     Some(rest.split_once(']')?.0.to_owned())
 }
@@ -193,7 +193,7 @@ mod tests {
         symlink("pid:[4026531836]", root.path().join("proc/self/ns/pid")).unwrap();
         let facts = read(&root);
         assert_eq!(
-            (facts.release.as_str(), facts.needs_guard),
+            (facts.release.as_str(), facts.needs_seccomp_guard),
             ("6.12.4-amd64", true)
         );
         assert_eq!(facts.capabilities, Some(0x1ff_ffff_ffff));

@@ -4,17 +4,17 @@ mod jobs;
 
 use fleet_agent_bpf::programs::Mechanism;
 
-use crate::check::facts::{Facts, Watching};
+use crate::check::facts::{Facts, WatchFacts};
 use crate::check::report::{Finding, Report, State};
 
 /// Oldest supported kernel.
-const FLOOR: (u32, u32) = (5, 15);
+const MINIMUM: (u32, u32) = (5, 15);
 /// Oldest kernel on which the agent needs few capabilities.
 const RECOMMENDED: (u32, u32) = (6, 6);
 /// Inode of the host's initial pid namespace.
-const HOST_PIDS: u64 = 4_026_531_836;
+const HOST_PID_NAMESPACE: u64 = 4_026_531_836;
 /// Maximum number of ports listed.
-const MAX_NAMED: usize = 8;
+const MAX_LISTED: usize = 8;
 
 const SYS_ADMIN: u32 = 21;
 
@@ -23,9 +23,9 @@ struct Capability {
     name: &'static str,
     bit: u32,
     /// Capability that implies it.
-    within: u32,
+    implied_by: u32,
     /// Purpose in the agent.
-    gives: &'static str,
+    purpose: &'static str,
     is_needed: bool,
 }
 
@@ -34,42 +34,42 @@ const CAPABILITIES: [Capability; 5] = [
     Capability {
         name: "CAP_BPF",
         bit: 39,
-        within: SYS_ADMIN,
-        gives: "load BPF programs",
+        implied_by: SYS_ADMIN,
+        purpose: "load BPF programs",
         is_needed: true,
     },
     Capability {
         name: "CAP_PERFMON",
         bit: 38,
-        within: SYS_ADMIN,
-        gives: "attach probes, receive process events",
+        implied_by: SYS_ADMIN,
+        purpose: "attach probes, receive process events",
         is_needed: true,
     },
     Capability {
         name: "CAP_SYS_PTRACE",
         bit: 19,
-        within: 19,
-        gives: "read the memory maps of other users' processes",
+        implied_by: 19,
+        purpose: "read the memory maps of other users' processes",
         is_needed: false,
     },
     Capability {
         name: "CAP_DAC_READ_SEARCH",
         bit: 2,
-        within: 1,
-        gives: "read the ranks of other users' processes",
+        implied_by: 1,
+        purpose: "read the ranks of other users' processes",
         is_needed: false,
     },
     Capability {
         name: "CAP_CHECKPOINT_RESTORE",
         bit: 40,
-        within: SYS_ADMIN,
-        gives: "open libraries in containers and deleted libraries",
+        implied_by: SYS_ADMIN,
+        purpose: "open libraries in containers and deleted libraries",
         is_needed: false,
     },
 ];
 
 /// Derives all findings from the facts.
-pub(super) fn of(facts: &Facts) -> Report {
+pub(super) fn from_facts(facts: &Facts) -> Report {
     let mut findings = vec![kernel(&facts.release), btf(facts)];
     findings.extend(CAPABILITIES.iter().map(|one| capability(facts, one)));
     findings.push(sys_admin(facts));
@@ -90,12 +90,12 @@ pub(super) fn of(facts: &Facts) -> Report {
         ports(facts),
     ]);
     if let Ok(watching) = &facts.watch {
-        findings.extend(jobs::of(watching));
+        findings.extend(jobs::findings(watching));
     }
     Report { findings }
 }
 
-fn fine(name: &'static str, detail: impl Into<String>) -> Finding {
+fn ok(name: &'static str, detail: impl Into<String>) -> Finding {
     Finding {
         name,
         state: State::Ok,
@@ -108,7 +108,7 @@ fn degraded(name: &'static str, detail: impl Into<String>, advice: impl Into<Str
     Finding {
         state: State::Degraded,
         advice: Some(advice.into()),
-        ..fine(name, detail)
+        ..ok(name, detail)
     }
 }
 
@@ -123,8 +123,8 @@ fn kernel(release: &str) -> Finding {
         );
     };
     match (major, minor) {
-        version if version >= RECOMMENDED => fine(name, format!("Linux {release}")),
-        version if version >= FLOOR => fine(
+        version if version >= RECOMMENDED => ok(name, format!("Linux {release}")),
+        version if version >= MINIMUM => ok(
             name,
             format!("Linux {release}; Linux 6.6 and later need fewer capabilities"),
         ),
@@ -141,7 +141,7 @@ fn kernel(release: &str) -> Finding {
 fn btf(facts: &Facts) -> Finding {
     let name = "BTF";
     match &facts.btf {
-        Ok(()) => fine(name, "/sys/kernel/btf/vmlinux is readable"),
+        Ok(()) => ok(name, "/sys/kernel/btf/vmlinux is readable"),
         Err(error) => degraded(
             name,
             format!("/sys/kernel/btf/vmlinux: {error}"),
@@ -150,22 +150,22 @@ fn btf(facts: &Facts) -> Finding {
     }
 }
 
-fn holds(facts: &Facts, bit: u32) -> bool {
+fn has_capability(facts: &Facts, bit: u32) -> bool {
     facts.capabilities.is_some_and(|bits| bits >> bit & 1 == 1)
 }
 
 fn capability(facts: &Facts, one: &Capability) -> Finding {
     let Capability {
-        name, bit, gives, ..
+        name, bit, purpose, ..
     } = *one;
-    if holds(facts, bit) {
-        return fine(name, format!("held: {gives}"));
+    if has_capability(facts, bit) {
+        return ok(name, format!("held: {purpose}"));
     }
-    if holds(facts, one.within) {
-        return fine(name, format!("implied by another capability: {gives}"));
+    if has_capability(facts, one.implied_by) {
+        return ok(name, format!("implied by another capability: {purpose}"));
     }
     let advice = "run as root, or grant it to the agent (pod: securityContext.capabilities.add)";
-    let missing = degraded(name, format!("not held: {gives}"), advice);
+    let missing = degraded(name, format!("not held: {purpose}"), advice);
     match &facts.watch {
         Err(_) if one.is_needed => Finding {
             state: State::Missing,
@@ -177,8 +177,8 @@ fn capability(facts: &Facts, one: &Capability) -> Finding {
 
 fn sys_admin(facts: &Facts) -> Finding {
     let name = "CAP_SYS_ADMIN";
-    if holds(facts, SYS_ADMIN) {
-        return fine(name, "held");
+    if has_capability(facts, SYS_ADMIN) {
+        return ok(name, "held");
     }
     match &facts.watch {
         Ok(watching) if watching.health.abilities.mechanism == Mechanism::PerfEvent => degraded(
@@ -186,28 +186,28 @@ fn sys_admin(facts: &Facts) -> Finding {
             "not held: attach probes on a kernel without uprobe_multi",
             "grant it to the agent, or use Linux 6.6 or later",
         ),
-        _ => fine(name, "not held, and not needed on Linux 6.6 and later"),
+        _ => ok(name, "not held, and not needed on Linux 6.6 and later"),
     }
 }
 
 fn programs(facts: &Facts) -> Finding {
     let name = "BPF programs";
     match &facts.watch {
-        Ok(_) => fine(name, "loaded"),
+        Ok(_) => ok(name, "loaded"),
         Err(error) => Finding {
             state: State::Missing,
             advice: Some("see the kernel and the capabilities above".to_owned()),
-            ..fine(name, error.as_str())
+            ..ok(name, error.as_str())
         },
     }
 }
 
-fn probes(facts: &Facts, watching: &Watching) -> Finding {
+fn probes(facts: &Facts, watching: &WatchFacts) -> Finding {
     let name = "probes";
     let mechanism = watching.health.abilities.mechanism;
     match mechanism {
-        Mechanism::UprobeMulti => fine(name, format!("{mechanism}: one link per library")),
-        Mechanism::PerfEvent if holds(facts, SYS_ADMIN) => fine(
+        Mechanism::UprobeMulti => ok(name, format!("{mechanism}: one link per library")),
+        Mechanism::PerfEvent if has_capability(facts, SYS_ADMIN) => ok(
             name,
             format!("{mechanism}: one probe per function; removing them takes seconds"),
         ),
@@ -219,10 +219,10 @@ fn probes(facts: &Facts, watching: &Watching) -> Finding {
     }
 }
 
-fn evidence(facts: &Facts, watching: &Watching) -> Finding {
+fn evidence(facts: &Facts, watching: &WatchFacts) -> Finding {
     let name = "kernel evidence";
     match &watching.health.abilities.no_host {
-        None => fine(name, "time off the CPU, page allocations, block I/O, TCP"),
+        None => ok(name, "time off the CPU, page allocations, block I/O, TCP"),
         Some(reason) => degraded(
             name,
             format!("none: {reason}"),
@@ -235,10 +235,10 @@ fn evidence(facts: &Facts, watching: &Watching) -> Finding {
     }
 }
 
-fn process_events(watching: &Watching) -> Finding {
+fn process_events(watching: &WatchFacts) -> Finding {
     let name = "process events";
     match &watching.health.no_lifecycle {
-        None => fine(name, "the kernel reports new processes at once"),
+        None => ok(name, "the kernel reports new processes at once"),
         Some(reason) => degraded(
             name,
             format!("none: {reason}"),
@@ -250,7 +250,7 @@ fn process_events(watching: &Watching) -> Finding {
 fn pins(facts: &Facts) -> Finding {
     let name = "BPF file system";
     match &facts.bpf_fs {
-        Ok(()) => fine(name, "/sys/fs/bpf: probes survive an agent that is killed"),
+        Ok(()) => ok(name, "/sys/fs/bpf: probes survive an agent that is killed"),
         Err(error) => degraded(
             name,
             format!("/sys/fs/bpf: {error}"),
@@ -262,7 +262,7 @@ fn pins(facts: &Facts) -> Finding {
 fn pid_namespace(facts: &Facts) -> Finding {
     let name = "pid namespace";
     match facts.pid_namespace {
-        Some(HOST_PIDS) => fine(name, "the host's"),
+        Some(HOST_PID_NAMESPACE) => ok(name, "the host's"),
         other => degraded(
             name,
             if other.is_some() {
@@ -277,14 +277,14 @@ fn pid_namespace(facts: &Facts) -> Finding {
 
 fn seccomp(facts: &Facts) -> Finding {
     let name = "seccomp";
-    if facts.needs_guard {
+    if facts.needs_seccomp_guard {
         degraded(
             name,
             "processes with a seccomp filter are not probed, because this kernel would kill them",
             "use Linux 6.14 or later, or 6.10 or earlier",
         )
     } else {
-        fine(
+        ok(
             name,
             "return probes pass every seccomp filter on this kernel",
         )
@@ -294,8 +294,8 @@ fn seccomp(facts: &Facts) -> Finding {
 fn lockdown(facts: &Facts) -> Finding {
     let name = "lockdown";
     match facts.lockdown.as_deref() {
-        None | Some("none") => fine(name, "none"),
-        Some("integrity") => fine(name, "integrity, which permits the agent"),
+        None | Some("none") => ok(name, "none"),
+        Some("integrity") => ok(name, "integrity, which permits the agent"),
         Some(mode) => degraded(
             name,
             format!("{mode}: kernel memory cannot be read"),
@@ -309,7 +309,7 @@ fn gpus(facts: &Facts) -> Finding {
     match facts.gpus.as_deref() {
         None => degraded(
             name,
-            "the driver did not respond within a second",
+            "the driver did not respond implied_by a second",
             "check whether nvidia-smi hangs as well",
         ),
         Some([]) => degraded(
@@ -322,25 +322,25 @@ fn gpus(facts: &Facts) -> Finding {
             let mut models: Vec<&str> = models.collect();
             models.sort_unstable();
             models.dedup();
-            fine(name, format!("{}: {}", gpus.len(), models.join(", ")))
+            ok(name, format!("{}: {}", gpus.len(), models.join(", ")))
         }
     }
 }
 
 fn ports(facts: &Facts) -> Finding {
     let name = "InfiniBand and RoCE";
-    let named = facts.ports.iter().take(MAX_NAMED);
+    let named = facts.ports.iter().take(MAX_LISTED);
     let named: Vec<String> = named
         .map(|port| format!("{}/{}", port.device, port.number))
         .collect();
-    let more = if facts.ports.len() > MAX_NAMED {
+    let more = if facts.ports.len() > MAX_LISTED {
         " and more"
     } else {
         ""
     };
     match facts.ports.len() {
-        0 => fine(name, "no ports"),
-        ports => fine(name, format!("{ports} ports: {}{more}", named.join(" "))),
+        0 => ok(name, "no ports"),
+        ports => ok(name, format!("{ports} ports: {}{more}", named.join(" "))),
     }
 }
 

@@ -64,15 +64,19 @@ pub struct Shard {
 impl ConnectionArgs {
     /// Resolves the shard of a cluster when `endpoint` contains {shard}; fails when flags and
     /// endpoint contradict each other.
-    pub fn shard(&self, endpoint: &str, cluster: &str) -> Result<Option<Shard>, EndpointError> {
-        let is_open = endpoint.contains(PLACEHOLDER);
+    pub fn resolve_shard(
+        &self,
+        endpoint: &str,
+        cluster: &str,
+    ) -> Result<Option<Shard>, EndpointError> {
+        let has_placeholder = endpoint.contains(PLACEHOLDER);
         let shards = match self.shards {
-            Some(shards) if is_open => shards,
+            Some(shards) if has_placeholder => shards,
             Some(shards) => {
                 let url = endpoint.to_owned();
                 return Err(EndpointError::NoPlaceholder { shards, url });
             }
-            None if is_open => return Err(EndpointError::NoShards(endpoint.to_owned())),
+            None if has_placeholder => return Err(EndpointError::NoShards(endpoint.to_owned())),
             None => return Ok(None),
         };
         let count = NonZeroU32::new(shards).filter(|_| shards <= MAX_SHARDS);
@@ -94,7 +98,7 @@ impl ConnectionArgs {
             identity: self.tls_cert.clone().zip(self.tls_key.clone()),
             server_name: self.tls_server_name.clone(),
             token_file: self.token_file.clone(),
-            token_in_clear: self.insecure_token,
+            allow_plaintext_token: self.insecure_token,
         };
         Link::new(endpoint, &security)
     }
@@ -140,18 +144,18 @@ mod tests {
     fn each_cluster_has_one_of_several_echos() {
         let args = parse("--shards 3").unwrap();
         let endpoint_of = |cluster| {
-            let shard = args.shard("https://echo-{shard}.echo:4317", cluster);
+            let shard = args.resolve_shard("https://echo-{shard}.echo:4317", cluster);
             shard.unwrap().unwrap().endpoint
         };
         assert_eq!(endpoint_of("prod"), "https://echo-0.echo:4317");
         assert_eq!(endpoint_of("lab"), "https://echo-2.echo:4317");
-        let one = parse("").unwrap().shard("http://echo:4317", "prod");
+        let one = parse("").unwrap().resolve_shard("http://echo:4317", "prod");
         assert_eq!(one.unwrap(), None);
     }
 
     #[test]
     fn a_number_of_echos_and_an_endpoint_of_several_come_together() {
-        for (flags, endpoint, said) in [
+        for (flags, endpoint, expected) in [
             ("", "https://echo-{shard}:4317", "--shards N"),
             ("--shards 3", "https://echo:4317", "write {shard}"),
             ("--shards 3", "none", "write {shard}"),
@@ -162,9 +166,12 @@ mod tests {
                 "from 1 to 1024",
             ),
         ] {
-            let refused = parse(flags).unwrap().shard(endpoint, "prod").unwrap_err();
+            let refused = parse(flags)
+                .unwrap()
+                .resolve_shard(endpoint, "prod")
+                .unwrap_err();
             let refused = refused.to_string();
-            assert!(refused.contains(said), "{flags} {endpoint}: {refused}");
+            assert!(refused.contains(expected), "{flags} {endpoint}: {refused}");
             assert!(!refused.contains('\n'), "{refused}");
         }
     }

@@ -10,7 +10,7 @@ use fleet_agent_export::spool::{Spool, SpoolError};
 use crate::config::ConnectionArgs;
 
 /// How long a batch waits in memory before it is spooled.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SPOOL_AFTER: Duration = Duration::from_secs(5);
 
 /// Flags of the queue, the spool and the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -43,7 +43,7 @@ impl SenderArgs {
     pub fn settings(&self) -> Settings {
         Settings {
             queue_points: self.queue_points,
-            patience: PATIENCE,
+            spool_after: SPOOL_AFTER,
         }
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::config::{ConnectionArgs, Speed, duration, positive_duration};
-use crate::job::fault::{Fault, share};
+use crate::job::fault::{Fault, parse_share};
 use crate::job::layout::{Layout, Mesh};
-use crate::job::steps::Pace;
+use crate::job::steps::JobParams;
 
 pub(super) const EXAMPLES: &str = "\
 Examples: a cluster of 10,240 ranks whose agents report every five seconds, for ten minutes:
@@ -87,7 +87,7 @@ pub struct SimulateArgs {
     pub step: Duration,
 
     /// Variation of a healthy rank's own work from step to step
-    #[arg(long, value_name = "SHARE", default_value = "2%", env = "FLEET_AGENT_NOISE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value = "2%", env = "FLEET_AGENT_NOISE", value_parser = parse_share)]
     pub noise: f64,
 
     /// Seed of the noise: the same seed generates the same job
@@ -147,8 +147,8 @@ impl SimulateArgs {
     }
 
     /// Parameters of the job.
-    pub fn pace(&self) -> Pace {
-        Pace {
+    pub fn job_params(&self) -> JobParams {
+        JobParams {
             step_ms: self.step.as_secs_f64() * 1e3,
             noise: self.noise,
             seed: self.seed,
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn contradictory_flags_are_refused_before_anything_is_sent() {
-        for (flags, said) in [
+        for (flags, expected) in [
             (["--mesh", "8x8x8"], "512 ranks, but 4 nodes of 8 have 32"),
             (["--comms", "4"], "4"),
             (
@@ -200,7 +200,7 @@ mod tests {
         ] {
             let error = parse(&flags).and_then(|args| args.layout().map(|_| ()));
             let error = error.unwrap_err();
-            assert!(error.contains(said), "{flags:?}: {error}");
+            assert!(error.contains(expected), "{flags:?}: {error}");
         }
     }
 

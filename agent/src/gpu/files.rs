@@ -5,27 +5,27 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::gpu::{Driver, Gpu, Limit, User};
+use crate::gpu::{Driver, Gpu, GpuProcess, Throttling};
 
 /// Maximum size of a file of about 15 lines.
 const MAX_BYTES: u64 = 8 << 10;
 
 /// Directory of the driver's files.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct ProcFiles {
     gpus: PathBuf,
 }
 
-impl Files {
+impl ProcFiles {
     /// Uses the files below `proc`, the mount point of `/proc`.
-    pub(super) fn below(proc: &Path) -> Self {
+    pub(super) fn new(proc: &Path) -> Self {
         Self {
             gpus: proc.join("driver/nvidia/gpus"),
         }
     }
 }
 
-impl Driver for Files {
+impl Driver for ProcFiles {
     fn gpus(&mut self) -> Vec<Gpu> {
         let entries = fs::read_dir(&self.gpus).into_iter().flatten().flatten();
         // Directories are named by PCI address, the order in which NVML counts as well.
@@ -36,11 +36,11 @@ impl Driver for Files {
             .collect()
     }
 
-    fn users(&mut self, _index: u32) -> Vec<User> {
+    fn processes(&mut self, _index: u32) -> Vec<GpuProcess> {
         Vec::new()
     }
 
-    fn limits(&mut self, _index: u32) -> Option<Limit> {
+    fn throttling(&mut self, _index: u32) -> Option<Throttling> {
         None
     }
 }
@@ -93,12 +93,12 @@ mod tests {
         let uuid = Some("GPU-fb2b8df3-c184-e11f-1617-d9244cc80481".to_owned());
         let expected = [(0, uuid, model.clone()), (1, None, model)];
         let expected = expected.map(|(index, uuid, model)| Gpu { index, uuid, model });
-        assert_eq!(Files::below(proc.path()).gpus(), expected);
+        assert_eq!(ProcFiles::new(proc.path()).gpus(), expected);
     }
 
     #[test]
     fn a_host_without_the_driver_has_no_gpus() {
         let proc = tempfile::tempdir().unwrap();
-        assert_eq!(Files::below(proc.path()).gpus(), []);
+        assert_eq!(ProcFiles::new(proc.path()).gpus(), []);
     }
 }

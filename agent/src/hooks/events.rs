@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// Events of the processes that are stragglers now, by process id.
 #[derive(Debug, Default)]
-pub(super) struct Board(BTreeMap<u32, Event>);
+pub(super) struct ActiveEvents(BTreeMap<u32, Event>);
 
 /// Line of JSON. Names and meanings are a contract with operators' hooks; unknown values are null.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -32,13 +32,13 @@ struct Event {
     policy_version: Option<u64>,
 }
 
-impl Board {
+impl ActiveEvents {
     /// Records verdicts and returns their lines.
-    pub(super) fn tell(&mut self, batch: &VerdictBatch) -> Vec<String> {
+    pub(super) fn record(&mut self, batch: &VerdictBatch) -> Vec<String> {
         let mut lines = Vec::new();
         for own in &batch.resources {
             for verdict in &own.verdicts {
-                let event = Event::of(&own.resource, verdict);
+                let event = Event::new(&own.resource, verdict);
                 lines.extend(event.line());
                 match verdict.state {
                     State::Raised => self.0.insert(event.pid, event),
@@ -51,8 +51,8 @@ impl Board {
 
     /// Removes a process that has ended; returns the line that resolves its event, if it was a
     /// straggler.
-    pub(super) fn gone(&mut self, pid: u32, time_ns: u64) -> Option<String> {
-        let held = self.0.remove(&pid)?;
+    pub(super) fn remove(&mut self, pid: u32, time_ns: u64) -> Option<String> {
+        let active = self.0.remove(&pid)?;
         let resolved = Event {
             event: name(State::Cleared),
             time: rfc3339(time_ns),
@@ -60,19 +60,19 @@ impl Board {
             lag_ms: None,
             z: None,
             effect_ratio: None,
-            ..held
+            ..active
         };
         resolved.line()
     }
 
     /// Returns the lines of the active events, by process.
-    pub(super) fn held(&self) -> String {
+    pub(super) fn lines(&self) -> String {
         self.0.values().filter_map(Event::line).collect()
     }
 }
 
 impl Event {
-    fn of(resource: &Resource, verdict: &SelfVerdict) -> Self {
+    fn new(resource: &Resource, verdict: &SelfVerdict) -> Self {
         Self {
             event: name(verdict.state),
             time: rfc3339(verdict.time_ns),

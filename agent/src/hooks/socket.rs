@@ -23,14 +23,14 @@ pub(super) struct Socket {
 impl Socket {
     /// Listens on `path`, unless another process does or the path is not a socket.
     pub(super) async fn bind(path: &Path) -> Result<Self, HookError> {
-        clear(path).await?;
+        remove_stale(path).await?;
         let bound = || {
             let listener = UnixListener::bind(path)?;
             fs::set_permissions(path, Permissions::from_mode(MODE))?;
             let file = identity(&fs::symlink_metadata(path)?);
             Ok((listener, file))
         };
-        let (listener, file) = bound().map_err(|source| refused(path, source))?;
+        let (listener, file) = bound().map_err(|source| io_error(path, source))?;
         Ok(Self {
             listener,
             path: path.to_owned(),
@@ -49,7 +49,7 @@ impl Drop for Socket {
     fn drop(&mut self) {
         // Another process may have replaced the file.
         let is_ours =
-            fs::symlink_metadata(&self.path).is_ok_and(|there| identity(&there) == self.file);
+            fs::symlink_metadata(&self.path).is_ok_and(|found| identity(&found) == self.file);
         if is_ours && let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!("cannot remove {}: {error}", self.path.display());
         }
@@ -57,14 +57,14 @@ impl Drop for Socket {
 }
 
 /// Removes a socket on which no process listens any more.
-async fn clear(path: &Path) -> Result<(), HookError> {
-    let there = match fs::symlink_metadata(path) {
-        Ok(there) => there,
+async fn remove_stale(path: &Path) -> Result<(), HookError> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(refused(path, source)),
+        Err(source) => return Err(io_error(path, source)),
     };
     let name = path.display().to_string();
-    if !there.file_type().is_socket() {
+    if !found.file_type().is_socket() {
         return Err(HookError::NotASocket { path: name });
     }
     match UnixStream::connect(path).await {
@@ -74,9 +74,9 @@ async fn clear(path: &Path) -> Result<(), HookError> {
             ErrorKind::WouldBlock => Err(HookError::InUse { path: name }),
             ErrorKind::NotFound => Ok(()),
             ErrorKind::ConnectionRefused => {
-                fs::remove_file(path).map_err(|source| refused(path, source))
+                fs::remove_file(path).map_err(|source| io_error(path, source))
             }
-            _ => Err(refused(path, error)),
+            _ => Err(io_error(path, error)),
         },
     }
 }
@@ -85,8 +85,8 @@ fn identity(file: &Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-fn refused(path: &Path, source: io::Error) -> HookError {
-    HookError::Refused {
+fn io_error(path: &Path, source: io::Error) -> HookError {
+    HookError::Io {
         path: path.display().to_string(),
         source,
     }

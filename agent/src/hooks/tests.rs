@@ -127,8 +127,8 @@ async fn every_client_gets_every_event() {
     while served.hooks.0.lines.receiver_count() < 2 {
         tokio::task::yield_now().await;
     }
-    served.hooks.tell(&batch(7, State::Raised));
-    served.hooks.tell(&batch(7, State::Cleared));
+    served.hooks.publish(&batch(7, State::Raised));
+    served.hooks.publish(&batch(7, State::Cleared));
     for client in [&mut first, &mut second] {
         assert_eq!(next(client).await.unwrap(), expected(7));
         let resolved = next(client).await.unwrap();
@@ -140,25 +140,25 @@ async fn every_client_gets_every_event() {
 #[tokio::test]
 async fn a_new_client_first_gets_the_active_events() {
     let served = serve().await;
-    served.hooks.tell(&batch(7, State::Raised));
-    served.hooks.tell(&batch(8, State::Raised));
-    served.hooks.tell(&batch(9, State::Raised));
-    served.hooks.tell(&batch(8, State::Cleared));
+    served.hooks.publish(&batch(7, State::Raised));
+    served.hooks.publish(&batch(8, State::Raised));
+    served.hooks.publish(&batch(9, State::Raised));
+    served.hooks.publish(&batch(8, State::Cleared));
     let mut client = lines(served.connect().await);
     assert_eq!(next(&mut client).await.unwrap(), expected(7));
     assert_eq!(next(&mut client).await.unwrap(), expected(9));
-    served.hooks.tell(&batch(9, State::Cleared));
+    served.hooks.publish(&batch(9, State::Cleared));
     assert_eq!(next(&mut client).await.unwrap()["pid"], 9);
 }
 
 #[tokio::test]
 async fn the_event_of_a_process_that_ends_is_resolved() {
     let served = serve().await;
-    served.hooks.tell(&batch(7, State::Raised));
+    served.hooks.publish(&batch(7, State::Raised));
     let mut client = lines(served.connect().await);
     next(&mut client).await.unwrap();
-    served.hooks.gone(8, 0);
-    served.hooks.gone(7, 1_700_000_060 * SECOND);
+    served.hooks.process_ended(8, 0);
+    served.hooks.process_ended(7, 1_700_000_060 * SECOND);
     let resolved = next(&mut client).await.unwrap();
     assert_eq!(resolved["event"], "straggler_resolved");
     assert_eq!(resolved["time"], "2023-11-14T22:14:20Z");
@@ -174,15 +174,15 @@ async fn a_client_that_does_not_read_is_disconnected_and_others_are_served() {
     while served.hooks.0.lines.receiver_count() < 2 {
         tokio::task::yield_now().await;
     }
-    let mut told = 0;
+    let mut sent = 0;
     while served.hooks.0.lines.len() < QUEUE && served.hooks.counts().dropped == 0 {
-        served.hooks.tell(&batch(told, State::Raised));
-        assert_eq!(next(&mut reader).await.unwrap()["pid"], told);
-        told += 1;
+        served.hooks.publish(&batch(sent, State::Raised));
+        assert_eq!(next(&mut reader).await.unwrap()["pid"], sent);
+        sent += 1;
     }
-    tokio::time::advance(2 * PATIENCE).await;
+    tokio::time::advance(2 * WRITE_TIMEOUT).await;
     served.until(|counts| counts.dropped == 1).await;
-    served.hooks.tell(&batch(7, State::Cleared));
+    served.hooks.publish(&batch(7, State::Cleared));
     assert_eq!(next(&mut reader).await.unwrap()["state"], "cleared");
 }
 
@@ -206,7 +206,7 @@ async fn clients_can_disconnect_and_their_number_is_limited() {
 async fn queued_events_arrive_at_shutdown_and_the_file_is_removed() {
     let mut served = serve().await;
     let mut client = lines(served.connect().await);
-    served.hooks.tell(&batch(7, State::Raised));
+    served.hooks.publish(&batch(7, State::Raised));
     served.stop.send(()).unwrap();
     assert_eq!(next(&mut client).await.unwrap()["pid"], 7);
     assert_eq!(next(&mut client).await, None);
@@ -246,7 +246,7 @@ async fn a_file_that_is_not_a_socket_is_kept() {
     let error = HookServer::bind(&folder.path().join("no/hooks"))
         .await
         .unwrap_err();
-    assert!(matches!(error, HookError::Refused { .. }));
+    assert!(matches!(error, HookError::Io { .. }));
 }
 
 #[tokio::test]

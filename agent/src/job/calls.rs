@@ -4,7 +4,7 @@ use fleet_agent_core::event::{
     Call, CallKind, CommInit, Direction, MemoryCopy, Operation, Process,
 };
 
-use crate::job::layout::{Kind, Layout};
+use crate::job::layout::{CommKind, Layout};
 use crate::job::steps::RankStep;
 
 /// Start of every job on the sources' clocks, nanoseconds: far enough from 0 that an agent can have
@@ -22,7 +22,7 @@ const DATATYPE: u32 = 9;
 
 /// Rank of a simulated job, independent of time.
 #[derive(Debug, Clone)]
-pub struct Caller {
+pub struct SimulatedRank {
     rank: u32,
     process: Process,
     comms: Vec<Comm>,
@@ -32,7 +32,7 @@ pub struct Caller {
 
 #[derive(Debug, Clone, Copy)]
 struct Comm {
-    kind: Kind,
+    kind: CommKind,
     init: CommInit,
     operation: Operation,
 }
@@ -40,7 +40,7 @@ struct Comm {
 impl Comm {
     /// Returns the operation at a position of a step. Its size distinguishes it from its neighbors:
     /// with equal operations the start of a step could not be found.
-    fn part(&self, at: u32) -> Operation {
+    fn operation_at(&self, at: u32) -> Operation {
         Operation {
             count: self.operation.count + (u64::from(at) << 12),
             ..self.operation
@@ -48,7 +48,7 @@ impl Comm {
     }
 }
 
-impl Caller {
+impl SimulatedRank {
     /// Creates a rank of a job. `job` distinguishes jobs of one layout, as the unique ids of real
     /// communicators do.
     pub fn new(layout: &Layout, rank: u32, job: u64) -> Self {
@@ -68,7 +68,8 @@ impl Caller {
             },
             // Every framework creates a communicator of all ranks, used or not: it distinguishes
             // jobs.
-            unused: (!layout.uses(Kind::Job)).then(|| comm(layout, (Kind::Job, rank), job).init),
+            unused: (!layout.uses(CommKind::Job))
+                .then(|| comm(layout, (CommKind::Job, rank), job).init),
             n_ops: comms.iter().map(|comm| comm.kind.ops()).sum(),
             comms,
         }
@@ -85,7 +86,7 @@ impl Caller {
     }
 
     /// Returns the calls by which the rank joins its communicators at the start of the job.
-    pub fn joins(&self) -> impl Iterator<Item = Call> {
+    pub fn comm_inits(&self) -> impl Iterator<Item = Call> {
         let join = |init| self.call(ORIGIN_NS, INIT_NS, CallKind::CommInit(init));
         // A communicator belongs to the thread that uses it first, so another thread creates the
         // unused one.
@@ -112,7 +113,7 @@ impl Caller {
         let operations = self
             .comms
             .iter()
-            .flat_map(|comm| (0..comm.kind.ops()).map(|at| comm.part(at)));
+            .flat_map(|comm| (0..comm.kind.ops()).map(|at| comm.operation_at(at)));
         let operations = operations.zip(0..).map(move |(operation, at)| {
             let entry_ns = issue_ns + apart_ns * at;
             self.call(
@@ -149,8 +150,8 @@ pub fn instant_ns(job_ms: f64) -> u64 {
     ORIGIN_NS.saturating_add((job_ms * 1e6) as u64)
 }
 
-fn comm(layout: &Layout, (kind, rank): (Kind, u32), job: u64) -> Comm {
-    let (group, place) = kind.place(layout.mesh, rank);
+fn comm(layout: &Layout, (kind, rank): (CommKind, u32), job: u64) -> Comm {
+    let (group, place) = kind.position(layout.mesh, rank);
     let mut key = job.to_le_bytes().to_vec();
     key.extend_from_slice(&u64::from(order(kind)).to_le_bytes());
     key.extend_from_slice(&group.to_le_bytes());
@@ -167,7 +168,7 @@ fn comm(layout: &Layout, (kind, rank): (Kind, u32), job: u64) -> Comm {
         },
         operation: Operation {
             op: kind.op(),
-            count: if kind == Kind::Job { 1 } else { count },
+            count: if kind == CommKind::Job { 1 } else { count },
             datatype: DATATYPE,
             comm: 0x7f00_0000_0000 + u64::from(order(kind)) * 0x1000,
             seq: None,
@@ -176,11 +177,11 @@ fn comm(layout: &Layout, (kind, rank): (Kind, u32), job: u64) -> Comm {
     }
 }
 
-fn order(kind: Kind) -> u32 {
+fn order(kind: CommKind) -> u32 {
     match kind {
-        Kind::Tensor => 0,
-        Kind::Data => 1,
-        Kind::Job => 2,
+        CommKind::Tensor => 0,
+        CommKind::Data => 1,
+        CommKind::Job => 2,
     }
 }
 
@@ -190,15 +191,15 @@ mod tests {
 
     use super::*;
 
-    fn caller(rank: u32) -> Caller {
+    fn caller(rank: u32) -> SimulatedRank {
         let mesh = "2x2x2".parse().ok();
         let layout = Layout::new((2, 4), mesh, None).unwrap();
-        Caller::new(&layout, rank, 1)
+        SimulatedRank::new(&layout, rank, 1)
     }
 
     fn ids(rank: u32) -> Vec<u64> {
         let caller = caller(rank);
-        let joins = caller.joins().map(|call| match call.kind {
+        let joins = caller.comm_inits().map(|call| match call.kind {
             CallKind::CommInit(init) => init.unique_id,
             other => panic!("{other:?}"),
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use crate::job::layout::{Kind, Layout};
+use crate::job::layout::{CommKind, Layout};
 
 /// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum FaultKind {
 /// Fault.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fault {
-    /// Kind of the fault.
+    /// CommKind of the fault.
     pub kind: FaultKind,
     /// Rank that is affected, or any rank of the affected node, stage or communicator.
     pub rank: u32,
@@ -58,8 +58,8 @@ impl Fault {
     /// Adds the effect of this fault on `rank` at a time of the job.
     pub fn add_to(&self, load: &mut Load, (layout, rank): (&Layout, u32), at_ms: f64) {
         let until_ms = self.until_ms();
-        let is_on = self.after.as_secs_f64() * 1e3 <= at_ms && at_ms < until_ms;
-        if !is_on || !self.hits(layout, rank) {
+        let is_active = self.after.as_secs_f64() * 1e3 <= at_ms && at_ms < until_ms;
+        if !is_active || !self.affects(layout, rank) {
             return;
         }
         match self.kind {
@@ -81,7 +81,7 @@ impl Fault {
                 layout.n_ranks - 1
             ));
         }
-        if *kind == FaultKind::Network && !layout.uses(Kind::Data) {
+        if *kind == FaultKind::Network && !layout.uses(CommKind::Data) {
             return Err(
                 "--fault network needs a data parallel communicator: use more than one \
                         replica in --mesh"
@@ -91,13 +91,13 @@ impl Fault {
         Ok(())
     }
 
-    fn hits(&self, layout: &Layout, rank: u32) -> bool {
+    fn affects(&self, layout: &Layout, rank: u32) -> bool {
         let mesh = layout.mesh;
         match self.kind {
             FaultKind::Host | FaultKind::Device | FaultKind::Hang => rank == self.rank,
             FaultKind::Node => rank / layout.ranks_per_node == self.rank / layout.ranks_per_node,
             FaultKind::Network => {
-                Kind::Data.place(mesh, rank).0 == Kind::Data.place(mesh, self.rank).0
+                CommKind::Data.position(mesh, rank).0 == CommKind::Data.position(mesh, self.rank).0
             }
             FaultKind::Stage => mesh.stage(rank) == mesh.stage(self.rank),
             FaultKind::Uniform => true,
@@ -137,10 +137,10 @@ impl FromStr for Fault {
         for pair in keys.split(',').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             match key {
-                "rank" => rank = Some(number(key, value)?),
-                "after" => after = duration(key, value)?,
-                "for" => lasts = Some(duration(key, value)?),
-                "severity" => severity = Some(share(value)?),
+                "rank" => rank = Some(parse_number(key, value)?),
+                "after" => after = parse_duration(key, value)?,
+                "for" => lasts = Some(parse_duration(key, value)?),
+                "severity" => severity = Some(parse_share(value)?),
                 other => {
                     return Err(format!(
                         "a fault has no {other:?}; expected rank, after, for or severity"
@@ -162,19 +162,19 @@ impl FromStr for Fault {
     }
 }
 
-fn number(key: &str, value: &str) -> Result<u32, String> {
+fn parse_number(key: &str, value: &str) -> Result<u32, String> {
     let number = value.parse().ok();
     number.ok_or_else(|| format!("{key}={value}: expected a whole number"))
 }
 
-fn duration(key: &str, value: &str) -> Result<Duration, String> {
+fn parse_duration(key: &str, value: &str) -> Result<Duration, String> {
     let parsed = value.parse::<SignedDuration>().ok();
     let duration = parsed.and_then(|signed| signed.try_into().ok());
     duration.ok_or_else(|| format!("{key}={value}: expected a duration such as 200ms, 10s or 1m"))
 }
 
 /// Parses a share such as `20%` or `0.2`.
-pub fn share(text: &str) -> Result<f64, String> {
+pub fn parse_share(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(percent) => (percent, 0.01),
         None => (text, 1.0),
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_invalid_fault_is_refused_with_what_was_expected() {
-        for (wrong, said) in [
+        for (wrong, expected_message) in [
             ("fire:rank=1,severity=1%", "unknown kind of fault \"fire\""),
             ("host:severity=20%", "such as rank=17"),
             ("host:rank=1", "such as severity=20%"),
@@ -229,7 +229,7 @@ mod tests {
             ),
         ] {
             let error = wrong.parse::<Fault>().unwrap_err();
-            assert!(error.contains(said), "{wrong}: {error}");
+            assert!(error.contains(expected_message), "{wrong}: {error}");
         }
     }
 

@@ -47,9 +47,9 @@ impl FromStr for Mesh {
     }
 }
 
-/// Kind of a communicator.
+/// CommKind of a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CommKind {
     /// Ranks that hold the same part of the model in all replicas.
     Data,
     /// Ranks that share the layers of a stage.
@@ -58,7 +58,7 @@ pub enum Kind {
     Job,
 }
 
-impl Kind {
+impl CommKind {
     /// All kinds, in the order in which a job starts to use them.
     pub const ALL: [Self; 3] = [Self::Data, Self::Tensor, Self::Job];
 
@@ -90,7 +90,7 @@ impl Kind {
 
     /// Returns the index of the communicator of this kind that a rank is in, from 0, and its rank
     /// there.
-    pub fn place(self, mesh: Mesh, rank: u32) -> (u32, u32) {
+    pub fn position(self, mesh: Mesh, rank: u32) -> (u32, u32) {
         let replica = mesh.tp * mesh.pp;
         match self {
             Self::Tensor => (rank / mesh.tp, rank % mesh.tp),
@@ -160,18 +160,18 @@ impl Layout {
     }
 
     /// Returns the kinds of communicators that every rank uses.
-    pub fn comms(&self) -> impl Iterator<Item = Kind> + use<> {
+    pub fn comms(&self) -> impl Iterator<Item = CommKind> + use<> {
         Self::kinds(self.mesh).take(self.comms as usize)
     }
 
     /// Returns whether the ranks use communicators of this kind.
-    pub fn uses(&self, kind: Kind) -> bool {
+    pub fn uses(&self, kind: CommKind) -> bool {
         self.comms().any(|used| used == kind)
     }
 
     // A communicator of one rank has nothing to compare.
-    fn kinds(mesh: Mesh) -> impl Iterator<Item = Kind> {
-        Kind::ALL
+    fn kinds(mesh: Mesh) -> impl Iterator<Item = CommKind> {
+        CommKind::ALL
             .into_iter()
             .filter(move |kind| kind.size(mesh) > 1)
     }
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_rank_has_no_more_communicators_than_its_mesh_gives_it() {
         let layout = Layout::new((4, 8), None, None).unwrap();
-        assert_eq!(layout.comms().collect::<Vec<_>>(), Kind::ALL);
+        assert_eq!(layout.comms().collect::<Vec<_>>(), CommKind::ALL);
         let replicas = "1x1x32".parse().ok();
         let error = Layout::new((4, 8), replicas, Some(3)).unwrap_err();
         assert!(error.contains("at most 2 communicators"), "{error}");
@@ -222,8 +222,8 @@ mod tests {
             pp: 3,
             dp: 4,
         };
-        for kind in Kind::ALL {
-            let places: Vec<(u32, u32)> = (0..24).map(|rank| kind.place(mesh, rank)).collect();
+        for kind in CommKind::ALL {
+            let places: Vec<(u32, u32)> = (0..24).map(|rank| kind.position(mesh, rank)).collect();
             let distinct: std::collections::BTreeSet<_> = places.iter().collect();
             assert_eq!(distinct.len(), 24, "{kind:?}");
             assert!(places.iter().all(|(_, rank)| *rank < kind.size(mesh)));

@@ -17,16 +17,16 @@ use tokio::time::{sleep, timeout};
 const MAX_CONNECTIONS: usize = 16;
 
 /// Timeout for the headers of a request, and so for an idle connection.
-const HEADERS: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum lifetime of a connection, so that slow readers do not occupy all connections.
-const CONNECTION: Duration = Duration::from_mins(5);
+const CONNECTION_LIFETIME: Duration = Duration::from_mins(5);
 
 /// Time for requests in flight to finish at shutdown.
-const GRACE: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pause after `accept` has failed.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves until `stop` resolves, then lets requests in flight finish.
 pub(super) async fn serve(
@@ -42,12 +42,12 @@ pub(super) async fn serve(
             () = &mut stop => break,
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _peer)) => {
-                    let served = one(stream, router.clone(), stopped.clone());
-                    connections.spawn(timeout(CONNECTION, served));
+                    let served = serve_connection(stream, router.clone(), stopped.clone());
+                    connections.spawn(timeout(CONNECTION_LIFETIME, served));
                 }
                 Err(error) => {
                     tracing::warn!("metrics endpoint cannot accept a connection: {error}");
-                    sleep(PAUSE).await;
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             },
             // Reaps the tasks of closed connections.
@@ -58,16 +58,16 @@ pub(super) async fn serve(
     drop(listener);
     stopping.send_replace(());
     let all_ended = async { while connections.join_next().await.is_some() {} };
-    let _impatient = timeout(GRACE, all_ended).await;
+    let _timed_out = timeout(SHUTDOWN_TIMEOUT, all_ended).await;
 }
 
 /// Serves one connection until it closes or the server shuts down.
-async fn one(stream: TcpStream, router: Router, mut stopped: watch::Receiver<()>) {
+async fn serve_connection(stream: TcpStream, router: Router, mut stopped: watch::Receiver<()>) {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS);
+        .header_read_timeout(HEADER_TIMEOUT);
     let service = TowerToHyperService::new(router);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
     tokio::select! {

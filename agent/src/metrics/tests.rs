@@ -142,25 +142,25 @@ async fn serve_to(vitals: fn() -> Vitals, token_file: Option<&Path>) -> Running 
     }
 }
 
-async fn ask(address: SocketAddr, path: &str) -> (String, String) {
-    ask_with(address, path, "").await
+async fn get(address: SocketAddr, path: &str) -> (String, String) {
+    get_with(address, path, "").await
 }
 
-async fn ask_with(address: SocketAddr, path: &str, header: &str) -> (String, String) {
+async fn get_with(address: SocketAddr, path: &str, header: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: agent\r\n{header}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     (head.to_owned(), body.to_owned())
 }
 
 #[tokio::test]
 async fn every_metric_has_a_name_a_unit_and_an_explanation() {
     let served = serve(vitals).await;
-    let (head, body) = ask(served.address, "/metrics").await;
+    let (head, body) = get(served.address, "/metrics").await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert!(
         head.contains("content-type: application/openmetrics-text; version=1.0.0"),
@@ -173,7 +173,7 @@ async fn every_metric_has_a_name_a_unit_and_an_explanation() {
 #[tokio::test]
 async fn the_policy_version_is_absent_before_the_first_policy() {
     let served = serve(Vitals::default).await;
-    let (_, body) = ask(served.address, "/metrics").await;
+    let (_, body) = get(served.address, "/metrics").await;
     assert!(!body.contains("policy_version"), "{body}");
     assert!(
         body.contains("fleet_agent_events_lost_total{reason=\"ring\"} 0"),
@@ -184,11 +184,11 @@ async fn the_policy_version_is_absent_before_the_first_policy() {
 #[tokio::test]
 async fn health_is_served_and_unknown_paths_are_404() {
     let served = serve(vitals).await;
-    let (head, body) = ask(served.address, "/healthz").await;
+    let (head, body) = get(served.address, "/healthz").await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert_eq!(body, "ok\n");
     assert!(
-        ask(served.address, "/")
+        get(served.address, "/")
             .await
             .0
             .starts_with("HTTP/1.1 404 ")
@@ -199,7 +199,7 @@ async fn health_is_served_and_unknown_paths_are_404() {
 async fn shutdown_does_not_wait_for_idle_connections() {
     let mut served = serve(vitals).await;
     let mut silent = TcpStream::connect(served.address).await.unwrap();
-    ask(served.address, "/healthz").await;
+    get(served.address, "/healthz").await;
     served.stop.send(()).unwrap();
     served.server.join_next().await.unwrap().unwrap();
     assert_eq!(silent.read(&mut [0]).await.unwrap(), 0);
@@ -227,7 +227,7 @@ async fn scrapers_must_send_the_token_that_is_in_the_file_now() {
     fs::write(&file, "first\n").unwrap();
     let served = serve_to(vitals, Some(&file)).await;
     let status = async |header: &str| {
-        let (head, body) = ask_with(served.address, "/metrics", header).await;
+        let (head, body) = get_with(served.address, "/metrics", header).await;
         assert_eq!(
             body.contains("fleet_agent"),
             head.contains(" 200 "),
@@ -242,7 +242,7 @@ async fn scrapers_must_send_the_token_that_is_in_the_file_now() {
     fs::write(&file, "second").unwrap();
     assert_eq!(status("Authorization: Bearer first\r\n").await, "401");
     assert_eq!(status("Authorization: Bearer second\r\n").await, "200");
-    let (health, _) = ask(served.address, "/healthz").await;
+    let (health, _) = get(served.address, "/healthz").await;
     assert!(health.contains(" 200 "), "a kubelet has no token: {health}");
 }
 

@@ -21,46 +21,46 @@ const FLUSH_NS: u64 = 200_000_000;
 const FLUSH_UNPACED_NS: u64 = 2_000_000_000;
 
 /// Interval of the hosts' ticks, nanoseconds of event time.
-const LOOK_NS: u64 = 500_000_000;
+const TICK_NS: u64 = 500_000_000;
 
 /// Hosts by name.
 pub(super) struct Fleet<'a, E, F> {
     args: &'a ReplayArgs,
     unix_ns: i128,
     exporter: F,
-    members: BTreeMap<String, Member>,
+    members: BTreeMap<String, ReplayHost>,
     node_of: BTreeMap<u32, String>,
-    looked_ns: u64,
+    last_tick_ns: u64,
     deliveries: JoinSet<Delivered>,
     end: std::marker::PhantomData<E>,
 }
 
-struct Member {
+struct ReplayHost {
     host: Host,
     outbox: Outbox,
     has_ended: bool,
 }
 
-impl Member {
+impl ReplayHost {
     async fn event(&mut self, event: &Event) {
         if let Some(policy) = self.outbox.new_policy() {
             self.host.apply(&policy);
         }
         let batch = self.host.event(event);
-        self.pass_on(batch).await;
+        self.deliver(batch).await;
     }
 
     /// Delivers the batch that is due, and the processes' new verdicts.
-    async fn pass_on(&mut self, batch: Option<Batch>) {
+    async fn deliver(&mut self, batch: Option<Batch>) {
         if let Some(verdicts) = self.host.take_verdicts() {
-            self.tell(verdicts);
+            self.report_verdicts(verdicts);
         }
         if let Some(batch) = batch {
             self.send(batch).await;
         }
     }
 
-    fn tell(&mut self, batch: VerdictBatch) {
+    fn report_verdicts(&mut self, batch: VerdictBatch) {
         for own in &batch.resources {
             for verdict in &own.verdicts {
                 tracing::info!(
@@ -70,7 +70,7 @@ impl Member {
                 );
             }
         }
-        self.outbox.tell(batch);
+        self.outbox.send_verdicts(batch);
     }
 
     /// Queues a batch; a batch for a delivery that has ended counts as dropped.
@@ -87,14 +87,14 @@ struct Delivered {
 }
 
 /// Reason why points of some hosts did not reach the receiver.
-pub(super) enum Failure {
+pub(super) enum DeliveryFailure {
     /// Hosts gave up; listed in order of their names, with the last attempt of the first.
     Unreachable {
         hosts: Vec<String>,
         first: Unreachable,
     },
     /// A delivery task panicked.
-    Broken(JoinError),
+    TaskFailed(JoinError),
 }
 
 impl<'a, E, F> Fleet<'a, E, F>
@@ -109,7 +109,7 @@ where
             exporter,
             members: BTreeMap::new(),
             node_of: BTreeMap::new(),
-            looked_ns: 0,
+            last_tick_ns: 0,
             deliveries: JoinSet::new(),
             end: std::marker::PhantomData,
         }
@@ -129,7 +129,7 @@ where
         clock: WallClock,
     ) {
         self.node_of.clear();
-        self.looked_ns = clock.origin_ns;
+        self.last_tick_ns = clock.origin_ns;
         let mut by_node: BTreeMap<String, Vec<Process>> = BTreeMap::new();
         for process in processes {
             if self.args.only_rank.is_none_or(|rank| rank == process.rank) {
@@ -166,19 +166,19 @@ where
                 }
             }
         }
-        self.look(event.ts_ns()).await;
+        self.tick(event.ts_ns()).await;
     }
 
     /// Advances the clock of all hosts by the events of any of them: a process without events still
     /// exists.
-    pub(super) async fn look(&mut self, now_ns: u64) {
-        if now_ns.saturating_sub(self.looked_ns) < LOOK_NS {
+    pub(super) async fn tick(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.last_tick_ns) < TICK_NS {
             return;
         }
-        self.looked_ns = now_ns;
+        self.last_tick_ns = now_ns;
         for member in self.members.values_mut() {
             let batch = member.host.beat(now_ns);
-            member.pass_on(batch).await;
+            member.deliver(batch).await;
         }
     }
 
@@ -187,14 +187,14 @@ where
         for member in self.members.values_mut() {
             let (last, verdicts) = member.host.finish(ending);
             if let Some(verdicts) = verdicts {
-                member.tell(verdicts);
+                member.report_verdicts(verdicts);
             }
-            member.pass_on(last).await;
+            member.deliver(last).await;
         }
     }
 
     /// Waits for all deliveries and adds up their reports.
-    pub(super) async fn finish(mut self, summary: &mut Summary) -> Result<(), Failure> {
+    pub(super) async fn finish(mut self, summary: &mut Summary) -> Result<(), DeliveryFailure> {
         for (_, member) in std::mem::take(&mut self.members) {
             let totals = member.host.totals();
             summary.blocks += totals.blocks;
@@ -216,11 +216,11 @@ where
             }
         }
         if let Some(error) = broken {
-            return Err(Failure::Broken(error));
+            return Err(DeliveryFailure::TaskFailed(error));
         }
         let hosts = unreachable.keys().cloned().collect();
         match unreachable.into_values().next() {
-            Some(first) => Err(Failure::Unreachable { hosts, first }),
+            Some(first) => Err(DeliveryFailure::Unreachable { hosts, first }),
             None => Ok(()),
         }
     }
@@ -234,7 +234,7 @@ where
         }
     }
 
-    fn member(&mut self, node: &str) -> &mut Member {
+    fn member(&mut self, node: &str) -> &mut ReplayHost {
         let (args, exporter, deliveries) = (self.args, &mut self.exporter, &mut self.deliveries);
         self.members.entry(node.to_owned()).or_insert_with(|| {
             let (outbox, delivery) = Delivery::new(
@@ -258,7 +258,7 @@ where
                 job: args.job.clone(),
                 gpu_model: args.gpu_model.clone(),
             };
-            Member {
+            ReplayHost {
                 host: Host::new(identity, flush_every_ns(args.speed)),
                 outbox,
                 has_ended: false,

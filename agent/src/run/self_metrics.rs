@@ -14,11 +14,11 @@ use fleet_proto::policy::PolicySet;
 use crate::hooks::Hooks;
 
 /// Report interval, nanoseconds; losses are reported at once.
-const EVERY_NS: u64 = 60_000_000_000;
+const INTERVAL_NS: u64 = 60_000_000_000;
 
 /// Counters of the agent.
 #[derive(Debug)]
-pub(super) struct Doing {
+pub(super) struct SelfMetrics {
     delivered: Arc<Delivered>,
     hooks: Option<Hooks>,
     own: Processes,
@@ -28,11 +28,11 @@ pub(super) struct Doing {
 #[derive(Debug, Default)]
 struct State {
     vitals: Vitals,
-    told: Vitals,
-    told_ns: Option<u64>,
+    reported_vitals: Vitals,
+    reported_ns: Option<u64>,
 }
 
-impl Doing {
+impl SelfMetrics {
     /// Counters of an agent that has just started.
     pub(super) fn new(delivered: Arc<Delivered>, hooks: Option<Hooks>) -> Self {
         Self {
@@ -44,14 +44,14 @@ impl Doing {
     }
 
     /// Runs `publish` on the hook socket, if there is one.
-    pub(super) fn hooks(&self, tell: impl FnOnce(&Hooks)) {
+    pub(super) fn with_hooks(&self, publish: impl FnOnce(&Hooks)) {
         if let Some(hooks) = &self.hooks {
-            tell(hooks);
+            publish(hooks);
         }
     }
 
     /// Counts an event.
-    pub(super) fn saw(&self, event: &Event) {
+    pub(super) fn record_event(&self, event: &Event) {
         let source = match event {
             Event::Call(_) | Event::Returned(_) => "calls",
             Event::Activity(_) => "kernel",
@@ -67,17 +67,17 @@ impl Doing {
     }
 
     /// Sets what the watch has lost so far.
-    pub(super) fn lost(&self, lost: LostEvents) {
+    pub(super) fn set_lost_events(&self, lost: LostEvents) {
         self.lock().vitals.lost = lost;
     }
 
     /// Counts points.
-    pub(super) fn made(&self, points: u64) {
+    pub(super) fn record_points(&self, points: u64) {
         self.lock().vitals.points.made += points;
     }
 
     /// Records the policy in use.
-    pub(super) fn obey(&self, policy: &PolicySet) {
+    pub(super) fn record_policy(&self, policy: &PolicySet) {
         let is_plausible = is_plausible(policy);
         if !is_plausible {
             let version = policy.version;
@@ -92,7 +92,7 @@ impl Doing {
     }
 
     /// Returns the counters to report to Echo, if a report is due.
-    pub(super) fn due(
+    pub(super) fn take_report(
         &self,
         now_ns: u64,
         (totals, processes): (Totals, usize),
@@ -102,23 +102,25 @@ impl Doing {
         state.vitals.broken_blocks = totals.broken_blocks;
         state.vitals.gpu_lost = totals.gpu_lost;
         state.vitals.processes = processes as u64;
-        self.complete(&mut state.vitals);
-        let counts = reported(&state.told, &state.vitals);
-        let since_ns = state.told_ns.map(|told_ns| now_ns.saturating_sub(told_ns));
-        let is_due = since_ns.is_none_or(|since_ns| since_ns >= EVERY_NS)
+        self.add_delivery(&mut state.vitals);
+        let counts = reported(&state.reported_vitals, &state.vitals);
+        let since_ns = state
+            .reported_ns
+            .map(|reported_ns| now_ns.saturating_sub(reported_ns));
+        let is_due = since_ns.is_none_or(|since_ns| since_ns >= INTERVAL_NS)
             || counts.iter().any(|(_, rise)| *rise > 0);
         if !is_due {
             return None;
         }
-        state.told = state.vitals.clone();
-        state.told_ns = Some(now_ns);
+        state.reported_vitals = state.vitals.clone();
+        state.reported_ns = Some(now_ns);
         Some(counts.to_vec())
     }
 
     /// Returns the current vitals.
     pub(super) fn vitals(&self) -> Vitals {
         let mut vitals = self.lock().vitals.clone();
-        self.complete(&mut vitals);
+        self.add_delivery(&mut vitals);
         if let Ok(usage) = self.own.usage(std::process::id()) {
             (vitals.cpu, vitals.rss_bytes) = (usage.cpu, usage.rss_bytes);
         }
@@ -126,10 +128,10 @@ impl Doing {
     }
 
     /// Adds the counters of the delivery and the hook socket.
-    fn complete(&self, vitals: &mut Vitals) {
+    fn add_delivery(&self, vitals: &mut Vitals) {
         let delivered = self.delivered.read();
         vitals.points.sent = delivered.sent.points;
-        vitals.points.dropped = delivered.lost_in_all().points + delivered.points_rejected;
+        vitals.points.dropped = delivered.total_lost().points + delivered.points_rejected;
         vitals.spool_bytes = delivered.spooled_bytes;
         if let Some(hooks) = &self.hooks {
             let counts = hooks.counts();
@@ -150,8 +152,13 @@ mod tests {
 
     #[test]
     fn lost_gpu_times_are_served_to_prometheus_and_not_reported_to_echo() {
-        let doing = Doing::new(Arc::default(), None);
-        assert!(doing.due(1, (Totals::default(), 1)).is_some(), "the first");
+        let self_metrics = SelfMetrics::new(Arc::default(), None);
+        assert!(
+            self_metrics
+                .take_report(1, (Totals::default(), 1))
+                .is_some(),
+            "the first"
+        );
         let gpu_lost = LostOperations {
             plugin: 1,
             implausible: 2,
@@ -162,7 +169,7 @@ mod tests {
             gpu_lost,
             ..Totals::default()
         };
-        assert_eq!(doing.due(2, (totals, 1)), None);
-        assert_eq!(doing.vitals().gpu_lost, gpu_lost);
+        assert_eq!(self_metrics.take_report(2, (totals, 1)), None);
+        assert_eq!(self_metrics.vitals().gpu_lost, gpu_lost);
     }
 }

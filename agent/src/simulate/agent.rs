@@ -10,19 +10,19 @@ use fleet_agent_core::pipeline::Ending;
 use fleet_agent_export::delivery::Outbox;
 
 use crate::config::SimulateArgs;
-use crate::job::calls::{Caller, ORIGIN_NS};
-use crate::simulate::counters::{Closed, Counters};
+use crate::job::calls::{ORIGIN_NS, SimulatedRank};
+use crate::simulate::counters::{Counters, UnackedBatches};
 use crate::simulate::steps::{Steps, Totals};
 
 /// Longest interval between two polls of an agent.
-const LOOK: Duration = Duration::from_millis(500);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Times at which agents poll and send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
-    look_ns: u64,
-    looks_per_flush: u64,
-    looks: u64,
+    poll_ns: u64,
+    polls_per_flush: u64,
+    n_polls: u64,
     is_burst: bool,
 }
 
@@ -31,29 +31,29 @@ impl Timing {
     pub(super) fn new(args: &SimulateArgs) -> Self {
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let interval_ns = nanos(args.interval);
-        let looks_per_flush = interval_ns.div_ceil(nanos(LOOK)).max(1);
-        let look_ns = (interval_ns / looks_per_flush).max(1);
+        let polls_per_flush = interval_ns.div_ceil(nanos(MAX_POLL_INTERVAL)).max(1);
+        let poll_ns = (interval_ns / polls_per_flush).max(1);
         Self {
-            look_ns,
-            looks_per_flush,
-            looks: nanos(args.duration).div_ceil(look_ns),
+            poll_ns,
+            polls_per_flush,
+            n_polls: nanos(args.duration).div_ceil(poll_ns),
             is_burst: args.burst,
         }
     }
 
     /// Returns the interval between two polls of an agent, nanoseconds.
-    pub(super) fn look_ns(self) -> u64 {
-        self.look_ns
+    pub(super) fn poll_ns(self) -> u64 {
+        self.poll_ns
     }
 
     /// Returns the interval between two batches of an agent, nanoseconds.
     pub(super) fn flush_every_ns(self) -> u64 {
-        self.look_ns.saturating_mul(self.looks_per_flush)
+        self.poll_ns.saturating_mul(self.polls_per_flush)
     }
 
     /// Returns the time for which every agent polls, nanoseconds.
     pub(super) fn duration_ns(self) -> u64 {
-        self.look_ns.saturating_mul(self.looks)
+        self.poll_ns.saturating_mul(self.n_polls)
     }
 
     /// Returns the time from the start of the job to an agent's first batch, nanoseconds.
@@ -81,10 +81,10 @@ impl Timing {
 pub(super) struct Agent {
     host: Host,
     outbox: Outbox,
-    callers: Vec<Caller>,
-    closed: Arc<Closed>,
+    callers: Vec<SimulatedRank>,
+    unacked: Arc<UnackedBatches>,
     counters: Arc<Counters>,
-    looked_ns: u64,
+    last_poll_ns: u64,
     has_ended: bool,
 }
 
@@ -92,31 +92,33 @@ impl Agent {
     /// Creates an agent of these ranks, before its first poll.
     pub(super) fn new(
         (host, outbox): (Host, Outbox),
-        callers: Vec<Caller>,
-        (closed, counters): (Arc<Closed>, Arc<Counters>),
+        callers: Vec<SimulatedRank>,
+        (unacked, counters): (Arc<UnackedBatches>, Arc<Counters>),
     ) -> Self {
         Self {
             host,
             outbox,
             callers,
-            closed,
+            unacked,
             counters,
-            looked_ns: 0,
+            last_poll_ns: 0,
             has_ended: false,
         }
     }
 
     /// Processes the calls of the ranks since the last poll; false when the delivery has ended.
-    pub(super) async fn look(&mut self, steps: &Steps, now_ns: u64) -> bool {
-        self.counters.reached(now_ns.saturating_sub(ORIGIN_NS));
+    pub(super) async fn poll(&mut self, steps: &Steps, now_ns: u64) -> bool {
+        self.counters.advance(now_ns.saturating_sub(ORIGIN_NS));
         if let Some(policy) = self.outbox.new_policy() {
             self.host.apply(&policy);
         }
-        let since_ns = std::mem::replace(&mut self.looked_ns, now_ns);
+        let since_ns = std::mem::replace(&mut self.last_poll_ns, now_ns);
         let mut batches = Vec::new();
         for caller in &self.callers {
-            let joins = caller.joins().filter(|_| since_ns < ORIGIN_NS);
-            let calls = steps.of(caller.rank()).flat_map(|step| caller.step(step));
+            let joins = caller.comm_inits().filter(|_| since_ns < ORIGIN_NS);
+            let calls = steps
+                .for_rank(caller.rank())
+                .flat_map(|step| caller.step(step));
             let new = calls.filter(|call| since_ns < call.ts_ns && call.ts_ns <= now_ns);
             batches.extend(
                 joins
@@ -129,7 +131,7 @@ impl Agent {
             self.send(batch).await;
         }
         if let Some(verdicts) = self.host.take_verdicts() {
-            self.outbox.tell(verdicts);
+            self.outbox.send_verdicts(verdicts);
         }
         !self.has_ended
     }
@@ -138,7 +140,7 @@ impl Agent {
     pub(super) async fn finish(mut self, totals: &mut Totals) {
         let (last, verdicts) = self.host.finish(Ending::Cut);
         if let Some(verdicts) = verdicts {
-            self.outbox.tell(verdicts);
+            self.outbox.send_verdicts(verdicts);
         }
         if let Some(batch) = last {
             self.send(batch).await;
@@ -151,11 +153,11 @@ impl Agent {
 
     async fn send(&mut self, batch: Batch) {
         let (number, dropped) = (batch.number, self.outbox.dropped());
-        self.counters.made(batch.n_points() as u64);
-        self.closed.note(number);
+        self.counters.record_points(batch.n_points() as u64);
+        self.unacked.insert(number);
         self.has_ended |= !self.outbox.send(batch).await;
         if self.outbox.dropped() > dropped {
-            let _unused = self.closed.forget(number);
+            let _unused = self.unacked.remove(number);
         }
     }
 }
@@ -168,9 +170,9 @@ mod tests {
 
     fn timing(is_burst: bool) -> Timing {
         Timing {
-            look_ns: INTERVAL_NS / 10,
-            looks_per_flush: 10,
-            looks: 100,
+            poll_ns: INTERVAL_NS / 10,
+            polls_per_flush: 10,
+            n_polls: 100,
             is_burst,
         }
     }

@@ -24,18 +24,18 @@ const LONGEST_US: u64 = 3_600_000_000;
 pub(super) struct Counters {
     made: AtomicU64,
     reached_ns: AtomicU64,
-    received: Mutex<Received>,
+    received: Mutex<AckCounts>,
 }
 
 #[derive(Debug)]
-struct Received {
+struct AckCounts {
     points: u64,
     /// Microseconds; none if the histogram cannot be created.
     times: Option<Histogram<u64>>,
     failures: BTreeMap<String, u64>,
 }
 
-impl Default for Received {
+impl Default for AckCounts {
     fn default() -> Self {
         Self {
             points: 0,
@@ -46,13 +46,13 @@ impl Default for Received {
 }
 
 impl Counters {
-    /// Counts the points of a closed batch.
-    pub(super) fn made(&self, points: u64) {
+    /// Counts the points of a unacked batch.
+    pub(super) fn record_points(&self, points: u64) {
         self.made.fetch_add(points, Ordering::Relaxed);
     }
 
     /// Records that the job has reached `job_ns`, nanoseconds since its start.
-    pub(super) fn reached(&self, job_ns: u64) {
+    pub(super) fn advance(&self, job_ns: u64) {
         self.reached_ns.fetch_max(job_ns, Ordering::Relaxed);
     }
 
@@ -70,14 +70,14 @@ impl Counters {
     }
 
     /// Writes the counters to the summary.
-    pub(super) fn conclude(&self, summary: &mut Summary) {
+    pub(super) fn fill(&self, summary: &mut Summary) {
         let received = self.received();
         summary.points_made = self.made.load(Ordering::Relaxed);
         summary.failures = received.failures.clone();
-        summary.acks = received.times.as_ref().and_then(AckTimes::of);
+        summary.acks = received.times.as_ref().and_then(AckTimes::from_histogram);
     }
 
-    fn acknowledged(&self, points: u64, took: Option<Duration>) {
+    fn record_ack(&self, points: u64, took: Option<Duration>) {
         let mut received = self.received();
         received.points += points;
         if let (Some(took), Some(times)) = (took, &mut received.times) {
@@ -86,36 +86,40 @@ impl Counters {
     }
 
     /// Counts a failed attempt by the first word of its reason, which is the status code.
-    fn failed(&self, reason: &str) {
+    fn record_failure(&self, reason: &str) {
         let mut received = self.received();
         let code = reason.split(':').next().unwrap_or(reason);
         let is_known = received.failures.contains_key(code);
-        let has_room = received.failures.len() < MAX_FAILURES;
-        let code = if is_known || has_room { code } else { "other" };
+        let has_capacity = received.failures.len() < MAX_FAILURES;
+        let code = if is_known || has_capacity {
+            code
+        } else {
+            "other"
+        };
         *received.failures.entry(code.to_owned()).or_default() += 1;
     }
 
     // Counts before a panic in another thread are still valid.
-    fn received(&self) -> MutexGuard<'_, Received> {
+    fn received(&self) -> MutexGuard<'_, AckCounts> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Batches of one agent that are not acknowledged, by number, with the time at which each was
-/// closed.
+/// Batches of one agent that are not record_ack, by number, with the time at which each was
+/// unacked.
 #[derive(Debug, Default)]
-pub(super) struct Closed(Mutex<BTreeMap<u64, Instant>>);
+pub(super) struct UnackedBatches(Mutex<BTreeMap<u64, Instant>>);
 
-impl Closed {
-    /// Adds a batch that was closed.
-    pub(super) fn note(&self, number: u64) {
+impl UnackedBatches {
+    /// Adds a batch that was unacked.
+    pub(super) fn insert(&self, number: u64) {
         self.batches().insert(number, now());
     }
 
-    /// Removes a batch that was acknowledged or dropped; returns its age.
-    pub(super) fn forget(&self, number: u64) -> Option<Duration> {
-        let closed = self.batches().remove(&number)?;
-        Some(now().saturating_duration_since(closed))
+    /// Removes a batch that was record_ack or dropped; returns its age.
+    pub(super) fn remove(&self, number: u64) -> Option<Duration> {
+        let unacked = self.batches().remove(&number)?;
+        Some(now().saturating_duration_since(unacked))
     }
 
     fn batches(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
@@ -125,31 +129,31 @@ impl Closed {
 
 /// Exporter that counts the results of another one.
 #[derive(Debug)]
-pub(super) struct Watched<E> {
-    pub(super) end: E,
+pub(super) struct CountingExporter<E> {
+    pub(super) inner: E,
     pub(super) counters: Arc<Counters>,
-    pub(super) closed: Arc<Closed>,
+    pub(super) unacked: Arc<UnackedBatches>,
 }
 
-impl<E: Export> Export for Watched<E> {
+impl<E: Export> Export for CountingExporter<E> {
     async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
-        let sent = self.end.export(batch).await;
+        let sent = self.inner.export(batch).await;
         match &sent {
             Ok(_) => {
-                let took = self.closed.forget(batch.number);
-                self.counters.acknowledged(batch.n_points() as u64, took);
+                let took = self.unacked.remove(batch.number);
+                self.counters.record_ack(batch.n_points() as u64, took);
             }
-            Err(ExportError::Later { reason, .. }) => self.counters.failed(reason),
+            Err(ExportError::Later { reason, .. }) => self.counters.record_failure(reason),
             Err(ExportError::Refused { reason }) => {
-                let _took = self.closed.forget(batch.number);
-                self.counters.failed(reason);
+                let _took = self.unacked.remove(batch.number);
+                self.counters.record_failure(reason);
             }
         }
         sent
     }
 
-    async fn tell(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
-        self.end.tell(batch).await
+    async fn export_verdicts(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
+        self.inner.export_verdicts(batch).await
     }
 }
 
@@ -159,17 +163,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_batch_is_timed_from_its_closing_over_all_attempts() {
-        let (counters, closed) = (Counters::default(), Closed::default());
-        closed.note(1);
+        let (counters, unacked) = (Counters::default(), UnackedBatches::default());
+        unacked.insert(1);
         tokio::time::advance(Duration::from_millis(30)).await;
-        counters.failed("Unavailable: not yet");
+        counters.record_failure("Unavailable: not yet");
         tokio::time::advance(Duration::from_millis(70)).await;
-        counters.acknowledged(9, closed.forget(1));
+        counters.record_ack(9, unacked.remove(1));
         let mut summary = Summary::default();
-        counters.conclude(&mut summary);
+        counters.fill(&mut summary);
         let acks = summary.acks.unwrap();
         assert!((99.0..101.0).contains(&acks.p50_ms), "{acks:?}");
         assert_eq!(summary.failures["Unavailable"], 1);
-        assert_eq!(closed.forget(1), None);
+        assert_eq!(unacked.remove(1), None);
     }
 }

@@ -9,7 +9,7 @@ use crate::job::steps::{Job, RankStep};
 /// Totals over agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Totals {
-    /// Blocks closed.
+    /// Blocks unacked.
     pub(super) blocks: u64,
     /// Points that did not fit in their agent's queue.
     pub(super) points_dropped: u64,
@@ -47,7 +47,7 @@ pub(super) struct Steps {
 #[derive(Debug)]
 struct Step {
     ranks: Vec<RankStep>,
-    over_ns: u64,
+    ends_ns: u64,
 }
 
 impl Steps {
@@ -61,24 +61,24 @@ impl Steps {
     }
 
     /// Returns the steps of a rank.
-    pub(super) fn of(&self, rank: u32) -> impl Iterator<Item = &RankStep> {
+    pub(super) fn for_rank(&self, rank: u32) -> impl Iterator<Item = &RankStep> {
         let steps = self.window.iter();
         steps.filter_map(move |step| step.ranks.get(rank as usize))
     }
 
     /// Computes the steps up to `until_ns` and drops those that ended before `from_ns`.
-    pub(super) fn reach(&mut self, from_ns: u64, until_ns: u64) {
+    pub(super) fn advance(&mut self, from_ns: u64, until_ns: u64) {
         while self.known_until_ns <= until_ns {
             let ranks = self.job.next_step().to_vec();
             let ends = || ranks.iter().map(|rank| instant_ns(rank.end_ms));
             self.known_until_ns = ends().min().unwrap_or(u64::MAX);
-            let over_ns = ends().max().unwrap_or(u64::MAX);
-            self.window.push_back(Step { ranks, over_ns });
+            let ends_ns = ends().max().unwrap_or(u64::MAX);
+            self.window.push_back(Step { ranks, ends_ns });
         }
         while self
             .window
             .front()
-            .is_some_and(|step| step.over_ns < from_ns)
+            .is_some_and(|step| step.ends_ns < from_ns)
         {
             self.window.pop_front();
         }

@@ -28,7 +28,7 @@ impl AckTimes {
         clippy::cast_precision_loss,
         reason = "microseconds of an hour are far below 2^53"
     )]
-    pub(super) fn of(times: &Histogram<u64>) -> Option<Self> {
+    pub(super) fn from_histogram(times: &Histogram<u64>) -> Option<Self> {
         let at = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
         (!times.is_empty()).then(|| Self {
             p50_ms: at(0.5),
@@ -55,7 +55,7 @@ pub struct Summary {
     /// Maximum delay of a poll: above some tens of milliseconds this machine is too slow for the
     /// simulation.
     pub behind: Duration,
-    /// Blocks closed, over all ranks and communicators.
+    /// Blocks unacked, over all ranks and communicators.
     pub blocks: u64,
     /// Points created by the agents.
     pub points_made: u64,
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn without_an_acknowledgement_there_are_no_times() {
         let empty = Histogram::new(3).unwrap();
-        assert_eq!(AckTimes::of(&empty), None);
+        assert_eq!(AckTimes::from_histogram(&empty), None);
         assert_eq!(Summary::default().to_json(None)["ack_p99_ms"], Value::Null);
     }
 }

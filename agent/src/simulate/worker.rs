@@ -32,7 +32,7 @@ impl Worker {
         clock: Clock,
     ) -> Self {
         let due = agents.iter().zip(0..).map(|((phase_ns, _), index)| {
-            let first_ns = ORIGIN_NS + phase_ns % timing.look_ns();
+            let first_ns = ORIGIN_NS + phase_ns % timing.poll_ns();
             let last_ns = ORIGIN_NS + phase_ns + timing.duration_ns();
             Reverse((first_ns, index, last_ns))
         });
@@ -61,12 +61,12 @@ impl Worker {
                 totals.behind = totals.behind.max(behind);
                 totals.simulated = Duration::from_nanos(now_ns - ORIGIN_NS);
                 // An agent needs nothing before its previous poll, and the next agent polls later.
-                let from_ns = now_ns.saturating_sub(self.timing.look_ns());
-                self.steps.reach(from_ns, now_ns);
-                let goes_on = agent.look(&self.steps, now_ns).await;
-                if goes_on && now_ns < last_ns {
+                let from_ns = now_ns.saturating_sub(self.timing.poll_ns());
+                self.steps.advance(from_ns, now_ns);
+                let is_open = agent.poll(&self.steps, now_ns).await;
+                if is_open && now_ns < last_ns {
                     *slot = Some(agent);
-                    let next_ns = now_ns + self.timing.look_ns();
+                    let next_ns = now_ns + self.timing.poll_ns();
                     self.due.push(Reverse((next_ns, index, last_ns)));
                     continue;
                 }

@@ -22,7 +22,7 @@ impl Export for Collected {
         Ok(Ack::default())
     }
 
-    async fn tell(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
+    async fn export_verdicts(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
         Ok(Ack::default())
     }
 }

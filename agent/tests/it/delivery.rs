@@ -139,7 +139,7 @@ impl Export for End {
         }
     }
 
-    async fn tell(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
+    async fn export_verdicts(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
         Ok(Ack::default())
     }
 }
@@ -176,7 +176,10 @@ fn a_host_that_cannot_deliver_does_not_stop_the_others() {
 #[test]
 fn a_delivery_that_ends_by_a_defect_is_an_error() {
     let (summary, result) = replay_with(|| End::Broken);
-    assert!(matches!(result, Err(ReplayError::Broken(_))), "{result:?}");
+    assert!(
+        matches!(result, Err(ReplayError::TaskFailed(_))),
+        "{result:?}"
+    );
     assert!(summary.delivery.points_sent > 0);
 }
 

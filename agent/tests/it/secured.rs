@@ -67,7 +67,7 @@ impl World {
             identity: Some((self.path("agent.pem"), self.path("agent.key"))),
             server_name: Some("echo.test".to_owned()),
             token_file: Some(self.path("token")),
-            token_in_clear: false,
+            allow_plaintext_token: false,
         }
     }
 
@@ -94,7 +94,7 @@ fn asking_for(token: &str) -> Collector {
 
 async fn send(endpoint: &str, security: &Security) -> Result<Ack, ExportError> {
     let link = Link::new(endpoint, security).unwrap();
-    let otlp = Otlp::over(&link, 1, &Arc::default());
+    let otlp = Otlp::with_link(&link, 1, &Arc::default());
     otlp.forward(&otlp.encode(&batch(1))).await
 }
 
@@ -227,7 +227,7 @@ async fn a_redirect_is_not_followed_and_the_batch_is_kept() {
     let endpoint = format!("http://{}", here.local_addr().unwrap());
     let security = Security {
         token_file: Some(world.path("token")),
-        token_in_clear: true,
+        allow_plaintext_token: true,
         ..Security::default()
     };
     let sent = tokio::select! {
@@ -244,12 +244,12 @@ async fn a_token_that_is_replaced_lets_the_agent_in_without_a_restart_and_withou
     let report = world
         .serve(&collector, async |endpoint: String| {
             let link = Link::new(&endpoint, &world.security()).unwrap();
-            let otlp = Otlp::over(&link, 1, &Arc::default());
+            let otlp = Otlp::with_link(&link, 1, &Arc::default());
             let settings = Settings {
                 queue_points: 100,
-                patience: Duration::from_mins(1),
+                spool_after: Duration::from_mins(1),
             };
-            let (mut outbox, finish, sender) = Sender::new(otlp, settings, None);
+            let (mut outbox, shutdown, sender) = Sender::new(otlp, settings, None);
             let vitals = sender.vitals();
             let sending = async {
                 outbox.send(batch(1)).await;
@@ -257,7 +257,7 @@ async fn a_token_that_is_replaced_lets_the_agent_in_without_a_restart_and_withou
                 assert!(!vitals.read().is_connected);
                 fs::write(world.path("token"), "second\n").unwrap();
                 until(|| vitals.read().sent.batches == 1).await;
-                finish.within(Duration::from_secs(5));
+                shutdown.stop_within(Duration::from_secs(5));
                 drop(outbox);
             };
             tokio::join!(sender.run(), sending).0

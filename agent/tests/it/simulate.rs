@@ -37,7 +37,7 @@ fn run(collector: &Collector, flags: &str) -> (Summary, Result<(), SimulateError
         let mut instance = 0;
         let exporter = |_: &str, connections: &Arc<AtomicU64>| {
             instance += 1;
-            Otlp::counting(&endpoint, instance, connections).unwrap()
+            Otlp::with_counter(&endpoint, instance, connections).unwrap()
         };
         let forever = std::future::pending();
         simulate(&args, layout, exporter, forever, &ProgressBar::hidden()).await

@@ -13,7 +13,7 @@ use fleet_agent_core::signal::{Block, CommId, Point, Value};
 use fleet_agent_export::delivery::Outbox;
 use fleet_agent_export::delivery::report::Report;
 use fleet_agent_export::otlp::{Link, Otlp, Security};
-use fleet_agent_export::sender::{Finish, Sender, Settings};
+use fleet_agent_export::sender::{Sender, Settings, ShutdownHandle};
 use fleet_agent_export::spool::Spool;
 use fleet_agent_export::vitals::Vitals;
 use fleet_proto::metric;
@@ -78,13 +78,13 @@ pub(crate) async fn until(condition: impl Fn() -> bool + Send + Sync) {
         .expect("the condition is met");
 }
 
-/// An agent that has no patience.
-fn agent(endpoint: &str, instance: u64, dir: &Path) -> (Outbox, Finish, Sender<Otlp>) {
+/// An agent that has no spool_after.
+fn agent(endpoint: &str, instance: u64, dir: &Path) -> (Outbox, ShutdownHandle, Sender<Otlp>) {
     let link = Link::new(endpoint, &Security::default()).unwrap();
-    let otlp = Otlp::over(&link, instance, &Arc::default());
+    let otlp = Otlp::with_link(&link, instance, &Arc::default());
     let settings = Settings {
         queue_points: 10_000,
-        patience: Duration::ZERO,
+        spool_after: Duration::ZERO,
     };
     let spool = Spool::open(dir, LIMIT_BYTES).unwrap();
     Sender::new(otlp, settings, Some(spool))
@@ -92,13 +92,13 @@ fn agent(endpoint: &str, instance: u64, dir: &Path) -> (Outbox, Finish, Sender<O
 
 /// Runs an agent whose source does `work`, and then ends it.
 async fn run(
-    (mut outbox, finish, sender): (Outbox, Finish, Sender<Otlp>),
+    (mut outbox, shutdown, sender): (Outbox, ShutdownHandle, Sender<Otlp>),
     work: impl AsyncFnOnce(&mut Outbox, &Vitals),
 ) -> Report {
     let vitals = sender.vitals();
     let source = async move {
         work(&mut outbox, &vitals).await;
-        finish.within(Duration::ZERO);
+        shutdown.stop_within(Duration::ZERO);
     };
     tokio::join!(sender.run(), Box::pin(source)).0
 }
@@ -229,9 +229,9 @@ async fn an_agent_that_is_killed_at_any_instant_leaves_a_spool_that_the_next_one
     let sent = run(agent(&endpoint, 5, dir.path()), async |_, vitals| {
         // Of what was being written when an agent was killed nobody has counted anything yet.
         until(|| vitals.read().spooled_batches == 0).await;
-        let reading = vitals.read();
-        assert_eq!(reading.sent.batches + reading.damaged_files, left);
-        assert!(reading.damaged_files <= 1, "{reading:?}");
+        let snapshot = vitals.read();
+        assert_eq!(snapshot.sent.batches + snapshot.damaged_files, left);
+        assert!(snapshot.damaged_files <= 1, "{snapshot:?}");
     });
     with_collector(&collector, listener, sent).await;
     let stored = collector.stored.lock().unwrap().clone();

@@ -7,22 +7,22 @@ use tokio::time::Instant;
 
 use crate::{Ack, ExportError, now};
 
-const FIRST_DELAY: Duration = Duration::from_millis(100);
-const LONGEST_DELAY: Duration = Duration::from_secs(5);
+const MIN_DELAY: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_secs(5);
 /// Longest delay that is honored when a receiver requests one.
-const LONGEST_ASKED: Duration = Duration::from_mins(1);
+const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(1);
 
 /// Exponential backoff between attempts, without a limit on their number.
 pub(crate) fn backoff() -> ExponentialBuilder {
     ExponentialBuilder::new()
-        .with_min_delay(FIRST_DELAY)
-        .with_max_delay(LONGEST_DELAY)
+        .with_min_delay(MIN_DELAY)
+        .with_max_delay(MAX_DELAY)
         .with_jitter()
         .without_max_times()
 }
 
 /// Sends a batch until it is accepted, refused, or the retry limit has passed.
-pub(super) async fn attempts<F, T>(
+pub(super) async fn deliver_with_retries<F, T>(
     give_up_after: Duration,
     number: u64,
     attempt: F,
@@ -31,12 +31,12 @@ where
     F: FnMut() -> T,
     T: Future<Output = Result<Ack, ExportError>>,
 {
-    let mut patience = Patience::new(give_up_after);
+    let mut limit = RetryLimit::new(give_up_after);
     let mut retries = 0;
     let delivered = attempt
         .retry(backoff())
         .when(|error| matches!(error, ExportError::Later { .. }))
-        .adjust(|error, delay| Some(patience.cut(delay?)?.max(asked_delay(error))))
+        .adjust(|error, delay| Some(limit.next_delay(delay?)?.max(requested_delay(error))))
         .notify(|error, delay| {
             retries += 1;
             log_retry(number, retries, error, delay);
@@ -47,12 +47,12 @@ where
 
 /// Retry limit of a batch, counted from its first failure.
 #[derive(Debug)]
-struct Patience {
+struct RetryLimit {
     give_up_after: Duration,
     first_failure: Option<Instant>,
 }
 
-impl Patience {
+impl RetryLimit {
     fn new(give_up_after: Duration) -> Self {
         Self {
             give_up_after,
@@ -62,7 +62,7 @@ impl Patience {
 
     /// Returns the delay before the next attempt, shortened so that the last attempt is at the
     /// limit; none after that.
-    fn cut(&mut self, delay: Duration) -> Option<Duration> {
+    fn next_delay(&mut self, delay: Duration) -> Option<Duration> {
         let first_failure = *self.first_failure.get_or_insert_with(now);
         let left = self.give_up_after.saturating_sub(first_failure.elapsed());
         (!left.is_zero()).then_some(delay.min(left))
@@ -70,9 +70,9 @@ impl Patience {
 }
 
 /// Delay that the receiver requests, up to a maximum.
-pub(crate) fn asked_delay(error: &ExportError) -> Duration {
+pub(crate) fn requested_delay(error: &ExportError) -> Duration {
     match error {
-        ExportError::Later { after, .. } => after.unwrap_or_default().min(LONGEST_ASKED),
+        ExportError::Later { after, .. } => after.unwrap_or_default().min(MAX_REQUESTED_DELAY),
         ExportError::Refused { .. } => Duration::ZERO,
     }
 }

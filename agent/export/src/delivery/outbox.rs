@@ -25,16 +25,18 @@ pub enum WhenFull {
 
 /// A batch in the queue.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedBatch {
     pub(crate) batch: Batch,
-    pub(crate) since: Instant,
+    pub(crate) queued_at: Instant,
+    /// Share of the queue's capacity, released on drop.
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 /// Receiving ends of an outbox, and the policy channel back to it.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     /// Queued batches, each with its permit.
-    pub(crate) points: mpsc::Receiver<(Waiting, OwnedSemaphorePermit)>,
+    pub(crate) points: mpsc::Receiver<QueuedBatch>,
     pub(crate) verdicts: mpsc::Receiver<VerdictBatch>,
     pub(crate) policy: watch::Sender<Option<Arc<PolicySet>>>,
 }
@@ -42,9 +44,9 @@ pub(crate) struct Inbox {
 /// Sending side of a delivery.
 #[derive(Debug)]
 pub struct Outbox {
-    sender: mpsc::Sender<(Waiting, OwnedSemaphorePermit)>,
+    sender: mpsc::Sender<QueuedBatch>,
     verdicts: mpsc::Sender<VerdictBatch>,
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     capacity: usize,
     when_full: WhenFull,
     is_full: bool,
@@ -67,7 +69,7 @@ impl Outbox {
         let outbox = Self {
             sender,
             verdicts: verdict_sender,
-            room: Arc::new(Semaphore::new(capacity)),
+            permits: Arc::new(Semaphore::new(capacity)),
             capacity,
             when_full,
             is_full: false,
@@ -88,27 +90,28 @@ impl Outbox {
     /// Queues a batch; false when the delivery has ended.
     pub async fn send(&mut self, batch: Batch) -> bool {
         let points = batch.n_points();
-        let permits = u32::try_from(points.clamp(1, self.capacity)).unwrap_or(u32::MAX);
-        if let Some(room) = self.room_for(permits).await {
-            self.note_room(true);
-            let waiting = Waiting {
+        let n_permits = u32::try_from(points.clamp(1, self.capacity)).unwrap_or(u32::MAX);
+        if let Some(permit) = self.acquire(n_permits).await {
+            self.log_if_changed(false);
+            let queued = QueuedBatch {
                 batch,
-                since: now(),
+                queued_at: now(),
+                permit,
             };
-            if self.sender.send((waiting, room)).await.is_ok() {
+            if self.sender.send(queued).await.is_ok() {
                 return true;
             }
         }
         let has_ended = self.sender.is_closed();
         if !has_ended {
-            self.note_room(false);
+            self.log_if_changed(true);
         }
         let loss = if has_ended {
             Loss::Unsent
         } else {
             Loss::QueueFull
         };
-        self.vitals.lost(loss, Amount::batch(points as u64));
+        self.vitals.record_loss(loss, Amount::batch(points as u64));
         self.dropped += points as u64;
         self.batches_dropped += 1;
         !has_ended
@@ -116,10 +119,10 @@ impl Outbox {
 
     /// Queues verdicts, or drops and counts them when the queue is full: verdicts never delay
     /// points.
-    pub fn tell(&mut self, batch: VerdictBatch) {
+    pub fn send_verdicts(&mut self, batch: VerdictBatch) {
         if let Err(full) = self.verdicts.try_send(batch) {
             let n_verdicts = full.into_inner().n_verdicts() as u64;
-            self.vitals.not_told(n_verdicts);
+            self.vitals.record_lost_verdicts(n_verdicts);
             self.verdicts_dropped += n_verdicts;
         }
     }
@@ -129,30 +132,30 @@ impl Outbox {
         self.verdicts_dropped
     }
 
-    async fn room_for(&self, permits: u32) -> Option<OwnedSemaphorePermit> {
-        let room = Arc::clone(&self.room);
+    async fn acquire(&self, n_permits: u32) -> Option<OwnedSemaphorePermit> {
+        let permits = Arc::clone(&self.permits);
         match self.when_full {
-            WhenFull::Wait => room.acquire_many_owned(permits).await.ok(),
-            WhenFull::Drop => room.try_acquire_many_owned(permits).ok(),
+            WhenFull::Wait => permits.acquire_many_owned(n_permits).await.ok(),
+            WhenFull::Drop => permits.try_acquire_many_owned(n_permits).ok(),
         }
     }
 
     // Logs once when points start to be dropped, and once when that ends.
-    fn note_room(&mut self, has_room: bool) {
-        if has_room && self.is_full {
+    fn log_if_changed(&mut self, is_full: bool) {
+        if !is_full && self.is_full {
             let points = self.dropped;
             tracing::info!(
                 points,
                 "queue has capacity again; {points} points were dropped"
             );
-        } else if !has_room && !self.is_full {
+        } else if is_full && !self.is_full {
             let capacity = self.capacity;
             tracing::warn!(
                 capacity,
                 "queue is full ({capacity} points): new points are dropped"
             );
         }
-        self.is_full = !has_room;
+        self.is_full = is_full;
     }
 
     /// Returns the newest policy set, if it arrived since the previous call.

@@ -56,7 +56,7 @@ impl Report {
     }
 
     /// Counts points under the receiver's rejection reason.
-    pub(super) fn refuse(&mut self, reason: &str, points: u64) {
+    pub(super) fn add_rejected(&mut self, reason: &str, points: u64) {
         let reason = match reason {
             "" => "no reason given",
             known if self.reasons.contains_key(known) => known,
@@ -67,7 +67,7 @@ impl Report {
     }
 
     /// Counts batches that were dropped or refused as a whole.
-    pub(super) fn gave_up(&mut self, amount: Amount) {
+    pub(super) fn add_dropped(&mut self, amount: Amount) {
         self.batches_dropped += amount.batches;
         self.points_dropped += amount.points;
     }

@@ -13,38 +13,38 @@ use crate::Ack;
 /// Returns scripted responses, then success, and records the batch numbers it receives.
 #[derive(Debug, Clone, Default)]
 struct Scripted {
-    answers: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
-    seen: Arc<Mutex<Vec<u64>>>,
-    verdict_answers: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
-    told: Arc<Mutex<Vec<u64>>>,
+    results: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
+    sent: Arc<Mutex<Vec<u64>>>,
+    verdict_results: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
+    verdicts: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Scripted {
-    fn new(answers: impl IntoIterator<Item = Result<Ack, ExportError>>) -> Self {
+    fn new(results: impl IntoIterator<Item = Result<Ack, ExportError>>) -> Self {
         Self {
-            answers: Arc::new(Mutex::new(answers.into_iter().collect())),
+            results: Arc::new(Mutex::new(results.into_iter().collect())),
             ..Self::default()
         }
     }
 
-    fn seen(&self) -> Vec<u64> {
-        self.seen.lock().unwrap().clone()
+    fn sent(&self) -> Vec<u64> {
+        self.sent.lock().unwrap().clone()
     }
 }
 
 impl Export for Scripted {
     async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
-        self.seen.lock().unwrap().push(batch.number);
-        self.answers
+        self.sent.lock().unwrap().push(batch.number);
+        self.results
             .lock()
             .unwrap()
             .pop_front()
             .unwrap_or_else(|| Ok(Ack::default()))
     }
 
-    async fn tell(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
-        self.told.lock().unwrap().push(batch.number);
-        self.verdict_answers
+    async fn export_verdicts(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
+        self.verdicts.lock().unwrap().push(batch.number);
+        self.verdict_results
             .lock()
             .unwrap()
             .pop_front()
@@ -116,7 +116,7 @@ async fn batches_are_retried_in_order_under_the_same_number() {
     }
     drop(outbox);
     let (report, unreachable) = delivery.run().await;
-    assert_eq!(exporter.seen(), [1, 1, 1, 2, 3]);
+    assert_eq!(exporter.sent(), [1, 1, 1, 2, 3]);
     assert_eq!(
         (report.batches_acked, report.points_sent, report.retries),
         (3, 6, 2)
@@ -147,7 +147,7 @@ async fn a_refused_batch_is_not_retried() {
     outbox.send(batch(2, 1)).await;
     drop(outbox);
     let (report, unreachable) = delivery.run().await;
-    assert_eq!((exporter.seen(), unreachable), (vec![1, 2], None));
+    assert_eq!((exporter.sent(), unreachable), (vec![1, 2], None));
     assert_eq!((report.points_dropped, report.points_sent), (3, 1));
     assert_eq!(
         report.reasons,
@@ -196,7 +196,7 @@ impl Export for Slow {
         later(None)
     }
 
-    async fn tell(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
+    async fn export_verdicts(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
         Ok(Ack::default())
     }
 }
@@ -244,7 +244,7 @@ async fn a_recording_waits_for_capacity_in_the_queue() {
     };
     let (dropped, (report, _)) = tokio::join!(send, delivery.run());
     assert_eq!((dropped, report.points_sent), (0, 160));
-    assert_eq!(exporter.seen(), (1..=20).collect::<Vec<_>>());
+    assert_eq!(exporter.sent(), (1..=20).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
@@ -304,16 +304,16 @@ fn verdicts(number: u64) -> VerdictBatch {
 #[tokio::test(start_paused = true)]
 async fn verdicts_that_are_not_accepted_do_not_delay_points() {
     let exporter = Scripted::default();
-    let answers = std::iter::repeat_with(|| later(None)).take(1000);
-    exporter.verdict_answers.lock().unwrap().extend(answers);
+    let results = std::iter::repeat_with(|| later(None)).take(1000);
+    exporter.verdict_results.lock().unwrap().extend(results);
     let (mut outbox, delivery) = delivery(&exporter);
-    outbox.tell(verdicts(1));
+    outbox.send_verdicts(verdicts(1));
     let mut run = Box::pin(delivery.run());
     for number in 2..=40 {
         outbox.send(batch(number, 5)).await;
         assert!(futures_poll(&mut run).await.is_none());
     }
-    assert_eq!(exporter.seen(), (2..=40).collect::<Vec<_>>());
+    assert_eq!(exporter.sent(), (2..=40).collect::<Vec<_>>());
     drop(outbox);
     let (report, unreachable) = run.await;
     assert_eq!((report.points_sent, unreachable), (195, None));
@@ -325,15 +325,15 @@ async fn verdicts_that_are_not_accepted_do_not_delay_points() {
 async fn after_giving_up_verdicts_get_one_attempt_each_until_one_is_accepted() {
     let exporter = Scripted::default();
     let busy = || later(Some(Duration::from_secs(50)));
-    let answers = [busy(), busy(), busy(), busy(), Ok(Ack::default()), busy()];
-    exporter.verdict_answers.lock().unwrap().extend(answers);
+    let results = [busy(), busy(), busy(), busy(), Ok(Ack::default()), busy()];
+    exporter.verdict_results.lock().unwrap().extend(results);
     let (mut outbox, delivery) = delivery(&exporter);
     for number in 1..=4 {
-        outbox.tell(verdicts(number));
+        outbox.send_verdicts(verdicts(number));
     }
     drop(outbox);
     let (report, _) = delivery.run().await;
-    assert_eq!(*exporter.told.lock().unwrap(), [1, 1, 1, 2, 3, 4, 4]);
+    assert_eq!(*exporter.verdicts.lock().unwrap(), [1, 1, 1, 2, 3, 4, 4]);
     assert_eq!((report.verdicts.sent, report.verdicts.dropped), (2, 2));
 }
 
@@ -341,23 +341,23 @@ async fn after_giving_up_verdicts_get_one_attempt_each_until_one_is_accepted() {
 async fn the_verdict_queue_is_bounded_and_counts_what_does_not_fit() {
     let (mut outbox, _delivery) = delivery(&Scripted::default());
     for number in 1..=100 {
-        outbox.tell(verdicts(number));
+        outbox.send_verdicts(verdicts(number));
     }
     assert_eq!(outbox.verdicts_dropped(), 100 - outbox::MAX_VERDICTS as u64);
 }
 
 #[tokio::test(start_paused = true)]
 async fn verdicts_are_not_retried_once_the_receiver_is_given_up() {
-    let answers = || std::iter::repeat_with(|| later(None)).take(1000);
-    let exporter = Scripted::new(answers());
-    exporter.verdict_answers.lock().unwrap().extend(answers());
+    let results = || std::iter::repeat_with(|| later(None)).take(1000);
+    let exporter = Scripted::new(results());
+    exporter.verdict_results.lock().unwrap().extend(results());
     let (mut outbox, delivery) = delivery(&exporter);
     outbox.send(batch(1, 5)).await;
     let mut run = Box::pin(delivery.run());
     assert!(futures_poll(&mut run).await.is_none());
     tokio::time::sleep(Duration::from_secs(50)).await;
-    outbox.tell(verdicts(2));
-    outbox.tell(verdicts(3));
+    outbox.send_verdicts(verdicts(2));
+    outbox.send_verdicts(verdicts(3));
     let (report, unreachable) = run.await;
     assert!(unreachable.is_some());
     assert_eq!(report.verdicts.dropped, 2);

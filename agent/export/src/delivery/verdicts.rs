@@ -7,7 +7,7 @@ use std::time::Duration;
 use fleet_agent_core::batch::VerdictBatch;
 use tokio::sync::mpsc;
 
-use crate::delivery::attempts::attempts;
+use crate::delivery::attempts::deliver_with_retries;
 use crate::vitals::Vitals;
 use crate::{Export, ExportError};
 
@@ -44,9 +44,9 @@ impl VerdictReport {
 pub(crate) struct VerdictLane {
     queue: mpsc::Receiver<VerdictBatch>,
     give_up_after: Duration,
-    patience: Duration,
-    has_complained: bool,
-    under_way: u64,
+    retry_for: Duration,
+    is_refusal_logged: bool,
+    in_flight: u64,
     report: VerdictReport,
     vitals: Arc<Vitals>,
 }
@@ -60,9 +60,9 @@ impl VerdictLane {
         Self {
             queue,
             give_up_after,
-            patience: give_up_after,
-            has_complained: false,
-            under_way: 0,
+            retry_for: give_up_after,
+            is_refusal_logged: false,
+            in_flight: 0,
             report: VerdictReport::default(),
             vitals: Arc::clone(vitals),
         }
@@ -72,37 +72,39 @@ impl VerdictLane {
     /// batch in flight.
     pub(crate) async fn run<E: Export>(&mut self, exporter: &E) {
         while let Some(batch) = self.queue.recv().await {
-            self.under_way = batch.n_verdicts() as u64;
+            self.in_flight = batch.n_verdicts() as u64;
             self.deliver(exporter, &batch).await;
-            self.under_way = 0;
+            self.in_flight = 0;
         }
     }
 
     /// Returns the report; verdicts that are still queued count as dropped.
-    pub(crate) fn conclude(mut self) -> VerdictReport {
-        self.lost(self.under_way);
+    pub(crate) fn into_report(mut self) -> VerdictReport {
+        self.record_loss(self.in_flight);
         // Later verdicts are counted by the outbox, which drops them.
         self.queue.close();
         while let Ok(batch) = self.queue.try_recv() {
-            self.lost(batch.n_verdicts() as u64);
+            self.record_loss(batch.n_verdicts() as u64);
         }
         self.report
     }
 
-    fn lost(&mut self, n_verdicts: u64) {
-        self.vitals.not_told(n_verdicts);
+    fn record_loss(&mut self, n_verdicts: u64) {
+        self.vitals.record_lost_verdicts(n_verdicts);
         self.report.dropped += n_verdicts;
     }
 
     async fn deliver<E: Export>(&mut self, exporter: &E, batch: &VerdictBatch) {
         let n_verdicts = batch.n_verdicts() as u64;
-        let (delivered, retries) =
-            attempts(self.patience, batch.number, || exporter.tell(batch)).await;
+        let (delivered, retries) = deliver_with_retries(self.retry_for, batch.number, || {
+            exporter.export_verdicts(batch)
+        })
+        .await;
         self.report.retries += retries;
         match delivered {
             Ok(ack) => {
-                self.patience = self.give_up_after;
-                self.vitals.told(n_verdicts, ack.rejected);
+                self.retry_for = self.give_up_after;
+                self.vitals.record_verdicts(n_verdicts, ack.rejected);
                 self.report.sent += n_verdicts;
                 self.report.rejected += ack.rejected;
                 if ack.rejected > 0 {
@@ -111,16 +113,16 @@ impl VerdictLane {
             }
             // The agent's log still has the verdicts, and the collector computes its own.
             Err(ExportError::Refused { reason }) => {
-                self.lost(n_verdicts);
-                if !std::mem::replace(&mut self.has_complained, true) {
+                self.record_loss(n_verdicts);
+                if !std::mem::replace(&mut self.is_refusal_logged, true) {
                     tracing::warn!("collector refuses this agent's self-verdicts: {reason}");
                 }
                 self.report.refusal.get_or_insert(reason);
             }
             // The next batches get one attempt each, until the collector is back.
             Err(ExportError::Later { reason, .. }) => {
-                self.patience = Duration::ZERO;
-                self.lost(n_verdicts);
+                self.retry_for = Duration::ZERO;
+                self.record_loss(n_verdicts);
                 tracing::warn!(batch.number, n_verdicts, "self-verdicts dropped: {reason}");
                 self.report.refusal.get_or_insert(reason);
             }

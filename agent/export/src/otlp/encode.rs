@@ -19,9 +19,9 @@ const SERVICE: &str = "fleet-agent";
 
 /// Encodes the request that delivers a batch.
 pub(super) fn encode(batch: &Batch) -> ExportMetricsServiceRequest {
-    let of_processes = batch.resources.iter().map(resource_metrics);
-    let resource_metrics = of_processes
-        .chain(batch.own.as_ref().map(own_metrics))
+    let processes = batch.resources.iter().map(resource_metrics);
+    let resource_metrics = processes
+        .chain(batch.own.as_ref().map(self_metrics))
         .collect();
     ExportMetricsServiceRequest { resource_metrics }
 }
@@ -51,7 +51,7 @@ fn resource_metrics(points: &ResourcePoints) -> ResourceMetrics {
     }
 }
 
-fn own_metrics(own: &OwnCounts) -> ResourceMetrics {
+fn self_metrics(own: &OwnCounts) -> ResourceMetrics {
     let [cluster, ..] = attribute::CLUSTER_ID;
     let [node, ..] = attribute::NODE_ID;
     let attributes = vec![
@@ -211,7 +211,7 @@ fn histogram(point: &Point) -> Option<HistogramDataPoint> {
     };
     let mut attributes = block(&point.block);
     if let Some(Anchor { seq, offset_ms }) = *anchor {
-        attributes.push(seq_of(attribute::ANCHOR_SEQ, seq));
+        attributes.push(seq_attribute(attribute::ANCHOR_SEQ, seq));
         attributes.push(double(attribute::ANCHOR_OFFSET_MS, offset_ms));
     }
     Some(HistogramDataPoint {
@@ -229,7 +229,7 @@ fn histogram(point: &Point) -> Option<HistogramDataPoint> {
 
 fn otlp_exemplar(sample: &Exemplar) -> OtlpExemplar {
     OtlpExemplar {
-        filtered_attributes: vec![seq_of(attribute::SEQ, sample.seq)],
+        filtered_attributes: vec![seq_attribute(attribute::SEQ, sample.seq)],
         time_unix_nano: sample.time_ns,
         value: Some(exemplar::Value::AsDouble(sample.wait_ms)),
         ..OtlpExemplar::default()
@@ -242,8 +242,8 @@ fn block(block: &Block) -> Vec<KeyValue> {
         int(attribute::COMM_RANK, block.comm_rank.into()),
         int(attribute::COMM_SIZE, block.comm_nranks.into()),
         text(attribute::OP, block.op.name()),
-        seq_of(attribute::SEQ_FIRST, block.seq_first),
-        seq_of(attribute::SEQ_LAST, block.seq_last),
+        seq_attribute(attribute::SEQ_FIRST, block.seq_first),
+        seq_attribute(attribute::SEQ_LAST, block.seq_last),
         text(attribute::SOURCE, source(block.source)),
     ];
     attributes.extend(block.iterations.map(|n| double(attribute::ITERATIONS, n)));
@@ -270,7 +270,7 @@ pub(super) fn int(key: &str, value: i64) -> KeyValue {
     key_value(key, Any::IntValue(value))
 }
 
-pub(super) fn seq_of(key: &str, seq: u64) -> KeyValue {
+pub(super) fn seq_attribute(key: &str, seq: u64) -> KeyValue {
     int(key, i64::try_from(seq).unwrap_or(i64::MAX))
 }
 

@@ -19,8 +19,8 @@ use crate::token::{Token, TokenError};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// HTTP/2 keepalive: a dead connection is detected halfway through a request that gets no response.
-const ASK_AFTER: Duration = Duration::from_secs(5);
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Error of the connection settings.
 #[derive(Debug, Error)]
@@ -74,7 +74,7 @@ pub enum EndpointError {
         "the token of --token-file would be sent to {0} without encryption; use https://HOST:4317, or \
          allow it with --insecure-token"
     )]
-    TokenInClear(String),
+    PlaintextToken(String),
     /// The endpoint has a {shard} placeholder, but --shards is missing.
     #[error("endpoint {0} contains {{shard}}; set the number of shards with --shards N")]
     NoShards(String),
@@ -106,7 +106,7 @@ pub struct Security {
     /// File of the bearer token.
     pub token_file: Option<PathBuf>,
     /// Whether the token can be sent to other hosts without encryption.
-    pub token_in_clear: bool,
+    pub allow_plaintext_token: bool,
 }
 
 impl Security {
@@ -140,11 +140,11 @@ impl Link {
             .ok_or_else(|| EndpointError::Invalid(url.clone()))?
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(REQUEST_TIMEOUT)
-            .http2_keep_alive_interval(ASK_AFTER)
-            .keep_alive_timeout(ANSWER_WITHIN);
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT);
         let endpoint = match endpoint.uri().scheme_str() {
-            Some("https") => secured(endpoint, &url, security)?,
-            Some("http") => in_clear(endpoint, &url, security)?,
+            Some("https") => tls_endpoint(endpoint, &url, security)?,
+            Some("http") => plain_endpoint(endpoint, &url, security)?,
             _ => return Err(EndpointError::Invalid(url)),
         };
         let token = security
@@ -175,21 +175,25 @@ impl Link {
     }
 
     /// Adds the token to the metadata of a request.
-    pub(super) fn authorize(&self, keys: &mut MetadataMap) {
+    pub(super) fn authorize(&self, headers: &mut MetadataMap) {
         if let Some(token) = &self.token {
-            keys.insert("authorization", token.header());
+            headers.insert("authorization", token.header());
         }
     }
 }
 
-fn in_clear(endpoint: Endpoint, url: &str, security: &Security) -> Result<Endpoint, EndpointError> {
+fn plain_endpoint(
+    endpoint: Endpoint,
+    url: &str,
+    security: &Security,
+) -> Result<Endpoint, EndpointError> {
     if let Some(flag) = security.first_tls_flag() {
         let url = url.to_owned();
         return Err(EndpointError::NoTls { flag, url });
     }
-    let stays_here = endpoint.uri().host().is_some_and(is_loopback);
-    if security.token_file.is_some() && !security.token_in_clear && !stays_here {
-        return Err(EndpointError::TokenInClear(url.to_owned()));
+    let is_local = endpoint.uri().host().is_some_and(is_loopback);
+    if security.token_file.is_some() && !security.allow_plaintext_token && !is_local {
+        return Err(EndpointError::PlaintextToken(url.to_owned()));
     }
     Ok(endpoint)
 }
@@ -202,15 +206,19 @@ fn is_loopback(host: &str) -> bool {
     }
 }
 
-fn secured(endpoint: Endpoint, url: &str, security: &Security) -> Result<Endpoint, EndpointError> {
+fn tls_endpoint(
+    endpoint: Endpoint,
+    url: &str,
+    security: &Security,
+) -> Result<Endpoint, EndpointError> {
     let mut tls = ClientTlsConfig::new();
     tls = match &security.ca {
-        Some(path) => tls.ca_certificate(Certificate::from_pem(pem(path, "--tls-ca", CERT)?)),
+        Some(path) => tls.ca_certificate(Certificate::from_pem(read_pem(path, "--tls-ca", CERT)?)),
         None => tls.with_native_roots(),
     };
     if let Some((cert, key)) = &security.identity {
-        let cert = pem(cert, "--tls-cert", CERT)?;
-        tls = tls.identity(Identity::from_pem(cert, pem(key, "--tls-key", KEY)?));
+        let cert = read_pem(cert, "--tls-cert", CERT)?;
+        tls = tls.identity(Identity::from_pem(cert, read_pem(key, "--tls-key", KEY)?));
     }
     if let Some(name) = &security.server_name {
         tls = tls.domain_name(name);
@@ -219,38 +227,45 @@ fn secured(endpoint: Endpoint, url: &str, security: &Security) -> Result<Endpoin
         .tls_config(tls)
         .map_err(|error| EndpointError::Tls {
             url: url.to_owned(),
-            reason: first_cause(&error),
+            reason: root_cause(&error),
         })
 }
 
 /// Content of a PEM file: the end of its first line, and its name.
-type Expected = (&'static str, &'static str);
-const CERT: Expected = ("CERTIFICATE-----", "certificate");
-const KEY: Expected = ("PRIVATE KEY-----", "private key");
+#[derive(Clone, Copy)]
+struct PemKind {
+    end_of_first_line: &'static str,
+    name: &'static str,
+}
+
+const CERT: PemKind = PemKind {
+    end_of_first_line: "CERTIFICATE-----",
+    name: "certificate",
+};
+const KEY: PemKind = PemKind {
+    end_of_first_line: "PRIVATE KEY-----",
+    name: "private key",
+};
 
 // Without this check a file without certificates would only fail in the first handshake.
-fn pem(
-    path: &Path,
-    flag: &'static str,
-    (label, expected): Expected,
-) -> Result<Vec<u8>, EndpointError> {
+fn read_pem(path: &Path, flag: &'static str, kind: PemKind) -> Result<Vec<u8>, EndpointError> {
     let name = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|source| EndpointError::File {
         flag,
         path: name.clone(),
         source,
     })?;
-    let holds = String::from_utf8_lossy(&bytes)
-        .lines()
-        .any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(label));
+    let holds = String::from_utf8_lossy(&bytes).lines().any(|line| {
+        line.starts_with("-----BEGIN ") && line.trim_end().ends_with(kind.end_of_first_line)
+    });
     holds.then_some(bytes).ok_or(EndpointError::NoPem {
         flag,
         path: name,
-        expected,
+        expected: kind.name,
     })
 }
 
-fn first_cause(error: &dyn Error) -> String {
+fn root_cause(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

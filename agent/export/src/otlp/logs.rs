@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, S
 use tonic::Response;
 
 use crate::Ack;
-use crate::otlp::encode::{double, int, resource, scope, seq_of, text};
+use crate::otlp::encode::{double, int, resource, scope, seq_attribute, text};
 use crate::otlp::status::MAX_REASON;
 
 /// Encodes the request that delivers a batch.
@@ -72,8 +72,8 @@ fn attributes(verdict: &SelfVerdict) -> Vec<KeyValue> {
         text(attribute::STRAGGLER_MODE, verdict.mode.name()),
         text(attribute::SIGNAL, attribute::SIGNAL_HOST_GAP),
         text(attribute::COMM_ID, &block.comm.to_string()),
-        seq_of(attribute::SEQ_FIRST, block.seq_first),
-        seq_of(attribute::SEQ_LAST, block.seq_last),
+        seq_attribute(attribute::SEQ_FIRST, block.seq_first),
+        seq_attribute(attribute::SEQ_LAST, block.seq_last),
     ];
     if let Some(measure) = verdict.measure {
         let Measure {

@@ -10,22 +10,22 @@ use tonic_prost::ProstCodec;
 
 /// Codec that sends bytes and decodes a message of type `T`.
 #[derive(Debug)]
-pub(super) struct Raw<T>(PhantomData<T>);
+pub(super) struct RawCodec<T>(PhantomData<T>);
 
-impl<T> Default for Raw<T> {
+impl<T> Default for RawCodec<T> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<T: Message + Default + Send + 'static> Codec for Raw<T> {
+impl<T: Message + Default + Send + 'static> Codec for RawCodec<T> {
     type Encode = Bytes;
     type Decode = T;
-    type Encoder = AsIs;
+    type Encoder = RawEncoder;
     type Decoder = <ProstCodec<T, T> as Codec>::Decoder;
 
     fn encoder(&mut self) -> Self::Encoder {
-        AsIs
+        RawEncoder
     }
 
     fn decoder(&mut self) -> Self::Decoder {
@@ -35,9 +35,9 @@ impl<T: Message + Default + Send + 'static> Codec for Raw<T> {
 
 /// Encoder that writes the bytes unchanged.
 #[derive(Debug)]
-pub(super) struct AsIs;
+pub(super) struct RawEncoder;
 
-impl Encoder for AsIs {
+impl Encoder for RawEncoder {
     type Item = Bytes;
     type Error = Status;
 

@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::spawn_blocking;
 
-use crate::delivery::acknowledgement::Ledger;
-use crate::encoded::Encoded;
-use crate::spool::{Losses, NotKept, Spool};
+use crate::delivery::acknowledgement::AckTracker;
+use crate::encoded::EncodedBatch;
+use crate::spool::{Losses, PushError, Spool};
 use crate::vitals::{Loss, Vitals};
 
 /// Spool, or none.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct SpoolWorker {
     spool: Option<Arc<Mutex<Spool>>>,
     n_batches: u64,
     vitals: Arc<Vitals>,
@@ -19,11 +19,11 @@ pub(super) struct Keeper {
     is_full: bool,
 }
 
-impl Keeper {
+impl SpoolWorker {
     pub(super) fn new(spool: Option<Spool>, vitals: &Arc<Vitals>) -> Self {
         let n_batches = spool.as_ref().map_or(0, Spool::n_batches);
         if let Some(spool) = &spool {
-            vitals.spool_holds(n_batches, spool.bytes());
+            vitals.set_spooled(n_batches, spool.bytes());
         }
         if n_batches > 0 {
             tracing::info!(
@@ -41,27 +41,27 @@ impl Keeper {
     }
 
     /// Returns whether there is a spool.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn is_enabled(&self) -> bool {
         self.spool.is_some()
     }
 
     /// Returns the oldest spooled batch with its sequence number.
-    pub(super) async fn front(&mut self, ledger: &mut Ledger) -> Option<(u64, Encoded)> {
+    pub(super) async fn front(&mut self, acks: &mut AckTracker) -> Option<(u64, EncodedBatch)> {
         if self.n_batches == 0 {
             return None;
         }
-        self.ask(ledger, Spool::front).await.flatten()
+        self.run_blocking(acks, Spool::front).await.flatten()
     }
 
-    /// Appends a batch, evicting the oldest ones except `spared` when the spool is full; returns
+    /// Appends a batch, evicting the oldest ones except `protected` when the spool is full; returns
     /// its sequence number, or why it was not spooled.
-    pub(super) async fn keep(
+    pub(super) async fn push(
         &mut self,
-        ledger: &mut Ledger,
-        batch: Encoded,
-        spared: Option<u64>,
+        acks: &mut AckTracker,
+        batch: EncodedBatch,
+        protected: Option<u64>,
     ) -> Result<u64, Loss> {
-        let pushed = self.ask(ledger, move |spool| spool.push(&batch, spared));
+        let pushed = self.run_blocking(acks, move |spool| spool.push(&batch, protected));
         match pushed.await {
             Some(Ok(sequence)) => {
                 if std::mem::take(&mut self.is_broken) {
@@ -69,35 +69,36 @@ impl Keeper {
                 }
                 Ok(sequence)
             }
-            Some(Err(NotKept::TooLarge { .. })) => Err(Loss::SpoolFull),
-            Some(Err(NotKept::Disk(error))) => {
-                self.complain(&error.to_string());
+            Some(Err(PushError::TooLarge { .. })) => Err(Loss::SpoolFull),
+            Some(Err(PushError::Disk(error))) => {
+                self.log_failure(&error.to_string());
                 Err(Loss::SpoolBroken)
             }
             None => {
-                self.complain("internal error");
+                self.log_failure("internal error");
                 Err(Loss::SpoolBroken)
             }
         }
     }
 
     /// Removes a batch.
-    pub(super) async fn remove(&mut self, ledger: &mut Ledger, sequence: u64) {
-        self.ask(ledger, move |spool| spool.remove(sequence)).await;
+    pub(super) async fn remove(&mut self, acks: &mut AckTracker, sequence: u64) {
+        self.run_blocking(acks, move |spool| spool.remove(sequence))
+            .await;
     }
 
     /// Returns whether a batch is still spooled.
-    pub(super) fn holds(&self, sequence: u64) -> bool {
+    pub(super) fn contains(&self, sequence: u64) -> bool {
         self.spool.as_ref().is_some_and(|spool| {
             let spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
-            spool.holds(sequence)
+            spool.contains(sequence)
         })
     }
 
     /// Runs `work` on the spool; none without a spool, and if it panicked.
-    async fn ask<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &mut self,
-        ledger: &mut Ledger,
+        acks: &mut AckTracker,
         work: impl FnOnce(&mut Spool) -> T + Send + 'static,
     ) -> Option<T> {
         let spool = Arc::clone(self.spool.as_ref()?);
@@ -113,15 +114,15 @@ impl Keeper {
         });
         let (answer, losses, n_batches, bytes) = done.await.ok()?;
         self.n_batches = n_batches;
-        self.vitals.spool_holds(n_batches, bytes);
-        self.count(ledger, losses);
+        self.vitals.set_spooled(n_batches, bytes);
+        self.record_losses(acks, losses);
         Some(answer)
     }
 
-    fn count(&mut self, ledger: &mut Ledger, losses: Losses) {
-        self.vitals.damaged(losses.damaged_files);
+    fn record_losses(&mut self, acks: &mut AckTracker, losses: Losses) {
+        self.vitals.record_damaged_files(losses.damaged_files);
         if losses.evicted.batches > 0 {
-            ledger.lost(Loss::SpoolFull, losses.evicted);
+            acks.record_loss(Loss::SpoolFull, losses.evicted);
             if !std::mem::replace(&mut self.is_full, true) {
                 tracing::warn!("spool is full: the oldest batches are dropped");
             }
@@ -130,7 +131,7 @@ impl Keeper {
         }
     }
 
-    fn complain(&mut self, reason: &str) {
+    fn log_failure(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.is_broken, true) {
             tracing::error!(
                 "spool cannot be written: {reason}; points that cannot be sent meanwhile are lost"

@@ -29,7 +29,7 @@ async fn batches_that_cannot_be_sent_are_spooled_and_sent_first_in_order() {
     let away = agent.vitals.read();
     assert_eq!((away.spooled_batches, away.is_connected), (60, false));
     assert_eq!(
-        (away.since_ack, away.lost_in_all()),
+        (away.since_ack, away.total_lost()),
         (None, Amount::default())
     );
     receiver.comes_back();
@@ -101,9 +101,9 @@ async fn when_the_spool_is_full_the_oldest_batches_are_dropped_and_counted() {
     let spool = Spool::open(dir.path(), 10 * 4096).unwrap();
     let mut agent = Agent::start(&receiver, Some(spool));
     agent.send(1..=200).await;
-    let reading = agent.vitals.read();
-    assert_eq!(reading.spooled_batches, 10);
-    assert_eq!(reading.lost[&Loss::SpoolFull].batches, 190);
+    let snapshot = agent.vitals.read();
+    assert_eq!(snapshot.spooled_batches, 10);
+    assert_eq!(snapshot.lost[&Loss::SpoolFull].batches, 190);
     receiver.comes_back();
     agent
         .wait_until(|vitals| vitals.read().sent.batches == 10)
@@ -135,19 +135,19 @@ async fn a_batch_that_is_never_answered_is_evicted_from_a_full_spool() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_receiver_fills_the_spool_without_losing_points() {
     let (dir, receiver) = (folder(), Receiver::default());
-    receiver.0.lock().unwrap().takes = Some(Duration::from_secs(3));
+    receiver.0.lock().unwrap().response_time = Some(Duration::from_secs(3));
     let mut agent = Agent::spooling(&receiver, dir.path());
     agent.send(1..=60).await;
-    let reading = agent.vitals.read();
-    assert_eq!(reading.lost_in_all(), Amount::default());
-    assert!(reading.spooled_batches > 30, "{reading:?}");
+    let snapshot = agent.vitals.read();
+    assert_eq!(snapshot.total_lost(), Amount::default());
+    assert!(snapshot.spooled_batches > 30, "{snapshot:?}");
     agent.end(Duration::ZERO).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_receiver_with_a_full_spool_still_gets_batches() {
     let (dir, receiver) = (folder(), Receiver::default());
-    receiver.0.lock().unwrap().takes = Some(Duration::from_secs(3));
+    receiver.0.lock().unwrap().response_time = Some(Duration::from_secs(3));
     let spool = Spool::open(dir.path(), 4 * 4096).unwrap();
     let mut agent = Agent::start(&receiver, Some(spool));
     agent.send(1..=90).await;
@@ -255,7 +255,7 @@ async fn without_a_spool_batches_unsent_at_the_deadline_are_counted() {
 async fn the_source_can_send_until_the_deadline_and_gets_false_afterwards() {
     let (dir, receiver) = (folder(), Receiver::default());
     let mut agent = Agent::spooling(&receiver, dir.path());
-    agent.finish.within(Duration::from_secs(3));
+    agent.shutdown.stop_within(Duration::from_secs(3));
     agent.send(1..=2).await;
     assert_eq!(receiver.stored(), [1, 2]);
     agent.running.await.unwrap();
@@ -268,7 +268,7 @@ async fn a_later_deadline_replaces_the_first() {
     let (dir, receiver) = (folder(), Receiver::away());
     let mut agent = Agent::spooling(&receiver, dir.path());
     agent.outbox.send(batch(1)).await;
-    agent.finish.within(Duration::from_hours(1));
+    agent.shutdown.stop_within(Duration::from_hours(1));
     let began = now();
     agent.end(Duration::ZERO).await;
     assert!(began.elapsed() < Duration::from_secs(1));
@@ -291,7 +291,7 @@ async fn lost_self_verdicts_are_counted() {
     let (dir, receiver) = (folder(), Receiver::away());
     let mut agent = Agent::spooling(&receiver, dir.path());
     for number in 1..=100 {
-        agent.outbox.tell(verdict(number));
+        agent.outbox.send_verdicts(verdict(number));
     }
     assert_eq!(agent.vitals.read().verdicts_lost, 36);
     let vitals = Arc::clone(&agent.vitals);
@@ -300,11 +300,11 @@ async fn lost_self_verdicts_are_counted() {
     assert_eq!(report.verdicts.dropped, 64);
     let mut agent = Agent::spooling(&receiver, dir.path());
     receiver.comes_back();
-    agent.outbox.tell(verdict(101));
+    agent.outbox.send_verdicts(verdict(101));
     agent
         .wait_until(|vitals| vitals.read().verdicts_sent == 1)
         .await;
-    assert_eq!(receiver.0.lock().unwrap().told, 1);
+    assert_eq!(receiver.0.lock().unwrap().verdicts, 1);
     agent.end(Duration::ZERO).await;
 }
 
@@ -312,7 +312,7 @@ async fn lost_self_verdicts_are_counted() {
 async fn points_and_verdicts_do_not_delay_each_other() {
     let receiver = Receiver::default();
     let mut agent = Agent::start(&receiver, None);
-    agent.outbox.tell(verdict(1));
+    agent.outbox.send_verdicts(verdict(1));
     agent.send(2..=3).await;
     let report = agent.end(Duration::from_secs(1)).await;
     assert_eq!((report.verdicts.sent, report.batches_acked), (1, 2));

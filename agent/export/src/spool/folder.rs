@@ -12,16 +12,16 @@ use rustix::process::geteuid;
 /// Largest valid sequence number, so that there is always a next one.
 const LARGEST: u64 = u64::MAX / 2;
 
-/// Name of a spool file.
+/// FileName of a spool file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum FileName {
     /// Complete batch.
     Batch(u64),
     /// Batch that is being written, or was when its writer ended.
-    HalfWritten(u64),
+    Partial(u64),
 }
 
-impl Name {
+impl FileName {
     fn parse(name: &OsStr) -> Option<Self> {
         let (digits, kind) = name.to_str()?.split_once('.')?;
         let is_ours = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -29,34 +29,34 @@ impl Name {
         match kind {
             _ if sequence > LARGEST => None,
             "batch" => Some(Self::Batch(sequence)),
-            "part" => Some(Self::HalfWritten(sequence)),
+            "part" => Some(Self::Partial(sequence)),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for FileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Batch(sequence) => write!(f, "{sequence:020}.batch"),
-            Self::HalfWritten(sequence) => write!(f, "{sequence:020}.part"),
+            Self::Partial(sequence) => write!(f, "{sequence:020}.part"),
         }
     }
 }
 
 /// Contents of a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct Scan {
     /// Sequence numbers and sizes of the batches, oldest first.
     pub(super) files: Vec<(u64, u64)>,
     /// Number of files that are not complete batches.
-    pub(super) foreign: u64,
+    pub(super) n_foreign: u64,
 }
 
 /// Creates the directory if necessary and locks it; none when another process holds the lock. A
 /// directory of another user is an error: its owner could put batches into it that this agent would
 /// send under its own credentials.
-pub(super) fn take(dir: &Path) -> io::Result<Option<File>> {
+pub(super) fn lock(dir: &Path) -> io::Result<Option<File>> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     // The lock is on the directory itself: that needs no file, so it works on a full disk. The
     // kernel releases it however the process ends.
@@ -74,16 +74,18 @@ pub(super) fn take(dir: &Path) -> io::Result<Option<File>> {
 }
 
 /// Lists the directory. Partial files are removed; unrelated files are kept.
-pub(super) fn scan(dir: &Path) -> io::Result<Found> {
-    let mut found = Found::default();
-    let mut stranger = None;
+pub(super) fn scan(dir: &Path) -> io::Result<Scan> {
+    let mut found = Scan::default();
+    let mut foreign_path = None;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let len = entry.metadata().ok().filter(fs::Metadata::is_file);
-        match (Name::parse(&entry.file_name()), len) {
-            (Some(Name::Batch(sequence)), Some(file)) => found.files.push((sequence, file.len())),
-            (Some(Name::HalfWritten(_)), Some(_)) => {
-                found.foreign += 1;
+        match (FileName::parse(&entry.file_name()), len) {
+            (Some(FileName::Batch(sequence)), Some(file)) => {
+                found.files.push((sequence, file.len()))
+            }
+            (Some(FileName::Partial(_)), Some(_)) => {
+                found.n_foreign += 1;
                 let path = entry.path();
                 let removed = fs::remove_file(&path).err();
                 let but = removed.map(|error| format!(" failed: {error}"));
@@ -94,12 +96,12 @@ pub(super) fn scan(dir: &Path) -> io::Result<Found> {
                 );
             }
             _ => {
-                found.foreign += 1;
-                stranger.get_or_insert_with(|| entry.path());
+                found.n_foreign += 1;
+                foreign_path.get_or_insert_with(|| entry.path());
             }
         }
     }
-    if let Some(path) = stranger {
+    if let Some(path) = foreign_path {
         tracing::warn!(
             "ignored {} and other files in the spool that are not batches",
             path.display()
@@ -115,8 +117,8 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for name in [Name::Batch(1), Name::HalfWritten(LARGEST)] {
-            assert_eq!(Name::parse(OsStr::new(&name.to_string())), Some(name));
+        for name in [FileName::Batch(1), FileName::Partial(LARGEST)] {
+            assert_eq!(FileName::parse(OsStr::new(&name.to_string())), Some(name));
         }
     }
 
@@ -132,7 +134,7 @@ mod tests {
             "18446744073709551615.batch",
             "+0000000000000000001.batch",
         ] {
-            assert_eq!(Name::parse(OsStr::new(name)), None, "{name}");
+            assert_eq!(FileName::parse(OsStr::new(name)), None, "{name}");
         }
     }
 }

@@ -12,7 +12,7 @@ use bytes::{Buf, BufMut, Bytes};
 use thiserror::Error;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::encoded::Encoded;
+use crate::encoded::EncodedBatch;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fleetsp1");
 
@@ -73,7 +73,7 @@ impl Header {
         })
     }
 
-    fn sum(&self, request: &[u8]) -> u64 {
+    fn compute_checksum(&self, request: &[u8]) -> u64 {
         let mut sum = Xxh3::new();
         for number in [self.instance, self.number, self.points, self.request_bytes] {
             sum.update(&number.to_le_bytes());
@@ -84,7 +84,7 @@ impl Header {
 }
 
 /// Encodes the header for `batch`.
-pub(super) fn header(batch: &Encoded) -> Vec<u8> {
+pub(super) fn encode_header(batch: &EncodedBatch) -> Vec<u8> {
     let header = Header {
         instance: batch.instance,
         number: batch.number,
@@ -99,7 +99,7 @@ pub(super) fn header(batch: &Encoded) -> Vec<u8> {
         header.number,
         header.points,
         header.request_bytes,
-        header.sum(&batch.request),
+        header.compute_checksum(&batch.request),
     ] {
         bytes.put_u64_le(number);
     }
@@ -107,7 +107,7 @@ pub(super) fn header(batch: &Encoded) -> Vec<u8> {
 }
 
 /// Parses the contents of a file.
-pub(super) fn parse(file: &Bytes) -> Result<Encoded, Damage> {
+pub(super) fn parse(file: &Bytes) -> Result<EncodedBatch, Damage> {
     let mut request = file.clone();
     let header = Header::parse(&mut request)?;
     if request.len() as u64 != header.request_bytes {
@@ -116,10 +116,10 @@ pub(super) fn parse(file: &Bytes) -> Result<Encoded, Damage> {
             found: file.len() as u64,
         });
     }
-    if header.sum(&request) != header.checksum {
+    if header.compute_checksum(&request) != header.checksum {
         return Err(Damage::Checksum);
     }
-    Ok(Encoded {
+    Ok(EncodedBatch {
         instance: header.instance,
         number: header.number,
         points: header.points,
@@ -133,14 +133,14 @@ mod tests {
 
     use super::*;
 
-    fn file(batch: &Encoded) -> Vec<u8> {
-        let mut bytes = header(batch);
+    fn file(batch: &EncodedBatch) -> Vec<u8> {
+        let mut bytes = encode_header(batch);
         bytes.extend_from_slice(&batch.request);
         bytes
     }
 
-    fn batch() -> Encoded {
-        Encoded {
+    fn batch() -> EncodedBatch {
+        EncodedBatch {
             instance: 7,
             number: 8,
             points: 9,
@@ -150,14 +150,14 @@ mod tests {
 
     #[test]
     fn a_header_has_the_declared_length() {
-        assert_eq!(header(&batch()).len() as u64, HEADER_BYTES);
+        assert_eq!(encode_header(&batch()).len() as u64, HEADER_BYTES);
     }
 
     proptest! {
         #[test]
         fn a_batch_survives_a_round_trip(ids: [u64; 3], request: Vec<u8>) {
             let [instance, number, points] = ids;
-            let batch = Encoded { instance, number, points, request: request.into() };
+            let batch = EncodedBatch { instance, number, points, request: request.into() };
             let bytes = file(&batch);
             prop_assert_eq!(Header::read(bytes.as_slice()).unwrap().points, points);
             prop_assert_eq!(parse(&bytes.into()).unwrap(), batch);

@@ -2,8 +2,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
-fn batch(number: u64) -> Encoded {
-    Encoded {
+fn batch(number: u64) -> EncodedBatch {
+    EncodedBatch {
         instance: 0xa,
         number,
         points: number * 10,
@@ -90,8 +90,8 @@ fn a_directory_of_another_user_is_refused() {
     if std::os::unix::fs::chown(dir.path(), Some(65_534), None).is_ok() {
         let error = Spool::open(dir.path(), 1).unwrap_err();
         assert!(matches!(error, SpoolError::Unusable { .. }), "{error}");
-        let said = error.to_string();
-        assert!(said.contains("owned by user 65534"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains("owned by user 65534"), "{message}");
     }
 }
 
@@ -129,10 +129,10 @@ fn the_batch_that_is_being_sent_can_be_protected_from_eviction() {
     for number in 2..=5 {
         spool.push(&batch(number), Some(first)).unwrap();
     }
-    assert!(spool.holds(first));
+    assert!(spool.contains(first));
     assert_eq!(spool.take_losses().evicted.batches, 2);
     assert_eq!(drain(&mut spool), [1, 4, 5]);
-    assert!(!spool.holds(first));
+    assert!(!spool.contains(first));
 }
 
 #[test]
@@ -140,13 +140,13 @@ fn a_batch_larger_than_the_limit_evicts_no_others() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = Spool::open(dir.path(), 2 * BLOCK_BYTES).unwrap();
     let first = spool.push(&batch(1), None).unwrap();
-    let large = Encoded {
+    let large = EncodedBatch {
         request: Bytes::from(vec![0; 2 * 4096]),
         ..batch(2)
     };
-    for spared in [None, Some(first)] {
-        let error = spool.push(&large, spared).unwrap_err();
-        assert!(matches!(error, NotKept::TooLarge { .. }), "{error}");
+    for protected in [None, Some(first)] {
+        let error = spool.push(&large, protected).unwrap_err();
+        assert!(matches!(error, PushError::TooLarge { .. }), "{error}");
     }
     assert_eq!(spool.take_losses(), Losses::default());
     assert_eq!(drain(&mut spool), [1]);
@@ -169,11 +169,11 @@ fn a_smaller_limit_applies_from_the_start() {
 fn a_partial_file_of_a_killed_writer_is_not_read_as_a_batch() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).push(&batch(1), None).unwrap();
-    let half_written = Name::HalfWritten(2).to_string();
-    fs::write(dir.path().join(&half_written), "half a ba").unwrap();
+    let partial = FileName::Partial(2).to_string();
+    fs::write(dir.path().join(&partial), "half a ba").unwrap();
     let mut spool = open(dir.path());
     assert_eq!(spool.take_losses().damaged_files, 1);
-    assert!(!names(dir.path()).contains(&half_written));
+    assert!(!names(dir.path()).contains(&partial));
     assert_eq!(drain(&mut spool), [1]);
 }
 
@@ -184,7 +184,10 @@ fn damaged_files_are_counted_and_removed() {
     let sequences: Vec<u64> = (1..=6)
         .map(|number| spool.push(&batch(number), None).unwrap())
         .collect();
-    let path = |index: usize| dir.path().join(Name::Batch(sequences[index]).to_string());
+    let path = |index: usize| {
+        dir.path()
+            .join(FileName::Batch(sequences[index]).to_string())
+    };
     let whole = fs::read(path(0)).unwrap();
     fs::write(path(0), &whole[..whole.len() - 1]).unwrap();
     fs::write(path(1), "").unwrap();
@@ -202,9 +205,9 @@ fn damaged_files_are_counted_and_removed() {
 fn unrelated_files_are_counted_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("README"), "do not remove").unwrap();
-    let like_ours = Name::Batch(9).to_string();
+    let like_ours = FileName::Batch(9).to_string();
     fs::create_dir(dir.path().join(&like_ours)).unwrap();
-    std::os::unix::fs::symlink("README", dir.path().join(Name::Batch(10).to_string())).unwrap();
+    std::os::unix::fs::symlink("README", dir.path().join(FileName::Batch(10).to_string())).unwrap();
     let mut spool = open(dir.path());
     assert_eq!(spool.take_losses().damaged_files, 3);
     assert_eq!(spool.n_batches(), 0);
@@ -221,7 +224,7 @@ fn a_missing_directory_is_an_error_and_is_used_again_when_it_reappears() {
     spool.push(&batch(1), None).unwrap();
     fs::remove_dir_all(&dir).unwrap();
     let error = spool.push(&batch(2), None).unwrap_err();
-    assert!(matches!(error, NotKept::Disk(_)), "{error}");
+    assert!(matches!(error, PushError::Disk(_)), "{error}");
     fs::create_dir(&dir).unwrap();
     spool.push(&batch(3), None).unwrap();
     assert_eq!(drain(&mut spool), [3]);

@@ -33,7 +33,7 @@ fn an_operation_is_complete_when_its_last_channel_has_stopped() {
     let record = run(pool, parent, 7, (110, 950)).unwrap();
     let times = (record.gpu_start_ns, record.gpu_stop_ns);
     assert_eq!((times, record.channels, record.seq), ((100, 950), 3, 5));
-    assert_eq!(pool.under_way(), 0);
+    assert_eq!(pool.in_flight(), 0);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn an_operation_that_never_ends_is_replaced_after_a_while_and_counted() {
         .collect();
     assert_eq!(pool.begin(&operation(2, 1), &losses), None);
     assert_eq!(losses.pool_full.load(Ordering::Relaxed), 1);
-    let later = PATIENCE_NS + 2;
+    let later = ABANDONED_AFTER_NS + 2;
     let next = pool.begin(&operation(later, 1), &losses).unwrap();
     assert_eq!(losses.abandoned.load(Ordering::Relaxed), 1);
     let evicted = all.iter().find(|old| old.slot == next.slot).unwrap();
@@ -81,7 +81,7 @@ fn handles_of_another_process_do_not_match() {
     static ONE: Pool = Pool::new();
     static OTHER: Pool = Pool::new();
     let (one, other) = (&ONE, &OTHER);
-    other.salt(77_000);
+    other.offset_generations(77_000);
     let foreign = begin(one, 1, 1).unwrap();
     begin(other, 1, 1).unwrap();
     assert_eq!(other.started(foreign, 0, 10), None);
@@ -106,5 +106,5 @@ fn concurrent_threads_complete_every_operation_once() {
         }
     });
     assert_eq!(completed.load(Ordering::Relaxed), 20_000);
-    assert_eq!(pool.under_way(), 0);
+    assert_eq!(pool.in_flight(), 0);
 }

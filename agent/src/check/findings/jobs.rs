@@ -2,12 +2,12 @@
 
 use fleet_agent_sources::watch::Watched;
 
-use crate::check::facts::{Rank, Watching};
-use crate::check::findings::{degraded, fine};
+use crate::check::facts::{Rank, WatchFacts};
+use crate::check::findings::{degraded, ok};
 use crate::check::report::Finding;
 
 /// Returns one finding per library and per rank.
-pub(super) fn of(watching: &Watching) -> Vec<Finding> {
+pub(super) fn findings(watching: &WatchFacts) -> Vec<Finding> {
     let libraries = watching.libraries.iter().map(library);
     let barred = watching.health.barred.iter().map(|reason| {
         degraded(
@@ -19,7 +19,7 @@ pub(super) fn of(watching: &Watching) -> Vec<Finding> {
     let ranks = watching.ranks.iter().map(rank);
     let all: Vec<Finding> = libraries.chain(barred).chain(ranks).collect();
     if all.is_empty() {
-        return vec![fine(
+        return vec![ok(
             "jobs",
             "none: no process has loaded NCCL, RCCL, CUDA or HIP",
         )];
@@ -37,7 +37,7 @@ fn library(library: &Watched) -> Finding {
     } = library;
     let watched = format!("{path}: {functions} functions, {} processes", users.len());
     if refused.is_empty() {
-        return fine("library", watched);
+        return ok("library", watched);
     }
     degraded(
         "library",
@@ -52,17 +52,20 @@ fn rank(process: &Rank) -> Finding {
         command,
         place,
     } = process;
-    let who = format!("{pid} {command}");
+    let process_name = format!("{pid} {command}");
     match place {
-        Ok(Some((rank, world_size))) => fine("rank", format!("{who}: rank {rank} of {world_size}")),
+        Ok(Some((rank, world_size))) => ok(
+            "rank",
+            format!("{process_name}: rank {rank} of {world_size}"),
+        ),
         Ok(None) => degraded(
             "rank",
-            format!("{who}: rank unknown until it joins a communicator"),
+            format!("{process_name}: rank unknown until it joins a communicator"),
             "set RANK and WORLD_SIZE (torchrun, mpirun and srun do), or start the job after the agent",
         ),
         Err(error) => degraded(
             "rank",
-            format!("{who}: {error}"),
+            format!("{process_name}: {error}"),
             "see the capabilities above",
         ),
     }

@@ -9,8 +9,8 @@ use crate::check::facts::Rank;
 use crate::gpu::Gpu;
 use crate::rdma::Port;
 
-fn watching(mechanism: Mechanism) -> Watching {
-    Watching {
+fn watching(mechanism: Mechanism) -> WatchFacts {
+    WatchFacts {
         health: Health {
             abilities: Abilities {
                 mechanism,
@@ -34,9 +34,9 @@ fn host() -> Facts {
         btf: Ok(()),
         capabilities: Some(0x1ff_ffff_ffff),
         bpf_fs: Ok(()),
-        pid_namespace: Some(HOST_PIDS),
+        pid_namespace: Some(HOST_PID_NAMESPACE),
         lockdown: Some("none".to_owned()),
-        needs_guard: false,
+        needs_seccomp_guard: false,
         gpus: Some(vec![Gpu {
             index: 0,
             uuid: None,
@@ -51,7 +51,7 @@ fn host() -> Facts {
 }
 
 fn found(facts: &Facts, name: &str) -> Finding {
-    let findings = of(facts).findings;
+    let findings = from_facts(facts).findings;
     let found = findings.into_iter().find(|finding| finding.name == name);
     found.unwrap_or_else(|| panic!("no {name}"))
 }
@@ -62,7 +62,7 @@ fn state(facts: &Facts, name: &str) -> State {
 
 #[test]
 fn a_host_without_limitations_gets_no_advice() {
-    let report = of(&host());
+    let report = from_facts(&host());
     let odd: Vec<&Finding> = report
         .findings
         .iter()
@@ -85,7 +85,7 @@ fn without_bpf_programs_the_agent_cannot_run_and_the_missing_capabilities_are_na
         watch: Err("the kernel does not let this process load BPF programs".to_owned()),
         ..host()
     };
-    let report = of(&facts);
+    let report = from_facts(&facts);
     assert!(!report.can_run());
     let missing = |finding: &&Finding| finding.state == State::Missing;
     let missing: Vec<&str> = report
@@ -111,12 +111,12 @@ fn every_finding_that_is_not_ok_has_advice() {
         bpf_fs: Err("gone".to_owned()),
         pid_namespace: Some(4_026_532_000),
         lockdown: Some("confidentiality".to_owned()),
-        needs_guard: true,
+        needs_seccomp_guard: true,
         gpus: None,
         ports: Vec::new(),
         watch: Ok(poor),
     };
-    let report = of(&poor);
+    let report = from_facts(&poor);
     let is_sound = |finding: &Finding| (finding.state == State::Ok) == finding.advice.is_none();
     assert!(report.findings.iter().all(is_sound), "{report}");
     let degraded = |finding: &&Finding| finding.state == State::Degraded;
@@ -149,12 +149,16 @@ fn cap_sys_admin_is_needed_only_where_the_kernel_probes_by_perf_events() {
 
 #[test]
 fn kernels_are_rated_by_their_release() {
-    let of = |release: &str| kernel(release).state;
+    let state_of = |release: &str| kernel(release).state;
     assert_eq!(
-        [of("6.6.1"), of("5.15.0-91"), of("5.14.0-503.el9")],
+        [
+            state_of("6.6.1"),
+            state_of("5.15.0-91"),
+            state_of("5.14.0-503.el9")
+        ],
         [State::Ok, State::Ok, State::Degraded]
     );
-    assert_eq!(of(""), State::Degraded);
+    assert_eq!(state_of(""), State::Degraded);
 }
 
 #[test]
@@ -183,5 +187,9 @@ fn jobs_are_listed_with_their_ranks_and_unwatched_functions() {
         "/opt/libnccl.so.2: 14 functions, 2 processes; not watched: ncclGroupEnd"
     );
     assert_eq!(found(&facts, "rank").detail, "7 python: rank 3 of 4");
-    assert!(of(&facts).to_string().contains("8 python: rank unknown"));
+    assert!(
+        from_facts(&facts)
+            .to_string()
+            .contains("8 python: rank unknown")
+    );
 }

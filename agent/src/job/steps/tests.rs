@@ -1,6 +1,6 @@
 use super::*;
 
-const QUIET: Pace = Pace {
+const QUIET: JobParams = JobParams {
     step_ms: 100.0,
     noise: 0.0,
     seed: 1,
@@ -10,12 +10,12 @@ fn job(mesh: &str, faults: &[&str]) -> Job {
     noisy(mesh, faults, QUIET)
 }
 
-fn noisy(mesh: &str, faults: &[&str], pace: Pace) -> Job {
+fn noisy(mesh: &str, faults: &[&str], params: JobParams) -> Job {
     let mesh: Mesh = mesh.parse().unwrap();
     let n_ranks = mesh.n_ranks().unwrap();
     let layout = Layout::new((n_ranks / 4, 4), Some(mesh), None).unwrap();
     let faults = faults.iter().map(|fault| fault.parse().unwrap());
-    Job::new(layout, pace, faults.collect())
+    Job::new(layout, params, faults.collect())
 }
 
 /// Period, host gap and time blocked of every rank in the next step.
@@ -115,12 +115,12 @@ fn a_rank_that_hangs_blocks_all_ranks_until_the_fault_is_over() {
 
 #[test]
 fn the_same_seed_generates_the_same_job_and_another_one_does_not() {
-    let pace = Pace {
+    let params = JobParams {
         noise: 0.05,
         ..QUIET
     };
     let steps = |seed| {
-        let mut job = noisy("2x2x4", &[], Pace { seed, ..pace });
+        let mut job = noisy("2x2x4", &[], JobParams { seed, ..params });
         next(&mut job);
         job.next_step().to_vec()
     };
@@ -130,11 +130,11 @@ fn the_same_seed_generates_the_same_job_and_another_one_does_not() {
 
 #[test]
 fn no_rank_completes_before_it_has_issued_its_work_and_times_never_decrease() {
-    let pace = Pace {
+    let params = JobParams {
         noise: 0.3,
         ..QUIET
     };
-    let mut job = noisy("2x2x4", &["hang:rank=1,after=1s,for=2s"], pace);
+    let mut job = noisy("2x2x4", &["hang:rank=1,after=1s,for=2s"], params);
     let mut ends_ms = vec![0.0; 16];
     for _ in 0..50 {
         for (rank, end_ms) in job.next_step().iter().zip(&mut ends_ms) {

@@ -41,8 +41,8 @@ fn an_endpoint_needs_a_host_and_one_of_two_schemes() {
         assert!(Link::new(good, &none).is_ok(), "{good}");
     }
     for bad in ["not an address", "ftp://echo:4317", "http://"] {
-        let said = refusal(bad, &none);
-        assert!(said.contains("https://HOST:4317"), "{said}");
+        let expected = refusal(bad, &none);
+        assert!(expected.contains("https://HOST:4317"), "{expected}");
     }
 }
 
@@ -57,16 +57,16 @@ async fn tls_accepts_a_ca_an_identity_and_a_server_name() {
         security.token_file = Some(path("token"));
     });
     let link = Link::new("https://10.0.0.1:4317", &all).unwrap();
-    let mut keys = MetadataMap::new();
-    link.authorize(&mut keys);
-    assert_eq!(keys.get("authorization").unwrap(), "Bearer secret");
+    let mut headers = MetadataMap::new();
+    link.authorize(&mut headers);
+    assert_eq!(headers.get("authorization").unwrap(), "Bearer secret");
 }
 
 #[test]
 fn unusable_files_are_named_with_their_flag() {
     let dir = files();
     let path = |name| dir.path().join(name);
-    for (broken, said) in [
+    for (broken, expected) in [
         (security(|s| s.ca = Some(path("none"))), "--tls-ca"),
         (security(|s| s.ca = Some(path("notes"))), "no certificate"),
         (security(|s| s.ca = Some(path("key.pem"))), "no certificate"),
@@ -99,7 +99,7 @@ fn unusable_files_are_named_with_their_flag() {
             ..broken
         };
         let error = refusal("https://echo:4317", &broken);
-        assert!(error.contains(said), "{said}: {error}");
+        assert!(error.contains(expected), "{expected}: {error}");
     }
 }
 
@@ -125,7 +125,7 @@ fn a_token_is_sent_without_encryption_only_if_allowed() {
         assert!(error.contains("--insecure-token"), "{error}");
         assert!(!error.contains("secret"), "{error}");
         let allowed = Security {
-            token_in_clear: true,
+            allow_plaintext_token: true,
             ..with_token.clone()
         };
         assert!(Link::new(away, &allowed).is_ok(), "{away}");

@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 
 use crate::delivery::Outbox;
 use crate::delivery::report::Report;
-use crate::encoded::Encoded;
-use crate::sender::{Finish, Sender, Settings};
+use crate::encoded::EncodedBatch;
+use crate::sender::{Sender, Settings, ShutdownHandle};
 use crate::spool::Spool;
 use crate::vitals::{Amount, Loss, Vitals};
 use crate::{Ack, Export, ExportError, Forward};
@@ -27,9 +27,9 @@ pub(super) struct Answers {
     pub(super) answers: VecDeque<ExportError>,
     pub(super) attempts: Vec<(u64, u64)>,
     pub(super) stored: Vec<(u64, u64)>,
-    pub(super) told: u64,
+    pub(super) verdicts: u64,
     /// Response time, else 20 ms.
-    pub(super) takes: Option<Duration>,
+    pub(super) response_time: Option<Duration>,
 }
 
 /// Receiver that can be unreachable.
@@ -86,16 +86,16 @@ impl Export for Receiver {
         self.forward(&self.encode(batch)).await
     }
 
-    async fn tell(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
+    async fn export_verdicts(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
         let ack = self.answer()?;
-        self.0.lock().unwrap().told += batch.n_verdicts() as u64;
+        self.0.lock().unwrap().verdicts += batch.n_verdicts() as u64;
         Ok(ack)
     }
 }
 
 impl Forward for Receiver {
-    fn encode(&self, batch: &Batch) -> Encoded {
-        Encoded {
+    fn encode(&self, batch: &Batch) -> EncodedBatch {
+        EncodedBatch {
             instance: self.1,
             number: batch.number,
             points: batch.n_points() as u64,
@@ -103,15 +103,15 @@ impl Forward for Receiver {
         }
     }
 
-    async fn forward(&self, batch: &Encoded) -> Result<Ack, ExportError> {
+    async fn forward(&self, batch: &EncodedBatch) -> Result<Ack, ExportError> {
         assert_eq!(batch.request, batch.number.to_string());
         let key = (batch.instance, batch.number);
-        let takes = {
+        let response_time = {
             let mut state = self.0.lock().unwrap();
             state.attempts.push(key);
-            state.takes.unwrap_or(Duration::from_millis(20))
+            state.response_time.unwrap_or(Duration::from_millis(20))
         };
-        tokio::time::sleep(takes).await;
+        tokio::time::sleep(response_time).await;
         let ack = self.answer()?;
         self.0.lock().unwrap().stored.push(key);
         Ok(ack)
@@ -186,13 +186,13 @@ pub(super) fn verdict(number: u64) -> VerdictBatch {
 
 pub(super) const SETTINGS: Settings = Settings {
     queue_points: 100,
-    patience: Duration::from_secs(5),
+    spool_after: Duration::from_secs(5),
 };
 
 /// Running sender.
 pub(super) struct Agent {
     pub(super) outbox: Outbox,
-    pub(super) finish: Finish,
+    pub(super) shutdown: ShutdownHandle,
     pub(super) vitals: Arc<Vitals>,
     pub(super) running: JoinHandle<Report>,
 }
@@ -200,10 +200,10 @@ pub(super) struct Agent {
 impl Agent {
     #[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
     pub(super) fn start(receiver: &Receiver, spool: Option<Spool>) -> Self {
-        let (outbox, finish, sender) = Sender::new(receiver.clone(), SETTINGS, spool);
+        let (outbox, shutdown, sender) = Sender::new(receiver.clone(), SETTINGS, spool);
         Self {
             outbox,
-            finish,
+            shutdown,
             vitals: sender.vitals(),
             running: tokio::spawn(sender.run()),
         }
@@ -233,7 +233,7 @@ impl Agent {
     }
 
     pub(super) async fn end(self, limit: Duration) -> Report {
-        self.finish.within(limit);
+        self.shutdown.stop_within(limit);
         drop(self.outbox);
         self.running.await.unwrap()
     }
