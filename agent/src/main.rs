@@ -341,7 +341,7 @@ fn new_instance(boot: i128, node: &str) -> u64 {
     xxhash_rust::xxh64::xxh64(&key, 0)
 }
 
-/// Prints the summary, as JSON if given for, and the error, if any.
+/// Prints the summary, as JSON if requested, and the error, if any.
 fn print_summary<S: Display, E: Display>(
     ran: Result<(S, Result<(), E>), EndpointError>,
     json: Option<fn(&S, Option<&str>) -> Value>,

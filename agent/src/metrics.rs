@@ -54,7 +54,7 @@ pub enum MetricsError {
     TokenRequired(SocketAddr),
 }
 
-/// Metrics endpoint, bound and not yet state.
+/// Metrics endpoint, bound and not yet served.
 #[derive(Debug)]
 pub struct MetricsServer {
     listener: TcpListener,

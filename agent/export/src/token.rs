@@ -54,7 +54,7 @@ pub struct Token {
     last: Mutex<LastToken>,
 }
 
-/// LastToken token that was read from the file.
+/// Last token that was read from the file.
 struct LastToken {
     header: MetadataValue<Ascii>,
     is_error_logged: bool,
@@ -77,7 +77,7 @@ impl Token {
     /// Returns the current value of `authorization`. Tokens are replaced while agents run, not
     /// always atomically: while the file holds no token, the last one stays in use.
     pub fn header(&self) -> MetadataValue<Ascii> {
-        // Snapshot a short local file costs less than checking whether it has changed.
+        // Reading a short local file costs less than checking whether it has changed.
         let read = read(self.flag, &self.path);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match read {

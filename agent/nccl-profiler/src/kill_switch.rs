@@ -1,4 +1,4 @@
-//! Kill kill_switch for a running job: while a file exists, NCCL is asked for no further events.
+//! Kill switch for a running job: while a file exists, NCCL is asked for no further events.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ pub(crate) const OFF_FILE: &str = "/dev/shm/fleet-nccl-off";
 /// Time between two checks, nanoseconds.
 const CHECK_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// Kill kill_switch.
+/// Kill switch.
 #[derive(Debug)]
 pub(crate) struct KillSwitch {
     file: OnceLock<Option<ShortPath>>,
@@ -28,7 +28,7 @@ impl KillSwitch {
         }
     }
 
-    /// Sets the file that disables the plugin. Only the first call seq_kind.
+    /// Sets the file that disables the plugin. Only the first call counts.
     pub(crate) fn set_file(&self, file: &[u8]) {
         self.file.get_or_init(|| ShortPath::new(file));
     }

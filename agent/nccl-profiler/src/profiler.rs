@@ -65,7 +65,7 @@ impl Profiler {
         }
     }
 
-    /// Applies the options; only the first call seq_kind.
+    /// Applies the options; only the first call counts.
     pub(crate) fn configure(&self, options: Options) {
         let pid = std::process::id();
         if self.pid.swap(pid, Ordering::Relaxed) != pid {

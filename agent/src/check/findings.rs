@@ -309,7 +309,7 @@ fn gpus(facts: &Facts) -> Finding {
     match facts.gpus.as_deref() {
         None => degraded(
             name,
-            "the driver did not respond implied_by a second",
+            "the driver did not respond within a second",
             "check whether nvidia-smi hangs as well",
         ),
         Some([]) => degraded(

@@ -29,7 +29,7 @@ pub enum FaultKind {
 /// Fault.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fault {
-    /// CommKind of the fault.
+    /// Kind of the fault.
     pub kind: FaultKind,
     /// Rank that is affected, or any rank of the affected node, stage or communicator.
     pub rank: u32,

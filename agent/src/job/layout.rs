@@ -47,7 +47,7 @@ impl FromStr for Mesh {
     }
 }
 
-/// CommKind of a communicator.
+/// Kind of a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommKind {
     /// Ranks that hold the same part of the model in all replicas.

@@ -46,7 +46,7 @@ impl Default for AckCounts {
 }
 
 impl Counters {
-    /// Counts the points of a unacked batch.
+    /// Counts the points of a closed batch.
     pub(super) fn record_points(&self, points: u64) {
         self.made.fetch_add(points, Ordering::Relaxed);
     }
@@ -105,21 +105,21 @@ impl Counters {
     }
 }
 
-/// Batches of one agent that are not record_ack, by number, with the time at which each was
-/// unacked.
+/// Batches of one agent that are not acknowledged, by number, with the time at which each was
+/// closed.
 #[derive(Debug, Default)]
 pub(super) struct UnackedBatches(Mutex<BTreeMap<u64, Instant>>);
 
 impl UnackedBatches {
-    /// Adds a batch that was unacked.
+    /// Adds a batch that was closed.
     pub(super) fn insert(&self, number: u64) {
         self.batches().insert(number, now());
     }
 
-    /// Removes a batch that was record_ack or dropped; returns its age.
+    /// Removes a batch that was acknowledged or dropped; returns its age.
     pub(super) fn remove(&self, number: u64) -> Option<Duration> {
-        let unacked = self.batches().remove(&number)?;
-        Some(now().saturating_duration_since(unacked))
+        let closed_at = self.batches().remove(&number)?;
+        Some(now().saturating_duration_since(closed_at))
     }
 
     fn batches(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {

@@ -9,7 +9,7 @@ use crate::job::steps::{Job, RankStep};
 /// Totals over agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Totals {
-    /// Blocks unacked.
+    /// Blocks closed.
     pub(super) blocks: u64,
     /// Points that did not fit in their agent's queue.
     pub(super) points_dropped: u64,

@@ -55,7 +55,7 @@ pub struct Summary {
     /// Maximum delay of a poll: above some tens of milliseconds this machine is too slow for the
     /// simulation.
     pub behind: Duration,
-    /// Blocks unacked, over all ranks and communicators.
+    /// Blocks closed, over all ranks and communicators.
     pub blocks: u64,
     /// Points created by the agents.
     pub points_made: u64,

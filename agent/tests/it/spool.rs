@@ -78,7 +78,7 @@ pub(crate) async fn until(condition: impl Fn() -> bool + Send + Sync) {
         .expect("the condition is met");
 }
 
-/// An agent that has no spool_after.
+/// Agent that spools at once.
 fn agent(endpoint: &str, instance: u64, dir: &Path) -> (Outbox, ShutdownHandle, Sender<Otlp>) {
     let link = Link::new(endpoint, &Security::default()).unwrap();
     let otlp = Otlp::with_link(&link, instance, &Arc::default());

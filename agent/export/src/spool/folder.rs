@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 /// Largest valid sequence number, so that there is always a next one.
 const LARGEST: u64 = u64::MAX / 2;
 
-/// FileName of a spool file.
+/// Name of a spool file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileName {
     /// Complete batch.

@@ -41,8 +41,8 @@ fn an_endpoint_needs_a_host_and_one_of_two_schemes() {
         assert!(Link::new(good, &none).is_ok(), "{good}");
     }
     for bad in ["not an address", "ftp://echo:4317", "http://"] {
-        let expected = refusal(bad, &none);
-        assert!(expected.contains("https://HOST:4317"), "{expected}");
+        let message = refusal(bad, &none);
+        assert!(message.contains("https://HOST:4317"), "{message}");
     }
 }
 
