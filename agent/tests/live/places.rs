@@ -156,7 +156,7 @@ fn churn() {
             .map(|_| Command::new("true").spawn().unwrap())
             .collect();
         let ranks = gpu.job(Linking::Dynamic, 2, 1, &[&job, "step=0"]);
-        ranks.go();
+        ranks.release();
         observer.until_ended(&ranks.pids());
         observer.assert_saw_all(&ranks.issued());
         for mut child in short {

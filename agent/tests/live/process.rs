@@ -267,10 +267,10 @@ fn no_rights() {
         "--pin=none",
     ]);
     let output = command.output().unwrap();
-    let output = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(77), "{output}");
-    assert_eq!(output.lines().count(), 1, "{output}");
-    assert!(output.contains("CAP_BPF and CAP_PERFMON"), "{output}");
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(77), "{log}");
+    assert_eq!(log.lines().count(), 1, "{log}");
+    assert!(log.contains("CAP_BPF and CAP_PERFMON"), "{log}");
 }
 
 fn no_btf() {
@@ -304,12 +304,12 @@ fn second() {
         .args(["run", "--endpoint=none", "--cluster=live", &pins.flag()])
         .output()
         .unwrap();
-    let output = String::from_utf8(output.stderr).unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
-        (output.status.code(), output.lines().count()),
+        (output.status.code(), log.lines().count()),
         (Some(75), 1),
-        "{output}"
+        "{log}"
     );
-    assert!(output.contains("another agent of this host"), "{output}");
+    assert!(log.contains("another agent of this host"), "{log}");
     running.stop();
 }
