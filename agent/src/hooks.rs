@@ -55,7 +55,7 @@ pub enum HookError {
     /// The path exists and is not a socket.
     #[error("{path} exists and is not a socket; remove it or choose another --hook-socket")]
     NotASocket {
-        /// What is there.
+        /// The path.
         path: String,
     },
     /// The socket cannot be created.

@@ -36,7 +36,7 @@ const VERDICTS_GIVE_UP_AFTER: Duration = Duration::from_mins(1);
 pub struct Settings {
     /// Maximum number of points queued in memory.
     pub queue_points: usize,
-    /// How long a batch waits in memory before it is spooled.
+    /// Time that a batch waits in memory before it is spooled.
     pub spool_after: Duration,
 }
 

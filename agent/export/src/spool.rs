@@ -143,7 +143,8 @@ impl Spool {
         found.is_ok()
     }
 
-    /// Appends a batch, and evicts the oldest ones except `protected` until all are within the limit.
+    /// Appends a batch, and evicts the oldest ones except `protected` until all are within the
+    /// limit.
     pub fn push(&mut self, batch: &EncodedBatch, protected: Option<u64>) -> Result<u64, PushError> {
         let header = record::encode_header(batch);
         let bytes = on_disk(HEADER_BYTES + batch.request.len() as u64);

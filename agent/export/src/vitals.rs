@@ -92,7 +92,7 @@ pub struct Snapshot {
     pub verdicts_lost: u64,
     /// Time since the last acknowledgement of points now, if there was one.
     pub since_ack: Option<Duration>,
-    /// Whether the receiver responded to the last attempt with anything but a transient error, now.
+    /// True now if the receiver responded to the last attempt with anything but a transient error.
     pub is_connected: bool,
 }
 

@@ -188,7 +188,7 @@ fn log_refusal(log: Option<Log>, refusal: Refusal) {
         }
     };
     if let Some(log) = log {
-        // SAFETY: NCCL's own function, with C strings that live for ever and a format without arguments.
+        // SAFETY: NCCL's own function, with static C strings and a format without arguments.
         unsafe {
             log(LOG_WARN, LOG_INIT, c"fleet".as_ptr(), 0, text.as_ptr());
         }
@@ -196,7 +196,8 @@ fn log_refusal(log: Option<Log>, refusal: Refusal) {
 }
 
 fn set_mask(mask: *mut c_int, value: c_int) {
-    // SAFETY: NCCL passes the address of an aligned number that lives as long as its library, and reads it atomically.
+    // SAFETY: NCCL passes the address of an aligned number that lives as long as its library, and
+    // reads it atomically.
     let mask = unsafe { AtomicI32::from_ptr(mask) };
     mask.store(value, Ordering::Relaxed);
 }

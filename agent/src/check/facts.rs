@@ -20,17 +20,17 @@ const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
 pub(super) struct Facts {
     /// Kernel release.
     pub(super) release: String,
-    /// Whether the kernel's BTF types can be read.
+    /// Access to the kernel's BTF types.
     pub(super) btf: Result<(), String>,
     /// Effective capabilities of this process; none when unknown.
     pub(super) capabilities: Option<u64>,
-    /// Whether a BPF file system is mounted and writable.
+    /// Access to a mounted and writable BPF file system.
     pub(super) bpf_fs: Result<(), String>,
     /// Inode of this process's pid namespace; none when unknown.
     pub(super) pid_namespace: Option<u64>,
     /// Lockdown mode of the kernel; none when it does not support lockdown.
     pub(super) lockdown: Option<String>,
-    /// Whether return probes kill processes that have a seccomp filter.
+    /// True if return probes kill processes that have a seccomp filter.
     pub(super) needs_seccomp_guard: bool,
     /// GPUs; none when the driver does not respond.
     pub(super) gpus: Option<Vec<Gpu>>,

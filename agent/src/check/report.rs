@@ -43,9 +43,9 @@ pub struct Finding {
     pub name: &'static str,
     /// State of the host in this respect.
     pub state: State,
-    /// What was found.
+    /// Description of what was found.
     pub detail: String,
-    /// What to do about it; none when nothing needs to be done.
+    /// Advice; none when nothing needs to be done.
     pub advice: Option<String>,
 }
 

@@ -36,7 +36,7 @@ pub struct RecordArgs {
     #[arg(value_name = "FILE", env = "FLEET_AGENT_FILE")]
     pub file: PathBuf,
 
-    /// How long to record [default: until SIGINT or SIGTERM]
+    /// Duration of the recording [default: until SIGINT or SIGTERM]
     #[arg(long, value_name = "DURATION", env = "FLEET_AGENT_DURATION", value_parser = positive_duration)]
     pub duration: Option<Duration>,
 
@@ -53,7 +53,7 @@ pub struct RecordArgs {
     #[arg(long, env = "FLEET_AGENT_OVERWRITE")]
     pub overwrite: bool,
 
-    /// What is probed, and how
+    /// Flags of the probes
     #[command(flatten)]
     pub probes: ProbeArgs,
 

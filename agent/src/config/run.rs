@@ -59,7 +59,7 @@ pub enum Attach {
 /// Flags that select what is probed, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
 pub struct ProbeArgs {
-    /// What to count besides collectives and waits; costs each launch or copy half a microsecond
+    /// Calls to count besides collectives and waits; costs each launch or copy half a microsecond
     #[arg(
         long,
         value_name = "WHAT",
@@ -68,7 +68,7 @@ pub struct ProbeArgs {
     )]
     pub count: Vec<Counted>,
 
-    /// How to attach probes
+    /// Mechanism to attach probes with
     #[arg(
         long,
         value_name = "HOW",
@@ -104,7 +104,7 @@ impl ProbeArgs {
 /// Flags that select what is watched, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct WatchArgs {
-    /// What is probed, and how
+    /// Flags of the probes
     #[command(flatten)]
     pub probes: ProbeArgs,
 
@@ -187,11 +187,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH", env = "FLEET_AGENT_METRICS_TOKEN_FILE")]
     pub metrics_token_file: Option<PathBuf>,
 
-    /// What is watched, and how
+    /// Flags of the watch
     #[command(flatten)]
     pub watch: WatchArgs,
 
-    /// How points are sent
+    /// Flags of the sender
     #[command(flatten)]
     pub sender: SenderArgs,
 }

@@ -9,7 +9,7 @@ use fleet_agent_export::spool::{Spool, SpoolError};
 
 use crate::config::ConnectionArgs;
 
-/// How long a batch waits in memory before it is spooled.
+/// Time that a batch waits in memory before it is spooled.
 const SPOOL_AFTER: Duration = Duration::from_secs(5);
 
 /// Flags of the queue, the spool and the connection.

@@ -96,7 +96,7 @@ fn without_a_fault_on_the_host_no_rank_stands_out() {
 #[test]
 fn copies_and_launches_are_those_of_the_training_step() {
     let replayed = run(&recording("healthy"), &["--block-target", "200ms"]);
-    // Two batches of 8 x 512 tokens as 64-bit integers in host memory, and the loss on its way back.
+    // Two batches of 8 x 512 tokens as 64-bit integers from host memory, and the loss copied back.
     for bytes in per_iteration(&replayed, metric::MEMCPY, true).values() {
         assert!((32_000.0..33_500.0).contains(bytes), "{bytes}");
     }

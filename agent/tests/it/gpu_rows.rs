@@ -111,7 +111,8 @@ fn a_rank_whose_nccl_thread_is_starved_has_no_waits_of_seconds() {
         longest.fold(0.0, f64::max)
     };
     assert!(longest_ms(1) < 100.0, "{} ms", longest_ms(1));
-    // Rank 1 is pinned to a busy core in the second half; the times of its peer are right all along.
+    // Rank 1 is pinned to a busy core in the second half; the times of its peer are correct
+    // throughout.
     let last_of = |rank: u32| waits[&rank].keys().last().unwrap().0;
     assert!(last_of(1) < last_of(0), "{waits:?}");
 }

@@ -160,8 +160,8 @@ async fn spooled_batches_are_delivered_unchanged() {
         Collector::default(),
         Collector::default(),
     );
-    let nobody = agent("127.0.0.1:1", 7, dir.path());
-    run(nobody, async |outbox, _: &Vitals| {
+    let unconnected = agent("127.0.0.1:1", 7, dir.path());
+    run(unconnected, async |outbox, _: &Vitals| {
         outbox.send(batch(1)).await;
     })
     .await;
@@ -191,8 +191,8 @@ fn an_agent_that_spools_until_it_is_killed() {
     let (instance, dir) = request.trim().split_once(' ').unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let nobody = agent("127.0.0.1:1", instance.parse().unwrap(), Path::new(dir));
-        run(nobody, async |outbox, _: &Vitals| {
+        let unconnected = agent("127.0.0.1:1", instance.parse().unwrap(), Path::new(dir));
+        run(unconnected, async |outbox, _: &Vitals| {
             for number in 1..=5000 {
                 outbox.send(batch(number)).await;
             }

@@ -150,7 +150,7 @@ fn churn() {
     let first = gpu.job(Linking::Dynamic, 1, 1, &[]);
     observer.follow(&first);
     for round in 2..22 {
-        // It ends before its environment can be read: its communicator tells its rank.
+        // It ends before its environment can be read: its communicator identifies its rank.
         let job = format!("job={round}");
         let short: Vec<_> = (0..50)
             .map(|_| Command::new("true").spawn().unwrap())
@@ -185,11 +185,11 @@ fn hostile() {
     let pids = job.pids();
     observer.follow(&job);
     for pid in pids {
-        let told = observer.events_of(pid).find_map(|event| match event {
+        let reported = observer.events_of(pid).find_map(|event| match event {
             Event::Started(started) => started.labels.job.clone(),
             _ => None,
         });
-        let job = told.unwrap();
+        let job = reported.unwrap();
         assert!(job.len() <= 128 && !job.contains('\u{1b}'), "{job:?}");
     }
     observer.assert_saw_all(&job.issued());

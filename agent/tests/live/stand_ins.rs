@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-/// How a program loads its libraries.
+/// Linkage of a program to its libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linking {
     /// Opened at run time.

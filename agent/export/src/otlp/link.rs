@@ -105,7 +105,7 @@ pub struct Security {
     pub server_name: Option<String>,
     /// File of the bearer token.
     pub token_file: Option<PathBuf>,
-    /// Whether the token can be sent to other hosts without encryption.
+    /// Allows the token to be sent to other hosts without encryption.
     pub allow_plaintext_token: bool,
 }
 

@@ -4,7 +4,8 @@
 //! magic 8 | instance 8 | number 8 | points 8 | length of the request 8 | XXH3 of all other bytes 8 | request
 //! ```
 //!
-//! Integers are little-endian. Another layout gets another magic, and files with an unknown one are left out.
+//! Integers are little-endian. Each layout has its own magic, and files with an unknown one are
+//! rejected.
 
 use std::io::{self, Read};
 

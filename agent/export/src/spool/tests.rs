@@ -191,7 +191,7 @@ fn damaged_files_are_counted_and_removed() {
     let whole = fs::read(path(0)).unwrap();
     fs::write(path(0), &whole[..whole.len() - 1]).unwrap();
     fs::write(path(1), "").unwrap();
-    fs::write(path(2), "somebody else's").unwrap();
+    fs::write(path(2), "unrelated").unwrap();
     let mut torn = whole;
     torn.splice(60..80, [0; 20]);
     fs::write(path(3), torn).unwrap();
