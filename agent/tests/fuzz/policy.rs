@@ -1,4 +1,4 @@
-//! Policies: whatever the bytes, nothing that would spoil blocks, samples or verdicts.
+//! Policies: arbitrary bytes never corrupt blocks, samples or verdicts.
 
 use fleet_agent_core::classify::Classifier;
 use fleet_agent_core::event::Op;
@@ -10,7 +10,7 @@ use prost::Message;
 
 use super::mutate::{corpus, fuzz};
 
-/// Fields of both messages with values at the ends of their ranges.
+/// Fields of both messages with extreme values.
 const PIECES: [&[u8]; 16] = [
     b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
     b"\x20\x00",
@@ -38,12 +38,12 @@ fn role() -> Role {
 /// Nanoseconds of the host's wall clock.
 const NOW_NS: u64 = 1_800_000_000_000_000_000;
 
-/// Checks a policy; says whether it can be decoded.
+/// Checks a policy; returns whether it can be decoded.
 fn check(bytes: &[u8]) -> bool {
     let Ok(set) = decode(bytes) else {
         return false;
     };
-    // Bytes and not messages are compared, since NaN differs from itself.
+    // Bytes are compared instead of messages, since NaN is not equal to itself.
     let encoded = set.encode_to_vec();
     let again = decode(&encoded).unwrap();
     assert_eq!(encoded, again.encode_to_vec(), "{bytes:02x?}");
@@ -78,7 +78,7 @@ fn check_news(set: &PolicySet) {
     );
 }
 
-/// A process that is asked to compare itself with nonsense says nothing that is not a number.
+/// A process that compares itself with an invalid policy reports only finite numbers.
 fn check_verdicts(set: &PolicySet, cohort: &CohortPolicy) {
     let mut classifier = Classifier::default();
     classifier.period(45.5);
@@ -131,7 +131,7 @@ fn the_corpus_of_policies_is_decoded_as_its_names_say() {
 
 /// Runs for `FLEET_FUZZ_SECONDS`.
 #[test]
-#[ignore = "runs for as long as it is told to"]
+#[ignore = "runs for FLEET_FUZZ_SECONDS"]
 fn fuzz_the_policy_decoder() {
     fuzz("policy", &PIECES, check);
 }
