@@ -4,8 +4,8 @@ mod losses;
 mod plugin_record;
 
 pub use crate::layout::losses::Losses;
-pub(crate) use crate::layout::plugin_record::EVENT_BYTES as RAN_EVENT_BYTES;
-pub use crate::layout::plugin_record::{RECORD_BYTES, RanRecord};
+pub(crate) use crate::layout::plugin_record::EVENT_BYTES as PLUGIN_EVENT_BYTES;
+pub use crate::layout::plugin_record::{PluginRecord, RECORD_BYTES};
 
 /// Number in place of "has no such argument".
 pub const NO_ARGUMENT: u8 = 15;
@@ -38,7 +38,7 @@ pub mod flag {
 
 /// Which arguments of a function, from 0, have which meaning; [`NO_ARGUMENT`] where it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Places {
+pub struct ArgumentIndexes {
     /// The communicator, or where a new one is written to.
     pub comm: u8,
     /// Stream, event, unique ids or parent communicator.
@@ -57,7 +57,7 @@ pub struct Places {
     pub kind: u8,
 }
 
-impl Places {
+impl ArgumentIndexes {
     /// None of them.
     pub const NONE: Self = Self {
         comm: NO_ARGUMENT,
@@ -78,8 +78,8 @@ pub struct Cookie(u64);
 impl Cookie {
     /// The cookie of function `op`. Of the functions of one `class` a thread is in one at a time: what it calls inside is a
     /// part of that one.
-    pub fn new(op: u8, class: u8, flags: u16, places: Places) -> Self {
-        let Places {
+    pub fn new(op: u8, class: u8, flags: u16, arguments: ArgumentIndexes) -> Self {
+        let ArgumentIndexes {
             comm,
             handle,
             count,
@@ -88,12 +88,12 @@ impl Cookie {
             peer,
             nranks,
             kind,
-        } = places;
+        } = arguments;
         let in_order = [comm, handle, count, datatype, reduce, peer, nranks, kind];
         let nibbles = in_order
             .iter()
             .rev()
-            .fold(0_u64, |bits, place| bits << 4 | u64::from(place & 0xf));
+            .fold(0_u64, |bits, index| bits << 4 | u64::from(index & 0xf));
         Self(u64::from(op) | u64::from(class) << 8 | u64::from(flags) << 16 | nibbles << 32)
     }
 
@@ -219,7 +219,7 @@ fn sequence(bits: u64) -> Option<u64> {
 
 impl CallRecord {
     /// `struct call_event`.
-    pub(crate) fn of_event(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_event(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         Some(Self {
             entered_ns: fields.u64()?,
@@ -244,7 +244,7 @@ impl CallRecord {
     }
 
     /// `struct call_key` and `struct call`.
-    pub(crate) fn of_call(key: &[u8], call: &[u8]) -> Option<Self> {
+    pub(crate) fn from_map_entry(key: &[u8], call: &[u8]) -> Option<Self> {
         let pid_tgid = Fields(key).u64()?;
         let mut fields = Fields(call);
         let entered_ns = fields.u64()?;
@@ -272,7 +272,7 @@ impl CallRecord {
 
 impl CommRecord {
     /// `struct comm_key` and `struct comm`.
-    pub(crate) fn of_entry(key: &[u8], comm: &[u8]) -> Option<Self> {
+    pub(crate) fn from_map_entry(key: &[u8], comm: &[u8]) -> Option<Self> {
         let mut key = Fields(key);
         let (tgid, pointer) = (low(key.u64()?), key.u64()?);
         let mut fields = Fields(comm);
@@ -344,26 +344,26 @@ mod tests {
 
     #[test]
     fn a_cookie_holds_what_the_programs_take_out_of_it() {
-        let places = Places {
+        let arguments = ArgumentIndexes {
             comm: 5,
             handle: 6,
             kind: 3,
-            ..Places::NONE
+            ..ArgumentIndexes::NONE
         };
-        let bits = Cookie::new(7, 2, flag::WAITS | flag::SEQUENCE, places).to_bits();
+        let bits = Cookie::new(7, 2, flag::WAITS | flag::SEQUENCE, arguments).to_bits();
         assert_eq!(bits & 0xff, 7);
         assert_eq!(bits >> 8 & 0xff, 2);
         assert_eq!(bits >> 16 & 0xffff, 0x41);
-        let place = |n: u64| bits >> (32 + 4 * n) & 0xf;
-        assert_eq!([0, 1, 2, 7].map(place), [5, 6, 15, 3]);
+        let argument = |n: u64| bits >> (32 + 4 * n) & 0xf;
+        assert_eq!([0, 1, 2, 7].map(argument), [5, 6, 15, 3]);
     }
 
     #[test]
     fn a_record_cut_short_is_none() {
         let bytes = [0_u8; 104];
-        assert!(CallRecord::of_event(&bytes).is_some());
-        assert!(CallRecord::of_event(&bytes[..103]).is_none());
-        assert!(CallRecord::of_call(&bytes[..16], &bytes[..80]).is_some());
-        assert!(CallRecord::of_call(&bytes[..7], &bytes).is_none());
+        assert!(CallRecord::from_event(&bytes).is_some());
+        assert!(CallRecord::from_event(&bytes[..103]).is_none());
+        assert!(CallRecord::from_map_entry(&bytes[..16], &bytes[..80]).is_some());
+        assert!(CallRecord::from_map_entry(&bytes[..7], &bytes).is_none());
     }
 }

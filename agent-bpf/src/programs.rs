@@ -14,7 +14,7 @@ use libbpf_rs::{
 };
 use thiserror::Error;
 
-use crate::layout::{CallRecord, RAN_EVENT_BYTES, RanRecord};
+use crate::layout::{CallRecord, PLUGIN_EVENT_BYTES, PluginRecord};
 pub use crate::programs::attach::{AttachError, Mechanism, Probe, Probes};
 pub use crate::programs::read::{HostMaps, Maps};
 
@@ -119,7 +119,7 @@ impl Programs {
             tracing::debug!(?level, "{}", text.trim_end());
         })));
         let (calls, mechanism) = load_calls(settings)?;
-        let maps = Maps::of(&calls)?;
+        let maps = Maps::open(&calls)?;
         // The scheduler's half was gone with the agent before this one, so what it knew of threads is stale.
         maps.forget_threads();
         let (host, no_host) = match load_host(settings, &calls) {
@@ -127,7 +127,7 @@ impl Programs {
                 host,
                 settings
                     .without_host
-                    .then(|| "left out as asked".to_owned()),
+                    .then(|| "disabled by configuration".to_owned()),
             ),
             Err(error) => (None, Some(format!("{error:#}"))),
         };
@@ -165,15 +165,15 @@ impl Programs {
     }
 
     /// The calls that have returned since the last time.
-    pub fn returned(&self) -> Vec<CallRecord> {
+    pub fn take_returned(&self) -> Vec<CallRecord> {
         // What could not be read stays in the ring for the next time.
         let _later = self.ring.consume();
         std::mem::take(&mut self.inbox.lock().returned)
     }
 
     /// What plugins told up to the last call of [`Self::returned`].
-    pub fn ran(&self) -> Vec<RanRecord> {
-        std::mem::take(&mut self.inbox.lock().ran)
+    pub fn take_plugin_records(&self) -> Vec<PluginRecord> {
+        std::mem::take(&mut self.inbox.lock().plugin_records)
     }
 
     /// The maps, to read and to clear.
@@ -194,7 +194,7 @@ struct Inbox(Arc<Mutex<Records>>);
 #[derive(Debug, Default)]
 struct Records {
     returned: Vec<CallRecord>,
-    ran: Vec<RanRecord>,
+    plugin_records: Vec<PluginRecord>,
 }
 
 impl Inbox {
@@ -209,10 +209,12 @@ impl Inbox {
         builder.add(events, move |bytes: &[u8]| {
             let mut records = inbox.lock();
             // The two kinds of events differ in size.
-            if bytes.len() == RAN_EVENT_BYTES {
-                records.ran.extend(RanRecord::of_event(bytes));
+            if bytes.len() == PLUGIN_EVENT_BYTES {
+                records
+                    .plugin_records
+                    .extend(PluginRecord::from_event(bytes));
             } else {
-                records.returned.extend(CallRecord::of_event(bytes));
+                records.returned.extend(CallRecord::from_event(bytes));
             }
             0
         })?;
@@ -291,7 +293,7 @@ fn load_host(settings: &Settings, calls: &Object) -> Result<Option<Host>, libbpf
         .progs_mut()
         .map(|program| program.attach())
         .collect::<Result<_, _>>()?;
-    let maps = HostMaps::of(&object)?;
+    let maps = HostMaps::open(&object)?;
     Ok(Some(Host {
         maps,
         _links: links,

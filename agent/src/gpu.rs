@@ -12,7 +12,7 @@ use std::path::Path;
 use std::thread::Builder;
 use std::time::Duration;
 
-use fleet_agent_sources::placement::Place;
+use fleet_agent_sources::placement::Placement;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -89,7 +89,7 @@ pub struct Gpus {
 enum Question {
     Of {
         pid: u32,
-        place: Box<Place>,
+        place: Box<Placement>,
         answer: oneshot::Sender<Option<Gpu>>,
     },
     All {
@@ -137,7 +137,7 @@ impl Gpus {
 
     /// The GPU that a process uses, as far as it can be told. A process that has not touched its GPU yet is judged by what
     /// its environment allows it, so ask when it joins a communicator rather than when it starts.
-    pub async fn of(&self, pid: u32, place: &Place) -> Option<Gpu> {
+    pub async fn of(&self, pid: u32, place: &Placement) -> Option<Gpu> {
         let place = Box::new(place.clone());
         self.ask(|answer| Question::Of { pid, place, answer })
             .await
@@ -184,7 +184,7 @@ impl Host {
         }
     }
 
-    fn of(&mut self, pid: u32, place: &Place) -> Option<Gpu> {
+    fn of(&mut self, pid: u32, place: &Placement) -> Option<Gpu> {
         let gpus = self.driver.gpus();
         let used = gpus.iter().filter_map(|gpu| {
             let users = self.driver.users(gpu.index);

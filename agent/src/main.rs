@@ -139,8 +139,8 @@ fn run_code(error: &RunError) -> u8 {
 fn watch_code(error: &WatchError) -> u8 {
     match error {
         WatchError::Load(_) => FORBIDDEN,
-        WatchError::Taken { .. } => TRY_LATER,
-        WatchError::Pins { .. } | WatchError::Socket { .. } => USAGE,
+        WatchError::InUse { .. } => TRY_LATER,
+        WatchError::PinFolder { .. } | WatchError::Socket { .. } => USAGE,
     }
 }
 

@@ -70,10 +70,10 @@ pub async fn record(
     let gpus = Gpus::open(Path::new("/proc")).all().await;
     let cores = cpus(Path::new("/sys")).map_or(0, |cpus| cpus.len());
     let hardware = hardware(&gpus.unwrap_or_default(), cores);
-    let asked = Stop::default();
+    let stop_request = Stop::default();
     let mut session = Session {
         args: args.clone(),
-        stop: asked.clone(),
+        stop: stop_request.clone(),
         progress: progress.clone(),
         summary: Summary {
             file: args.file.display().to_string(),
@@ -87,7 +87,7 @@ pub async fn record(
     let joined = tokio::select! {
         joined = &mut recording => joined,
         () = stop => {
-            asked.ask();
+            stop_request.request();
             recording.await
         }
     };
@@ -150,24 +150,24 @@ impl Session {
         let length_ns = self.args.duration.map_or(u64::MAX, |duration| {
             u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
         });
-        let mut recorder = Recorder::new(&self.args.pid, Processes::below("/proc"), started_ns);
+        let mut recorder = Recorder::new(&self.args.pid, Processes::new("/proc"), started_ns);
         let mut flushed_ns = started_ns;
         let mut is_last = false;
         while !is_last {
-            is_last = self.stop.is_asked() || now_ns().saturating_sub(started_ns) >= length_ns;
+            is_last = self.stop.is_requested() || now_ns().saturating_sub(started_ns) >= length_ns;
             if is_last {
-                recorder.hurry();
+                recorder.stop_waiting();
             }
-            let look = watch.look();
+            let polled = watch.poll();
             for (pid, pointer) in recorder.due_reads() {
                 if let Some(state) = watch.comm_state(pid, pointer) {
-                    recorder.read(state);
+                    recorder.push_state(state);
                 }
             }
-            let sums = recorder.is_window_due(&look).then(|| watch.sums());
-            let lines = recorder.take(&look, sums.as_deref(), watch.losses().events());
-            for pid in look.exited.into_iter().chain(look.detached) {
-                if recorder.has_met(pid) {
+            let sums = recorder.is_window_due(&polled).then(|| watch.sums());
+            let lines = recorder.record(&polled, sums.as_deref(), watch.losses().events());
+            for pid in polled.exited.into_iter().chain(polled.detached) {
+                if recorder.take_observed(pid) {
                     watch.forget(pid);
                 }
             }
@@ -176,8 +176,8 @@ impl Session {
                     name_tools(&mut header, &watch);
                     file.set_header(&header.line(recorder.processes()))?;
                 }
-                if look.until_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
-                    flushed_ns = look.until_ns;
+                if polled.until_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
+                    flushed_ns = polled.until_ns;
                     file.flush()?;
                 }
                 file.size()

@@ -128,14 +128,14 @@ async fn follow(
     tasks: &mut JoinSet<()>,
     finish: impl FnOnce(),
 ) {
-    let asked = Stop::default();
-    let live = Live::new(watch, Processes::below("/proc"), asked.clone());
+    let stop_request = Stop::default();
+    let live = Live::new(watch, Processes::new("/proc"), stop_request.clone());
     let (sender, mut looks) = mpsc::channel(LOOKS_AHEAD);
     tasks.spawn_blocking(move || look(live, sender, keep_probes));
     let mut stop = Box::pin(stop);
     loop {
         tokio::select! {
-            () = &mut stop, if !asked.is_asked() => asked.ask(),
+            () = &mut stop, if !stop_request.is_requested() => stop_request.request(),
             seen = looks.recv() => match seen {
                 Some(seen) => agent.take(seen).await,
                 None => break,
@@ -149,8 +149,8 @@ async fn follow(
 /// Looks until the source was asked to end, or nobody takes what it sees any more.
 fn look(mut live: Live, looks: mpsc::Sender<Seen>, keep_probes: bool) {
     loop {
-        let has_ended = !live.look();
-        let events: Vec<Event> = std::iter::from_fn(|| live.pending()).collect();
+        let has_ended = !live.poll();
+        let events: Vec<Event> = std::iter::from_fn(|| live.next_pending()).collect();
         let losses = live.losses();
         let seen = Seen {
             now_ns: live.now_ns(),
@@ -164,7 +164,7 @@ fn look(mut live: Live, looks: mpsc::Sender<Seen>, keep_probes: bool) {
                 sums: losses.sums,
                 host_sums: losses.host_sums,
                 unreadable: losses.unreadable,
-                files: live.put_off(),
+                files: live.deferred_files(),
             },
         };
         if looks.blocking_send(seen).is_err() || has_ended {

@@ -31,7 +31,7 @@ impl Losses {
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut rises = self.counts().into_iter().zip(before.counts());
-        Self::of(|_| {
+        Self::from_counts(|_| {
             let (now, before) = rises.next().unwrap_or_default();
             now.saturating_sub(before)
         })
@@ -55,7 +55,7 @@ impl Losses {
     }
 
     /// From counts by their numbers in `enum loss`, asked for in order.
-    pub(crate) fn of(mut count: impl FnMut(u32) -> u64) -> Self {
+    pub(crate) fn from_counts(mut count: impl FnMut(u32) -> u64) -> Self {
         Self {
             ring: count(0),
             in_flight: count(1),

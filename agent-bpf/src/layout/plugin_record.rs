@@ -13,7 +13,7 @@ pub(crate) const EVENT_BYTES: usize = 16 + RECORD_BYTES;
 
 /// One operation on a GPU, or a communicator: the twin of the plugin's `Record`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RanRecord {
+pub struct PluginRecord {
     /// When the plugin told it, nanoseconds of `CLOCK_MONOTONIC`.
     pub seen_ns: u64,
     /// Process, as the kernel numbers it for the agent.
@@ -52,16 +52,16 @@ pub struct RanRecord {
     pub lost: u32,
 }
 
-impl RanRecord {
+impl PluginRecord {
     /// `struct ran_event`.
-    pub(crate) fn of_event(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_event(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let (_, tgid, _) = (fields.u64()?, fields.u32()?, fields.u32()?);
-        Self::of_record(tgid, fields.0)
+        Self::from_bytes(tgid, fields.0)
     }
 
     /// The plugin's own struct, of this process; none of another version of it.
-    pub fn of_record(tgid: u32, bytes: &[u8]) -> Option<Self> {
+    pub fn from_bytes(tgid: u32, bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.u32()? != VERSION {
             return None;
@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn a_record_of_another_version_or_cut_short_is_none() {
         let mut bytes = [0_u8; EVENT_BYTES];
-        assert_eq!(RanRecord::of_event(&bytes), None);
+        assert_eq!(PluginRecord::from_event(&bytes), None);
         bytes[16] = 1;
         bytes[8] = 9;
         bytes[EVENT_BYTES - 4] = 3;
-        let record = RanRecord::of_event(&bytes).unwrap();
+        let record = PluginRecord::from_event(&bytes).unwrap();
         assert_eq!((record.tgid, record.lost), (9, 3));
-        assert_eq!(RanRecord::of_event(&bytes[..EVENT_BYTES - 1]), None);
+        assert_eq!(PluginRecord::from_event(&bytes[..EVENT_BYTES - 1]), None);
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn map(object: &Object, name: &str) -> Result<MapHandle, libbpf_rs::E
 }
 
 impl Maps {
-    pub(super) fn of(calls: &Object) -> Result<Self, libbpf_rs::Error> {
+    pub(super) fn open(calls: &Object) -> Result<Self, libbpf_rs::Error> {
         Ok(Self {
             events: map(calls, "events")?,
             in_flight: map(calls, "in_flight")?,
@@ -50,14 +50,14 @@ impl Maps {
     /// The calls that have not returned.
     pub fn in_flight(&self) -> Vec<CallRecord> {
         entries(&self.in_flight)
-            .filter_map(|(key, call)| CallRecord::of_call(&key, &call))
+            .filter_map(|(key, call)| CallRecord::from_map_entry(&key, &call))
             .collect()
     }
 
     /// The communicators.
     pub fn comms(&self) -> Vec<CommRecord> {
         entries(&self.comms)
-            .filter_map(|(key, comm)| CommRecord::of_entry(&key, &comm))
+            .filter_map(|(key, comm)| CommRecord::from_map_entry(&key, &comm))
             .collect()
     }
 
@@ -76,25 +76,27 @@ impl Maps {
 
     /// What was not told.
     pub fn losses(&self) -> Losses {
-        Losses::of(|why| total(&self.losses, why))
+        Losses::from_counts(|loss| total(&self.losses, loss))
     }
 
     /// What of that an agent has told.
-    pub fn losses_told(&self) -> Losses {
-        Losses::of(|why| {
-            let told = self.losses_told.lookup(&why.to_ne_bytes(), MapFlags::ANY);
-            let told = told.ok().flatten();
-            told.and_then(|told| layout::number(&told)).unwrap_or(0)
+    pub fn reported_losses(&self) -> Losses {
+        Losses::from_counts(|loss| {
+            let reported = self.losses_told.lookup(&loss.to_ne_bytes(), MapFlags::ANY);
+            let reported = reported.ok().flatten();
+            reported
+                .and_then(|reported| layout::number(&reported))
+                .unwrap_or(0)
         })
     }
 
     /// Notes that all this was told.
-    pub fn tell_losses(&self, told: &Losses) {
-        for (why, count) in (0_u32..).zip(told.counts()) {
+    pub fn mark_losses_reported(&self, losses: &Losses) {
+        for (loss, count) in (0_u32..).zip(losses.counts()) {
             // One that cannot be noted is told again by the next agent.
-            let _again =
+            let _retried =
                 self.losses_told
-                    .update(&why.to_ne_bytes(), &count.to_ne_bytes(), MapFlags::ANY);
+                    .update(&loss.to_ne_bytes(), &count.to_ne_bytes(), MapFlags::ANY);
         }
     }
 
@@ -104,13 +106,13 @@ impl Maps {
     }
 
     /// Whether the waits of a process are counted.
-    pub fn follows(&self, tgid: u32) -> bool {
+    pub fn is_traced(&self, tgid: u32) -> bool {
         let entry = self.traced.lookup(&tgid.to_ne_bytes(), MapFlags::ANY);
         entry.is_ok_and(|entry| entry.is_some())
     }
 
     /// The processes whose waits are counted.
-    pub fn followed(&self) -> Vec<u32> {
+    pub fn traced(&self) -> Vec<u32> {
         let keys = self.traced.keys();
         keys.filter_map(|key| Some(u32::from_ne_bytes(key.try_into().ok()?)))
             .collect()
@@ -139,7 +141,7 @@ impl Maps {
 }
 
 impl HostMaps {
-    pub(super) fn of(host: &Object) -> Result<Self, libbpf_rs::Error> {
+    pub(super) fn open(host: &Object) -> Result<Self, libbpf_rs::Error> {
         Ok(Self {
             sums: map(host, "host_sums")?,
             tcp_retransmits: map(host, "tcp_retransmits")?,

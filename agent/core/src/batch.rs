@@ -11,12 +11,12 @@ pub struct Batch {
     /// The points, by process.
     pub resources: Vec<ResourcePoints>,
     /// What the agent has to say of itself, if anything.
-    pub own: Option<OwnCounts>,
+    pub agent_counters: Option<AgentCounters>,
 }
 
 /// How counts of an agent itself rose over some time. Times are Unix nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnCounts {
+pub struct AgentCounters {
     /// Its cluster.
     pub cluster: String,
     /// Its host.
@@ -33,8 +33,11 @@ impl Batch {
     /// Number of points.
     pub fn n_points(&self) -> usize {
         let of_processes = self.resources.iter().map(|resource| resource.points.len());
-        let own = self.own.as_ref().map_or(0, |own| own.counts.len());
-        of_processes.sum::<usize>() + own
+        let of_agent = self
+            .agent_counters
+            .as_ref()
+            .map_or(0, |agent| agent.counts.len());
+        of_processes.sum::<usize>() + of_agent
     }
 }
 

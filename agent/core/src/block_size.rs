@@ -18,14 +18,14 @@ pub struct BlockRule {
 
 /// Ranks up to which blocks are short whatever is asked for, and how long they last at most, nanoseconds. Few ranks are compared over
 /// time, since there are few to compare; and what they send is little.
-const FEW_RANKS: u32 = 16;
-const SHORT_NS: f64 = 2e9;
+const SMALL_JOB_RANKS: u32 = 16;
+const SMALL_JOB_MAX_NS: f64 = 2e9;
 
 impl BlockRule {
     /// The rule for a job of so many ranks.
-    pub(crate) fn of_job(self, world_size: u32) -> Self {
-        let target_ns = if world_size <= FEW_RANKS {
-            self.target_ns.min(SHORT_NS)
+    pub(crate) fn for_world_size(self, world_size: u32) -> Self {
+        let target_ns = if world_size <= SMALL_JOB_RANKS {
+            self.target_ns.min(SMALL_JOB_MAX_NS)
         } else {
             self.target_ns
         };
@@ -38,10 +38,10 @@ impl BlockRule {
         clippy::cast_sign_loss,
         reason = "durations are positive, and the cast saturates"
     )]
-    pub(crate) fn most_ns(self) -> u64 {
+    pub(crate) fn max_ns(self) -> u64 {
         match self.exponent {
             Some(_) => u64::MAX,
-            None => (self.target_ns * MOST) as u64,
+            None => (self.target_ns * MAX_STRETCH) as u64,
         }
     }
 }
@@ -74,7 +74,7 @@ pub fn iteration_ns(begins: &[u64], period: u64) -> Option<f64> {
 }
 
 /// A block may last this many times as long as intended.
-pub const MOST: f64 = 1.2;
+pub const MAX_STRETCH: f64 = 1.2;
 
 /// The exponent of the largest block of operations, one each `interval_ns`, that does not last much longer than `target_ns`.
 #[expect(
@@ -84,7 +84,7 @@ pub const MOST: f64 = 1.2;
 )]
 pub fn exponent(target_ns: f64, interval_ns: f64) -> u32 {
     if target_ns > 0.0 && interval_ns > 0.0 && interval_ns.is_finite() {
-        let exact = (MOST * target_ns / interval_ns).log2();
+        let exact = (MAX_STRETCH * target_ns / interval_ns).log2();
         exact.floor().clamp(0.0, f64::from(MAX_EXPONENT)) as u32
     } else {
         0

@@ -32,11 +32,11 @@ pub enum Observation {
     /// A thread has waited for the GPU.
     Waited(Waited),
     /// A collective has run on the GPU.
-    Ran(RanOp),
+    Completed(CompletedOp),
     /// The GPU was inside a transfer.
-    Inside {
+    TransferTime {
         /// For how long nothing else of the process was known to be inside anything, nanoseconds.
-        inside_ns: u64,
+        exclusive_ns: u64,
     },
     /// What the process did on its host since the last observation of this kind.
     Active(Activity),
@@ -80,21 +80,21 @@ pub struct Waited {
 
 /// The synchronisation that the next gap begins at.
 #[derive(Debug, Clone, Copy)]
-struct GapFrom {
+struct GapStart {
     return_ns: u64,
     dur_ns: u64,
 }
 
 /// A collective that has run on the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RanOp {
+pub struct CompletedOp {
     /// The collective.
     pub at: OpRef,
     /// Its times; none where the GPU took none.
-    pub times: Option<RanTimes>,
+    pub times: Option<GpuTiming>,
 }
 
-impl RanOp {
+impl CompletedOp {
     /// When all ranks were done with it, if the GPU took its times.
     pub fn completion(&self) -> Option<Completion> {
         Some(Completion {
@@ -106,13 +106,13 @@ impl RanOp {
 
 /// How long a collective waited and ran, nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RanTimes {
+pub struct GpuTiming {
     /// From its enqueue to the start of its kernel.
     pub queue_ns: u64,
     /// From the start of its kernel to the end.
-    pub inside_ns: u64,
+    pub kernel_ns: u64,
     /// The part of that in which no other operation was known to run.
-    pub alone_ns: u64,
+    pub exclusive_ns: u64,
     /// When it ended, by the clock of the host.
     pub end_ns: u64,
 }
@@ -123,21 +123,21 @@ pub struct Scope {
     /// Ranks of the communicator.
     pub nranks: u32,
     /// Where the other rank of a transfer lies.
-    pub towards: Option<Towards>,
+    pub peer_side: Option<PeerSide>,
 }
 
 impl From<u32> for Scope {
     fn from(nranks: u32) -> Self {
         Self {
             nranks,
-            towards: None,
+            peer_side: None,
         }
     }
 }
 
 /// Where the other rank of a transfer lies. In a pipeline, what goes on to the next stage is not what goes back to the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Towards {
+pub enum PeerSide {
     /// At a lower rank.
     Lower,
     /// At a higher rank.
@@ -153,13 +153,13 @@ pub struct Correlator {
     last: Option<OpRef>,
     waiting: HashMap<u32, (u64, Option<OpRef>)>,
     covered_by_long: u64,
-    gap_from: Option<GapFrom>,
+    gap_start: Option<GapStart>,
     blocked_until_ns: u64,
 }
 
 impl Correlator {
     /// Takes a collective, or one side of a transfer.
-    pub fn issued(
+    pub fn issue(
         &mut self,
         comm: CommIndex,
         scope: impl Into<Scope>,
@@ -176,14 +176,14 @@ impl Correlator {
         self.last = Some(at);
         // The row of a replayed operation may come after a synchronisation that it was enqueued before.
         let host_gap_ns = self
-            .gap_from
+            .gap_start
             .take_if(|from| from.return_ns <= entry_ns)
             .map(|from| entry_ns.saturating_sub(from.return_ns));
         let signature = signature(scope.into(), operation);
         Observation::Issued(Issued {
             at,
             signature,
-            class: OpClass::of(operation),
+            class: OpClass::from_operation(operation),
             entry_ns,
             // With an operation missing, the one before the gap is not known to be the last.
             host_gap_ns: host_gap_ns.filter(|_| missed == 0),
@@ -200,13 +200,13 @@ impl Correlator {
     }
 
     /// Takes the entry of a blocking synchronisation.
-    pub fn wait_began(&mut self, tid: u32) -> Observation {
+    pub fn begin_wait(&mut self, tid: u32) -> Observation {
         self.waiting.insert(tid, (self.issued, self.last));
         Observation::WaitBegan { tid }
     }
 
     /// Takes the return of a blocking synchronisation.
-    pub fn wait_ended(&mut self, tid: u32, entry_ns: u64, return_ns: u64) -> Observation {
+    pub fn end_wait(&mut self, tid: u32, entry_ns: u64, return_ns: u64) -> Observation {
         let (issued, last) = self
             .waiting
             .remove(&tid)
@@ -223,11 +223,11 @@ impl Correlator {
         *covered = issued.max(*covered);
         self.covered = self.covered.max(issued);
         // Of short ones the longest is the one that waited for the GPU, if any did.
-        let is_longest = self.gap_from.is_none_or(|from| dur_ns > from.dur_ns);
-        let has_waited = is_long || is_longest && (covers.is_some() || self.gap_from.is_some());
+        let is_longest = self.gap_start.is_none_or(|from| dur_ns > from.dur_ns);
+        let has_waited = is_long || is_longest && (covers.is_some() || self.gap_start.is_some());
         // Before the first collective a gap would only measure how long the job takes to start.
         if self.issued > 0 && has_waited {
-            self.gap_from = Some(GapFrom { return_ns, dur_ns });
+            self.gap_start = Some(GapStart { return_ns, dur_ns });
         }
         let blocked_ns = return_ns.saturating_sub(entry_ns.max(self.blocked_until_ns));
         self.blocked_until_ns = self.blocked_until_ns.max(return_ns);
@@ -242,7 +242,7 @@ impl Correlator {
 
     /// The sequence number of an operation, and how many were left out before it. One that was told before has that number again, and
     /// counts as a gap: nobody knows which of the two is right.
-    fn advance(&mut self, comm: CommIndex, told: Option<u64>) -> (u64, u64) {
+    fn advance(&mut self, comm: CommIndex, reported: Option<u64>) -> (u64, u64) {
         let position = comm.position();
         if self.next_seq.len() <= position {
             self.next_seq.resize(position + 1, 0);
@@ -250,7 +250,7 @@ impl Correlator {
         let Some(next) = self.next_seq.get_mut(position) else {
             return (0, 0);
         };
-        let seq = told.unwrap_or(*next);
+        let seq = reported.unwrap_or(*next);
         let missed = seq.abs_diff(*next);
         *next = seq.saturating_add(1).max(*next);
         (seq, missed)
@@ -293,7 +293,9 @@ impl Completions {
                 }
                 None
             }
-            Observation::Active(_) | Observation::Ran(_) | Observation::Inside { .. } => None,
+            Observation::Active(_)
+            | Observation::Completed(_)
+            | Observation::TransferTime { .. } => None,
             Observation::WaitBegan { tid } => {
                 self.began.insert(tid, self.last_seq);
                 None
@@ -315,7 +317,7 @@ fn signature(scope: Scope, operation: Operation) -> u64 {
     bytes.extend_from_slice(&scope.nranks.to_le_bytes());
     bytes.extend_from_slice(&operation.datatype.to_le_bytes());
     bytes.extend_from_slice(&operation.count.to_le_bytes());
-    bytes.extend(scope.towards.map(|towards| towards as u8));
+    bytes.extend(scope.peer_side.map(|peer_side| peer_side as u8));
     xxhash_rust::xxh64::xxh64(&bytes, 0)
 }
 

@@ -3,7 +3,7 @@
 
 mod gpu;
 
-pub use crate::event::gpu::{CommState, GpuSpan, Ran};
+pub use crate::event::gpu::{CommState, GpuOperation, GpuSpan};
 
 /// Something that a source saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,9 +21,9 @@ pub enum Event {
     /// The scheduler put another thread on a CPU.
     ContextSwitch(ContextSwitch),
     /// What a process did on its host, summed up by the source.
-    Activity(Measured),
+    Activity(ActivitySample),
     /// An operation ran on a GPU, stamped at its end.
-    Ran(Ran),
+    GpuOperation(GpuOperation),
     /// A communicator older than the agent was read, stamped at the end of reading.
     CommState(CommState),
     /// Events of any process may be missing since the last one of this kind or the beginning.
@@ -43,7 +43,7 @@ impl Event {
             Self::Launches(launches) => launches.ts_ns,
             Self::ContextSwitch(switch) => switch.ts_ns,
             Self::Activity(measured) => measured.ts_ns,
-            Self::Ran(ran) => ran.ts_ns,
+            Self::GpuOperation(operation) => operation.ts_ns,
             Self::CommState(state) => state.ts_ns,
             Self::Lost(lost) => lost.ts_ns,
             Self::Ended(ended) => ended.ts_ns,
@@ -60,7 +60,7 @@ impl Event {
             Self::Entered(entered) => Some(entered.pid),
             Self::Launches(launches) => Some(launches.pid),
             Self::Activity(measured) => Some(measured.pid),
-            Self::Ran(ran) => Some(ran.pid),
+            Self::GpuOperation(operation) => Some(operation.pid),
             Self::CommState(state) => Some(state.pid),
             Self::Ended(ended) => Some(ended.pid),
             Self::ContextSwitch(_) | Self::Lost(_) => None,
@@ -109,7 +109,7 @@ pub struct Entered {
 
 /// What a process did on its host over a short window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Measured {
+pub struct ActivitySample {
     /// End of the window, nanoseconds.
     pub ts_ns: u64,
     /// The process.
@@ -122,7 +122,7 @@ pub struct Measured {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activity {
     /// What threads did on and off their CPUs.
-    pub threads: Option<Absence>,
+    pub threads: Option<OffCpuTime>,
     /// Bytes copied between host and device.
     pub memcpy_bytes: Option<CopiedBytes>,
     /// Kernel launches.
@@ -141,7 +141,7 @@ pub struct Activity {
 
 /// Time that threads did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Absence {
+pub struct OffCpuTime {
     /// Blocked, other than in a synchronisation with the GPU, nanoseconds.
     pub off_cpu_ns: u64,
     /// Runnable after a wake-up, but without a CPU yet, nanoseconds; none when the source does not see wake-ups.
@@ -160,7 +160,7 @@ pub struct CopiedBytes {
     /// From the device to the host.
     pub to_host: u64,
     /// With one end on the host, in a direction that the call does not name.
-    pub unnamed: u64,
+    pub unspecified: u64,
 }
 
 /// What the kernel did for a process.
@@ -209,20 +209,20 @@ pub struct ContextSwitch {
     /// Thread that left.
     pub prev_tid: u32,
     /// Why it left.
-    pub prev: Left,
+    pub reason: SwitchReason,
     /// Thread that got the CPU.
     pub next_tid: u32,
 }
 
 /// Why a thread left its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
+pub enum SwitchReason {
     /// Another thread was to run; this one could have gone on.
     Preempted,
     /// It waits for something: a lock, a timer, a device.
     Blocked,
     /// It has ended.
-    Gone,
+    Exited,
 }
 
 /// One call into a library of the GPU stack.
@@ -284,19 +284,19 @@ pub enum Direction {
     /// From the device to the host.
     ToHost,
     /// Within the device, or from one to another.
-    Within,
+    WithinDevice,
     /// The library finds out by itself.
-    Unnamed,
+    Unspecified,
 }
 
 impl Direction {
     /// Reads a `cudaMemcpyKind`, which HIP numbers alike.
-    pub fn of_kind(kind: u32) -> Self {
+    pub fn from_cuda_kind(kind: u32) -> Self {
         match kind {
             1 => Self::ToDevice,
             2 => Self::ToHost,
-            3 => Self::Within,
-            _ => Self::Unnamed,
+            3 => Self::WithinDevice,
+            _ => Self::Unspecified,
         }
     }
 }

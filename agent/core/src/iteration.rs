@@ -20,13 +20,13 @@ const SEARCH_EVERY: u64 = 64;
 /// Distance of searches once an iteration is known, or once many were in vain.
 const REVIEW_EVERY: u64 = 1024;
 /// Share of the operations that an iteration has to explain.
-const EXPLAINED: f64 = 0.8;
+const MIN_EXPLAINED: f64 = 0.8;
 /// Share of the segments that have to be alike.
-const ALIKE: f64 = 0.7;
+const MIN_ALIKE: f64 = 0.7;
 /// Share of the segments that may have something inserted: what comes in every other segment belongs to the iteration.
-const MOST_EXTRAS: f64 = 0.4;
+const MAX_EXTRAS: f64 = 0.4;
 /// Share of the recent operations below which a known iteration has ended.
-const FORGOTTEN: f64 = 0.2;
+const MIN_STILL_EXPLAINED: f64 = 0.2;
 /// Iterations that show one.
 const MIN_SEGMENTS: usize = 2;
 
@@ -119,7 +119,7 @@ impl PatternTracker {
         let is_settled = self.is_settled();
         let recent = self.recent.make_contiguous();
         if let Some(known) = self.known.as_ref().filter(|_| is_settled)
-            && explained(known, recent) >= FORGOTTEN
+            && explained(known, recent) >= MIN_STILL_EXPLAINED
         {
             return false;
         }
@@ -149,11 +149,11 @@ fn shortest(recent: &[u64]) -> Option<Pattern> {
     let mut sums = vec![0_u64];
     for signature in recent {
         let last = sums.last().copied().unwrap_or(0);
-        sums.push(last.wrapping_add(mixed(*signature)));
+        sums.push(last.wrapping_add(scrambled(*signature)));
     }
     let candidates = positions.into_values();
     let best = candidates
-        .filter_map(|positions| usual_segment(recent, &positions, &sums))
+        .filter_map(|positions| typical_segment(recent, &positions, &sums))
         .min_by_key(|segment| (segment.len == 1, segment.len, segment.from))?;
     let mut signatures = BTreeMap::new();
     for signature in recent.get(best.from..best.from + best.len)? {
@@ -174,7 +174,7 @@ struct Segment {
 
 /// The segment that most others between these anchors are like; nothing when it does not explain most of the operations.
 #[expect(clippy::cast_precision_loss, reason = "bounded by the evidence")]
-fn usual_segment(recent: &[u64], anchors: &[usize], sums: &[u64]) -> Option<Segment> {
+fn typical_segment(recent: &[u64], anchors: &[usize], sums: &[u64]) -> Option<Segment> {
     let mut alike: HashMap<(usize, u64), (usize, Segment)> = HashMap::new();
     for (from, to) in anchors.iter().zip(anchors.iter().skip(1)) {
         let sum = sums.get(*to)?.wrapping_sub(*sums.get(*from)?);
@@ -188,31 +188,34 @@ fn usual_segment(recent: &[u64], anchors: &[usize], sums: &[u64]) -> Option<Segm
     let ops = |(n, segment): &(usize, Segment)| n * segment.len;
     let first = |(_, segment): &(usize, Segment)| std::cmp::Reverse(segment.from);
     let others: Vec<(usize, Segment)> = alike.into_values().collect();
-    let usual = *others
+    let typical = *others
         .iter()
         .max_by_key(|found| (ops(found), first(found)))?;
     // Those with something inserted hold the usual one as well.
     let with_extras = others.iter().filter(|(_, other)| {
-        other.len > usual.1.len && other.len <= 2 * usual.1.len && holds(recent, *other, usual.1)
+        other.len > typical.1.len
+            && other.len <= 2 * typical.1.len
+            && contains_all(recent, *other, typical.1)
     });
     let n_extras = with_extras.map(|(n, _)| n).sum::<usize>();
-    let n_alike = usual.0 + n_extras;
+    let n_alike = typical.0 + n_extras;
     // What lies before the first anchor and after the last one may be parts of iterations.
     let whole = anchors.last()? - anchors.first()?;
     let outside = recent
         .len()
         .saturating_sub(whole)
-        .saturating_sub(2 * usual.1.len);
-    let explained = (n_alike * usual.1.len) as f64;
+        .saturating_sub(2 * typical.1.len);
+    let explained = (n_alike * typical.1.len) as f64;
     // An anchor that comes twice in an iteration cuts it into a long segment and a short one.
-    let is_usual = explained >= EXPLAINED * (whole + outside) as f64
-        && n_alike as f64 >= ALIKE * (anchors.len() - 1) as f64;
-    let is_usual = is_usual && n_extras as f64 <= MOST_EXTRAS * n_alike as f64;
-    (usual.0 >= MIN_SEGMENTS && ops(&usual) >= MIN_EVIDENCE / 4 && is_usual).then_some(usual.1)
+    let is_usual = explained >= MIN_EXPLAINED * (whole + outside) as f64
+        && n_alike as f64 >= MIN_ALIKE * (anchors.len() - 1) as f64;
+    let is_usual = is_usual && n_extras as f64 <= MAX_EXTRAS * n_alike as f64;
+    (typical.0 >= MIN_SEGMENTS && ops(&typical) >= MIN_EVIDENCE / 4 && is_usual)
+        .then_some(typical.1)
 }
 
 /// Whether a segment has all operations of another one.
-fn holds(recent: &[u64], segment: Segment, usual: Segment) -> bool {
+fn contains_all(recent: &[u64], segment: Segment, typical: Segment) -> bool {
     let counts = |segment: Segment| {
         let mut counts: HashMap<u64, usize> = HashMap::new();
         let ops = recent.get(segment.from..segment.from + segment.len);
@@ -222,12 +225,12 @@ fn holds(recent: &[u64], segment: Segment, usual: Segment) -> bool {
         counts
     };
     let all = counts(segment);
-    let mut needed = counts(usual).into_iter();
+    let mut needed = counts(typical).into_iter();
     needed.all(|(signature, n)| all.get(&signature).is_some_and(|has| *has >= n))
 }
 
 /// Spreads a signature over all bits, so that sums of small numbers do not collide.
-fn mixed(signature: u64) -> u64 {
+fn scrambled(signature: u64) -> u64 {
     xxhash_rust::xxh64::xxh64(&signature.to_le_bytes(), 1)
 }
 

@@ -20,15 +20,15 @@ const MAX_COUNTED_ITERATIONS: usize = 12;
 const MAX_BEGINNINGS: usize = 1024;
 
 /// Operations without a pattern after which a process is taken to repeat nothing.
-const PATIENCE: u64 = 4096;
+const NO_PATTERN_OPS: u64 = 4096;
 
 /// The same of a process that issues few operations: how many, and over how long, nanoseconds.
-const FEWER: u64 = 256;
-const PATIENCE_NS: u64 = 15_000_000_000;
+const SLOW_NO_PATTERN_OPS: u64 = 256;
+const SLOW_NO_PATTERN_NS: u64 = 15_000_000_000;
 
 /// Follows all collectives of one process.
 #[derive(Debug, Default)]
-pub struct Rhythm {
+pub struct IterationPattern {
     history: VecDeque<Issued>,
     tracker: PatternTracker,
     primary: Option<CommIndex>,
@@ -52,14 +52,14 @@ pub struct Profile {
     pub ops: BTreeMap<CommIndex, f64>,
 }
 
-impl Rhythm {
+impl IterationPattern {
     /// Takes the next collective of the process.
     pub fn observe(&mut self, issued: Issued, comms: &[Comm]) {
         self.observed += 1;
         self.first_ns.get_or_insert(issued.entry_ns);
         self.latest_ns = issued.entry_ns;
         self.history.push_back(issued);
-        self.forget();
+        self.trim_history();
         if self.primary.is_none() {
             self.follow(issued.at.comm);
         } else if self.primary == Some(issued.at.comm) {
@@ -132,8 +132,8 @@ impl Rhythm {
         let lasted_ns = self
             .latest_ns
             .saturating_sub(self.first_ns.unwrap_or(self.latest_ns));
-        let is_enough =
-            self.observed >= PATIENCE || self.observed >= FEWER && lasted_ns >= PATIENCE_NS;
+        let is_enough = self.observed >= NO_PATTERN_OPS
+            || self.observed >= SLOW_NO_PATTERN_OPS && lasted_ns >= SLOW_NO_PATTERN_NS;
         self.profile.is_none() && is_enough
     }
 
@@ -144,18 +144,18 @@ impl Rhythm {
         clippy::cast_sign_loss,
         reason = "operations of an iteration are a small positive number, and the cast saturates"
     )]
-    fn forget(&mut self) {
+    fn trim_history(&mut self) {
         let of_iteration = self
             .profile
             .as_ref()
             .map(|profile| profile.ops.values().sum::<f64>().ceil() as usize);
-        let enough = of_iteration.map_or(MAX_HISTORY, |ops| {
+        let kept = of_iteration.map_or(MAX_HISTORY, |ops| {
             let counted = (MAX_COUNTED_ITERATIONS + 2).saturating_mul(ops);
             counted.clamp(RECENT, MAX_HISTORY)
         });
-        if self.history.len() > enough {
-            self.history.drain(..self.history.len() - enough);
-            self.history.shrink_to(enough + 1);
+        if self.history.len() > kept {
+            self.history.drain(..self.history.len() - kept);
+            self.history.shrink_to(kept + 1);
         }
     }
 

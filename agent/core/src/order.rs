@@ -58,13 +58,13 @@ pub enum Step {
 pub struct StepQueue {
     pending: BTreeMap<(u64, u64), Step>,
     pushed: u64,
-    takes_short: bool,
+    counts_short_waits: bool,
 }
 
 impl StepQueue {
     /// Whether short synchronisations count from now on.
-    pub fn take_short(&mut self, takes_short: bool) {
-        self.takes_short = takes_short;
+    pub fn count_short_waits(&mut self, counts_short_waits: bool) {
+        self.counts_short_waits = counts_short_waits;
     }
 
     /// Takes the next call in order of entry and appends to `steps` what has taken effect by then.
@@ -82,7 +82,7 @@ impl StepQueue {
             CallKind::Synchronize if self.is_wait(call) => {
                 let (entry_ns, return_ns) = (call.ts_ns, call.return_ns());
                 steps.push(Step::WaitBegan { tid, entry_ns });
-                self.hold(
+                self.defer(
                     return_ns,
                     Step::WaitEnded {
                         tid,
@@ -92,7 +92,7 @@ impl StepQueue {
                 );
             }
             CallKind::CommInit(init) => {
-                self.hold(call.return_ns(), Step::CommReady { tid, init });
+                self.defer(call.return_ns(), Step::CommReady { tid, init });
             }
             CallKind::CommDestroy { comm } => steps.push(Step::CommGone { comm }),
             CallKind::Synchronize | CallKind::MemoryCopy(_) | CallKind::Other => {}
@@ -103,7 +103,7 @@ impl StepQueue {
     }
 
     /// Takes the entry of a call that has not returned yet, in order of entry.
-    pub fn entered(&mut self, entered: &Entered, steps: &mut Vec<Step>) {
+    pub fn push_entry(&mut self, entered: &Entered, steps: &mut Vec<Step>) {
         let Entered {
             ts_ns, tid, kind, ..
         } = *entered;
@@ -125,7 +125,7 @@ impl StepQueue {
     }
 
     /// Takes the return of a call whose entry was told, in order of return.
-    pub fn returned(&mut self, call: &Call, steps: &mut Vec<Step>) {
+    pub fn push_return(&mut self, call: &Call, steps: &mut Vec<Step>) {
         let (tid, entry_ns, return_ns) = (call.tid, call.ts_ns, call.return_ns());
         self.release_until(return_ns, steps);
         match call.kind {
@@ -149,10 +149,10 @@ impl StepQueue {
     }
 
     fn is_wait(&self, call: &Call) -> bool {
-        call.dur_ns > BLOCKING_NS || self.takes_short
+        call.dur_ns > BLOCKING_NS || self.counts_short_waits
     }
 
-    fn hold(&mut self, until_ns: u64, step: Step) {
+    fn defer(&mut self, until_ns: u64, step: Step) {
         self.pushed += 1;
         self.pending.insert((until_ns, self.pushed), step);
     }
@@ -242,9 +242,9 @@ mod tests {
             tid: 1,
             kind: wait.kind,
         };
-        queue.entered(&entered, &mut steps);
+        queue.push_entry(&entered, &mut steps);
         queue.push(&within, &mut steps);
-        queue.returned(&wait, &mut steps);
+        queue.push_return(&wait, &mut steps);
         queue.push(&after, &mut steps);
         assert_eq!(steps, run(&[wait, within, after]));
     }
@@ -258,11 +258,11 @@ mod tests {
     fn a_short_synchronisation_counts_where_there_is_no_other() {
         let short = call(0, BLOCKING_NS, 1, CallKind::Synchronize);
         let (mut queue, mut steps) = (StepQueue::default(), Vec::new());
-        queue.take_short(true);
+        queue.count_short_waits(true);
         queue.push(&short, &mut steps);
         queue.finish(&mut steps);
-        queue.take_short(false);
-        queue.returned(&short, &mut steps);
+        queue.count_short_waits(false);
+        queue.push_return(&short, &mut steps);
         assert!(matches!(
             steps[..],
             [Step::WaitBegan { .. }, Step::WaitEnded { .. }]

@@ -19,11 +19,11 @@ pub use crate::block_size::BlockRule;
 use crate::correlate::{Correlator, Observation, Scope};
 use crate::discover::{CommIndex, CommTable};
 use crate::event::{Activity, Call, ContextSwitch, Entered, Operation, Process};
-use crate::iteration_pattern::Rhythm;
+use crate::iteration_pattern::IterationPattern;
 use crate::order::{BLOCKING_NS, Step, StepQueue};
 use crate::pipeline::gpu_times::GpuTimes;
-use crate::pipeline::no_sync::Unwaited;
-use crate::pipeline::pending::Held;
+use crate::pipeline::no_sync::NoSyncDetector;
+use crate::pipeline::pending::PendingObservations;
 use crate::pipeline::transfers::Transfers;
 use crate::policy::Settings;
 use crate::progress::Progress;
@@ -56,8 +56,8 @@ pub struct Pipeline {
     /// Communicators whose rows stand for calls.
     replaying: BTreeSet<CommIndex>,
     progress: Progress,
-    rhythm: Rhythm,
-    unwaited: Unwaited,
+    iteration_pattern: IterationPattern,
+    no_sync: NoSyncDetector,
     job: Option<CommId>,
     adopted_job: Option<(u32, u64)>,
     issued: u64,
@@ -69,7 +69,7 @@ pub struct Pipeline {
 
 #[derive(Debug)]
 enum State {
-    Learning(Held),
+    Learning(PendingObservations),
     Rolling(Box<Rollup>),
 }
 
@@ -78,7 +78,7 @@ impl Pipeline {
     pub fn new(process: Process, rule: BlockRule) -> Self {
         Self {
             process,
-            rule: rule.of_job(process.world_size),
+            rule: rule.for_world_size(process.world_size),
             settings: Settings::default(),
             queue: StepQueue::default(),
             table: CommTable::default(),
@@ -88,12 +88,12 @@ impl Pipeline {
             transfers: Transfers::default(),
             replaying: BTreeSet::new(),
             progress: Progress::default(),
-            rhythm: Rhythm::default(),
-            unwaited: Unwaited::default(),
+            iteration_pattern: IterationPattern::default(),
+            no_sync: NoSyncDetector::default(),
             job: None,
             adopted_job: None,
             issued: 0,
-            state: State::Learning(Held::default()),
+            state: State::Learning(PendingObservations::default()),
             closed_blocks: 0,
             broken_blocks: 0,
             points: Vec::new(),
@@ -101,48 +101,48 @@ impl Pipeline {
     }
 
     /// Takes the next call of the process, in order of entry.
-    pub fn call(&mut self, call: &Call) {
-        self.table.called(call);
+    pub fn on_call(&mut self, call: &Call) {
+        self.table.record_call(call);
         self.advance(|queue, steps| queue.push(call, steps));
         // After the steps: a call that closes a block is itself part of the next one.
-        self.activity.call(call);
+        self.activity.record_call(call);
     }
 
     /// Takes the entry of a call that has not returned yet.
-    pub fn entered(&mut self, entered: &Entered) {
-        self.table.entered(entered);
-        self.advance(|queue, steps| queue.entered(entered, steps));
+    pub fn on_entry(&mut self, entered: &Entered) {
+        self.table.record_entry(entered);
+        self.advance(|queue, steps| queue.push_entry(entered, steps));
     }
 
     /// Takes the return of a call whose entry was told before.
-    pub fn returned(&mut self, call: &Call) {
-        self.table.returned(call);
-        self.advance(|queue, steps| queue.returned(call, steps));
+    pub fn on_return(&mut self, call: &Call) {
+        self.table.record_return(call);
+        self.advance(|queue, steps| queue.push_return(call, steps));
     }
 
     /// Takes what the source has summed up of the process.
-    pub fn measured(&mut self, activity: &Activity) {
-        self.activity.measured(activity);
+    pub fn on_activity(&mut self, activity: &Activity) {
+        self.activity.record_activity(activity);
     }
 
     /// Gives up what may lack events that were lost.
-    pub fn lost(&mut self) {
-        self.transfers.give_up();
-        self.table.lost();
+    pub fn on_loss(&mut self) {
+        self.transfers.disable();
+        self.table.invalidate_adopted();
         match &mut self.state {
-            State::Learning(held) => *held = Held::default(),
-            State::Rolling(rollup) => rollup.lost(),
+            State::Learning(pending) => *pending = PendingObservations::default(),
+            State::Rolling(rollup) => rollup.on_loss(),
         }
     }
 
     /// Takes kernel launches of the process.
-    pub fn launched(&mut self, n: u64) {
-        self.activity.launched(n);
+    pub fn on_launches(&mut self, n: u64) {
+        self.activity.record_launches(n);
     }
 
     /// Takes a context switch of the host; only those of the process's own threads count.
-    pub fn switched(&mut self, switch: &ContextSwitch) {
-        self.activity.switched(switch);
+    pub fn on_context_switch(&mut self, switch: &ContextSwitch) {
+        self.activity.record_switch(switch);
     }
 
     /// Takes whether the process is stopped, by a signal or a debugger.
@@ -153,21 +153,21 @@ impl Pipeline {
     /// Tells how far the process has come, when that is due at `now_ns` of the source's clock.
     ///
     /// A source calls this whether or not the process does anything: silence is what a hang looks like.
-    pub fn beat(&mut self, now_ns: u64) {
+    pub fn tick(&mut self, now_ns: u64) {
         self.release_rows(now_ns);
         if self.progress.is_due(now_ns) {
-            self.tell_progress(now_ns);
+            self.report_progress(now_ns);
         }
     }
 
-    fn tell_progress(&mut self, now_ns: u64) {
-        let profile = self.rhythm.profile();
-        let role = self.rhythm.role();
+    fn report_progress(&mut self, now_ns: u64) {
+        let profile = self.iteration_pattern.profile();
+        let role = self.iteration_pattern.role();
         for (index, comm) in self.table.indexed() {
-            let is_told = Some(comm.id) == self.job
-                || Some(index) == self.rhythm.primary()
+            let is_reported = Some(comm.id) == self.job
+                || Some(index) == self.iteration_pattern.primary()
                 || profile.is_some_and(|profile| profile.ops.contains_key(&index));
-            if is_told {
+            if is_reported {
                 self.points
                     .extend(self.progress.point(index, comm, role, now_ns));
             }
@@ -178,9 +178,9 @@ impl Pipeline {
     pub fn finish(&mut self, ending: Ending) {
         self.advance(StepQueue::finish);
         self.release_rows(u64::MAX);
-        self.active();
-        if let Some(last_ns) = self.progress.last_ns() {
-            self.tell_progress(last_ns);
+        self.flush_activity();
+        if let Some(last_ns) = self.progress.last_entry_ns() {
+            self.report_progress(last_ns);
         }
         match ending {
             Ending::Complete => self.flush(),
@@ -190,7 +190,7 @@ impl Pipeline {
     }
 
     /// Sets what a policy asks of this process.
-    pub const fn apply(&mut self, settings: Settings) {
+    pub const fn apply_settings(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
@@ -210,13 +210,13 @@ impl Pipeline {
     }
 
     /// What the process repeats.
-    pub fn rhythm(&self) -> &Rhythm {
-        &self.rhythm
+    pub fn iteration_pattern(&self) -> &IterationPattern {
+        &self.iteration_pattern
     }
 
     /// Operations on communicators that were made before tracing began.
     pub fn unknown_comm_ops(&self) -> u64 {
-        self.table.unknown()
+        self.table.unknown_ops()
     }
 
     /// Blocks closed so far.
@@ -239,7 +239,8 @@ impl Pipeline {
 
     fn advance(&mut self, push: impl FnOnce(&mut StepQueue, &mut Vec<Step>)) {
         let mut steps = Vec::new();
-        self.queue.take_short(self.unwaited.is_long(&self.rhythm));
+        self.queue
+            .count_short_waits(self.no_sync.is_detected(&self.iteration_pattern));
         push(&mut self.queue, &mut steps);
         for step in steps {
             self.step(step);
@@ -249,19 +250,19 @@ impl Pipeline {
     fn step(&mut self, step: Step) {
         let observation = match step {
             Step::CommReady { tid, init } => {
-                self.table.made(tid, init);
+                self.table.record_init(tid, init);
                 if init.nranks == self.process.world_size && init.nranks > 1 {
                     self.job = self.job.or_else(|| Some(CommId::new(init.unique_id)));
                 }
                 return;
             }
             Step::CommGone { comm } => {
-                if let Some(index) = comm.and_then(|pointer| self.table.gone(pointer)) {
+                if let Some(index) = comm.and_then(|pointer| self.table.remove(pointer)) {
                     // How far it came in all, so that what was seen can be compared with what was done.
-                    if let Some(last_ns) = self.progress.last_ns() {
-                        self.tell_progress(last_ns);
+                    if let Some(last_ns) = self.progress.last_entry_ns() {
+                        self.report_progress(last_ns);
                     }
-                    self.progress.gone(index);
+                    self.progress.forget_comm(index);
                 }
                 return;
             }
@@ -273,32 +274,32 @@ impl Pipeline {
                 let Some(index) = self.table.find(tid, operation.comm) else {
                     return;
                 };
-                let Some(issued) = self.issued(index, operation, entry_ns) else {
+                let Some(issued) = self.issue(index, operation, entry_ns) else {
                     return;
                 };
                 issued
             }
             Step::WaitBegan { tid, entry_ns } => {
-                self.progress.wait_began(tid, entry_ns);
-                self.correlator.wait_began(tid)
+                self.progress.begin_wait(tid, entry_ns);
+                self.correlator.begin_wait(tid)
             }
             Step::WaitEnded {
                 tid,
                 entry_ns,
                 return_ns,
             } => {
-                self.progress.wait_ended(tid);
+                self.progress.end_wait(tid);
                 if return_ns.saturating_sub(entry_ns) > BLOCKING_NS {
-                    self.unwaited.waited();
+                    self.no_sync.record_wait();
                 }
-                self.correlator.wait_ended(tid, entry_ns, return_ns)
+                self.correlator.end_wait(tid, entry_ns, return_ns)
             }
         };
         self.observe(observation);
     }
 
     /// What follows from an operation on a communicator; nothing from a transfer that cannot be followed.
-    fn issued(
+    fn issue(
         &mut self,
         comm: CommIndex,
         operation: Operation,
@@ -309,7 +310,7 @@ impl Pipeline {
             return None;
         }
         let (index, scope, operation) = if is_collective {
-            let operation = self.table.numbered(operation)?;
+            let operation = self.table.assign_seq(operation)?;
             let nranks = self.table.comms().get(comm.position())?.nranks;
             (comm, Scope::from(nranks), operation)
         } else {
@@ -317,18 +318,18 @@ impl Pipeline {
             let (index, scope) = transfers.channel(&mut self.table, comm, operation)?;
             (index, scope, operation)
         };
-        self.active();
-        let observation = self.correlator.issued(index, scope, operation, entry_ns);
+        self.flush_activity();
+        let observation = self.correlator.issue(index, scope, operation, entry_ns);
         if let Observation::Issued(issued) = observation
             && !is_collective
         {
-            self.transfers.issued(comm, issued.at, entry_ns);
+            self.transfers.record_issued(comm, issued.at, entry_ns);
         }
         Some(observation)
     }
 
     /// Passes on what the process did on its host, before the next collective may cut a block.
-    fn active(&mut self) {
+    fn flush_activity(&mut self) {
         let activity = self.activity.take();
         if activity != Activity::default() {
             self.observe(Observation::Active(activity));
@@ -337,22 +338,22 @@ impl Pipeline {
 
     fn observe(&mut self, observation: Observation) {
         if let Observation::Issued(issued) = observation {
-            self.progress.issued(&issued);
-            self.rhythm.observe(issued, self.table.comms());
+            self.progress.record_issued(&issued);
+            self.iteration_pattern.observe(issued, self.table.comms());
             self.issued += 1;
-            self.unwaited.issued();
+            self.no_sync.record_collective();
             if self.issued.is_multiple_of(RECONSIDER_EVERY) {
-                self.rhythm.reconsider();
+                self.iteration_pattern.reconsider();
             }
         }
         if let State::Rolling(rollup) = &self.state
-            && self.rhythm.primary() != Some(rollup.primary())
+            && self.iteration_pattern.primary() != Some(rollup.primary())
         {
             self.flush();
         }
         match &mut self.state {
-            State::Learning(held) => {
-                held.take(observation);
+            State::Learning(pending) => {
+                pending.push(observation);
                 if let Observation::Issued(issued) = observation {
                     self.try_start(issued);
                 }

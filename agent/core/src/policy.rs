@@ -41,8 +41,8 @@ impl Default for Settings {
 impl Settings {
     /// The settings for a process of this role and job: those of its own cohort, else the sampling that the first
     /// cohort asks for.
-    pub fn of(set: &PolicySet, role: Option<Role>, job: Option<&str>) -> Self {
-        let own = cohort_key(role, job).and_then(|key| own_cohort(set, &key));
+    pub fn for_process(set: &PolicySet, role: Option<Role>, job: Option<&str>) -> Self {
+        let own = cohort_key(role, job).and_then(|key| find_cohort(set, &key));
         let asked = own
             .or_else(|| set.cohorts.first())
             .map_or(0, |cohort| cohort.sample_mod);
@@ -65,35 +65,35 @@ pub fn cohort_key(role: Option<Role>, job: Option<&str>) -> Option<String> {
 }
 
 /// The entry of the cohort with this very key.
-pub fn own_cohort<'a>(set: &'a PolicySet, key: &str) -> Option<&'a CohortPolicy> {
+pub fn find_cohort<'a>(set: &'a PolicySet, key: &str) -> Option<&'a CohortPolicy> {
     set.cohorts.iter().find(|cohort| cohort.cohort == key)
 }
 
 /// Tells what changed from one policy set to the next.
 #[derive(Debug, Default)]
-pub struct PolicyNews {
+pub struct PolicyChanges {
     version: Option<u64>,
     cohorts: BTreeMap<String, (bool, Vec<u32>)>,
 }
 
-impl PolicyNews {
+impl PolicyChanges {
     /// Takes the next policy set and returns a line for each cohort whose quorum or culprits changed.
-    pub fn of(&mut self, set: &PolicySet) -> Vec<String> {
+    pub fn update(&mut self, set: &PolicySet) -> Vec<String> {
         if self.version == Some(set.version) {
             return Vec::new();
         }
         self.version = Some(set.version);
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         for cohort in &set.cohorts {
             let state = (cohort.quorum_met, cohort.outlier_ranks.clone());
             if self.cohorts.get(&cohort.cohort) != Some(&state) {
-                news.push(line(set.version, cohort));
+                changes.push(change_line(set.version, cohort));
                 self.cohorts.insert(cohort.cohort.clone(), state);
             }
         }
         self.cohorts
             .retain(|key, _| set.cohorts.iter().any(|cohort| cohort.cohort == *key));
-        news
+        changes
     }
 
     /// Version of the newest set.
@@ -102,7 +102,7 @@ impl PolicyNews {
     }
 }
 
-fn line(version: u64, cohort: &CohortPolicy) -> String {
+fn change_line(version: u64, cohort: &CohortPolicy) -> String {
     let quorum = if cohort.quorum_met { "met" } else { "not met" };
     let listed = cohort.outlier_ranks.iter().take(MAX_LISTED);
     let listed: Vec<String> = listed.map(u32::to_string).collect();
@@ -155,21 +155,21 @@ mod tests {
 
     #[test]
     fn a_change_is_told_once() {
-        let mut news = PolicyNews::default();
-        let lines = news.of(&set(3, vec![cohort("a", &[2])]));
+        let mut changes = PolicyChanges::default();
+        let lines = changes.update(&set(3, vec![cohort("a", &[2])]));
         assert_eq!(lines, ["policy v3: cohort a quorum met, culprits: rank 2"]);
-        assert!(news.of(&set(3, vec![cohort("a", &[2])])).is_empty());
-        assert!(news.of(&set(4, vec![cohort("a", &[2])])).is_empty());
-        let lines = news.of(&set(5, vec![cohort("a", &[])]));
+        assert!(changes.update(&set(3, vec![cohort("a", &[2])])).is_empty());
+        assert!(changes.update(&set(4, vec![cohort("a", &[2])])).is_empty());
+        let lines = changes.update(&set(5, vec![cohort("a", &[])]));
         assert_eq!(lines, ["policy v5: cohort a quorum met, culprits: none"]);
     }
 
     #[test]
     fn versions_may_start_again_with_a_new_collector() {
-        let mut news = PolicyNews::default();
-        news.of(&set(30, vec![]));
-        assert_eq!(news.of(&set(1, vec![cohort("a", &[2])])).len(), 1);
-        assert_eq!(news.version(), Some(1));
+        let mut changes = PolicyChanges::default();
+        changes.update(&set(30, vec![]));
+        assert_eq!(changes.update(&set(1, vec![cohort("a", &[2])])).len(), 1);
+        assert_eq!(changes.version(), Some(1));
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
             ..cohort(&format!("{key}/{role}"), &[])
         };
         let set = set(1, vec![sampled("other", 8), sampled("job", 16)]);
-        let asked = |role, job| Settings::of(&set, role, job).sample_mod;
+        let asked = |role, job| Settings::for_process(&set, role, job).sample_mod;
         assert_eq!(asked(Some(role), Some("job")), 16);
         // While the role is not known: as the first cohort asks.
         assert_eq!(asked(None, Some("job")), 8);
@@ -192,11 +192,11 @@ mod tests {
         let key = |job| cohort_key(Some(role), job).unwrap();
         let all = ["train-2", "my-train"].map(|job| cohort(&key(Some(job)), &[]));
         let mut set = set(1, all.to_vec());
-        assert_eq!(own_cohort(&set, &key(Some("train"))), None);
+        assert_eq!(find_cohort(&set, &key(Some("train"))), None);
         // A process that does not know its job is compared with others that do not.
-        assert_eq!(own_cohort(&set, &key(None)), None);
+        assert_eq!(find_cohort(&set, &key(None)), None);
         set.cohorts.push(cohort(&key(Some("train")), &[]));
-        let own = own_cohort(&set, &key(Some("train")));
+        let own = find_cohort(&set, &key(Some("train")));
         assert_eq!(own, set.cohorts.last());
         assert_eq!(cohort_key(None, Some("train")), None);
     }
@@ -208,7 +208,7 @@ mod tests {
                 sample_mod,
                 ..cohort("a", &[])
             };
-            Settings::of(&set(1, vec![cohort]), None, None).sample_mod
+            Settings::for_process(&set(1, vec![cohort]), None, None).sample_mod
         };
         assert_eq!(asked(MAX_MODULUS), MAX_MODULUS);
         for unusable in [0, MAX_MODULUS + 1, u32::MAX] {
@@ -220,7 +220,7 @@ mod tests {
     fn a_line_lists_a_few_culprits_and_shows_no_control_characters() {
         let ranks: Vec<u32> = (0..2_000).collect();
         let key = format!("\u{1b}[2J\u{202e}{}", "k".repeat(3_000));
-        let lines = PolicyNews::default().of(&set(1, vec![cohort(&key, &ranks)]));
+        let lines = PolicyChanges::default().update(&set(1, vec![cohort(&key, &ranks)]));
         let line = &lines[0];
         assert!(line.contains("14, 15 and 1984 more"), "{line}");
         assert!(

@@ -2,21 +2,21 @@
 
 /// The text in one line, cut after so many characters. What a terminal would obey, and what turns around the direction of
 /// writing, is escaped.
-pub fn printable(text: &str, most: usize) -> String {
+pub fn printable(text: &str, max_chars: usize) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut shown = String::new();
-    for (place, letter) in words.chars().enumerate() {
-        if place == most {
-            shown.push_str(" (cut off)");
+    let mut escaped = String::new();
+    for (index, letter) in words.chars().enumerate() {
+        if index == max_chars {
+            escaped.push_str(" (cut off)");
             break;
         }
         if letter.is_control() || is_format(letter) {
-            shown.extend(letter.escape_unicode());
+            escaped.extend(letter.escape_unicode());
         } else {
-            shown.push(letter);
+            escaped.push(letter);
         }
     }
-    shown
+    escaped
 }
 
 /// Marks without a shape of their own: joiners, byte order marks, and those of the direction of writing.

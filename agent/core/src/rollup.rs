@@ -16,9 +16,9 @@ use crate::discover::{Comm, CommIndex};
 use crate::event::Activity;
 use crate::exemplar::is_sampled;
 use crate::iteration::Pattern;
-use crate::iteration_pattern::Rhythm;
-use crate::rollup::block::{BlockSize, Open, Whole};
-use crate::rollup::device::Running;
+use crate::iteration_pattern::IterationPattern;
+use crate::rollup::block::{BlockSize, OpenBlock, ProcessTotals};
+use crate::rollup::device::RunningBlocks;
 use crate::rollup::elapsed::Elapsed;
 use crate::signal::{Anchor, Block, Point, Source, Value, millis};
 
@@ -28,7 +28,7 @@ pub struct View<'a> {
     /// Its communicators.
     pub comms: &'a [Comm],
     /// What it repeats.
-    pub rhythm: &'a Rhythm,
+    pub iteration_pattern: &'a IterationPattern,
     /// One operation in so many is sampled.
     pub sample_mod: u32,
 }
@@ -38,12 +38,12 @@ pub struct View<'a> {
 pub struct Rollup {
     primary: CommIndex,
     exponents: BTreeMap<CommIndex, u32>,
-    open: BTreeMap<CommIndex, Open>,
-    running: Running,
+    open: BTreeMap<CommIndex, OpenBlock>,
+    running: RunningBlocks,
     completions: Completions,
     last_completion: Option<Completion>,
     elapsed: Elapsed,
-    most_ns: u64,
+    max_ns: u64,
     blocks: u64,
     broken: u64,
     points: Vec<Point>,
@@ -53,16 +53,16 @@ impl Rollup {
     /// Starts with the busiest communicator and block sizes as exponents of two. Communicators
     /// without a size get blocks of one operation: they are used so rarely that a point per
     /// operation costs less than waiting for more. A block that lasts longer than `most_ns` ends early.
-    pub fn new(primary: CommIndex, exponents: BTreeMap<CommIndex, u32>, most_ns: u64) -> Self {
+    pub fn new(primary: CommIndex, exponents: BTreeMap<CommIndex, u32>, max_ns: u64) -> Self {
         Self {
             primary,
             exponents,
             open: BTreeMap::new(),
-            running: Running::default(),
+            running: RunningBlocks::default(),
             completions: Completions::new(primary),
             last_completion: None,
             elapsed: Elapsed::default(),
-            most_ns,
+            max_ns,
             blocks: 0,
             broken: 0,
             points: Vec::new(),
@@ -78,16 +78,16 @@ impl Rollup {
     pub fn observe(&mut self, observation: &Observation, view: View<'_>) {
         let completion = self.completions.observe(observation);
         match observation {
-            Observation::Issued(issued) => self.issued(issued, view),
+            Observation::Issued(issued) => self.on_issued(issued, view),
             Observation::WaitBegan { .. } => {}
             Observation::Active(activity) => {
                 if let Some(whole) = self.whole() {
                     whole.activity.add(activity);
                 }
             }
-            Observation::Waited(waited) => self.waited(waited, completion, view),
-            Observation::Ran(ran) => self.ran(ran, view),
-            Observation::Inside { inside_ns } => self.inside(*inside_ns),
+            Observation::Waited(waited) => self.on_waited(waited, completion, view),
+            Observation::Completed(completed) => self.on_completed(completed, view),
+            Observation::TransferTime { exclusive_ns } => self.add_kernel_time(*exclusive_ns),
         }
     }
 
@@ -115,7 +115,7 @@ impl Rollup {
     }
 
     /// Gives up the open blocks: what was lost may have belonged to any of them.
-    pub fn lost(&mut self) {
+    pub fn on_loss(&mut self) {
         for open in self.open.values_mut() {
             open.is_broken = true;
         }
@@ -124,24 +124,24 @@ impl Rollup {
     }
 
     /// Gives up the blocks of a communicator that have operations from a number on: others have these numbers.
-    pub fn renumbered(&mut self, comm: CommIndex, from_seq: u64) {
+    pub fn on_renumber(&mut self, comm: CommIndex, from_seq: u64) {
         let open = self.open.get_mut(&comm).into_iter();
-        for open in open.chain(self.running.of(comm)) {
+        for open in open.chain(self.running.blocks_of(comm)) {
             open.is_broken |= open.seq_last >= from_seq;
         }
-        self.running.renumbered(comm, from_seq);
+        self.running.on_renumber(comm, from_seq);
         if comm == self.primary {
             self.last_completion = None;
             self.elapsed = Elapsed::default();
         }
     }
 
-    fn issued(&mut self, issued: &Issued, view: View<'_>) {
+    fn on_issued(&mut self, issued: &Issued, view: View<'_>) {
         let at = issued.at;
         if self
             .open
             .get(&at.comm)
-            .is_some_and(|open| !open.takes(at.seq, issued.entry_ns))
+            .is_some_and(|open| !open.accepts(at.seq, issued.entry_ns))
             && let Some(mut open) = self.open.remove(&at.comm)
         {
             // What is missing may be its end.
@@ -155,22 +155,23 @@ impl Rollup {
             });
             let size = BlockSize {
                 exponent: self.exponents.get(&at.comm).copied().unwrap_or(0),
-                most_ns: self.most_ns,
+                max_ns: self.max_ns,
             };
-            self.open.insert(at.comm, Open::new(size, issued, anchor));
+            self.open
+                .insert(at.comm, OpenBlock::new(size, issued, anchor));
         }
         if at.comm == self.primary {
-            self.elapsed.issued(issued);
+            self.elapsed.record(issued);
         }
         if let Some(open) = self.open.get_mut(&at.comm) {
-            open.issued(issued);
+            open.add_issued(issued);
         }
         if let (Some(gap_ns), Some(whole)) = (issued.host_gap_ns, self.whole()) {
             whole.host_gap.add(millis(gap_ns));
         }
     }
 
-    fn waited(&mut self, waited: &Waited, completion: Option<Completion>, view: View<'_>) {
+    fn on_waited(&mut self, waited: &Waited, completion: Option<Completion>, view: View<'_>) {
         if let Some(whole) = self.whole() {
             if waited.blocked_ns > 0 {
                 whole.blocked.add(millis(waited.blocked_ns));
@@ -184,15 +185,15 @@ impl Rollup {
             .get(at.comm.position())
             .is_some_and(|comm| is_sampled(comm.id, at.seq, view.sample_mod));
         if let Some(open) = self.open.get_mut(&at.comm) {
-            open.waited(at, waited, sampled);
+            open.add_wait(at, waited, sampled);
         }
     }
 
-    fn whole(&mut self) -> Option<&mut Whole> {
+    fn whole(&mut self) -> Option<&mut ProcessTotals> {
         self.open.get_mut(&self.primary).map(|open| &mut open.whole)
     }
 
-    fn close(&mut self, index: CommIndex, mut open: Open, view: View<'_>) {
+    fn close(&mut self, index: CommIndex, mut open: OpenBlock, view: View<'_>) {
         Self::settle(&mut open);
         let Some(comm) = view.comms.get(index.position()) else {
             return;
@@ -214,12 +215,12 @@ impl Rollup {
             seq_first: open.seq_first,
             seq_last: open.seq_last,
             iterations: self.iterations(index, &open, view),
-            role: view.rhythm.role(),
+            role: view.iteration_pattern.role(),
         };
         if index == self.primary {
             self.close_whole(&block, &open, view);
         }
-        self.close_ran(&block, index, &mut open);
+        self.close_device_part(&block, index, &mut open);
         let (arrival, anchor) = (open.whole.arrival, open.whole.anchor);
         let (start_ns, time_ns) = (open.first_entry_ns, open.last_entry_ns);
         for (op, wait) in open.waits {
@@ -252,7 +253,7 @@ impl Rollup {
         }
     }
 
-    fn close_whole(&mut self, block: &Block, open: &Open, view: View<'_>) {
+    fn close_whole(&mut self, block: &Block, open: &OpenBlock, view: View<'_>) {
         let whole = &open.whole;
         let mut push = |metric, value| {
             let (start_ns, time_ns) = (open.first_entry_ns, open.last_entry_ns);
@@ -277,41 +278,41 @@ impl Rollup {
     }
 
     /// Says how long the operations up to the last completion took, and of iterations each of them.
-    fn close_elapsed(&mut self, block: &Block, open: &Open, view: View<'_>) {
+    fn close_elapsed(&mut self, block: &Block, open: &OpenBlock, view: View<'_>) {
         let issued = Completion {
             seq: open.seq_last,
             return_ns: open.last_entry_ns,
         };
-        let Some(stretch) = self.elapsed.advance(open.whole.completion, issued) else {
+        let Some(interval) = self.elapsed.advance(open.whole.completion, issued) else {
             return;
         };
-        let pattern = view.rhythm.pattern();
-        let iterations = pattern.map(|pattern| pattern.iterations(&stretch.signatures));
-        let elapsed_ms = millis(stretch.to_ns - stretch.from_ns);
+        let pattern = view.iteration_pattern.pattern();
+        let iterations = pattern.map(|pattern| pattern.iterations(&interval.signatures));
+        let elapsed_ms = millis(interval.to_ns - interval.from_ns);
         let block = Block {
-            seq_first: stretch.seq_first,
-            seq_last: stretch.seq_last,
+            seq_first: interval.seq_first,
+            seq_last: interval.seq_last,
             iterations: iterations.filter(|iterations| *iterations > 0.0),
             ..block.clone()
         };
         let mut push = |metric, value| {
             self.points.push(Point {
                 metric,
-                start_ns: stretch.from_ns,
-                time_ns: stretch.to_ns,
+                start_ns: interval.from_ns,
+                time_ns: interval.to_ns,
                 block: block.clone(),
                 value,
             });
         };
         // A period covers iterations only: how long other operations took is not known.
         let is_own = |pattern: &Pattern| {
-            let mut signatures = stretch.signatures.keys();
+            let mut signatures = interval.signatures.keys();
             signatures.all(|signature| pattern.signatures.contains_key(signature))
         };
         if let Some(iterations) = block.iterations.filter(|_| pattern.is_some_and(is_own)) {
             push(metric::PERIOD, Value::Gauge(elapsed_ms / iterations));
         }
-        let mix = stretch.mix;
+        let mix = interval.mix;
         let ms = elapsed_ms;
         push(metric::ELAPSED, Value::Elapsed { ms, mix });
     }
@@ -320,15 +321,15 @@ impl Rollup {
         clippy::cast_precision_loss,
         reason = "operations of one block stay below 2^53"
     )]
-    fn iterations(&self, comm: CommIndex, open: &Open, view: View<'_>) -> Option<f64> {
-        if comm == self.primary && view.rhythm.repeats_nothing() {
+    fn iterations(&self, comm: CommIndex, open: &OpenBlock, view: View<'_>) -> Option<f64> {
+        if comm == self.primary && view.iteration_pattern.repeats_nothing() {
             // What repeats nothing goes forward by operations.
             return Some((open.seq_last - open.seq_first + 1) as f64);
         }
         if comm == self.primary {
-            return open.iterations(view.rhythm.pattern()?);
+            return open.iterations(view.iteration_pattern.pattern()?);
         }
-        let per_iteration = view.rhythm.profile()?.ops.get(&comm)?;
+        let per_iteration = view.iteration_pattern.profile()?.ops.get(&comm)?;
         Some((open.seq_last - open.seq_first + 1) as f64 / per_iteration)
     }
 }

@@ -150,7 +150,7 @@ pub struct OpClass {
 
 impl OpClass {
     /// The class of an operation.
-    pub fn of(operation: Operation) -> Self {
+    pub fn from_operation(operation: Operation) -> Self {
         Self {
             op: operation.op,
             datatype: operation.datatype,

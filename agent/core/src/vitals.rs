@@ -121,7 +121,7 @@ pub struct PointCounts {
 
 /// What a host reports of its agent to Echo: names of metrics, and how much each rose from `before` to `now`. What did not
 /// rise is reported, too: it says that somebody counts.
-pub fn reported(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 5] {
+pub fn counter_increases(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 5] {
     type Count = fn(&Vitals) -> u64;
     let counts: [(&str, Count); 5] = [
         (metric::EVENTS_LOST, |vitals| vitals.lost.events()),
@@ -157,7 +157,7 @@ mod tests {
             ("fleet.agent.unknown_comm_ops", 0),
             ("fleet.agent.broken_blocks", 0),
         ];
-        assert_eq!(reported(&before, &now), expected);
+        assert_eq!(counter_increases(&before, &now), expected);
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
             lost,
             ..Vitals::default()
         };
-        let rises = |before, now| reported(before, now).map(|(_, rise)| rise);
+        let rises = |before, now| counter_increases(before, now).map(|(_, rise)| rise);
         let none = Vitals::default();
         assert_eq!(rises(&none, &most), [u64::MAX, u64::MAX, 0, 0, 0]);
         assert_eq!(rises(&most, &none), [0, 0, 0, 0, 0]);

@@ -69,17 +69,17 @@ pub struct CommFields {
 
 impl CommFields {
     /// Reads the offsets from the code of `ncclCommUserRank` and `ncclCommCount`.
-    pub fn of(user_rank: &[u8], count: &[u8]) -> Option<Self> {
+    pub fn from_code(user_rank: &[u8], count: &[u8]) -> Option<Self> {
         Some(Self {
-            rank: loaded(user_rank)?,
-            nranks: loaded(count)?,
+            rank: loaded_offset(user_rank)?,
+            nranks: loaded_offset(count)?,
         })
     }
 
     /// Where hash and counters lie, in a release whose layout is known.
     ///
     /// The offset of the rank differs between all releases with different layouts, so the code that was read names the release.
-    pub fn state(&self) -> Option<StateFields> {
+    pub fn state_fields(&self) -> Option<StateFields> {
         let layout = LAYOUTS.iter().find(|layout| layout.rank == self.rank)?;
         // The hash lies before the rank, and the number of ranks behind it.
         (self.nranks == self.rank + 4).then_some(StateFields {
@@ -90,17 +90,17 @@ impl CommFields {
 }
 
 /// The one offset of 32 bits at which a function loads something into `eax` that a pointer points to.
-fn loaded(code: &[u8]) -> Option<u64> {
+fn loaded_offset(code: &[u8]) -> Option<u64> {
     if cfg!(not(target_arch = "x86_64")) {
         return None;
     }
-    let mut offsets = (0..code.len()).filter_map(|at| offset(code.get(at..)?));
+    let mut offsets = (0..code.len()).filter_map(|at| load_offset(code.get(at..)?));
     let first = offsets.next()?;
     offsets.all(|other| other == first).then_some(first)
 }
 
 /// The offset, if these bytes are such a load: `8b /0` with a base register and a displacement of 32 bits.
-fn offset(code: &[u8]) -> Option<u64> {
+fn load_offset(code: &[u8]) -> Option<u64> {
     let (&[LOAD, operand], rest) = code.split_first_chunk()? else {
         return None;
     };
@@ -142,7 +142,7 @@ mod tests {
         let later = function(&[0x41, 0x8b, 0x85, 0xd4, 0x44, 0x10, 0x00]);
         let earlier = function(&[0x41, 0x8b, 0x84, 0x24, 0xe4, 0x34, 0x00, 0x00]);
         assert_eq!(
-            CommFields::of(&earlier, &later),
+            CommFields::from_code(&earlier, &later),
             Some(CommFields {
                 rank: 0x34e4,
                 nranks: 0x0010_44d4
@@ -153,29 +153,29 @@ mod tests {
     #[test]
     fn hash_and_counters_are_known_of_releases_with_that_rank_and_size() {
         let fields = |rank, nranks| CommFields { rank, nranks };
-        let state = fields(0x0010_44d0, 0x0010_44d4).state();
+        let state = fields(0x0010_44d0, 0x0010_44d4).state_fields();
         let expected = StateFields {
             hash: 0x0010_44c8,
             counters: 0x0010_6a10,
         };
         assert_eq!(state, Some(expected));
-        assert_eq!(fields(0x0010_44d0, 0x0010_44d8).state(), None);
-        assert_eq!(fields(0x34e0, 0x34e4).state(), None);
+        assert_eq!(fields(0x0010_44d0, 0x0010_44d8).state_fields(), None);
+        assert_eq!(fields(0x34e0, 0x34e4).state_fields(), None);
     }
 
     #[test]
     fn a_function_that_loads_two_things_or_none_says_nothing() {
         let one = [0x8b, 0x87, 0x00, 0x10, 0x00, 0x00];
         let other = [0x8b, 0x87, 0x04, 0x10, 0x00, 0x00];
-        assert_eq!(loaded(&function(&[one, other].concat())), None);
-        assert_eq!(loaded(&function(&[])), None);
-        assert_eq!(loaded(&function(&one)), Some(0x1000));
+        assert_eq!(loaded_offset(&function(&[one, other].concat())), None);
+        assert_eq!(loaded_offset(&function(&[])), None);
+        assert_eq!(loaded_offset(&function(&one)), Some(0x1000));
     }
 
     proptest! {
         #[test]
         fn no_code_breaks_it(code in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _offset = loaded(&code);
+            let _offset = loaded_offset(&code);
         }
     }
 }

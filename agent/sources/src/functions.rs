@@ -6,14 +6,14 @@
 mod argument_index;
 mod spec;
 
-use fleet_agent_bpf::layout::{CallRecord, Cookie, NO_ARGUMENT, Places, flag};
+use fleet_agent_bpf::layout::{ArgumentIndexes, CallRecord, Cookie, NO_ARGUMENT, flag};
 use fleet_agent_core::event::{CallKind, CommInit, Direction, MemoryCopy, Op, Operation};
 
 use crate::functions::argument_index::{
     COMM_ONLY, COPYING, GATHERING, INIT, INIT_SCALABLE, PAIRED, REDUCING, REDUCING_TO_ONE, ROOTED,
     SPLIT,
 };
-pub use crate::functions::spec::{Does, Family, Wanted};
+pub use crate::functions::spec::{Effect, Family, ProbeWhen};
 
 /// A function of a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,24 +23,24 @@ pub struct Function {
     /// Where it is found.
     pub family: Family,
     /// When it is probed.
-    pub wanted: Wanted,
+    pub probe_when: ProbeWhen,
     /// What it does.
-    pub does: Does,
+    pub effect: Effect,
     flags: u16,
-    places: Places,
+    arguments: ArgumentIndexes,
 }
 
 impl Function {
     /// Whether it is called so often that a slow probe would be felt.
     pub fn is_hot(&self) -> bool {
         !matches!(
-            self.does,
-            Does::MakesComm
-                | Does::SplitsComm
-                | Does::EndsComm
-                | Does::AcknowledgesEvent
+            self.effect,
+            Effect::MakesComm
+                | Effect::SplitsComm
+                | Effect::EndsComm
+                | Effect::AcknowledgesEvent
                 // Made of an instruction that suits the kernel.
-                | Does::Records
+                | Effect::Records
         )
     }
 
@@ -51,28 +51,28 @@ impl Function {
 
     /// Its cookie, as function number `op` of [`FUNCTIONS`].
     pub fn cookie(&self, op: u8) -> Cookie {
-        Cookie::new(op, self.class(), self.flags, self.places)
+        Cookie::new(op, self.class(), self.flags, self.arguments)
     }
 
     // The newer variants of a function call the older one or the other way round, and a runtime the driver: one class, so
     // that only the outer call is told. What is only counted is counted wherever it is called.
     fn class(&self) -> u8 {
-        match self.does {
-            Does::Operation(op) => 16 + op as u8,
-            Does::MakesComm | Does::SplitsComm => 1,
-            Does::EndsComm => 2,
-            Does::EndsGroup => 3,
-            Does::Waits => 4,
-            Does::Copies
-            | Does::Launches
-            | Does::LaunchesGraph
-            | Does::AcknowledgesEvent
-            | Does::Records => 5,
+        match self.effect {
+            Effect::Operation(op) => 16 + op as u8,
+            Effect::MakesComm | Effect::SplitsComm => 1,
+            Effect::EndsComm => 2,
+            Effect::EndsGroup => 3,
+            Effect::Waits => 4,
+            Effect::Copies
+            | Effect::Launches
+            | Effect::LaunchesGraph
+            | Effect::AcknowledgesEvent
+            | Effect::Records => 5,
         }
     }
 }
 
-const fn operation(name: &'static str, op: Op, places: Places) -> Function {
+const fn operation(name: &'static str, op: Op, arguments: ArgumentIndexes) -> Function {
     let flags = if matches!(op, Op::Send | Op::Recv) {
         0
     } else {
@@ -81,48 +81,58 @@ const fn operation(name: &'static str, op: Op, places: Places) -> Function {
     Function {
         name,
         family: Family::Collectives,
-        wanted: Wanted::Always,
-        does: Does::Operation(op),
+        probe_when: ProbeWhen::Always,
+        effect: Effect::Operation(op),
         flags,
-        places,
+        arguments,
     }
 }
 
-const fn comm(name: &'static str, does: Does, flags: u16, places: Places) -> Function {
+const fn comm(
+    name: &'static str,
+    effect: Effect,
+    flags: u16,
+    arguments: ArgumentIndexes,
+) -> Function {
     Function {
         name,
         family: Family::Collectives,
-        wanted: Wanted::Always,
-        does,
+        probe_when: ProbeWhen::Always,
+        effect,
         flags,
-        places,
+        arguments,
     }
 }
 
 /// A function that waits for the GPU; its first argument is a stream or an event, if it has one.
 const fn wait(name: &'static str, family: Family) -> Function {
-    let places = Places {
+    let arguments = ArgumentIndexes {
         handle: 0,
-        ..Places::NONE
+        ..ArgumentIndexes::NONE
     };
     Function {
         name,
         family,
-        wanted: Wanted::Always,
-        does: Does::Waits,
+        probe_when: ProbeWhen::Always,
+        effect: Effect::Waits,
         flags: flag::WAITS,
-        places,
+        arguments,
     }
 }
 
-const fn count(name: &'static str, wanted: Wanted, does: Does, places: Places) -> Function {
+const fn count(
+    name: &'static str,
+    probe_when: ProbeWhen,
+    effect: Effect,
+    arguments: ArgumentIndexes,
+) -> Function {
     Function {
         name,
         family: Family::Runtime,
-        wanted,
-        does,
+        probe_when,
+        effect,
         flags: flag::COUNTS,
-        places,
+        arguments,
     }
 }
 
@@ -131,24 +141,24 @@ const fn count(name: &'static str, wanted: Wanted, does: Does, places: Places) -
 const ACKNOWLEDGING: Function = Function {
     name: "ibv_ack_async_event",
     family: Family::Verbs,
-    wanted: Wanted::Always,
-    does: Does::AcknowledgesEvent,
+    probe_when: ProbeWhen::Always,
+    effect: Effect::AcknowledgesEvent,
     flags: flag::COUNTS | flag::KIND_BEHIND,
-    places: Places {
+    arguments: ArgumentIndexes {
         kind: 0,
-        ..Places::NONE
+        ..ArgumentIndexes::NONE
     },
 };
 
 /// Where records of the NCCL profiler plugin pass by.
-const fn record(name: &'static str, wanted: Wanted) -> Function {
+const fn record(name: &'static str, probe_when: ProbeWhen) -> Function {
     Function {
         name,
         family: Family::Profiler,
-        wanted,
-        does: Does::Records,
+        probe_when,
+        effect: Effect::Records,
         flags: flag::COUNTS | flag::RECORDS,
-        places: Places::NONE,
+        arguments: ArgumentIndexes::NONE,
     }
 }
 
@@ -176,23 +186,33 @@ pub const FUNCTIONS: [Function; 59] = [
     operation("ncclScatterConfig", Op::Scatter, ROOTED),
     operation("ncclSendConfig", Op::Send, PAIRED),
     operation("ncclRecvConfig", Op::Recv, PAIRED),
-    comm("ncclCommInitRank", Does::MakesComm, INIT.0, INIT.1),
-    comm("ncclCommInitRankConfig", Does::MakesComm, INIT.0, INIT.1),
+    comm("ncclCommInitRank", Effect::MakesComm, INIT.0, INIT.1),
+    comm("ncclCommInitRankConfig", Effect::MakesComm, INIT.0, INIT.1),
     comm(
         "ncclCommInitRankScalable",
-        Does::MakesComm,
+        Effect::MakesComm,
         INIT_SCALABLE.0,
         INIT_SCALABLE.1,
     ),
-    comm("ncclCommSplit", Does::SplitsComm, SPLIT.0, SPLIT.1),
+    comm("ncclCommSplit", Effect::SplitsComm, SPLIT.0, SPLIT.1),
     comm(
         "ncclCommDestroy",
-        Does::EndsComm,
+        Effect::EndsComm,
         flag::ENDS_COMM,
         COMM_ONLY,
     ),
-    comm("ncclCommAbort", Does::EndsComm, flag::ENDS_COMM, COMM_ONLY),
-    comm("ncclGroupEnd", Does::EndsGroup, flag::QUIET, Places::NONE),
+    comm(
+        "ncclCommAbort",
+        Effect::EndsComm,
+        flag::ENDS_COMM,
+        COMM_ONLY,
+    ),
+    comm(
+        "ncclGroupEnd",
+        Effect::EndsGroup,
+        flag::QUIET,
+        ArgumentIndexes::NONE,
+    ),
     wait("cudaStreamSynchronize", Family::Runtime),
     wait("cudaStreamSynchronize_ptsz", Family::Runtime),
     wait("cudaEventSynchronize", Family::Runtime),
@@ -204,89 +224,99 @@ pub const FUNCTIONS: [Function; 59] = [
     wait("cuStreamSynchronize_ptsz", Family::Driver),
     wait("cuEventSynchronize", Family::Driver),
     wait("cuCtxSynchronize", Family::Driver),
-    count("cudaMemcpy", Wanted::Copies, Does::Copies, COPYING),
-    count("cudaMemcpy_ptds", Wanted::Copies, Does::Copies, COPYING),
-    count("cudaMemcpyAsync", Wanted::Copies, Does::Copies, COPYING),
+    count("cudaMemcpy", ProbeWhen::Copies, Effect::Copies, COPYING),
     count(
-        "cudaMemcpyAsync_ptsz",
-        Wanted::Copies,
-        Does::Copies,
+        "cudaMemcpy_ptds",
+        ProbeWhen::Copies,
+        Effect::Copies,
         COPYING,
     ),
-    count("hipMemcpy", Wanted::Copies, Does::Copies, COPYING),
-    count("hipMemcpyAsync", Wanted::Copies, Does::Copies, COPYING),
+    count(
+        "cudaMemcpyAsync",
+        ProbeWhen::Copies,
+        Effect::Copies,
+        COPYING,
+    ),
+    count(
+        "cudaMemcpyAsync_ptsz",
+        ProbeWhen::Copies,
+        Effect::Copies,
+        COPYING,
+    ),
+    count("hipMemcpy", ProbeWhen::Copies, Effect::Copies, COPYING),
+    count("hipMemcpyAsync", ProbeWhen::Copies, Effect::Copies, COPYING),
     count(
         "cudaLaunchKernel",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "cudaLaunchKernel_ptsz",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "cudaLaunchKernelExC",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "cudaLaunchKernelExC_ptsz",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "hipLaunchKernel",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "hipModuleLaunchKernel",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "hipExtModuleLaunchKernel",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "cudaGraphLaunch",
-        Wanted::Always,
-        Does::LaunchesGraph,
-        Places::NONE,
+        ProbeWhen::Always,
+        Effect::LaunchesGraph,
+        ArgumentIndexes::NONE,
     ),
     count(
         "cudaGraphLaunch_ptsz",
-        Wanted::Always,
-        Does::LaunchesGraph,
-        Places::NONE,
+        ProbeWhen::Always,
+        Effect::LaunchesGraph,
+        ArgumentIndexes::NONE,
     ),
     count(
         "hipGraphLaunch",
-        Wanted::Always,
-        Does::LaunchesGraph,
-        Places::NONE,
+        ProbeWhen::Always,
+        Effect::LaunchesGraph,
+        ArgumentIndexes::NONE,
     ),
     ACKNOWLEDGING,
-    record("fleet_nccl_record", Wanted::FastNop),
-    record("fleet_nccl_record_push", Wanted::SlowNop),
+    record("fleet_nccl_record", ProbeWhen::FastNop),
+    record("fleet_nccl_record_push", ProbeWhen::SlowNop),
 ];
 
 /// The function of a record.
-pub fn of(op: u8) -> Option<&'static Function> {
+pub fn by_number(op: u8) -> Option<&'static Function> {
     FUNCTIONS.get(usize::from(op))
 }
 
 /// The function of this name.
-pub fn named(name: &str) -> Option<&'static Function> {
+pub fn by_name(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
 }
 
@@ -298,8 +328,8 @@ pub fn is_rdma_error(event_type: u32) -> bool {
 
 /// What a record says that a process called; none for a function that is only counted, or a call that made no communicator.
 pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
-    Some(match of(record.op)?.does {
-        Does::Operation(op) => CallKind::Operation(Operation {
+    Some(match by_number(record.op)?.effect {
+        Effect::Operation(op) => CallKind::Operation(Operation {
             op,
             count: record.count,
             datatype: record.datatype,
@@ -310,33 +340,33 @@ pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
                 .filter(|_| !op.is_collective()),
         }),
         // It failed, or it was a split that left this rank out.
-        Does::MakesComm | Does::SplitsComm if record.comm == 0 => return None,
-        Does::MakesComm | Does::SplitsComm => CallKind::CommInit(CommInit {
+        Effect::MakesComm | Effect::SplitsComm if record.comm == 0 => return None,
+        Effect::MakesComm | Effect::SplitsComm => CallKind::CommInit(CommInit {
             nranks: record.nranks,
             rank: record.rank,
             unique_id: record.comm_id,
             comm: Some(record.comm),
         }),
-        Does::EndsComm => CallKind::CommDestroy {
+        Effect::EndsComm => CallKind::CommDestroy {
             comm: Some(record.comm),
         },
-        Does::Waits => CallKind::Synchronize,
-        Does::Copies => CallKind::MemoryCopy(MemoryCopy {
+        Effect::Waits => CallKind::Synchronize,
+        Effect::Copies => CallKind::MemoryCopy(MemoryCopy {
             bytes: record.count,
-            direction: Direction::of_kind(record.kind),
+            direction: Direction::from_cuda_kind(record.kind),
         }),
-        Does::EndsGroup
-        | Does::Launches
-        | Does::LaunchesGraph
-        | Does::AcknowledgesEvent
-        | Does::Records => {
+        Effect::EndsGroup
+        | Effect::Launches
+        | Effect::LaunchesGraph
+        | Effect::AcknowledgesEvent
+        | Effect::Records => {
             return None;
         }
     })
 }
 
 const _: () = assert!(FUNCTIONS.len() <= u8::MAX as usize);
-const _: () = assert!(NO_ARGUMENT == Places::NONE.comm);
+const _: () = assert!(NO_ARGUMENT == ArgumentIndexes::NONE.comm);
 
 #[cfg(test)]
 mod tests {
@@ -354,7 +384,7 @@ mod tests {
     fn a_call_that_made_no_communicator_is_not_told() {
         let op = FUNCTIONS
             .iter()
-            .position(|function| function.does == Does::MakesComm);
+            .position(|function| function.effect == Effect::MakesComm);
         let record = CallRecord {
             op: u8::try_from(op.unwrap()).unwrap(),
             result: 1,
@@ -367,12 +397,12 @@ mod tests {
     fn what_is_only_counted_never_waits_for_its_return() {
         for function in FUNCTIONS {
             let counts = matches!(
-                function.does,
-                Does::Copies
-                    | Does::Launches
-                    | Does::LaunchesGraph
-                    | Does::AcknowledgesEvent
-                    | Does::Records
+                function.effect,
+                Effect::Copies
+                    | Effect::Launches
+                    | Effect::LaunchesGraph
+                    | Effect::AcknowledgesEvent
+                    | Effect::Records
             );
             assert_eq!(counts, !function.returns(), "{}", function.name);
         }
@@ -381,7 +411,7 @@ mod tests {
     #[test]
     fn collectives_take_a_sequence_number_and_transfers_do_not() {
         for function in FUNCTIONS {
-            if let Does::Operation(op) = function.does {
+            if let Effect::Operation(op) = function.effect {
                 assert_eq!(
                     function.flags & flag::SEQUENCE != 0,
                     op.is_collective(),

@@ -3,7 +3,7 @@
 //! The kernel emulates a few instructions; any other one it has to single-step. In a virtual machine the trap of a single step
 //! goes to the hypervisor: 15 us a call in place of half a microsecond, on a path that is called thousands of times a second.
 
-use crate::symbols::Place;
+use crate::symbols::Symbol;
 
 /// `endbr64`, where control flow enforcement is compiled in: it does nothing, and the kernel single-steps it.
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
@@ -14,15 +14,15 @@ const REX_B: u8 = 0x41;
 /// Where to probe a function that is called often, bytes in the file; none where every call would be single-stepped.
 ///
 /// Behind an `endbr64` arguments and return address are where they were, so a probe may as well stand there.
-pub fn probe_point(place: &Place) -> Option<u64> {
+pub fn probe_point(symbol: &Symbol) -> Option<u64> {
     if cfg!(not(target_arch = "x86_64")) {
-        return Some(place.offset);
+        return Some(symbol.offset);
     }
-    let (skipped, code) = match place.code.strip_prefix(&ENDBR64) {
+    let (skipped, code) = match symbol.code.strip_prefix(&ENDBR64) {
         Some(code) => (ENDBR64.len() as u64, code),
-        None => (0, place.code.as_slice()),
+        None => (0, symbol.code.as_slice()),
     };
-    is_emulated(code).then_some(place.offset + skipped)
+    is_emulated(code).then_some(symbol.offset + skipped)
 }
 
 /// `push` of any register, or a `nop` of one byte: what a function's first instruction is, of those that the kernel emulates.
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     fn point(code: [u8; 8]) -> Option<u64> {
-        probe_point(&Place {
+        probe_point(&Symbol {
             offset: 0x1000,
             bytes: 8,
             code,

@@ -20,7 +20,7 @@ const MAX_DEVICES: usize = 656;
 
 /// Where a process belongs; what is not known is none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct Placement {
     /// Rank within the job, below `world_size` where that is known.
     pub rank: Option<u32>,
     /// Ranks of the job.
@@ -47,7 +47,7 @@ pub struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
     /// Its container's.
-    Own,
+    Container,
     /// The host's, or nobody knows. Pods that use RDMA often are in the network of their host, and called like it.
     Host,
 }
@@ -105,14 +105,14 @@ const HOSTNAME: &str = "HOSTNAME";
 const CONTAINER_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 const PROCESS_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
-impl Place {
+impl Placement {
     /// Reads the bytes of `/proc/PID/environ` and the text of `/proc/PID/cgroup`.
-    pub fn of(environ: &[u8], cgroup: &str, network: Network) -> Self {
-        let environ = Environ::new(environ, &asked());
-        let cgroup = Cgroup::of(cgroup);
+    pub fn parse(environ: &[u8], cgroup: &str, network: Network) -> Self {
+        let environ = Environ::new(environ, &variable_names());
+        let cgroup = Cgroup::parse(cgroup);
         let ranks = ranks(&environ, cgroup.slurm_step);
         let is_pod = cgroup.pod_uid.is_some();
-        let is_named_pod = is_pod && network == Network::Own;
+        let is_named_pod = is_pod && network == Network::Container;
         let text = |names: &[&str]| environ.text(names, MAX_TEXT);
         Self {
             rank: ranks.rank,
@@ -130,7 +130,7 @@ impl Place {
 }
 
 /// All variables that are looked at.
-fn asked() -> Vec<&'static str> {
+fn variable_names() -> Vec<&'static str> {
     let of_launchers = LAUNCHERS.iter().chain([&SLURM]);
     let of_launchers =
         of_launchers.flat_map(|own| [own.rank, own.world_size, own.local_rank].concat());
@@ -155,8 +155,9 @@ struct Ranks {
 fn ranks(environ: &Environ<'_>, step: Option<Step>) -> Ranks {
     // The script of a Slurm job is itself told that it is task 0 of all, and what it starts inherits that.
     let slurm = (step != Some(Step::Other)).then_some(&SLURM);
-    let mut told = LAUNCHERS.iter().chain(slurm);
-    told.find_map(|launcher| told_by(launcher, environ))
+    let mut launchers = LAUNCHERS.iter().chain(slurm);
+    launchers
+        .find_map(|launcher| ranks_from(launcher, environ))
         .unwrap_or_else(|| Ranks {
             rank: environ
                 .number(&[PMIX_RANK])
@@ -166,7 +167,7 @@ fn ranks(environ: &Environ<'_>, step: Option<Step>) -> Ranks {
 }
 
 /// Rank and world size by one launcher, when both are there and fit together.
-fn told_by(launcher: &Launcher, environ: &Environ<'_>) -> Option<Ranks> {
+fn ranks_from(launcher: &Launcher, environ: &Environ<'_>) -> Option<Ranks> {
     let rank = environ.number(launcher.rank)?;
     let world_size = environ.number(launcher.world_size)?;
     let local_rank = environ.number(launcher.local_rank);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::placement::{Network, Place};
+use crate::placement::{Network, Placement};
 
 /// The kernel gives arguments and environment together a quarter of the stack, by default 2 MiB. Less would do for most,
 /// but a pod has seven variables for each service of its namespace, and what launchers set comes behind them.
@@ -50,7 +50,7 @@ pub enum ProcessError {
 
 /// A process while it lives. Process ids are used again; the pair of id and start is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct ProcessIdentity {
     /// Process id.
     pub pid: u32,
     /// When it was started, in ticks of a hundredth of a second since the host was.
@@ -76,12 +76,12 @@ pub struct Processes {
 
 impl Processes {
     /// The processes below `root`, which is `/proc` unless a test or a container has it elsewhere.
-    pub fn below(root: impl Into<PathBuf>) -> Self {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
     /// Where a process belongs.
-    pub fn place(&self, pid: u32) -> Result<Place, ProcessError> {
+    pub fn placement(&self, pid: u32) -> Result<Placement, ProcessError> {
         let mut environ = self.read(pid, "environ", MAX_ENVIRON)?;
         if u64::try_from(environ.len()) == Ok(MAX_ENVIRON) {
             // The last variable may have been cut, and a part of a number is a number.
@@ -90,15 +90,15 @@ impl Processes {
         }
         let cgroup = self.read(pid, "cgroup", MAX_CGROUP)?;
         let cgroup = String::from_utf8_lossy(&cgroup);
-        Ok(Place::of(&environ, &cgroup, self.network(pid)))
+        Ok(Placement::parse(&environ, &cgroup, self.network(pid)))
     }
 
     /// What tells a process from others.
-    pub fn seen(&self, pid: u32) -> Result<Seen, ProcessError> {
+    pub fn identity(&self, pid: u32) -> Result<ProcessIdentity, ProcessError> {
         let stat = self.stat(pid)?;
         let command = self.read(pid, "comm", MAX_LINES)?;
         let command = String::from_utf8_lossy(&command);
-        Ok(Seen {
+        Ok(ProcessIdentity {
             pid,
             start_ticks: stat.start_ticks,
             command: command.chars().filter(|c| !c.is_control()).collect(),
@@ -131,9 +131,9 @@ impl Processes {
 
     /// By the network of process 1, which is the host's.
     fn network(&self, pid: u32) -> Network {
-        let of = |pid| fs::read_link(self.path(pid, "ns/net")).ok();
-        match (of(pid), of(1)) {
-            (Some(own), Some(host)) if own != host => Network::Own,
+        let namespace = |pid| fs::read_link(self.path(pid, "ns/net")).ok();
+        match (namespace(pid), namespace(1)) {
+            (Some(own), Some(host)) if own != host => Network::Container,
             _ => Network::Host,
         }
     }

@@ -8,11 +8,11 @@ mod windows;
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::functions;
-use crate::live::assemble::{Assembler, Seen};
+use crate::live::assemble::{Assembler, CallEvent};
 use crate::live::jobs::Jobs;
-use crate::live::preexisting::Older;
+use crate::live::preexisting::PreexistingComms;
 use crate::process::Processes;
-use crate::watch::Look;
+use crate::watch::PollResult;
 use fleet_agent_bpf::layout::{CallRecord, CallSum};
 use fleet_agent_core::event::{CallKind, CommState, Event, Process};
 
@@ -52,11 +52,11 @@ pub struct Recorder {
     assembler: Assembler,
     jobs: Jobs,
     windows: Windows,
-    older: Older,
+    preexisting: PreexistingComms,
     counted: VecDeque<Line>,
     processes: Vec<Process>,
-    met: BTreeSet<u32>,
-    leaving: Vec<(u64, u32)>,
+    observed: BTreeSet<u32>,
+    ended: Vec<(u64, u32)>,
     left_out: BTreeSet<u32>,
     written_ns: Option<u64>,
     counts: Counts,
@@ -67,14 +67,14 @@ impl Recorder {
     pub fn new(only: &[u32], processes: Processes, now_ns: u64) -> Self {
         Self {
             only: only.iter().copied().collect(),
-            assembler: Assembler::patient(PATIENCE_NS),
+            assembler: Assembler::with_patience(PATIENCE_NS),
             jobs: Jobs::new(processes),
-            windows: Windows::since(now_ns),
-            older: Older::default(),
+            windows: Windows::new(now_ns),
+            preexisting: PreexistingComms::default(),
             counted: VecDeque::new(),
             processes: Vec::new(),
-            met: BTreeSet::new(),
-            leaving: Vec::new(),
+            observed: BTreeSet::new(),
+            ended: Vec::new(),
             left_out: BTreeSet::new(),
             written_ns: None,
             counts: Counts::default(),
@@ -95,67 +95,73 @@ impl Recorder {
     }
 
     /// Waits for no call to return from now on: the next look is the last.
-    pub fn hurry(&mut self) {
-        self.assembler.hurry();
+    pub fn stop_waiting(&mut self) {
+        self.assembler.stop_waiting();
     }
 
     /// Whether the sums are to be read with this look: in time, and before a process takes its own with it.
-    pub fn is_window_due(&self, look: &Look) -> bool {
-        !look.exited.is_empty() || look.until_ns.saturating_sub(self.windows.read_ns()) >= WINDOW_NS
+    pub fn is_window_due(&self, polled: &PollResult) -> bool {
+        !polled.exited.is_empty()
+            || polled.until_ns.saturating_sub(self.windows.read_ns()) >= WINDOW_NS
     }
 
     /// Communicators, by process and pointer, that were made before the recording began and are read from memory in this pass.
     pub fn due_reads(&mut self) -> Vec<(u32, u64)> {
-        self.older.due()
+        self.preexisting.due()
     }
 
     /// Takes what was read.
-    pub fn read(&mut self, state: CommState) {
-        self.older.take(state);
+    pub fn push_state(&mut self, state: CommState) {
+        self.preexisting.push(state);
     }
 
     /// Takes a look, the sums where they were read, and how many events were lost since the beginning; the lines.
-    pub fn take(
+    pub fn record(
         &mut self,
-        look: &Look,
+        polled: &PollResult,
         sums: Option<&[(u32, u32, CallSum)]>,
         lost: u64,
     ) -> Vec<u8> {
-        for record in &look.returned {
-            self.meet(record);
+        for record in &polled.returned {
+            self.observe(record);
         }
         if let Some(sums) = sums {
-            self.counted.extend(self.windows.take(look.until_ns, sums));
+            self.counted
+                .extend(self.windows.update(polled.until_ns, sums));
         }
         if lost > self.counts.lost {
             let events = lost - self.counts.lost;
-            self.counted.push_back(Line::of_loss(look.until_ns, events));
+            self.counted.push_back(Line::lost(polled.until_ns, events));
             self.counts.lost = lost;
-            self.older.lost();
+            self.preexisting.restart_reads();
         }
-        let states = self.older.until(u64::MAX);
-        let has_more = !(look.ran.is_empty() && states.is_empty());
-        self.counted.extend(states.iter().map(Line::of_state));
-        self.counted
-            .extend(look.ran.iter().filter_map(Line::of_ran));
+        let states = self.preexisting.take_until(u64::MAX);
+        let has_more = !(polled.plugin_records.is_empty() && states.is_empty());
+        self.counted.extend(states.iter().map(Line::from_state));
+        self.counted.extend(
+            polled
+                .plugin_records
+                .iter()
+                .filter_map(Line::from_plugin_record),
+        );
         if has_more {
             self.counted.make_contiguous().sort_by_key(|line| line.ts);
         }
         let mut text = Vec::new();
-        for seen in self.assembler.take(look) {
+        for seen in self.assembler.assemble(polled) {
             self.write_call(&seen, &mut text);
         }
         self.write_counted(self.assembler.until_ns(), &mut text);
-        self.say_that_it_is_quiet(&mut text);
-        let exited = look.exited.iter().map(|pid| (look.now_ns, *pid));
-        self.leaving.extend(exited);
-        self.let_go();
+        self.write_quiet_line(&mut text);
+        let exited = polled.exited.iter().map(|pid| (polled.now_ns, *pid));
+        self.ended.extend(exited);
+        self.forget_ended();
         text
     }
 
     /// Whether a process that has ended was ever of interest.
-    pub fn has_met(&mut self, pid: u32) -> bool {
-        self.met.remove(&pid)
+    pub fn take_observed(&mut self, pid: u32) -> bool {
+        self.observed.remove(&pid)
     }
 
     fn wants(&self, pid: u32) -> bool {
@@ -163,9 +169,9 @@ impl Recorder {
     }
 
     /// Learns where a process belongs as soon as it has called something: it may be gone when its line is written.
-    fn meet(&mut self, record: &CallRecord) {
+    fn observe(&mut self, record: &CallRecord) {
         let pid = record.tgid;
-        self.met.insert(pid);
+        self.observed.insert(pid);
         if !self.wants(pid) {
             return;
         }
@@ -173,17 +179,17 @@ impl Recorder {
             Some(CallKind::CommInit(init)) => Some(init),
             _ => None,
         };
-        if let Some(Event::Started(started)) = self.jobs.meet(pid, init, record.entered_ns) {
+        if let Some(Event::Started(started)) = self.jobs.observe(pid, init, record.entered_ns) {
             self.add(started.process);
         }
     }
 
     fn add(&mut self, process: Process) {
         let known = self.processes.iter().find(|known| known.pid == process.pid);
-        let has_room = self.processes.len() < MAX_PROCESSES;
+        let has_space = self.processes.len() < MAX_PROCESSES;
         match known {
             Some(known) if *known == process => {}
-            None if has_room => self.processes.push(process),
+            None if has_space => self.processes.push(process),
             _ => {
                 self.left_out.insert(process.pid);
                 self.counts.left_out += 1;
@@ -195,27 +201,28 @@ impl Recorder {
         self.jobs.knows(pid) && !self.left_out.contains(&pid)
     }
 
-    fn write_call(&mut self, seen: &Seen, text: &mut Vec<u8>) {
+    fn write_call(&mut self, seen: &CallEvent, text: &mut Vec<u8>) {
         let record = seen.record();
         let (part, is_first) = match seen {
-            Seen::Call(_) => (Part::Whole, true),
-            Seen::Entered(_) => (Part::Entry, true),
-            Seen::Returned(_) => (Part::Return, false),
+            CallEvent::Complete(_) => (Part::Whole, true),
+            CallEvent::Entered(_) => (Part::Entry, true),
+            CallEvent::Returned(_) => (Part::Return, false),
         };
-        let Some(function) = functions::of(record.op).filter(|_| self.is_recorded(record.tgid))
+        let Some(function) =
+            functions::by_number(record.op).filter(|_| self.is_recorded(record.tgid))
         else {
             return;
         };
-        let line = Line::of_call(part, record, function);
+        let line = Line::from_call(part, record, function);
         self.write_counted(line.at_ns(), text);
         if is_first {
-            let is_operation = matches!(function.does, functions::Does::Operation(_));
+            let is_operation = matches!(function.effect, functions::Effect::Operation(_));
             self.counts.calls += 1;
             if is_operation && record.comm_id == 0 {
                 self.counts.unknown_comm_ops += 1;
-                self.older.used(record.tgid, record.comm);
-            } else if is_operation || function.does == functions::Does::EndsComm {
-                self.older.gone(record.tgid, record.comm);
+                self.preexisting.record_use(record.tgid, record.comm);
+            } else if is_operation || function.effect == functions::Effect::EndsComm {
+                self.preexisting.remove(record.tgid, record.comm);
             }
         }
         self.write(&line, text);
@@ -231,11 +238,11 @@ impl Recorder {
         }
     }
 
-    fn say_that_it_is_quiet(&mut self, text: &mut Vec<u8>) {
+    fn write_quiet_line(&mut self, text: &mut Vec<u8>) {
         let until_ns = self.assembler.until_ns();
         let is_due = |since_ns: u64| until_ns.saturating_sub(since_ns) >= QUIET_NS;
         if self.written_ns.is_some_and(is_due) {
-            self.write(&Line::of_quiet(until_ns), text);
+            self.write(&Line::quiet(until_ns), text);
         }
     }
 
@@ -245,20 +252,20 @@ impl Recorder {
     }
 
     /// Forgets the processes that have ended and of which every line is written.
-    fn let_go(&mut self) {
+    fn forget_ended(&mut self) {
         let until_ns = self.assembler.until_ns();
         let gone: Vec<(u64, u32)> = self
-            .leaving
+            .ended
             .extract_if(.., |(ended_ns, _)| *ended_ns <= until_ns)
             .collect();
         for (_, pid) in gone {
             let was_placed = self.jobs.knows(pid);
-            let was_known = self.jobs.left(pid);
+            let was_known = self.jobs.forget(pid);
             self.counts.unplaced += usize::from(was_known && !was_placed);
             self.left_out.remove(&pid);
-            self.assembler.left(pid);
-            self.windows.left(pid);
-            self.older.left(pid);
+            self.assembler.forget(pid);
+            self.windows.forget(pid);
+            self.preexisting.forget(pid);
         }
     }
 }

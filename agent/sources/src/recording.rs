@@ -35,7 +35,7 @@ pub struct Recording {
     gpu_model: Option<String>,
     last_ts_ns: Option<u64>,
     /// Events of rows that were read as a whole.
-    whole: VecDeque<Event>,
+    device_events: VecDeque<Event>,
 }
 
 impl std::fmt::Debug for Recording {
@@ -79,7 +79,7 @@ impl Recording {
             processes: Vec::new(),
             gpu_model: None,
             last_ts_ns: None,
-            whole: VecDeque::new(),
+            device_events: VecDeque::new(),
         };
         recording.read_header()?;
         Ok(recording)
@@ -99,7 +99,7 @@ impl Recording {
         if header.kind != "header" || header.processes.is_empty() {
             return Err(self.foreign("the header names no processes"));
         }
-        let place = |process: HeaderProcess| {
+        let parse = |process: HeaderProcess| {
             let HeaderProcess {
                 pid,
                 rank,
@@ -114,7 +114,7 @@ impl Recording {
         self.processes = header
             .processes
             .into_iter()
-            .map(place)
+            .map(parse)
             .collect::<Option<_>>()
             .ok_or_else(|| self.foreign("a rank of the header lies outside its job"))?;
         self.gpu_model = header.hardware.as_deref().and_then(gpu_model);
@@ -175,10 +175,10 @@ impl Recording {
         let mut rows = Vec::new();
         loop {
             if device::is_row(&self.buffer) {
-                let told = serde_json::from_slice::<Row<'_>>(&self.buffer)
+                let parsed = serde_json::from_slice::<Row<'_>>(&self.buffer)
                     .map_err(|error| error.to_string())
-                    .and_then(|row| row.told().map_err(str::to_owned));
-                rows.push(told.map_err(|reason| self.damaged(reason))?);
+                    .and_then(|row| row.parse().map_err(str::to_owned));
+                rows.push(parsed.map_err(|reason| self.damaged(reason))?);
             }
             if rows.len() > MAX_ROWS {
                 return Err(self.damaged(format!("more than {MAX_ROWS} rows without a process")));
@@ -187,9 +187,9 @@ impl Recording {
                 break;
             }
         }
-        self.whole =
+        self.device_events =
             device_only::events(rows, &self.processes).map_err(|reason| self.damaged(reason))?;
-        Ok(self.whole.pop_front())
+        Ok(self.device_events.pop_front())
     }
 
     fn foreign(&self, reason: &str) -> SourceError {
@@ -225,7 +225,7 @@ impl EventSource for Recording {
     }
 
     fn next_event(&mut self) -> Result<Option<Event>, SourceError> {
-        if let Some(event) = self.whole.pop_front() {
+        if let Some(event) = self.device_events.pop_front() {
             return Ok(Some(event));
         }
         while self.read_line()? {

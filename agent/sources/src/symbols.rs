@@ -47,7 +47,7 @@ pub enum SymbolError {
 
 /// A function of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Symbol {
     /// Where it begins in the file, bytes.
     pub offset: u64,
     /// How long it is, bytes.
@@ -60,7 +60,7 @@ pub struct Place {
 pub fn find(
     file: &File,
     names: &[&'static str],
-) -> Result<BTreeMap<&'static str, Place>, SymbolError> {
+) -> Result<BTreeMap<&'static str, Symbol>, SymbolError> {
     let cache = ReadCache::new(file);
     let header = FileHeader64::<Endianness>::parse(&cache)?;
     let endian = header.endian()?;
@@ -82,21 +82,21 @@ pub fn find(
         let Some((symbols, strings)) = tables(&all, endian, kind) else {
             continue;
         };
-        if !holds(file, strings, &WORDS)? {
+        if !contains_any(file, strings, &WORDS)? {
             continue;
         }
-        let wanted = named(file, strings, names)?;
+        let wanted = name_offsets(file, strings, names)?;
         if wanted.is_empty() {
             continue;
         }
         let superseded = superseded(file, &all, (endian, kind))?;
         let addresses = functions(file, symbols, &wanted, &superseded)?;
-        let places = addresses
+        let symbols_found = addresses
             .into_iter()
-            .filter_map(|(name, address)| Some((name, place(file, &segments, address)?)));
-        let places: BTreeMap<_, _> = places.collect();
-        if !places.is_empty() {
-            return Ok(places);
+            .filter_map(|(name, address)| Some((name, locate(file, &segments, address)?)));
+        let symbols_found: BTreeMap<_, _> = symbols_found.collect();
+        if !symbols_found.is_empty() {
+            return Ok(symbols_found);
         }
     }
     Ok(BTreeMap::new())
@@ -125,7 +125,7 @@ struct Table {
 }
 
 impl Table {
-    fn of(section: &SectionHeader64<Endianness>, endian: Endianness) -> Option<Self> {
+    fn from_section(section: &SectionHeader64<Endianness>, endian: Endianness) -> Option<Self> {
         let (offset, bytes) = section.file_range(endian)?;
         (bytes <= MAX_TABLE).then_some(Self { offset, bytes })
     }
@@ -135,7 +135,7 @@ impl Table {
         self,
         file: &File,
         overlap: usize,
-        mut take: impl FnMut(u64, &[u8]),
+        mut visit: impl FnMut(u64, &[u8]),
     ) -> io::Result<()> {
         let mut piece = vec![0; PIECE];
         let mut at = 0;
@@ -145,7 +145,7 @@ impl Table {
                 break;
             };
             file.read_exact_at(piece, self.offset.saturating_add(at))?;
-            take(at, piece);
+            visit(at, piece);
             if len < PIECE {
                 break;
             }
@@ -166,8 +166,8 @@ fn tables(
         .find(|section| section.sh_type(endian) == kind)?;
     let link = usize::try_from(symbols.sh_link(endian)).ok()?;
     Some((
-        Table::of(symbols, endian)?,
-        Table::of(sections.get(link)?, endian)?,
+        Table::from_section(symbols, endian)?,
+        Table::from_section(sections.get(link)?, endian)?,
     ))
 }
 
@@ -181,7 +181,7 @@ fn superseded(
     let versions = sections
         .iter()
         .find(|section| section.sh_type(endian) == SHT_GNU_VERSYM)
-        .and_then(|section| Table::of(section, endian));
+        .and_then(|section| Table::from_section(section, endian));
     if let Some(versions) = versions
         && kind == SHT_DYNSYM
     {
@@ -197,7 +197,7 @@ fn superseded(
 }
 
 /// Whether any string holds one of these words: of most programs none does, and this is ten times as fast as all names.
-fn holds(file: &File, strings: Table, words: &[&str]) -> Result<bool, SymbolError> {
+fn contains_any(file: &File, strings: Table, words: &[&str]) -> Result<bool, SymbolError> {
     let longest = words.iter().map(|word| word.len()).max().unwrap_or(0);
     let searches: Vec<Finder<'_>> = words.iter().map(Finder::new).collect();
     let mut holds = false;
@@ -208,7 +208,7 @@ fn holds(file: &File, strings: Table, words: &[&str]) -> Result<bool, SymbolErro
 }
 
 /// Where the names stand among the strings. One may be the end of a longer string.
-fn named(
+fn name_offsets(
     file: &File,
     strings: Table,
     names: &[&'static str],
@@ -272,7 +272,7 @@ fn function(
     is_function.then_some((name, range))
 }
 
-fn place(file: &File, segments: &[Segment], range: Range) -> Option<Place> {
+fn locate(file: &File, segments: &[Segment], range: Range) -> Option<Symbol> {
     let Range { address, bytes } = range;
     let holds = |segment: &&Segment| {
         address
@@ -283,7 +283,7 @@ fn place(file: &File, segments: &[Segment], range: Range) -> Option<Place> {
     let offset = address - segment.address + segment.offset;
     let mut code = [0; 8];
     file.read_exact_at(&mut code, offset).ok()?;
-    Some(Place {
+    Some(Symbol {
         offset,
         bytes,
         code,
@@ -313,7 +313,7 @@ mod tests {
             offset: 0,
             bytes: strings.len() as u64,
         };
-        let found = named(&file, table, &["ncclAllReduce", "ncclAllGather"]).unwrap();
+        let found = name_offsets(&file, table, &["ncclAllReduce", "ncclAllGather"]).unwrap();
         let at = u32::try_from(PIECE - 5).unwrap();
         assert_eq!(found, HashMap::from([(at, "ncclAllReduce")]));
     }

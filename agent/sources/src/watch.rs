@@ -27,17 +27,17 @@ use fleet_agent_core::event::CommState;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::process::{ProcessError, Processes};
-use crate::watch::bpffs::Pins;
+use crate::watch::bpffs::PinFolder;
 pub use crate::watch::failure::WatchError;
 use crate::watch::libraries::{Files, Libraries};
-pub use crate::watch::library::Wants;
+pub use crate::watch::library::CountOptions;
 use crate::watch::memory::CommMemory;
-pub use crate::watch::report::{Health, Look, Watched};
+pub use crate::watch::report::{Health, PollResult, Watched};
 use crate::watch::seccomp::Guard;
 use crate::watch::socket::Socket;
 
 /// Longest pause between two looks.
-const POLL: Duration = Duration::from_millis(50);
+const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 /// Usual pause between two looks at all processes.
 pub const RESCAN: Duration = Duration::from_secs(30);
 /// An entry program may be about to note a call that it has stamped already, nanoseconds.
@@ -47,7 +47,7 @@ const SETTLE_NS: u64 = 1_000_000;
 #[derive(Debug, Clone)]
 pub struct WatchSettings {
     /// What is counted besides collectives and waits.
-    pub wants: Wants,
+    pub count_options: CountOptions,
     /// Waits for the GPU that are shorter are not told, nanoseconds.
     pub min_wait_ns: u64,
     /// How to probe; none takes the best that the kernel has.
@@ -69,7 +69,7 @@ pub struct Watch {
     lifecycle: Result<Lifecycle, String>,
     libraries: Libraries,
     proc: PathBuf,
-    pins: Option<Pins>,
+    pins: Option<PinFolder>,
     socket: Option<Socket>,
     found: Vec<u32>,
     /// For the first look: who was gone before it, and what the ring held by then.
@@ -90,7 +90,7 @@ impl Watch {
         let pins = settings
             .pins
             .as_deref()
-            .map(|root| Pins::take(root, settings))
+            .map(|root| PinFolder::acquire(root, settings))
             .transpose()?;
         let folder = pins.as_ref().map(|pins| pins.folder.clone());
         let programs = Programs::load(&Settings {
@@ -111,7 +111,7 @@ impl Watch {
             .and_then(Lifecycle::open)
             .map_err(|error| error.to_string());
         let guard = Guard::for_release(&rustix::system::uname().release().to_string_lossy());
-        let libraries = Libraries::new(&proc, folder, settings.wants, guard);
+        let libraries = Libraries::new(&proc, folder, settings.count_options, guard);
         let mut watch = Self {
             programs,
             lifecycle,
@@ -130,13 +130,13 @@ impl Watch {
         // What they did last may be in the ring still.
         watch.exited = watch.vanished();
         watch.scan(now_ns());
-        watch.take_over();
+        watch.restore();
         Ok(watch)
     }
 
     /// Waits for something to happen, at most for a twentieth of a second, and says what did.
-    pub fn look(&mut self) -> Look {
-        self.programs.wait(POLL);
+    pub fn poll(&mut self) -> PollResult {
+        self.programs.wait(POLL_TIMEOUT);
         let now_ns = now_ns();
         self.libraries.refill(now_ns);
         let mut exited = std::mem::take(&mut self.exited);
@@ -144,16 +144,21 @@ impl Watch {
         // In this order: a call is in flight, in the ring, or in both.
         let in_flight = self.programs.maps().in_flight();
         let mut returned = std::mem::take(&mut self.returned);
-        returned.extend(self.programs.returned());
-        let mut ran = self.programs.ran();
-        ran.extend(self.socket.as_ref().map(Socket::read).unwrap_or_default());
+        returned.extend(self.programs.take_returned());
+        let mut plugin_records = self.programs.take_plugin_records();
+        plugin_records.extend(
+            self.socket
+                .as_ref()
+                .map(Socket::take_records)
+                .unwrap_or_default(),
+        );
         let mut detached = Vec::new();
         if Duration::from_nanos(now_ns.saturating_sub(self.rescanned_ns)) >= self.rescan {
             for pid in self.vanished() {
-                self.libraries.left_by(pid, now_ns);
+                self.libraries.remove_user(pid, now_ns);
                 exited.push(pid);
             }
-            self.libraries.tidy(now_ns);
+            self.libraries.remove_unused(now_ns);
             // Before they are probed anew: what was called meanwhile was not counted, and no number may go on from before.
             detached = self.libraries.take_detached();
             for pid in &detached {
@@ -162,12 +167,12 @@ impl Watch {
             self.scan(now_ns);
         }
         detached.extend(self.libraries.take_detached());
-        Look {
+        PollResult {
             now_ns,
             until_ns: now_ns.saturating_sub(SETTLE_NS),
             returned,
             in_flight,
-            ran,
+            plugin_records,
             found: std::mem::take(&mut self.found),
             exited,
             detached,
@@ -175,7 +180,7 @@ impl Watch {
     }
 
     /// Rank and size of a communicator, as its process has them in memory; none where nobody knows how to read it.
-    pub fn comm_in_memory(&self, pid: u32, pointer: u64) -> Option<(u32, u32)> {
+    pub fn comm_rank_and_size(&self, pid: u32, pointer: u64) -> Option<(u32, u32)> {
         self.memory_of(pid, pointer)?.rank_and_size()
     }
 
@@ -185,7 +190,7 @@ impl Watch {
     }
 
     fn memory_of(&self, pid: u32, pointer: u64) -> Option<CommMemory> {
-        let fields = self.libraries.fields_of(pid)?;
+        let fields = self.libraries.comm_fields_of(pid)?;
         CommMemory::open(&self.proc.join(pid.to_string()), pointer, fields)
     }
 
@@ -215,23 +220,23 @@ impl Watch {
     }
 
     /// What of that was told.
-    pub fn losses_told(&self) -> Losses {
-        self.programs.maps().losses_told()
+    pub fn reported_losses(&self) -> Losses {
+        self.programs.maps().reported_losses()
     }
 
     /// Notes that all this was told.
-    pub fn tell_losses(&self, told: &Losses) {
-        self.programs.maps().tell_losses(told);
+    pub fn mark_losses_reported(&self, losses: &Losses) {
+        self.programs.maps().mark_losses_reported(losses);
     }
 
     /// Files that were not looked into when they were mapped, because too many were.
-    pub const fn put_off(&self) -> u64 {
-        self.libraries.put_off()
+    pub const fn deferred_files(&self) -> u64 {
+        self.libraries.deferred_files()
     }
 
     /// Whether the programs hold anything of a process.
-    pub fn follows(&self, pid: u32) -> bool {
-        self.programs.maps().follows(pid)
+    pub fn is_traced(&self, pid: u32) -> bool {
+        self.programs.maps().is_traced(pid)
     }
 
     /// Clears what the programs hold of a process that has ended and been told of.
@@ -249,9 +254,9 @@ impl Watch {
             no_lifecycle: self.lifecycle.as_ref().err().cloned(),
             probed: self.libraries.paths(),
             refused: self.libraries.refused(),
-            barred: self
+            unprobeable: self
                 .libraries
-                .barred()
+                .unprobeable()
                 .into_iter()
                 .map(str::to_owned)
                 .collect(),
@@ -278,27 +283,27 @@ impl Watch {
         let Ok(lifecycle) = &mut self.lifecycle else {
             let vanished = self.vanished();
             for pid in &vanished {
-                self.libraries.left_by(*pid, now_ns);
+                self.libraries.remove_user(*pid, now_ns);
             }
             return vanished;
         };
         let mut exited = Vec::new();
-        let mut looked_at = None;
+        let mut inspected = None;
         for change in lifecycle.changes() {
             match change {
                 Change::Mapped { pid, path } => {
                     // A program that starts maps several files in a row, and one look sees them all.
-                    if looked_at != Some(pid) && self.libraries.is_worth_a_look(&path) {
+                    if inspected != Some(pid) && self.libraries.should_inspect(&path) {
                         let has_collectives =
                             self.libraries
-                                .look((pid, false), Files::All, &self.programs);
+                                .inspect((pid, false), Files::All, &self.programs);
                         self.found.extend(has_collectives.then_some(pid));
-                        looked_at = Some(pid);
+                        inspected = Some(pid);
                     }
                 }
                 Change::Exited { pid } => {
                     self.started.remove(&pid);
-                    self.libraries.left_by(pid, now_ns);
+                    self.libraries.remove_user(pid, now_ns);
                     exited.push(pid);
                 }
                 Change::Lost => self.rescanned_ns = 0,
@@ -309,9 +314,9 @@ impl Watch {
 
     /// Processes that are watched and have ended without anybody telling, though another one may have their number by now.
     fn vanished(&mut self) -> Vec<u32> {
-        let processes = Processes::below(&self.proc);
+        let processes = Processes::new(&self.proc);
         let mut watched = self.libraries.users();
-        watched.extend(self.programs.maps().followed());
+        watched.extend(self.programs.maps().traced());
         self.started.retain(|pid, _| watched.contains(pid));
         let mut vanished = Vec::new();
         for pid in watched {
@@ -334,7 +339,7 @@ impl Watch {
         for files in [Files::Libraries, Files::All] {
             for pid in &pids {
                 let process = (*pid, self.scanned.contains(pid));
-                let has_collectives = self.libraries.look(process, files, &self.programs);
+                let has_collectives = self.libraries.inspect(process, files, &self.programs);
                 self.found.extend(has_collectives.then_some(*pid));
             }
         }
@@ -342,10 +347,11 @@ impl Watch {
     }
 
     /// Goes on where an agent before this one was, as far as its probes counted on without it.
-    fn take_over(&mut self) {
-        self.libraries.clear_leftovers();
+    fn restore(&mut self) {
+        self.libraries.clear_stale_probes();
         let is_over = |comm: &CommRecord| self.exited.contains(&comm.tgid);
-        let has_gap = |comm: &CommRecord| !is_over(comm) && !self.libraries.goes_on(comm.tgid);
+        let has_gap =
+            |comm: &CommRecord| !is_over(comm) && !self.libraries.was_probed_throughout(comm.tgid);
         let unseen: BTreeSet<u32> = self
             .comms()
             .into_iter()
@@ -356,7 +362,7 @@ impl Watch {
             self.forget(*pid);
         }
         // The probes that this agent has set told numbers that are off until then.
-        let returned = self.programs.returned();
+        let returned = self.programs.take_returned();
         let is_right = |record: &CallRecord| !unseen.contains(&record.tgid);
         self.returned = returned.into_iter().filter(is_right).collect();
     }

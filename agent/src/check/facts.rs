@@ -93,7 +93,7 @@ pub(super) fn watching(watch: &Watch, proc: &Path) -> Watching {
         .collect();
     pids.sort_unstable();
     pids.dedup();
-    let processes = Processes::below(proc);
+    let processes = Processes::new(proc);
     Watching {
         health: watch.health(),
         ranks: pids.iter().map(|pid| rank(&processes, *pid)).collect(),
@@ -102,11 +102,11 @@ pub(super) fn watching(watch: &Watch, proc: &Path) -> Watching {
 }
 
 fn rank(processes: &Processes, pid: u32) -> Rank {
-    let place = processes.place(pid).map_err(|error| error.to_string());
+    let place = processes.placement(pid).map_err(|error| error.to_string());
     Rank {
         pid,
         command: processes
-            .seen(pid)
+            .identity(pid)
             .map(|seen| seen.command)
             .unwrap_or_default(),
         place: place.map(|place| place.rank.zip(place.world_size)),

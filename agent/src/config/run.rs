@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use fleet_agent_bpf::programs::Mechanism;
 use fleet_agent_core::pipeline::BlockRule;
-use fleet_agent_sources::watch::{RESCAN, Wants, WatchSettings};
+use fleet_agent_sources::watch::{CountOptions, RESCAN, WatchSettings};
 
 use crate::config::{SenderArgs, block_ops, positive_duration};
 
@@ -81,7 +81,7 @@ impl ProbeArgs {
     /// How to watch functions alone, so that no probe outlives the agent; `min_wait` is how long a wait has to last to be told.
     pub fn settings(&self, min_wait: Duration) -> WatchSettings {
         WatchSettings {
-            wants: Wants {
+            count_options: CountOptions {
                 copies: self.count.contains(&Counted::Copies),
                 launches: self.count.contains(&Counted::Launches),
             },

@@ -1,11 +1,11 @@
 //! Which of the host's GPUs a process uses, from who has memory where and from what its environment says. Pure.
 
-use fleet_agent_sources::placement::Place;
+use fleet_agent_sources::placement::Placement;
 
 use crate::gpu::Gpu;
 
 /// The index of the GPU. `used` are the GPUs on which the process has memory, with the bytes.
-pub(super) fn choose(gpus: &[Gpu], used: &[(u32, u64)], place: &Place) -> Option<u32> {
+pub(super) fn choose(gpus: &[Gpu], used: &[(u32, u64)], place: &Placement) -> Option<u32> {
     let allowed = allowed(gpus, place);
     match *used {
         [] => allowed,
@@ -23,7 +23,7 @@ pub(super) fn choose(gpus: &[Gpu], used: &[(u32, u64)], place: &Place) -> Option
 
 /// What the environment says: the only GPU that is visible, else the one that stands at the local rank, as everybody
 /// deals them out.
-fn allowed(gpus: &[Gpu], place: &Place) -> Option<u32> {
+fn allowed(gpus: &[Gpu], place: &Placement) -> Option<u32> {
     let all: Vec<&Gpu> = gpus.iter().collect();
     let in_container = match place.container_devices.as_deref() {
         // The words of the container runtime for no restriction that is known here.
@@ -79,12 +79,12 @@ mod tests {
         container: Option<&str>,
         process: Option<&str>,
         local_rank: impl Into<Option<u32>>,
-    ) -> Place {
-        Place {
+    ) -> Placement {
+        Placement {
             local_rank: local_rank.into(),
             container_devices: container.map(str::to_owned),
             process_devices: process.map(str::to_owned),
-            ..Place::default()
+            ..Placement::default()
         }
     }
 

@@ -35,7 +35,7 @@ impl EventCounts {
             Event::Launches(_) => self.launches += 1,
             Event::ContextSwitch(_) => self.context_switches += 1,
             Event::Activity(_) => self.windows += 1,
-            Event::Ran(_) => self.device += 1,
+            Event::GpuOperation(_) => self.device += 1,
             // The first half of a call, and what a recording does not hold.
             Event::Entered(_)
             | Event::CommState(_)

@@ -50,7 +50,7 @@ impl Agent {
             host,
             outbox,
             gpus: Gpus::open(Path::new("/proc")),
-            processes: Processes::below("/proc"),
+            processes: Processes::new("/proc"),
             ambient: Ambient::below(Path::new("/sys")),
             doing,
             clock,
@@ -62,7 +62,7 @@ impl Agent {
     pub(super) async fn take(&mut self, seen: Seen) {
         if let Some(policy) = self.outbox.new_policy() {
             self.doing.obey(&policy);
-            self.host.apply(&policy);
+            self.host.apply_policy(&policy);
         }
         let mut gone = Vec::new();
         for mut event in seen.events {
@@ -76,7 +76,7 @@ impl Agent {
                 _ => {}
             }
             self.doing.saw(&event);
-            let batch = self.host.event(&event);
+            let batch = self.host.on_event(&event);
             self.send(batch).await;
         }
         self.doing.lost(seen.lost);
@@ -122,7 +122,7 @@ impl Agent {
         }
         if self.ambient.is_due(now_ns) {
             for measured in self.ambient.measure(&self.gpus, now_ns).await {
-                self.host.event(&Event::Activity(measured));
+                self.host.on_event(&Event::Activity(measured));
             }
         }
         if now_ns.saturating_sub(self.beaten_ns) >= BEAT_NS {
@@ -131,12 +131,12 @@ impl Agent {
                 .doing
                 .due(now_ns, (self.host.totals(), self.host.n_processes()))
             {
-                self.host.report(own);
+                self.host.report_counters(own);
             }
             let processes = &self.processes;
             self.host
                 .set_stopped(|pid| processes.is_stopped(pid).unwrap_or(false));
-            let batch = self.host.beat(now_ns);
+            let batch = self.host.tick(now_ns);
             self.send(batch).await;
         }
     }
@@ -144,7 +144,7 @@ impl Agent {
     /// Adds what the driver knows of the process's GPU.
     async fn label(&mut self, started: &mut Started) {
         let process = started.process;
-        let place = self.processes.place(process.pid).unwrap_or_default();
+        let place = self.processes.placement(process.pid).unwrap_or_default();
         let gpu = self.gpus.of(process.pid, &place).await;
         self.ambient
             .came(process.pid, gpu.as_ref().map(|gpu| gpu.index));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fleet_agent_core::event::Event;
 use fleet_agent_core::host::Totals;
 use fleet_agent_core::policy::is_plausible;
-use fleet_agent_core::vitals::{LostEvents, Vitals, reported};
+use fleet_agent_core::vitals::{LostEvents, Vitals, counter_increases};
 use fleet_agent_export::vitals::Vitals as Delivered;
 use fleet_agent_sources::process::Processes;
 use fleet_proto::policy::PolicySet;
@@ -37,7 +37,7 @@ impl Doing {
         Self {
             delivered,
             hooks,
-            own: Processes::below("/proc"),
+            own: Processes::new("/proc"),
             state: Mutex::default(),
         }
     }
@@ -54,7 +54,7 @@ impl Doing {
         let source = match event {
             Event::Call(_) | Event::Returned(_) => "calls",
             Event::Activity(_) => "kernel",
-            Event::Ran(_) => "device",
+            Event::GpuOperation(_) => "device",
             Event::Started(_) | Event::Ended(_) => "processes",
             Event::Entered(_)
             | Event::Launches(_)
@@ -102,7 +102,7 @@ impl Doing {
         state.vitals.gpu_lost = totals.gpu_lost;
         state.vitals.processes = processes as u64;
         self.complete(&mut state.vitals);
-        let counts = reported(&state.told, &state.vitals);
+        let counts = counter_increases(&state.told, &state.vitals);
         let since_ns = state.told_ns.map(|told_ns| now_ns.saturating_sub(told_ns));
         let is_due = since_ns.is_none_or(|since_ns| since_ns >= EVERY_NS)
             || counts.iter().any(|(_, rise)| *rise > 0);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::classify::reference::{Gates, Standard};
+use crate::classify::reference::{Gates, Reference};
 use crate::signal::{Block, CommId, Role, Summary};
 
 /// Healthy blocks without which the past is no standard.
@@ -16,26 +16,26 @@ const MAD_TO_SIGMA: f64 = 1.4826;
 
 /// The own past, of one program on one communicator.
 #[derive(Debug, Default)]
-pub(super) struct Past {
-    of: Option<(CommId, Option<Role>)>,
+pub(super) struct History {
+    key: Option<(CommId, Option<Role>)>,
     counts: VecDeque<(f64, f64)>,
     gaps_ms: VecDeque<f64>,
     periods_ms: VecDeque<f64>,
 }
 
-impl Past {
+impl History {
     /// Begins anew when the process has begun to do something else.
-    pub(super) fn begin(&mut self, block: &Block) {
-        let of = Some((block.comm, block.role));
-        if self.of != of {
+    pub(super) fn reset_if_changed(&mut self, block: &Block) {
+        let key = Some((block.comm, block.role));
+        if self.key != key {
             *self = Self {
-                of,
+                key,
                 ..Self::default()
             };
         }
     }
 
-    pub(super) fn period(&mut self, period_ms: f64) {
+    pub(super) fn record_period(&mut self, period_ms: f64) {
         if period_ms.is_finite() && period_ms > 0.0 {
             remember(&mut self.periods_ms, period_ms, MAX_BLOCKS);
         }
@@ -59,7 +59,7 @@ impl Past {
         (rate >= min_rate && gap_ms.is_finite()).then_some(gap_ms)
     }
 
-    pub(super) fn healthy(&mut self, gap_ms: f64) {
+    pub(super) fn record_healthy(&mut self, gap_ms: f64) {
         remember(&mut self.gaps_ms, gap_ms, MAX_BLOCKS);
     }
 
@@ -67,13 +67,13 @@ impl Past {
         median(self.periods_ms.iter().copied())
     }
 
-    pub(super) fn standard(&self, gates: Gates) -> Option<Standard> {
+    pub(super) fn reference(&self, gates: Gates) -> Option<Reference> {
         if self.gaps_ms.len() < MIN_BLOCKS {
             return None;
         }
         let center_ms = median(self.gaps_ms.iter().copied())?;
         let deviations = self.gaps_ms.iter().map(|gap_ms| (gap_ms - center_ms).abs());
-        Some(Standard {
+        Some(Reference {
             center_ms,
             sigma_ms: MAD_TO_SIGMA * median(deviations)?,
             period_ms: self.period_ms()?,
@@ -82,9 +82,9 @@ impl Past {
     }
 }
 
-fn remember<T>(values: &mut VecDeque<T>, value: T, most: usize) {
+fn remember<T>(values: &mut VecDeque<T>, value: T, max: usize) {
     values.push_back(value);
-    if values.len() > most {
+    if values.len() > max {
         values.pop_front();
     }
 }

@@ -22,17 +22,17 @@ const FLOOR_SHARE: f64 = 0.0025;
 /// it would end in infinity.
 const PERIODS_MS: RangeInclusive<f64> = 1e-3..=1e9;
 /// Centres and standard deviations that a policy may tell lie within this, milliseconds.
-const MOST_MS: f64 = 1e9;
+const MAX_MS: f64 = 1e9;
 
 /// How a block reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum Lateness {
     /// Significant and large enough to matter.
     Late,
     /// Less than half of either.
-    Calm,
+    OnTime,
     /// Neither.
-    Between,
+    Borderline,
 }
 
 /// What counts as late.
@@ -54,14 +54,14 @@ impl Default for Gates {
 
 /// Centre, scale and gates.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Standard {
+pub(super) struct Reference {
     pub(super) center_ms: f64,
     pub(super) sigma_ms: f64,
     pub(super) period_ms: f64,
     pub(super) gates: Gates,
 }
 
-impl Standard {
+impl Reference {
     pub(super) fn measure(&self, gap_ms: f64) -> Measure {
         let lag_ms = gap_ms - self.center_ms;
         let floor_ms = FLOOR_MS.max(FLOOR_SHARE * self.period_ms);
@@ -72,19 +72,29 @@ impl Standard {
         }
     }
 
-    pub(super) fn read(&self, gap_ms: f64) -> Reading {
+    pub(super) fn lateness(&self, gap_ms: f64) -> Lateness {
         let Measure {
             z, effect_ratio, ..
         } = self.measure(gap_ms);
         let Gates { effect, critical_z } = self.gates;
         if effect_ratio >= effect && z >= critical_z {
-            Reading::Late
+            Lateness::Late
         } else if effect_ratio < effect / 2.0 || z < critical_z / 2.0 {
-            Reading::Calm
+            Lateness::OnTime
         } else {
-            Reading::Between
+            Lateness::Borderline
         }
     }
+}
+
+/// Entry of a cohort in a policy set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PolicyEntry<'a> {
+    /// Version of the set.
+    pub(super) set_version: u64,
+    /// Time at which the set was computed, Unix nanoseconds; 0 when unknown.
+    pub(super) computed_ns: u64,
+    pub(super) policy: &'a CohortPolicy,
 }
 
 /// The entry of the own cohort in the last policy set that had one.
@@ -96,20 +106,21 @@ impl Standard {
 /// hours wrong ages its policies as well as any other; a clock that is set forward makes them look old for as many
 /// policies as are remembered, which is the safe side.
 #[derive(Debug)]
-pub(super) struct Adopted {
+pub(super) struct AdoptedPolicy {
     policy: CohortPolicy,
     set_version: u64,
     computed_ns: u64,
     offsets_ns: VecDeque<i128>,
 }
 
-impl Adopted {
+impl AdoptedPolicy {
     /// The next entry, after an earlier one: version of its set, when that was computed, and the entry itself.
-    pub(super) fn after(
-        before: Option<Self>,
-        (set_version, computed_ns, policy): (u64, u64, &CohortPolicy),
-        now_ns: u64,
-    ) -> Self {
+    pub(super) fn update(before: Option<Self>, entry: PolicyEntry<'_>, now_ns: u64) -> Self {
+        let PolicyEntry {
+            set_version,
+            computed_ns,
+            policy,
+        } = entry;
         let mut offsets_ns = VecDeque::new();
         if let Some(before) = before {
             if (before.set_version, before.computed_ns) == (set_version, computed_ns) {
@@ -131,7 +142,7 @@ impl Adopted {
         }
     }
 
-    pub(super) fn is_of(&self, cohort: Option<&str>) -> bool {
+    pub(super) fn is_for(&self, cohort: Option<&str>) -> bool {
         cohort == Some(self.policy.cohort.as_str())
     }
 
@@ -170,7 +181,7 @@ impl Adopted {
 
     /// The cohort as a standard; none without a quorum or with numbers that say nothing. The own period stands in
     /// for one that the cohort does not know yet.
-    pub(super) fn standard(&self, own_period_ms: Option<f64>) -> Option<Standard> {
+    pub(super) fn reference(&self, own_period_ms: Option<f64>) -> Option<Reference> {
         let CohortPolicy {
             center_ms,
             sigma_ms,
@@ -178,10 +189,10 @@ impl Adopted {
             ..
         } = self.policy;
         let gates = self.gates()?;
-        let is_plausible = |value: f64| value.abs() <= MOST_MS;
+        let is_plausible = |value: f64| value.abs() <= MAX_MS;
         let is_usable = self.policy.quorum_met && is_plausible(center_ms) && is_plausible(sigma_ms);
         let period_ms = Some(period_ms).filter(|ms| PERIODS_MS.contains(ms));
-        is_usable.then_some(Standard {
+        is_usable.then_some(Reference {
             center_ms,
             sigma_ms,
             period_ms: period_ms.or(own_period_ms)?,

@@ -42,12 +42,12 @@ impl Rank {
 
     fn with(policy: &CohortPolicy) -> Self {
         let mut rank = Self::new();
-        rank.learn(policy);
+        rank.set_policy(policy);
         rank
     }
 
-    fn learn(&mut self, policy: &CohortPolicy) {
-        self.classifier.learn(7, COMPUTED, policy, self.now_ns);
+    fn set_policy(&mut self, policy: &CohortPolicy) {
+        self.classifier.set_policy(7, COMPUTED, policy, self.now_ns);
     }
 
     fn block(&mut self, gap_ms: f64) -> Option<SelfVerdict> {
@@ -76,7 +76,7 @@ impl Rank {
         for _ in 0..n_gaps {
             gaps.add(gap_ms);
         }
-        self.classifier.period(50.0);
+        self.classifier.record_period(50.0);
         self.classifier.judge(&block, &gaps, self.now_ns)
     }
 
@@ -88,7 +88,7 @@ impl Rank {
     }
 
     /// Its own healthy past: gaps around 6 ms, which would be late in the cohort.
-    fn learn_past(&mut self) {
+    fn fill_history(&mut self) {
         for at in 0..20 {
             self.block(6.0 + f64::from(at % 5) * 0.1);
         }
@@ -146,11 +146,11 @@ fn between_late_and_calm_a_verdict_stays_as_it_is() {
 fn a_policy_that_has_run_out_is_used_on_as_stale_and_said_so() {
     let mut rank = Rank::with(&policy());
     rank.blocks(&[12.0, 12.0]);
-    let mut told = Vec::new();
+    let mut verdicts = Vec::new();
     while rank.now_ns < COMPUTED + 5 * MINUTE - SECOND {
-        told.extend(rank.blocks(&[12.0]));
+        verdicts.extend(rank.blocks(&[12.0]));
     }
-    assert_eq!(told, [(State::Raised, Mode::Stale)]);
+    assert_eq!(verdicts, [(State::Raised, Mode::Stale)]);
     let stale = rank.classifier.tallies()[&Mode::Stale];
     assert_eq!((stale.raised, stale.blocks), (1, 239));
 }
@@ -174,7 +174,7 @@ fn the_own_past_is_a_standard_after_twenty_healthy_blocks() {
     assert_eq!(rank.block(20.0), None);
     assert_eq!(rank.classifier.tallies()[&Mode::None].blocks, 20);
     let mut rank = Rank::new();
-    rank.learn_past();
+    rank.fill_history();
     assert_eq!(
         rank.blocks(&[6.2, 14.0, 14.0]),
         [(State::Raised, Mode::Local)]
@@ -185,7 +185,7 @@ fn the_own_past_is_a_standard_after_twenty_healthy_blocks() {
 #[test]
 fn what_is_late_does_not_become_the_standard() {
     let mut rank = Rank::new();
-    rank.learn_past();
+    rank.fill_history();
     assert_eq!(rank.blocks(&[14.0; 300]), [(State::Raised, Mode::Local)]);
     let verdict = rank.blocks(&[6.2; 3]);
     assert_eq!(verdict, [(State::Cleared, Mode::Local)]);
@@ -199,7 +199,7 @@ fn without_a_quorum_a_rank_has_only_its_own_past() {
     };
     let mut rank = Rank::with(&lost);
     // 6 ms would be late in the cohort, and are usual for this rank.
-    rank.learn_past();
+    rank.fill_history();
     assert_eq!(rank.blocks(&[6.2; 10]), []);
     let verdicts = rank.blocks(&[14.0, 14.0]);
     assert_eq!(verdicts, [(State::Raised, Mode::Local)]);
@@ -210,9 +210,9 @@ fn a_verdict_that_nothing_supports_any_more_is_withdrawn() {
     let mut rank = Rank::with(&policy());
     rank.blocks(&[12.0, 12.0]);
     rank.now_ns += 10 * MINUTE;
-    let told = rank.blocks(&[12.0; 3]);
+    let verdicts = rank.blocks(&[12.0; 3]);
     assert_eq!(
-        told,
+        verdicts,
         [(State::Raised, Mode::None), (State::Cleared, Mode::None)]
     );
     assert_eq!(rank.block(12.0), None);
@@ -226,11 +226,11 @@ fn what_another_cohort_was_told_no_longer_holds() {
     };
     // The process begins to do something else, for which the collector has no policy yet.
     let mut rank = Rank::with(&of("job/a"));
-    rank.classifier.belong(Some("job/a"));
+    rank.classifier.set_cohort(Some("job/a"));
     assert_eq!(rank.blocks(&[4.0]), []);
     for gone in [Some("job/b"), None] {
-        rank.learn(&of("job/a"));
-        rank.classifier.belong(gone);
+        rank.set_policy(&of("job/a"));
+        rank.classifier.set_cohort(gone);
         assert_eq!(rank.blocks(&[12.0; 5]), []);
     }
     assert_eq!(rank.classifier.tallies()[&Mode::None].blocks, 10);
@@ -239,9 +239,9 @@ fn what_another_cohort_was_told_no_longer_holds() {
         center_ms: 12.0,
         ..of("job/b")
     };
-    rank.learn(&of("job/a"));
-    rank.classifier.belong(Some("job/b"));
-    rank.learn(&lenient);
+    rank.set_policy(&of("job/a"));
+    rank.classifier.set_cohort(Some("job/b"));
+    rank.set_policy(&lenient);
     assert_eq!(rank.blocks(&[12.0; 5]), []);
     assert_eq!(rank.classifier.tallies()[&Mode::Fleet].blocks, 6);
 }
@@ -253,7 +253,7 @@ fn a_cohort_that_is_judged_by_arrivals_is_not_judged_alone() {
         ..policy()
     };
     let mut rank = Rank::with(&arrivals);
-    rank.learn_past();
+    rank.fill_history();
     assert_eq!(rank.blocks(&[50.0; 10]), []);
     assert_eq!(
         rank.classifier.tallies().keys().collect::<Vec<_>>(),
@@ -303,7 +303,7 @@ fn a_clock_that_is_wrong_changes_nothing() {
     for wrong_ns in [-(900 * i128::from(SECOND)), 7200 * i128::from(SECOND)] {
         let mut rank = Rank::new();
         rank.now_ns = u64::try_from(i128::from(COMPUTED) + wrong_ns).unwrap();
-        rank.learn(&policy());
+        rank.set_policy(&policy());
         assert_eq!(rank.blocks(&[12.0; 59]), [(State::Raised, Mode::Fleet)]);
         assert_eq!(rank.blocks(&[12.0; 5]), [(State::Raised, Mode::Stale)]);
     }
@@ -319,7 +319,8 @@ fn a_policy_that_comes_late_is_as_old_as_it_is() {
         valid_until_unix_nano: computed_ns + MINUTE,
         ..policy()
     };
-    rank.classifier.learn(8, computed_ns, &late, rank.now_ns);
+    rank.classifier
+        .set_policy(8, computed_ns, &late, rank.now_ns);
     assert_eq!(rank.blocks(&[12.0; 29]), [(State::Raised, Mode::Fleet)]);
     assert_eq!(rank.blocks(&[12.0; 5]), [(State::Raised, Mode::Stale)]);
 }
@@ -328,7 +329,7 @@ fn a_policy_that_comes_late_is_as_old_as_it_is() {
 fn the_same_policy_told_again_gets_no_younger() {
     let mut rank = Rank::with(&policy());
     rank.blocks(&[12.0; 59]);
-    rank.learn(&policy());
+    rank.set_policy(&policy());
     assert_eq!(rank.blocks(&[12.0; 5]), [(State::Raised, Mode::Stale)]);
 }
 

@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::event::{CommState, Op, Operation, Ran};
+use crate::event::{CommState, GpuOperation, Op, Operation};
 
 /// Calls that are remembered until their rows arrive: as many as a process issues ahead of its GPU.
 const MAX_CALLS: usize = 4096;
@@ -40,7 +40,7 @@ pub(super) struct Match {
 
 /// A call that was issued while rows were looked for.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct RecordedCall {
     pointer: u64,
     /// How many were remembered of this pointer before it.
     nth: u64,
@@ -54,13 +54,13 @@ struct Mark {
 
 /// What rows say of a communicator so far.
 #[derive(Debug, Clone, Copy)]
-struct Claim {
+struct Candidate {
     pointer: u64,
     /// Number of the first call that was remembered of the pointer.
     first: u64,
     votes: u32,
     /// The count of the state in memory that voted last.
-    counted: Option<u64>,
+    collectives: Option<u64>,
 }
 
 /// The newest row of a communicator.
@@ -72,20 +72,25 @@ struct LastRow {
 
 /// Matches rows to calls.
 #[derive(Debug, Default)]
-pub(super) struct Adopter {
+pub(super) struct CommMatcher {
     /// Whether rows arrive whose communicator is not known; until then no call is remembered.
     is_looking: bool,
-    calls: VecDeque<Mark>,
+    calls: VecDeque<RecordedCall>,
     issued: HashMap<u64, u64>,
-    claims: HashMap<Member, Claim>,
+    candidates: HashMap<Member, Candidate>,
     rows: HashMap<Member, LastRow>,
     /// Pointers that rows have agreed on, with the number of the first call that was remembered.
     agreed: HashMap<u64, (Member, u64)>,
 }
 
-impl Adopter {
+impl CommMatcher {
     /// Takes a collective call from its entry to its return, if it has returned.
-    pub(super) fn called(&mut self, tid: u32, span: (u64, Option<u64>), operation: &Operation) {
+    pub(super) fn record_call(
+        &mut self,
+        tid: u32,
+        span: (u64, Option<u64>),
+        operation: &Operation,
+    ) {
         let (entry_ns, return_ns) = span;
         if !self.is_looking || !is_counted(operation.op) {
             return;
@@ -100,7 +105,7 @@ impl Adopter {
         if self.calls.len() >= MAX_CALLS {
             self.calls.pop_front();
         }
-        self.calls.push_back(Mark {
+        self.calls.push_back(RecordedCall {
             pointer,
             nth,
             tid,
@@ -112,7 +117,7 @@ impl Adopter {
     }
 
     /// Takes the return of a call whose entry was taken before.
-    pub(super) fn returned(&mut self, tid: u32, entry_ns: u64, return_ns: u64) {
+    pub(super) fn record_return(&mut self, tid: u32, entry_ns: u64, return_ns: u64) {
         let mut calls = self.calls.iter_mut().rev();
         let call = calls.find(|call| (call.tid, call.entry_ns) == (tid, entry_ns));
         if let Some(call) = call {
@@ -131,40 +136,42 @@ impl Adopter {
     }
 
     /// Takes a row; a match when enough rows agree on one that is news.
-    pub(super) fn row(&mut self, ran: &Ran) -> Option<Match> {
+    pub(super) fn observe_row(&mut self, row: &GpuOperation) -> Option<Match> {
         self.is_looking = true;
-        let member = (ran.comm_id, ran.rank);
+        let member = (row.comm_id, row.rank);
         if self.rows.len() >= MAX_MEMBERS && !self.rows.contains_key(&member) {
             return None;
         }
-        let call = self.inside(ran).or_else(|| self.after(member, ran));
-        let is_newer = |last: &LastRow| ran.seq > last.seq;
+        let call = self
+            .enclosing_call(row)
+            .or_else(|| self.first_call_since(member, row));
+        let is_newer = |last: &LastRow| row.seq > last.seq;
         if self.rows.get(&member).is_none_or(is_newer) {
-            let (seq, host_ns) = (ran.seq, ran.host_ns);
+            let (seq, host_ns) = (row.seq, row.host_ns);
             self.rows.insert(member, LastRow { seq, host_ns });
         }
         let call = call?;
-        let fresh = Claim {
+        let fresh = Candidate {
             pointer: call.pointer,
-            first: ran.seq.checked_sub(call.nth)?,
+            first: row.seq.checked_sub(call.nth)?,
             votes: 0,
-            counted: None,
+            collectives: None,
         };
         self.vote(member, fresh, ROW_VOTES)
     }
 
     /// Takes what a communicator has in memory; a match when enough states agree on one that is news.
-    pub(super) fn state(&mut self, state: &CommState) -> Option<Match> {
+    pub(super) fn observe_state(&mut self, state: &CommState) -> Option<Match> {
         // Calls before were not remembered.
         if !std::mem::replace(&mut self.is_looking, true) {
             return None;
         }
         let member = (state.comm_id, state.rank);
-        if self.claims.len() >= MAX_MEMBERS && !self.claims.contains_key(&member) {
+        if self.candidates.len() >= MAX_MEMBERS && !self.candidates.contains_key(&member) {
             return None;
         }
-        let entered = self.end(state.ts_ns);
-        let is_its = |call: &&Mark| call.pointer == state.pointer;
+        let entered = self.n_entered_by(state.ts_ns);
+        let is_its = |call: &&RecordedCall| call.pointer == state.pointer;
         let mut before = self.calls.range(..entered).filter(is_its);
         // A call that is inside may be counted or not.
         if before.any(|call| call.return_ns >= state.from_ns) {
@@ -173,15 +180,18 @@ impl Adopter {
         let after = self.calls.range(entered..).filter(is_its).count();
         let issued = self.issued.get(&state.pointer).copied().unwrap_or(0);
         let issued = issued.checked_sub(u64::try_from(after).ok()?)?;
-        let last = self.claims.get(&member).and_then(|claim| claim.counted);
+        let last = self
+            .candidates
+            .get(&member)
+            .and_then(|candidate| candidate.collectives);
         if last == Some(state.collectives) {
             return None;
         }
-        let fresh = Claim {
+        let fresh = Candidate {
             pointer: state.pointer,
             first: state.collectives.checked_sub(issued)?,
             votes: 0,
-            counted: Some(state.collectives),
+            collectives: Some(state.collectives),
         };
         self.vote(member, fresh, STATE_VOTES)
     }
@@ -191,11 +201,12 @@ impl Adopter {
         self.agreed.remove(&pointer);
         self.issued.remove(&pointer);
         self.calls.retain(|call| call.pointer != pointer);
-        self.claims.retain(|_, claim| claim.pointer != pointer);
+        self.candidates
+            .retain(|_, candidate| candidate.pointer != pointer);
     }
 
     /// Gives up all numbers, since calls may be missing; the pointers that they were of.
-    pub(super) fn lost(&mut self) -> Vec<u64> {
+    pub(super) fn invalidate(&mut self) -> Vec<u64> {
         let pointers = self.agreed.keys().copied().collect();
         *self = Self {
             is_looking: self.is_looking,
@@ -204,17 +215,17 @@ impl Adopter {
         pointers
     }
 
-    fn vote(&mut self, member: Member, fresh: Claim, needed: u32) -> Option<Match> {
-        let Claim { pointer, first, .. } = fresh;
-        let claim = self.claims.entry(member).or_insert(fresh);
-        let votes = if (claim.pointer, claim.first) == (pointer, first) {
-            claim.votes.saturating_add(1)
+    fn vote(&mut self, member: Member, fresh: Candidate, needed: u32) -> Option<Match> {
+        let Candidate { pointer, first, .. } = fresh;
+        let candidate = self.candidates.entry(member).or_insert(fresh);
+        let votes = if (candidate.pointer, candidate.first) == (pointer, first) {
+            candidate.votes.saturating_add(1)
         } else {
             1
         };
-        *claim = Claim { votes, ..fresh };
-        let is_news = self.agreed.get(&pointer) != Some(&(member, first));
-        if votes < needed || !is_news {
+        *candidate = Candidate { votes, ..fresh };
+        let is_new = self.agreed.get(&pointer) != Some(&(member, first));
+        if votes < needed || !is_new {
             return None;
         }
         self.agreed.retain(|_, (known, _)| *known != member);
@@ -225,11 +236,13 @@ impl Adopter {
     }
 
     /// The one call that was inside NCCL when the row's operation was enqueued.
-    fn inside(&self, ran: &Ran) -> Option<Mark> {
-        let end = self.end(ran.host_ns);
+    fn enclosing_call(&self, row: &GpuOperation) -> Option<RecordedCall> {
+        let end = self.n_entered_by(row.host_ns);
         let start = end.saturating_sub(MAX_INSIDE);
         let mut inside = self.calls.range(start..end).filter(|call| {
-            call.return_ns >= ran.host_ns && is_of(call, ran) && self.may_be(call.pointer, ran)
+            call.return_ns >= row.host_ns
+                && may_have_issued(call, row)
+                && self.may_stand_for(call.pointer, row)
         });
         let first = *inside.next()?;
         inside.next().is_none().then_some(first)
@@ -237,48 +250,48 @@ impl Adopter {
 
     /// The first call since the row before, if all calls since then are of one communicator: those of a group are enqueued together at
     /// its end, and the first number after the group before belongs to its first call.
-    fn after(&self, member: Member, ran: &Ran) -> Option<Mark> {
+    fn first_call_since(&self, member: Member, row: &GpuOperation) -> Option<RecordedCall> {
         let last = self.rows.get(&member)?;
-        if last.seq.checked_add(1)? != ran.seq || last.host_ns >= ran.host_ns {
+        if last.seq.checked_add(1)? != row.seq || last.host_ns >= row.host_ns {
             return None;
         }
         let since = self
             .calls
-            .range(self.end(last.host_ns)..self.end(ran.host_ns));
+            .range(self.n_entered_by(last.host_ns)..self.n_entered_by(row.host_ns));
         let mut since = since
-            .filter(|call| self.may_be(call.pointer, ran))
+            .filter(|call| self.may_stand_for(call.pointer, row))
             .peekable();
         let first = **since.peek()?;
-        let mut has_it = false;
+        let mut has_operation = false;
         for call in since {
             if call.pointer != first.pointer {
                 return None;
             }
-            has_it |= is_of(call, ran);
+            has_operation |= may_have_issued(call, row);
         }
-        has_it.then_some(first)
+        has_operation.then_some(first)
     }
 
     /// How many of the calls were entered by then.
-    fn end(&self, at_ns: u64) -> usize {
+    fn n_entered_by(&self, at_ns: u64) -> usize {
         self.calls.partition_point(|call| call.entry_ns <= at_ns)
     }
 
     /// Whether no other communicator is known to be behind the pointer.
-    fn may_be(&self, pointer: u64, ran: &Ran) -> bool {
+    fn may_stand_for(&self, pointer: u64, row: &GpuOperation) -> bool {
         let known = self.agreed.get(&pointer);
-        known.is_none_or(|(member, _)| *member == (ran.comm_id, ran.rank))
+        known.is_none_or(|(member, _)| *member == (row.comm_id, row.rank))
     }
 }
 
 /// Whether a call may have issued the operation of a row. The plugin reports elements of the whole operation or bytes, where the call
 /// says elements per rank.
-fn is_of(call: &Mark, ran: &Ran) -> bool {
+fn may_have_issued(call: &RecordedCall, row: &GpuOperation) -> bool {
     let is_multiple = match call.count {
-        0 => ran.count == 0,
-        count => ran.count.is_multiple_of(count),
+        0 => row.count == 0,
+        count => row.count.is_multiple_of(count),
     };
-    call.op == ran.op && is_multiple
+    call.op == row.op && is_multiple
 }
 
 /// Whether NCCL counts an operation among the collectives of its communicator. Others it makes of transfers.

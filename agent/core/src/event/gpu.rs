@@ -4,7 +4,7 @@ use crate::event::Op;
 
 /// One operation on a GPU, by the GPU's own timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ran {
+pub struct GpuOperation {
     /// When it was known to have ended, nanoseconds.
     pub ts_ns: u64,
     /// Process that issued it.

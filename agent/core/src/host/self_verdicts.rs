@@ -6,30 +6,30 @@ use fleet_proto::metric;
 use fleet_proto::policy::PolicySet;
 
 use crate::classify::Classifier;
-use crate::policy::{cohort_key, own_cohort};
+use crate::policy::{cohort_key, find_cohort};
 use crate::signal::{Point, Summary, Value};
 use crate::verdict::{Mode, SelfVerdict, Tally};
 
 /// The classifiers of one host's processes.
 #[derive(Debug, Default)]
-pub(super) struct OwnVerdicts {
-    policy: Option<Received>,
+pub(super) struct SelfVerdicts {
+    policy: Option<ReceivedPolicy>,
     classifiers: BTreeMap<u32, Classifier>,
     pending: BTreeMap<u32, Vec<SelfVerdict>>,
 }
 
 #[derive(Debug)]
-struct Received {
+struct ReceivedPolicy {
     set: PolicySet,
     at_ns: u64,
 }
 
-impl OwnVerdicts {
+impl SelfVerdicts {
     /// Takes a policy set, received at `now_ns` of the host's wall clock.
-    pub(super) fn learn(&mut self, set: &PolicySet, now_ns: u64) {
+    pub(super) fn set_policy(&mut self, set: &PolicySet, now_ns: u64) {
         let known = self.policy.as_ref().map(|received| &received.set);
         if known != Some(set) {
-            self.policy = Some(Received {
+            self.policy = Some(ReceivedPolicy {
                 set: set.clone(),
                 at_ns: now_ns,
             });
@@ -42,7 +42,10 @@ impl OwnVerdicts {
         for point in points {
             match (&point.value, point.metric) {
                 (Value::Gauge(period_ms), metric::PERIOD) => {
-                    self.classifiers.entry(pid).or_default().period(*period_ms);
+                    self.classifiers
+                        .entry(pid)
+                        .or_default()
+                        .record_period(*period_ms);
                 }
                 (Value::Summary { summary, .. }, metric::HOST_GAP) => gaps = *summary,
                 (_, metric::ARRIVAL) => {
@@ -71,11 +74,11 @@ impl OwnVerdicts {
     fn judge(&mut self, pid: u32, job: Option<&str>, last: &Point, gaps: &Summary) {
         let classifier = self.classifiers.entry(pid).or_default();
         let key = cohort_key(last.block.role, job);
-        classifier.belong(key.as_deref());
-        if let Some(Received { set, at_ns }) = &self.policy
-            && let Some(cohort) = key.and_then(|key| own_cohort(set, &key))
+        classifier.set_cohort(key.as_deref());
+        if let Some(ReceivedPolicy { set, at_ns }) = &self.policy
+            && let Some(cohort) = key.and_then(|key| find_cohort(set, &key))
         {
-            classifier.learn(set.version, set.computed_unix_nano, cohort, *at_ns);
+            classifier.set_policy(set.version, set.computed_unix_nano, cohort, *at_ns);
         }
         let verdict = classifier.judge(&last.block, gaps, last.time_ns);
         if let Some(verdict) = verdict {
@@ -125,7 +128,7 @@ mod tests {
     }
 
     fn modes(job: &str, roles: &[u64]) -> Vec<Mode> {
-        let mut own = OwnVerdicts::default();
+        let mut own = SelfVerdicts::default();
         let policy = CohortPolicy {
             cohort: cohort_key(Some(Role::new(1)), Some("train")).unwrap(),
             signal: "host_gap".to_owned(),
@@ -142,12 +145,12 @@ mod tests {
             cohorts: vec![policy],
             ..PolicySet::default()
         };
-        own.learn(&set, 0);
+        own.set_policy(&set, 0);
         for (role, n) in roles.iter().zip(0..) {
             own.observe(7, Some(job), &late_block(n, *role));
         }
-        let told = own.take().remove(&7).unwrap_or_default();
-        told.iter().map(|verdict| verdict.mode).collect()
+        let verdicts = own.take().remove(&7).unwrap_or_default();
+        verdicts.iter().map(|verdict| verdict.mode).collect()
     }
 
     #[test]

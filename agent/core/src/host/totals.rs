@@ -29,7 +29,7 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Ended, Event, GpuSpan, Labels, Op, Process, Ran, Started};
+    use crate::event::{Ended, Event, GpuOperation, GpuSpan, Labels, Op, Process, Started};
     use crate::host::{Host, Identity};
 
     fn host() -> Host {
@@ -55,8 +55,8 @@ mod tests {
     }
 
     /// An operation of a communicator that nobody knows.
-    fn ran(ts_ns: u64, pid: u32, lost: u64) -> Event {
-        Event::Ran(Ran {
+    fn gpu_operation(ts_ns: u64, pid: u32, lost: u64) -> Event {
+        Event::GpuOperation(GpuOperation {
             ts_ns,
             pid,
             comm_id: 9,
@@ -82,12 +82,12 @@ mod tests {
         let events = [
             started(1, 7),
             started(1, 8),
-            ran(10, 7, 3),
-            ran(10, 8, 40),
+            gpu_operation(10, 7, 3),
+            gpu_operation(10, 8, 40),
             Event::Ended(Ended { ts_ns: 20, pid: 7 }),
         ];
         for event in &events {
-            host.event(event);
+            host.on_event(event);
         }
         let both = LostOperations {
             plugin: 43,
@@ -98,8 +98,8 @@ mod tests {
         host.take_verdicts();
         assert_eq!((host.n_processes(), host.totals().gpu_lost), (1, both));
         // Another process with the number of one that was followed counts for itself.
-        for event in [started(30, 8), ran(40, 8, 5)] {
-            host.event(&event);
+        for event in [started(30, 8), gpu_operation(40, 8, 5)] {
+            host.on_event(&event);
         }
         let all = LostOperations {
             plugin: 48,

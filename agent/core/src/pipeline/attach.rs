@@ -1,7 +1,7 @@
 //! Which communicator an operation on the GPU belongs to, also of a process that had made its communicators before the agent came.
 
-use crate::discover::{Adopted, CommIndex};
-use crate::event::{CommState, Ran};
+use crate::discover::{AdoptedComm, CommIndex};
+use crate::event::{CommState, GpuOperation};
 use crate::pipeline::Pipeline;
 
 /// Position of a communicator among those of equal rank and size, if it is unknown.
@@ -9,50 +9,50 @@ const UNKNOWN_NTH: u32 = u32::MAX;
 
 impl Pipeline {
     /// The communicator of an operation that has run; none while it is not known, and of one that was issued before it was known.
-    pub(super) fn comm_of(&mut self, ran: &Ran) -> Option<CommIndex> {
-        if let Some(known) = self.gpu.find(ran, self.table.comms()) {
+    pub(super) fn comm_of(&mut self, operation: &GpuOperation) -> Option<CommIndex> {
+        if let Some(known) = self.gpu.find(operation, self.table.comms()) {
             if self.table.is_adopted(known)
-                && let Some(adopted) = self.table.adopt(ran)
+                && let Some(adopted) = self.table.adopt(operation)
             {
-                self.adopted(adopted, ran.nth);
+                self.register_adopted(adopted, operation.nth);
             }
-            return self.gpu.is_counted(known, ran.seq).then_some(known);
+            return self.gpu.is_counted(known, operation.seq).then_some(known);
         }
-        if let Some(nth) = self.known_comm_of(ran) {
+        if let Some(nth) = self.known_comm_of(operation) {
             return Some(nth);
         }
-        let adopted = match self.table.adopt(ran) {
+        let adopted = match self.table.adopt(operation) {
             Some(adopted) => adopted,
             // No call issues what a graph replays: its rows alone name the communicator.
-            None if self.gpu.is_replayed(ran) => self.table.adopt_replayed(ran)?,
+            None if self.gpu.is_replayed(operation) => self.table.adopt_replayed(operation)?,
             None => return None,
         };
-        self.gpu.keep(ran, adopted.index);
-        self.adopted(adopted, ran.nth);
+        self.gpu.remember(operation, adopted.index);
+        self.register_adopted(adopted, operation.nth);
         self.gpu
-            .is_counted(adopted.index, ran.seq)
+            .is_counted(adopted.index, operation.seq)
             .then_some(adopted.index)
     }
 
     /// The communicator of an operation that has run, if it was known before.
-    pub(super) fn known_comm_of(&mut self, ran: &Ran) -> Option<CommIndex> {
-        let known = self.gpu.find(ran, self.table.comms());
+    pub(super) fn known_comm_of(&mut self, operation: &GpuOperation) -> Option<CommIndex> {
+        let known = self.gpu.find(operation, self.table.comms());
         let is_complete = self.table.is_complete();
         known.or_else(|| {
-            let nth = || self.gpu.find_nth(ran, self.table.comms());
+            let nth = || self.gpu.find_nth(operation, self.table.comms());
             is_complete.then(nth).flatten()
         })
     }
 
     /// Takes what a communicator older than the agent has in memory.
-    pub fn in_memory(&mut self, state: &CommState) {
-        if let Some(adopted) = self.table.adopt_in_memory(state) {
-            self.adopted(adopted, UNKNOWN_NTH);
+    pub fn on_comm_state(&mut self, state: &CommState) {
+        if let Some(adopted) = self.table.adopt_state(state) {
+            self.register_adopted(adopted, UNKNOWN_NTH);
         }
     }
 
     /// Takes over a communicator older than the agent, the n-th of its rank and size.
-    fn adopted(&mut self, adopted: Adopted, nth: u32) {
+    fn register_adopted(&mut self, adopted: AdoptedComm, nth: u32) {
         let Some(next) = adopted.next else { return };
         self.gpu.count_from(adopted.index, next);
         let comm = self.table.comms().get(adopted.index.position());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::block_size::{exponent, iteration_ns};
 use crate::correlate::Observation;
 use crate::discover::CommIndex;
-use crate::iteration_pattern::Rhythm;
+use crate::iteration_pattern::IterationPattern;
 use crate::pipeline::BlockRule;
 
 /// Observations after which rolling up begins without knowing what the process repeats.
@@ -16,15 +16,15 @@ const MAX_HELD_NS: u64 = 30_000_000_000;
 
 /// Observations from the first collective on.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct PendingObservations {
     observations: Vec<Observation>,
     since_ns: Option<u64>,
     now_ns: Option<u64>,
 }
 
-impl Held {
+impl PendingObservations {
     /// Takes the next observation. What a process waits for before its first collective is of no interest.
-    pub(super) fn take(&mut self, observation: Observation) {
+    pub(super) fn push(&mut self, observation: Observation) {
         self.now_ns = instant_ns(&observation);
         if matches!(observation, Observation::Issued(_)) {
             self.since_ns = self.since_ns.or(self.now_ns);
@@ -51,19 +51,22 @@ impl Held {
     /// Block sizes of all communicators of the iteration, once its duration is known.
     pub(super) fn exponents(
         &self,
-        rhythm: &Rhythm,
+        iteration_pattern: &IterationPattern,
         rule: BlockRule,
     ) -> Option<BTreeMap<CommIndex, u32>> {
-        let primary = rhythm.primary()?;
+        let primary = iteration_pattern.primary()?;
         let begins = self.observations.iter().filter_map(|observation| {
             let Observation::Issued(issued) = observation else {
                 return None;
             };
-            let begins = issued.at.comm == primary && rhythm.begins_at(issued.at.seq);
+            let begins = issued.at.comm == primary && iteration_pattern.begins_at(issued.at.seq);
             begins.then_some(issued.entry_ns)
         });
-        let iteration_ns = iteration_ns(&begins.collect::<Vec<u64>>(), rhythm.pattern()?.period)?;
-        let ops = &rhythm.profile()?.ops;
+        let iteration_ns = iteration_ns(
+            &begins.collect::<Vec<u64>>(),
+            iteration_pattern.pattern()?.period,
+        )?;
+        let ops = &iteration_pattern.profile()?.ops;
         // Echo looks back on iterations: of long ones, a block has to hold a good part.
         let target_ns = rule.target_ns.max(iteration_ns / 2.0);
         let size =
@@ -107,7 +110,7 @@ fn instant_ns(observation: &Observation) -> Option<u64> {
         Observation::Waited(waited) => Some(waited.return_ns),
         Observation::WaitBegan { .. }
         | Observation::Active(_)
-        | Observation::Ran(_)
-        | Observation::Inside { .. } => None,
+        | Observation::Completed(_)
+        | Observation::TransferTime { .. } => None,
     }
 }

@@ -5,8 +5,8 @@
 //! the calls of a capture, which only record operations, have no rows.
 
 use crate::correlate::{Issued, Observation, OpRef, Scope};
-use crate::event::{Operation, Ran};
-use crate::pipeline::pending::Held;
+use crate::event::{GpuOperation, Operation};
+use crate::pipeline::pending::PendingObservations;
 use crate::pipeline::{Pipeline, State};
 
 /// In place of an element type: rows name none.
@@ -17,23 +17,23 @@ const MAX_FILLED: u64 = 16;
 
 impl Pipeline {
     /// Takes the row of an operation as the call that issued it.
-    pub(super) fn replayed(&mut self, ran: &Ran, at: OpRef) {
+    pub(super) fn record_replayed(&mut self, operation: &GpuOperation, at: OpRef) {
         if self.replaying.insert(at.comm) {
             self.begin_replays(at);
         }
-        let operation = Operation {
+        let call = Operation {
             op: at.op,
-            count: ran.count,
+            count: operation.count,
             datatype: UNKNOWN_TYPE,
-            comm: ran.comm_id,
+            comm: operation.comm_id,
             seq: Some(at.seq),
             peer: None,
         };
-        self.active();
-        let scope = Scope::from(ran.nranks);
+        self.flush_activity();
+        let scope = Scope::from(operation.nranks);
         let observation = self
             .correlator
-            .issued(at.comm, scope, operation, ran.host_ns);
+            .issue(at.comm, scope, call, operation.host_ns);
         if let Observation::Issued(issued) = observation {
             let is_filled = (1..=MAX_FILLED).contains(&issued.missed);
             self.observe(Observation::Issued(Issued {
@@ -47,8 +47,8 @@ impl Pipeline {
     fn begin_replays(&mut self, first: OpRef) {
         self.correlator.renumber(first.comm, first.seq);
         match &mut self.state {
-            State::Learning(held) => *held = Held::default(),
-            State::Rolling(rollup) => rollup.renumbered(first.comm, first.seq),
+            State::Learning(pending) => *pending = PendingObservations::default(),
+            State::Rolling(rollup) => rollup.on_renumber(first.comm, first.seq),
         }
     }
 }

@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::correlate::{OpRef, RanTimes};
-use crate::event::{Op, Ran};
+use crate::correlate::{GpuTiming, OpRef};
+use crate::event::{GpuOperation, Op};
 
 /// Rows of one communicator that are held at most.
 const MAX_HELD: usize = 64;
@@ -22,17 +22,17 @@ const MAX_HELD_NS: u64 = 1_000_000_000;
 const OVERLAP_NS: u64 = 5_000;
 
 /// Rows of one communicator by which it is judged, and how many wrong ones are most of them.
-const MOST_OF_64: u32 = 32;
+const MAX_WRONG_OF_64: u32 = 32;
 
 /// A row whose communicator is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Row {
     /// What the plugin reported.
-    pub(super) ran: Ran,
+    pub(super) operation: GpuOperation,
     /// The operation.
     pub(super) at: OpRef,
     /// Its times; none where they cannot be its own.
-    pub(super) times: Option<RanTimes>,
+    pub(super) times: Option<GpuTiming>,
 }
 
 /// A row that is not held any longer.
@@ -64,9 +64,9 @@ pub(super) struct RowOrder {
 
 impl RowOrder {
     /// Takes whether an operation with times begins before it was enqueued.
-    pub(super) fn begins_early(&mut self, is_early: bool) {
+    pub(super) fn record_early_start(&mut self, is_early: bool) {
         self.early = self.early << 1 | u64::from(is_early);
-        self.is_lost |= self.early.count_ones() > MOST_OF_64;
+        self.is_lost |= self.early.count_ones() > MAX_WRONG_OF_64;
     }
 
     /// Whether the times of the communicator are those of earlier operations from now on, until it is made anew.
@@ -76,12 +76,12 @@ impl RowOrder {
 
     /// Whether most of its last times were wrong in one way or the other.
     pub(super) fn is_doubtful(&self) -> bool {
-        self.is_lost || self.early.count_ones() + self.overwritten.count_ones() > MOST_OF_64
+        self.is_lost || self.early.count_ones() + self.overwritten.count_ones() > MAX_WRONG_OF_64
     }
 
     /// Takes the next row; the rows that are held no longer.
     pub(super) fn push(&mut self, row: Row) -> Vec<Released> {
-        self.follow_number(&row.ran);
+        self.record_nccl_seq(&row.operation);
         if self.next.is_some_and(|next| row.at.seq < next) {
             // Its turn is over.
             return vec![Released {
@@ -92,7 +92,7 @@ impl RowOrder {
         }
         self.held.insert(row.at.seq, row);
         let mut released = Vec::new();
-        while self.is_next_ready(row.ran.ts_ns) {
+        while self.is_next_ready(row.operation.ts_ns) {
             released.extend(self.release());
         }
         released
@@ -108,12 +108,12 @@ impl RowOrder {
     }
 
     /// Takes NCCL's own number of an operation: it stands still while a graph is replayed.
-    pub(super) fn follow_number(&mut self, ran: &Ran) {
-        let Some(number) = ran.nccl_seq else {
+    pub(super) fn record_nccl_seq(&mut self, operation: &GpuOperation) {
+        let Some(number) = operation.nccl_seq else {
             return;
         };
-        let before = self.numbers.insert(ran.op, (ran.seq, number));
-        let stands_still = |(seq, before)| before == number && seq != ran.seq;
+        let before = self.numbers.insert(operation.op, (operation.seq, number));
+        let stands_still = |(seq, before)| before == number && seq != operation.seq;
         self.is_replayed |= before.is_some_and(stands_still);
     }
 
@@ -134,14 +134,15 @@ impl RowOrder {
 
     fn is_first_old(&self, now_ns: u64) -> bool {
         let first = self.held.first_key_value();
-        first.is_some_and(|(_, row)| now_ns.saturating_sub(row.ran.ts_ns) > MAX_HELD_NS)
+        first.is_some_and(|(_, row)| now_ns.saturating_sub(row.operation.ts_ns) > MAX_HELD_NS)
     }
 
     fn release(&mut self) -> Option<Released> {
         let (seq, row) = self.held.pop_first()?;
         self.next = seq.checked_add(1);
         let successor = self.held.first_key_value().map(|(_, row)| row);
-        let is_overwritten = row.times.is_some() && successor.is_some_and(|next| next.cuts(&row));
+        let is_overwritten =
+            row.times.is_some() && successor.is_some_and(|next| next.starts_before_end_of(&row));
         if row.times.is_some() {
             self.overwritten = self.overwritten << 1 | u64::from(is_overwritten);
         }
@@ -155,11 +156,11 @@ impl RowOrder {
 
 impl Row {
     /// Whether it starts before the end of the row before it. One that begins before it was enqueued says nothing.
-    fn cuts(&self, before: &Self) -> bool {
-        let spans = self.ran.timer.zip(before.ran.timer);
-        let cuts = spans
+    fn starts_before_end_of(&self, before: &Self) -> bool {
+        let spans = self.operation.timer.zip(before.operation.timer);
+        let overlaps = spans
             .is_some_and(|(own, before)| own.start_ns.saturating_add(OVERLAP_NS) < before.stop_ns);
-        cuts && self.times.is_some()
+        overlaps && self.times.is_some()
     }
 }
 

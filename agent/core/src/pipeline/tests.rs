@@ -2,7 +2,7 @@ use fleet_proto::metric;
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{CallKind, CommInit, GpuSpan, Op, Operation, Ran};
+use crate::event::{CallKind, CommInit, GpuOperation, GpuSpan, Op, Operation};
 use crate::signal::Value;
 use crate::vitals::LostOperations;
 
@@ -55,13 +55,13 @@ fn init(unique_id: u64, nranks: u32) -> CallKind {
 
 /// Iterations of `ops` operations and one wait on one communicator of the whole job.
 fn run(pipeline: &mut Pipeline, iterations: u64, iteration_ms: u64, ops: u64) {
-    pipeline.call(&call(0, 1, init(7, 4)));
+    pipeline.on_call(&call(0, 1, init(7, 4)));
     for iteration in 0..iterations {
         let start_ns = (iteration * iteration_ms + 1) * MS;
         for op in 0..ops {
-            pipeline.call(&call(start_ns + op, 1, operation(1, Op::AllReduce)));
+            pipeline.on_call(&call(start_ns + op, 1, operation(1, Op::AllReduce)));
         }
-        pipeline.call(&call(start_ns + MS, MS, CallKind::Synchronize));
+        pipeline.on_call(&call(start_ns + MS, MS, CallKind::Synchronize));
     }
 }
 
@@ -94,19 +94,19 @@ fn synchronise(pipeline: &mut Pipeline, iterations: std::ops::Range<u64>, wait_n
     for iteration in iterations {
         let start_ns = (iteration * 10 + 1) * MS;
         for op in 0..4 {
-            pipeline.call(&call(start_ns + op, 1, operation(1, Op::AllReduce)));
+            pipeline.on_call(&call(start_ns + op, 1, operation(1, Op::AllReduce)));
         }
         // Before and after it, those of another stream.
-        pipeline.call(&call(start_ns + MS / 2, 20_000, CallKind::Synchronize));
-        pipeline.call(&call(start_ns + MS, wait_ns, CallKind::Synchronize));
-        pipeline.call(&call(start_ns + 4 * MS, 20_000, CallKind::Synchronize));
+        pipeline.on_call(&call(start_ns + MS / 2, 20_000, CallKind::Synchronize));
+        pipeline.on_call(&call(start_ns + MS, wait_ns, CallKind::Synchronize));
+        pipeline.on_call(&call(start_ns + 4 * MS, 20_000, CallKind::Synchronize));
     }
 }
 
 #[test]
 fn a_rank_that_never_waits_long_is_known_by_its_short_synchronisations() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, init(7, 4)));
+    pipeline.on_call(&call(0, 1, init(7, 4)));
     synchronise(&mut pipeline, 0..1200, 100_000);
     let gaps = host_gaps(&mut pipeline);
     // From a synchronisation's return, 1.1 ms after the beginning of an iteration, to the next one.
@@ -117,7 +117,7 @@ fn a_rank_that_never_waits_long_is_known_by_its_short_synchronisations() {
 #[test]
 fn in_a_job_that_waits_now_and_then_short_synchronisations_tell_nothing() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, init(7, 4)));
+    pipeline.on_call(&call(0, 1, init(7, 4)));
     for hundred in 0..8 {
         synchronise(&mut pipeline, hundred * 100..hundred * 100 + 99, 100_000);
         synchronise(
@@ -136,7 +136,7 @@ fn in_a_job_that_waits_now_and_then_short_synchronisations_tell_nothing() {
 #[test]
 fn a_rank_that_ceases_to_wait_stays_comparable() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, init(7, 4)));
+    pipeline.on_call(&call(0, 1, init(7, 4)));
     synchronise(&mut pipeline, 0..400, 2 * MS);
     let waiting = host_gaps(&mut pipeline);
     synchronise(&mut pipeline, 400..1200, 100_000);
@@ -178,11 +178,11 @@ fn a_short_job_is_reported_at_its_end() {
 #[test]
 fn sends_have_no_sequence_number() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, init(7, 4)));
+    pipeline.on_call(&call(0, 1, init(7, 4)));
     for at in 1..5 {
-        pipeline.call(&call(at, 1, operation(1, Op::Send)));
+        pipeline.on_call(&call(at, 1, operation(1, Op::Send)));
     }
-    pipeline.call(&call(9, 1, operation(1, Op::AllReduce)));
+    pipeline.on_call(&call(9, 1, operation(1, Op::AllReduce)));
     pipeline.finish(Ending::Complete);
     assert_eq!(arrivals(&mut pipeline), [(0, 0)]);
 }
@@ -190,7 +190,7 @@ fn sends_have_no_sequence_number() {
 #[test]
 fn operations_on_an_unknown_communicator_are_counted() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, operation(1, Op::AllReduce)));
+    pipeline.on_call(&call(0, 1, operation(1, Op::AllReduce)));
     pipeline.finish(Ending::Complete);
     assert_eq!(
         (pipeline.unknown_comm_ops(), pipeline.take_points().len()),
@@ -204,14 +204,14 @@ fn another_busiest_communicator_takes_over() {
     run(&mut pipeline, 100, 125, 4);
     pipeline.take_points();
     let start_ns = 20_000 * MS;
-    pipeline.call(&call(start_ns, 1, init(8, 2)));
+    pipeline.on_call(&call(start_ns, 1, init(8, 2)));
     for at in 1..=3000 {
-        pipeline.call(&call(
+        pipeline.on_call(&call(
             start_ns + at * 10 * MS,
             1,
             operation(2, Op::AllGather),
         ));
-        pipeline.call(&call(
+        pipeline.on_call(&call(
             start_ns + (at * 10 + 2) * MS,
             MS,
             CallKind::Synchronize,
@@ -253,7 +253,7 @@ proptest! {
     fn no_calls_break_it(calls in prop::collection::vec(any_call(), 0..600)) {
         let mut pipeline = pipeline();
         for call in &calls {
-            pipeline.call(call);
+            pipeline.on_call(call);
         }
         pipeline.finish(Ending::Complete);
         for point in pipeline.take_points() {
@@ -284,11 +284,11 @@ fn issued(pipeline: &mut Pipeline) -> Vec<(u64, u64)> {
 #[test]
 fn a_process_that_has_fallen_silent_still_tells_how_far_it_came() {
     let mut pipeline = pipeline();
-    pipeline.beat(1);
+    pipeline.tick(1);
     assert_eq!(issued(&mut pipeline), [], "nothing was issued yet");
     run(&mut pipeline, 3, 10, 4);
     for second in 1..=10 {
-        pipeline.beat(second * 1000 * MS);
+        pipeline.tick(second * 1000 * MS);
     }
     assert_eq!(issued(&mut pipeline), [(1000, 12), (5000, 12), (9000, 12)]);
 }
@@ -297,9 +297,9 @@ fn a_process_that_has_fallen_silent_still_tells_how_far_it_came() {
 fn nobody_waits_on_a_communicator_that_is_gone() {
     let mut pipeline = pipeline();
     run(&mut pipeline, 3, 10, 4);
-    pipeline.call(&call(100 * MS, 1, CallKind::CommDestroy { comm: Some(1) }));
+    pipeline.on_call(&call(100 * MS, 1, CallKind::CommDestroy { comm: Some(1) }));
     assert_eq!(issued(&mut pipeline), [(21, 12)], "how far it came in all");
-    pipeline.beat(200 * MS);
+    pipeline.tick(200 * MS);
     assert_eq!(issued(&mut pipeline), []);
 }
 
@@ -308,20 +308,20 @@ fn progress_is_told_of_the_iterations_communicators_and_the_jobs_alone() {
     let mut pipeline = pipeline();
     for (at, (unique_id, nranks)) in [(7, 4), (8, 2), (9, 2)].into_iter().enumerate() {
         let at = at as u64;
-        pipeline.call(&call(at, 0, init(unique_id, nranks)));
-        pipeline.call(&call(at, 0, operation(unique_id, Op::AllReduce)));
+        pipeline.on_call(&call(at, 0, init(unique_id, nranks)));
+        pipeline.on_call(&call(at, 0, operation(unique_id, Op::AllReduce)));
     }
     // The first communicator spans the job, the second one is the busiest, and the third was used once.
     for at in 0..300 {
-        pipeline.call(&call((at + 1) * 10 * MS, 1, operation(8, Op::AllGather)));
+        pipeline.on_call(&call((at + 1) * 10 * MS, 1, operation(8, Op::AllGather)));
     }
-    pipeline.beat(10_000 * MS);
+    pipeline.tick(10_000 * MS);
     assert_eq!(issued(&mut pipeline), [(10_000, 1), (10_000, 301)]);
 }
 
 /// An operation on the GPU, on a communicator of two ranks.
-fn ran(at_ms: u64, op: Op) -> Ran {
-    Ran {
+fn gpu_operation(at_ms: u64, op: Op) -> GpuOperation {
+    GpuOperation {
         ts_ns: (at_ms + 2) * MS,
         pid: 1,
         comm_id: 9,
@@ -344,16 +344,16 @@ fn ran(at_ms: u64, op: Op) -> Ran {
 #[test]
 fn what_the_plugin_left_out_is_the_most_that_it_has_told_of() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, init(9, 2)));
+    pipeline.on_call(&call(0, 1, init(9, 2)));
     // It counts for the whole process, whose threads tell out of order.
     for (at_ms, op, lost) in [
         (10, Op::AllReduce, 2),
         (20, Op::Send, 5),
         (30, Op::AllReduce, 4),
     ] {
-        pipeline.ran(&Ran {
+        pipeline.on_gpu_operation(&GpuOperation {
             lost,
-            ..ran(at_ms, op)
+            ..gpu_operation(at_ms, op)
         });
     }
     let expected = LostOperations {
@@ -366,12 +366,12 @@ fn what_the_plugin_left_out_is_the_most_that_it_has_told_of() {
 #[test]
 fn what_ran_on_a_communicator_that_nobody_knows_is_counted() {
     let mut pipeline = pipeline();
-    pipeline.ran(&ran(10, Op::AllReduce));
+    pipeline.on_gpu_operation(&gpu_operation(10, Op::AllReduce));
     // A transfer counts as time inside whatever its communicator is.
-    pipeline.ran(&ran(20, Op::Send));
-    pipeline.ran(&ran(30, Op::AllGather));
-    pipeline.call(&call(40 * MS, 1, init(9, 2)));
-    pipeline.ran(&ran(50, Op::AllReduce));
+    pipeline.on_gpu_operation(&gpu_operation(20, Op::Send));
+    pipeline.on_gpu_operation(&gpu_operation(30, Op::AllGather));
+    pipeline.on_call(&call(40 * MS, 1, init(9, 2)));
+    pipeline.on_gpu_operation(&gpu_operation(50, Op::AllReduce));
     let expected = LostOperations {
         unknown_comm: 2,
         ..LostOperations::default()
@@ -382,14 +382,14 @@ fn what_ran_on_a_communicator_that_nobody_knows_is_counted() {
 #[test]
 fn times_of_another_operation_are_counted_of_collectives_and_of_transfers() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, init(9, 2)));
+    pipeline.on_call(&call(0, 1, init(9, 2)));
     for op in [Op::AllReduce, Op::Send] {
-        pipeline.ran(&ran(10, op));
+        pipeline.on_gpu_operation(&gpu_operation(10, op));
         // It would have started nine milliseconds before it was enqueued.
-        pipeline.ran(&Ran {
+        pipeline.on_gpu_operation(&GpuOperation {
             host_ns: 20 * MS,
             ts_ns: 30 * MS,
-            ..ran(10, op)
+            ..gpu_operation(10, op)
         });
     }
     let expected = LostOperations {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::correlate::{Completion, Issued, OpRef, RanOp, Waited};
+use crate::correlate::{CompletedOp, Completion, Issued, OpRef, Waited};
 use crate::event::{Activity, Op};
 use crate::exemplar::Sampler;
 use crate::iteration::Pattern;
@@ -10,14 +10,14 @@ use crate::signal::{Anchor, Exemplar, Summary, Value, millis};
 
 /// Operations of one communicator since the last cut.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenBlock {
     pub(super) seq_first: u64,
     pub(super) seq_last: u64,
     pub(super) first_entry_ns: u64,
     pub(super) last_entry_ns: u64,
     pub(super) waits: BTreeMap<Op, Wait>,
-    pub(super) whole: Whole,
-    pub(super) ran: RanPart,
+    pub(super) whole: ProcessTotals,
+    pub(super) device: DevicePart,
     /// Something of it was not seen, so it is not to be compared with that of a peer.
     pub(super) is_broken: bool,
     ops: BTreeMap<Op, u64>,
@@ -31,7 +31,7 @@ pub(super) struct BlockSize {
     /// Operations, as an exponent of two.
     pub(super) exponent: u32,
     /// Nanoseconds after which it ends early.
-    pub(super) most_ns: u64,
+    pub(super) max_ns: u64,
 }
 
 /// An early end lies at a multiple of the block's operations divided by two to this, so that ranks whose blocks end early at
@@ -47,47 +47,47 @@ pub(super) struct Wait {
 
 /// What the GPU told of a block.
 #[derive(Debug, Default)]
-pub(super) struct RanPart {
+pub(super) struct DevicePart {
     pub(super) waits: BTreeMap<Op, Wait>,
     pub(super) queue: Summary,
     pub(super) blocked: Summary,
     pub(super) completion: Option<Completion>,
     pub(super) end_ns: u64,
     /// Operations that were told of, with times or without.
-    pub(super) told: u64,
+    pub(super) reported: u64,
     /// Operations of the process's iterations, and of them those without times.
-    pub(super) inside: Timed,
+    pub(super) timed: TimedCount,
 }
 
 /// How many operations were told of, and how many of them without times.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Timed {
-    pub(super) told: u64,
-    pub(super) without: u64,
+pub(super) struct TimedCount {
+    pub(super) reported: u64,
+    pub(super) untimed: u64,
 }
 
-impl Timed {
+impl TimedCount {
     /// Takes an operation that has run.
-    pub(super) fn ran(&mut self, ran: &RanOp) {
-        self.told += 1;
-        self.without += u64::from(ran.times.is_none());
+    pub(super) fn record(&mut self, completed: &CompletedOp) {
+        self.reported += 1;
+        self.untimed += u64::from(completed.times.is_none());
     }
 
     /// Adds others.
     pub(super) fn add(&mut self, other: Self) {
-        self.told += other.told;
-        self.without += other.without;
+        self.reported += other.reported;
+        self.untimed += other.untimed;
     }
 
     /// Whether sums over those with times can be compared with sums of other ranks.
     pub(super) fn is_comparable(self) -> bool {
-        self.without.saturating_mul(4) <= self.told
+        self.untimed.saturating_mul(4) <= self.reported
     }
 }
 
 /// What is measured of the process as a whole while a block is open.
 #[derive(Debug, Default)]
-pub(super) struct Whole {
+pub(super) struct ProcessTotals {
     pub(super) host_gap: Summary,
     pub(super) blocked: Summary,
     pub(super) arrival: Summary,
@@ -107,7 +107,7 @@ impl Wait {
     }
 }
 
-impl Open {
+impl OpenBlock {
     /// Opens a block at its first operation. A block cuts at every multiple of 2^`exponent`, so one
     /// that opens elsewhere is shorter and the next one lies right.
     pub(super) fn new(size: BlockSize, first: &Issued, anchor: Option<Anchor>) -> Self {
@@ -117,12 +117,12 @@ impl Open {
             first_entry_ns: first.entry_ns,
             last_entry_ns: first.entry_ns,
             waits: BTreeMap::new(),
-            whole: Whole {
+            whole: ProcessTotals {
                 anchor,
-                ..Whole::default()
+                ..ProcessTotals::default()
             },
             // Peers have its first operations, too.
-            ran: RanPart::default(),
+            device: DevicePart::default(),
             is_broken: first.missed > 0 && first.at.seq.trailing_zeros() < size.exponent,
             ops: BTreeMap::new(),
             signatures: BTreeMap::new(),
@@ -131,15 +131,15 @@ impl Open {
     }
 
     /// Whether an operation that is entered now belongs to this block.
-    pub(super) fn takes(&self, seq: u64, entry_ns: u64) -> bool {
+    pub(super) fn accepts(&self, seq: u64, entry_ns: u64) -> bool {
         let exponent = self.size.exponent;
         let is_inside = seq >> exponent == self.seq_first >> exponent;
         let may_end_early = seq.trailing_zeros() >= exponent.saturating_sub(EARLY_PARTS);
-        let is_long = entry_ns.saturating_sub(self.first_entry_ns) > self.size.most_ns;
+        let is_long = entry_ns.saturating_sub(self.first_entry_ns) > self.size.max_ns;
         is_inside && !(may_end_early && is_long)
     }
 
-    pub(super) fn issued(&mut self, issued: &Issued) {
+    pub(super) fn add_issued(&mut self, issued: &Issued) {
         let is_spoiled = issued.missed > 0 && !issued.is_filled;
         self.is_broken |= is_spoiled && issued.at.seq != self.seq_first;
         self.seq_last = issued.at.seq;
@@ -153,9 +153,9 @@ impl Open {
 
     /// Adds a wait. One that ends after its operation's block was cut counts here, without an
     /// exemplar, rather than nowhere.
-    pub(super) fn waited(&mut self, at: OpRef, waited: &Waited, sampled: bool) {
+    pub(super) fn add_wait(&mut self, at: OpRef, waited: &Waited, sampled: bool) {
         let wait_ms = millis(waited.return_ns.saturating_sub(waited.entry_ns));
-        let is_here = self.has(at.seq);
+        let is_here = self.contains(at.seq);
         let wait = self.waits.entry(at.op).or_default();
         wait.summary.add(wait_ms);
         if is_here {
@@ -169,15 +169,15 @@ impl Open {
     }
 
     /// Adds an operation that has run.
-    pub(super) fn ran(&mut self, ran: &RanOp, sampled: bool) {
-        let part = &mut self.ran;
-        part.told += 1;
-        let Some(times) = ran.times else { return };
-        let wait_ms = millis(times.inside_ns);
-        let wait = part.waits.entry(ran.at.op).or_default();
+    pub(super) fn add_completed(&mut self, completed: &CompletedOp, sampled: bool) {
+        let part = &mut self.device;
+        part.reported += 1;
+        let Some(times) = completed.times else { return };
+        let wait_ms = millis(times.kernel_ns);
+        let wait = part.waits.entry(completed.at.op).or_default();
         wait.summary.add(wait_ms);
         let exemplar = Exemplar {
-            seq: ran.at.seq,
+            seq: completed.at.seq,
             time_ns: times.end_ns,
             wait_ms,
         };
@@ -187,7 +187,7 @@ impl Open {
     }
 
     /// Whether an operation is one of those here.
-    pub(super) fn has(&self, seq: u64) -> bool {
+    pub(super) fn contains(&self, seq: u64) -> bool {
         (self.seq_first..=self.seq_last).contains(&seq)
     }
 
@@ -198,7 +198,7 @@ impl Open {
 
     /// Whether the GPU has told of all of it.
     pub(super) fn has_run(&self) -> bool {
-        self.ran.told > self.seq_last - self.seq_first
+        self.device.reported > self.seq_last - self.seq_first
     }
 
     /// The most frequent operation, the first by name among equals.

@@ -22,7 +22,7 @@ pub(super) struct Elapsed {
 
 /// Operations between two completions.
 #[derive(Debug, PartialEq)]
-pub(super) struct Stretch {
+pub(super) struct ElapsedInterval {
     pub(super) seq_first: u64,
     pub(super) seq_last: u64,
     pub(super) from_ns: u64,
@@ -33,7 +33,7 @@ pub(super) struct Stretch {
 
 impl Elapsed {
     /// Takes the next operation.
-    pub(super) fn issued(&mut self, issued: &Issued) {
+    pub(super) fn record(&mut self, issued: &Issued) {
         let n_filled = if issued.is_filled { issued.missed } else { 0 };
         // Those that are missing pass for what comes after them.
         for seq in issued.at.seq.saturating_sub(n_filled)..=issued.at.seq {
@@ -55,7 +55,7 @@ impl Elapsed {
         &mut self,
         completion: Option<Completion>,
         issued: Completion,
-    ) -> Option<Stretch> {
+    ) -> Option<ElapsedInterval> {
         let to = self.end_of_block(completion, issued)?;
         let from = self.from.replace(to);
         let n_done = self.ops.partition_point(|(seq, ..)| *seq <= to.seq);
@@ -68,7 +68,7 @@ impl Elapsed {
             n += 1;
         }
         let is_whole = n > 0 && n == to.seq.saturating_sub(from.seq);
-        (is_whole && to.return_ns > from.return_ns).then_some(Stretch {
+        (is_whole && to.return_ns > from.return_ns).then_some(ElapsedInterval {
             seq_first: from.seq + 1,
             seq_last: to.seq,
             from_ns: from.return_ns,

@@ -11,7 +11,7 @@ pub(super) const MS: u64 = 1_000_000;
 pub(super) struct Rank {
     table: CommTable,
     correlator: Correlator,
-    rhythm: Rhythm,
+    iteration_pattern: IterationPattern,
     rollup: Rollup,
 }
 
@@ -19,7 +19,7 @@ impl Rank {
     pub(super) fn new(exponent: u32) -> Self {
         let mut table = CommTable::default();
         for unique_id in [1, 2] {
-            table.made(
+            table.record_init(
                 1,
                 CommInit {
                     nranks: 4,
@@ -35,18 +35,18 @@ impl Rank {
         Self {
             table,
             correlator: Correlator::default(),
-            rhythm: Rhythm::default(),
+            iteration_pattern: IterationPattern::default(),
             rollup,
         }
     }
 
     pub(super) fn feed(&mut self, observation: Observation) {
         if let Observation::Issued(issued) = observation {
-            self.rhythm.observe(issued, self.table.comms());
+            self.iteration_pattern.observe(issued, self.table.comms());
         }
         let view = View {
             comms: self.table.comms(),
-            rhythm: &self.rhythm,
+            iteration_pattern: &self.iteration_pattern,
             sample_mod: DEFAULT_MODULUS,
         };
         self.rollup.observe(&observation, view);
@@ -66,7 +66,7 @@ impl Rank {
             seq: None,
             peer: None,
         };
-        let observation = self.correlator.issued(index, 4, operation, at_ms * MS);
+        let observation = self.correlator.issue(index, 4, operation, at_ms * MS);
         self.feed(observation);
         let Observation::Issued(issued) = observation else {
             panic!()
@@ -75,9 +75,9 @@ impl Rank {
     }
 
     fn wait(&mut self, from_ms: u64, to_ms: u64) {
-        let began = self.correlator.wait_began(1);
+        let began = self.correlator.begin_wait(1);
         self.feed(began);
-        let ended = self.correlator.wait_ended(1, from_ms * MS, to_ms * MS);
+        let ended = self.correlator.end_wait(1, from_ms * MS, to_ms * MS);
         self.feed(ended);
     }
 
@@ -89,7 +89,7 @@ impl Rank {
     fn finish(mut self) -> Vec<Point> {
         let view = View {
             comms: self.table.comms(),
-            rhythm: &self.rhythm,
+            iteration_pattern: &self.iteration_pattern,
             sample_mod: DEFAULT_MODULUS,
         };
         self.rollup.finish(view);

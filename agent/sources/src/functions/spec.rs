@@ -19,7 +19,7 @@ pub enum Family {
 
 /// When a function is probed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ProbeWhen {
     /// Always.
     Always,
     /// When copies are to be counted.
@@ -34,7 +34,7 @@ pub enum Wanted {
 
 /// What a function does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Does {
+pub enum Effect {
     /// Puts an operation on a communicator.
     Operation(Op),
     /// Makes a communicator.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use fleet_agent_bpf::layout::{CallSum, HostSum};
-use fleet_agent_core::event::{Absence, Activity, CopiedBytes, Direction, KernelWork, Measured};
+use fleet_agent_core::event::{
+    Activity, ActivitySample, CopiedBytes, Direction, KernelWork, OffCpuTime,
+};
 
-use crate::functions::{self, Does};
+use crate::functions::{self, Effect};
 
 /// Sums at the last reading.
 #[derive(Debug, Default)]
@@ -23,15 +25,15 @@ impl Evidence {
         calls: &[(u32, u32, CallSum)],
         host: Option<&[(u32, HostSum)]>,
         tcp_retransmits: Option<u64>,
-    ) -> Vec<Measured> {
+    ) -> Vec<ActivitySample> {
         let mut activities: BTreeMap<u32, Activity> = BTreeMap::new();
         for (pid, op, sum) in calls {
             let before = self.calls.insert((*pid, *op), *sum).unwrap_or_default();
-            called(activities.entry(*pid).or_default(), *op, sum, &before);
+            add_calls(activities.entry(*pid).or_default(), *op, sum, &before);
         }
         for (pid, sum) in host.unwrap_or_default() {
             let before = self.host.insert(*pid, *sum).unwrap_or_default();
-            worked(activities.entry(*pid).or_default(), sum, &before);
+            add_host(activities.entry(*pid).or_default(), sum, &before);
         }
         if let Some(now) = tcp_retransmits {
             // The first reading has nothing to be compared with: it counts from the start of the agent.
@@ -40,16 +42,18 @@ impl Evidence {
                 activity.tcp_retransmits = Some(sent_again);
             }
         }
-        let measured = activities.into_iter().map(|(pid, activity)| Measured {
-            ts_ns,
-            pid,
-            activity,
-        });
+        let measured = activities
+            .into_iter()
+            .map(|(pid, activity)| ActivitySample {
+                ts_ns,
+                pid,
+                activity,
+            });
         measured.collect()
     }
 
     /// Forgets a process.
-    pub(super) fn left(&mut self, pid: u32) {
+    pub(super) fn forget(&mut self, pid: u32) {
         self.calls.retain(|(its, _), _| *its != pid);
         self.host.remove(&pid);
     }
@@ -57,31 +61,31 @@ impl Evidence {
 
 /// What a process called: only functions that are counted. `op` has the direction of a copy, or the event of a device, in its
 /// second byte.
-fn called(activity: &mut Activity, op: u32, sum: &CallSum, before: &CallSum) {
+fn add_calls(activity: &mut Activity, op: u32, sum: &CallSum, before: &CallSum) {
     let [number, kind, ..] = op.to_le_bytes();
     let calls = sum.calls.saturating_sub(before.calls);
     let bytes = sum.bytes.saturating_sub(before.bytes);
-    match functions::of(number).map(|function| function.does) {
-        Some(Does::Launches) => *activity.launches.get_or_insert_default() += calls,
-        Some(Does::LaunchesGraph) => *activity.graph_launches.get_or_insert_default() += calls,
-        Some(Does::Copies) => {
+    match functions::by_number(number).map(|function| function.effect) {
+        Some(Effect::Launches) => *activity.launches.get_or_insert_default() += calls,
+        Some(Effect::LaunchesGraph) => *activity.graph_launches.get_or_insert_default() += calls,
+        Some(Effect::Copies) => {
             let copied: &mut CopiedBytes = activity.memcpy_bytes.get_or_insert_default();
-            match Direction::of_kind(kind.into()) {
+            match Direction::from_cuda_kind(kind.into()) {
                 Direction::ToDevice => copied.to_device += bytes,
                 Direction::ToHost => copied.to_host += bytes,
-                Direction::Unnamed => copied.unnamed += bytes,
-                Direction::Within => {}
+                Direction::Unspecified => copied.unspecified += bytes,
+                Direction::WithinDevice => {}
             }
         }
-        Some(Does::AcknowledgesEvent) if functions::is_rdma_error(kind.into()) => {
+        Some(Effect::AcknowledgesEvent) if functions::is_rdma_error(kind.into()) => {
             *activity.rdma_errors.get_or_insert_default() += calls;
         }
         _ => {}
     }
 }
 
-fn worked(activity: &mut Activity, sum: &HostSum, before: &HostSum) {
-    activity.threads = Some(Absence {
+fn add_host(activity: &mut Activity, sum: &HostSum, before: &HostSum) {
+    activity.threads = Some(OffCpuTime {
         off_cpu_ns: sum.off_cpu_ns.saturating_sub(before.off_cpu_ns),
         run_queue_ns: Some(sum.run_queue_ns.saturating_sub(before.run_queue_ns)),
         preempted_ns: sum.preempted_ns.saturating_sub(before.preempted_ns),
@@ -133,9 +137,10 @@ mod tests {
     #[test]
     fn of_what_rdma_devices_tell_only_errors_count() {
         let mut evidence = Evidence::default();
-        let told = |kind, calls| (7, op("ibv_ack_async_event", kind), sum(calls, 0));
+        let events = |kind, calls| (7, op("ibv_ack_async_event", kind), sum(calls, 0));
         // A port that fails, the same port in order again, and a queue that is empty as it was meant to be.
-        let measured = evidence.measure(1, &[told(10, 2), told(9, 1), told(5, 1)], None, None);
+        let measured =
+            evidence.measure(1, &[events(10, 2), events(9, 1), events(5, 1)], None, None);
         assert_eq!(measured[0].activity.rdma_errors, Some(2));
     }
 
@@ -156,11 +161,11 @@ mod tests {
         assert_eq!(first[0].activity.threads.unwrap().preemptions, 3);
         assert_eq!(first[0].activity.tcp_retransmits, Some(0));
         let second = evidence.measure(2, &[], Some(&host), Some(42));
-        let told: Vec<Option<u64>> = second
+        let events: Vec<Option<u64>> = second
             .iter()
             .map(|measured| measured.activity.tcp_retransmits)
             .collect();
-        assert_eq!(told, [Some(2), Some(2)]);
+        assert_eq!(events, [Some(2), Some(2)]);
         assert_eq!(second[0].activity.threads.unwrap().preemptions, 0);
     }
 

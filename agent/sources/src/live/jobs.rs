@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fleet_agent_bpf::layout::CommRecord;
 use fleet_agent_core::event::{CommInit, Event, Labels, Process, Started};
 
-use crate::placement::Place;
+use crate::placement::Placement;
 use crate::process::Processes;
 
 /// What is known of a process that calls NCCL.
@@ -14,9 +14,9 @@ enum Known {
     /// It was told of.
     Placed,
     /// It calls NCCL, and nobody knows its rank yet.
-    Unplaced(Box<Place>),
+    Unplaced(Box<Placement>),
     /// It has NCCL, and has not called it yet.
-    Idle(Box<Place>),
+    Idle(Box<Placement>),
 }
 
 /// The processes that call NCCL.
@@ -35,25 +35,30 @@ impl Jobs {
     }
 
     /// Takes a sign of life of a process, maybe of it joining a communicator; the news that it is a rank, if it is news.
-    pub(crate) fn meet(&mut self, pid: u32, init: Option<CommInit>, ts_ns: u64) -> Option<Event> {
-        let place = match self.known.remove(&pid) {
+    pub(crate) fn observe(
+        &mut self,
+        pid: u32,
+        init: Option<CommInit>,
+        ts_ns: u64,
+    ) -> Option<Event> {
+        let placement = match self.known.remove(&pid) {
             Some(Known::Placed) => {
                 self.known.insert(pid, Known::Placed);
                 return None;
             }
-            Some(Known::Unplaced(place) | Known::Idle(place)) => place,
+            Some(Known::Unplaced(placement) | Known::Idle(placement)) => placement,
             // A process that has ended already is known by what it called.
-            None => Box::new(self.processes.place(pid).unwrap_or_default()),
+            None => Box::new(self.processes.placement(pid).unwrap_or_default()),
         };
-        let Some((rank, world_size)) = rank(&place, init) else {
-            self.known.insert(pid, Known::Unplaced(place));
+        let Some((rank, world_size)) = rank(&placement, init) else {
+            self.known.insert(pid, Known::Unplaced(placement));
             return None;
         };
         self.known.insert(pid, Known::Placed);
         let labels = Labels {
-            job: place.job,
-            namespace: place.namespace,
-            pod: place.pod,
+            job: placement.job,
+            namespace: placement.namespace,
+            pod: placement.pod,
             ..Labels::default()
         };
         let process = Process {
@@ -69,11 +74,11 @@ impl Jobs {
     }
 
     /// Takes that a process has NCCL: where it belongs is read now, since it may be gone when its first call is heard of.
-    pub(super) fn found(&mut self, pid: u32) {
+    pub(super) fn record_library(&mut self, pid: u32) {
         if !self.known.contains_key(&pid)
-            && let Ok(place) = self.processes.place(pid)
+            && let Ok(placement) = self.processes.placement(pid)
         {
-            self.known.insert(pid, Known::Idle(Box::new(place)));
+            self.known.insert(pid, Known::Idle(Box::new(placement)));
         }
     }
 
@@ -91,29 +96,29 @@ impl Jobs {
     }
 
     /// Forgets a process; whether there was anything to forget.
-    pub(crate) fn left(&mut self, pid: u32) -> bool {
+    pub(crate) fn forget(&mut self, pid: u32) -> bool {
         self.known.remove(&pid).is_some()
     }
 }
 
 /// Rank and ranks of the job. A launcher's word stands in the environment, unless the process joins a communicator as large as
 /// the job or larger: programs that start their own workers leave them an environment that is not theirs.
-fn rank(place: &Place, init: Option<CommInit>) -> Option<(u32, u32)> {
-    let told = place.rank.zip(place.world_size);
+fn rank(placement: &Placement, init: Option<CommInit>) -> Option<(u32, u32)> {
+    let from_launcher = placement.rank.zip(placement.world_size);
     let joined = init
         .filter(|init| init.nranks > 1 && init.rank < init.nranks)
         .map(|init| (init.rank, init.nranks));
-    match (told, joined) {
+    match (from_launcher, joined) {
         (Some((_, world_size)), Some((rank, nranks))) if nranks >= world_size => {
             Some((rank, nranks))
         }
-        (Some(told), _) => Some(told),
+        (Some(known), _) => Some(known),
         (None, joined) => joined,
     }
 }
 
 /// How a communicator was made that was there before.
-pub(crate) fn init(comm: &CommRecord) -> CommInit {
+pub(crate) fn comm_init(comm: &CommRecord) -> CommInit {
     CommInit {
         nranks: comm.nranks,
         rank: comm.rank,
@@ -126,11 +131,11 @@ pub(crate) fn init(comm: &CommRecord) -> CommInit {
 mod tests {
     use super::*;
 
-    fn place(rank: u32, world_size: u32) -> Place {
-        Place {
+    fn placement(rank: u32, world_size: u32) -> Placement {
+        Placement {
             rank: Some(rank),
             world_size: Some(world_size),
-            ..Place::default()
+            ..Placement::default()
         }
     }
 
@@ -145,21 +150,24 @@ mod tests {
 
     #[test]
     fn the_launcher_says_which_rank_a_process_is() {
-        assert_eq!(rank(&place(5, 8), None), Some((5, 8)));
-        assert_eq!(rank(&place(5, 8), Some(joined(1, 2))), Some((5, 8)));
+        assert_eq!(rank(&placement(5, 8), None), Some((5, 8)));
+        assert_eq!(rank(&placement(5, 8), Some(joined(1, 2))), Some((5, 8)));
     }
 
     #[test]
     fn a_communicator_as_large_as_the_job_knows_better() {
         // The workers of a program that was itself started as rank 0 of 1.
-        assert_eq!(rank(&place(0, 1), Some(joined(3, 4))), Some((3, 4)));
-        assert_eq!(rank(&place(0, 4), Some(joined(3, 4))), Some((3, 4)));
+        assert_eq!(rank(&placement(0, 1), Some(joined(3, 4))), Some((3, 4)));
+        assert_eq!(rank(&placement(0, 4), Some(joined(3, 4))), Some((3, 4)));
     }
 
     #[test]
     fn without_a_launcher_the_first_communicator_of_several_ranks_says_it() {
-        assert_eq!(rank(&Place::default(), None), None);
-        assert_eq!(rank(&Place::default(), Some(joined(0, 1))), None);
-        assert_eq!(rank(&Place::default(), Some(joined(2, 4))), Some((2, 4)));
+        assert_eq!(rank(&Placement::default(), None), None);
+        assert_eq!(rank(&Placement::default(), Some(joined(0, 1))), None);
+        assert_eq!(
+            rank(&Placement::default(), Some(joined(2, 4))),
+            Some((2, 4))
+        );
     }
 }

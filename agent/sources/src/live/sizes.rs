@@ -10,31 +10,31 @@ const MAX_RANKS: u32 = 1 << 20;
 /// In which processes the memory of a communicator says its rank and size. The library's own code says where they lie, and that is
 /// believed once it was right for a communicator whose rank and size the call has told.
 #[derive(Debug, Default)]
-pub(super) struct Sizes {
-    right: BTreeSet<u32>,
-    looks: BTreeMap<u32, u32>,
+pub(super) struct CommSizes {
+    verified: BTreeSet<u32>,
+    checks: BTreeMap<u32, u32>,
 }
 
 /// Looks into the memory of a process after which it is not believed any more to become right.
-const MAX_LOOKS: u32 = 256;
+const MAX_CHECKS: u32 = 256;
 
 /// Rank and size at an address, if anybody can read them.
 pub(super) type InMemory = Option<(u32, u32)>;
 
-impl Sizes {
+impl CommSizes {
     /// Compares what a process has in memory with what the call has told.
-    pub(super) fn compare(&mut self, pid: u32, told: &CommInit, in_memory: InMemory) {
+    pub(super) fn compare(&mut self, pid: u32, reported: &CommInit, in_memory: InMemory) {
         // One that is still being made in the background has no size yet, and one that is gone has anything.
-        if told.nranks > 0 && in_memory == Some((told.rank, told.nranks)) {
-            self.right.insert(pid);
+        if reported.nranks > 0 && in_memory == Some((reported.rank, reported.nranks)) {
+            self.verified.insert(pid);
         }
     }
 
     /// Whether to compare: until the memory of the process was right, and not for ever.
-    pub(super) fn is_worth_a_look(&mut self, pid: u32) -> bool {
-        let looks = self.looks.entry(pid).or_default();
-        *looks += u32::from(*looks < MAX_LOOKS);
-        *looks < MAX_LOOKS && !self.right.contains(&pid)
+    pub(super) fn needs_check(&mut self, pid: u32) -> bool {
+        let checks = self.checks.entry(pid).or_default();
+        *checks += u32::from(*checks < MAX_CHECKS);
+        *checks < MAX_CHECKS && !self.verified.contains(&pid)
     }
 
     /// A communicator with rank and size; none while they are unknown.
@@ -42,7 +42,7 @@ impl Sizes {
         if init.nranks > 0 {
             return Some(init);
         }
-        let (rank, nranks) = in_memory.filter(|_| self.right.contains(&pid))?;
+        let (rank, nranks) = in_memory.filter(|_| self.verified.contains(&pid))?;
         let is_possible = rank < nranks && nranks <= MAX_RANKS;
         is_possible.then_some(CommInit {
             nranks,
@@ -52,9 +52,9 @@ impl Sizes {
     }
 
     /// Forgets a process.
-    pub(super) fn left(&mut self, pid: u32) {
-        self.right.remove(&pid);
-        self.looks.remove(&pid);
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.verified.remove(&pid);
+        self.checks.remove(&pid);
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn memory_is_believed_once_it_was_right() {
-        let mut sizes = Sizes::default();
+        let mut sizes = CommSizes::default();
         assert_eq!(sizes.sized(7, SPLIT, Some((1, 4))), None);
         sizes.compare(7, &WORLD, Some((9, 3)));
         sizes.compare(7, &WORLD, None);
@@ -94,20 +94,20 @@ mod tests {
 
     #[test]
     fn a_process_whose_memory_is_never_right_is_left_alone_in_the_end() {
-        let mut sizes = Sizes::default();
-        let looks = (0..2 * MAX_LOOKS).filter(|_| sizes.is_worth_a_look(7));
-        assert!(looks.count() < MAX_LOOKS as usize);
-        assert!(sizes.is_worth_a_look(8));
+        let mut sizes = CommSizes::default();
+        let checks = (0..2 * MAX_CHECKS).filter(|_| sizes.needs_check(7));
+        assert!(checks.count() < MAX_CHECKS as usize);
+        assert!(sizes.needs_check(8));
     }
 
     #[test]
     fn what_a_call_tells_needs_no_memory() {
-        assert_eq!(Sizes::default().sized(7, WORLD, None), Some(WORLD));
+        assert_eq!(CommSizes::default().sized(7, WORLD, None), Some(WORLD));
     }
 
     #[test]
     fn only_what_can_be_a_rank_and_a_size_is_believed() {
-        let mut sizes = Sizes::default();
+        let mut sizes = CommSizes::default();
         sizes.compare(7, &WORLD, Some((5, 8)));
         for wrong in [(0, 0), (8, 8), (0, MAX_RANKS + 1), (u32::MAX, 4)] {
             assert_eq!(sizes.sized(7, SPLIT, Some(wrong)), None, "{wrong:?}");

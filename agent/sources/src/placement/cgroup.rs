@@ -28,11 +28,11 @@ pub(super) enum Step {
 impl Cgroup {
     /// Reads the text of `/proc/PID/cgroup`: one line `HIERARCHY:CONTROLLERS:PATH` for each hierarchy, so that version 1
     /// says the same many times over, and version 2 says it once.
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let mut found = Self::default();
         let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
         for path in paths {
-            let own = Self::of_path(path);
+            let own = Self::parse_path(path);
             found.pod_uid = found.pod_uid.or(own.pod_uid);
             found.container = found.container.or(own.container);
             if found.slurm_job.is_none() {
@@ -43,7 +43,7 @@ impl Cgroup {
     }
 
     /// The innermost pod and container: hosts may themselves be containers.
-    fn of_path(path: &str) -> Self {
+    fn parse_path(path: &str) -> Self {
         let mut found = Self::default();
         // Without delegation containerd joins slice, prefix and id by colons.
         for segment in path.split(['/', ':']) {

@@ -6,7 +6,7 @@ use serde_json::json;
 /// Room for the first line, which is written anew whenever a process joins. It holds as many as are recorded, and the words.
 pub(super) const HEADER_BYTES: usize = 20 << 10;
 /// Bytes of a word, so that the words leave the processes their room.
-const MAX_WORD: usize = 512;
+const MAX_TEXT: usize = 512;
 
 /// What the first line says besides the processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,23 +38,23 @@ impl Header {
         let line = json!({
             "kind": "header",
             "version": 1,
-            "name": word(&self.name),
+            "name": clean_text(&self.name),
             "clock": "CLOCK_MONOTONIC",
-            "source": word(&self.source),
+            "source": clean_text(&self.source),
             "processes": processes,
-            "hardware": word(&self.hardware),
-            "software": word(&self.software),
+            "hardware": clean_text(&self.hardware),
+            "software": clean_text(&self.software),
         });
         format!("{:<width$}\n", line.to_string(), width = HEADER_BYTES - 1)
     }
 }
 
 /// The beginning of a text, without what would take several bytes in the line.
-fn word(text: &str) -> String {
+fn clean_text(text: &str) -> String {
     let plain = text
         .chars()
         .filter(|c| matches!(c, ' '..='~') && !matches!(c, '"' | '\\'));
-    plain.take(MAX_WORD).collect()
+    plain.take(MAX_TEXT).collect()
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 mod gpu_operation;
 
-use crate::functions::{Does, Function};
-use fleet_agent_bpf::layout::{CallRecord, RanRecord};
+use crate::functions::{Effect, Function};
+use fleet_agent_bpf::layout::{CallRecord, PluginRecord};
 use fleet_agent_core::event::{CommState, Op};
 use serde::Serialize;
 
-use crate::recorder::line::gpu_operation::RanArguments;
+use crate::recorder::line::gpu_operation::GpuOperationFields;
 
 /// What a line says of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(super) struct Line {
     #[serde(flatten)]
     call: Option<Arguments>,
     #[serde(flatten)]
-    ran: Option<RanArguments>,
+    operation: Option<GpuOperationFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rc: Option<i32>,
 }
@@ -105,11 +105,11 @@ struct Arguments {
 impl Line {
     /// Whether it tells of calls that were counted over a window.
     pub(super) fn is_window(&self) -> bool {
-        self.pid.is_some() && self.ran.is_none() && self.call.is_none()
+        self.pid.is_some() && self.operation.is_none() && self.call.is_none()
     }
 
     /// The line of a communicator older than the recording, as it was in memory.
-    pub(super) fn of_state(state: &CommState) -> Self {
+    pub(super) fn from_state(state: &CommState) -> Self {
         Self {
             kind: "comm_state",
             ts: state.ts_ns,
@@ -128,18 +128,18 @@ impl Line {
     }
 
     /// The line of an operation on a GPU.
-    pub(super) fn of_ran(record: &RanRecord) -> Option<Self> {
+    pub(super) fn from_plugin_record(record: &PluginRecord) -> Option<Self> {
         Some(Self {
             kind: "coll",
             ts: record.seen_ns,
             pid: Some(record.tgid),
-            ran: Some(RanArguments::of(record)?),
+            operation: Some(GpuOperationFields::from_record(record)?),
             ..Self::default()
         })
     }
 
     /// The line of a call.
-    pub(super) fn of_call(part: Part, record: &CallRecord, function: &Function) -> Self {
+    pub(super) fn from_call(part: Part, record: &CallRecord, function: &Function) -> Self {
         let has_returned = part != Part::Entry;
         Self {
             kind: match part {
@@ -152,21 +152,21 @@ impl Line {
             pid: Some(record.tgid),
             tid: Some(record.tid),
             function: Some(function.name),
-            call: arguments(part, record, function.does),
+            call: arguments(part, record, function.effect),
             rc: Some(record.result).filter(|result| has_returned && *result != 0),
             ..Self::default()
         }
     }
 
     /// The line of calls that were counted over a window that ends at `ts`.
-    pub(super) fn of_window((ts, window_ns): (u64, u64), counted: &Counted) -> Self {
-        let is_copy = counted.function.does == Does::Copies;
-        let is_event = counted.function.does == Does::AcknowledgesEvent;
+    pub(super) fn from_window((ts, window_ns): (u64, u64), counted: &Counted) -> Self {
+        let is_copy = counted.function.effect == Effect::Copies;
+        let is_event = counted.function.effect == Effect::AcknowledgesEvent;
         Self {
-            kind: match counted.function.does {
-                Does::Copies => "copies",
-                Does::LaunchesGraph => "graph_launches",
-                Does::AcknowledgesEvent => "rdma_events",
+            kind: match counted.function.effect {
+                Effect::Copies => "copies",
+                Effect::LaunchesGraph => "graph_launches",
+                Effect::AcknowledgesEvent => "rdma_events",
                 _ => "launches",
             },
             ts,
@@ -182,7 +182,7 @@ impl Line {
     }
 
     /// The line of events that are missing.
-    pub(super) fn of_loss(ts: u64, events: u64) -> Self {
+    pub(super) fn lost(ts: u64, events: u64) -> Self {
         Self {
             kind: "lost",
             ts,
@@ -192,7 +192,7 @@ impl Line {
     }
 
     /// The line that says that there was nothing to say.
-    pub(super) fn of_quiet(ts: u64) -> Self {
+    pub(super) fn quiet(ts: u64) -> Self {
         Self {
             kind: "quiet",
             ts,
@@ -217,30 +217,30 @@ impl Line {
     }
 }
 
-fn arguments(part: Part, record: &CallRecord, does: Does) -> Option<Arguments> {
+fn arguments(part: Part, record: &CallRecord, effect: Effect) -> Option<Arguments> {
     let comm = Some(hex(record.comm));
-    Some(match does {
-        Does::Operation(op) => operation(record, op),
-        Does::MakesComm => made(part, record),
-        Does::SplitsComm => Arguments {
+    Some(match effect {
+        Effect::Operation(op) => operation(record, op),
+        Effect::MakesComm => made(part, record),
+        Effect::SplitsComm => Arguments {
             parent: Some(hex(record.handle)),
             color: Some(record.peer),
             ..made(part, record)
         },
-        Does::EndsComm => Arguments {
+        Effect::EndsComm => Arguments {
             comm,
             ..Arguments::default()
         },
-        Does::Waits => Arguments {
+        Effect::Waits => Arguments {
             handle: Some(hex(record.handle)),
             ..Arguments::default()
         },
-        Does::EndsGroup
-        | Does::Copies
-        | Does::Launches
-        | Does::LaunchesGraph
-        | Does::AcknowledgesEvent
-        | Does::Records => return None,
+        Effect::EndsGroup
+        | Effect::Copies
+        | Effect::Launches
+        | Effect::LaunchesGraph
+        | Effect::AcknowledgesEvent
+        | Effect::Records => return None,
     })
 }
 

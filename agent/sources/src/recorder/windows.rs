@@ -16,7 +16,7 @@ pub(super) struct Windows {
 
 impl Windows {
     /// Nothing was counted by `now_ns`.
-    pub(super) fn since(now_ns: u64) -> Self {
+    pub(super) fn new(now_ns: u64) -> Self {
         Self {
             before: BTreeMap::new(),
             read_ns: now_ns,
@@ -30,7 +30,7 @@ impl Windows {
 
     /// Takes the sums of all processes; a line for each of those that rose. `op` has the direction of a copy, or the
     /// type of an event, in its second byte.
-    pub(super) fn take(&mut self, ts: u64, sums: &[(u32, u32, CallSum)]) -> Vec<Line> {
+    pub(super) fn update(&mut self, ts: u64, sums: &[(u32, u32, CallSum)]) -> Vec<Line> {
         let window_ns = ts.saturating_sub(self.read_ns);
         self.read_ns = ts;
         let mut lines = Vec::new();
@@ -39,7 +39,7 @@ impl Windows {
             let calls = sum.calls.saturating_sub(before.calls);
             let [number, detail, ..] = op.to_le_bytes();
             let is_counted = |function: &&Function| !function.returns() && calls > 0;
-            if let Some(function) = functions::of(number).filter(is_counted) {
+            if let Some(function) = functions::by_number(number).filter(is_counted) {
                 let counted = Counted {
                     pid: *pid,
                     function,
@@ -47,14 +47,14 @@ impl Windows {
                     bytes: sum.bytes.saturating_sub(before.bytes),
                     detail,
                 };
-                lines.push(Line::of_window((ts, window_ns), &counted));
+                lines.push(Line::from_window((ts, window_ns), &counted));
             }
         }
         lines
     }
 
     /// Forgets a process.
-    pub(super) fn left(&mut self, pid: u32) {
+    pub(super) fn forget(&mut self, pid: u32) {
         self.before.retain(|(its, _), _| *its != pid);
     }
 }

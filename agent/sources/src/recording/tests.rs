@@ -3,8 +3,8 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use fleet_agent_core::event::{
-    Activity, Call, CallKind, CommInit, ContextSwitch, CopiedBytes, Direction, Entered, Launches,
-    Left, Lost, Measured, Op, Operation,
+    Activity, ActivitySample, Call, CallKind, CommInit, ContextSwitch, CopiedBytes, Direction,
+    Entered, Launches, Lost, Op, Operation, SwitchReason,
 };
 
 use super::*;
@@ -204,17 +204,17 @@ fn what_a_process_does_besides_its_collectives_is_read_too() {
     let mut recording = open(format!("{HEADER}\n{}\n", lines.join("\n")).as_bytes()).unwrap();
     let (events, error) = read(&mut recording);
     assert!(error.is_none(), "{error:?}");
-    let switch = |ts_ns, prev_tid, prev, next_tid| {
+    let switch = |ts_ns, prev_tid, reason, next_tid| {
         Event::ContextSwitch(ContextSwitch {
             ts_ns,
             prev_tid,
-            prev,
+            reason,
             next_tid,
         })
     };
-    assert_eq!(events[0], switch(1, 8, Left::Preempted, 9));
-    assert_eq!(events[1], switch(2, 9, Left::Blocked, 8));
-    assert_eq!(events[2], switch(3, 8, Left::Gone, 0));
+    assert_eq!(events[0], switch(1, 8, SwitchReason::Preempted, 9));
+    assert_eq!(events[1], switch(2, 9, SwitchReason::Blocked, 8));
+    assert_eq!(events[2], switch(3, 8, SwitchReason::Exited, 0));
     let launches = Launches {
         ts_ns: 4,
         pid: 7,
@@ -230,7 +230,7 @@ fn what_a_process_does_besides_its_collectives_is_read_too() {
     });
     assert_eq!(
         copies.collect::<Vec<_>>(),
-        [(64, Direction::ToHost), (32, Direction::Within)]
+        [(64, Direction::ToHost), (32, Direction::WithinDevice)]
     );
 }
 
@@ -285,7 +285,7 @@ fn a_call_in_two_parts_and_an_exact_communicator_are_read() {
 #[test]
 fn what_was_summed_up_and_what_was_lost_is_read() {
     let measured = |ts_ns, activity| {
-        Event::Activity(Measured {
+        Event::Activity(ActivitySample {
             ts_ns,
             pid: 7,
             activity,

@@ -14,16 +14,16 @@ const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 
 /// A folder of pinned maps and probes, held against other agents.
 #[derive(Debug)]
-pub(super) struct Pins {
+pub(super) struct PinFolder {
     pub(super) folder: PathBuf,
     _lock: fs::File,
 }
 
-impl Pins {
+impl PinFolder {
     /// Takes the folder of these settings below `root`. Probes of other settings or another version go.
-    pub(super) fn take(root: &Path, settings: &WatchSettings) -> Result<Self, WatchError> {
+    pub(super) fn acquire(root: &Path, settings: &WatchSettings) -> Result<Self, WatchError> {
         let path = root.display().to_string();
-        let failed = |source| WatchError::Pins {
+        let failed = |source| WatchError::PinFolder {
             path: path.clone(),
             source,
         };
@@ -35,7 +35,7 @@ impl Pins {
             return Err(failed(io::Error::other("it is in no BPF file system")));
         }
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(WatchError::Taken { path });
+            return Err(WatchError::InUse { path });
         }
         let key = format!("{}{settings:?}", env!("CARGO_PKG_VERSION"));
         let name = format!(
@@ -44,7 +44,7 @@ impl Pins {
             xxhash_rust::xxh64::xxh64(key.as_bytes(), 0)
         );
         for other in fs::read_dir(root).map_err(failed)?.flatten() {
-            if other.file_name() != *name && is_of_an_agent(&other.file_name()) {
+            if other.file_name() != *name && is_agent_folder(&other.file_name()) {
                 remove(&other.path());
             }
         }
@@ -63,7 +63,7 @@ impl Pins {
 }
 
 /// Whether a folder is called as agents call theirs: two numbers of 16 hex digits.
-fn is_of_an_agent(name: &OsStr) -> bool {
+fn is_agent_folder(name: &OsStr) -> bool {
     let is_number =
         |part: &str| part.len() == 16 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts = name.to_str().and_then(|name| name.split_once('-'));
@@ -83,11 +83,11 @@ fn remove(folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::Wants;
+    use crate::watch::CountOptions;
 
     #[test]
     fn only_folders_that_are_called_as_agents_call_theirs_are_removed() {
-        assert!(is_of_an_agent(OsStr::new(
+        assert!(is_agent_folder(OsStr::new(
             "0123456789abcdef-fedcba9876543210"
         )));
         for other in [
@@ -96,7 +96,7 @@ mod tests {
             "0123456789abcdef-",
             "0123456789abcdef-fedcba987654321g",
         ] {
-            assert!(!is_of_an_agent(OsStr::new(other)), "{other}");
+            assert!(!is_agent_folder(OsStr::new(other)), "{other}");
         }
     }
 
@@ -106,7 +106,7 @@ mod tests {
         let other = dir.path().join("0123456789abcdef-fedcba9876543210");
         fs::create_dir(&other).unwrap();
         let settings = WatchSettings {
-            wants: Wants::default(),
+            count_options: CountOptions::default(),
             min_wait_ns: 0,
             mechanism: None,
             without_host: false,
@@ -114,7 +114,7 @@ mod tests {
             pins: None,
             nccl_socket: None,
         };
-        let taken = Pins::take(dir.path(), &settings);
-        assert!(matches!(taken, Err(WatchError::Pins { .. })) && other.exists());
+        let acquired = PinFolder::acquire(dir.path(), &settings);
+        assert!(matches!(acquired, Err(WatchError::PinFolder { .. })) && other.exists());
     }
 }

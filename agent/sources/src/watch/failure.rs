@@ -15,7 +15,7 @@ pub enum WatchError {
     #[error(
         "{path}: another agent of this host uses it; stop that one, or give this one a folder of its own with --pin"
     )]
-    Taken {
+    InUse {
         /// The folder of its probes.
         path: String,
     },
@@ -23,7 +23,7 @@ pub enum WatchError {
     #[error(
         "{path}: probes cannot be kept there ({source}); mount a BPF file system (mount -t bpf bpf /sys/fs/bpf), or give --pin none"
     )]
-    Pins {
+    PinFolder {
         /// The folder.
         path: String,
         /// What the system said.

@@ -12,14 +12,14 @@ const MAX_BORING: usize = 4096;
 
 /// The programs, by path.
 #[derive(Debug, Default)]
-pub(super) struct Boring {
+pub(super) struct IgnoreCache {
     paths: HashSet<OsString>,
     since_ns: u64,
 }
 
-impl Boring {
+impl IgnoreCache {
     /// Whether a mapping of this path, as the mapping process sees it, is worth a look at the process.
-    pub(super) fn is_worth_a_look(&self, path: &OsStr) -> bool {
+    pub(super) fn should_inspect(&self, path: &OsStr) -> bool {
         let text = path.to_string_lossy();
         // `//anon` and `[vdso]` are no files, and what was made in memory has no name to go by.
         let is_file =
@@ -52,20 +52,23 @@ mod tests {
 
     #[test]
     fn programs_are_looked_at_once_and_libraries_by_their_names() {
-        let mut boring = Boring::default();
-        assert!(boring.is_worth_a_look(OsStr::new("/usr/bin/sh")));
-        boring.add(OsStr::new("/usr/bin/sh"));
-        assert!(!boring.is_worth_a_look(OsStr::new("/usr/bin/sh")));
-        assert!(boring.is_worth_a_look(OsStr::new("/opt/libnccl.so.2")));
-        assert!(!boring.is_worth_a_look(OsStr::new("/usr/lib/libc.so.6")));
-        assert!(boring.expire(BORING_NS) && boring.is_worth_a_look(OsStr::new("/usr/bin/sh")));
+        let mut ignore_cache = IgnoreCache::default();
+        assert!(ignore_cache.should_inspect(OsStr::new("/usr/bin/sh")));
+        ignore_cache.add(OsStr::new("/usr/bin/sh"));
+        assert!(!ignore_cache.should_inspect(OsStr::new("/usr/bin/sh")));
+        assert!(ignore_cache.should_inspect(OsStr::new("/opt/libnccl.so.2")));
+        assert!(!ignore_cache.should_inspect(OsStr::new("/usr/lib/libc.so.6")));
+        assert!(
+            ignore_cache.expire(BORING_NS)
+                && ignore_cache.should_inspect(OsStr::new("/usr/bin/sh"))
+        );
     }
 
     #[test]
     fn what_is_no_file_is_not_looked_at() {
         for none in ["[vdso]", "//anon", "/memfd:jit (deleted)", ""] {
             assert!(
-                !Boring::default().is_worth_a_look(OsStr::new(none)),
+                !IgnoreCache::default().should_inspect(OsStr::new(none)),
                 "{none}"
             );
         }

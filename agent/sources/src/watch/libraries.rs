@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use fleet_agent_bpf::programs::{AttachError, Probes, Programs};
 
 use crate::comm_fields::CommFields;
-use crate::watch::ignore_cache::Boring;
-use crate::watch::library::{Functions, Library, Version, Wants, families};
+use crate::watch::ignore_cache::IgnoreCache;
+use crate::watch::library::{CountOptions, Functions, Library, Version, families};
 use crate::watch::mapping::{FileId, Mapping, executable};
 use crate::watch::process_access::{has_probe, open};
-use crate::watch::rate_limit::Allowance;
+use crate::watch::rate_limit::RateLimiter;
 use crate::watch::seccomp::Guard;
-use crate::watch::stale_probes::Leftovers;
+use crate::watch::stale_probes::StaleProbes;
 
 mod summary;
 
@@ -29,26 +29,26 @@ const LINGER_NS: u64 = 60_000_000_000;
 #[derive(Debug)]
 enum Known {
     /// It has no function of interest.
-    Nothing,
+    Irrelevant,
     /// It is the same file as another one, seen through another mount.
     SameAs(FileId),
     /// It is probed.
     Probed(Box<Library>),
     /// It is not probed, and why.
-    Barred(String),
+    Unprobeable(String),
 }
 
 /// All files that were looked at.
 #[derive(Debug)]
 pub(super) struct Libraries {
     proc: PathBuf,
-    leftovers: Leftovers,
-    wants: Wants,
+    stale_probes: StaleProbes,
+    count_options: CountOptions,
     guard: Guard,
     detached: Vec<u32>,
     known: HashMap<FileId, Known>,
-    boring: Boring,
-    allowance: Allowance,
+    ignore_cache: IgnoreCache,
+    rate_limiter: RateLimiter,
 }
 
 /// Which of a process's files to look at.
@@ -61,32 +61,37 @@ pub(super) enum Files {
 }
 
 impl Libraries {
-    pub(super) fn new(proc: &Path, pins: Option<PathBuf>, wants: Wants, guard: Guard) -> Self {
+    pub(super) fn new(
+        proc: &Path,
+        pins: Option<PathBuf>,
+        count_options: CountOptions,
+        guard: Guard,
+    ) -> Self {
         Self {
             proc: proc.to_owned(),
-            leftovers: Leftovers::found(pins),
+            stale_probes: StaleProbes::load(pins),
             detached: Vec::new(),
-            wants,
+            count_options,
             guard,
             known: HashMap::new(),
-            boring: Boring::default(),
-            allowance: Allowance::default(),
+            ignore_cache: IgnoreCache::default(),
+            rate_limiter: RateLimiter::default(),
         }
     }
 
     /// Whether a mapping of this path, as the mapping process sees it, is worth a look at the process.
-    pub(super) fn is_worth_a_look(&self, path: &OsStr) -> bool {
-        self.boring.is_worth_a_look(path)
+    pub(super) fn should_inspect(&self, path: &OsStr) -> bool {
+        self.ignore_cache.should_inspect(path)
     }
 
     /// Adds to the files that may be looked into what came in since the last time.
     pub(super) fn refill(&mut self, now_ns: u64) {
-        self.allowance.refill(now_ns);
+        self.rate_limiter.refill(now_ns);
     }
 
     /// Looks at what a process has mapped and probes what is new; whether it has NCCL or RCCL. A process that ends meanwhile
     /// has nothing.
-    pub(super) fn look(
+    pub(super) fn inspect(
         &mut self,
         (pid, has_lasted): (u32, bool),
         files: Files,
@@ -104,23 +109,23 @@ impl Libraries {
                 continue;
             }
             let is_known = self.known.contains_key(&mapping.file);
-            if !is_known && !self.allowance.take(has_lasted, self.known.len()) {
+            if !is_known && !self.rate_limiter.try_acquire(has_lasted, self.known.len()) {
                 continue;
             }
-            self.consider(pid, &mapping, is_program, programs);
-            self.use_by(pid, mapping.file);
+            self.register(pid, &mapping, is_program, programs);
+            self.add_user(pid, mapping.file);
             has_collectives |= self
                 .library(mapping.file)
                 .is_some_and(|library| library.functions.has_collectives);
-            if is_program && matches!(self.known.get(&mapping.file), Some(Known::Nothing)) {
-                self.boring.add(mapping.path);
+            if is_program && matches!(self.known.get(&mapping.file), Some(Known::Irrelevant)) {
+                self.ignore_cache.add(mapping.path);
             }
         }
         has_collectives
     }
 
     /// Forgets that a process maps anything.
-    pub(super) fn left_by(&mut self, pid: u32, now_ns: u64) {
+    pub(super) fn remove_user(&mut self, pid: u32, now_ns: u64) {
         for library in self.libraries_mut() {
             if library.users.remove(&pid) && library.users.is_empty() {
                 library.unused_since_ns = Some(now_ns);
@@ -130,26 +135,26 @@ impl Libraries {
 
     /// Takes out the probes of files that nobody maps any more, and of those that were changed in place; the next look finds
     /// what they are now.
-    pub(super) fn tidy(&mut self, now_ns: u64) {
-        let news = self.allowance.take_news();
-        if news > 0 {
+    pub(super) fn remove_unused(&mut self, now_ns: u64) {
+        let newly_deferred = self.rate_limiter.take_newly_deferred();
+        if newly_deferred > 0 {
             tracing::warn!(
-                files = news,
+                files = newly_deferred,
                 "not looked into when they were mapped, because too many were: processes that last are looked at again"
             );
         }
         let guard = self.guard;
-        let is_stale = self.boring.expire(now_ns);
+        let is_stale = self.ignore_cache.expire(now_ns);
         self.known.retain(|_, known| {
             let Known::Probed(library) = known else {
                 return match known {
-                    Known::Nothing => !is_stale,
+                    Known::Irrelevant => !is_stale,
                     // What stood in the way may be gone, but a process that a probe would kill may be there still.
-                    Known::Barred(_) => !is_stale || guard.is_needed(),
+                    Known::Unprobeable(_) => !is_stale || guard.is_needed(),
                     Known::SameAs(_) | Known::Probed(_) => true,
                 };
             };
-            let is_changed = Version::of(&library.file).ok() != Some(library.version);
+            let is_changed = Version::from_file(&library.file).ok() != Some(library.version);
             let is_unused = library
                 .unused_since_ns
                 .is_some_and(|since_ns| now_ns.saturating_sub(since_ns) > LINGER_NS);
@@ -171,7 +176,7 @@ impl Libraries {
     }
 
     /// Where the library that a process calls keeps rank and size of a communicator.
-    pub(super) fn fields_of(&self, pid: u32) -> Option<CommFields> {
+    pub(super) fn comm_fields_of(&self, pid: u32) -> Option<CommFields> {
         let of_process = |library: &Library| {
             library
                 .users
@@ -188,16 +193,14 @@ impl Libraries {
     }
 
     /// Takes out the probes of an agent before this one that no process has any use for.
-    pub(super) fn clear_leftovers(&mut self) {
-        self.leftovers.clear();
+    pub(super) fn clear_stale_probes(&mut self) {
+        self.stale_probes.clear();
     }
 
     /// Whether the calls of a process were seen while no agent was there.
-    pub(super) fn goes_on(&self, pid: u32) -> bool {
+    pub(super) fn was_probed_throughout(&self, pid: u32) -> bool {
         self.probed().any(|(_, library)| {
-            library.is_taken_over
-                && library.functions.has_collectives
-                && library.users.contains(&pid)
+            library.is_restored && library.functions.has_collectives && library.users.contains(&pid)
         })
     }
 
@@ -209,7 +212,7 @@ impl Libraries {
 
     /// Leaves no probe behind when the agent ends.
     pub(super) fn unpin(&mut self) {
-        self.leftovers.clear();
+        self.stale_probes.clear();
         for library in self.libraries_mut() {
             library.probes.unpin();
         }
@@ -240,9 +243,9 @@ impl Libraries {
         }
     }
 
-    fn use_by(&mut self, pid: u32, file: FileId) {
-        let is_barred = self.library(file).is_some() && self.guard.bars(&self.proc, pid);
-        if is_barred {
+    fn add_user(&mut self, pid: u32, file: FileId) {
+        let is_forbidden = self.library(file).is_some() && self.guard.forbids(&self.proc, pid);
+        if is_forbidden {
             // The probe is the danger to this process: it goes at once, for all.
             let reason = under_filter(pid);
             tracing::warn!(pid, "{reason}");
@@ -252,9 +255,9 @@ impl Libraries {
                 self.detached.extend(users);
             }
             if let Some(Known::SameAs(other)) =
-                self.known.insert(file, Known::Barred(reason.clone()))
+                self.known.insert(file, Known::Unprobeable(reason.clone()))
             {
-                self.known.insert(other, Known::Barred(reason));
+                self.known.insert(other, Known::Unprobeable(reason));
             }
         } else if let Some(library) = self.library(file) {
             library.users.insert(pid);
@@ -262,17 +265,17 @@ impl Libraries {
         }
     }
 
-    fn consider(&mut self, pid: u32, mapping: &Mapping<'_>, is_program: bool, programs: &Programs) {
+    fn register(&mut self, pid: u32, mapping: &Mapping<'_>, is_program: bool, programs: &Programs) {
         if self.known.contains_key(&mapping.file) {
             return;
         }
         let known = match open(&self.proc, pid, mapping) {
-            Ok(_) if self.guard.bars(&self.proc, pid) => Known::Barred(under_filter(pid)),
+            Ok(_) if self.guard.forbids(&self.proc, pid) => Known::Unprobeable(under_filter(pid)),
             Ok(file) => self.probe(pid, mapping, (file, is_program), programs),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => Known::Barred(format!("{}: {error}", mapping.path.display())),
+            Err(error) => Known::Unprobeable(format!("{}: {error}", mapping.path.display())),
         };
-        if let Known::Barred(reason) = &known {
+        if let Known::Unprobeable(reason) = &known {
             tracing::warn!(pid, "a library cannot be watched: {reason}");
         }
         self.known.insert(mapping.file, known);
@@ -286,19 +289,22 @@ impl Libraries {
         programs: &Programs,
     ) -> Known {
         let path = mapping.path.to_string_lossy().into_owned();
-        let found = Version::of(&file)
+        let found = Version::from_file(&file)
             .map_err(|error| error.to_string())
             .and_then(|version| {
-                let functions =
-                    Functions::find(&file, families(mapping.path, is_program), self.wants);
+                let functions = Functions::find(
+                    &file,
+                    families(mapping.path, is_program),
+                    self.count_options,
+                );
                 functions
                     .map(|functions| (version, functions))
                     .map_err(|error| error.to_string())
             });
         let (version, functions) = match found {
             Ok(found) => found,
-            Err(_) if is_program => return Known::Nothing,
-            Err(error) => return Known::Barred(format!("{path}: {error}")),
+            Err(_) if is_program => return Known::Irrelevant,
+            Err(error) => return Known::Unprobeable(format!("{path}: {error}")),
         };
         if !functions.refused.is_empty() {
             tracing::warn!(
@@ -308,13 +314,13 @@ impl Libraries {
             );
         }
         if functions.probes.is_empty() {
-            return Known::Nothing;
+            return Known::Irrelevant;
         }
         if let Some(other) = self.probed_elsewhere(pid, mapping, version, &functions) {
             return Known::SameAs(other);
         }
         match self.attach((pid, mapping), (version, &file), &functions, programs) {
-            Ok((probes, is_taken_over)) => {
+            Ok((probes, is_restored)) => {
                 tracing::info!(path, functions = functions.probes.len(), "watching");
                 let users = std::iter::once(pid).collect();
                 Known::Probed(Box::new(Library {
@@ -326,10 +332,10 @@ impl Libraries {
                     probes,
                     users,
                     unused_since_ns: None,
-                    is_taken_over,
+                    is_restored,
                 }))
             }
-            Err(error) => Known::Barred(format!("{path}: {error}")),
+            Err(error) => Known::Unprobeable(format!("{path}: {error}")),
         }
     }
 
@@ -359,14 +365,16 @@ impl Libraries {
         let owner = (mapping.file, version);
         let links = programs.n_links(&functions.probes);
         let is_probed = || has_probe(&self.proc, pid, mapping, &functions.probes);
-        let left = self.leftovers.take(owner, links);
-        if let Some(probes) = left.or_else(|| self.leftovers.take_alike(owner, links, is_probed)) {
+        let restored = self.stale_probes.take(owner, links);
+        if let Some(probes) =
+            restored.or_else(|| self.stale_probes.take_same_file(owner, links, is_probed))
+        {
             return Ok((probes, true));
         }
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let mut probes = programs.attach(Path::new(&path), &functions.probes)?;
-        if self.leftovers.are_kept()
-            && let Err(error) = probes.pin(|n| self.leftovers.pin(owner, n).unwrap_or_default())
+        if self.stale_probes.is_enabled()
+            && let Err(error) = probes.pin(|n| self.stale_probes.pin(owner, n).unwrap_or_default())
         {
             tracing::warn!("probes do not outlive this agent: {error}");
         }

@@ -10,9 +10,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use fleet_agent_bpf::programs::{Probe, Probes};
 
 use crate::comm_fields::CommFields;
-use crate::functions::{FUNCTIONS, Family, Function, Wanted};
+use crate::functions::{FUNCTIONS, Family, Function, ProbeWhen};
 use crate::instruction::probe_point;
-use crate::symbols::{self, Place, SymbolError};
+use crate::symbols::{self, Symbol, SymbolError};
 use crate::watch::Watched;
 
 /// Beginnings of the names of libraries that have NCCL or RCCL, in themselves or built in.
@@ -37,21 +37,21 @@ const MAX_CODE: usize = 8192;
 
 /// What is counted besides collectives and waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Wants {
+pub struct CountOptions {
     /// Copies between host and device.
     pub copies: bool,
     /// Kernel launches.
     pub launches: bool,
 }
 
-impl Wants {
+impl CountOptions {
     fn includes(self, function: &Function) -> bool {
-        match function.wanted {
-            Wanted::Always => true,
-            Wanted::Copies => self.copies,
-            Wanted::Launches => self.launches,
-            Wanted::FastNop => has_fast_nop(),
-            Wanted::SlowNop => !has_fast_nop(),
+        match function.probe_when {
+            ProbeWhen::Always => true,
+            ProbeWhen::Copies => self.copies,
+            ProbeWhen::Launches => self.launches,
+            ProbeWhen::FastNop => has_fast_nop(),
+            ProbeWhen::SlowNop => !has_fast_nop(),
         }
     }
 }
@@ -105,7 +105,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    pub(super) fn of(file: &File) -> io::Result<Self> {
+    pub(super) fn from_file(file: &File) -> io::Result<Self> {
         let meta = file.metadata()?;
         let modified_ns = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
         Ok(Self {
@@ -129,10 +129,11 @@ impl Functions {
     pub(super) fn find(
         file: &File,
         families: &[Family],
-        wants: Wants,
+        count_options: CountOptions,
     ) -> Result<Self, SymbolError> {
-        let of_family =
-            |function: &&Function| families.contains(&function.family) && wants.includes(function);
+        let of_family = |function: &&Function| {
+            families.contains(&function.family) && count_options.includes(function)
+        };
         let mut names: Vec<&'static str> = FUNCTIONS
             .iter()
             .filter(of_family)
@@ -145,22 +146,22 @@ impl Functions {
         Ok(chosen)
     }
 
-    fn choose(found: &BTreeMap<&'static str, Place>) -> Self {
+    fn choose(found: &BTreeMap<&'static str, Symbol>) -> Self {
         let mut chosen = Self::default();
         // Two names may stand for one function, and one probe is enough.
-        let mut taken = BTreeSet::new();
+        let mut used_offsets = BTreeSet::new();
         for (op, function) in (0_u8..).zip(&FUNCTIONS) {
-            let Some(place) = found.get(function.name) else {
+            let Some(symbol) = found.get(function.name) else {
                 continue;
             };
             chosen.has_collectives |= function.family == Family::Collectives;
             let point = if function.is_hot() {
-                probe_point(place)
+                probe_point(symbol)
             } else {
-                Some(place.offset)
+                Some(symbol.offset)
             };
             match point {
-                Some(offset) if taken.insert(offset) => chosen.probes.push(Probe {
+                Some(offset) if used_offsets.insert(offset) => chosen.probes.push(Probe {
                     offset,
                     cookie: function.cookie(op),
                     returns: function.returns(),
@@ -174,14 +175,14 @@ impl Functions {
 }
 
 /// Where the library keeps rank and size of a communicator, as far as its code tells.
-fn fields(file: &File, found: &BTreeMap<&'static str, Place>) -> Option<CommFields> {
+fn fields(file: &File, found: &BTreeMap<&'static str, Symbol>) -> Option<CommFields> {
     let code = |name: &str| {
-        let place = found.get(name)?;
-        let mut code = vec![0; usize::try_from(place.bytes).ok()?.min(MAX_CODE)];
-        file.read_exact_at(&mut code, place.offset).ok()?;
+        let symbol = found.get(name)?;
+        let mut code = vec![0; usize::try_from(symbol.bytes).ok()?.min(MAX_CODE)];
+        file.read_exact_at(&mut code, symbol.offset).ok()?;
         Some(code)
     };
-    CommFields::of(&code(USER_RANK)?, &code(COUNT)?)
+    CommFields::from_code(&code(USER_RANK)?, &code(COUNT)?)
 }
 
 /// A file that is probed.
@@ -197,7 +198,7 @@ pub(super) struct Library {
     pub(super) users: BTreeSet<u32>,
     pub(super) unused_since_ns: Option<u64>,
     /// Whether an agent before this one has set its probes, which counted on meanwhile.
-    pub(super) is_taken_over: bool,
+    pub(super) is_restored: bool,
 }
 
 impl Library {
@@ -222,8 +223,8 @@ impl Library {
 mod tests {
     use super::*;
 
-    fn place(offset: u64, first: u8) -> Place {
-        Place {
+    fn symbol(offset: u64, first: u8) -> Symbol {
+        Symbol {
             offset,
             bytes: 8,
             code: [first, 0, 0, 0, 0, 0, 0, 0],
@@ -257,9 +258,9 @@ mod tests {
     #[test]
     fn a_hot_function_that_would_be_single_stepped_is_refused_and_a_rare_one_is_not() {
         let found = BTreeMap::from([
-            ("ncclAllReduce", place(0x100, 0x55)),
-            ("ncclAllGather", place(0x200, 0x31)),
-            ("ncclCommInitRankConfig", place(0x300, 0x31)),
+            ("ncclAllReduce", symbol(0x100, 0x55)),
+            ("ncclAllGather", symbol(0x200, 0x31)),
+            ("ncclCommInitRankConfig", symbol(0x300, 0x31)),
         ]);
         let chosen = Functions::choose(&found);
         let offsets: Vec<u64> = chosen.probes.iter().map(|probe| probe.offset).collect();
@@ -272,8 +273,8 @@ mod tests {
     #[test]
     fn two_names_of_one_function_get_one_probe() {
         let found = BTreeMap::from([
-            ("ncclAlltoAll", place(0x100, 0x55)),
-            ("ncclAllToAll", place(0x100, 0x55)),
+            ("ncclAlltoAll", symbol(0x100, 0x55)),
+            ("ncclAllToAll", symbol(0x100, 0x55)),
         ]);
         assert_eq!(Functions::choose(&found).probes.len(), 1);
     }

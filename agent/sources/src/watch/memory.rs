@@ -38,7 +38,7 @@ impl CommMemory {
 
     /// Its hash and how many collectives it has seen, of releases whose layout is known, if all that can be one.
     pub(super) fn state(&self, pid: u32) -> Option<CommState> {
-        let fields = self.fields.state()?;
+        let fields = self.fields.state_fields()?;
         let from_ns = now_ns();
         let (rank, nranks) = self.rank_and_size()?;
         let comm_id = u64::from_ne_bytes(self.read(fields.hash)?);

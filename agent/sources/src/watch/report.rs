@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use fleet_agent_bpf::layout::{CallRecord, Losses, RanRecord};
+use fleet_agent_bpf::layout::{CallRecord, Losses, PluginRecord};
 use fleet_agent_bpf::programs::Abilities;
 
 /// What one look saw. All calls that were entered by then are in it or were in an earlier one.
 #[derive(Debug, Default)]
-pub struct Look {
+pub struct PollResult {
     /// When, nanoseconds of `CLOCK_MONOTONIC`.
     pub now_ns: u64,
     /// Until when everything was seen, nanoseconds of the same clock.
@@ -17,7 +17,7 @@ pub struct Look {
     /// Calls that have not.
     pub in_flight: Vec<CallRecord>,
     /// What plugins told of operations on GPUs.
-    pub ran: Vec<RanRecord>,
+    pub plugin_records: Vec<PluginRecord>,
     /// Processes that were found to have NCCL or RCCL.
     pub found: Vec<u32>,
     /// Processes that have ended.
@@ -38,7 +38,7 @@ pub struct Health {
     /// Functions left alone because a probe there would be slow, by file.
     pub refused: BTreeMap<String, Vec<&'static str>>,
     /// Files that cannot be probed, and why.
-    pub barred: Vec<String>,
+    pub unprobeable: Vec<String>,
     /// What the programs could not tell.
     pub losses: Losses,
 }

@@ -35,7 +35,7 @@ impl Guard {
     }
 
     /// Whether a process must not be made to return through a probe.
-    pub(super) fn bars(self, proc: &Path, pid: u32) -> bool {
+    pub(super) fn forbids(self, proc: &Path, pid: u32) -> bool {
         self.is_needed
             && fs::read_to_string(proc.join(pid.to_string()).join("status"))
                 .is_ok_and(|status| is_filtered(&status))

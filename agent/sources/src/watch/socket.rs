@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use fleet_agent_bpf::layout::{RECORD_BYTES, RanRecord};
+use fleet_agent_bpf::layout::{PluginRecord, RECORD_BYTES};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
 
 /// Records that wait for the next look; what comes beyond that is dropped, and its number is missing.
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Socket {
     path: PathBuf,
-    records: Arc<Mutex<Vec<RanRecord>>>,
+    records: Arc<Mutex<Vec<PluginRecord>>>,
     stop: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
 }
@@ -46,7 +46,7 @@ impl Socket {
                 .name("nccl-socket".to_owned())
                 .spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
-                        take(&socket, &records);
+                        receive(&socket, &records);
                     }
                 })?
         };
@@ -59,7 +59,7 @@ impl Socket {
     }
 
     /// The records since the last time.
-    pub(super) fn read(&self) -> Vec<RanRecord> {
+    pub(super) fn take_records(&self) -> Vec<PluginRecord> {
         std::mem::take(&mut *lock(&self.records))
     }
 }
@@ -75,12 +75,12 @@ impl Drop for Socket {
     }
 }
 
-fn lock(records: &Mutex<Vec<RanRecord>>) -> MutexGuard<'_, Vec<RanRecord>> {
+fn lock(records: &Mutex<Vec<PluginRecord>>) -> MutexGuard<'_, Vec<PluginRecord>> {
     records.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Takes one datagram, or returns after a while.
-fn take(socket: &UnixDatagram, records: &Mutex<Vec<RanRecord>>) {
+fn receive(socket: &UnixDatagram, records: &Mutex<Vec<PluginRecord>>) {
     let mut bytes = [0; RECORD_BYTES + 1];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -101,7 +101,7 @@ fn take(socket: &UnixDatagram, records: &Mutex<Vec<RanRecord>>) {
     });
     let record = sender
         .filter(|_| received.bytes == RECORD_BYTES)
-        .and_then(|pid| RanRecord::of_record(pid, &bytes));
+        .and_then(|pid| PluginRecord::from_bytes(pid, &bytes));
     let mut records = lock(records);
     if records.len() < MAX_RECORDS {
         records.extend(record);
@@ -126,13 +126,13 @@ mod tests {
         record[96] = 77;
         sender.send_to(&record[..50], &path).unwrap();
         sender.send_to(&record, &path).unwrap();
-        let mut told = Vec::new();
-        while told.is_empty() {
-            told.extend(socket.read());
+        let mut received = Vec::new();
+        while received.is_empty() {
+            received.extend(socket.take_records());
             thread::yield_now();
         }
         assert_eq!(
-            (told.len(), told[0].tgid, told[0].what),
+            (received.len(), received[0].tgid, received[0].what),
             (1, std::process::id(), 2)
         );
         drop(socket);

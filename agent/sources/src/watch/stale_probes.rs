@@ -14,30 +14,30 @@ type Owner = (FileId, Version);
 
 /// The pins of probes in one folder.
 #[derive(Debug)]
-pub(super) struct Leftovers {
+pub(super) struct StaleProbes {
     folder: Option<PathBuf>,
-    left: BTreeMap<Owner, Probes>,
+    probes: BTreeMap<Owner, Probes>,
 }
 
-impl Leftovers {
+impl StaleProbes {
     /// What lies in a folder of pins.
-    pub(super) fn found(folder: Option<PathBuf>) -> Self {
+    pub(super) fn load(folder: Option<PathBuf>) -> Self {
         let entries = folder.iter().filter_map(|folder| fs::read_dir(folder).ok());
         let names = entries.flatten().flatten().map(|entry| entry.file_name());
         let mut numbers: BTreeMap<Owner, BTreeSet<usize>> = BTreeMap::new();
         for (owner, n) in names.filter_map(|name| parse(name.to_str()?)) {
             numbers.entry(owner).or_default().insert(n);
         }
-        let mut leftovers = Self {
+        let mut stale_probes = Self {
             folder,
-            left: BTreeMap::new(),
+            probes: BTreeMap::new(),
         };
         for (owner, pins) in numbers {
-            let pins = pins.into_iter().filter_map(|n| leftovers.pin(owner, n));
+            let pins = pins.into_iter().filter_map(|n| stale_probes.pin(owner, n));
             let paths: Vec<PathBuf> = pins.collect();
             match Probes::open(&paths) {
                 Ok(probes) => {
-                    leftovers.left.insert(owner, probes);
+                    stale_probes.probes.insert(owner, probes);
                 }
                 Err(error) => {
                     tracing::warn!("probes of an agent before this one are given up: {error}");
@@ -48,7 +48,7 @@ impl Leftovers {
                 }
             }
         }
-        leftovers
+        stale_probes
     }
 
     /// Where link `n` of a file's probes is kept; none when nothing is.
@@ -59,32 +59,32 @@ impl Leftovers {
     }
 
     /// Whether probes are kept at all.
-    pub(super) fn are_kept(&self) -> bool {
+    pub(super) fn is_enabled(&self) -> bool {
         self.folder.is_some()
     }
 
     /// The probes of a file, if all `links` are there. An agent that was killed while it set them has left a part, which is of
     /// no use.
     pub(super) fn take(&mut self, owner: Owner, links: usize) -> Option<Probes> {
-        complete(self.left.remove(&owner)?, links)
+        complete(self.probes.remove(&owner)?, links)
     }
 
     /// The probes of a file that has another device here and is the same if `is_probed` says that a probe stands in it: an overlay
     /// shows each container the files of its layers under a device of its own.
-    pub(super) fn take_alike(
+    pub(super) fn take_same_file(
         &mut self,
         (file, version): Owner,
         links: usize,
         is_probed: impl FnOnce() -> bool,
     ) -> Option<Probes> {
         let is_alike = |owner: &&Owner| owner.0.inode == file.inode && owner.1 == version;
-        let other = *self.left.keys().find(is_alike)?;
+        let other = *self.probes.keys().find(is_alike)?;
         is_probed().then(|| self.take(other, links)).flatten()
     }
 
     /// Takes out what nobody has taken.
     pub(super) fn clear(&mut self) {
-        for mut probes in std::mem::take(&mut self.left).into_values() {
+        for mut probes in std::mem::take(&mut self.probes).into_values() {
             probes.unpin();
         }
     }

@@ -9,7 +9,7 @@ use crate::check::report::Finding;
 /// One finding for each library and each rank.
 pub(super) fn of(watching: &Watching) -> Vec<Finding> {
     let libraries = watching.libraries.iter().map(library);
-    let barred = watching.health.barred.iter().map(|reason| {
+    let unprobeable = watching.health.unprobeable.iter().map(|reason| {
         degraded(
             "library",
             format!("not watched: {reason}"),
@@ -17,7 +17,7 @@ pub(super) fn of(watching: &Watching) -> Vec<Finding> {
         )
     });
     let ranks = watching.ranks.iter().map(rank);
-    let all: Vec<Finding> = libraries.chain(barred).chain(ranks).collect();
+    let all: Vec<Finding> = libraries.chain(unprobeable).chain(ranks).collect();
     if all.is_empty() {
         return vec![fine(
             "jobs",

@@ -2,7 +2,7 @@
 
 use fleet_proto::metric;
 
-use crate::event::{Call, CallKind, CommInit, GpuSpan, Op, Operation, Process, Ran};
+use crate::event::{Call, CallKind, CommInit, GpuOperation, GpuSpan, Op, Operation, Process};
 use crate::pipeline::{BlockRule, Ending, Pipeline};
 use crate::signal::{Source, Value};
 
@@ -55,7 +55,7 @@ impl Job {
 
     fn call(&mut self, kind: CallKind) {
         self.now_ns += 10 * US;
-        self.pipeline.call(&Call {
+        self.pipeline.on_call(&Call {
             ts_ns: self.now_ns,
             dur_ns: US,
             pid: 1,
@@ -79,7 +79,7 @@ impl Job {
     fn row(&mut self) {
         let host_ns = self.now_ns;
         self.now_ns += 10 * US;
-        self.pipeline.ran(&Ran {
+        self.pipeline.on_gpu_operation(&GpuOperation {
             ts_ns: self.now_ns,
             pid: 1,
             comm_id: 77,

@@ -14,16 +14,16 @@ fn comm() -> CommIndex {
         nranks: 2,
         parent: None,
     }];
-    CommIndex::numbered(&comms).next().unwrap().0
+    CommIndex::enumerate(&comms).next().unwrap().0
 }
 
 /// The row of an operation that ran from the tenth microsecond after its enqueue on, each enqueued 100 us after the one before.
-fn row(seq: u64, inside_us: u64) -> Row {
+fn row(seq: u64, kernel_us: u64) -> Row {
     let host_ns = seq * 100 * US;
-    let (start_ns, stop_ns) = (host_ns + 10 * US, host_ns + (10 + inside_us) * US);
+    let (start_ns, stop_ns) = (host_ns + 10 * US, host_ns + (10 + kernel_us) * US);
     let op = Op::AllReduce;
     Row {
-        ran: Ran {
+        operation: GpuOperation {
             ts_ns: stop_ns,
             pid: 1,
             comm_id: 7,
@@ -43,10 +43,10 @@ fn row(seq: u64, inside_us: u64) -> Row {
             seq,
             op,
         },
-        times: Some(RanTimes {
+        times: Some(GpuTiming {
             queue_ns: 10 * US,
-            inside_ns: inside_us * US,
-            alone_ns: inside_us * US,
+            kernel_ns: kernel_us * US,
+            exclusive_ns: kernel_us * US,
             end_ns: stop_ns,
         }),
     }
@@ -99,7 +99,7 @@ fn a_row_that_is_missing_holds_the_others_up_for_a_bounded_number_and_time() {
     let mut by_time = RowOrder::default();
     by_time.push(row(0, 50));
     by_time.push(row(2, 50));
-    let last_ns = row(2, 50).ran.ts_ns;
+    let last_ns = row(2, 50).operation.ts_ns;
     assert_eq!(
         released(&by_time.release_until(last_ns + MAX_HELD_NS)),
         [(0, false)]
@@ -122,13 +122,13 @@ fn a_row_whose_turn_is_over_is_released_at_once() {
 fn a_communicator_of_which_most_rows_begin_before_their_enqueue_is_lost_for_good() {
     let mut order = RowOrder::default();
     for _ in 0..32 {
-        order.begins_early(true);
+        order.record_early_start(true);
     }
     assert!(!order.is_lost());
-    order.begins_early(true);
+    order.record_early_start(true);
     for _ in 0..1000 {
         assert!(order.is_lost() && order.is_doubtful());
-        order.begins_early(false);
+        order.record_early_start(false);
     }
 }
 
@@ -150,7 +150,7 @@ fn rows_stand_for_calls_once_the_number_of_a_function_stands_still() {
     let mut order = RowOrder::default();
     let replayed = |seq: u64| {
         let mut row = row(seq, 50);
-        row.ran.nccl_seq = Some(seq.min(2));
+        row.operation.nccl_seq = Some(seq.min(2));
         row
     };
     let rows: Vec<Released> = (0..5).flat_map(|seq| order.push(replayed(seq))).collect();

@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use fleet_agent_core::event::{CallKind, Event, Ran};
+use fleet_agent_core::event::{CallKind, Event, GpuOperation};
 
 use crate::recording::Recording;
 use crate::source::{EventSource, SourceError};
@@ -27,12 +27,12 @@ fn row(comm: &str, (rank, nranks): (u32, u32), host_ns: u64, gpu_ns: (u64, u64))
     )
 }
 
-fn ran(events: &[Event]) -> Vec<Ran> {
-    let ran = events.iter().filter_map(|event| match event {
-        Event::Ran(ran) => Some(*ran),
+fn gpu_operations(events: &[Event]) -> Vec<GpuOperation> {
+    let operations = events.iter().filter_map(|event| match event {
+        Event::GpuOperation(operation) => Some(*operation),
         _ => None,
     });
-    ran.collect()
+    operations.collect()
 }
 
 #[test]
@@ -46,9 +46,9 @@ fn rows_become_calls_and_what_ran_in_order_of_time() {
     let events = read(&rows).unwrap();
     let times: Vec<u64> = events.iter().map(Event::ts_ns).collect();
     assert!(times.is_sorted(), "{times:?}");
-    let seen: Vec<(u32, u64, u64)> = ran(&events)
+    let seen: Vec<(u32, u64, u64)> = gpu_operations(&events)
         .iter()
-        .map(|ran| (ran.pid, ran.seq, ran.ts_ns))
+        .map(|operation| (operation.pid, operation.seq, operation.ts_ns))
         .collect();
     assert_eq!(seen, [(71, 0, 900), (70, 0, 4_000), (71, 1, 4_000)]);
     let calls = events.iter().filter(
@@ -65,8 +65,11 @@ fn rows_of_a_part_of_the_job_belong_to_the_process_whose_gpu_is_ahead_by_as_much
         row("b2", (0, 1), 5_000, (2_000_005_100, 2_000_006_000)),
     ];
     let events = read(&rows).unwrap();
-    let of_part = ran(&events);
-    let part = of_part.iter().find(|ran| ran.comm_id == 0xb2).unwrap();
+    let of_part = gpu_operations(&events);
+    let part = of_part
+        .iter()
+        .find(|operation| operation.comm_id == 0xb2)
+        .unwrap();
     assert_eq!(part.pid, 71);
 }
 
@@ -85,8 +88,11 @@ fn rows_that_may_belong_to_several_processes_are_a_defect() {
 fn a_row_that_says_where_it_belongs_is_read_as_it_comes() {
     let row = r#"{"kind":"coll","ts":900,"pid":71,"comm":"b2","seq":3,"comm_seq":9,"comm_nth":1,"func":"Send","count":8,"rank":0,"nranks":2,"host_ns":500,"gpu_start_ns":0,"gpu_stop_ns":0,"channels":0}"#;
     let events = read(&[row.to_owned()]).unwrap();
-    let [ran] = ran(&events).try_into().unwrap();
-    assert_eq!((ran.pid, ran.seq, ran.nth, ran.timer), (71, 9, 1, None));
+    let [operation] = gpu_operations(&events).try_into().unwrap();
+    assert_eq!(
+        (operation.pid, operation.seq, operation.nth, operation.timer),
+        (71, 9, 1, None)
+    );
 }
 
 #[test]

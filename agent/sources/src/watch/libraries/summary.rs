@@ -8,8 +8,8 @@ use crate::watch::library::Library;
 
 impl Libraries {
     /// Files that were not looked into when they were mapped, because too many were.
-    pub(in crate::watch) const fn put_off(&self) -> u64 {
-        self.allowance.put_off()
+    pub(in crate::watch) const fn deferred_files(&self) -> u64 {
+        self.rate_limiter.deferred_files()
     }
 
     /// Paths of the files that are probed, as one of their processes sees them.
@@ -33,9 +33,9 @@ impl Libraries {
     }
 
     /// Files that cannot be probed, and why.
-    pub(in crate::watch) fn barred(&self) -> Vec<&str> {
+    pub(in crate::watch) fn unprobeable(&self) -> Vec<&str> {
         let reasons = self.known.values().filter_map(|known| match known {
-            Known::Barred(reason) => Some(reason.as_str()),
+            Known::Unprobeable(reason) => Some(reason.as_str()),
             _ => None,
         });
         reasons.collect()
