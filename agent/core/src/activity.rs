@@ -1,7 +1,8 @@
-//! What a process did on its host besides its collectives: evidence for why a rank is late, never that it is.
+//! Activity of a process on its host besides its collectives: evidence for why a rank is late,
+//! never for whether it is.
 //!
-//! Threads count from their first call on: those that issue or wait are the ones whose absence from the CPU can
-//! delay the GPU.
+//! Threads count from their first call on: only the absence of those that issue or wait can delay
+//! the GPU.
 
 use std::collections::HashMap;
 
@@ -10,11 +11,11 @@ use crate::event::{
     OffCpuTime, SwitchReason,
 };
 
-/// Most threads of one process that are followed. More of them issue or wait in no framework.
+/// Maximum number of threads tracked per process. No framework issues or waits on more.
 const MAX_THREADS: usize = 1024;
 
 impl Activity {
-    /// Adds what came later.
+    /// Adds a later activity.
     pub fn add(&mut self, later: &Self) {
         if let Some(later) = later.threads {
             let sum = self.threads.get_or_insert_default();
@@ -41,7 +42,7 @@ impl Activity {
         add(&mut self.rdma_errors, later.rdma_errors);
     }
 
-    /// The same that was seen, as often as not at all.
+    /// Returns zero for every counter that was seen.
     fn zero(&self) -> Self {
         Self {
             threads: self.threads.map(|sum| OffCpuTime {
@@ -76,7 +77,7 @@ impl CopiedBytes {
         *sum = sum.saturating_add(copy.bytes);
     }
 
-    /// In both directions together.
+    /// Returns the sum over all directions.
     pub fn total(&self) -> u64 {
         self.to_device
             .saturating_add(self.to_host)
@@ -84,11 +85,11 @@ impl CopiedBytes {
     }
 }
 
-/// Follows the threads of one process.
+/// Tracks the threads of one process.
 ///
-/// An absence counts when it ends. It ends at the switch that gives the thread a CPU again, or where a call shows
-/// that the thread runs: a source may leave out the switches away from the idle task, and then that call is the
-/// first sign. An absence whose end nothing shows is left out rather than guessed.
+/// A span off CPU is counted when it ends: at the switch that gives the thread a CPU again, or at a
+/// call that shows that the thread runs. A source may omit the switches away from the idle task;
+/// then that call is the first sign. A span without a visible end is ignored rather than guessed.
 #[derive(Debug, Default)]
 pub struct ActivityTracker {
     threads: HashMap<u32, Thread>,
@@ -114,7 +115,7 @@ struct OffCpuSpan {
 }
 
 impl ActivityTracker {
-    /// Takes a call of the process.
+    /// Records a call of the process.
     pub fn record_call(&mut self, call: &Call) {
         if let CallKind::MemoryCopy(copy) = call.kind {
             self.since_taken
@@ -137,17 +138,17 @@ impl ActivityTracker {
         });
     }
 
-    /// Takes launches of the process.
+    /// Records kernel launches of the process.
     pub fn record_launches(&mut self, n: u64) {
         add(&mut self.since_taken.launches, Some(n));
     }
 
-    /// Takes what the source itself has summed up.
+    /// Records activity that the source has summed up.
     pub fn record_activity(&mut self, activity: &Activity) {
         self.since_taken.add(activity);
     }
 
-    /// Takes a context switch of the host, of this process or another one.
+    /// Records a context switch of the host, of this process or another one.
     pub fn record_switch(&mut self, switch: &ContextSwitch) {
         self.since_taken.threads.get_or_insert_default();
         self.switched_in(switch.next_tid, switch.ts_ns);
@@ -158,10 +159,10 @@ impl ActivityTracker {
         }
     }
 
-    /// What happened since the last call.
+    /// Returns the activity since the last call.
     ///
-    /// What was seen once stays reported, as 0 if need be: a peer that was never preempted is an answer, a source
-    /// that cannot see preemptions is not.
+    /// A counter that was seen once stays reported, as 0 if need be: "never preempted" is an
+    /// answer, "cannot see preemptions" is not.
     pub fn take(&mut self) -> Activity {
         let zero = self.since_taken.zero();
         std::mem::replace(&mut self.since_taken, zero)
@@ -197,7 +198,8 @@ impl ActivityTracker {
 }
 
 impl Thread {
-    /// Return of the call that the thread was in when it left its CPU: it ran again by then.
+    /// Returns the end of the call that the thread was in when it left its CPU: it ran again by
+    /// then.
     fn returned_after(&self, away: OffCpuSpan) -> Option<u64> {
         self.last_call
             .map(|call| call.return_ns)

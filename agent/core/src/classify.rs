@@ -1,9 +1,10 @@
-//! Lets a process judge itself between two policies, and when the collector is away. Pure.
+//! Self-judgement of a process between two policies, and while the collector is unreachable. Pure.
 //!
-//! Only host gaps are judged: arrivals mean nothing without peers. A block is compared with the cohort's centre
-//! as the last policy told it (`fleet`; `stale` once that has run out), else with the process's own healthy past
-//! (`local`), else with nothing (`none`). Two late blocks in a row raise the verdict, three calm ones clear it; a
-//! verdict that nothing supports any more is cleared like a calm one.
+//! Only host gaps are judged: arrivals mean nothing without peers. A block is compared with the
+//! cohort's center from the last policy (`fleet`; `stale` once that has expired), else with the
+//! process's own healthy history (`local`), else with nothing (`none`). Two late blocks in a row
+//! raise the verdict, three blocks on time clear it; so does a verdict that no reference supports
+//! any longer.
 
 mod history;
 mod reference;
@@ -19,15 +20,15 @@ use crate::classify::window::Window;
 use crate::signal::{Block, Summary};
 use crate::verdict::{Measure, Mode, SelfVerdict, State, Tally};
 
-/// Late blocks in a row that raise the verdict, as in the collector.
+/// Number of late blocks in a row that raise the verdict, as in the collector.
 const RAISE_AFTER: u32 = 2;
-/// Calm blocks in a row that clear it.
+/// Number of blocks on time in a row that clear it.
 const CLEAR_AFTER: u32 = 3;
-/// Gaps that a block must have per iteration, as in the collector: a job that synchronises less often is not
-/// judged by its gaps.
+/// Minimum number of gaps per iteration, as in the collector: a job that synchronizes less often is
+/// not judged by its gaps.
 const MIN_GAPS_PER_ITERATION: f64 = 0.5;
 
-/// Judges one process.
+/// Classifier of one process.
 #[derive(Debug, Default)]
 pub struct Classifier {
     adopted: Option<AdoptedPolicy>,
@@ -39,8 +40,8 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// Takes the entry of the process's cohort in a policy set, seen at `now_ns` of the host's wall clock. An entry
-    /// that is known already changes nothing.
+    /// Sets the policy of the process's cohort, received at `now_ns` of the host's wall clock. A
+    /// policy that is already known changes nothing.
     pub fn set_policy(
         &mut self,
         set_version: u64,
@@ -56,18 +57,19 @@ impl Classifier {
         self.adopted = Some(AdoptedPolicy::update(self.adopted.take(), entry, now_ns));
     }
 
-    /// Tells which cohort the process belongs to now. Nothing that was asked of another one holds any longer.
+    /// Sets the cohort of the process. The policy of another cohort is discarded.
     pub fn set_cohort(&mut self, cohort: Option<&str>) {
         self.adopted = self.adopted.take().filter(|known| known.is_for(cohort));
     }
 
-    /// Takes the duration of one iteration, milliseconds.
+    /// Records the duration of one iteration, milliseconds.
     pub fn record_period(&mut self, period_ms: f64) {
         self.history.record_period(period_ms);
     }
 
-    /// Judges the host gaps of one block that ended at `time_ns` of the host's wall clock; the verdict if it changed.
-    /// Blocks of little more than an iteration are judged together with the next one.
+    /// Judges the host gaps of one block that ended at `time_ns` of the host's wall clock and
+    /// returns the verdict if it changed. Blocks of little more than an iteration are judged
+    /// together with the next one.
     pub fn judge(&mut self, block: &Block, gaps: &Summary, time_ns: u64) -> Option<SelfVerdict> {
         let (block, gaps) = self.window.add(block, gaps)?;
         self.history.reset_if_changed(&block);
@@ -91,7 +93,7 @@ impl Classifier {
         state.map(|state| self.verdict((&block, time_ns), state, mode, measure))
     }
 
-    /// What was judged so far, by mode.
+    /// Returns the tallies so far, by mode.
     pub fn tallies(&self) -> &BTreeMap<Mode, Tally> {
         &self.tallies
     }
@@ -99,7 +101,8 @@ impl Classifier {
     fn reference(&self, time_ns: u64) -> (Mode, Option<Reference>) {
         let period_ms = self.history.period_ms();
         if let Some(adopted) = &self.adopted {
-            // The cohort itself is not judged by its gaps, so the own past of gaps says nothing either.
+            // The cohort is not judged by its gaps, so the own history of gaps is no reference
+            // either.
             if !adopted.is_about_gaps() {
                 return (Mode::None, None);
             }
@@ -115,7 +118,7 @@ impl Classifier {
         }
     }
 
-    /// Moves the verdict by one block; what of it is news.
+    /// Advances the verdict by one block and returns the new state if it changed.
     fn advance(&mut self, lateness: Lateness, mode: Mode) -> Option<State> {
         let (counted, needed) = match self.straggling {
             None => (Lateness::Late, RAISE_AFTER),

@@ -1,4 +1,4 @@
-//! Which communicator a pointer in a traced process stands for.
+//! Mapping from pointers in a traced process to communicators.
 
 mod preexisting;
 
@@ -8,44 +8,44 @@ use crate::discover::preexisting::{CommMatcher, Match, Member};
 use crate::event::{Call, CallKind, CommInit, CommState, Entered, GpuOperation, Operation};
 use crate::signal::CommId;
 
-/// Most pointers that are told apart in one process: far more than a job has communicators.
+/// Maximum number of pointers per process: far more than a job has communicators.
 const MAX_POINTERS: usize = 65_536;
 
-/// Most channels that are followed in one process: a rank of a pipeline has a few.
+/// Maximum number of channels per process: a rank of a pipeline has a few.
 const MAX_CHANNELS: usize = 64;
 
-/// Index of a communicator within its process, in the order in which the process made them.
+/// Index of a communicator within its process, in order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommIndex(usize);
 
 impl CommIndex {
-    /// Position in per-communicator tables.
+    /// Returns the position in per-communicator tables.
     pub fn position(self) -> usize {
         self.0
     }
 
-    /// The communicators of such a table with their index.
+    /// Returns the communicators of such a table with their indexes.
     pub fn enumerate(comms: &[Comm]) -> impl Iterator<Item = (Self, &Comm)> {
         let numbered = comms.iter().enumerate();
         numbered.map(|(position, comm)| (Self(position), comm))
     }
 }
 
-/// A communicator as one of its ranks sees it.
+/// Communicator as seen by one of its ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comm {
-    /// Identity, equal on all its ranks.
+    /// Identity, equal on all ranks.
     pub id: CommId,
-    /// The process's rank within it.
+    /// Rank of the process in the communicator.
     pub rank: u32,
-    /// Its ranks.
+    /// Number of ranks.
     pub nranks: u32,
-    /// The communicator of which this is a channel, if it is one.
+    /// Communicator of which this is a channel, if it is one.
     pub parent: Option<CommIndex>,
 }
 
 impl Comm {
-    /// The communicator that a row names.
+    /// Returns the communicator of a GPU operation.
     fn from_operation(operation: &GpuOperation) -> Self {
         Self {
             id: CommId::new(operation.comm_id),
@@ -56,7 +56,7 @@ impl Comm {
     }
 }
 
-/// The communicators of one process.
+/// Communicators of one process.
 #[derive(Debug, Default)]
 pub struct CommTable {
     comms: Vec<Comm>,
@@ -69,29 +69,31 @@ pub struct CommTable {
     unknown_ops: u64,
 }
 
-/// A communicator whose pointer was found by the rows of the profiler plugin.
+/// Communicator whose pointer was determined from rows of the profiler plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdoptedComm {
     /// The communicator.
     pub index: CommIndex,
-    /// The number of its next collective, where the rows told it: one that was seen being made is counted by the source.
+    /// Number of its next collective, where the rows report it; the source counts the collectives
+    /// of communicators whose creation was seen.
     pub next: Option<u64>,
 }
 
-/// What a pointer stands for.
+/// Meaning of a pointer.
 #[derive(Debug, Clone, Copy)]
 enum PointerState {
-    /// A communicator that was seen being made.
+    /// Communicator whose creation was seen.
     Known(CommIndex),
-    /// A communicator of one rank.
+    /// Communicator of one rank.
     SingleRank,
-    /// A communicator made before tracing began, adopted from what the profiler plugin reports.
+    /// Communicator created before tracing began, adopted from reports of the profiler plugin.
     Adopted(CommIndex),
-    /// A communicator made before tracing began.
+    /// Communicator created before tracing began.
     ///
-    /// How many operations it had seen by then is not known, so its operations have no sequence numbers and no
-    /// equals on other ranks: they are counted and left out, until the communicator is adopted. The
-    /// pointer is remembered, or the next communicator that is made would be taken for it.
+    /// The number of operations before tracing is unknown, so its operations have no sequence
+    /// numbers and no counterparts on other ranks: they are counted and skipped until the
+    /// communicator is adopted. The pointer is kept; otherwise the next new communicator would be
+    /// matched to it.
     Unknown,
 }
 
@@ -102,10 +104,11 @@ struct PendingInit {
 }
 
 impl CommTable {
-    /// Notes that a communicator was made; the next new pointer belongs to it, unless the source knows which.
+    /// Records the creation of a communicator; the next new pointer belongs to it, unless the
+    /// source knows its pointer.
     ///
-    /// Communicators of one rank are matched to their pointer too, so that the next one is not
-    /// taken for them, but nothing is reported about them.
+    /// Communicators of one rank are matched to their pointer, too, so that the next one is not
+    /// confused with them, but nothing is reported about them.
     pub fn record_init(&mut self, tid: u32, init: CommInit) {
         let comm = (init.nranks > 1 && init.rank < init.nranks).then(|| {
             let id = CommId::new(init.unique_id);
@@ -129,8 +132,9 @@ impl CommTable {
         }
     }
 
-    /// The channel on which a communicator's rank `from` sends to its rank `to`, one of which is this process. Both ends number its
-    /// transfers alike, so it is followed as a communicator of two.
+    /// Returns the channel on which rank `from` of a communicator sends to its rank `to`, one of
+    /// which is this process. Both ends number its transfers alike, so it is tracked as a
+    /// communicator of two.
     pub fn channel(&mut self, parent: CommIndex, (from, to): (u32, u32)) -> Option<CommIndex> {
         let key = (parent, from, to);
         if let Some(known) = self.channels.get(&key) {
@@ -155,7 +159,8 @@ impl CommTable {
         Some(index)
     }
 
-    /// Forgets a pointer, which may be used again for another communicator; the one that is gone, if it is known.
+    /// Removes a pointer, which may be reused for another communicator, and returns the removed
+    /// communicator if it is known.
     pub fn remove(&mut self, pointer: u64) -> Option<CommIndex> {
         self.matcher.forget(pointer);
         match self.by_pointer.remove(&pointer)? {
@@ -164,7 +169,7 @@ impl CommTable {
         }
     }
 
-    /// The communicator behind a pointer that a thread just used.
+    /// Returns the communicator of a pointer that a thread just used.
     pub fn find(&mut self, tid: u32, pointer: u64) -> Option<CommIndex> {
         let state = match self.by_pointer.get(&pointer) {
             Some(known) => *known,
@@ -181,7 +186,8 @@ impl CommTable {
         }
     }
 
-    /// Takes a call before it takes effect, so that a communicator older than the agent can be adopted.
+    /// Records a call before it takes effect, so that a communicator older than the agent can be
+    /// adopted.
     pub fn record_call(&mut self, call: &Call) {
         if let CallKind::Operation(operation) = &call.kind {
             let span = (call.ts_ns, Some(call.return_ns()));
@@ -189,7 +195,7 @@ impl CommTable {
         }
     }
 
-    /// The same of a call that has not returned yet.
+    /// Records the entry of a call that has not returned yet.
     pub fn record_entry(&mut self, entered: &Entered) {
         if let CallKind::Operation(operation) = &entered.kind {
             let span = (entered.ts_ns, None);
@@ -197,7 +203,7 @@ impl CommTable {
         }
     }
 
-    /// The same of the return of such a call.
+    /// Records the return of such a call.
     pub fn record_return(&mut self, call: &Call) {
         if matches!(call.kind, CallKind::Operation(_)) {
             self.matcher
@@ -205,7 +211,8 @@ impl CommTable {
         }
     }
 
-    /// The collective that was called last, with its number where its communicator was adopted; none where NCCL does not number it.
+    /// Returns the last called collective with its number if its communicator was adopted; `None`
+    /// if NCCL does not number it.
     pub fn assign_seq(&mut self, operation: Operation) -> Option<Operation> {
         if !matches!(
             self.by_pointer.get(&operation.comm),
@@ -221,14 +228,14 @@ impl CommTable {
         })
     }
 
-    /// Takes a row of the plugin on a communicator that is not known, or that was adopted; the communicator when rows agree on one
-    /// that is news.
+    /// Evaluates a row on an unknown or adopted communicator and returns the communicator when rows
+    /// newly agree on one.
     pub fn adopt(&mut self, operation: &GpuOperation) -> Option<AdoptedComm> {
         let found = self.matcher.observe_row(operation)?;
         self.adopt_match(found, Comm::from_operation(operation))
     }
 
-    /// Takes an operation that a graph replays, on a communicator that no call is known of.
+    /// Adopts the communicator of an operation that a graph replays, for which no call is known.
     pub fn adopt_replayed(&mut self, operation: &GpuOperation) -> Option<AdoptedComm> {
         Some(AdoptedComm {
             index: self.adopted_index(Comm::from_operation(operation))?,
@@ -236,7 +243,8 @@ impl CommTable {
         })
     }
 
-    /// Takes what a communicator has in memory; the communicator when such states agree on one that is news.
+    /// Evaluates the state of a communicator in memory and returns the communicator when states
+    /// newly agree on one.
     pub fn adopt_state(&mut self, state: &CommState) -> Option<AdoptedComm> {
         let found = self.matcher.observe_state(state)?;
         let comm = Comm {
@@ -266,18 +274,19 @@ impl CommTable {
         }
     }
 
-    /// Whether a communicator was adopted.
+    /// Returns whether a communicator was adopted.
     pub fn is_adopted(&self, index: CommIndex) -> bool {
         self.adopted.values().any(|adopted| *adopted == index)
     }
 
-    /// Whether every communicator that was used was seen being made.
+    /// Returns whether the creation of every used communicator was seen.
     pub fn is_complete(&self) -> bool {
         !self.saw_unknown_comm
     }
 
-    /// Gives up the numbers of adopted communicators, since calls may be missing, until rows tell them again. Those of communicators
-    /// that were seen being made are counted by the source.
+    /// Invalidates the numbers of adopted communicators until rows report them again, since calls
+    /// may be missing. Collectives of communicators whose creation was seen are counted by the
+    /// source.
     pub fn invalidate_adopted(&mut self) {
         for pointer in self.matcher.invalidate() {
             if matches!(
@@ -289,7 +298,7 @@ impl CommTable {
         }
     }
 
-    /// The index of an adopted communicator, a new one when it was never adopted before.
+    /// Returns the index of an adopted communicator, allocating one at its first adoption.
     fn adopted_index(&mut self, comm: Comm) -> Option<CommIndex> {
         if comm.nranks < 2 || comm.rank >= comm.nranks {
             return None;
@@ -324,23 +333,24 @@ impl CommTable {
         }
     }
 
-    /// The communicators with their index.
+    /// Returns the communicators with their indexes.
     pub fn indexed(&self) -> impl Iterator<Item = (CommIndex, &Comm)> {
         CommIndex::enumerate(&self.comms)
     }
 
-    /// The communicators, by index.
+    /// Returns the communicators by index.
     pub fn comms(&self) -> &[Comm] {
         &self.comms
     }
 
-    /// Operations on communicators made before tracing began and not adopted by then.
+    /// Returns the number of operations on communicators that were created before tracing began and
+    /// not adopted by then.
     pub fn unknown_ops(&self) -> u64 {
         self.unknown_ops
     }
 
-    // Frameworks make most communicators just before their first operation on the same thread, so
-    // the thread tells more than the order.
+    // Frameworks create most communicators just before their first operation on the same thread, so
+    // the thread is a better hint than the order.
     fn take_pending_init(&mut self, tid: u32) -> Option<PendingInit> {
         if self.pending_inits.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! One host as one agent sees it: its processes, its clock, and batches in order. Pure.
+//! State of one host as seen by its agent: processes, clock, and batches in order. Pure.
 
 mod clock;
 mod self_verdicts;
@@ -20,23 +20,23 @@ use crate::policy::Settings;
 use crate::signal::{Point, Value};
 use crate::verdict::{Mode, Tally};
 
-/// Points after which a batch is closed.
+/// Number of points after which a batch is closed.
 const BATCH_POINTS: usize = 1000;
 
-/// What all points of a host have in common.
+/// Attributes that all points of a host share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Cluster of the host.
     pub cluster: String,
-    /// Name of the host.
+    /// Host name.
     pub node: String,
-    /// Job, when it is not to be taken from the communicators.
+    /// Job, unless it is derived from the communicators.
     pub job: Option<String>,
-    /// Model of the GPUs, when known.
+    /// Model of the GPUs, if known.
     pub gpu_model: Option<String>,
 }
 
-/// Follows the processes of one host.
+/// Processes of one host.
 #[derive(Debug)]
 pub struct Host {
     identity: Identity,
@@ -59,7 +59,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host without processes, which closes a batch every `flush_every_ns` of the events' time.
+    /// Creates a host without processes that closes a batch every `flush_every_ns` of event time.
     pub fn new(identity: Identity, flush_every_ns: u64) -> Self {
         Self {
             identity,
@@ -85,8 +85,8 @@ impl Host {
         }
     }
 
-    /// Starts to follow processes whose events are stamped by `clock`, in place of earlier ones. Those that the source tells
-    /// of later are cut by the same rule.
+    /// Starts to trace processes whose events are stamped by `clock`, replacing earlier ones.
+    /// Processes that the source announces later use the same block rule.
     pub fn trace(&mut self, processes: &[Process], clock: WallClock, rule: BlockRule) {
         (self.clock, self.rule) = (clock, rule);
         self.labels.clear();
@@ -97,19 +97,20 @@ impl Host {
             .collect();
     }
 
-    /// Places the source's clock in wall time anew.
+    /// Updates the mapping from the source's clock to wall time.
     pub fn set_clock(&mut self, clock: WallClock) {
         self.clock = clock;
     }
 
-    /// Sets the GPU model, unless it is known already.
+    /// Sets the GPU model unless it is already known.
     pub fn set_default_gpu_model(&mut self, model: Option<&str>) {
         if self.identity.gpu_model.is_none() {
             self.identity.gpu_model = model.map(str::to_owned);
         }
     }
 
-    /// Takes the next event; a batch when one is due. Events of processes of other hosts are passed over.
+    /// Processes the next event and returns a batch if one is due. Events of processes on other
+    /// hosts are ignored.
     pub fn on_event(&mut self, event: &Event) -> Option<Batch> {
         self.now_ns = self.now_ns.max(event.ts_ns());
         match event {
@@ -148,7 +149,7 @@ impl Host {
                     .on_launches(launches.n);
                 None
             }
-            // A switch names threads, and each process knows its own.
+            // A switch names threads, and each pipeline knows its own.
             Event::ContextSwitch(switch) => {
                 for pipeline in self.pipelines.values_mut() {
                     pipeline.on_context_switch(switch);
@@ -158,16 +159,16 @@ impl Host {
         }
     }
 
-    /// Takes which processes are stopped, by a signal or a debugger.
+    /// Updates which processes are stopped by a signal or a debugger.
     pub fn set_stopped(&mut self, is_stopped: impl Fn(u32) -> bool) {
         for (pid, pipeline) in &mut self.pipelines {
             pipeline.set_stopped(is_stopped(*pid));
         }
     }
 
-    /// Lets every process tell how far it has come, if that is due; a batch when one is due.
+    /// Reports the progress of every process if due and returns a batch if one is due.
     ///
-    /// The source's shell calls this as time passes, also when no process does anything.
+    /// The driver of the source calls this as time passes, even when no process does anything.
     pub fn tick(&mut self, now_ns: u64) -> Option<Batch> {
         self.now_ns = self.now_ns.max(now_ns);
         let pids: Vec<u32> = self.pipelines.keys().copied().collect();
@@ -190,7 +191,8 @@ impl Host {
         last
     }
 
-    /// Ends one process; all that waits, since what belongs to a process cannot be told when it is forgotten.
+    /// Ends one process and returns all pending points, since they cannot be attributed once the
+    /// process is forgotten.
     fn end(&mut self, pid: u32) -> Option<Batch> {
         self.pipelines.get_mut(&pid)?.finish(Ending::Complete);
         self.collect(pid);
@@ -242,7 +244,7 @@ impl Host {
         (n_points >= BATCH_POINTS || (is_due && self.has_pending())).then(|| self.batch())
     }
 
-    /// Ends all processes; the last batches, if anything is left.
+    /// Ends all processes and returns the last batches, if anything is left.
     pub fn finish(&mut self, ending: Ending) -> (Option<Batch>, Option<VerdictBatch>) {
         let pids: Vec<u32> = self.pipelines.keys().copied().collect();
         for pid in pids {
@@ -260,7 +262,7 @@ impl Host {
         (last, verdicts)
     }
 
-    /// What the processes have come to hold of themselves since the last call, as a batch of its own.
+    /// Returns the self-verdicts since the last call, as a batch of their own.
     pub fn take_verdicts(&mut self) -> Option<VerdictBatch> {
         let mut resources = Vec::new();
         for (pid, verdicts) in self.self_verdicts.take() {
@@ -284,7 +286,8 @@ impl Host {
         if resources.is_empty() {
             return None;
         }
-        // One count for all that this agent sends: the collector tells batches apart by agent and number alone.
+        // Points and verdicts share one sequence: the collector identifies batches by agent and
+        // number.
         self.batches += 1;
         Some(VerdictBatch {
             number: self.batches,
@@ -292,7 +295,7 @@ impl Host {
         })
     }
 
-    /// Passes a policy set to the processes.
+    /// Applies a policy set to all processes.
     pub fn apply_policy(&mut self, set: &PolicySet) {
         self.self_verdicts
             .set_policy(set, self.clock.unix_ns(self.now_ns));
@@ -304,7 +307,7 @@ impl Host {
         }
     }
 
-    /// Sums over all processes, those that have ended and those that have not.
+    /// Returns the sums over all processes, ended ones included.
     pub fn totals(&self) -> Totals {
         let mut totals = self.totals;
         self.pipelines
@@ -313,22 +316,22 @@ impl Host {
         totals
     }
 
-    /// Events that the source lost, as far as it could count.
+    /// Returns the number of events that the source lost, as far as it could count.
     pub fn lost_events(&self) -> u64 {
         self.lost_events
     }
 
-    /// Processes that are followed.
+    /// Returns the number of traced processes.
     pub fn n_processes(&self) -> usize {
         self.pipelines.len()
     }
 
-    /// How the ended processes judged themselves, by mode.
+    /// Returns the self-verdict tallies of ended processes, by mode.
     pub fn tallies(&self) -> &BTreeMap<Mode, Tally> {
         &self.tallies
     }
 
-    /// Tells in the next batch how counts of the agent itself rose since the last one.
+    /// Adds increases of the agent's own counters to the next batch.
     pub fn report_counters(&mut self, counts: Vec<(&'static str, u64)>) {
         let time_ns = self.clock.unix_ns(self.now_ns);
         let start_ns = self.reported_ns.replace(time_ns).unwrap_or(time_ns);
@@ -384,7 +387,8 @@ impl Host {
     }
 }
 
-/// The operator's word, else that of whoever started the process, else the communicator that spans the job.
+/// Returns the job name: configured, else from the launcher's labels, else the id of the
+/// communicator that spans the job.
 fn job_name(identity: &Identity, labels: Option<&Labels>, pipeline: &Pipeline) -> Option<String> {
     let configured = identity.job.clone();
     let from_labels = || labels.and_then(|labels| labels.job.clone());

@@ -1,59 +1,59 @@
-//! Puts calls into the order in which they take effect: a collective counts from its entry, a
-//! synchronisation and a new communicator from their return.
+//! Orders calls by the time at which they take effect: a collective at its entry, a synchronization
+//! and a new communicator at their return.
 
 use std::collections::BTreeMap;
 
 use crate::event::{Call, CallKind, CommInit, Entered, Operation};
 
-/// A synchronisation that took longer than this really waited for the GPU, nanoseconds.
+/// Minimum duration of a synchronization that really waited for the GPU, nanoseconds (exclusive).
 pub const BLOCKING_NS: u64 = 500_000;
 
-// One thread waits at most once at a time, so more than this is not a process but an attack.
+// A thread has at most one wait at a time, so only malicious input exceeds this limit.
 const MAX_PENDING: usize = 4096;
 
-/// Something that took effect in one process.
+/// Effect of a call in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// An operation was put on a communicator.
+    /// Operation issued on a communicator.
     Issued {
-        /// The thread.
+        /// Thread id.
         tid: u32,
         /// Entry of the call, nanoseconds.
         entry_ns: u64,
-        /// The operation.
+        /// Operation.
         operation: Operation,
     },
-    /// A thread began to wait for the GPU.
+    /// Start of a wait for the GPU.
     WaitBegan {
-        /// The thread.
+        /// Thread id.
         tid: u32,
         /// Entry of the call, nanoseconds.
         entry_ns: u64,
     },
-    /// A thread has waited for the GPU.
+    /// End of a wait for the GPU.
     WaitEnded {
-        /// The thread.
+        /// Thread id.
         tid: u32,
         /// Entry of the call, nanoseconds.
         entry_ns: u64,
         /// Return of the call, nanoseconds.
         return_ns: u64,
     },
-    /// A communicator can be used.
+    /// Communicator ready for use.
     CommReady {
-        /// The thread that made it.
+        /// Thread that created it.
         tid: u32,
-        /// What it was made with.
+        /// Arguments of its initialization.
         init: CommInit,
     },
-    /// A communicator is gone.
+    /// Communicator destroyed.
     CommGone {
-        /// Its pointer, where known.
+        /// Pointer, where known.
         comm: Option<u64>,
     },
 }
 
-/// Holds back what takes effect later than it was stamped.
+/// Delays steps until they take effect.
 #[derive(Debug, Default)]
 pub struct StepQueue {
     pending: BTreeMap<(u64, u64), Step>,
@@ -62,12 +62,13 @@ pub struct StepQueue {
 }
 
 impl StepQueue {
-    /// Whether short synchronisations count from now on.
+    /// Sets whether short synchronizations count as waits from now on.
     pub fn count_short_waits(&mut self, counts_short_waits: bool) {
         self.counts_short_waits = counts_short_waits;
     }
 
-    /// Takes the next call in order of entry and appends to `steps` what has taken effect by then.
+    /// Adds the next call in order of entry and appends to `steps` everything that has taken effect
+    /// by then.
     pub fn push(&mut self, call: &Call, steps: &mut Vec<Step>) {
         self.release_until(call.ts_ns, steps);
         let tid = call.tid;
@@ -102,7 +103,7 @@ impl StepQueue {
         }
     }
 
-    /// Takes the entry of a call that has not returned yet, in order of entry.
+    /// Adds the entry of a call that has not returned yet, in order of entry.
     pub fn push_entry(&mut self, entered: &Entered, steps: &mut Vec<Step>) {
         let Entered {
             ts_ns, tid, kind, ..
@@ -119,12 +120,12 @@ impl StepQueue {
                 steps.push(Step::WaitBegan { tid, entry_ns });
             }
             CallKind::CommDestroy { comm } => steps.push(Step::CommGone { comm }),
-            // It counts from its return.
+            // A new communicator takes effect at its return.
             CallKind::CommInit(_) | CallKind::MemoryCopy(_) | CallKind::Other => {}
         }
     }
 
-    /// Takes the return of a call whose entry was told, in order of return.
+    /// Adds the return of a call whose entry was added before, in order of return.
     pub fn push_return(&mut self, call: &Call, steps: &mut Vec<Step>) {
         let (tid, entry_ns, return_ns) = (call.tid, call.ts_ns, call.return_ns());
         self.release_until(return_ns, steps);
@@ -143,7 +144,7 @@ impl StepQueue {
         }
     }
 
-    /// Appends everything still held back, in order.
+    /// Appends all delayed steps in order.
     pub fn finish(&mut self, steps: &mut Vec<Step>) {
         self.release_until(u64::MAX, steps);
     }
@@ -157,7 +158,7 @@ impl StepQueue {
         self.pending.insert((until_ns, self.pushed), step);
     }
 
-    /// Appends to `steps` what has taken effect by then.
+    /// Appends to `steps` everything that has taken effect by `now_ns`.
     pub fn release_until(&mut self, now_ns: u64, steps: &mut Vec<Step>) {
         while let Some(entry) = self.pending.first_entry() {
             if entry.key().0 > now_ns {
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_told_in_two_parts_has_the_steps_of_a_whole_one() {
+    fn a_call_reported_in_two_parts_yields_the_steps_of_a_whole_one() {
         let wait = call(0, 10_000_000, 1, CallKind::Synchronize);
         let within = call(5_000_000, 20_000, 2, all_reduce());
         let after = call(10_000_000, 20_000, 2, all_reduce());
@@ -250,12 +251,12 @@ mod tests {
     }
 
     #[test]
-    fn a_synchronisation_that_did_not_wait_is_dropped() {
+    fn a_synchronization_that_did_not_wait_is_dropped() {
         assert!(run(&[call(0, BLOCKING_NS, 1, CallKind::Synchronize)]).is_empty());
     }
 
     #[test]
-    fn a_short_synchronisation_counts_where_there_is_no_other() {
+    fn a_short_synchronization_counts_when_short_waits_are_enabled() {
         let short = call(0, BLOCKING_NS, 1, CallKind::Synchronize);
         let (mut queue, mut steps) = (StepQueue::default(), Vec::new());
         queue.count_short_waits(true);
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_bounded() {
+    fn the_number_of_delayed_steps_is_bounded() {
         let (mut queue, mut steps) = (StepQueue::default(), Vec::new());
         for ts_ns in 0..2 * MAX_PENDING as u64 {
             queue.push(&call(ts_ns, u64::MAX, 1, CallKind::Synchronize), &mut steps);

@@ -1,7 +1,8 @@
-//! From the calls of one process to points: order, discovery, correlation, rhythm, roll-up. Pure: no clock but the events'.
+//! Pipeline from the calls of one process to points: ordering, discovery, correlation, iteration
+//! pattern, rollup. Pure: the only clock is that of the events.
 //!
-//! Until the rhythm of the process is known, observations are held; then they are rolled up from
-//! the first one on, so that nothing of a job's start is lost.
+//! Until the iteration pattern of the process is known, observations are buffered; then they are
+//! rolled up from the first one on, so that nothing of a job's start is lost.
 
 mod attach;
 mod gpu_times;
@@ -32,16 +33,17 @@ use crate::signal::{CommId, Point};
 
 const RECONSIDER_EVERY: u64 = 256;
 
-/// How the events of a process end.
+/// End of a process's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The process ended, as its peers did: blocks still open are closed where they are.
+    /// The process ended, as its peers did: open blocks are closed as they are.
     Complete,
-    /// The events stop in the middle: a block still open has no equal on another rank, so it is dropped.
+    /// The events stop in the middle: an open block has no counterpart on another rank, so it is
+    /// dropped.
     Cut,
 }
 
-/// Follows one process.
+/// Pipeline of one process.
 #[derive(Debug)]
 pub struct Pipeline {
     process: Process,
@@ -74,7 +76,7 @@ enum State {
 }
 
 impl Pipeline {
-    /// Starts to follow `process`.
+    /// Creates a pipeline for `process`.
     pub fn new(process: Process, rule: BlockRule) -> Self {
         Self {
             process,
@@ -100,32 +102,32 @@ impl Pipeline {
         }
     }
 
-    /// Takes the next call of the process, in order of entry.
+    /// Processes the next call of the process, in order of entry.
     pub fn on_call(&mut self, call: &Call) {
         self.table.record_call(call);
         self.advance(|queue, steps| queue.push(call, steps));
-        // After the steps: a call that closes a block is itself part of the next one.
+        // After the steps: a call that closes a block itself belongs to the next one.
         self.activity.record_call(call);
     }
 
-    /// Takes the entry of a call that has not returned yet.
+    /// Processes the entry of a call that has not returned yet.
     pub fn on_entry(&mut self, entered: &Entered) {
         self.table.record_entry(entered);
         self.advance(|queue, steps| queue.push_entry(entered, steps));
     }
 
-    /// Takes the return of a call whose entry was told before.
+    /// Processes the return of a call whose entry was processed before.
     pub fn on_return(&mut self, call: &Call) {
         self.table.record_return(call);
         self.advance(|queue, steps| queue.push_return(call, steps));
     }
 
-    /// Takes what the source has summed up of the process.
+    /// Adds activity that the source has summed up.
     pub fn on_activity(&mut self, activity: &Activity) {
         self.activity.record_activity(activity);
     }
 
-    /// Gives up what may lack events that were lost.
+    /// Invalidates all state that may lack lost events.
     pub fn on_loss(&mut self) {
         self.transfers.disable();
         self.table.invalidate_adopted();
@@ -135,24 +137,24 @@ impl Pipeline {
         }
     }
 
-    /// Takes kernel launches of the process.
+    /// Adds kernel launches of the process.
     pub fn on_launches(&mut self, n: u64) {
         self.activity.record_launches(n);
     }
 
-    /// Takes a context switch of the host; only those of the process's own threads count.
+    /// Processes a context switch of the host; only those of the process's own threads count.
     pub fn on_context_switch(&mut self, switch: &ContextSwitch) {
         self.activity.record_switch(switch);
     }
 
-    /// Takes whether the process is stopped, by a signal or a debugger.
+    /// Sets whether the process is stopped by a signal or a debugger.
     pub fn set_stopped(&mut self, is_stopped: bool) {
         self.progress.set_stopped(is_stopped);
     }
 
-    /// Tells how far the process has come, when that is due at `now_ns` of the source's clock.
+    /// Reports the progress of the process if due at `now_ns` of the source's clock.
     ///
-    /// A source calls this whether or not the process does anything: silence is what a hang looks like.
+    /// The driver calls this even when the process does nothing: silence is what a hang looks like.
     pub fn tick(&mut self, now_ns: u64) {
         self.release_rows(now_ns);
         if self.progress.is_due(now_ns) {
@@ -174,7 +176,7 @@ impl Pipeline {
         }
     }
 
-    /// Ends the process.
+    /// Ends the pipeline.
     pub fn finish(&mut self, ending: Ending) {
         self.advance(StepQueue::finish);
         self.release_rows(u64::MAX);
@@ -189,37 +191,37 @@ impl Pipeline {
         }
     }
 
-    /// Sets what a policy asks of this process.
+    /// Applies the settings of a policy.
     pub const fn apply_settings(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// The points since the last call.
+    /// Returns the points since the last call.
     pub fn take_points(&mut self) -> Vec<Point> {
         std::mem::take(&mut self.points)
     }
 
-    /// The process.
+    /// Returns the process.
     pub fn process(&self) -> Process {
         self.process
     }
 
-    /// The first communicator that spans the whole job: what tells one job from the next.
+    /// Returns the first communicator that spans the whole job, which identifies the job.
     pub fn job(&self) -> Option<CommId> {
         self.job
     }
 
-    /// What the process repeats.
+    /// Returns the iteration pattern of the process.
     pub fn iteration_pattern(&self) -> &IterationPattern {
         &self.iteration_pattern
     }
 
-    /// Operations on communicators that were made before tracing began.
+    /// Returns the number of operations on communicators that were created before tracing began.
     pub fn unknown_comm_ops(&self) -> u64 {
         self.table.unknown_ops()
     }
 
-    /// Blocks closed so far.
+    /// Returns the number of closed blocks.
     pub fn blocks(&self) -> u64 {
         let rolling = match &self.state {
             State::Rolling(rollup) => rollup.blocks(),
@@ -228,7 +230,7 @@ impl Pipeline {
         self.closed_blocks + rolling
     }
 
-    /// Blocks left out so far, because something of them was not seen.
+    /// Returns the number of blocks discarded because a part of them was not seen.
     pub fn broken_blocks(&self) -> u64 {
         let rolling = match &self.state {
             State::Rolling(rollup) => rollup.broken(),
@@ -258,7 +260,8 @@ impl Pipeline {
             }
             Step::CommGone { comm } => {
                 if let Some(index) = comm.and_then(|pointer| self.table.remove(pointer)) {
-                    // How far it came in all, so that what was seen can be compared with what was done.
+                    // Reports the final progress, so that seen and executed operations can be
+                    // compared.
                     if let Some(last_ns) = self.progress.last_entry_ns() {
                         self.report_progress(last_ns);
                     }
@@ -298,7 +301,8 @@ impl Pipeline {
         self.observe(observation);
     }
 
-    /// What follows from an operation on a communicator; nothing from a transfer that cannot be followed.
+    /// Returns the observation of an operation on a communicator; `None` for a transfer that cannot
+    /// be tracked.
     fn issue(
         &mut self,
         comm: CommIndex,
@@ -328,7 +332,7 @@ impl Pipeline {
         Some(observation)
     }
 
-    /// Passes on what the process did on its host, before the next collective may cut a block.
+    /// Passes on the host activity of the process before the next collective may close a block.
     fn flush_activity(&mut self) {
         let activity = self.activity.take();
         if activity != Activity::default() {

@@ -1,7 +1,7 @@
-//! Sums observations of one process up into blocks. Pure: observations in, points out.
+//! Aggregation of one process's observations into blocks. Pure: observations in, points out.
 //!
-//! Every communicator has its own blocks. Those of the busiest one also carry what is measured of
-//! the process as a whole: host gap, blocked time, arrivals and period.
+//! Every communicator has its own blocks. Those of the busiest one also carry what is measured for
+//! the whole process: host gap, blocked time, arrivals and period.
 
 mod block;
 mod device;
@@ -22,18 +22,18 @@ use crate::rollup::device::RunningBlocks;
 use crate::rollup::elapsed::Elapsed;
 use crate::signal::{Anchor, Block, Point, Source, Value, millis};
 
-/// What the rest of the pipeline knows of the process when an observation is rolled up.
+/// Context of the process when an observation is rolled up.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
-    /// Its communicators.
+    /// Communicators of the process.
     pub comms: &'a [Comm],
-    /// What it repeats.
+    /// Iteration pattern of the process.
     pub iteration_pattern: &'a IterationPattern,
-    /// One operation in so many is sampled.
+    /// Sampling modulus.
     pub sample_mod: u32,
 }
 
-/// Rolls up one process from the moment at which block sizes are known.
+/// Rollup of one process, once block sizes are known.
 #[derive(Debug)]
 pub struct Rollup {
     primary: CommIndex,
@@ -50,9 +50,10 @@ pub struct Rollup {
 }
 
 impl Rollup {
-    /// Starts with the busiest communicator and block sizes as exponents of two. Communicators
-    /// without a size get blocks of one operation: they are used so rarely that a point per
-    /// operation costs less than waiting for more. A block that lasts longer than `most_ns` ends early.
+    /// Creates a rollup with the busiest communicator and block sizes as exponents of two.
+    /// Communicators without a size get blocks of one operation: they are used so rarely that a
+    /// point per operation costs less than waiting for more. A block that lasts longer than
+    /// `max_ns` ends early.
     pub fn new(primary: CommIndex, exponents: BTreeMap<CommIndex, u32>, max_ns: u64) -> Self {
         Self {
             primary,
@@ -69,12 +70,12 @@ impl Rollup {
         }
     }
 
-    /// The communicator whose blocks stand for the process.
+    /// Returns the communicator whose blocks represent the process.
     pub fn primary(&self) -> CommIndex {
         self.primary
     }
 
-    /// Takes the next observation.
+    /// Processes the next observation.
     pub fn observe(&mut self, observation: &Observation, view: View<'_>) {
         let completion = self.completions.observe(observation);
         match observation {
@@ -91,7 +92,7 @@ impl Rollup {
         }
     }
 
-    /// Closes all open blocks where they are.
+    /// Closes all open blocks as they are.
     pub fn finish(&mut self, view: View<'_>) {
         self.close_running(view);
         while let Some((comm, open)) = self.open.pop_first() {
@@ -99,22 +100,22 @@ impl Rollup {
         }
     }
 
-    /// The points of the blocks closed since the last call.
+    /// Returns the points of the blocks closed since the last call.
     pub fn take_points(&mut self) -> Vec<Point> {
         std::mem::take(&mut self.points)
     }
 
-    /// Number of blocks closed.
+    /// Returns the number of closed blocks.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Number of blocks left out, because something of them was not seen.
+    /// Returns the number of blocks discarded because a part of them was not seen.
     pub fn broken(&self) -> u64 {
         self.broken
     }
 
-    /// Gives up the open blocks: what was lost may have belonged to any of them.
+    /// Marks all open blocks as broken: the lost events may have belonged to any of them.
     pub fn on_loss(&mut self) {
         for open in self.open.values_mut() {
             open.is_broken = true;
@@ -123,7 +124,8 @@ impl Rollup {
         self.elapsed = Elapsed::default();
     }
 
-    /// Gives up the blocks of a communicator that have operations from a number on: others have these numbers.
+    /// Marks the blocks of a communicator that contain operations from `from_seq` on as broken:
+    /// these numbers are reassigned.
     pub fn on_renumber(&mut self, comm: CommIndex, from_seq: u64) {
         let open = self.open.get_mut(&comm).into_iter();
         for open in open.chain(self.running.blocks_of(comm)) {
@@ -144,7 +146,7 @@ impl Rollup {
             .is_some_and(|open| !open.accepts(at.seq, issued.entry_ns))
             && let Some(mut open) = self.open.remove(&at.comm)
         {
-            // What is missing may be its end.
+            // The missing operations may be its end.
             open.is_broken |= issued.missed > 0;
             self.retire(at.comm, open, view);
         }
@@ -237,7 +239,8 @@ impl Rollup {
                 value,
             });
         }
-        // The collector takes the arrival as the sign that the rank has told all of a block, so it comes last.
+        // The collector takes the arrival as the sign that the rank has reported all of a block, so
+        // it comes last.
         if index == self.primary {
             self.points.push(Point {
                 metric: metric::ARRIVAL,
@@ -277,7 +280,7 @@ impl Rollup {
         self.close_elapsed(block, open, view);
     }
 
-    /// Says how long the operations up to the last completion took, and of iterations each of them.
+    /// Reports the time of the operations up to the last completion, and the time per iteration.
     fn close_elapsed(&mut self, block: &Block, open: &OpenBlock, view: View<'_>) {
         let issued = Completion {
             seq: open.seq_last,
@@ -304,7 +307,7 @@ impl Rollup {
                 value,
             });
         };
-        // A period covers iterations only: how long other operations took is not known.
+        // A period covers iterations only: the time of other operations is not known.
         let is_own = |pattern: &Pattern| {
             let mut signatures = interval.signatures.keys();
             signatures.all(|signature| pattern.signatures.contains_key(signature))
@@ -323,7 +326,7 @@ impl Rollup {
     )]
     fn iterations(&self, comm: CommIndex, open: &OpenBlock, view: View<'_>) -> Option<f64> {
         if comm == self.primary && view.iteration_pattern.repeats_nothing() {
-            // What repeats nothing goes forward by operations.
+            // A process without iterations is measured in operations.
             return Some((open.seq_last - open.seq_first + 1) as f64);
         }
         if comm == self.primary {
@@ -334,7 +337,7 @@ impl Rollup {
     }
 }
 
-/// The evidence metrics of one block, those that the source can see.
+/// Returns the evidence metrics of one block that the source can see.
 #[expect(
     clippy::cast_precision_loss,
     reason = "bytes and counts of one block stay below 2^53"

@@ -268,11 +268,11 @@ fn a_line_tells_when_a_rank_changes_its_mind_about_itself() {
     );
     let lines = text(&output.stderr);
     assert!(
-        lines.contains("holds itself to be a straggler (mode local): host gap "),
+        lines.contains("classifies itself as a straggler (mode local): host gap "),
         "{lines}"
     );
     assert!(
-        lines.contains("rank=2") && lines.contains("no longer holds itself"),
+        lines.contains("rank=2") && lines.contains("no longer classifies itself"),
         "{lines}"
     );
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,90 +1,94 @@
-//! Communicators older than the agent, adopted from what the profiler plugin reports of their operations. Pure.
+//! Adoption of communicators older than the agent, from the profiler plugin's reports of their
+//! operations. Pure.
 //!
-//! The plugin numbers the collectives of a communicator since it was made, alike on all ranks, and reports NCCL's hash of it. NCCL
-//! enqueues a collective inside the call that issues it, or when the group of that call ends. So the time of the enqueue tells which
-//! call a row belongs to, and with it which pointer stands for the hash and how far the communicator had come. Transfers are counted
-//! apart and tell nothing here.
+//! The plugin numbers the collectives of a communicator from its creation, alike on all ranks, and
+//! reports NCCL's hash of it. NCCL enqueues a collective inside the call that issues it, or when
+//! the group of that call ends. So the time of the enqueue identifies the call of a row, and with
+//! it the pointer of the communicator and its number of collectives. Transfers are counted
+//! separately and are not used here.
 //!
-//! Without the plugin NCCL's own counters in the memory of the process say the same, read while no call on the communicator is inside.
+//! Without the plugin, NCCL's own counters in the memory of the process provide the same, if read
+//! while no call on the communicator is in flight.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::event::{CommState, GpuOperation, Op, Operation};
 
-/// Calls that are remembered until their rows arrive: as many as a process issues ahead of its GPU.
+/// Maximum number of recorded calls that wait for their rows: as many as a process issues ahead of
+/// its GPU.
 const MAX_CALLS: usize = 4096;
 
-/// Calls before a row among which the one is looked for that was inside NCCL when the row's operation was enqueued.
+/// Maximum number of calls before a row among which its call is searched.
 const MAX_INSIDE: usize = 64;
 
 /// Maximum number of communicators followed per process.
 const MAX_MEMBERS: usize = 4096;
 
-/// Rows that have to agree on a pointer and a number before they are believed.
+/// Number of rows that have to agree on a pointer and a number.
 const ROW_VOTES: u32 = 2;
 
-/// States in memory that have to agree, each after further operations.
+/// Number of states in memory that have to agree, each after further operations.
 const STATE_VOTES: u32 = 3;
 
-/// A communicator as NCCL names it, and the rank in it: one process may hold several ranks.
+/// Hash of a communicator in NCCL and the rank in it: one process may have several ranks.
 pub(super) type Member = (u64, u32);
 
-/// A pointer that stands for a communicator, and how far it has come.
+/// Pointer of a communicator and its number of collectives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Match {
-    /// The pointer.
+    /// Pointer.
     pub(super) pointer: u64,
-    /// The number of the next collective on it.
+    /// Number of the next collective on it.
     pub(super) next: u64,
 }
 
-/// A call that was issued while rows were looked for.
+/// Call recorded while rows are being matched.
 #[derive(Debug, Clone, Copy)]
 struct RecordedCall {
     pointer: u64,
-    /// How many were remembered of this pointer before it.
+    /// Number of calls recorded on this pointer before it.
     nth: u64,
     tid: u32,
     op: Op,
     count: u64,
     entry_ns: u64,
-    /// When it returned; the end of time while it has not.
+    /// Time of its return; the maximum while it has not returned.
     return_ns: u64,
 }
 
-/// What rows say of a communicator so far.
+/// Candidate match of a communicator.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     pointer: u64,
-    /// Number of the first call that was remembered of the pointer.
+    /// Number of the first recorded call on the pointer.
     first: u64,
     votes: u32,
-    /// The count of the state in memory that voted last.
+    /// Number of collectives in the last state that voted.
     collectives: Option<u64>,
 }
 
-/// The newest row of a communicator.
+/// Latest row of a communicator.
 #[derive(Debug, Clone, Copy)]
 struct LastRow {
     seq: u64,
     host_ns: u64,
 }
 
-/// Matches rows to calls.
+/// Matcher of rows to calls.
 #[derive(Debug, Default)]
 pub(super) struct CommMatcher {
-    /// Whether rows arrive whose communicator is not known; until then no call is remembered.
+    /// Set once rows of unknown communicators arrive; no call is recorded before that.
     is_looking: bool,
     calls: VecDeque<RecordedCall>,
     issued: HashMap<u64, u64>,
     candidates: HashMap<Member, Candidate>,
     rows: HashMap<Member, LastRow>,
-    /// Pointers that rows have agreed on, with the number of the first call that was remembered.
+    /// Agreed pointers, with the number of the first recorded call.
     agreed: HashMap<u64, (Member, u64)>,
 }
 
 impl CommMatcher {
-    /// Takes a collective call from its entry to its return, if it has returned.
+    /// Records a collective call from its entry to its return, if it has returned.
     pub(super) fn record_call(
         &mut self,
         tid: u32,
@@ -116,7 +120,7 @@ impl CommMatcher {
         });
     }
 
-    /// Takes the return of a call whose entry was taken before.
+    /// Records the return of a call whose entry was recorded before.
     pub(super) fn record_return(&mut self, tid: u32, entry_ns: u64, return_ns: u64) {
         let mut calls = self.calls.iter_mut().rev();
         let call = calls.find(|call| (call.tid, call.entry_ns) == (tid, entry_ns));
@@ -125,7 +129,7 @@ impl CommMatcher {
         }
     }
 
-    /// The number of the call that was taken last, on an agreed pointer.
+    /// Returns the number of the last recorded call on an agreed pointer.
     pub(super) fn number(&self, operation: &Operation) -> Option<u64> {
         let (_, first) = self.agreed.get(&operation.comm)?;
         let issued = self.issued.get(&operation.comm)?;
@@ -135,7 +139,7 @@ impl CommMatcher {
         first.checked_add(issued.checked_sub(1)?)
     }
 
-    /// Takes a row; a match when enough rows agree on one that is news.
+    /// Evaluates a row and returns a match when enough rows newly agree on one.
     pub(super) fn observe_row(&mut self, row: &GpuOperation) -> Option<Match> {
         self.is_looking = true;
         let member = (row.comm_id, row.rank);
@@ -160,9 +164,9 @@ impl CommMatcher {
         self.vote(member, fresh, ROW_VOTES)
     }
 
-    /// Takes what a communicator has in memory; a match when enough states agree on one that is news.
+    /// Evaluates a state in memory and returns a match when enough states newly agree on one.
     pub(super) fn observe_state(&mut self, state: &CommState) -> Option<Match> {
-        // Calls before were not remembered.
+        // Earlier calls were not recorded.
         if !std::mem::replace(&mut self.is_looking, true) {
             return None;
         }
@@ -173,7 +177,7 @@ impl CommMatcher {
         let entered = self.n_entered_by(state.ts_ns);
         let is_its = |call: &&RecordedCall| call.pointer == state.pointer;
         let mut before = self.calls.range(..entered).filter(is_its);
-        // A call that is inside may be counted or not.
+        // A call in flight may or may not be counted.
         if before.any(|call| call.return_ns >= state.from_ns) {
             return None;
         }
@@ -196,7 +200,7 @@ impl CommMatcher {
         self.vote(member, fresh, STATE_VOTES)
     }
 
-    /// Forgets a pointer: another communicator may be there from now on.
+    /// Forgets a pointer, which may be reused by another communicator.
     pub(super) fn forget(&mut self, pointer: u64) {
         self.agreed.remove(&pointer);
         self.issued.remove(&pointer);
@@ -205,7 +209,7 @@ impl CommMatcher {
             .retain(|_, candidate| candidate.pointer != pointer);
     }
 
-    /// Gives up all numbers, since calls may be missing; the pointers that they were of.
+    /// Invalidates all numbers, since calls may be missing, and returns their pointers.
     pub(super) fn invalidate(&mut self) -> Vec<u64> {
         let pointers = self.agreed.keys().copied().collect();
         *self = Self {
@@ -235,7 +239,7 @@ impl CommMatcher {
         Some(Match { pointer, next })
     }
 
-    /// The one call that was inside NCCL when the row's operation was enqueued.
+    /// Returns the only call that was inside NCCL when the operation of the row was enqueued.
     fn enclosing_call(&self, row: &GpuOperation) -> Option<RecordedCall> {
         let end = self.n_entered_by(row.host_ns);
         let start = end.saturating_sub(MAX_INSIDE);
@@ -248,8 +252,9 @@ impl CommMatcher {
         inside.next().is_none().then_some(first)
     }
 
-    /// The first call since the row before, if all calls since then are of one communicator: those of a group are enqueued together at
-    /// its end, and the first number after the group before belongs to its first call.
+    /// Returns the first call since the previous row, if all calls since then are on one
+    /// communicator: calls of a group are enqueued together at its end, and the first number after
+    /// the previous group belongs to its first call.
     fn first_call_since(&self, member: Member, row: &GpuOperation) -> Option<RecordedCall> {
         let last = self.rows.get(&member)?;
         if last.seq.checked_add(1)? != row.seq || last.host_ns >= row.host_ns {
@@ -272,20 +277,20 @@ impl CommMatcher {
         has_operation.then_some(first)
     }
 
-    /// How many of the calls were entered by then.
+    /// Returns the number of calls entered by `at_ns`.
     fn n_entered_by(&self, at_ns: u64) -> usize {
         self.calls.partition_point(|call| call.entry_ns <= at_ns)
     }
 
-    /// Whether no other communicator is known to be behind the pointer.
+    /// Returns whether the pointer is not known to belong to another communicator.
     fn may_stand_for(&self, pointer: u64, row: &GpuOperation) -> bool {
         let known = self.agreed.get(&pointer);
         known.is_none_or(|(member, _)| *member == (row.comm_id, row.rank))
     }
 }
 
-/// Whether a call may have issued the operation of a row. The plugin reports elements of the whole operation or bytes, where the call
-/// says elements per rank.
+/// Returns whether a call may have issued the operation of a row. The plugin reports the elements
+/// of the whole operation or bytes, the call elements per rank.
 fn may_have_issued(call: &RecordedCall, row: &GpuOperation) -> bool {
     let is_multiple = match call.count {
         0 => row.count == 0,
@@ -294,7 +299,8 @@ fn may_have_issued(call: &RecordedCall, row: &GpuOperation) -> bool {
     call.op == row.op && is_multiple
 }
 
-/// Whether NCCL counts an operation among the collectives of its communicator. Others it makes of transfers.
+/// Returns whether NCCL counts an operation among the collectives of its communicator. It builds
+/// others from transfers.
 fn is_counted(op: Op) -> bool {
     use Op::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter};
     matches!(

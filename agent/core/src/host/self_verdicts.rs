@@ -1,4 +1,4 @@
-//! What the processes of one host hold of themselves.
+//! Self-verdicts of one host's processes.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::policy::{cohort_key, find_cohort};
 use crate::signal::{Point, Summary, Value};
 use crate::verdict::{Mode, SelfVerdict, Tally};
 
-/// The classifiers of one host's processes.
+/// Classifiers of one host's processes.
 #[derive(Debug, Default)]
 pub(super) struct SelfVerdicts {
     policy: Option<ReceivedPolicy>,
@@ -25,7 +25,7 @@ struct ReceivedPolicy {
 }
 
 impl SelfVerdicts {
-    /// Takes a policy set, received at `now_ns` of the host's wall clock.
+    /// Sets the policy set, received at `now_ns` of the host's wall clock.
     pub(super) fn set_policy(&mut self, set: &PolicySet, now_ns: u64) {
         let known = self.policy.as_ref().map(|received| &received.set);
         if known != Some(set) {
@@ -36,7 +36,8 @@ impl SelfVerdicts {
         }
     }
 
-    /// Takes the points of one process in order, in wall time, and judges every block of its busiest communicator.
+    /// Evaluates the points of one process in order, in wall time, and judges every block of its
+    /// busiest communicator.
     pub(super) fn observe(&mut self, pid: u32, job: Option<&str>, points: &[Point]) {
         let mut gaps = Summary::default();
         for point in points {
@@ -57,12 +58,12 @@ impl SelfVerdicts {
         }
     }
 
-    /// The verdicts since the last call, by process.
+    /// Returns the verdicts since the last call, by process.
     pub(super) fn take(&mut self) -> BTreeMap<u32, Vec<SelfVerdict>> {
         std::mem::take(&mut self.pending)
     }
 
-    /// Forgets a process and adds up how it judged itself.
+    /// Removes a process and adds its verdict counts to `tallies`.
     pub(super) fn forget(&mut self, pid: u32, tallies: &mut BTreeMap<Mode, Tally>) {
         self.pending.remove(&pid);
         let classifier = self.classifiers.remove(&pid);
@@ -97,7 +98,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Block `n` of a process that is late by the policy of `train/{role 1}`.
+    /// Block `n` of a process that is late according to the policy of `train/{role 1}`.
     fn late_block(n: u64, role: u64) -> Vec<Point> {
         let block = Block {
             comm: CommId::new(1),
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!(modes("train", &[1, 1]), [Mode::Fleet]);
         assert_eq!(modes("train-2", &[1; 5]), []);
         assert_eq!(modes("train", &[2; 5]), []);
-        // What was held by the old policy is withdrawn.
+        // The verdict by the old policy is withdrawn.
         assert_eq!(
             modes("train", &[1, 1, 2, 2, 2, 2]),
             [Mode::Fleet, Mode::None, Mode::None]

@@ -1,7 +1,8 @@
-//! What the GPU's own times say, on the clock of the host.
+//! Conversion of GPU times to the clock of the host.
 //!
-//! The two clocks differ by an unknown, slowly drifting amount. No kernel starts before it was enqueued, and none ends after its end
-//! was seen: both bound the difference, and the second is the tighter one, because ends are looked for all the time.
+//! The two clocks differ by an unknown, slowly drifting offset. No kernel starts before it was
+//! enqueued, and none ends after its end was observed: both bound the offset, and the second bound
+//! is the tighter one, because ends are polled continuously.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +13,18 @@ use crate::pipeline::Pipeline;
 use crate::pipeline::row_order::{Released, Row, RowOrder};
 use crate::vitals::LostOperations;
 
-/// How long a bound is kept before it is taken anew, so that drift does not spoil it, nanoseconds.
+/// Lifetime of a bound, so that drift does not spoil it, nanoseconds.
 const BOUND_LIFETIME_NS: u64 = 10_000_000_000;
 
-/// A kernel that starts this much before its enqueue has times of another one, nanoseconds.
+/// Lead over the enqueue above which times belong to another kernel, nanoseconds.
 const TOLERANCE_NS: i128 = 300_000;
 
-/// Communicators of one process as NCCL names them; one with more is not told apart any further.
+/// Maximum number of NCCL communicators tracked per process.
 const MAX_COMMS: usize = 4096;
 
 impl Pipeline {
-    /// Takes an operation that has run on the GPU. What was issued before it was told before.
+    /// Processes an operation that has run on the GPU. Everything issued before it must have been
+    /// processed.
     pub fn on_gpu_operation(&mut self, operation: &GpuOperation) {
         let mut steps = Vec::new();
         self.queue.release_until(operation.ts_ns, &mut steps);
@@ -55,7 +57,7 @@ impl Pipeline {
         self.released(released);
     }
 
-    /// Passes on the rows whose next one did not come in time.
+    /// Passes on the rows whose successor did not arrive in time.
     pub(super) fn release_rows(&mut self, now_ns: u64) {
         let released = self.gpu.release_until(now_ns);
         self.released(released);
@@ -72,17 +74,18 @@ impl Pipeline {
         }
     }
 
-    /// What is missing of the operations on the GPU.
+    /// Returns the losses of operations on the GPU.
     pub fn lost_operations(&self) -> LostOperations {
         self.gpu.lost
     }
 }
 
-/// Follows the GPU of one process.
+/// Operations of one process on its GPU.
 #[derive(Debug, Default)]
 pub(super) struct GpuTimes {
     comms: BTreeMap<(u64, u32), CommIndex>,
-    /// Number of the first operation that is of use, of communicators whose earlier ones were not known.
+    /// Number of the first usable operation, for communicators whose earlier operations are
+    /// unknown.
     counted_from: BTreeMap<CommIndex, u64>,
     orders: BTreeMap<(u64, u32), RowOrder>,
     offset: Offset,
@@ -91,7 +94,8 @@ pub(super) struct GpuTimes {
 }
 
 impl GpuTimes {
-    /// Which of the process's communicators NCCL means, if rows on it were seen or NCCL's name for it is ours.
+    /// Returns the process's communicator of an operation, if rows on it were seen or its hash is
+    /// known.
     pub(super) fn find(&mut self, operation: &GpuOperation, comms: &[Comm]) -> Option<CommIndex> {
         if let Some(known) = self.comms.get(&(operation.comm_id, operation.rank)) {
             return Some(*known);
@@ -103,8 +107,8 @@ impl GpuTimes {
         Some(self.remember(operation, index))
     }
 
-    /// Which one NCCL means when all were seen being made: both see that in the same order, so of those with equal rank and size
-    /// the n-th there is the n-th here.
+    /// Returns the communicator when the creation of all was seen: plugin and agent see it in the
+    /// same order, so among those with equal rank and size the n-th is the same.
     pub(super) fn find_nth(
         &mut self,
         operation: &GpuOperation,
@@ -118,7 +122,7 @@ impl GpuTimes {
         Some(self.remember(operation, index))
     }
 
-    /// Remembers which one NCCL means.
+    /// Remembers the communicator of an operation's hash.
     pub(super) fn remember(&mut self, operation: &GpuOperation, index: CommIndex) -> CommIndex {
         if self.comms.len() < MAX_COMMS {
             self.comms
@@ -127,30 +131,30 @@ impl GpuTimes {
         index
     }
 
-    /// Takes that the operations of a communicator are known from some number on.
+    /// Sets the number from which on the operations of a communicator are known.
     pub(super) fn count_from(&mut self, index: CommIndex, next: u64) {
         self.counted_from.insert(index, next);
     }
 
-    /// Whether the host's call of an operation is known.
+    /// Returns whether the host's call of an operation is known.
     pub(super) fn is_counted(&self, index: CommIndex, seq: u64) -> bool {
         let from = self.counted_from.get(&index);
         from.is_none_or(|from| seq >= *from)
     }
 
-    /// Takes how many operations the plugin had left out by then. Threads tell it out of order, and a plugin that was loaded anew counts
-    /// from zero: the most stands.
+    /// Records the number of operations that the plugin had dropped by then. Threads report it out
+    /// of order, and a reloaded plugin starts from zero, so the maximum counts.
     pub(super) fn record_plugin_losses(&mut self, so_far: u64) {
         self.lost.plugin = self.lost.plugin.max(so_far);
     }
 
-    /// An operation with its times, as far as they can be its own.
+    /// Returns an operation with its timing, where that can be its own.
     pub(super) fn completed(&mut self, operation: &GpuOperation, at: OpRef) -> CompletedOp {
         let times = operation.timer.and_then(|span| self.times(operation, span));
         CompletedOp { at, times }
     }
 
-    /// Takes a collective that has run; the rows that need not be held any longer.
+    /// Adds a completed collective and returns the rows that need not be held any longer.
     pub(super) fn push_row(&mut self, operation: &GpuOperation, at: OpRef) -> Vec<Released> {
         let CompletedOp { times, .. } = self.completed(operation, at);
         let operation = *operation;
@@ -165,7 +169,8 @@ impl GpuTimes {
         }
     }
 
-    /// Takes an operation of a communicator that is not known; whether a graph replays its operations.
+    /// Records an operation of an unknown communicator and returns whether a graph replays its
+    /// operations.
     pub(super) fn is_replayed(&mut self, operation: &GpuOperation) -> bool {
         self.order(operation).is_some_and(|order| {
             order.record_nccl_seq(operation);
@@ -173,7 +178,7 @@ impl GpuTimes {
         })
     }
 
-    /// The rows that were held too long by then.
+    /// Returns the rows that were held too long by `now_ns`.
     pub(super) fn release_until(&mut self, now_ns: u64) -> Vec<Released> {
         let orders = self.orders.values_mut();
         orders
@@ -181,7 +186,7 @@ impl GpuTimes {
             .collect()
     }
 
-    /// An operation with its times, as far as those after it show that they are its own.
+    /// Returns an operation with its timing, unless later rows show that it is not its own.
     pub(super) fn verify(&mut self, released: &Released) -> CompletedOp {
         let Row {
             operation,
@@ -198,7 +203,7 @@ impl GpuTimes {
         }
     }
 
-    /// Row order of a communicator; `None` beyond the maximum number of communicators.
+    /// Returns the row order of a communicator; `None` beyond the maximum number of communicators.
     fn order(&mut self, operation: &GpuOperation) -> Option<&mut RowOrder> {
         let key = (operation.comm_id, operation.rank);
         if self.orders.len() >= MAX_COMMS && !self.orders.contains_key(&key) {
@@ -207,7 +212,7 @@ impl GpuTimes {
         Some(self.orders.entry(key).or_default())
     }
 
-    /// How long the GPU was inside a transfer.
+    /// Returns the time that only this transfer spent on the GPU.
     pub(super) fn exclusive_ns(&mut self, operation: &GpuOperation) -> Option<u64> {
         let span = operation.timer?;
         self.times(operation, span).map(|times| times.exclusive_ns)
@@ -242,17 +247,17 @@ impl GpuTimes {
     }
 }
 
-/// How far the GPU's timer is ahead of the host's clock.
+/// Offset of the GPU's timer to the host's clock.
 #[derive(Debug, Default)]
 struct Offset {
-    /// Since when bounds are taken, and the best of now and of before.
+    /// Start of the current measurement, and the best bounds of the current and the previous one.
     since_ns: Option<u64>,
     now: Option<i128>,
     before: Option<i128>,
 }
 
 impl Offset {
-    /// Takes what one operation says; the offset.
+    /// Updates the bounds with one operation and returns the offset.
     fn update(&mut self, operation: &GpuOperation, span: GpuSpan) -> i128 {
         let since_ns = *self.since_ns.get_or_insert(operation.ts_ns);
         if operation.ts_ns.saturating_sub(since_ns) > BOUND_LIFETIME_NS {
@@ -272,7 +277,7 @@ mod tests {
     use crate::event::Op;
     use crate::signal::CommId;
 
-    /// The GPU's timer is this much ahead.
+    /// Lead of the GPU's timer.
     const AHEAD: u64 = 1_000_000_000_000;
 
     fn gpu_operation(
@@ -311,9 +316,9 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_on_the_clock_of_the_host() {
+    fn times_are_reported_on_the_clock_of_the_host() {
         let mut times = GpuTimes::default();
-        // This end was seen at once, the next one late: the first says how the clocks differ.
+        // This end was observed immediately, the next one late: the first determines the offset.
         times.exclusive_ns(&gpu_operation(100, 200, 300, 0));
         let next = gpu_operation(1_000_000, 3_000_000, 9_000_000, 700_000);
         let span = next.timer.unwrap();
@@ -323,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_at_the_same_time_counts_once() {
+    fn concurrent_operations_are_counted_once() {
         let mut times = GpuTimes::default();
         assert_eq!(
             times.exclusive_ns(&gpu_operation(0, 100, 300, 0)),
@@ -334,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_another_operation_are_left_out_and_counted() {
+    fn times_of_another_operation_are_dropped_and_counted() {
         let mut times = GpuTimes::default();
         times.exclusive_ns(&gpu_operation(100, 200, 300, 0));
         // It would have started ten milliseconds before it was enqueued.
@@ -348,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn communicators_are_matched_by_name_else_in_the_order_in_which_they_were_made() {
+    fn communicators_are_matched_by_hash_else_in_order_of_creation() {
         let comms = [comm(50, 0), comm(60, 1), comm(70, 0)];
         let mut times = GpuTimes::default();
         let mut found = |comm_id, rank, nth| {

@@ -1,4 +1,4 @@
-//! What was observed of a process before the size of its blocks is known.
+//! Observations of a process before its block sizes are known.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use crate::discover::CommIndex;
 use crate::iteration_pattern::IterationPattern;
 use crate::pipeline::BlockRule;
 
-/// Observations after which rolling up begins without knowing what the process repeats.
+/// Number of observations after which the rollup starts without an iteration pattern.
 const MAX_HELD: usize = 16_384;
-/// The same in time of the events: a slow job must not stay unseen, and with so few operations
-/// its blocks are small whatever is measured.
+/// The same in event time, nanoseconds: a slow job must not stay unseen, and with so few operations
+/// its blocks are small in any case.
 const MAX_HELD_NS: u64 = 30_000_000_000;
 
-/// Observations from the first collective on.
+/// Buffered observations from the first collective on.
 #[derive(Debug, Default)]
 pub(super) struct PendingObservations {
     observations: Vec<Observation>,
@@ -23,7 +23,7 @@ pub(super) struct PendingObservations {
 }
 
 impl PendingObservations {
-    /// Takes the next observation. What a process waits for before its first collective is of no interest.
+    /// Adds the next observation. Waits before the first collective are ignored.
     pub(super) fn push(&mut self, observation: Observation) {
         self.now_ns = instant_ns(&observation);
         if matches!(observation, Observation::Issued(_)) {
@@ -34,7 +34,7 @@ impl PendingObservations {
         }
     }
 
-    /// Whether there is no point in waiting longer.
+    /// Returns whether waiting longer is pointless.
     pub(super) fn is_full(&self) -> bool {
         let waited_ns = self
             .now_ns
@@ -43,12 +43,12 @@ impl PendingObservations {
         self.observations.len() >= MAX_HELD || waited_ns > MAX_HELD_NS
     }
 
-    /// The observations, in order.
+    /// Returns the observations in order.
     pub(super) fn into_observations(self) -> Vec<Observation> {
         self.observations
     }
 
-    /// Block sizes of all communicators of the iteration, once its duration is known.
+    /// Returns the block sizes of all communicators of the iteration, once its duration is known.
     pub(super) fn exponents(
         &self,
         iteration_pattern: &IterationPattern,
@@ -67,14 +67,14 @@ impl PendingObservations {
             iteration_pattern.pattern()?.period,
         )?;
         let ops = &iteration_pattern.profile()?.ops;
-        // Echo looks back on iterations: of long ones, a block has to hold a good part.
+        // Echo evaluates iterations: a block has to contain a good part of a long one.
         let target_ns = rule.target_ns.max(iteration_ns / 2.0);
         let size =
             |(comm, ops): (&CommIndex, &f64)| (*comm, exponent(target_ns, iteration_ns / ops));
         Some(ops.iter().map(size).collect())
     }
 
-    /// Block size of the busiest communicator from the rate at which its operations were issued.
+    /// Returns the block size of the busiest communicator from the rate of its operations.
     pub(super) fn fallback_exponents(
         &self,
         primary: CommIndex,

@@ -1,4 +1,5 @@
-//! From what is held to blocks: once it is known what the process repeats, or that this is not to be known soon.
+//! Transition from buffered observations to blocks, once the iteration pattern is known or unlikely
+//! to be known soon.
 
 use crate::correlate::{Issued, Observation};
 use crate::discover::CommTable;

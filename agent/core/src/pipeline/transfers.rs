@@ -1,7 +1,8 @@
-//! Transfers between two ranks, such as those of a pipeline's stages.
+//! Point-to-point transfers, such as those between pipeline stages.
 //!
-//! A transfer has no number that all ranks of the communicator know, but its two ends count alike what goes from one to the other.
-//! So each direction between two ranks is followed as a communicator of its own, with two ranks.
+//! A transfer has no number that all ranks of the communicator know, but its two ends count the
+//! transfers of one direction alike. So each direction between two ranks is tracked as a
+//! communicator of its own, with two ranks.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,16 +10,16 @@ use crate::correlate::{OpRef, PeerSide, Scope};
 use crate::discover::{CommIndex, CommTable};
 use crate::event::{GpuOperation, Op, Operation};
 
-/// Transfers of one communicator whose times may be outstanding.
+/// Maximum number of transfers per communicator without times.
 const MAX_OUTSTANDING: usize = 4096;
 
-/// A transfer whose times have not come this long after it was issued was lost, nanoseconds.
+/// Time after which a transfer without times counts as lost, nanoseconds.
 const LOST_AFTER_NS: u64 = 60_000_000_000;
 
-/// A record of the GPU names a time up to this much before the call that it belongs to, nanoseconds.
+/// Maximum lead of a GPU record's host time over the call that it belongs to, nanoseconds.
 const TOLERANCE_NS: u64 = 1_000_000;
 
-/// Follows the transfers of one process.
+/// Transfers of one process.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     outstanding: HashMap<(CommIndex, Op), VecDeque<(OpRef, u64)>>,
@@ -26,7 +27,7 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    /// The channel that a transfer on `parent` takes, and where its other end lies; nothing where that is not known.
+    /// Returns the channel of a transfer on `parent` and the side of its peer; `None` if unknown.
     pub(super) fn channel(
         &self,
         table: &mut CommTable,
@@ -51,7 +52,7 @@ impl Transfers {
         Some((table.channel(parent, ends)?, scope))
     }
 
-    /// Takes a transfer that was issued.
+    /// Records an issued transfer.
     pub(super) fn record_issued(&mut self, parent: CommIndex, at: OpRef, entry_ns: u64) {
         let outstanding = self.outstanding.entry((parent, at.op)).or_default();
         outstanding.push_back((at, entry_ns));
@@ -60,7 +61,8 @@ impl Transfers {
         }
     }
 
-    /// The transfer that has run: those of one communicator and kind run in the order in which they were issued.
+    /// Returns the transfer that has completed: transfers of one communicator and kind run in the
+    /// order in which they were issued.
     pub(super) fn match_completed(
         &mut self,
         parent: CommIndex,
@@ -76,7 +78,7 @@ impl Transfers {
         outstanding.pop_front_if(is_own).map(|(at, _)| at)
     }
 
-    /// Gives up counting: a transfer may have been lost, and the two ends would no longer count alike.
+    /// Stops counting: a transfer may have been lost, and the two ends would no longer count alike.
     pub(super) fn disable(&mut self) {
         self.is_disabled = true;
         self.outstanding.clear();

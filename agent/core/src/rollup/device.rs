@@ -1,4 +1,5 @@
-//! What GPUs tell of blocks. A block ends with the next one's first call, but its operations may run long after that, so it waits for them.
+//! Device part of the rollup. A block ends with the first call of the next one, but its operations
+//! may run long after that, so it waits for them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,32 +12,35 @@ use crate::rollup::block::{OpenBlock, TimedCount};
 use crate::rollup::{Rollup, View};
 use crate::signal::{Block, Point, Source, Summary, Value, millis};
 
-/// Blocks of a communicator that wait for their operations to run; beyond that the oldest is told as it is.
+/// Maximum number of blocks per communicator that wait for their operations; the oldest is closed
+/// as it is beyond that.
 const MAX_RUNNING: usize = 8;
 
-/// Blocks whose calls were all issued, and whose operations have not all run.
+/// Blocks whose calls were all issued and whose operations have not all run.
 #[derive(Debug, Default)]
 pub(super) struct RunningBlocks {
     blocks: BTreeMap<CommIndex, VecDeque<OpenBlock>>,
-    /// Communicators whose operations GPUs tell of.
+    /// Communicators whose operations are reported by GPUs.
     reporting: BTreeSet<CommIndex>,
-    /// The last operation of each communicator that has run. Their rows come in their order (`pipeline::row_order`).
+    /// Last completed operation of each communicator. Rows arrive in the order of operations
+    /// (`pipeline::row_order`).
     reached: BTreeMap<CommIndex, u64>,
-    /// The last operation of the busiest communicator that has run.
+    /// Last completed operation of the busiest communicator.
     last: Option<Completion>,
-    /// What the GPU was inside operations in this iteration so far, nanoseconds.
+    /// Time that the GPU spent in operations of this iteration so far, nanoseconds.
     kernel_ns: u64,
     /// Operations of this iteration so far.
     timed: TimedCount,
 }
 
 impl RunningBlocks {
-    /// The blocks of a communicator that wait.
+    /// Returns the waiting blocks of a communicator.
     pub(super) fn blocks_of(&mut self, comm: CommIndex) -> impl Iterator<Item = &mut OpenBlock> {
         self.blocks.get_mut(&comm).into_iter().flatten()
     }
 
-    /// Takes back that operations of a communicator from a number on have run: others have these numbers.
+    /// Resets the last completed operation of a communicator to before `from_seq`: later numbers
+    /// are reassigned.
     pub(super) fn on_renumber(&mut self, comm: CommIndex, from_seq: u64) {
         if let Some(reached) = self.reached.get_mut(&comm) {
             *reached = from_seq.saturating_sub(1).min(*reached);
@@ -45,7 +49,7 @@ impl RunningBlocks {
 }
 
 impl Rollup {
-    /// Takes an operation that has run.
+    /// Processes a completed operation.
     pub(super) fn on_completed(&mut self, completed: &CompletedOp, view: View<'_>) {
         let at = completed.at;
         self.running.reporting.insert(at.comm);
@@ -56,7 +60,7 @@ impl Rollup {
         let exclusive_ns = completed.times.map_or(0, |times| times.exclusive_ns);
         let is_of_primary = at.comm == self.primary;
         let completion = self.completion(completed, view).filter(|_| is_of_primary);
-        // One sample for each iteration; where none is known, one for each operation.
+        // One sample per iteration, or per operation where no iteration is known.
         if is_of_primary && view.iteration_pattern.begins_at(at.seq) {
             self.end_iteration(at.seq.checked_sub(1));
         }
@@ -73,7 +77,8 @@ impl Rollup {
         self.close_finished(at.comm, view);
     }
 
-    /// What an operation shows to be complete: the iteration before it, if it begins one; itself where iterations are not known.
+    /// Returns the completion that an operation shows: the iteration before it, if it begins one;
+    /// itself where iterations are not known.
     fn completion(&mut self, completed: &CompletedOp, view: View<'_>) -> Option<Completion> {
         let own = completed.completion();
         if view.iteration_pattern.pattern().is_none() || completed.at.comm != self.primary {
@@ -84,7 +89,8 @@ impl Rollup {
         before.filter(|last| is_before(last) && view.iteration_pattern.begins_at(completed.at.seq))
     }
 
-    /// Notes what the GPU was inside operations in the iteration that ended with the operation `last`.
+    /// Records the time that the GPU spent in operations of the iteration that ended with operation
+    /// `last`.
     fn end_iteration(&mut self, last: Option<u64>) {
         let kernel_ns = std::mem::take(&mut self.running.kernel_ns);
         let timed = std::mem::take(&mut self.running.timed);
@@ -94,12 +100,12 @@ impl Rollup {
         }
     }
 
-    /// Takes that the GPU was inside an operation, a transfer maybe.
+    /// Adds time that the GPU spent in an operation or a transfer.
     pub(super) fn add_kernel_time(&mut self, kernel_ns: u64) {
         self.running.kernel_ns = self.running.kernel_ns.saturating_add(kernel_ns);
     }
 
-    /// Takes a block whose calls were all issued.
+    /// Retires a block whose calls were all issued.
     pub(super) fn retire(&mut self, index: CommIndex, open: OpenBlock, view: View<'_>) {
         if !self.running.reporting.contains(&index) {
             self.close(index, open, view);
@@ -113,7 +119,7 @@ impl Rollup {
         self.close_finished(index, view);
     }
 
-    /// Closes all blocks that wait, as they are.
+    /// Closes all waiting blocks as they are.
     pub(super) fn close_running(&mut self, view: View<'_>) {
         for (index, blocks) in std::mem::take(&mut self.running.blocks) {
             for open in blocks {
@@ -122,12 +128,12 @@ impl Rollup {
         }
     }
 
-    /// Takes over when the block's operations were complete by the GPU, which knows it of each.
+    /// Prefers the completion measured by the GPU, which knows it for each operation.
     pub(super) fn settle(open: &mut OpenBlock) {
         open.whole.completion = open.device.completion.or(open.whole.completion);
     }
 
-    /// The points that the GPU told of a block.
+    /// Pushes the device points of a block.
     pub(super) fn close_device_part(
         &mut self,
         block: &Block,
@@ -175,7 +181,7 @@ impl Rollup {
         }
     }
 
-    /// The block of an operation, open or waiting.
+    /// Returns the block of an operation, open or waiting.
     fn find_block(&mut self, index: CommIndex, seq: u64) -> Option<&mut OpenBlock> {
         let mut all = self
             .running
@@ -184,10 +190,11 @@ impl Rollup {
         all.find(|open| open.contains(seq))
     }
 
-    /// Closes the blocks that have run, also those of which some operations were not told: what comes after them has run.
+    /// Closes the blocks that have run, including those with unreported operations when later
+    /// operations have run.
     fn close_finished(&mut self, index: CommIndex, view: View<'_>) {
         let reached = self.running.reached.get(&index).copied();
-        // That an iteration is over shows in the first operation of the next one.
+        // The end of an iteration shows in the first operation of the next one.
         let awaits_next = index == self.primary && view.iteration_pattern.pattern().is_some();
         while let Some(blocks) = self.running.blocks.get_mut(&index) {
             let has_run =
@@ -199,7 +206,7 @@ impl Rollup {
             let is_silent = open.device.reported == 0 && reached <= Some(open.seq_last);
             self.close(index, open, view);
             if is_silent {
-                // The plugin was switched off, and nothing more is waited for.
+                // The plugin was disabled, and nothing more is awaited.
                 self.running.reporting.remove(&index);
                 let rest = self.running.blocks.remove(&index);
                 for open in rest.into_iter().flatten() {
