@@ -1,7 +1,9 @@
-//! The library functions that are probed: one row each. A new one is a new row and no new program.
+//! Table of the probed library functions, one row each. A new function is a new row, not a new
+//! program.
 //!
-//! Argument numbers are those of the published headers: NCCL 2.18 to 2.32 (RCCL has the same), CUDA 12 and 13, HIP 6. On
-//! x86-64 a `ncclUniqueId` passed by value lies on the stack and takes no register, so the arguments behind it move up.
+//! Argument indexes are those of the published headers: NCCL 2.18 to 2.32 (RCCL has the same), CUDA
+//! 12 and 13, HIP 6. On x86-64, a `ncclUniqueId` passed by value is on the stack and takes no
+//! register, so the arguments after it move up.
 
 mod argument_index;
 mod spec;
@@ -15,23 +17,23 @@ use crate::functions::argument_index::{
 };
 pub use crate::functions::spec::{Effect, Family, ProbeWhen};
 
-/// A function of a library.
+/// Function of a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function {
-    /// Its symbol.
+    /// Symbol name.
     pub name: &'static str,
-    /// Where it is found.
+    /// Library family.
     pub family: Family,
-    /// When it is probed.
+    /// Condition for probing it.
     pub probe_when: ProbeWhen,
-    /// What it does.
+    /// Effect of a call.
     pub effect: Effect,
     flags: u16,
     arguments: ArgumentIndexes,
 }
 
 impl Function {
-    /// Whether it is called so often that a slow probe would be felt.
+    /// Returns whether it is called so often that a slow probe would be noticeable.
     pub fn is_hot(&self) -> bool {
         !matches!(
             self.effect,
@@ -39,23 +41,24 @@ impl Function {
                 | Effect::SplitsComm
                 | Effect::EndsComm
                 | Effect::AcknowledgesEvent
-                // Made of an instruction that suits the kernel.
+                // Consists of an instruction that suits the kernel.
                 | Effect::Records
         )
     }
 
-    /// Whether its return is of interest.
+    /// Returns whether its return is probed.
     pub fn returns(&self) -> bool {
         self.flags & flag::COUNTS == 0
     }
 
-    /// Its cookie, as function number `op` of [`FUNCTIONS`].
+    /// Returns its cookie as function number `op` of [`FUNCTIONS`].
     pub fn cookie(&self, op: u8) -> Cookie {
         Cookie::new(op, self.class(), self.flags, self.arguments)
     }
 
-    // The newer variants of a function call the older one or the other way round, and a runtime the driver: one class, so
-    // that only the outer call is told. What is only counted is counted wherever it is called.
+    // The newer variants of a function call the older one or vice versa, and a runtime calls the
+    // driver: one class, so that only the outer call is reported. Functions that are only counted
+    // are counted wherever they are called.
     fn class(&self) -> u8 {
         match self.effect {
             Effect::Operation(op) => 16 + op as u8,
@@ -104,7 +107,8 @@ const fn comm(
     }
 }
 
-/// A function that waits for the GPU; its first argument is a stream or an event, if it has one.
+/// Returns a function that waits for the GPU; its first argument is a stream or an event, if it has
+/// one.
 const fn wait(name: &'static str, family: Family) -> Function {
     let arguments = ArgumentIndexes {
         handle: 0,
@@ -136,8 +140,9 @@ const fn count(
     }
 }
 
-/// What `ibv_get_async_event` has brought. That one blocks until something happens, and a thread that was in it before the probe
-/// came would return unseen; whatever it brings has to be acknowledged, and is by the same pointer.
+/// Acknowledgement of what `ibv_get_async_event` returned. That function blocks until an event
+/// occurs, and the return of a thread that entered it before the probe was attached would not be
+/// seen; every event has to be acknowledged by the same pointer.
 const ACKNOWLEDGING: Function = Function {
     name: "ibv_ack_async_event",
     family: Family::Verbs,
@@ -150,7 +155,7 @@ const ACKNOWLEDGING: Function = Function {
     },
 };
 
-/// Where records of the NCCL profiler plugin pass by.
+/// Returns a function through which records of the NCCL profiler plugin pass.
 const fn record(name: &'static str, probe_when: ProbeWhen) -> Function {
     Function {
         name,
@@ -162,7 +167,7 @@ const fn record(name: &'static str, probe_when: ProbeWhen) -> Function {
     }
 }
 
-/// All functions. Their places here are their numbers in cookies.
+/// All functions. Their indexes are their numbers in cookies.
 pub const FUNCTIONS: [Function; 59] = [
     operation("ncclAllReduce", Op::AllReduce, REDUCING),
     operation("ncclAllGather", Op::AllGather, GATHERING),
@@ -310,23 +315,25 @@ pub const FUNCTIONS: [Function; 59] = [
     record("fleet_nccl_record_push", ProbeWhen::SlowNop),
 ];
 
-/// The function of a record.
+/// Returns the function with this number.
 pub fn by_number(op: u8) -> Option<&'static Function> {
     FUNCTIONS.get(usize::from(op))
 }
 
-/// The function of this name.
+/// Returns the function with this name.
 pub fn by_name(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
 }
 
-/// Whether an event of an RDMA device is an error, by its number in `infiniband/verbs.h`: one of a queue (0 to 3, 14, 19), a path
-/// (7), the device (8) or a port (10). The others tell of what was asked for, or of a port that is well again.
+/// Returns whether an event of an RDMA device is an error, by its number in `infiniband/verbs.h`:
+/// one of a queue (0 to 3, 14, 19), a path (7), the device (8) or a port (10). The others report
+/// completed requests, or a port that has recovered.
 pub fn is_rdma_error(event_type: u32) -> bool {
     matches!(event_type, 0..=3 | 7 | 8 | 10 | 14 | 19)
 }
 
-/// What a record says that a process called; none for a function that is only counted, or a call that made no communicator.
+/// Returns the call of a record; `None` for a function that is only counted, and for a call that
+/// created no communicator.
 pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
     Some(match by_number(record.op)?.effect {
         Effect::Operation(op) => CallKind::Operation(Operation {
@@ -339,7 +346,7 @@ pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
                 .ok()
                 .filter(|_| !op.is_collective()),
         }),
-        // It failed, or it was a split that left this rank out.
+        // Failed, or a split that excluded this rank.
         Effect::MakesComm | Effect::SplitsComm if record.comm == 0 => return None,
         Effect::MakesComm | Effect::SplitsComm => CallKind::CommInit(CommInit {
             nranks: record.nranks,
@@ -381,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_made_no_communicator_is_not_told() {
+    fn a_call_that_created_no_communicator_is_not_reported() {
         let op = FUNCTIONS
             .iter()
             .position(|function| function.effect == Effect::MakesComm);
@@ -394,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_counted_never_waits_for_its_return() {
+    fn counted_functions_have_no_return_probe() {
         for function in FUNCTIONS {
             let counts = matches!(
                 function.effect,
@@ -409,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn collectives_take_a_sequence_number_and_transfers_do_not() {
+    fn collectives_have_a_sequence_number_and_transfers_do_not() {
         for function in FUNCTIONS {
             if let Effect::Operation(op) = function.effect {
                 assert_eq!(

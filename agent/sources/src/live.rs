@@ -1,4 +1,4 @@
-//! The GPU jobs of this host, while they run.
+//! Live source: GPU jobs of this host while they run.
 
 pub(crate) mod assemble;
 mod comms;
@@ -29,26 +29,26 @@ use crate::process::Processes;
 use crate::source::{EventSource, SourceError};
 use crate::watch::{Health, PollResult, Watch, Watched};
 
-/// Time between two readings of what is summed up in the kernel, nanoseconds.
+/// Interval between readings of the kernel's counters, nanoseconds.
 const EVIDENCE_NS: u64 = 1_000_000_000;
 
-/// Asks a live source to end.
+/// Stop request for a live source.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// The source ends with its next look.
+    /// Requests the source to end with its next poll.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was asked.
+    /// Returns whether a stop was requested.
     pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Watches this host until it is asked to stop.
+/// Live source, which watches this host until a stop is requested.
 #[derive(Debug)]
 pub struct Live {
     watch: Watch,
@@ -69,7 +69,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// The source of a watch.
+    /// Creates the source of a watch.
     pub fn new(watch: Watch, processes: Processes, stop: Stop) -> Self {
         let mut live = Self {
             lost_before: watch.reported_losses(),
@@ -92,42 +92,44 @@ impl Live {
         live
     }
 
-    /// How the watch is doing.
+    /// Returns the health of the watch.
     pub fn health(&self) -> Health {
         self.watch.health()
     }
 
-    /// The files that are probed, and who maps them.
+    /// Returns the probed files and the processes that map them.
     pub fn watched(&self) -> Vec<Watched> {
         self.watch.watched()
     }
 
-    /// What the watch could not tell since it began.
+    /// Returns the losses of the watch since it began.
     pub fn losses(&self) -> Losses {
         self.losses
     }
 
-    /// Files that were not looked into when they were mapped, because too many were.
+    /// Returns the number of files that were not inspected when they were mapped, because of the
+    /// rate limit.
     pub const fn deferred_files(&self) -> u64 {
         self.watch.deferred_files()
     }
 
-    /// Processes that call NCCL and whose rank nobody knows.
+    /// Returns the number of processes that call NCCL and whose rank is unknown.
     pub fn unplaced(&self) -> usize {
         self.jobs.unplaced()
     }
 
-    /// When the last look was, nanoseconds of the events' clock.
+    /// Returns the time up to which all events were yielded, nanoseconds of the events' clock.
     pub fn now_ns(&self) -> u64 {
         self.assembler.until_ns()
     }
 
-    /// The next event, if the last look saw another one; otherwise one more look is due.
+    /// Returns the next event of the last poll; `None` if another poll is due.
     pub fn next_pending(&mut self) -> Option<Event> {
         self.out.pop_front()
     }
 
-    /// Waits for something to happen, at most for a twentieth of a second; false when the source was asked to end.
+    /// Waits for events, at most for a twentieth of a second; returns false when a stop was
+    /// requested.
     pub fn poll(&mut self) -> bool {
         if std::mem::replace(&mut self.has_polled, true) && self.stop.is_requested() {
             return false;
@@ -137,15 +139,16 @@ impl Live {
         true
     }
 
-    /// Ends the watch and leaves nothing of it in the kernel.
+    /// Ends the watch and removes all of its state from the kernel.
     pub fn clear(self) {
         self.watch.clear();
     }
 
-    /// Communicators of processes that an agent before this one has watched, so that their operations go on where they are. What was
-    /// counted before now is not told: nobody knows how much of it that agent has told.
+    /// Restores the communicators of processes that an earlier agent watched, so that their
+    /// operations continue where they are. Counters up to now are discarded, since it is unknown
+    /// how much of them that agent has reported.
     fn restore(&mut self) {
-        // Before anything that the ring still holds from the time without an agent.
+        // Before all events that the ring still holds from the time without an agent.
         let ts_ns = 0;
         for comm in self.watch.comms() {
             self.emit_existing_comm(comm.tgid, jobs::comm_init(&comm), ts_ns);
@@ -153,10 +156,10 @@ impl Live {
         let _reported = self.evidence(ts_ns);
     }
 
-    /// Tells of a communicator that was made some time ago, if its size is known.
+    /// Emits a communicator that was created earlier, if its size is known.
     fn emit_existing_comm(&mut self, pid: u32, init: CommInit, ts_ns: u64) {
         let Some(init) = self.sized(pid, init) else {
-            // Whatever was at its address is not there any more.
+            // The previous communicator at its address no longer exists.
             if let Some(pointer) = init.comm.filter(|pointer| self.comms.remove(pid, *pointer)) {
                 let comm = Some(pointer);
                 self.emit_call(pid, ts_ns, CallKind::CommDestroy { comm });
@@ -168,7 +171,7 @@ impl Live {
         self.emit_call(pid, ts_ns, CallKind::CommInit(init));
     }
 
-    /// Tells something of a process that no call of its own told.
+    /// Emits a call on behalf of a process.
     fn emit_call(&mut self, pid: u32, ts_ns: u64, kind: CallKind) {
         if self.jobs.knows(pid) {
             self.out.push_back(Event::Call(Call {
@@ -181,7 +184,8 @@ impl Live {
         }
     }
 
-    /// A communicator with its rank and size, as the call or the memory of its process tells.
+    /// Returns a communicator with its rank and size, from the call or from the memory of its
+    /// process.
     fn sized(&mut self, pid: u32, init: CommInit) -> Option<CommInit> {
         let in_memory = |init: &CommInit| self.watch.comm_rank_and_size(pid, init.comm?);
         if self.sizes.needs_check(pid) {
@@ -208,7 +212,7 @@ impl Live {
         if polled.until_ns.saturating_sub(self.measured_ns) >= EVIDENCE_NS {
             self.measure(polled.until_ns);
         }
-        // What a process did last is told first, and that may take one more look.
+        // The last events of a process come first, which may take one more poll.
         let (over, ending) = self
             .ending
             .iter()
@@ -220,7 +224,7 @@ impl Live {
         }
         let ts_ns = polled.now_ns;
         if !polled.detached.is_empty() {
-            // Nobody knows what they have called since.
+            // Their calls since then are unknown.
             let events = polled.detached.len() as u64;
             self.out.push_back(Event::Lost(Lost { ts_ns, events }));
         }
@@ -236,7 +240,7 @@ impl Live {
         };
         let mut init = None;
         match (&mut kind, seen) {
-            // It counts from its return, and only then says which rank the process is.
+            // A new communicator takes effect at its return, and only then is its rank known.
             (CallKind::CommInit(_), CallEvent::Entered(_)) => return,
             (CallKind::CommInit(joined), _) => {
                 let Some(sized) = self.sized(record.tgid, *joined) else {
@@ -249,7 +253,7 @@ impl Live {
                 self.comms.remove(record.tgid, record.comm);
                 self.preexisting.remove(record.tgid, record.comm);
             }
-            // What returns may do so after its communicator was aborted.
+            // A call may return after its communicator was aborted.
             (CallKind::Operation(_), CallEvent::Complete(_) | CallEvent::Entered(_)) => {
                 self.check_comm(record)
             }
@@ -280,7 +284,7 @@ impl Live {
         });
     }
 
-    /// Reads communicators that were made before tracing began.
+    /// Reads the state of communicators that were created before tracing began.
     fn read_preexisting(&mut self) {
         for (pid, pointer) in self.preexisting.due() {
             if let Some(state) = self.watch.comm_state(pid, pointer) {
@@ -289,7 +293,7 @@ impl Live {
         }
     }
 
-    /// Tells what plugins told and memory said up to some time.
+    /// Emits plugin records and communicator states up to some time.
     fn emit_plugin_records(&mut self, until_ns: u64) {
         for state in self.preexisting.take_until(until_ns) {
             if self.jobs.knows(state.pid) {
@@ -308,7 +312,7 @@ impl Live {
         }
     }
 
-    /// Takes what an operation says of its communicator.
+    /// Checks an operation's communicator against the known ones.
     fn check_comm(&mut self, record: &CallRecord) {
         let (pid, ts_ns) = (record.tgid, record.entered_ns);
         if record.comm_id == 0 {
@@ -360,12 +364,12 @@ impl Live {
     fn end(&mut self, ended: Ended) {
         let pid = ended.pid;
         if self.jobs.knows(pid) {
-            // What it did in its last moments was counted, and goes with it.
+            // Its last activity was counted, and would be removed with it.
             self.measure(ended.ts_ns);
             self.out.push_back(Event::Ended(ended));
         }
         let was_known = self.jobs.forget(pid);
-        // A process may have called NCCL without anything to tell of it.
+        // A process may have called NCCL without any reported event.
         if was_known || self.watch.is_traced(pid) {
             self.watch.forget(pid);
             self.assembler.forget(pid);
@@ -379,7 +383,7 @@ impl Live {
 }
 
 impl EventSource for Live {
-    /// Processes come and go as events.
+    /// Processes are announced by events.
     fn processes(&self) -> &[Process] {
         &[]
     }

@@ -1,4 +1,5 @@
-//! From what a watch sees to the lines of a recording. It reads of each new process where it belongs, and nothing else.
+//! Conversion of watch results to the lines of a recording. It reads the placement of each new
+//! process, and nothing else.
 
 pub mod file;
 pub mod header;
@@ -19,33 +20,35 @@ use fleet_agent_core::event::{CallKind, CommState, Event, Process};
 use crate::recorder::line::{Line, Part};
 use crate::recorder::windows::Windows;
 
-/// A call that lasts longer is written in two parts, so that what follows does not pile up behind it, nanoseconds.
+/// Duration above which a call is written in two parts, so that later lines do not pile up behind
+/// it, nanoseconds.
 const PATIENCE_NS: u64 = 10_000_000_000;
-/// Time between two readings of what is summed up in the kernel, nanoseconds.
+/// Interval between readings of the kernel's counters, nanoseconds.
 const WINDOW_NS: u64 = 100_000_000;
-/// A recording without a line for an hour would pass for damaged, nanoseconds.
+/// Time without a line after which a `quiet` line is written, nanoseconds: a recording with a gap
+/// of an hour is considered damaged.
 const QUIET_NS: u64 = 1_800_000_000_000;
-/// Processes that the header has room for.
+/// Maximum number of processes in the header.
 pub const MAX_PROCESSES: usize = 256;
 
-/// What was recorded.
+/// Counts of recorded items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Library calls, those that have not returned among them.
+    /// Library calls, including those in flight.
     pub calls: u64,
     /// Windows of launches and copies.
     pub windows: u64,
-    /// Events that the kernel could not tell.
+    /// Events lost in the kernel.
     pub lost: u64,
-    /// Operations on communicators made before the recording began.
+    /// Operations on communicators created before the recording began.
     pub unknown_comm_ops: u64,
-    /// Processes that call NCCL and whose rank nobody knows.
+    /// Processes that call NCCL and whose rank is unknown.
     pub unplaced: usize,
-    /// Processes that found no room in the header, or had the id of one that is there.
+    /// Processes omitted because the header was full or their id was already in it.
     pub left_out: usize,
 }
 
-/// Puts what looks saw into order and words.
+/// Recorder of poll results.
 #[derive(Debug)]
 pub struct Recorder {
     only: BTreeSet<u32>,
@@ -63,7 +66,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records `only` these processes, or all when there are none, from `now_ns` on.
+    /// Creates a recorder of `only` these processes, or of all if there are none, from `now_ns` on.
     pub fn new(only: &[u32], processes: Processes, now_ns: u64) -> Self {
         Self {
             only: only.iter().copied().collect(),
@@ -81,12 +84,12 @@ impl Recorder {
         }
     }
 
-    /// The processes of the recording so far.
+    /// Returns the processes recorded so far.
     pub fn processes(&self) -> &[Process] {
         &self.processes
     }
 
-    /// What was recorded so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         Counts {
             unplaced: self.counts.unplaced + self.jobs.unplaced(),
@@ -94,28 +97,31 @@ impl Recorder {
         }
     }
 
-    /// Waits for no call to return from now on: the next look is the last.
+    /// Stops waiting for calls to return: the next poll is the last.
     pub fn stop_waiting(&mut self) {
         self.assembler.stop_waiting();
     }
 
-    /// Whether the sums are to be read with this look: in time, and before a process takes its own with it.
+    /// Returns whether the counters have to be read with this poll: periodically, and before an
+    /// exited process is removed.
     pub fn is_window_due(&self, polled: &PollResult) -> bool {
         !polled.exited.is_empty()
             || polled.until_ns.saturating_sub(self.windows.read_ns()) >= WINDOW_NS
     }
 
-    /// Communicators, by process and pointer, that were made before the recording began and are read from memory in this pass.
+    /// Returns the communicators, by process and pointer, that were created before the recording
+    /// began and are due to be read from memory.
     pub fn due_reads(&mut self) -> Vec<(u32, u64)> {
         self.preexisting.due()
     }
 
-    /// Takes what was read.
+    /// Adds a state that was read.
     pub fn push_state(&mut self, state: CommState) {
         self.preexisting.push(state);
     }
 
-    /// Takes a look, the sums where they were read, and how many events were lost since the beginning; the lines.
+    /// Records a poll result, the counters if they were read, and the number of events lost since
+    /// the beginning; returns the new lines.
     pub fn record(
         &mut self,
         polled: &PollResult,
@@ -159,7 +165,7 @@ impl Recorder {
         text
     }
 
-    /// Whether a process that has ended was ever of interest.
+    /// Removes an exited process and returns whether it was ever observed.
     pub fn take_observed(&mut self, pid: u32) -> bool {
         self.observed.remove(&pid)
     }
@@ -168,7 +174,8 @@ impl Recorder {
         self.only.is_empty() || self.only.contains(&pid)
     }
 
-    /// Learns where a process belongs as soon as it has called something: it may be gone when its line is written.
+    /// Determines the placement of a process at its first call: it may have exited when its line is
+    /// written.
     fn observe(&mut self, record: &CallRecord) {
         let pid = record.tgid;
         self.observed.insert(pid);
@@ -228,7 +235,7 @@ impl Recorder {
         self.write(&line, text);
     }
 
-    /// Writes what was counted by `until_ns`.
+    /// Writes the counted windows up to `until_ns`.
     fn write_counted(&mut self, until_ns: u64, text: &mut Vec<u8>) {
         while let Some(line) = self.counted.pop_front_if(|line| line.ts <= until_ns) {
             if line.pid.is_none_or(|pid| self.is_recorded(pid)) {
@@ -251,7 +258,7 @@ impl Recorder {
         self.written_ns = self.written_ns.max(Some(line.at_ns()));
     }
 
-    /// Forgets the processes that have ended and of which every line is written.
+    /// Removes the processes that have exited and whose lines are all written.
     fn forget_ended(&mut self) {
         let until_ns = self.assembler.until_ns();
         let gone: Vec<(u64, u32)> = self

@@ -1,5 +1,5 @@
-//! Where functions begin in an ELF file, from its headers and symbol tables alone: a library of half a gigabyte takes a few
-//! milliseconds, and memory for one piece of a table.
+//! Lookup of functions in an ELF file by its headers and symbol tables: a library of half a
+//! gigabyte takes a few milliseconds, and memory for one piece of a table.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -17,9 +17,9 @@ use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use thiserror::Error;
 
-/// Largest table that is searched, bytes.
+/// Maximum size of a searched table, bytes.
 const MAX_TABLE: u64 = 512 << 20;
-/// Words of which the names of a file with anything of interest hold one.
+/// Words of which a relevant file contains at least one.
 const WORDS: [&str; 5] = [
     "ncclAllReduce",
     "StreamSynchronize",
@@ -27,36 +27,36 @@ const WORDS: [&str; 5] = [
     "ibv_ack_async_event",
     "fleet_nccl_record",
 ];
-/// Bytes of a table that are held at once: a multiple of a symbol's.
+/// Bytes of a table that are read at once: a multiple of the symbol size.
 const PIECE: usize = SYMBOL * 16_384;
-/// Bytes of one symbol.
+/// Size of a symbol, bytes.
 const SYMBOL: usize = 24;
-/// Bytes of a symbol's version.
+/// Size of a symbol version, bytes.
 const VERSION: usize = 2;
 
-/// Why a file cannot be searched.
+/// Error of searching a file.
 #[derive(Debug, Error)]
 pub enum SymbolError {
-    /// It is something else.
-    #[error("not an ELF file of 64 bits ({0})")]
+    /// Not a 64-bit ELF file.
+    #[error("not a 64-bit ELF file ({0})")]
     Foreign(#[from] object::Error),
-    /// It cannot be read.
-    #[error("it cannot be read ({0})")]
+    /// Read error.
+    #[error("cannot be read ({0})")]
     Unreadable(#[from] io::Error),
 }
 
-/// A function of a file.
+/// Function of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol {
-    /// Where it begins in the file, bytes.
+    /// Offset in the file, bytes.
     pub offset: u64,
-    /// How long it is, bytes.
+    /// Size, bytes.
     pub bytes: u64,
-    /// Its first bytes.
+    /// First bytes of its code.
     pub code: [u8; 8],
 }
 
-/// Finds functions by name: among the symbols that the file exports, else among all that it has.
+/// Finds functions by name: among the exported symbols, else among all symbols of the file.
 pub fn find(
     file: &File,
     names: &[&'static str],
@@ -102,7 +102,7 @@ pub fn find(
     Ok(BTreeMap::new())
 }
 
-/// A part of the file that is mapped to be executed.
+/// Executable segment of the file.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     address: u64,
@@ -110,14 +110,14 @@ struct Segment {
     bytes: u64,
 }
 
-/// Where a function lies when the file is mapped.
+/// Virtual address range of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
     address: u64,
     bytes: u64,
 }
 
-/// A part of the file.
+/// Table in the file.
 #[derive(Debug, Clone, Copy)]
 struct Table {
     offset: u64,
@@ -130,7 +130,8 @@ impl Table {
         (bytes <= MAX_TABLE).then_some(Self { offset, bytes })
     }
 
-    /// Its bytes, piece by piece; each begins with the last `overlap` bytes of the one before. With the offset in the table.
+    /// Visits its bytes piece by piece, each with its offset in the table; each piece begins with
+    /// the last `overlap` bytes of the previous one.
     fn pieces(
         self,
         file: &File,
@@ -155,7 +156,7 @@ impl Table {
     }
 }
 
-/// The symbols of a kind, and the strings that they are named by.
+/// Returns the symbol table of a kind and its string table.
 fn tables(
     sections: &[&SectionHeader64<Endianness>],
     endian: Endianness,
@@ -171,7 +172,8 @@ fn tables(
     ))
 }
 
-/// Symbols, by number, that only programs linked long ago are given: a library may have several versions of one function.
+/// Returns the numbers of symbols that only programs linked long ago use: a library may have
+/// several versions of one function.
 fn superseded(
     file: &File,
     sections: &[&SectionHeader64<Endianness>],
@@ -196,7 +198,8 @@ fn superseded(
     Ok(superseded)
 }
 
-/// Whether any string holds one of these words: of most programs none does, and this is ten times as fast as all names.
+/// Returns whether any string contains one of these words: most programs contain none, and this is
+/// ten times as fast as searching all names.
 fn contains_any(file: &File, strings: Table, words: &[&str]) -> Result<bool, SymbolError> {
     let longest = words.iter().map(|word| word.len()).max().unwrap_or(0);
     let searches: Vec<Finder<'_>> = words.iter().map(Finder::new).collect();
@@ -207,7 +210,7 @@ fn contains_any(file: &File, strings: Table, words: &[&str]) -> Result<bool, Sym
     Ok(holds)
 }
 
-/// Where the names stand among the strings. One may be the end of a longer string.
+/// Returns the offsets of the names in the string table. A name may be the end of a longer string.
 fn name_offsets(
     file: &File,
     strings: Table,
@@ -232,7 +235,7 @@ fn name_offsets(
     Ok(found)
 }
 
-/// The addresses of the functions whose names stand there.
+/// Returns the addresses of the functions with these names.
 fn functions(
     file: &File,
     symbols: Table,
@@ -253,7 +256,8 @@ fn functions(
     Ok(found)
 }
 
-/// `Elf64_Sym`: name, info, other, section, value, size. Every machine that the probes know has the low byte first.
+/// Parses an `Elf64_Sym`: name, info, other, section, value, size. All supported machines are
+/// little-endian.
 fn function(
     symbol: &[u8; SYMBOL],
     wanted: &HashMap<u32, &'static str>,
@@ -263,7 +267,8 @@ fn function(
     let (&[info, _other, section_low, section_high], rest) = rest.split_first_chunk()?;
     let (value, rest) = rest.split_first_chunk()?;
     let (bytes, _) = rest.split_first_chunk()?;
-    // An indirect function's symbol is that of its resolver, and one of section 0 stands in another file.
+    // The symbol of an indirect function is that of its resolver, and a symbol of section 0 is
+    // defined in another file.
     let is_function = info & 0xf == STT_FUNC.0 && (section_low, section_high) != (0, 0);
     let range = Range {
         address: u64::from_le_bytes(*value),
@@ -295,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_no_elf_file() {
+    fn a_text_file_is_not_an_elf_file() {
         let file = tempfile::tempfile().unwrap();
         assert!(matches!(
             find(&file, &["ncclAllReduce"]),
@@ -319,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_versions_of_a_function_the_one_in_use_is_found() {
+    fn the_default_version_of_a_function_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let [source, script, library] =
             ["source.c", "script", "library.so"].map(|name| dir.path().join(name));
@@ -350,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbol_of_another_file_or_of_no_function_is_passed_over() {
+    fn undefined_symbols_and_symbols_of_other_types_are_ignored() {
         let wanted = HashMap::from([(7, "ncclAllReduce")]);
         let symbol = |info: u8, section: u8| {
             let mut bytes = [0; SYMBOL];

@@ -1,4 +1,5 @@
-//! Watches the GPU jobs of this host: which processes have which libraries, and what they call.
+//! Monitoring of this host's GPU jobs: the libraries that processes map, and the functions that
+//! they call.
 
 mod bpffs;
 mod failure;
@@ -36,33 +37,34 @@ pub use crate::watch::report::{Health, PollResult, Watched};
 use crate::watch::seccomp::Guard;
 use crate::watch::socket::Socket;
 
-/// Longest pause between two looks.
+/// Maximum duration of one poll.
 const POLL_TIMEOUT: Duration = Duration::from_millis(50);
-/// Usual pause between two looks at all processes.
+/// Default interval between scans of all processes.
 pub const RESCAN: Duration = Duration::from_secs(30);
-/// An entry program may be about to note a call that it has stamped already, nanoseconds.
+/// Time that an entry program may take to record a call that it has already stamped, nanoseconds.
 const SETTLE_NS: u64 = 1_000_000;
 
-/// How to watch.
+/// Settings of a watch.
 #[derive(Debug, Clone)]
 pub struct WatchSettings {
-    /// What is counted besides collectives and waits.
+    /// Functions counted besides collectives and waits.
     pub count_options: CountOptions,
-    /// Waits for the GPU that are shorter are not told, nanoseconds.
+    /// Waits for the GPU that are shorter are not reported, nanoseconds.
     pub min_wait_ns: u64,
-    /// How to probe; none takes the best that the kernel has.
+    /// Probe mechanism; `None` selects the best one of the kernel.
     pub mechanism: Option<Mechanism>,
-    /// Leave out what the kernel does to the processes.
+    /// Omits evidence about what the kernel does to the processes.
     pub without_host: bool,
-    /// Pause between two looks at all processes and libraries, for what no event told of.
+    /// Interval between scans of all processes and libraries, for changes without an event.
     pub rescan: Duration,
-    /// Folder of a BPF file system where probes stay when the agent dies; none lets them go with it.
+    /// Folder of a BPF file system where probes stay when the agent dies; `None` removes them with
+    /// it.
     pub pins: Option<PathBuf>,
-    /// Socket that NCCL profiler plugins send to where no probe can stand in them.
+    /// Socket for NCCL profiler plugins where they cannot be probed.
     pub nccl_socket: Option<PathBuf>,
 }
 
-/// Watches this host.
+/// Watch of this host.
 #[derive(Debug)]
 pub struct Watch {
     programs: Programs,
@@ -72,19 +74,19 @@ pub struct Watch {
     pins: Option<PinFolder>,
     socket: Option<Socket>,
     found: Vec<u32>,
-    /// For the first look: who was gone before it, and what the ring held by then.
+    /// Results for the first poll: processes that exited before it, and calls in the ring by then.
     exited: Vec<u32>,
     returned: Vec<CallRecord>,
-    /// When the processes that are watched were started, in ticks: their numbers are used again.
+    /// Start times of the watched processes, in ticks, since process ids are reused.
     started: BTreeMap<u32, u64>,
-    /// The processes that were there at the last scan.
+    /// Processes of the last scan.
     scanned: BTreeSet<u32>,
     rescan: Duration,
     rescanned_ns: u64,
 }
 
 impl Watch {
-    /// Begins to watch: every process that is there, and those to come.
+    /// Starts to watch all existing and future processes.
     pub fn start(settings: &WatchSettings) -> Result<Self, WatchError> {
         let proc = PathBuf::from("/proc");
         let pins = settings
@@ -106,7 +108,7 @@ impl Watch {
             })
         };
         let socket = settings.nccl_socket.as_ref().map(open).transpose()?;
-        // Before the scan: what is mapped meanwhile is seen by either.
+        // Before the scan, so that no mapping in between is missed.
         let lifecycle = cpus(Path::new("/sys"))
             .and_then(Lifecycle::open)
             .map_err(|error| error.to_string());
@@ -127,14 +129,14 @@ impl Watch {
             rescan: settings.rescan,
             rescanned_ns: 0,
         };
-        // What they did last may be in the ring still.
+        // Their last calls may still be in the ring.
         watch.exited = watch.vanished();
         watch.scan(now_ns());
         watch.restore();
         Ok(watch)
     }
 
-    /// Waits for something to happen, at most for a twentieth of a second, and says what did.
+    /// Waits for events, at most for a twentieth of a second, and returns them.
     pub fn poll(&mut self) -> PollResult {
         self.programs.wait(POLL_TIMEOUT);
         let now_ns = now_ns();
@@ -159,7 +161,8 @@ impl Watch {
                 exited.push(pid);
             }
             self.libraries.remove_unused(now_ns);
-            // Before they are probed anew: what was called meanwhile was not counted, and no number may go on from before.
+            // Before they are probed again: calls in between were not counted, so sequence numbers
+            // must not continue.
             detached = self.libraries.take_detached();
             for pid in &detached {
                 self.forget(*pid);
@@ -179,12 +182,14 @@ impl Watch {
         }
     }
 
-    /// Rank and size of a communicator, as its process has them in memory; none where nobody knows how to read it.
+    /// Returns rank and size of a communicator from the memory of its process; `None` if its layout
+    /// is unknown.
     pub fn comm_rank_and_size(&self, pid: u32, pointer: u64) -> Option<(u32, u32)> {
         self.memory_of(pid, pointer)?.rank_and_size()
     }
 
-    /// Which communicator lies at a pointer and how far it has come; none where nobody knows how to read it.
+    /// Returns identity and progress of the communicator at a pointer; `None` if its layout is
+    /// unknown.
     pub fn comm_state(&self, pid: u32, pointer: u64) -> Option<CommState> {
         self.memory_of(pid, pointer)?.state(pid)
     }
@@ -194,52 +199,55 @@ impl Watch {
         CommMemory::open(&self.proc.join(pid.to_string()), pointer, fields)
     }
 
-    /// The communicators that an agent before this one saw being made.
+    /// Returns the communicators whose creation an earlier agent saw.
     pub fn comms(&self) -> Vec<CommRecord> {
         self.programs.maps().comms()
     }
 
-    /// What was called, by process and function; the second byte has the direction of a copy, or the type of an RDMA event.
+    /// Returns call counters by process and function; the second byte of the function is the
+    /// direction of a copy, or the type of an RDMA event.
     pub fn sums(&self) -> Vec<(u32, u32, CallSum)> {
         self.programs.maps().sums()
     }
 
-    /// What the kernel did to each process; none where that cannot be seen.
+    /// Returns host activity by process; `None` where it cannot be seen.
     pub fn host_sums(&self) -> Option<Vec<(u32, HostSum)>> {
         self.programs.host_maps().map(HostMaps::sums)
     }
 
-    /// TCP segments that this host has sent again; none where that cannot be seen.
+    /// Returns the number of TCP segments that this host has retransmitted; `None` where it cannot
+    /// be seen.
     pub fn tcp_retransmits(&self) -> Option<u64> {
         self.programs.host_maps().map(HostMaps::tcp_retransmits)
     }
 
-    /// What could not be told since the programs were loaded, maybe by an agent before this one.
+    /// Returns the losses since the programs were loaded, possibly by an earlier agent.
     pub fn losses(&self) -> Losses {
         self.programs.maps().losses()
     }
 
-    /// What of that was told.
+    /// Returns the losses that were already reported.
     pub fn reported_losses(&self) -> Losses {
         self.programs.maps().reported_losses()
     }
 
-    /// Notes that all this was told.
+    /// Marks these losses as reported.
     pub fn mark_losses_reported(&self, losses: &Losses) {
         self.programs.maps().mark_losses_reported(losses);
     }
 
-    /// Files that were not looked into when they were mapped, because too many were.
+    /// Returns the number of files that were not inspected when they were mapped, because of the
+    /// rate limit.
     pub const fn deferred_files(&self) -> u64 {
         self.libraries.deferred_files()
     }
 
-    /// Whether the programs hold anything of a process.
+    /// Returns whether the programs trace a process.
     pub fn is_traced(&self, pid: u32) -> bool {
         self.programs.maps().is_traced(pid)
     }
 
-    /// Clears what the programs hold of a process that has ended and been told of.
+    /// Removes the state of a process that has ended and been reported.
     pub fn forget(&self, pid: u32) {
         self.programs.maps().forget(pid);
         if let Some(maps) = self.programs.host_maps() {
@@ -247,7 +255,7 @@ impl Watch {
         }
     }
 
-    /// How the watch is doing.
+    /// Returns the health of the watch.
     pub fn health(&self) -> Health {
         Health {
             abilities: self.programs.abilities().clone(),
@@ -264,14 +272,14 @@ impl Watch {
         }
     }
 
-    /// The files that are probed, by path, and who maps them.
+    /// Returns the probed files by path, and the processes that map them.
     pub fn watched(&self) -> Vec<Watched> {
         let mut all = self.libraries.watched();
         all.sort_by(|a, b| a.path.cmp(&b.path));
         all
     }
 
-    /// Leaves nothing behind in the kernel.
+    /// Removes all state from the kernel.
     pub fn clear(mut self) {
         self.libraries.unpin();
         if let Some(pins) = &self.pins {
@@ -292,7 +300,8 @@ impl Watch {
         for change in lifecycle.changes() {
             match change {
                 Change::Mapped { pid, path } => {
-                    // A program that starts maps several files in a row, and one look sees them all.
+                    // A starting program maps several files in a row, and one inspection sees them
+                    // all.
                     if inspected != Some(pid) && self.libraries.should_inspect(&path) {
                         let has_collectives =
                             self.libraries
@@ -312,7 +321,8 @@ impl Watch {
         exited
     }
 
-    /// Processes that are watched and have ended without anybody telling, though another one may have their number by now.
+    /// Returns the watched processes that have exited without an event, even if their ids were
+    /// reused.
     fn vanished(&mut self) -> Vec<u32> {
         let processes = Processes::new(&self.proc);
         let mut watched = self.libraries.users();
@@ -335,7 +345,7 @@ impl Watch {
     fn scan(&mut self, now_ns: u64) {
         self.rescanned_ns = now_ns;
         let pids = pids(&self.proc);
-        // What is quick first: a job may be about to begin.
+        // Quick checks first: a job may be about to begin.
         for files in [Files::Libraries, Files::All] {
             for pid in &pids {
                 let process = (*pid, self.scanned.contains(pid));
@@ -346,7 +356,7 @@ impl Watch {
         self.scanned = pids;
     }
 
-    /// Goes on where an agent before this one was, as far as its probes counted on without it.
+    /// Restores the state of an earlier agent, as far as its probes kept counting without it.
     fn restore(&mut self) {
         self.libraries.clear_stale_probes();
         let is_over = |comm: &CommRecord| self.exited.contains(&comm.tgid);
@@ -361,14 +371,14 @@ impl Watch {
         for pid in &unseen {
             self.forget(*pid);
         }
-        // The probes that this agent has set told numbers that are off until then.
+        // The probes of this agent reported wrong numbers until then.
         let returned = self.programs.take_returned();
         let is_right = |record: &CallRecord| !unseen.contains(&record.tgid);
         self.returned = returned.into_iter().filter(is_right).collect();
     }
 }
 
-/// The processes of the host.
+/// Returns the processes of the host.
 fn pids(proc: &Path) -> BTreeSet<u32> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten();
     entries
@@ -376,7 +386,7 @@ fn pids(proc: &Path) -> BTreeSet<u32> {
         .collect()
 }
 
-/// The CPUs that are on, from a list such as `0-3,8`.
+/// Returns the CPUs that are online, from a list such as `0-3,8`.
 pub fn cpus(sys: &Path) -> io::Result<Vec<usize>> {
     let list = fs::read_to_string(sys.join("devices/system/cpu/online"))?;
     let parts = list.trim().split(',').filter_map(|part| {
@@ -386,7 +396,7 @@ pub fn cpus(sys: &Path) -> io::Result<Vec<usize>> {
     Ok(parts.flatten().collect())
 }
 
-/// The clock of the programs, nanoseconds.
+/// Returns the time of the programs' clock (`CLOCK_MONOTONIC`), nanoseconds.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

@@ -309,6 +309,6 @@ fn second() {
         (Some(75), 1),
         "{said}"
     );
-    assert!(said.contains("another agent of this host"), "{said}");
+    assert!(said.contains("another agent on this host"), "{said}");
     running.stop();
 }

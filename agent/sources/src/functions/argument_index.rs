@@ -1,4 +1,4 @@
-//! Which arguments of the probed functions have which meaning, by the order in which the headers list them.
+//! Argument indexes of the probed functions, by the signatures in the headers.
 
 use fleet_agent_bpf::layout::{ArgumentIndexes, flag};
 
@@ -47,7 +47,7 @@ pub(super) const COPYING: ArgumentIndexes = ArgumentIndexes {
     ..ArgumentIndexes::NONE
 };
 
-/// `(where to, ranks, unique id by value, rank)`.
+/// `(comm out, ranks, unique id by value, rank)`.
 #[cfg(target_arch = "x86_64")]
 pub(super) const INIT: (u16, ArgumentIndexes) = (
     flag::MAKES_COMM | flag::ID_ON_STACK,
@@ -58,7 +58,7 @@ pub(super) const INIT: (u16, ArgumentIndexes) = (
         ..ArgumentIndexes::NONE
     },
 );
-/// The same where what is too large for registers is passed as a pointer to a copy.
+/// The same where arguments too large for registers are passed as a pointer to a copy.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const INIT: (u16, ArgumentIndexes) = (
     flag::MAKES_COMM | flag::ID_BEHIND,
@@ -70,7 +70,8 @@ pub(super) const INIT: (u16, ArgumentIndexes) = (
         ..ArgumentIndexes::NONE
     },
 );
-/// `(where to, ranks, rank, number of ids, ids)`. All ranks pass the same ids, so the first one is enough.
+/// `(comm out, ranks, rank, number of ids, ids)`. All ranks pass the same ids, so the first one is
+/// enough.
 pub(super) const INIT_SCALABLE: (u16, ArgumentIndexes) = (
     flag::MAKES_COMM | flag::ID_BEHIND,
     ArgumentIndexes {
@@ -81,7 +82,7 @@ pub(super) const INIT_SCALABLE: (u16, ArgumentIndexes) = (
         ..ArgumentIndexes::NONE
     },
 );
-/// `(parent, color, key, where to)`.
+/// `(parent, color, key, comm out)`.
 pub(super) const SPLIT: (u16, ArgumentIndexes) = (
     flag::MAKES_COMM | flag::SPLITS,
     ArgumentIndexes {

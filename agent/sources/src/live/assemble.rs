@@ -1,7 +1,7 @@
-//! Puts what the looks of a watch saw into order of time. Pure.
+//! Assembly of poll results into a stream in order of time. Pure.
 //!
-//! A call is told when it returns, but it counts from its entry; so one that lasts is told in two parts. Nothing is told that
-//! a later look could put something before.
+//! A call is recorded when it returns, but takes effect at its entry; so a long call is yielded in
+//! two parts. Nothing is yielded that a later poll could precede.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use fleet_agent_bpf::layout::CallRecord;
 use crate::functions;
 use crate::watch::PollResult;
 
-/// A call, or a half of one.
+/// Call, or one half of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallEvent {
-    /// It has returned, and nothing was told of it before.
+    /// Call that has returned and whose entry was not yielded.
     Complete(CallRecord),
-    /// It has been entered and lasts.
+    /// Call in flight.
     Entered(CallRecord),
-    /// It has returned; its entry was told before.
+    /// Return of a call whose entry was yielded.
     Returned(CallRecord),
 }
 
@@ -28,7 +28,7 @@ impl CallEvent {
         }
     }
 
-    /// When it counts, nanoseconds.
+    /// Returns the time at which it takes effect, nanoseconds.
     pub(crate) fn at_ns(&self) -> u64 {
         match self {
             Self::Complete(record) | Self::Entered(record) => record.entered_ns,
@@ -37,14 +37,14 @@ impl CallEvent {
     }
 }
 
-/// One call of one thread: process, thread, entry.
+/// Key of a call: process, thread, entry.
 type Key = (u32, u32, u64);
 
 fn key(record: &CallRecord) -> Key {
     (record.tgid, record.tid, record.entered_ns)
 }
 
-/// What was seen and not told, and what was told and has not returned.
+/// Assembler of poll results.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     pending: BTreeMap<(u64, u64), CallEvent>,
@@ -55,7 +55,8 @@ pub(crate) struct Assembler {
 }
 
 impl Assembler {
-    /// Tells a call in one part when it lasts no longer than this, nanoseconds; what was entered after it waits that long.
+    /// Creates an assembler that yields a call in one part when it lasts no longer than this,
+    /// nanoseconds; later calls wait that long.
     pub(crate) fn with_patience(patience_ns: u64) -> Self {
         Self {
             patience_ns,
@@ -63,12 +64,12 @@ impl Assembler {
         }
     }
 
-    /// Waits for no call to return from now on.
+    /// Stops waiting for calls to return.
     pub(crate) fn stop_waiting(&mut self) {
         self.patience_ns = 0;
     }
 
-    /// Takes a look; what is certain now, in order.
+    /// Adds a poll result and returns all events that are certain now, in order.
     pub(crate) fn assemble(&mut self, polled: &PollResult) -> Vec<CallEvent> {
         let mut returned = BTreeSet::new();
         for record in &polled.returned {
@@ -92,19 +93,19 @@ impl Assembler {
                 self.push(CallEvent::Entered(**record));
             }
         }
-        // The return of one that is neither here nor there was lost.
+        // The return of a call that is in neither list was lost.
         let here: BTreeSet<Key> = in_flight.into_iter().map(key).collect();
         self.entered.retain(|call| here.contains(call));
         self.until_ns = until_ns;
         self.release()
     }
 
-    /// How far everything was told, nanoseconds.
+    /// Returns the time up to which all events were yielded, nanoseconds.
     pub(crate) fn until_ns(&self) -> u64 {
         self.until_ns
     }
 
-    /// Forgets the calls of a process that will never return.
+    /// Removes the calls of a process that will never return.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.entered.retain(|(tgid, _, _)| *tgid != pid);
     }
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_told_in_the_order_of_their_entry_though_they_come_in_that_of_their_return() {
+    fn calls_are_yielded_in_order_of_entry_though_they_arrive_in_order_of_return() {
         let mut assembler = Assembler::default();
         let events =
             assembler.assemble(&polled(1000, &[collective(2, 500), wait(1, 100, 600)], &[]));
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_lasts_is_reported_in_two_parts_and_holds_nothing_up() {
+    fn a_long_wait_is_yielded_in_two_parts_and_delays_nothing() {
         let mut assembler = Assembler::default();
         let events = assembler.assemble(&polled(1000, &[collective(2, 500)], &[wait(1, 100, 0)]));
         assert_eq!(
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_look_could_put_something_before_waits_for_it() {
+    fn events_that_a_later_poll_could_precede_are_delayed() {
         let mut assembler = Assembler::default();
         assert_eq!(
             assembler.assemble(&polled(1000, &[collective(2, 1500)], &[])),
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn with_patience_a_call_is_reported_in_one_part_and_what_follows_waits_for_it() {
+    fn with_patience_a_call_is_yielded_in_one_part_and_later_calls_wait_for_it() {
         let mut assembler = Assembler::with_patience(5000);
         let events = assembler.assemble(&polled(1000, &[collective(2, 500)], &[wait(1, 100, 0)]));
         assert_eq!((events, assembler.until_ns()), (Vec::new(), 99));
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_found_in_flight_and_in_the_ring_is_one_call() {
+    fn a_call_in_flight_and_in_the_ring_is_one_call() {
         let mut assembler = Assembler::default();
         let events = assembler.assemble(&polled(1000, &[wait(1, 100, 600)], &[wait(1, 100, 0)]));
         assert_eq!(events, [CallEvent::Complete(wait(1, 100, 600))]);

@@ -1,16 +1,16 @@
-//! The communicators that were told of, compared with what each operation says of its own. Pure.
+//! Known communicators, checked against the identity in each operation. Pure.
 
 use std::collections::BTreeMap;
 
 use fleet_agent_bpf::layout::CallRecord;
 use fleet_agent_core::event::CommInit;
 
-/// What an operation shows that nobody told of.
+/// Change of a communicator that an operation reveals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CommChange {
-    /// Its communicator was made: the record of that was lost, or comes from an agent before this one.
+    /// Unknown communicator: the record of its creation was lost, or comes from an earlier agent.
     Made(CommInit),
-    /// Its communicator is not the one that was at this address: nobody knows how it was made.
+    /// Another communicator than the known one at this address, of unknown origin.
     Unknown,
 }
 
@@ -21,25 +21,25 @@ pub(super) struct KnownComms {
 }
 
 impl KnownComms {
-    /// Takes that a process was told to have joined one.
+    /// Adds a communicator that a process has joined.
     pub(super) fn insert(&mut self, pid: u32, init: CommInit) {
         if let Some(pointer) = init.comm {
             self.known.insert((pid, pointer), init);
         }
     }
 
-    /// Takes that one is gone; whether it was told of.
+    /// Removes a communicator and returns whether it was known.
     pub(super) fn remove(&mut self, pid: u32, pointer: u64) -> bool {
         self.known.remove(&(pid, pointer)).is_some()
     }
 
-    /// Those of a process.
+    /// Returns the communicators of a process.
     pub(super) fn of(&self, pid: u32) -> impl Iterator<Item = &CommInit> {
         let range = (pid, 0)..=(pid, u64::MAX);
         self.known.range(range).map(|(_, init)| init)
     }
 
-    /// What an operation shows that was not told.
+    /// Returns the change that an operation reveals, if any.
     pub(super) fn change_in(&self, record: &CallRecord) -> Option<CommChange> {
         let known = self.known.get(&(record.tgid, record.comm));
         match known {
@@ -55,7 +55,7 @@ impl KnownComms {
         }
     }
 
-    /// Forgets a process.
+    /// Removes a process.
     pub(super) fn forget(&mut self, pid: u32) {
         self.known.retain(|(its, _), _| *its != pid);
     }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_makes_up_for_a_lost_record_of_its_communicator() {
+    fn an_operation_replaces_a_lost_record_of_its_communicator() {
         let mut comms = KnownComms::default();
         let change = comms.change_in(&operation(0x10, 5));
         assert_eq!(change, Some(CommChange::Made(joined(0x10, 5))));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_used_again_is_another_communicator() {
+    fn a_reused_address_is_another_communicator() {
         let mut comms = KnownComms::default();
         comms.insert(7, joined(0x10, 5));
         let change = comms.change_in(&operation(0x10, 6));

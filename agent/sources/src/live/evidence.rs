@@ -1,4 +1,4 @@
-//! From what the kernel has summed up to what a process did since the last reading. Pure.
+//! Conversion of the kernel's counters to activity since the last reading. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use fleet_agent_core::event::{
 
 use crate::functions::{self, Effect};
 
-/// Sums at the last reading.
+/// Counters at the last reading.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     calls: BTreeMap<(u32, u32), CallSum>,
@@ -18,7 +18,8 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Takes the sums of all processes; what each did since the last reading.
+    /// Compares the counters of all processes with the last reading and returns the activity of
+    /// each process since then.
     pub(super) fn measure(
         &mut self,
         ts_ns: u64,
@@ -36,7 +37,7 @@ impl Evidence {
             add_host(activities.entry(*pid).or_default(), sum, &before);
         }
         if let Some(now) = tcp_retransmits {
-            // The first reading has nothing to be compared with: it counts from the start of the agent.
+            // The first reading has no predecessor: counting starts with the agent.
             let sent_again = now.saturating_sub(self.tcp_retransmits.replace(now).unwrap_or(now));
             for activity in activities.values_mut() {
                 activity.tcp_retransmits = Some(sent_again);
@@ -52,15 +53,15 @@ impl Evidence {
         measured.collect()
     }
 
-    /// Forgets a process.
+    /// Removes a process.
     pub(super) fn forget(&mut self, pid: u32) {
         self.calls.retain(|(its, _), _| *its != pid);
         self.host.remove(&pid);
     }
 }
 
-/// What a process called: only functions that are counted. `op` has the direction of a copy, or the event of a device, in its
-/// second byte.
+/// Adds the counted calls of a process. The second byte of `op` is the direction of a copy, or the
+/// type of a device event.
 fn add_calls(activity: &mut Activity, op: u32, sum: &CallSum, before: &CallSum) {
     let [number, kind, ..] = op.to_le_bytes();
     let calls = sum.calls.saturating_sub(before.calls);
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_told_apart_by_their_direction_and_counted_since_the_last_reading() {
+    fn copies_are_counted_by_direction_since_the_last_reading() {
         let mut evidence = Evidence::default();
         let copies = |to_device, to_host| {
             [
@@ -135,17 +136,17 @@ mod tests {
     }
 
     #[test]
-    fn of_what_rdma_devices_tell_only_errors_count() {
+    fn only_errors_of_rdma_events_count() {
         let mut evidence = Evidence::default();
         let events = |kind, calls| (7, op("ibv_ack_async_event", kind), sum(calls, 0));
-        // A port that fails, the same port in order again, and a queue that is empty as it was meant to be.
+        // A port failure, the recovery of the port, and a queue that was drained as intended.
         let measured =
             evidence.measure(1, &[events(10, 2), events(9, 1), events(5, 1)], None, None);
         assert_eq!(measured[0].activity.rdma_errors, Some(2));
     }
 
     #[test]
-    fn what_the_host_did_belongs_to_each_of_its_processes() {
+    fn host_counters_apply_to_each_process() {
         let mut evidence = Evidence::default();
         let host = [
             (
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_sees_is_unknown_and_not_zero() {
+    fn unseen_counters_are_unknown_and_not_zero() {
         let mut evidence = Evidence::default();
         let measured =
             evidence.measure(1, &[(7, op("cudaLaunchKernel", 0), sum(5, 0))], None, None);

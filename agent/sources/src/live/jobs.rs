@@ -1,4 +1,4 @@
-//! Which processes are ranks of a job, and which ranks.
+//! Detection of the processes that are ranks of a job.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use fleet_agent_core::event::{CommInit, Event, Labels, Process, Started};
 use crate::placement::Placement;
 use crate::process::Processes;
 
-/// What is known of a process that calls NCCL.
+/// State of a process that calls NCCL.
 #[derive(Debug)]
 enum Known {
-    /// It was told of.
+    /// Announced with its rank.
     Placed,
-    /// It calls NCCL, and nobody knows its rank yet.
+    /// Calls NCCL, but its rank is unknown so far.
     Unplaced(Box<Placement>),
-    /// It has NCCL, and has not called it yet.
+    /// Has NCCL, but has not called it yet.
     Idle(Box<Placement>),
 }
 
-/// The processes that call NCCL.
+/// Processes that call NCCL.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     processes: Processes,
@@ -34,7 +34,8 @@ impl Jobs {
         }
     }
 
-    /// Takes a sign of life of a process, maybe of it joining a communicator; the news that it is a rank, if it is news.
+    /// Records a call of a process, possibly joining a communicator, and returns the start event if
+    /// its rank is newly known.
     pub(crate) fn observe(
         &mut self,
         pid: u32,
@@ -47,7 +48,7 @@ impl Jobs {
                 return None;
             }
             Some(Known::Unplaced(placement) | Known::Idle(placement)) => placement,
-            // A process that has ended already is known by what it called.
+            // A process that has already exited is known by its calls only.
             None => Box::new(self.processes.placement(pid).unwrap_or_default()),
         };
         let Some((rank, world_size)) = rank(&placement, init) else {
@@ -73,7 +74,8 @@ impl Jobs {
         })))
     }
 
-    /// Takes that a process has NCCL: where it belongs is read now, since it may be gone when its first call is heard of.
+    /// Records that a process has NCCL. Its placement is read now, since it may have exited when
+    /// its first call is seen.
     pub(super) fn record_library(&mut self, pid: u32) {
         if !self.known.contains_key(&pid)
             && let Ok(placement) = self.processes.placement(pid)
@@ -82,12 +84,12 @@ impl Jobs {
         }
     }
 
-    /// Whether a process was told of.
+    /// Returns whether a process was announced.
     pub(crate) fn knows(&self, pid: u32) -> bool {
         matches!(self.known.get(&pid), Some(Known::Placed))
     }
 
-    /// Processes whose rank nobody knows.
+    /// Returns the number of processes with an unknown rank.
     pub(crate) fn unplaced(&self) -> usize {
         self.known
             .values()
@@ -95,14 +97,15 @@ impl Jobs {
             .count()
     }
 
-    /// Forgets a process; whether there was anything to forget.
+    /// Removes a process and returns whether it was known.
     pub(crate) fn forget(&mut self, pid: u32) -> bool {
         self.known.remove(&pid).is_some()
     }
 }
 
-/// Rank and ranks of the job. A launcher's word stands in the environment, unless the process joins a communicator as large as
-/// the job or larger: programs that start their own workers leave them an environment that is not theirs.
+/// Returns rank and world size of the job. The environment from the launcher is used, unless the
+/// process joins a communicator as large as the job or larger: programs that start their own
+/// workers pass them an environment that is not theirs.
 fn rank(placement: &Placement, init: Option<CommInit>) -> Option<(u32, u32)> {
     let from_launcher = placement.rank.zip(placement.world_size);
     let joined = init
@@ -117,7 +120,7 @@ fn rank(placement: &Placement, init: Option<CommInit>) -> Option<(u32, u32)> {
     }
 }
 
-/// How a communicator was made that was there before.
+/// Converts the record of an existing communicator to its initialization.
 pub(crate) fn comm_init(comm: &CommRecord) -> CommInit {
     CommInit {
         nranks: comm.nranks,
@@ -149,20 +152,20 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_says_which_rank_a_process_is() {
+    fn the_launcher_determines_the_rank_of_a_process() {
         assert_eq!(rank(&placement(5, 8), None), Some((5, 8)));
         assert_eq!(rank(&placement(5, 8), Some(joined(1, 2))), Some((5, 8)));
     }
 
     #[test]
-    fn a_communicator_as_large_as_the_job_knows_better() {
-        // The workers of a program that was itself started as rank 0 of 1.
+    fn a_communicator_as_large_as_the_job_overrides_the_launcher() {
+        // Workers of a program that was itself started as rank 0 of 1.
         assert_eq!(rank(&placement(0, 1), Some(joined(3, 4))), Some((3, 4)));
         assert_eq!(rank(&placement(0, 4), Some(joined(3, 4))), Some((3, 4)));
     }
 
     #[test]
-    fn without_a_launcher_the_first_communicator_of_several_ranks_says_it() {
+    fn without_a_launcher_the_first_communicator_of_several_ranks_determines_the_rank() {
         assert_eq!(rank(&Placement::default(), None), None);
         assert_eq!(rank(&Placement::default(), Some(joined(0, 1))), None);
         assert_eq!(

@@ -1,11 +1,11 @@
-//! What plugins tell, until the calls before it are told. Pure.
+//! Queue of plugin records that wait for earlier calls to be yielded. Pure.
 
 use std::collections::BTreeMap;
 
 use fleet_agent_bpf::layout::PluginRecord;
 use fleet_agent_core::event::{CommInit, Event, GpuOperation, GpuSpan, Op};
 
-/// Functions in the order of the plugin.
+/// Functions in the order of the plugin's numbers.
 const FUNCTIONS: [Op; 10] = [
     Op::AllReduce,
     Op::AllGather,
@@ -23,7 +23,7 @@ const JOINED: u32 = 1;
 const COLLECTIVE: u32 = 2;
 const TRANSFER: u32 = 3;
 
-/// Records that wait; the oldest are told early beyond that.
+/// Maximum number of queued records; the oldest are released early beyond that.
 const MAX_QUEUED: usize = 1 << 16;
 
 /// Records in order of time.
@@ -34,7 +34,7 @@ pub(super) struct PluginRecordQueue {
 }
 
 impl PluginRecordQueue {
-    /// Takes what a look saw.
+    /// Adds the records of a poll.
     pub(super) fn extend(&mut self, records: &[PluginRecord]) {
         for record in records {
             self.pushed += 1;
@@ -42,10 +42,10 @@ impl PluginRecordQueue {
         }
     }
 
-    /// The records up to some time, in order.
+    /// Takes the records up to `until_ns`, in order.
     pub(super) fn take_until(&mut self, until_ns: u64) -> Vec<PluginRecord> {
         let mut due = Vec::new();
-        // Their process may have stopped in a call that never returns, which holds up what comes after.
+        // A process may be blocked in a call that never returns, which delays later records.
         while self.records.len() > MAX_QUEUED {
             due.extend(self.records.pop_first().map(|(_, record)| record));
         }
@@ -58,13 +58,13 @@ impl PluginRecordQueue {
         due
     }
 
-    /// Forgets a process.
+    /// Removes a process.
     pub(super) fn forget(&mut self, pid: u32) {
         self.records.retain(|_, record| record.tgid != pid);
     }
 }
 
-/// What a record says of a communicator that its process joins.
+/// Returns the communicator that a record's process joins, if any.
 pub(super) fn comm_init(record: &PluginRecord) -> Option<CommInit> {
     (record.what == JOINED).then_some(CommInit {
         nranks: record.nranks,
@@ -74,14 +74,14 @@ pub(super) fn comm_init(record: &PluginRecord) -> Option<CommInit> {
     })
 }
 
-/// The operation of a record; none where it tells of none.
+/// Returns the operation of a record; `None` if it has none.
 pub(crate) fn operation(record: &PluginRecord) -> Option<Op> {
     let is_operation = matches!(record.what, COLLECTIVE | TRANSFER);
     let op = FUNCTIONS.get(usize::try_from(record.function).ok()?);
     op.copied().filter(|_| is_operation)
 }
 
-/// The event of a record; none where it is of no use.
+/// Returns the event of a record; `None` if it has none.
 pub(super) fn event(record: &PluginRecord) -> Option<Event> {
     let PluginRecord {
         seen_ns: ts_ns,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_nobody_knows_is_left_out() {
+    fn unknown_operations_are_ignored() {
         assert!(matches!(
             event(&record(1, 8)),
             Some(Event::GpuOperation(GpuOperation { op: Op::Send, .. }))
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_says_how_many_its_plugin_has_left_out() {
+    fn an_operation_reports_how_many_its_plugin_has_dropped() {
         let after_three = PluginRecord {
             lost: 3,
             ..record(1, 0)

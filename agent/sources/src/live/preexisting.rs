@@ -1,17 +1,17 @@
-//! Communicators older than the agent, read in the memory of their processes now and then. Pure.
+//! Communicators older than the agent, read periodically from the memory of their processes. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use fleet_agent_core::event::CommState;
 
-/// Communicators that are read at a time; a process has a handful.
+/// Maximum number of communicators read at a time; a process has a handful.
 const MAX_COMMS: usize = 1024;
-/// Looks at each of which a communicator is read.
+/// Number of initial polls in each of which a communicator is read.
 const FIRST_POLLS: u32 = 40;
-/// Looks from one reading to the next after that: calls that were lost may make it necessary to count anew.
+/// Number of polls between reads after that: lost calls may require counting again.
 const LATER_POLLS: u32 = 100;
 
-/// Which communicators are older than the agent, and what was read of them.
+/// Communicators older than the agent, and their states.
 #[derive(Debug, Default)]
 pub(crate) struct PreexistingComms {
     comms: BTreeMap<(u32, u64), u32>,
@@ -19,14 +19,14 @@ pub(crate) struct PreexistingComms {
 }
 
 impl PreexistingComms {
-    /// Records that a process uses a communicator that was made before tracing began.
+    /// Records that a process uses a communicator that was created before tracing began.
     pub(crate) fn record_use(&mut self, pid: u32, pointer: u64) {
         if self.comms.len() < MAX_COMMS {
             self.comms.entry((pid, pointer)).or_default();
         }
     }
 
-    /// The communicators that are to be read with this look, by process and pointer.
+    /// Returns the communicators to read in this poll, by process and pointer.
     pub(crate) fn due(&mut self) -> Vec<(u32, u64)> {
         let mut due = Vec::new();
         for (comm, polls) in &mut self.comms {
@@ -41,19 +41,19 @@ impl PreexistingComms {
         due
     }
 
-    /// Takes that calls may be missing: the communicators are read as often as at first.
+    /// Restarts the initial reads of all communicators, since calls may be missing.
     pub(crate) fn restart_reads(&mut self) {
         for polls in self.comms.values_mut() {
             *polls = 0;
         }
     }
 
-    /// Takes what was read.
+    /// Adds a state.
     pub(crate) fn push(&mut self, state: CommState) {
         self.states.push_back(state);
     }
 
-    /// What was read by then: the calls before it are told first.
+    /// Takes the states read by `until_ns`; earlier calls are yielded first.
     pub(crate) fn take_until(&mut self, until_ns: u64) -> Vec<CommState> {
         let mut states = Vec::new();
         while let Some(state) = self.states.pop_front_if(|state| state.ts_ns <= until_ns) {
@@ -62,12 +62,12 @@ impl PreexistingComms {
         states
     }
 
-    /// Forgets a communicator that is gone.
+    /// Removes a communicator that was destroyed.
     pub(crate) fn remove(&mut self, pid: u32, pointer: u64) {
         self.comms.remove(&(pid, pointer));
     }
 
-    /// Forgets a process.
+    /// Removes a process.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.comms.retain(|(its, _), _| *its != pid);
         self.states.retain(|state| state.pid != pid);
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_communicator_is_read_at_first_with_each_look_and_later_now_and_then() {
+    fn a_communicator_is_read_at_each_poll_at_first_and_periodically_later() {
         let mut comms = PreexistingComms::default();
         comms.record_use(7, 0xa);
         let mut due = |polls: u32| (0..polls).filter(|_| !comms.due().is_empty()).count();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_waits_for_the_calls_before_it() {
+    fn a_state_waits_for_earlier_calls() {
         let mut comms = PreexistingComms::default();
         let state = |ts_ns| CommState {
             from_ns: ts_ns - 1,
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_gone_is_not_read() {
+    fn a_destroyed_communicator_is_not_read() {
         let mut comms = PreexistingComms::default();
         comms.record_use(7, 0xa);
         comms.record_use(8, 0xa);

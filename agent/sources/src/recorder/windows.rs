@@ -1,4 +1,4 @@
-//! What is only counted in the kernel, as sums since the last reading. Pure.
+//! Windows of calls that are only counted in the kernel. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use fleet_agent_bpf::layout::CallSum;
 
 use crate::recorder::line::{Counted, Line};
 
-/// The sums at the last reading.
+/// Counters at the last reading.
 #[derive(Debug)]
 pub(super) struct Windows {
     before: BTreeMap<(u32, u32), CallSum>,
@@ -15,7 +15,7 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Nothing was counted by `now_ns`.
+    /// Starts with zero counters at `now_ns`.
     pub(super) fn new(now_ns: u64) -> Self {
         Self {
             before: BTreeMap::new(),
@@ -23,13 +23,13 @@ impl Windows {
         }
     }
 
-    /// When it was last read, nanoseconds.
+    /// Returns the time of the last reading, nanoseconds.
     pub(super) fn read_ns(&self) -> u64 {
         self.read_ns
     }
 
-    /// Takes the sums of all processes; a line for each of those that rose. `op` has the direction of a copy, or the
-    /// type of an event, in its second byte.
+    /// Compares the counters of all processes with the last reading and returns a line for each
+    /// that rose. The second byte of `op` is the direction of a copy, or the type of an event.
     pub(super) fn update(&mut self, ts: u64, sums: &[(u32, u32, CallSum)]) -> Vec<Line> {
         let window_ns = ts.saturating_sub(self.read_ns);
         self.read_ns = ts;
@@ -53,7 +53,7 @@ impl Windows {
         lines
     }
 
-    /// Forgets a process.
+    /// Removes a process.
     pub(super) fn forget(&mut self, pid: u32) {
         self.before.retain(|(its, _), _| *its != pid);
     }

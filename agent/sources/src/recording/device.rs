@@ -1,8 +1,9 @@
 //! Rows of operations that ran on GPUs. Pure.
 //!
-//! `fleet-agent record` writes them among the calls, each with its process and the time at which it was told. Older recordings hold nothing
-//! else, name no process and are not in order of time: those are read as a whole (`device_only`). The host's calls follow from the rows then: each says when
-//! it was enqueued.
+//! `fleet-agent record` writes them among the calls, each with its process and the time at which it
+//! was recorded. Older recordings consist of rows only, without processes and not in order of time:
+//! those are read as a whole (`device_only`). The host's calls are then derived from the enqueue
+//! times of the rows.
 
 use std::borrow::Cow;
 
@@ -13,15 +14,15 @@ use crate::functions::{self, Effect};
 
 pub(super) mod device_only;
 
-/// How such a row begins.
+/// Prefix of a row.
 const ROW_PREFIX: &[u8] = b"{\"kind\":\"coll\"";
 
-/// Whether a line is such a row.
+/// Returns whether a line is such a row.
 pub(super) fn is_row(line: &[u8]) -> bool {
     line.starts_with(ROW_PREFIX)
 }
 
-/// One row.
+/// Row as in the file.
 #[derive(Debug, Deserialize)]
 pub(super) struct Row<'a> {
     #[serde(borrow)]
@@ -49,7 +50,7 @@ pub(super) struct Row<'a> {
     comm_nth: u32,
 }
 
-/// A row, read.
+/// Parsed row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ParsedRow {
     op: Op,
@@ -63,11 +64,11 @@ pub(super) struct ParsedRow {
 }
 
 impl Row<'_> {
-    /// The event of a row that says of itself where it belongs.
+    /// Returns the event of a row that has a process.
     pub(super) fn event(&self) -> Result<Event, &'static str> {
         let parsed = self.parse()?;
-        let (pid, ts_ns) = self.pid.zip(self.ts).ok_or("a row without pid and ts")?;
-        let seq = self.comm_seq.ok_or("a row without comm_seq")?;
+        let (pid, ts_ns) = self.pid.zip(self.ts).ok_or("row without pid and ts")?;
+        let seq = self.comm_seq.ok_or("row without comm_seq")?;
         let timer = (parsed.span.stop_ns > 0).then_some(parsed.span);
         Ok(Event::GpuOperation(GpuOperation {
             ts_ns,
@@ -86,7 +87,7 @@ impl Row<'_> {
         }))
     }
 
-    /// Whether it does.
+    /// Returns whether the row has a process.
     pub(super) fn is_placed(&self) -> bool {
         self.pid.is_some()
     }
@@ -95,16 +96,16 @@ impl Row<'_> {
         let name = format!("nccl{}", self.func);
         let Some(Effect::Operation(op)) = functions::by_name(&name).map(|function| function.effect)
         else {
-            return Err("a row of an unknown operation");
+            return Err("row with an unknown operation");
         };
         if self.rank >= self.nranks {
-            return Err("a row of a rank outside its communicator");
+            return Err("row with a rank outside its communicator");
         }
         Ok(ParsedRow {
             op,
             comm_id: u64::from_str_radix(&self.comm, 16)
                 .ok()
-                .ok_or("a row with a comm that is no number")?,
+                .ok_or("row with a comm that is not a number")?,
             rank: self.rank,
             nranks: self.nranks,
             datatype: datatype(&self.datatype),
@@ -118,7 +119,7 @@ impl Row<'_> {
     }
 }
 
-/// NCCL's number of an element type.
+/// Returns NCCL's number of an element type.
 fn datatype(name: &str) -> u32 {
     const NAMES: [&str; 12] = [
         "ncclInt8",

@@ -1,4 +1,4 @@
-//! One line of a recording, and the event that it stands for. Pure.
+//! Parsing of a recording line to its event. Pure.
 
 use std::borrow::Cow;
 
@@ -63,9 +63,9 @@ pub(super) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// The event, when its kind is known; the reason when the line has no time.
+    /// Returns the event if its kind is known; an error if the line has no time.
     pub(super) fn event(&self) -> Result<Option<Event>, &'static str> {
-        let ts_ns = self.ts.ok_or("an event without ts");
+        let ts_ns = self.ts.ok_or("event without ts");
         Ok(Some(match self.kind.as_ref() {
             "call" => Event::Call(self.call(ts_ns?)),
             "returned" => Event::Returned(self.call(ts_ns?)),
@@ -153,7 +153,8 @@ impl Line<'_> {
         kind.unwrap_or(CallKind::Other)
     }
 
-    /// A communicator older than the recording; none where the line does not say which one.
+    /// Returns the state of a communicator older than the recording; `None` if the line lacks its
+    /// pointer or hash.
     fn comm_state(&self, ts_ns: u64) -> Option<CommState> {
         Some(CommState {
             from_ns: ts_ns.saturating_sub(self.window_ns),
@@ -167,7 +168,7 @@ impl Line<'_> {
         })
     }
 
-    /// What was counted over a window.
+    /// Returns the activity counted over a window.
     fn activity(&self) -> Activity {
         if self.kind == "graph_launches" {
             return Activity {
@@ -195,7 +196,8 @@ impl Line<'_> {
     }
 }
 
-/// The kernel's letters: a task still runnable was preempted, a dead one or a zombie has ended.
+/// Parses the kernel's task state letter: a runnable task was preempted, a dead task or a zombie
+/// has exited.
 fn switch_reason(prev_state: &str) -> SwitchReason {
     match prev_state.bytes().next() {
         Some(b'R') => SwitchReason::Preempted,

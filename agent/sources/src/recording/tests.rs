@@ -162,7 +162,7 @@ fn an_event_without_a_time_is_damaged() {
         let message = error.unwrap().to_string();
         assert_eq!(events.len(), 1);
         assert!(
-            message.starts_with("file: line 3 is damaged (an event without ts)"),
+            message.starts_with("file: line 3 is damaged (event without ts)"),
             "{message}"
         );
     }

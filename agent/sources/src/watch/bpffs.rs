@@ -1,4 +1,4 @@
-//! Where probes and what they count stay when the agent dies.
+//! Folder of a BPF file system in which probes and counters outlive the agent.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,10 +9,10 @@ use rustix::fs::{FlockOperation, FsWord, flock, fstatfs};
 
 use crate::watch::{WatchError, WatchSettings};
 
-/// Kind of a BPF file system, from `linux/magic.h`.
+/// Magic number of a BPF file system, from `linux/magic.h`.
 const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 
-/// A folder of pinned maps and probes, held against other agents.
+/// Folder of pinned maps and probes, locked against other agents.
 #[derive(Debug)]
 pub(super) struct PinFolder {
     pub(super) folder: PathBuf,
@@ -20,7 +20,8 @@ pub(super) struct PinFolder {
 }
 
 impl PinFolder {
-    /// Takes the folder of these settings below `root`. Probes of other settings or another version go.
+    /// Acquires the folder of these settings below `root`. Folders of other settings or versions
+    /// are removed.
     pub(super) fn acquire(root: &Path, settings: &WatchSettings) -> Result<Self, WatchError> {
         let path = root.display().to_string();
         let failed = |source| WatchError::PinFolder {
@@ -30,9 +31,9 @@ impl PinFolder {
         fs::create_dir_all(root).map_err(failed)?;
         let lock = fs::File::open(root).map_err(failed)?;
         let kind = fstatfs(&lock).map_err(|error| failed(error.into()))?.f_type;
-        // Other folders of pins are removed below: in a file system of another kind that could be anything.
+        // Other pin folders are removed below; on another file system that could be anything.
         if kind != BPF_FS_MAGIC {
-            return Err(failed(io::Error::other("it is in no BPF file system")));
+            return Err(failed(io::Error::other("not on a BPF file system")));
         }
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(WatchError::InUse { path });
@@ -56,13 +57,13 @@ impl PinFolder {
         })
     }
 
-    /// Leaves nothing there.
+    /// Removes the folder.
     pub(super) fn clear(&self) {
         remove(&self.folder);
     }
 }
 
-/// Whether a folder is called as agents call theirs: two numbers of 16 hex digits.
+/// Returns whether a folder name is that of an agent: two numbers of 16 hex digits.
 fn is_agent_folder(name: &OsStr) -> bool {
     let is_number =
         |part: &str| part.len() == 16 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -70,11 +71,11 @@ fn is_agent_folder(name: &OsStr) -> bool {
     parts.is_some_and(|(version, settings)| is_number(version) && is_number(settings))
 }
 
-/// Removes a folder of pins; what is pinned there ends with its last user.
+/// Removes a pin folder; pinned objects end with their last user.
 fn remove(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
         tracing::warn!(
-            "{}: probes may have been left there: {error}",
+            "{}: cannot be removed, probes may remain there: {error}",
             folder.display()
         );
     }
@@ -86,7 +87,7 @@ mod tests {
     use crate::watch::CountOptions;
 
     #[test]
-    fn only_folders_that_are_called_as_agents_call_theirs_are_removed() {
+    fn only_folders_with_names_of_agents_are_removed() {
         assert!(is_agent_folder(OsStr::new(
             "0123456789abcdef-fedcba9876543210"
         )));
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_another_file_system_is_refused_and_left_as_it_is() {
+    fn a_folder_on_another_file_system_is_refused_and_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let other = dir.path().join("0123456789abcdef-fedcba9876543210");
         fs::create_dir(&other).unwrap();

@@ -1,5 +1,5 @@
-//! Which files of which processes are probed. Probes stand in files, not in processes: one that is probed already is watched in
-//! every process that maps it, from its first call on.
+//! Selection of files to probe. Probes are attached to files, not to processes: a file that is
+//! already probed is watched in every process that maps it, from its first call on.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -21,24 +21,25 @@ use crate::watch::stale_probes::StaleProbes;
 
 mod summary;
 
-/// How long a file stays probed that no process maps any more, nanoseconds. A probe holds the file system of its file, so that
-/// a container's could not be taken away; and a job that starts anew gets new probes within a tenth of a second.
+/// Time for which a file stays probed that no process maps any longer, nanoseconds. A probe pins
+/// the file system of its file, so that a container's could not be unmounted; and a restarted job
+/// gets new probes within a tenth of a second.
 const LINGER_NS: u64 = 60_000_000_000;
 
-/// What is known of a file.
+/// State of an inspected file.
 #[derive(Debug)]
 enum Known {
-    /// It has no function of interest.
+    /// Without relevant functions.
     Irrelevant,
-    /// It is the same file as another one, seen through another mount.
+    /// The same file as another one, seen through another mount.
     SameAs(FileId),
-    /// It is probed.
+    /// Probed.
     Probed(Box<Library>),
-    /// It is not probed, and why.
+    /// Not probed, with the reason.
     Unprobeable(String),
 }
 
-/// All files that were looked at.
+/// All inspected files.
 #[derive(Debug)]
 pub(super) struct Libraries {
     proc: PathBuf,
@@ -51,12 +52,12 @@ pub(super) struct Libraries {
     rate_limiter: RateLimiter,
 }
 
-/// Which of a process's files to look at.
+/// Selection of the files of a process to inspect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Files {
     /// Libraries with names of the GPU stack.
     Libraries,
-    /// These and the program itself, which may have it built in: to know that takes longer.
+    /// Libraries, and the program itself, which may contain them; checking that takes longer.
     All,
 }
 
@@ -79,18 +80,19 @@ impl Libraries {
         }
     }
 
-    /// Whether a mapping of this path, as the mapping process sees it, is worth a look at the process.
+    /// Returns whether a mapping of this path, as the mapping process sees it, is a reason to
+    /// inspect the process.
     pub(super) fn should_inspect(&self, path: &OsStr) -> bool {
         self.ignore_cache.should_inspect(path)
     }
 
-    /// Adds to the files that may be looked into what came in since the last time.
+    /// Refills the rate limit of inspected files.
     pub(super) fn refill(&mut self, now_ns: u64) {
         self.rate_limiter.refill(now_ns);
     }
 
-    /// Looks at what a process has mapped and probes what is new; whether it has NCCL or RCCL. A process that ends meanwhile
-    /// has nothing.
+    /// Inspects the mappings of a process, probes new files and returns whether it has NCCL or
+    /// RCCL. A process that exits meanwhile has nothing.
     pub(super) fn inspect(
         &mut self,
         (pid, has_lasted): (u32, bool),
@@ -124,7 +126,7 @@ impl Libraries {
         has_collectives
     }
 
-    /// Forgets that a process maps anything.
+    /// Removes a process from the users of all files.
     pub(super) fn remove_user(&mut self, pid: u32, now_ns: u64) {
         for library in self.libraries_mut() {
             if library.users.remove(&pid) && library.users.is_empty() {
@@ -133,14 +135,14 @@ impl Libraries {
         }
     }
 
-    /// Takes out the probes of files that nobody maps any more, and of those that were changed in place; the next look finds
-    /// what they are now.
+    /// Removes the probes of files that are no longer mapped, and of those that were changed in
+    /// place; the next inspection finds their new contents.
     pub(super) fn remove_unused(&mut self, now_ns: u64) {
         let newly_deferred = self.rate_limiter.take_newly_deferred();
         if newly_deferred > 0 {
             tracing::warn!(
                 files = newly_deferred,
-                "not looked into when they were mapped, because too many were: processes that last are looked at again"
+                "not inspected when they were mapped, because of the rate limit; long-lived processes are inspected again"
             );
         }
         let guard = self.guard;
@@ -149,7 +151,8 @@ impl Libraries {
             let Known::Probed(library) = known else {
                 return match known {
                     Known::Irrelevant => !is_stale,
-                    // What stood in the way may be gone, but a process that a probe would kill may be there still.
+                    // The obstacle may be gone, but a process that a probe would kill may still be
+                    // there.
                     Known::Unprobeable(_) => !is_stale || guard.is_needed(),
                     Known::SameAs(_) | Known::Probed(_) => true,
                 };
@@ -161,7 +164,7 @@ impl Libraries {
             if is_changed {
                 tracing::warn!(
                     path = library.path,
-                    "a library was changed in place; its probes are taken out and set anew"
+                    "a library was changed in place; its probes are removed and attached again"
                 );
             }
             if is_changed || is_unused {
@@ -175,7 +178,7 @@ impl Libraries {
             .retain(|_, known| !matches!(known, Known::SameAs(other) if !probed.contains(other)));
     }
 
-    /// Where the library that a process calls keeps rank and size of a communicator.
+    /// Returns the offsets of rank and size in communicators of the library that a process calls.
     pub(super) fn comm_fields_of(&self, pid: u32) -> Option<CommFields> {
         let of_process = |library: &Library| {
             library
@@ -187,30 +190,31 @@ impl Libraries {
             .find_map(|(_, library)| of_process(library).flatten())
     }
 
-    /// Processes whose calls were not seen for a while, or are not seen any more, because a library of theirs lost its probes.
+    /// Returns the processes whose calls were not seen for a while, or are no longer seen, because
+    /// a library of theirs lost its probes.
     pub(super) fn take_detached(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.detached)
     }
 
-    /// Takes out the probes of an agent before this one that no process has any use for.
+    /// Removes the probes of an earlier agent that no process uses.
     pub(super) fn clear_stale_probes(&mut self) {
         self.stale_probes.clear();
     }
 
-    /// Whether the calls of a process were seen while no agent was there.
+    /// Returns whether the calls of a process were seen while no agent was running.
     pub(super) fn was_probed_throughout(&self, pid: u32) -> bool {
         self.probed().any(|(_, library)| {
             library.is_restored && library.functions.has_collectives && library.users.contains(&pid)
         })
     }
 
-    /// The processes that map a file that is probed.
+    /// Returns the processes that map a probed file.
     pub(super) fn users(&self) -> BTreeSet<u32> {
         let users = self.probed().map(|(_, library)| &library.users);
         users.flatten().copied().collect()
     }
 
-    /// Leaves no probe behind when the agent ends.
+    /// Removes all probes from the BPF file system.
     pub(super) fn unpin(&mut self) {
         self.stale_probes.clear();
         for library in self.libraries_mut() {
@@ -246,8 +250,8 @@ impl Libraries {
     fn add_user(&mut self, pid: u32, file: FileId) {
         let is_forbidden = self.library(file).is_some() && self.guard.forbids(&self.proc, pid);
         if is_forbidden {
-            // The probe is the danger to this process: it goes at once, for all.
-            let reason = under_filter(pid);
+            // The probe endangers this process: it is removed at once, for all.
+            let reason = seccomp_reason(pid);
             tracing::warn!(pid, "{reason}");
             if let Some(library) = self.library(file) {
                 library.probes.unpin();
@@ -270,13 +274,13 @@ impl Libraries {
             return;
         }
         let known = match open(&self.proc, pid, mapping) {
-            Ok(_) if self.guard.forbids(&self.proc, pid) => Known::Unprobeable(under_filter(pid)),
+            Ok(_) if self.guard.forbids(&self.proc, pid) => Known::Unprobeable(seccomp_reason(pid)),
             Ok(file) => self.probe(pid, mapping, (file, is_program), programs),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => Known::Unprobeable(format!("{}: {error}", mapping.path.display())),
         };
         if let Known::Unprobeable(reason) = &known {
-            tracing::warn!(pid, "a library cannot be watched: {reason}");
+            tracing::warn!(pid, "a library cannot be probed: {reason}");
         }
         self.known.insert(mapping.file, known);
     }
@@ -310,7 +314,7 @@ impl Libraries {
             tracing::warn!(
                 path,
                 functions = functions.refused.join(" "),
-                "not watched: their first instruction makes a probe slow"
+                "not probed: their first instruction would make the probe slow"
             );
         }
         if functions.probes.is_empty() {
@@ -339,7 +343,8 @@ impl Libraries {
         }
     }
 
-    /// The file that this one is seen through another mount, if the process has the probe in its memory already.
+    /// Returns the known file that is the same as this one seen through another mount, if the
+    /// process already has the probe in its memory.
     fn probed_elsewhere(
         &self,
         pid: u32,
@@ -354,7 +359,8 @@ impl Libraries {
         has_probe(&self.proc, pid, mapping, &functions.probes).then_some(other)
     }
 
-    /// The probes of a file: those that an agent before this one has left, or new ones. With whether they were left.
+    /// Returns the probes of a file and whether an earlier agent left them; attaches new ones
+    /// otherwise.
     fn attach(
         &mut self,
         (pid, mapping): (u32, &Mapping<'_>),
@@ -376,14 +382,14 @@ impl Libraries {
         if self.stale_probes.is_enabled()
             && let Err(error) = probes.pin(|n| self.stale_probes.pin(owner, n).unwrap_or_default())
         {
-            tracing::warn!("probes do not outlive this agent: {error}");
+            tracing::warn!("probes cannot be pinned and end with this agent: {error}");
         }
         Ok((probes, false))
     }
 }
 
-fn under_filter(pid: u32) -> String {
+fn seccomp_reason(pid: u32) -> String {
     format!(
-        "process {pid} maps it under a seccomp filter that this kernel's return probes do not survive"
+        "process {pid} maps it under a seccomp filter, and a return probe would kill it on this kernel"
     )
 }

@@ -1,4 +1,4 @@
-//! A communicator in the memory of its process.
+//! Communicator in the memory of its process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,10 +9,10 @@ use fleet_agent_core::event::CommState;
 use crate::comm_fields::{COUNTERS, CommFields};
 use crate::watch::now_ns;
 
-/// Ranks of the largest communicator that is believed.
+/// Maximum plausible number of ranks of a communicator.
 const MAX_RANKS: u32 = 1 << 20;
 
-/// Reads one communicator.
+/// Reader of one communicator.
 #[derive(Debug)]
 pub(super) struct CommMemory {
     memory: File,
@@ -21,7 +21,7 @@ pub(super) struct CommMemory {
 }
 
 impl CommMemory {
-    /// The communicator at `pointer` in the process of a folder of `/proc`.
+    /// Opens the communicator at `pointer` in the process of a folder of `/proc`.
     pub(super) fn open(process: &Path, pointer: u64, fields: CommFields) -> Option<Self> {
         Some(Self {
             memory: File::open(process.join("mem")).ok()?,
@@ -30,13 +30,14 @@ impl CommMemory {
         })
     }
 
-    /// Its rank and its size.
+    /// Returns its rank and its size.
     pub(super) fn rank_and_size(&self) -> Option<(u32, u32)> {
         let number = |offset| self.read(offset).map(u32::from_ne_bytes);
         number(self.fields.rank).zip(number(self.fields.nranks))
     }
 
-    /// Its hash and how many collectives it has seen, of releases whose layout is known, if all that can be one.
+    /// Returns its hash and its number of collectives, for releases with a known layout and if the
+    /// values are plausible.
     pub(super) fn state(&self, pid: u32) -> Option<CommState> {
         let fields = self.fields.state_fields()?;
         let from_ns = now_ns();

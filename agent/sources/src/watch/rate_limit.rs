@@ -1,17 +1,18 @@
-//! How many files are looked into.
+//! Rate limit of inspected files.
 //!
-//! Each costs a look at its symbols and, when it is probed, memory here and in the kernel until a minute after its last process
-//! has ended. Whoever may start processes can give them files and names without end.
+//! Each file costs a symbol lookup and, when it is probed, memory here and in the kernel until a
+//! minute after its last process has ended. Any user who may start processes can create files and
+//! names without limit.
 
-/// Files that are looked into at once, and how long it takes until there is one more, nanoseconds. To take the probes out of one
-/// takes the kernel a tenth of a second or two, for which the agent sees nothing else.
+/// Burst size, and time until one more file may be inspected, nanoseconds. Removing the probes of a
+/// file takes the kernel a tenth of a second or two, during which the agent sees nothing else.
 const BURST: u32 = 64;
-const ONE_MORE_NS: u64 = 2_000_000_000;
+const REFILL_NS: u64 = 2_000_000_000;
 
-/// Files that are remembered.
+/// Maximum number of known files.
 const MAX_KNOWN: usize = 4_096;
 
-/// Counts files.
+/// Token bucket of files.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
     tokens: u32,
@@ -32,9 +33,9 @@ impl Default for RateLimiter {
 }
 
 impl RateLimiter {
-    /// Adds what came in since the last time.
+    /// Refills the bucket.
     pub(super) fn refill(&mut self, now_ns: u64) {
-        let more = now_ns.saturating_sub(self.refilled_ns) / ONE_MORE_NS;
+        let more = now_ns.saturating_sub(self.refilled_ns) / REFILL_NS;
         if more > 0 {
             let more = u32::try_from(more).unwrap_or(u32::MAX);
             self.tokens = self.tokens.saturating_add(more).min(BURST);
@@ -42,8 +43,8 @@ impl RateLimiter {
         }
     }
 
-    /// Whether one more may be looked into where so many are known. A process that has lasted from one scan to the next takes
-    /// nothing from those that come and go.
+    /// Returns whether one more file may be inspected, given the number of known files. A process
+    /// that has lasted from one scan to the next takes no token.
     pub(super) fn try_acquire(&mut self, has_lasted: bool, n_known: usize) -> bool {
         let may = n_known < MAX_KNOWN && (has_lasted || self.tokens > 0);
         if !may {
@@ -54,12 +55,12 @@ impl RateLimiter {
         may
     }
 
-    /// Looks that were put off.
+    /// Returns the number of deferred inspections.
     pub(super) const fn deferred_files(&self) -> u64 {
         self.deferred_files
     }
 
-    /// How many of them are news.
+    /// Returns the number of deferred inspections since the last call.
     pub(super) const fn take_newly_deferred(&mut self) -> u64 {
         let newly_deferred = self.deferred_files - self.reported;
         self.reported = self.deferred_files;
@@ -69,10 +70,10 @@ impl RateLimiter {
 
 #[cfg(test)]
 mod tests {
-    use super::{BURST, MAX_KNOWN, ONE_MORE_NS, RateLimiter};
+    use super::{BURST, MAX_KNOWN, REFILL_NS, RateLimiter};
 
     #[test]
-    fn a_storm_of_files_is_put_off_and_counted_and_a_process_that_lasts_is_not() {
+    fn a_burst_of_files_is_deferred_and_counted_and_a_lasting_process_is_not() {
         let mut rate_limiter = RateLimiter::default();
         let taken = (0..16_000)
             .filter(|_| rate_limiter.try_acquire(false, 10))
@@ -85,10 +86,10 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_more_after_a_while_and_never_more_than_at_first() {
+    fn the_bucket_refills_up_to_the_burst_size() {
         let mut rate_limiter = RateLimiter::default();
         while rate_limiter.try_acquire(false, 0) {}
-        rate_limiter.refill(ONE_MORE_NS);
+        rate_limiter.refill(REFILL_NS);
         assert!(rate_limiter.try_acquire(false, 0) && !rate_limiter.try_acquire(false, 0));
         rate_limiter.refill(u64::MAX);
         let taken = (0..1_000)
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_more_than_is_remembered() {
+    fn no_more_files_are_inspected_than_can_be_known() {
         assert!(!RateLimiter::default().try_acquire(true, MAX_KNOWN));
     }
 }

@@ -1,4 +1,4 @@
-//! Probes that an agent before this one has left in place.
+//! Probes that an earlier agent left in place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,10 +9,10 @@ use fleet_agent_bpf::programs::Probes;
 use crate::watch::library::Version;
 use crate::watch::mapping::FileId;
 
-/// Whose probes they are, as the names of their pins say.
+/// File of the probes, as encoded in the names of their pins.
 type Owner = (FileId, Version);
 
-/// The pins of probes in one folder.
+/// Pinned probes of one folder.
 #[derive(Debug)]
 pub(super) struct StaleProbes {
     folder: Option<PathBuf>,
@@ -20,7 +20,7 @@ pub(super) struct StaleProbes {
 }
 
 impl StaleProbes {
-    /// What lies in a folder of pins.
+    /// Loads the probes of a pin folder.
     pub(super) fn load(folder: Option<PathBuf>) -> Self {
         let entries = folder.iter().filter_map(|folder| fs::read_dir(folder).ok());
         let names = entries.flatten().flatten().map(|entry| entry.file_name());
@@ -40,9 +40,11 @@ impl StaleProbes {
                     stale_probes.probes.insert(owner, probes);
                 }
                 Err(error) => {
-                    tracing::warn!("probes of an agent before this one are given up: {error}");
+                    tracing::warn!(
+                        "probes of an earlier agent cannot be opened and are removed: {error}"
+                    );
                     for path in paths {
-                        // Without its pin a link is gone, whatever it is.
+                        // Without its pin, a link is removed in any case.
                         let _gone = fs::remove_file(path);
                     }
                 }
@@ -51,26 +53,26 @@ impl StaleProbes {
         stale_probes
     }
 
-    /// Where link `n` of a file's probes is kept; none when nothing is.
+    /// Returns the pin path of link `n` of a file's probes; `None` without a pin folder.
     pub(super) fn pin(&self, owner: Owner, n: usize) -> Option<PathBuf> {
         self.folder
             .as_ref()
             .map(|folder| folder.join(name(owner, n)))
     }
 
-    /// Whether probes are kept at all.
+    /// Returns whether probes are pinned at all.
     pub(super) fn is_enabled(&self) -> bool {
         self.folder.is_some()
     }
 
-    /// The probes of a file, if all `links` are there. An agent that was killed while it set them has left a part, which is of
-    /// no use.
+    /// Takes the probes of a file if all `links` are there. An agent that was killed while
+    /// attaching them has left a part, which is useless.
     pub(super) fn take(&mut self, owner: Owner, links: usize) -> Option<Probes> {
         complete(self.probes.remove(&owner)?, links)
     }
 
-    /// The probes of a file that has another device here and is the same if `is_probed` says that a probe stands in it: an overlay
-    /// shows each container the files of its layers under a device of its own.
+    /// Takes the probes of the same file under another device, if `is_probed` confirms that it has
+    /// a probe: an overlay shows each container the files of its layers under a device of its own.
     pub(super) fn take_same_file(
         &mut self,
         (file, version): Owner,
@@ -82,7 +84,7 @@ impl StaleProbes {
         is_probed().then(|| self.take(other, links)).flatten()
     }
 
-    /// Takes out what nobody has taken.
+    /// Removes the probes that were not taken.
     pub(super) fn clear(&mut self) {
         for mut probes in std::mem::take(&mut self.probes).into_values() {
             probes.unpin();
@@ -129,13 +131,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_whose_probe_it_is() {
+    fn a_pin_name_identifies_the_file_of_a_probe() {
         let file = FileId {
             major: 0xfd,
             minor: 1,
             inode: 0x1234_5678,
         };
-        // A file may be older than 1970.
+        // The modification time may be before 1970.
         for modified_ns in [1_700_000_000_123_456_789, -1] {
             let version = Version {
                 bytes: 0x00ab_cdef,
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_and_other_files_are_no_probes() {
+    fn names_of_maps_and_other_files_are_not_probes() {
         for other in [
             "events",
             "in_flight",

@@ -1,10 +1,10 @@
-//! What a line says of an operation on a GPU.
+//! Line fields of an operation on a GPU.
 
 use crate::live::plugin_records;
 use fleet_agent_bpf::layout::PluginRecord;
 use serde::Serialize;
 
-/// The fields behind `kind`, `ts` and `pid`.
+/// Fields after `kind`, `ts` and `pid`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct GpuOperationFields {
     comm: String,
@@ -22,7 +22,7 @@ pub(super) struct GpuOperationFields {
 }
 
 impl GpuOperationFields {
-    /// None of a record that tells of no operation.
+    /// Returns the fields of a record; `None` if it has no operation.
     pub(super) fn from_record(record: &PluginRecord) -> Option<Self> {
         Some(Self {
             comm: format!("{:016x}", record.comm_id),

@@ -1,8 +1,8 @@
-//! A recording of nothing but such rows: which process each belongs to, and in which order.
+//! Recordings that consist of GPU rows only: assignment of rows to processes, and their order.
 //!
-//! Rows of the communicator of all ranks say by their rank which process they are of. How far a GPU's timer is ahead of the host's clock
-//! is told by the operation that waited least, and differs from GPU to GPU: so rows of other communicators belong to the process whose GPU is
-//! ahead by as much.
+//! Rows of the communicator of all ranks identify their process by their rank. The offset of a
+//! GPU's timer to the host's clock follows from the operation that waited least, and differs from
+//! GPU to GPU: so rows of other communicators belong to the process whose GPU has the same offset.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,16 +12,16 @@ use fleet_agent_core::event::{
 
 use crate::recording::device::ParsedRow;
 
-/// Rows of one recording, at most.
+/// Maximum number of rows of one recording.
 pub(in crate::recording) const MAX_ROWS: usize = 4_000_000;
 
-/// How much nearer the right GPU's difference must be than any other.
+/// Factor by which the offset of the right GPU must be nearer than any other.
 const CLEARLY: u64 = 4;
 
-/// One rank of a communicator.
+/// Communicator and rank.
 type Member = (u64, u32);
 
-/// The events of all rows in order; the reason where nobody knows whose a row is.
+/// Returns the events of all rows in order; an error if a row cannot be assigned to a process.
 pub(in crate::recording) fn events(
     rows: Vec<ParsedRow>,
     processes: &[Process],
@@ -51,7 +51,7 @@ pub(in crate::recording) fn events(
     Ok(events.into())
 }
 
-/// Process of each member, and how far its GPU is ahead.
+/// Returns the process of each member and the offset of its GPU.
 fn assign_processes(
     members: &BTreeMap<Member, Vec<ParsedRow>>,
     processes: &[Process],
@@ -92,7 +92,7 @@ fn assign_processes(
             _ => {
                 let (comm, rank) = member;
                 return Err(format!(
-                    "nobody knows which process is rank {rank} of communicator {comm:016x}"
+                    "cannot determine which process is rank {rank} of communicator {comm:016x}"
                 ));
             }
         }
@@ -101,13 +101,13 @@ fn assign_processes(
     Ok(assigned)
 }
 
-/// No process is two ranks of one communicator.
+/// Checks that no process is two ranks of one communicator.
 fn check_distinct(assigned: &BTreeMap<Member, (u32, u64)>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for ((comm, rank), (pid, _)) in assigned {
         if !seen.insert((comm, pid)) {
             return Err(format!(
-                "process {pid} would be rank {rank} of communicator {comm:016x} and another one, too"
+                "process {pid} matches rank {rank} and another rank of communicator {comm:016x}"
             ));
         }
     }

@@ -81,7 +81,7 @@ fn rows_that_may_belong_to_several_processes_are_a_defect() {
         row("b2", (0, 1), 5_000, (1_000_005_200, 1_000_006_000)),
     ];
     let error = read(&rows).unwrap_err().to_string();
-    assert!(error.contains("nobody knows which process"), "{error}");
+    assert!(error.contains("cannot determine which process"), "{error}");
 }
 
 #[test]
