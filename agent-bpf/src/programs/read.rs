@@ -1,11 +1,11 @@
-//! Reads the programs' maps, and clears what belongs to processes that have ended.
+//! Access to the programs' maps, and removal of entries of exited processes.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 
 use crate::layout::{self, CallRecord, CallSum, CommRecord, HostSum, Losses};
 use crate::programs::attach::missing;
 
-/// The maps of the calls object.
+/// Maps of the calls object.
 #[derive(Debug)]
 pub struct Maps {
     pub(super) events: MapHandle,
@@ -18,7 +18,7 @@ pub struct Maps {
     losses_told: MapHandle,
 }
 
-/// The maps of the host object.
+/// Maps of the host object.
 #[derive(Debug)]
 pub struct HostMaps {
     sums: MapHandle,
@@ -47,22 +47,22 @@ impl Maps {
         })
     }
 
-    /// The calls that have not returned.
+    /// Returns the calls in flight.
     pub fn in_flight(&self) -> Vec<CallRecord> {
         entries(&self.in_flight)
             .filter_map(|(key, call)| CallRecord::from_map_entry(&key, &call))
             .collect()
     }
 
-    /// The communicators.
+    /// Returns the communicators.
     pub fn comms(&self) -> Vec<CommRecord> {
         entries(&self.comms)
             .filter_map(|(key, comm)| CommRecord::from_map_entry(&key, &comm))
             .collect()
     }
 
-    /// What was called since the process was first seen: process, function with the direction of a copy or the type
-    /// of an RDMA event in its second byte, sum.
+    /// Returns the call counters since the process was first seen: process, function with the
+    /// direction of a copy or the type of an RDMA event in its second byte, counters.
     pub fn sums(&self) -> Vec<(u32, u32, CallSum)> {
         per_cpu_entries(&self.sums)
             .filter_map(|(key, values)| {
@@ -74,12 +74,12 @@ impl Maps {
             .collect()
     }
 
-    /// What was not told.
+    /// Returns the losses.
     pub fn losses(&self) -> Losses {
         Losses::from_counts(|loss| total(&self.losses, loss))
     }
 
-    /// What of that an agent has told.
+    /// Returns the losses that an agent has already reported.
     pub fn reported_losses(&self) -> Losses {
         Losses::from_counts(|loss| {
             let reported = self.losses_told.lookup(&loss.to_ne_bytes(), MapFlags::ANY);
@@ -90,35 +90,35 @@ impl Maps {
         })
     }
 
-    /// Notes that all this was told.
+    /// Marks these losses as reported.
     pub fn mark_losses_reported(&self, losses: &Losses) {
         for (loss, count) in (0_u32..).zip(losses.counts()) {
-            // One that cannot be noted is told again by the next agent.
+            // A loss that cannot be marked is reported again by the next agent.
             let _retried =
                 self.losses_told
                     .update(&loss.to_ne_bytes(), &count.to_ne_bytes(), MapFlags::ANY);
         }
     }
 
-    /// Clears what is known of the threads of all processes.
+    /// Removes the state of all threads.
     pub(super) fn forget_threads(&self) {
         delete_where(&self.threads, |_, _| true);
     }
 
-    /// Whether the waits of a process are counted.
+    /// Returns whether a process is traced, so that its waits are recorded.
     pub fn is_traced(&self, tgid: u32) -> bool {
         let entry = self.traced.lookup(&tgid.to_ne_bytes(), MapFlags::ANY);
         entry.is_ok_and(|entry| entry.is_some())
     }
 
-    /// The processes whose waits are counted.
+    /// Returns the traced processes.
     pub fn traced(&self) -> Vec<u32> {
         let keys = self.traced.keys();
         keys.filter_map(|key| Some(u32::from_ne_bytes(key.try_into().ok()?)))
             .collect()
     }
 
-    /// Clears what belongs to a process that has ended.
+    /// Removes all entries of an exited process.
     pub fn forget(&self, tgid: u32) {
         let is_its = |high_first: &[u8]| {
             layout::number(high_first).is_some_and(|number| number >> 32 == u64::from(tgid))
@@ -148,7 +148,7 @@ impl HostMaps {
         })
     }
 
-    /// What the kernel did to each process since it is traced.
+    /// Returns the host activity of each process since tracing began.
     pub fn sums(&self) -> Vec<(u32, HostSum)> {
         per_cpu_entries(&self.sums)
             .filter_map(|(key, values)| {
@@ -159,12 +159,13 @@ impl HostMaps {
             .collect()
     }
 
-    /// TCP segments that the host has sent again since the programs were loaded.
+    /// Returns the number of TCP segments that the host has retransmitted since the programs were
+    /// loaded.
     pub fn tcp_retransmits(&self) -> u64 {
         total(&self.tcp_retransmits, 0)
     }
 
-    /// Clears what belongs to a process that has ended.
+    /// Removes all entries of an exited process.
     pub fn forget(&self, tgid: u32) {
         delete(&self.sums, &[tgid.to_ne_bytes().to_vec()]);
     }
@@ -203,7 +204,7 @@ fn delete_where(map: &MapHandle, is_its: impl Fn(&[u8], &[u8]) -> bool) {
 
 fn delete(map: &MapHandle, keys: &[Vec<u8>]) {
     for key in keys {
-        // One that the programs have deleted in the meantime is what is wanted.
+        // An entry that the programs have deleted in the meantime is already gone.
         let _gone = map.delete(key);
     }
 }
