@@ -159,9 +159,9 @@ pub struct OffCpuTime {
 /// Bytes copied, by direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CopiedBytes {
-    /// From the host to the device.
+    /// Host to device.
     pub to_device: u64,
-    /// From the device to the host.
+    /// Device to host.
     pub to_host: u64,
     /// Between host and device, in a direction that the call does not specify.
     pub unspecified: u64,
@@ -283,9 +283,9 @@ pub struct MemoryCopy {
 /// Direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the host to the device.
+    /// Host to device.
     ToDevice,
-    /// From the device to the host.
+    /// Device to host.
     ToHost,
     /// Within the device, or from one to another.
     WithinDevice,

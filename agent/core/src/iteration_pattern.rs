@@ -22,7 +22,7 @@ const MAX_BEGINNINGS: usize = 1024;
 /// Number of operations without a pattern after which a process counts as one without iterations.
 const NO_PATTERN_OPS: u64 = 4096;
 
-/// The same for a process that issues few operations: their number and the elapsed time,
+/// Lower limits for a process that issues few operations: number of operations and elapsed time,
 /// nanoseconds.
 const SLOW_NO_PATTERN_OPS: u64 = 256;
 const SLOW_NO_PATTERN_NS: u64 = 15_000_000_000;

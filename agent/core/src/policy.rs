@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_may_start_again_with_a_new_collector() {
+    fn versions_may_restart_with_a_new_collector() {
         let mut changes = PolicyChanges::default();
         changes.update(&set(30, vec![]));
         assert_eq!(changes.update(&set(1, vec![cohort("a", &[2])])).len(), 1);

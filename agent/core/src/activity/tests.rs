@@ -59,7 +59,7 @@ fn a_call_shows_that_a_thread_runs_where_the_switch_was_not_seen() {
 }
 
 #[test]
-fn the_return_of_a_call_shows_it_too() {
+fn the_return_of_a_call_shows_that_a_thread_runs() {
     let mut tracker = tracker();
     tracker.record_call(&call(1, 5, CallKind::Other));
     tracker.record_switch(&switch(2, 1, SwitchReason::Blocked, 0));
@@ -68,7 +68,7 @@ fn the_return_of_a_call_shows_it_too() {
 }
 
 #[test]
-fn an_absence_without_a_known_end_is_left_out() {
+fn a_span_off_cpu_without_a_known_end_is_ignored() {
     let mut tracker = tracker();
     tracker.record_switch(&switch(1, 1, SwitchReason::Blocked, 0));
     tracker.record_switch(&switch(10, 1, SwitchReason::Blocked, 0));
@@ -77,7 +77,7 @@ fn an_absence_without_a_known_end_is_left_out() {
 }
 
 #[test]
-fn blocked_in_a_synchronisation_is_a_wait_and_preempted_in_one_is_not() {
+fn blocking_in_a_synchronization_is_a_wait_and_preemption_is_not() {
     let mut tracker = tracker();
     tracker.record_call(&call(1, 20, CallKind::Synchronize));
     tracker.record_switch(&switch(2, 1, SwitchReason::Blocked, 9));
@@ -96,7 +96,7 @@ fn threads_that_never_called_do_not_count() {
 }
 
 #[test]
-fn a_thread_that_ended_leaves_nothing_behind() {
+fn an_exited_thread_is_removed() {
     let mut tracker = tracker();
     tracker.record_switch(&switch(1, 1, SwitchReason::Exited, 9));
     tracker.record_switch(&switch(9, 9, SwitchReason::Blocked, 1));
@@ -105,7 +105,7 @@ fn a_thread_that_ended_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_a_source_never_shows_is_unknown_and_what_it_showed_once_is_zero() {
+fn counters_are_unknown_until_first_seen_and_zero_afterwards() {
     let mut tracker = tracker();
     assert_eq!(tracker.take(), Activity::default());
     tracker.record_launches(3);

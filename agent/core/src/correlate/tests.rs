@@ -117,7 +117,7 @@ fn overlapping_waits_of_two_threads_count_once() {
 }
 
 #[test]
-fn a_completion_names_the_last_operation_issued_before_the_wait_began() {
+fn a_completion_refers_to_the_last_operation_issued_before_the_wait_began() {
     let (a, b) = comms();
     let (mut correlator, mut completions) = (Correlator::default(), Completions::new(a));
     let observations = [
@@ -141,7 +141,7 @@ fn a_completion_names_the_last_operation_issued_before_the_wait_began() {
 }
 
 #[test]
-fn the_signature_does_not_know_the_communicator() {
+fn the_signature_is_independent_of_the_communicator() {
     let (a, b) = comms();
     let mut correlator = Correlator::default();
     let first = issue(&mut correlator, a, 1).signature;
@@ -153,12 +153,12 @@ fn the_signature_does_not_know_the_communicator() {
 }
 
 #[test]
-fn an_operation_enqueued_before_a_synchronisation_leaves_its_gap_to_the_next_one() {
+fn an_operation_enqueued_before_a_synchronization_leaves_its_gap_to_the_next_one() {
     let mut correlator = Correlator::default();
     let (comm, _) = comms();
     issue(&mut correlator, comm, 0);
     wait(&mut correlator, 1, 2, 10);
-    // Its row came after the synchronisation had returned.
+    // Its row arrived after the return of the synchronization.
     assert_eq!(issue(&mut correlator, comm, 1).host_gap_ns, None);
     assert_eq!(issue(&mut correlator, comm, 13).host_gap_ns, Some(3 * MS));
 }

@@ -51,7 +51,7 @@ fn a_pointer_without_an_init_is_counted() {
 }
 
 #[test]
-fn a_new_communicator_is_not_taken_for_one_made_before_tracing_began() {
+fn a_new_communicator_is_not_confused_with_one_created_before_tracing_began() {
     let mut table = CommTable::default();
     assert_eq!(table.find(1, 0xa), None);
     table.record_init(1, init(4, 20));
@@ -61,7 +61,7 @@ fn a_new_communicator_is_not_taken_for_one_made_before_tracing_began() {
 }
 
 #[test]
-fn a_source_that_knows_the_pointer_is_believed() {
+fn a_pointer_known_to_the_source_is_used() {
     let mut table = CommTable::default();
     let known = |unique_id, pointer| CommInit {
         comm: Some(pointer),
@@ -77,7 +77,7 @@ fn a_source_that_knows_the_pointer_is_believed() {
 }
 
 #[test]
-fn a_pointer_can_be_used_again_after_its_communicator_is_gone() {
+fn a_pointer_can_be_reused_after_its_communicator_was_destroyed() {
     let mut table = CommTable::default();
     table.record_init(1, init(4, 10));
     assert_eq!(id_of(&mut table, 1, 0xa), Some(10));

@@ -3,7 +3,7 @@ use crate::correlate::{Correlator, Observation};
 use crate::discover::CommTable;
 use crate::event::{CommInit, Op, Operation};
 
-/// A process with communicators of the given sizes.
+/// Process with communicators of the given sizes.
 struct Rank {
     table: CommTable,
     correlator: Correlator,
@@ -53,7 +53,7 @@ impl Rank {
         self.iteration_pattern.observe(issued, self.table.comms());
     }
 
-    /// Iterations of `(communicator, count)` with a pause after each.
+    /// Issues iterations of `(communicator, count)` with a pause after each.
     fn run(&mut self, iteration: &[(u64, u64)], times: usize) {
         for _ in 0..times {
             for (comm, count) in iteration {
@@ -97,7 +97,7 @@ fn operations_outside_the_iteration_do_not_change_the_role() {
 }
 
 #[test]
-fn the_busiest_communicator_of_an_iteration_is_followed() {
+fn the_busiest_communicator_of_an_iteration_is_tracked() {
     let mut rank = Rank::new(&[8, 2]);
     rank.run(&[(1, 5), (2, 6), (2, 7)], 600);
     rank.iteration_pattern.reconsider();
@@ -106,14 +106,14 @@ fn the_busiest_communicator_of_an_iteration_is_followed() {
 }
 
 #[test]
-fn equally_busy_communicators_are_told_apart_by_their_size() {
+fn of_equally_busy_communicators_the_largest_is_tracked() {
     let mut rank = Rank::new(&[2, 8]);
     rank.run(&[(1, 5), (2, 6)], 200);
     assert_eq!(rank.iteration_pattern.primary(), rank.table.find(1, 2));
 }
 
 #[test]
-fn a_slight_majority_does_not_change_what_is_followed() {
+fn a_slight_majority_does_not_change_the_tracked_communicator() {
     let mut rank = Rank::new(&[4, 4]);
     rank.run(&[(1, 5), (2, 6)], 10);
     rank.issue(2, 6);
@@ -121,7 +121,7 @@ fn a_slight_majority_does_not_change_what_is_followed() {
 }
 
 #[test]
-fn a_process_that_runs_for_days_is_followed_with_little_memory_and_a_new_program_is_still_found() {
+fn a_long_running_process_is_tracked_with_little_memory_and_a_new_program_is_still_found() {
     let mut rank = Rank::new(&[2, 2]);
     rank.run(&[(1, 5), (1, 6), (2, 7)], 10_000);
     let role = rank.role();
@@ -135,11 +135,11 @@ fn a_process_that_runs_for_days_is_followed_with_little_memory_and_a_new_program
 }
 
 #[test]
-fn an_iteration_that_was_never_counted_whole_is_none() {
+fn an_iteration_that_was_never_counted_completely_is_unknown() {
     let mut rank = Rank::new(&[2]);
     rank.run(&[(1, 5), (1, 6)], 200);
     assert!(rank.iteration_pattern.pattern().is_some());
-    // Longer than what is remembered of a process with short iterations.
+    // Longer than the history that is kept of a process with short iterations.
     let mut long = vec![(1, 7); 1_500];
     long.push((1, 8));
     let mut was_uncounted = false;

@@ -10,8 +10,8 @@ use crate::pipeline::BlockRule;
 
 /// Number of observations after which the rollup starts without an iteration pattern.
 const MAX_HELD: usize = 16_384;
-/// The same in event time, nanoseconds: a slow job must not stay unseen, and with so few operations
-/// its blocks are small in any case.
+/// Event time after which the rollup starts without an iteration pattern, nanoseconds: a slow job
+/// must not stay unseen, and with so few operations its blocks are small in any case.
 const MAX_HELD_NS: u64 = 30_000_000_000;
 
 /// Buffered observations from the first collective on.

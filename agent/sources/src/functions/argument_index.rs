@@ -58,7 +58,7 @@ pub(super) const INIT: (u16, ArgumentIndexes) = (
         ..ArgumentIndexes::NONE
     },
 );
-/// The same where arguments too large for registers are passed as a pointer to a copy.
+/// Variant where arguments too large for registers are passed as a pointer to a copy.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const INIT: (u16, ArgumentIndexes) = (
     flag::MAKES_COMM | flag::ID_BEHIND,

@@ -31,7 +31,7 @@ fn pod_cgroup() -> String {
 }
 
 #[test]
-fn every_launcher_is_understood() {
+fn every_launcher_is_supported() {
     let reported = (Some(3), Some(8), Some(1));
     for variables in [
         ["RANK=3", "WORLD_SIZE=8", "LOCAL_RANK=1"],
@@ -61,7 +61,7 @@ fn the_innermost_launcher_counts() {
 }
 
 #[test]
-fn a_pair_comes_from_one_launcher_and_makes_sense() {
+fn rank_and_world_size_come_from_one_launcher_and_are_consistent() {
     let other = ["PMI_RANK=1", "PMI_SIZE=2"];
     for first in [
         ["RANK=0", "HOME=/"],
@@ -84,7 +84,7 @@ fn a_pair_comes_from_one_launcher_and_makes_sense() {
 }
 
 #[test]
-fn an_absurd_local_rank_is_left_out() {
+fn an_implausible_local_rank_is_ignored() {
     assert_eq!(
         ranks(&["RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=2"]),
         (Some(1), Some(2), None)
@@ -92,7 +92,7 @@ fn an_absurd_local_rank_is_left_out() {
 }
 
 #[test]
-fn pmix_knows_the_rank_alone() {
+fn pmix_sets_only_the_rank() {
     assert_eq!(ranks(&["PMIX_RANK=4"]), (Some(4), None, None));
     assert_eq!(ranks(&["PMIX_RANK=4294967294"]), (None, None, None));
     assert_eq!(
@@ -102,7 +102,7 @@ fn pmix_knows_the_rank_alone() {
 }
 
 #[test]
-fn the_script_of_a_slurm_job_is_no_rank() {
+fn the_script_of_a_slurm_job_is_not_a_rank() {
     let variables = ["SLURM_JOB_ID=123", "SLURM_PROCID=0", "SLURM_NTASKS=8"];
     let in_step = |step: &str| {
         placement(
@@ -138,7 +138,7 @@ fn the_job_of_the_batch_system_precedes_run_ids() {
 }
 
 #[test]
-fn the_cgroup_knows_the_slurm_job_when_the_environment_does_not() {
+fn the_slurm_job_is_taken_from_the_cgroup_without_an_environment_variable() {
     for cgroup in [
         "5:memory:/slurm/uid_1000/job_123/step_0/task_0\n1:name=systemd:/system.slice/slurmd.service\n",
         "0::/system.slice/node1_slurmstepd.scope/job_123/step_0/user/task_0\n",
@@ -156,7 +156,7 @@ fn the_cgroup_knows_the_slurm_job_when_the_environment_does_not() {
 }
 
 #[test]
-fn names_of_pods_count_in_pods_alone() {
+fn pod_variables_count_only_in_pods() {
     let variables = ["HOSTNAME=bert-worker-1", "JOB_NAME=bert"];
     let outside = placement(&variables, "0::/user.slice\n");
     assert_eq!((outside.pod, outside.job), (None, None));
@@ -167,7 +167,7 @@ fn names_of_pods_count_in_pods_alone() {
 }
 
 #[test]
-fn the_name_of_the_host_is_not_taken_for_a_pod() {
+fn the_host_name_is_not_mistaken_for_a_pod() {
     let in_hosts_network =
         |variables: &[&str]| Placement::parse(&environ(variables), &pod_cgroup(), Network::Host);
     assert_eq!(in_hosts_network(&["HOSTNAME=node-7"]).pod, None);
@@ -177,7 +177,7 @@ fn the_name_of_the_host_is_not_taken_for_a_pod() {
 }
 
 #[test]
-fn pods_and_containers_are_found_in_every_form_of_path() {
+fn pods_and_containers_are_found_in_all_path_formats() {
     let id = container_id();
     for path in [
         format!("/kubepods/burstable/pod{UID}/{id}"),
@@ -221,7 +221,7 @@ fn containers_without_a_pod_are_found() {
 }
 
 #[test]
-fn a_pod_out_of_a_file_has_a_hash_for_its_uid() {
+fn a_static_pod_has_a_hash_as_its_uid() {
     let hash = "0f1e2d3c4b5a69780f1e2d3c4b5a6978";
     assert_eq!(
         placement(&[], &format!("0::/kubepods/pod{hash}/x\n"))
@@ -236,7 +236,7 @@ fn a_pod_out_of_a_file_has_a_hash_for_its_uid() {
 }
 
 #[test]
-fn text_is_short_and_clean() {
+fn text_is_truncated_and_sanitized() {
     let pod = |value: &[u8]| {
         Placement::parse(
             &[b"POD_NAME=", value, b"\0"].concat(),
@@ -256,7 +256,7 @@ fn text_is_short_and_clean() {
 }
 
 #[test]
-fn lists_of_devices_may_be_longer() {
+fn device_lists_may_be_longer() {
     let list = vec!["GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"; 16].join(",");
     let placement = placement(
         &[
@@ -270,7 +270,7 @@ fn lists_of_devices_may_be_longer() {
 }
 
 #[test]
-fn the_first_of_two_variables_counts_and_the_last_needs_no_end() {
+fn the_first_of_duplicate_variables_counts_and_the_last_needs_no_terminator() {
     let placement = Placement::parse(
         b"RANK=1\0RANK=2\0=\0\0X\0RANKS=9\0WORLD_SIZE=4",
         "",
@@ -279,7 +279,7 @@ fn the_first_of_two_variables_counts_and_the_last_needs_no_end() {
     assert_eq!((placement.rank, placement.world_size), (Some(1), Some(4)));
 }
 
-/// Bytes that look like variables, and bytes that do not.
+/// Returns bytes that resemble variables, and bytes that do not.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let name = prop::sample::select(variable_names());
     let value = prop_oneof![

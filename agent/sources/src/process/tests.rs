@@ -9,7 +9,7 @@ use super::*;
 const STAT: &str =
     "7 (a) b (x)) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 4 0 123456 1000 200 0\n";
 
-/// A `/proc` with process 7 in it.
+/// Creates a `/proc` that contains process 7.
 fn proc_with(files: &[(&str, &[u8])]) -> (TempDir, Processes) {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("7")).unwrap();
@@ -21,7 +21,7 @@ fn proc_with(files: &[(&str, &[u8])]) -> (TempDir, Processes) {
 }
 
 #[test]
-fn the_place_comes_from_environment_and_cgroup() {
+fn the_placement_comes_from_environment_and_cgroup() {
     let environ = b"RANK=1\0WORLD_SIZE=2\0";
     let cgroup = b"0::/system.slice/slurmstepd.scope/job_9/step_0\n";
     let (_root, processes) = proc_with(&[("environ", environ), ("cgroup", cgroup)]);
@@ -31,7 +31,7 @@ fn the_place_comes_from_environment_and_cgroup() {
 }
 
 #[test]
-fn a_pod_is_called_by_its_host_name_unless_that_is_the_hosts() {
+fn a_pod_is_named_by_its_host_name_unless_it_uses_the_hosts_network() {
     use std::os::unix::fs::symlink;
 
     let cgroup = b"0::/kubepods/pod6ac5b8a3-2f4e-4c4b-9d5e-0f1a2b3c4d5e/x\n";
@@ -50,7 +50,7 @@ fn a_pod_is_called_by_its_host_name_unless_that_is_the_hosts() {
 }
 
 #[test]
-fn a_variable_that_the_bound_cuts_is_left_out() {
+fn a_truncated_variable_is_ignored() {
     let limit = usize::try_from(MAX_ENVIRON).unwrap();
     let mut environ = b"WORLD_SIZE=64\0PAD=".to_vec();
     environ.resize(limit - "\0RANK=1".len(), b'x');
@@ -60,7 +60,7 @@ fn a_variable_that_the_bound_cuts_is_left_out() {
 }
 
 #[test]
-fn a_process_is_known_by_its_start() {
+fn a_process_is_identified_by_its_start() {
     let (_root, processes) = proc_with(&[("stat", STAT.as_bytes()), ("comm", b"a) \x1bb (x)\n")]);
     let seen = processes.identity(7).unwrap();
     assert_eq!(seen.start_ticks, 123_456);
@@ -68,7 +68,7 @@ fn a_process_is_known_by_its_start() {
 }
 
 #[test]
-fn usage_is_time_on_cpus_and_memory() {
+fn usage_is_cpu_time_and_memory() {
     let status = b"Name:\tx\nVmRSS:\t    2048 kB\nThreads:\t4\n";
     let (_root, processes) = proc_with(&[("stat", STAT.as_bytes()), ("status", status)]);
     let usage = processes.usage(7).unwrap();
@@ -86,7 +86,7 @@ fn the_tests_own_process_can_be_read() {
 }
 
 #[test]
-fn a_process_that_a_signal_has_stopped_is_known_until_it_goes_on() {
+fn a_stopped_process_is_detected_until_it_continues() {
     let mut child = Command::new("sleep").arg("600").spawn().unwrap();
     let pid = Pid::from_child(&child);
     let processes = Processes::new("/proc");
@@ -103,7 +103,7 @@ fn a_process_that_a_signal_has_stopped_is_known_until_it_goes_on() {
 }
 
 #[test]
-fn a_process_that_is_gone_is_told_from_a_damaged_one() {
+fn an_exited_process_is_distinguished_from_malformed_data() {
     let (_root, processes) = proc_with(&[("stat", b"7 (x"), ("comm", b"x")]);
     assert!(matches!(
         processes.identity(8),
@@ -116,13 +116,13 @@ fn a_process_that_is_gone_is_told_from_a_damaged_one() {
 }
 
 #[test]
-fn what_the_agent_may_not_read_is_said_so() {
+fn missing_permissions_are_reported() {
     use std::os::unix::fs::PermissionsExt;
 
     let (root, processes) = proc_with(&[("stat", STAT.as_bytes())]);
     let path = root.path().join("7/stat");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
-    // Whoever may read everything, such as root, is not refused.
+    // A privileged user, such as root, is not refused.
     let refused = fs::read(&path).is_err();
     let result = processes.identity(7);
     assert_eq!(

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::recorder::header::Header;
 
-/// Two ranks by their environment, and a process without a launcher.
+/// Creates two ranks with an environment, and a process without a launcher.
 fn host() -> (TempDir, Processes) {
     let proc = tempfile::tempdir().unwrap();
     for (pid, environ) in [
@@ -59,7 +59,7 @@ fn polled(until_ns: u64, returned: &[CallRecord], in_flight: &[CallRecord]) -> P
     }
 }
 
-/// What a reader makes of it.
+/// Reads the lines back.
 fn read(recorder: &Recorder, lines: &[u8]) -> (Vec<Process>, Vec<Event>) {
     let mut file = Header::default().line(recorder.processes()).into_bytes();
     file.extend_from_slice(lines);
@@ -79,7 +79,7 @@ fn event(record: &CallRecord) -> Event {
 }
 
 #[test]
-fn what_is_recorded_is_read_as_the_same_events() {
+fn recorded_events_are_read_back_unchanged() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let names = FUNCTIONS.iter().filter(|function| function.returns());
@@ -92,7 +92,7 @@ fn what_is_recorded_is_read_as_the_same_events() {
         })
         .collect();
     let expected: Vec<Event> = calls.iter().map(event).collect();
-    // They come in the order of their return.
+    // Calls arrive in order of return.
     calls.reverse();
     let lines = recorder.record(&polled(1_000_000, &calls, &[]), None, 0);
     let (processes, events) = read(&recorder, &lines);
@@ -107,7 +107,7 @@ fn what_is_recorded_is_read_as_the_same_events() {
 }
 
 #[test]
-fn a_call_that_does_not_return_stands_there_with_its_entry() {
+fn a_call_that_does_not_return_is_recorded_with_its_entry() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let first = call("ncclAllReduce", 8, 50, 5);
@@ -131,7 +131,7 @@ fn a_call_that_does_not_return_stands_there_with_its_entry() {
 }
 
 #[test]
-fn launches_and_copies_stand_at_the_end_of_their_window() {
+fn launches_and_copies_are_recorded_at_the_end_of_their_window() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let sum = |calls, bytes| CallSum {
@@ -183,7 +183,7 @@ fn launches_and_copies_stand_at_the_end_of_their_window() {
 }
 
 #[test]
-fn only_the_processes_that_were_asked_for_are_recorded() {
+fn only_the_selected_processes_are_recorded() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[7], processes, 0);
     let calls = [7, 8].map(|pid| call("ncclAllReduce", pid, 100 + u64::from(pid), 5));
@@ -193,7 +193,7 @@ fn only_the_processes_that_were_asked_for_are_recorded() {
 }
 
 #[test]
-fn a_process_without_a_launcher_is_known_by_its_communicator() {
+fn a_process_without_a_launcher_is_identified_by_its_communicator() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let early = call("ncclAllReduce", 9, 100, 5);
@@ -216,7 +216,7 @@ fn a_process_without_a_launcher_is_known_by_its_communicator() {
 }
 
 #[test]
-fn the_last_words_of_a_process_are_written_after_its_end() {
+fn the_last_calls_of_a_process_are_written_after_its_exit() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let held_up = call("cudaStreamSynchronize", 7, 50, 0);
@@ -233,7 +233,7 @@ fn the_last_words_of_a_process_are_written_after_its_end() {
 }
 
 #[test]
-fn a_process_id_that_is_used_again_by_another_rank_is_left_out() {
+fn a_process_id_reused_by_another_rank_is_omitted() {
     let (proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let first = call("ncclAllReduce", 8, 100, 5);
@@ -257,7 +257,7 @@ fn a_process_id_that_is_used_again_by_another_rank_is_left_out() {
 }
 
 #[test]
-fn an_hour_without_a_call_is_bridged() {
+fn an_hour_without_a_call_is_bridged_by_quiet_lines() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let mut lines = Vec::new();
@@ -275,7 +275,7 @@ fn an_hour_without_a_call_is_bridged() {
 }
 
 #[test]
-fn what_ran_on_a_gpu_is_written_among_the_calls_and_read_again() {
+fn gpu_operations_are_written_among_the_calls_and_read_back() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let record = fleet_agent_bpf::layout::PluginRecord {
@@ -318,7 +318,7 @@ fn what_ran_on_a_gpu_is_written_among_the_calls_and_read_again() {
 }
 
 #[test]
-fn a_communicator_older_than_the_recording_is_written_as_it_was_in_memory() {
+fn the_state_of_a_communicator_older_than_the_recording_is_written() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let preexisting = CallRecord {

@@ -80,7 +80,7 @@ fn truth_and_unknown_kinds_are_dropped() {
 }
 
 #[test]
-fn a_cut_off_gzip_stream_gives_what_came_before_and_the_line() {
+fn a_truncated_gzip_stream_yields_the_lines_before_and_the_line_number() {
     let lines: Vec<String> = (0..20_000)
         .map(|at| ALL_REDUCE.replace("\"ts\":5", &format!("\"ts\":{}", at * 7919 % 10_007)))
         .collect();
@@ -94,7 +94,7 @@ fn a_cut_off_gzip_stream_gives_what_came_before_and_the_line() {
 }
 
 #[test]
-fn a_cut_off_plain_line_is_told_from_a_damaged_one() {
+fn a_truncated_plain_line_is_distinguished_from_a_damaged_one() {
     let (half, _) = ALL_REDUCE.split_at(40);
     let cut = format!("{HEADER}\n{half}");
     let error = read(&mut open(cut.as_bytes()).unwrap()).1;
@@ -111,7 +111,7 @@ fn a_cut_off_plain_line_is_told_from_a_damaged_one() {
 }
 
 #[test]
-fn foreign_files_are_refused_at_their_first_line() {
+fn other_files_are_refused_at_their_first_line() {
     let other_json = br#"{"resourceMetrics":[]}"#;
     for bytes in [
         &b""[..],
@@ -139,7 +139,7 @@ fn an_endless_line_is_refused() {
 }
 
 #[test]
-fn a_rank_outside_its_job_is_refused() {
+fn a_rank_not_below_its_world_size_is_refused() {
     let header = HEADER.replace("\"rank\":1", "\"rank\":4");
     assert!(matches!(
         open(header.as_bytes()),
@@ -169,7 +169,7 @@ fn an_event_without_a_time_is_damaged() {
 }
 
 #[test]
-fn an_event_far_from_the_one_before_is_damaged() {
+fn an_event_far_from_the_previous_one_is_damaged() {
     let (start, hour) = (10_000 * 1_000_000_000, MAX_STEP_NS);
     for far in [start + hour + 1, start - hour - 1, u64::MAX, 0] {
         let text = all_reduces_at(&[start, far]);
@@ -192,7 +192,7 @@ fn events_may_be_a_little_out_of_order() {
 }
 
 #[test]
-fn what_a_process_does_besides_its_collectives_is_read_too() {
+fn activity_besides_collectives_is_read() {
     let lines = [
         r#"{"kind":"sched_switch","ts":1,"cpu":0,"prev_tid":8,"prev_state":"R+","next_tid":9}"#,
         r#"{"kind":"sched_switch","ts":2,"cpu":0,"prev_tid":9,"prev_state":"D","next_tid":8}"#,
@@ -283,7 +283,7 @@ fn a_call_in_two_parts_and_an_exact_communicator_are_read() {
 }
 
 #[test]
-fn what_was_summed_up_and_what_was_lost_is_read() {
+fn counted_calls_and_losses_are_read() {
     let measured = |ts_ns, activity| {
         Event::Activity(ActivitySample {
             ts_ns,

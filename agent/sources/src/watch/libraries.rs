@@ -31,7 +31,7 @@ const LINGER_NS: u64 = 60_000_000_000;
 enum Known {
     /// Without relevant functions.
     Irrelevant,
-    /// The same file as another one, seen through another mount.
+    /// Alias of another file, seen through another mount.
     SameAs(FileId),
     /// Probed.
     Probed(Box<Library>),

@@ -31,28 +31,28 @@ fn row(comm_id: u64, seq: u64, host_ns: u64, count: u64) -> GpuOperation {
     }
 }
 
-/// One that is looking already, because of a row of a communicator that does nothing else.
-fn looking() -> CommMatcher {
+/// Matcher that already records calls, because of a row of an unrelated communicator.
+fn recording_matcher() -> CommMatcher {
     let mut matcher = CommMatcher::default();
     assert_eq!(matcher.observe_row(&row(99, 5, 1, 1)), None);
     matcher
 }
 
-/// A call from `at_ns` for 10 ns.
+/// Records a call from `at_ns` for 10 ns.
 fn call(matcher: &mut CommMatcher, at_ns: u64, pointer: u64, count: u64) {
     matcher.record_call(1, (at_ns, Some(at_ns + 10)), &operation(pointer, count));
 }
 
 #[test]
-fn no_call_is_remembered_before_a_row_asks_for_one() {
+fn no_call_is_recorded_before_the_first_unmatched_row() {
     let mut matcher = CommMatcher::default();
     call(&mut matcher, 100, 0xa, 8);
     assert!(matcher.calls.is_empty() && matcher.issued.is_empty());
 }
 
 #[test]
-fn rows_inside_the_calls_say_which_pointer_and_which_number() {
-    let mut matcher = looking();
+fn rows_within_calls_determine_pointer_and_number() {
+    let mut matcher = recording_matcher();
     for at in 0..4 {
         call(&mut matcher, 100 * at, 0xa, 8);
     }
@@ -62,7 +62,7 @@ fn rows_inside_the_calls_say_which_pointer_and_which_number() {
         "one row is not enough"
     );
     let found = matcher.observe_row(&row(7, 501, 205, 16)).unwrap();
-    // The call at 100 ns is number 500, so the next one, after that at 300 ns, is number 503.
+    // The call at 100 ns has number 500, so the next one, after that at 300 ns, has number 503.
     let expected = Match {
         pointer: 0xa,
         next: 503,
@@ -73,13 +73,13 @@ fn rows_inside_the_calls_say_which_pointer_and_which_number() {
     assert_eq!(
         matcher.observe_row(&row(7, 502, 305, 8)),
         None,
-        "that is no news"
+        "already known"
     );
 }
 
 #[test]
-fn a_call_that_has_not_returned_is_one_inside() {
-    let mut matcher = looking();
+fn a_call_in_flight_matches_a_row() {
+    let mut matcher = recording_matcher();
     call(&mut matcher, 100, 0xa, 8);
     assert_eq!(matcher.observe_row(&row(7, 40, 105, 8)), None);
     matcher.record_call(1, (200, None), &operation(0xa, 8));
@@ -90,8 +90,8 @@ fn a_call_that_has_not_returned_is_one_inside() {
 }
 
 #[test]
-fn calls_of_two_communicators_at_once_decide_nothing() {
-    let mut matcher = looking();
+fn concurrent_calls_of_two_communicators_match_nothing() {
+    let mut matcher = recording_matcher();
     for at in [100, 200, 300] {
         matcher.record_call(1, (at, Some(at + 50)), &operation(0xa, 8));
         matcher.record_call(2, (at + 1, Some(at + 50)), &operation(0xb, 8));
@@ -102,8 +102,8 @@ fn calls_of_two_communicators_at_once_decide_nothing() {
 }
 
 #[test]
-fn calls_at_once_are_told_apart_by_what_they_do() {
-    let mut matcher = looking();
+fn concurrent_calls_are_distinguished_by_their_operation() {
+    let mut matcher = recording_matcher();
     for at in [100, 200] {
         matcher.record_call(1, (at, Some(at + 50)), &operation(0xa, 8));
         matcher.record_call(2, (at + 1, Some(at + 50)), &operation(0xb, 48));
@@ -115,7 +115,7 @@ fn calls_at_once_are_told_apart_by_what_they_do() {
 
 #[test]
 fn operations_of_a_group_are_numbered_from_its_first_call() {
-    let mut matcher = looking();
+    let mut matcher = recording_matcher();
     let mut found = Vec::new();
     for group in 0..4_u64 {
         let at = 1000 * group;
@@ -128,7 +128,8 @@ fn operations_of_a_group_are_numbered_from_its_first_call() {
             found.extend(matcher.observe_row(&row));
         }
     }
-    // The second group begins with number 63, and the third one agrees: nine calls were issued by then.
+    // The second group begins with number 63, and the third one agrees: nine calls were issued by
+    // then.
     let expected = Match {
         pointer: 0xa,
         next: 69,
@@ -137,8 +138,8 @@ fn operations_of_a_group_are_numbered_from_its_first_call() {
 }
 
 #[test]
-fn rows_that_disagree_are_not_believed() {
-    let mut matcher = looking();
+fn inconsistent_rows_are_not_matched() {
+    let mut matcher = recording_matcher();
     for at in 0..6 {
         call(&mut matcher, 100 * at, 0xa, 8);
     }
@@ -148,22 +149,22 @@ fn rows_that_disagree_are_not_believed() {
 }
 
 #[test]
-fn a_call_that_was_not_seen_moves_the_number() {
-    let mut matcher = looking();
+fn an_unseen_call_shifts_the_number() {
+    let mut matcher = recording_matcher();
     for at in 0..4 {
         call(&mut matcher, 100 * at, 0xa, 8);
     }
     matcher.observe_row(&row(7, 10, 5, 8));
     matcher.observe_row(&row(7, 11, 105, 8)).unwrap();
-    // Between the second call and the third one was not seen.
+    // A call between the second and the third one was not seen.
     assert_eq!(matcher.observe_row(&row(7, 13, 205, 8)), None);
     let moved = matcher.observe_row(&row(7, 14, 305, 8));
     assert_eq!(moved.map(|found| found.next), Some(15));
 }
 
 #[test]
-fn after_a_loss_rows_have_to_say_it_again() {
-    let mut matcher = looking();
+fn after_a_loss_rows_have_to_agree_again() {
+    let mut matcher = recording_matcher();
     for at in 0..3 {
         call(&mut matcher, 100 * at, 0xa, 8);
     }
@@ -182,8 +183,8 @@ fn after_a_loss_rows_have_to_say_it_again() {
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
-    let mut matcher = looking();
+fn recorded_state_is_bounded() {
+    let mut matcher = recording_matcher();
     for at in 0..2 * MAX_CALLS as u64 {
         call(&mut matcher, 100 * at, at, 8);
         matcher.observe_row(&row(at, 1, 100 * at + 1, 8));
@@ -193,7 +194,7 @@ fn what_is_remembered_is_bounded() {
     assert!(matcher.rows.len() <= MAX_MEMBERS && matcher.candidates.len() <= MAX_MEMBERS);
 }
 
-/// What the communicator at 0xa has in memory, read at a time.
+/// State in memory of the communicator at 0xa, read at `at_ns`.
 fn state(at_ns: u64, collectives: u64) -> CommState {
     CommState {
         from_ns: at_ns,
@@ -208,7 +209,7 @@ fn state(at_ns: u64, collectives: u64) -> CommState {
 }
 
 #[test]
-fn counts_in_memory_that_advance_with_the_calls_are_believed() {
+fn counts_in_memory_that_advance_with_the_calls_are_accepted() {
     let mut matcher = CommMatcher::default();
     assert_eq!(
         matcher.observe_state(&state(10, 900)),
@@ -225,7 +226,7 @@ fn counts_in_memory_that_advance_with_the_calls_are_believed() {
     call(&mut matcher, 200, 0xa, 8);
     assert_eq!(matcher.observe_state(&state(250, 902)), None);
     call(&mut matcher, 300, 0xa, 8);
-    // While the call at 300 ns is inside, it may be counted or not.
+    // While the call at 300 ns is in flight, it may or may not be counted.
     assert_eq!(matcher.observe_state(&state(305, 903)), None);
     let found = matcher.observe_state(&state(350, 903));
     assert_eq!(found.map(|found| found.next), Some(903));
@@ -246,8 +247,8 @@ fn counts_in_memory_that_do_not_advance_with_the_calls_are_refused() {
 }
 
 #[test]
-fn operations_that_nccl_makes_of_transfers_have_no_number() {
-    let mut matcher = looking();
+fn operations_that_nccl_builds_from_transfers_have_no_number() {
+    let mut matcher = recording_matcher();
     for at in 0..3 {
         call(&mut matcher, 100 * at, 0xa, 8);
         matcher.observe_row(&row(7, 500 + at, 100 * at + 5, 8));

@@ -1,11 +1,11 @@
-//! What GPUs tell of blocks, and when.
+//! Device points of blocks, and when they are closed.
 
 use crate::correlate::{CompletedOp, GpuTiming, Observation, OpRef};
 use crate::rollup::tests::{MS, Rank, ranges, samples};
 use crate::signal::{Point, Source};
 use fleet_proto::metric;
 
-/// An operation that waited a millisecond and ran for some.
+/// Returns an operation that waited a millisecond and ran for `kernel_ms`.
 fn completed(at: OpRef, kernel_ms: u64, end_ms: u64) -> Observation {
     Observation::Completed(CompletedOp {
         at,
@@ -29,7 +29,7 @@ fn a_block_waits_for_its_operations_to_run_and_its_arrivals_come_last() {
     let ops: Vec<OpRef> = (0..2).map(|op| rank.issue(1, 10 * op)).collect();
     rank.feed(completed(ops[0], 3, 15));
     let next = rank.issue(1, 30);
-    assert_eq!(rank.points(), [], "its second operation runs still");
+    assert_eq!(rank.points(), [], "its second operation is still running");
     rank.feed(completed(ops[1], 4, 40));
     let points = rank.points();
     let last = points.last().unwrap();
@@ -45,12 +45,12 @@ fn a_block_waits_for_its_operations_to_run_and_its_arrivals_come_last() {
 }
 
 #[test]
-fn a_record_that_is_missing_holds_a_block_up_until_what_comes_behind_it_has_run() {
+fn a_missing_record_delays_a_block_until_a_later_operation_has_run() {
     let mut rank = Rank::new(1);
     let first = rank.issue(1, 0);
     rank.feed(completed(first, 3, 5));
     let ops: Vec<OpRef> = (1..5).map(|op| rank.issue(1, 10 * op)).collect();
-    // Of the second operation nobody tells.
+    // The second operation is not reported.
     assert_eq!(rank.points(), []);
     rank.feed(completed(ops[1], 3, 65));
     let points = rank.points();
@@ -61,7 +61,7 @@ fn a_record_that_is_missing_holds_a_block_up_until_what_comes_behind_it_has_run(
 }
 
 #[test]
-fn records_that_are_missing_from_every_block_hold_none_of_them_up_for_long() {
+fn records_missing_from_every_block_delay_no_block_for_long() {
     let mut rank = Rank::new(2);
     for op in 0..40 {
         let at = rank.issue(1, 10 * op);
@@ -74,7 +74,7 @@ fn records_that_are_missing_from_every_block_hold_none_of_them_up_for_long() {
 }
 
 #[test]
-fn when_the_gpu_falls_silent_blocks_are_told_without_it() {
+fn blocks_are_reported_without_the_gpu_when_its_records_stop() {
     let mut rank = Rank::new(0);
     let first = rank.issue(1, 0);
     rank.feed(completed(first, 3, 5));
@@ -86,7 +86,7 @@ fn when_the_gpu_falls_silent_blocks_are_told_without_it() {
 }
 
 #[test]
-fn operations_without_times_are_none_that_are_missing() {
+fn operations_without_times_are_not_missing() {
     let mut rank = Rank::new(0);
     let at = rank.issue(1, 0);
     rank.feed(Observation::Completed(CompletedOp { at, times: None }));
@@ -97,7 +97,7 @@ fn operations_without_times_are_none_that_are_missing() {
 }
 
 #[test]
-fn a_block_of_which_more_than_a_quarter_has_no_times_says_nothing_of_the_gpu() {
+fn a_block_with_more_than_a_quarter_untimed_has_no_device_points() {
     for (n_without, has_device) in [(1, true), (2, false)] {
         let mut rank = Rank::new(2);
         for op in 0..4 {
@@ -120,7 +120,7 @@ fn a_block_of_which_more_than_a_quarter_has_no_times_says_nothing_of_the_gpu() {
 }
 
 #[test]
-fn the_time_inside_operations_is_not_told_while_another_communicator_lacks_times() {
+fn kernel_time_is_not_reported_while_another_communicator_lacks_times() {
     let mut rank = Rank::new(0);
     let first = rank.issue(1, 0);
     rank.feed(completed(first, 3, 5));
