@@ -180,6 +180,17 @@ pub struct CallSum {
     pub longest_ns: u64,
 }
 
+/// Counters with the process and the function that they belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FunctionSum {
+    /// Process id.
+    pub tgid: u32,
+    /// Function number; the second byte is the direction of a copy, or the type of an RDMA event.
+    pub op: u32,
+    /// Counters.
+    pub sum: CallSum,
+}
+
 /// Host activity of one process since tracing began. Times are sums over its threads that call the
 /// libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,7 +2,7 @@
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 
-use crate::layout::{self, CallRecord, CallSum, CommRecord, HostSum, Losses};
+use crate::layout::{self, CallRecord, CallSum, CommRecord, FunctionSum, HostSum, Losses};
 use crate::programs::attach::missing;
 
 /// Maps of the calls object.
@@ -61,15 +61,14 @@ impl Maps {
             .collect()
     }
 
-    /// Returns the call counters since the process was first seen: process, function with the
-    /// direction of a copy or the type of an RDMA event in its second byte, counters.
-    pub fn sums(&self) -> Vec<(u32, u32, CallSum)> {
+    /// Returns the call counters since each process was first seen.
+    pub fn sums(&self) -> Vec<FunctionSum> {
         per_cpu_entries(&self.sums)
             .filter_map(|(key, values)| {
                 let (tgid, op) = layout::sum_key(&key)?;
                 let mut sum = CallSum::default();
                 values.iter().try_for_each(|value| sum.add(value))?;
-                Some((tgid, op, sum))
+                Some(FunctionSum { tgid, op, sum })
             })
             .collect()
     }
@@ -120,10 +119,10 @@ impl Maps {
 
     /// Removes all entries of an exited process.
     pub fn forget(&self, tgid: u32) {
-        let is_its = |high_first: &[u8]| {
+        let is_of_process = |high_first: &[u8]| {
             layout::number(high_first).is_some_and(|number| number >> 32 == u64::from(tgid))
         };
-        delete_where(&self.in_flight, |key, _| is_its(key));
+        delete_where(&self.in_flight, |key, _| is_of_process(key));
         delete_where(&self.comms, |key, _| {
             layout::number(key) == Some(u64::from(tgid))
         });
@@ -133,7 +132,7 @@ impl Maps {
         let sums: Vec<Vec<u8>> = self
             .sums
             .keys()
-            .filter(|key| layout::sum_key(key).is_some_and(|(its, _)| its == tgid))
+            .filter(|key| layout::sum_key(key).is_some_and(|(owner, _)| owner == tgid))
             .collect();
         delete(&self.sums, &sums);
         delete(&self.traced, &[tgid.to_ne_bytes().to_vec()]);
@@ -194,9 +193,9 @@ fn total(counts: &MapHandle, index: u32) -> u64 {
         .sum()
 }
 
-fn delete_where(map: &MapHandle, is_its: impl Fn(&[u8], &[u8]) -> bool) {
+fn delete_where(map: &MapHandle, matches: impl Fn(&[u8], &[u8]) -> bool) {
     let keys: Vec<Vec<u8>> = entries(map)
-        .filter(|(key, value)| is_its(key, value))
+        .filter(|(key, value)| matches(key, value))
         .map(|(key, _)| key)
         .collect();
     delete(map, &keys);

@@ -163,7 +163,7 @@ impl ActivityTracker {
     ///
     /// A counter that was seen once stays reported, as 0 if need be: "never preempted" is an
     /// answer, "cannot see preemptions" is not.
-    pub fn take(&mut self) -> Activity {
+    pub fn take_activity(&mut self) -> Activity {
         let zero = self.since_taken.zero();
         std::mem::replace(&mut self.since_taken, zero)
     }

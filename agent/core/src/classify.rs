@@ -90,7 +90,7 @@ impl Classifier {
             Some(State::Cleared) => tally.cleared += 1,
             None => {}
         }
-        state.map(|state| self.verdict((&block, time_ns), state, mode, measure))
+        state.map(|state| self.verdict(&block, time_ns, state, mode, measure))
     }
 
     /// Returns the tallies so far, by mode.
@@ -148,7 +148,8 @@ impl Classifier {
 
     fn verdict(
         &self,
-        (block, time_ns): (&Block, u64),
+        block: &Block,
+        time_ns: u64,
         state: State,
         mode: Mode,
         measure: Option<Measure>,

@@ -135,7 +135,7 @@ impl CommTable {
     /// Returns the channel on which rank `from` of a communicator sends to its rank `to`, one of
     /// which is this process. Both ends number its transfers alike, so it is tracked as a
     /// communicator of two.
-    pub fn channel(&mut self, parent: CommIndex, (from, to): (u32, u32)) -> Option<CommIndex> {
+    pub fn channel(&mut self, parent: CommIndex, from: u32, to: u32) -> Option<CommIndex> {
         let key = (parent, from, to);
         if let Some(known) = self.channels.get(&key) {
             return Some(*known);
@@ -190,16 +190,17 @@ impl CommTable {
     /// adopted.
     pub fn record_call(&mut self, call: &Call) {
         if let CallKind::Operation(operation) = &call.kind {
-            let span = (call.ts_ns, Some(call.return_ns()));
-            self.matcher.record_call(call.tid, span, operation);
+            let return_ns = Some(call.return_ns());
+            self.matcher
+                .record_call(call.tid, call.ts_ns, return_ns, operation);
         }
     }
 
     /// Records the entry of a call that has not returned yet.
     pub fn record_entry(&mut self, entered: &Entered) {
         if let CallKind::Operation(operation) = &entered.kind {
-            let span = (entered.ts_ns, None);
-            self.matcher.record_call(entered.tid, span, operation);
+            self.matcher
+                .record_call(entered.tid, entered.ts_ns, None, operation);
         }
     }
 

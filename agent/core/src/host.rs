@@ -265,7 +265,7 @@ impl Host {
     /// Returns the self-verdicts since the last call, as a batch of their own.
     pub fn take_verdicts(&mut self) -> Option<VerdictBatch> {
         let mut resources = Vec::new();
-        for (pid, verdicts) in self.self_verdicts.take() {
+        for (pid, verdicts) in self.self_verdicts.take_verdicts() {
             if let Some(pipeline) = self.pipelines.get(&pid) {
                 resources.push(ResourceVerdicts {
                     resource: self.resource(pipeline),

@@ -334,7 +334,7 @@ impl Pipeline {
 
     /// Passes on the host activity of the process before the next collective may close a block.
     fn flush_activity(&mut self) {
-        let activity = self.activity.take();
+        let activity = self.activity.take_activity();
         if activity != Activity::default() {
             self.observe(Observation::Active(activity));
         }

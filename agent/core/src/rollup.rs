@@ -82,8 +82,8 @@ impl Rollup {
             Observation::Issued(issued) => self.on_issued(issued, view),
             Observation::WaitBegan { .. } => {}
             Observation::Active(activity) => {
-                if let Some(whole) = self.whole() {
-                    whole.activity.add(activity);
+                if let Some(totals) = self.totals() {
+                    totals.activity.add(activity);
                 }
             }
             Observation::Waited(waited) => self.on_waited(waited, completion, view),
@@ -168,17 +168,17 @@ impl Rollup {
         if let Some(open) = self.open.get_mut(&at.comm) {
             open.add_issued(issued);
         }
-        if let (Some(gap_ns), Some(whole)) = (issued.host_gap_ns, self.whole()) {
-            whole.host_gap.add(millis(gap_ns));
+        if let (Some(gap_ns), Some(totals)) = (issued.host_gap_ns, self.totals()) {
+            totals.host_gap.add(millis(gap_ns));
         }
     }
 
     fn on_waited(&mut self, waited: &Waited, completion: Option<Completion>, view: View<'_>) {
-        if let Some(whole) = self.whole() {
+        if let Some(totals) = self.totals() {
             if waited.blocked_ns > 0 {
-                whole.blocked.add(millis(waited.blocked_ns));
+                totals.blocked.add(millis(waited.blocked_ns));
             }
-            whole.completion = completion.or(whole.completion);
+            totals.completion = completion.or(totals.completion);
         }
         self.last_completion = completion.or(self.last_completion);
         let Some(at) = waited.covers else { return };
@@ -191,8 +191,10 @@ impl Rollup {
         }
     }
 
-    fn whole(&mut self) -> Option<&mut ProcessTotals> {
-        self.open.get_mut(&self.primary).map(|open| &mut open.whole)
+    fn totals(&mut self) -> Option<&mut ProcessTotals> {
+        self.open
+            .get_mut(&self.primary)
+            .map(|open| &mut open.totals)
     }
 
     fn close(&mut self, index: CommIndex, mut open: OpenBlock, view: View<'_>) {
@@ -203,7 +205,7 @@ impl Rollup {
         if open.is_broken {
             self.broken += 1;
             if index == self.primary {
-                self.elapsed.restart(open.whole.completion);
+                self.elapsed.restart(open.totals.completion);
             }
             return;
         }
@@ -220,10 +222,10 @@ impl Rollup {
             role: view.iteration_pattern.role(),
         };
         if index == self.primary {
-            self.close_whole(&block, &open, view);
+            self.close_totals(&block, &open, view);
         }
         self.close_device_part(&block, index, &mut open);
-        let (arrival, anchor) = (open.whole.arrival, open.whole.anchor);
+        let (arrival, anchor) = (open.totals.arrival, open.totals.anchor);
         let (start_ns, time_ns) = (open.first_entry_ns, open.last_entry_ns);
         for (op, wait) in open.waits {
             let block = Block {
@@ -256,8 +258,8 @@ impl Rollup {
         }
     }
 
-    fn close_whole(&mut self, block: &Block, open: &OpenBlock, view: View<'_>) {
-        let whole = &open.whole;
+    fn close_totals(&mut self, block: &Block, open: &OpenBlock, view: View<'_>) {
+        let totals = &open.totals;
         let mut push = |metric, value| {
             let (start_ns, time_ns) = (open.first_entry_ns, open.last_entry_ns);
             self.points.push(Point {
@@ -268,14 +270,14 @@ impl Rollup {
                 value,
             });
         };
-        for (metric, amount) in evidence(&whole.activity) {
+        for (metric, amount) in evidence(&totals.activity) {
             push(metric, Value::Increase(amount));
         }
-        if whole.host_gap.count > 0 {
-            push(metric::HOST_GAP, Value::from(whole.host_gap));
+        if totals.host_gap.count > 0 {
+            push(metric::HOST_GAP, Value::from(totals.host_gap));
         }
-        if whole.blocked.count > 0 {
-            push(metric::BLOCKED, Value::from(whole.blocked));
+        if totals.blocked.count > 0 {
+            push(metric::BLOCKED, Value::from(totals.blocked));
         }
         self.close_elapsed(block, open, view);
     }
@@ -286,7 +288,7 @@ impl Rollup {
             seq: open.seq_last,
             return_ns: open.last_entry_ns,
         };
-        let Some(interval) = self.elapsed.advance(open.whole.completion, issued) else {
+        let Some(interval) = self.elapsed.advance(open.totals.completion, issued) else {
             return;
         };
         let pattern = view.iteration_pattern.pattern();

@@ -70,6 +70,15 @@ pub struct CommFields {
     pub nranks: u64,
 }
 
+/// Rank and size of a communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankAndSize {
+    /// Rank of the process in the communicator.
+    pub rank: u32,
+    /// Number of ranks.
+    pub nranks: u32,
+}
+
 impl CommFields {
     /// Extracts the offsets from the code of `ncclCommUserRank` and `ncclCommCount`.
     pub fn from_code(user_rank: &[u8], count: &[u8]) -> Option<Self> {

@@ -173,7 +173,7 @@ impl Live {
 
     /// Emits a call on behalf of a process.
     fn emit_call(&mut self, pid: u32, ts_ns: u64, kind: CallKind) {
-        if self.jobs.knows(pid) {
+        if self.jobs.is_announced(pid) {
             self.out.push_back(Event::Call(Call {
                 ts_ns,
                 dur_ns: 0,
@@ -189,7 +189,7 @@ impl Live {
     fn sized(&mut self, pid: u32, init: CommInit) -> Option<CommInit> {
         let in_memory = |init: &CommInit| self.watch.comm_rank_and_size(pid, init.comm?);
         if self.sizes.needs_check(pid) {
-            for known in self.comms.of(pid).chain(Some(&init)) {
+            for known in self.comms.of_process(pid).chain(Some(&init)) {
                 self.sizes.compare(pid, known, in_memory(known));
             }
         }
@@ -261,7 +261,7 @@ impl Live {
         }
         self.out
             .extend(self.jobs.observe(record.tgid, init, record.entered_ns));
-        if !self.jobs.knows(record.tgid) {
+        if !self.jobs.is_announced(record.tgid) {
             return;
         }
         let (ts_ns, pid, tid) = (record.entered_ns, record.tgid, record.tid);
@@ -296,7 +296,7 @@ impl Live {
     /// Emits plugin records and communicator states up to some time.
     fn emit_plugin_records(&mut self, until_ns: u64) {
         for state in self.preexisting.take_until(until_ns) {
-            if self.jobs.knows(state.pid) {
+            if self.jobs.is_announced(state.pid) {
                 self.out.push_back(Event::CommState(state));
             }
         }
@@ -306,7 +306,7 @@ impl Live {
                 let started = self.jobs.observe(record.tgid, init, record.seen_ns);
                 self.out.extend(started);
             }
-            if self.jobs.knows(record.tgid) {
+            if self.jobs.is_announced(record.tgid) {
                 self.out.extend(plugin_records::event(&record));
             }
         }
@@ -350,7 +350,7 @@ impl Live {
         let measured = self.evidence(ts_ns);
         let known = measured
             .into_iter()
-            .filter(|measured| self.jobs.knows(measured.pid));
+            .filter(|measured| self.jobs.is_announced(measured.pid));
         self.out.extend(known.map(Event::Activity));
     }
 
@@ -363,7 +363,7 @@ impl Live {
 
     fn end(&mut self, ended: Ended) {
         let pid = ended.pid;
-        if self.jobs.knows(pid) {
+        if self.jobs.is_announced(pid) {
             // Its last activity was counted, and would be removed with it.
             self.measure(ended.ts_ns);
             self.out.push_back(Event::Ended(ended));

@@ -14,7 +14,7 @@ use crate::live::jobs::Jobs;
 use crate::live::preexisting::PreexistingComms;
 use crate::process::Processes;
 use crate::watch::PollResult;
-use fleet_agent_bpf::layout::{CallRecord, CallSum};
+use fleet_agent_bpf::layout::{CallRecord, FunctionSum};
 use fleet_agent_core::event::{CallKind, CommState, Event, Process};
 
 use crate::recorder::line::{Line, Part};
@@ -125,7 +125,7 @@ impl Recorder {
     pub fn record(
         &mut self,
         polled: &PollResult,
-        sums: Option<&[(u32, u32, CallSum)]>,
+        sums: Option<&[FunctionSum]>,
         lost: u64,
     ) -> Vec<u8> {
         for record in &polled.returned {
@@ -205,7 +205,7 @@ impl Recorder {
     }
 
     fn is_recorded(&self, pid: u32) -> bool {
-        self.jobs.knows(pid) && !self.left_out.contains(&pid)
+        self.jobs.is_announced(pid) && !self.left_out.contains(&pid)
     }
 
     fn write_call(&mut self, seen: &CallEvent, text: &mut Vec<u8>) {
@@ -266,7 +266,7 @@ impl Recorder {
             .extract_if(.., |(ended_ns, _)| *ended_ns <= until_ns)
             .collect();
         for (_, pid) in gone {
-            let was_placed = self.jobs.knows(pid);
+            let was_placed = self.jobs.is_announced(pid);
             let was_known = self.jobs.forget(pid);
             self.counts.unplaced += usize::from(was_known && !was_placed);
             self.left_out.remove(&pid);

@@ -79,7 +79,7 @@ pub fn find(
         .collect();
     let all: Vec<&SectionHeader64<Endianness>> = sections.iter().collect();
     for kind in [SHT_DYNSYM, SHT_SYMTAB] {
-        let Some((symbols, strings)) = tables(&all, endian, kind) else {
+        let Some(SymbolTable { symbols, strings }) = symbol_table(&all, endian, kind) else {
             continue;
         };
         if !contains_any(file, strings, &WORDS)? {
@@ -89,14 +89,14 @@ pub fn find(
         if wanted.is_empty() {
             continue;
         }
-        let superseded = superseded(file, &all, (endian, kind))?;
+        let superseded = superseded(file, &all, endian, kind)?;
         let addresses = functions(file, symbols, &wanted, &superseded)?;
-        let symbols_found = addresses
+        let found = addresses
             .into_iter()
             .filter_map(|(name, address)| Some((name, locate(file, &segments, address)?)));
-        let symbols_found: BTreeMap<_, _> = symbols_found.collect();
-        if !symbols_found.is_empty() {
-            return Ok(symbols_found);
+        let found: BTreeMap<_, _> = found.collect();
+        if !found.is_empty() {
+            return Ok(found);
         }
     }
     Ok(BTreeMap::new())
@@ -156,20 +156,27 @@ impl Table {
     }
 }
 
-/// Returns the symbol table of a kind and its string table.
-fn tables(
+/// Symbols and the strings that contain their names.
+#[derive(Debug, Clone, Copy)]
+struct SymbolTable {
+    symbols: Table,
+    strings: Table,
+}
+
+/// Returns the symbol table of a kind with its string table.
+fn symbol_table(
     sections: &[&SectionHeader64<Endianness>],
     endian: Endianness,
     kind: SectionType,
-) -> Option<(Table, Table)> {
+) -> Option<SymbolTable> {
     let symbols = sections
         .iter()
         .find(|section| section.sh_type(endian) == kind)?;
     let link = usize::try_from(symbols.sh_link(endian)).ok()?;
-    Some((
-        Table::from_section(symbols, endian)?,
-        Table::from_section(sections.get(link)?, endian)?,
-    ))
+    Some(SymbolTable {
+        symbols: Table::from_section(symbols, endian)?,
+        strings: Table::from_section(sections.get(link)?, endian)?,
+    })
 }
 
 /// Returns the numbers of symbols that only programs linked long ago use: a library may have
@@ -177,7 +184,8 @@ fn tables(
 fn superseded(
     file: &File,
     sections: &[&SectionHeader64<Endianness>],
-    (endian, kind): (Endianness, SectionType),
+    endian: Endianness,
+    kind: SectionType,
 ) -> Result<HashSet<u64>, SymbolError> {
     let mut superseded = HashSet::new();
     let versions = sections

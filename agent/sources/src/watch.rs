@@ -21,16 +21,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fleet_agent_bpf::layout::{CallRecord, CallSum, CommRecord, HostSum, Losses};
+use fleet_agent_bpf::layout::{CallRecord, CommRecord, FunctionSum, HostSum, Losses};
 use fleet_agent_bpf::lifecycle::{Change, Lifecycle};
 use fleet_agent_bpf::programs::{HostMaps, Mechanism, Programs, Settings};
 use fleet_agent_core::event::CommState;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::comm_fields::RankAndSize;
 use crate::process::{ProcessError, Processes};
 use crate::watch::bpffs::PinFolder;
 pub use crate::watch::failure::WatchError;
-use crate::watch::libraries::{Files, Libraries};
+use crate::watch::libraries::{Files, Inspected, Libraries};
 pub use crate::watch::library::CountOptions;
 use crate::watch::memory::CommMemory;
 pub use crate::watch::report::{Health, PollResult, Watched};
@@ -184,7 +185,7 @@ impl Watch {
 
     /// Returns rank and size of a communicator from the memory of its process; `None` if its layout
     /// is unknown.
-    pub fn comm_rank_and_size(&self, pid: u32, pointer: u64) -> Option<(u32, u32)> {
+    pub fn comm_rank_and_size(&self, pid: u32, pointer: u64) -> Option<RankAndSize> {
         self.memory_of(pid, pointer)?.rank_and_size()
     }
 
@@ -204,9 +205,8 @@ impl Watch {
         self.programs.maps().comms()
     }
 
-    /// Returns call counters by process and function; the second byte of the function is the
-    /// direction of a copy, or the type of an RDMA event.
-    pub fn sums(&self) -> Vec<(u32, u32, CallSum)> {
+    /// Returns the call counters by process and function.
+    pub fn sums(&self) -> Vec<FunctionSum> {
         self.programs.maps().sums()
     }
 
@@ -303,9 +303,12 @@ impl Watch {
                     // A starting program maps several files in a row, and one inspection sees them
                     // all.
                     if inspected != Some(pid) && self.libraries.should_inspect(&path) {
+                        let process = Inspected {
+                            pid,
+                            has_lasted: false,
+                        };
                         let has_collectives =
-                            self.libraries
-                                .inspect((pid, false), Files::All, &self.programs);
+                            self.libraries.inspect(process, Files::All, &self.programs);
                         self.found.extend(has_collectives.then_some(pid));
                         inspected = Some(pid);
                     }
@@ -348,7 +351,10 @@ impl Watch {
         // Quick checks first: a job may be about to begin.
         for files in [Files::Libraries, Files::All] {
             for pid in &pids {
-                let process = (*pid, self.scanned.contains(pid));
+                let process = Inspected {
+                    pid: *pid,
+                    has_lasted: self.scanned.contains(pid),
+                };
                 let has_collectives = self.libraries.inspect(process, files, &self.programs);
                 self.found.extend(has_collectives.then_some(*pid));
             }

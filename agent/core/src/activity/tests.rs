@@ -46,8 +46,8 @@ fn a_preempted_thread_could_have_run_and_a_blocked_one_could_not() {
     tracker.record_switch(&switch(5, 9, SwitchReason::Blocked, 1));
     tracker.record_switch(&switch(6, 1, SwitchReason::Blocked, 9));
     tracker.record_switch(&switch(8, 9, SwitchReason::Preempted, 1));
-    assert_eq!(tracker.take().threads, Some(off_cpu(2, 4, 1)));
-    assert_eq!(tracker.take().threads, Some(off_cpu(0, 0, 0)));
+    assert_eq!(tracker.take_activity().threads, Some(off_cpu(2, 4, 1)));
+    assert_eq!(tracker.take_activity().threads, Some(off_cpu(0, 0, 0)));
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_call_shows_that_a_thread_runs_where_the_switch_was_not_seen() {
     let mut tracker = tracker();
     tracker.record_switch(&switch(1, 1, SwitchReason::Blocked, 0));
     tracker.record_call(&call(9, 0, CallKind::Other));
-    assert_eq!(tracker.take().threads, Some(off_cpu(8, 0, 0)));
+    assert_eq!(tracker.take_activity().threads, Some(off_cpu(8, 0, 0)));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn the_return_of_a_call_shows_that_a_thread_runs() {
     tracker.record_call(&call(1, 5, CallKind::Other));
     tracker.record_switch(&switch(2, 1, SwitchReason::Blocked, 0));
     tracker.record_call(&call(20, 0, CallKind::Other));
-    assert_eq!(tracker.take().threads, Some(off_cpu(4, 0, 0)));
+    assert_eq!(tracker.take_activity().threads, Some(off_cpu(4, 0, 0)));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_span_off_cpu_without_a_known_end_is_ignored() {
     tracker.record_switch(&switch(1, 1, SwitchReason::Blocked, 0));
     tracker.record_switch(&switch(10, 1, SwitchReason::Blocked, 0));
     tracker.record_switch(&switch(12, 0, SwitchReason::Blocked, 1));
-    assert_eq!(tracker.take().threads, Some(off_cpu(2, 0, 0)));
+    assert_eq!(tracker.take_activity().threads, Some(off_cpu(2, 0, 0)));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn blocking_in_a_synchronization_is_a_wait_and_preemption_is_not() {
     tracker.record_switch(&switch(7, 9, SwitchReason::Blocked, 1));
     tracker.record_switch(&switch(8, 1, SwitchReason::Preempted, 9));
     tracker.record_switch(&switch(11, 9, SwitchReason::Blocked, 1));
-    assert_eq!(tracker.take().threads, Some(off_cpu(0, 3, 1)));
+    assert_eq!(tracker.take_activity().threads, Some(off_cpu(0, 3, 1)));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn threads_that_never_called_do_not_count() {
     let mut tracker = tracker();
     tracker.record_switch(&switch(1, 5, SwitchReason::Preempted, 6));
     tracker.record_switch(&switch(9, 6, SwitchReason::Preempted, 5));
-    assert_eq!(tracker.take().threads, Some(off_cpu(0, 0, 0)));
+    assert_eq!(tracker.take_activity().threads, Some(off_cpu(0, 0, 0)));
 }
 
 #[test]
@@ -100,17 +100,17 @@ fn an_exited_thread_is_removed() {
     let mut tracker = tracker();
     tracker.record_switch(&switch(1, 1, SwitchReason::Exited, 9));
     tracker.record_switch(&switch(9, 9, SwitchReason::Blocked, 1));
-    assert_eq!(tracker.take().threads, Some(off_cpu(0, 0, 0)));
+    assert_eq!(tracker.take_activity().threads, Some(off_cpu(0, 0, 0)));
     assert!(tracker.threads.is_empty());
 }
 
 #[test]
 fn counters_are_unknown_until_first_seen_and_zero_afterwards() {
     let mut tracker = tracker();
-    assert_eq!(tracker.take(), Activity::default());
+    assert_eq!(tracker.take_activity(), Activity::default());
     tracker.record_launches(3);
-    assert_eq!(tracker.take().launches, Some(3));
-    assert_eq!(tracker.take().launches, Some(0));
+    assert_eq!(tracker.take_activity().launches, Some(3));
+    assert_eq!(tracker.take_activity().launches, Some(0));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn copies_within_the_device_are_not_between_host_and_device() {
         let copy = MemoryCopy { bytes, direction };
         tracker.record_call(&call(1, 0, CallKind::MemoryCopy(copy)));
     }
-    let copied = tracker.take().memcpy_bytes.unwrap();
+    let copied = tracker.take_activity().memcpy_bytes.unwrap();
     assert_eq!(
         (copied.to_device, copied.to_host, copied.total()),
         (100, 20, 123)
@@ -149,7 +149,7 @@ proptest! {
                 _ => tracker.record_switch(&switch(at_ms, prev_tid, SwitchReason::Preempted, next_tid)),
             }
         }
-        let sum = tracker.take().threads.unwrap_or_default();
+        let sum = tracker.take_activity().threads.unwrap_or_default();
         prop_assert!(sum.off_cpu_ns + sum.preempted_ns <= 3 * 1050 * MS);
     }
 }

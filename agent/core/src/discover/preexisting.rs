@@ -92,10 +92,10 @@ impl CommMatcher {
     pub(super) fn record_call(
         &mut self,
         tid: u32,
-        span: (u64, Option<u64>),
+        entry_ns: u64,
+        return_ns: Option<u64>,
         operation: &Operation,
     ) {
-        let (entry_ns, return_ns) = span;
         if !self.is_looking || !is_counted(operation.op) {
             return;
         }
@@ -175,13 +175,13 @@ impl CommMatcher {
             return None;
         }
         let entered = self.n_entered_by(state.ts_ns);
-        let is_its = |call: &&RecordedCall| call.pointer == state.pointer;
-        let mut before = self.calls.range(..entered).filter(is_its);
+        let is_on_pointer = |call: &&RecordedCall| call.pointer == state.pointer;
+        let mut before = self.calls.range(..entered).filter(is_on_pointer);
         // A call in flight may or may not be counted.
         if before.any(|call| call.return_ns >= state.from_ns) {
             return None;
         }
-        let after = self.calls.range(entered..).filter(is_its).count();
+        let after = self.calls.range(entered..).filter(is_on_pointer).count();
         let issued = self.issued.get(&state.pointer).copied().unwrap_or(0);
         let issued = issued.checked_sub(u64::try_from(after).ok()?)?;
         let last = self

@@ -59,7 +59,7 @@ impl SelfVerdicts {
     }
 
     /// Returns the verdicts since the last call, by process.
-    pub(super) fn take(&mut self) -> BTreeMap<u32, Vec<SelfVerdict>> {
+    pub(super) fn take_verdicts(&mut self) -> BTreeMap<u32, Vec<SelfVerdict>> {
         std::mem::take(&mut self.pending)
     }
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn modes(job: &str, roles: &[u64]) -> Vec<Mode> {
-        let mut own = SelfVerdicts::default();
+        let mut self_verdicts = SelfVerdicts::default();
         let policy = CohortPolicy {
             cohort: cohort_key(Some(Role::new(1)), Some("train")).unwrap(),
             signal: "host_gap".to_owned(),
@@ -146,11 +146,11 @@ mod tests {
             cohorts: vec![policy],
             ..PolicySet::default()
         };
-        own.set_policy(&set, 0);
+        self_verdicts.set_policy(&set, 0);
         for (role, n) in roles.iter().zip(0..) {
-            own.observe(7, Some(job), &late_block(n, *role));
+            self_verdicts.observe(7, Some(job), &late_block(n, *role));
         }
-        let verdicts = own.take().remove(&7).unwrap_or_default();
+        let verdicts = self_verdicts.take_verdicts().remove(&7).unwrap_or_default();
         verdicts.iter().map(|verdict| verdict.mode).collect()
     }
 

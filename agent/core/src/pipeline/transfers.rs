@@ -36,7 +36,7 @@ impl Transfers {
     ) -> Option<(CommIndex, Scope)> {
         let peer = operation.peer.filter(|_| !self.is_disabled)?;
         let own = table.comms().get(parent.position())?.rank;
-        let ends = match operation.op {
+        let (from, to) = match operation.op {
             Op::Send => (own, peer),
             _ => (peer, own),
         };
@@ -49,7 +49,7 @@ impl Transfers {
             nranks: 2,
             peer_side: Some(peer_side),
         };
-        Some((table.channel(parent, ends)?, scope))
+        Some((table.channel(parent, from, to)?, scope))
     }
 
     /// Records an issued transfer.

@@ -16,7 +16,7 @@ pub(super) struct OpenBlock {
     pub(super) first_entry_ns: u64,
     pub(super) last_entry_ns: u64,
     pub(super) waits: BTreeMap<Op, Wait>,
-    pub(super) whole: ProcessTotals,
+    pub(super) totals: ProcessTotals,
     pub(super) device: DevicePart,
     /// Set if a part of it was not seen, so that it is not comparable with the block of a peer.
     pub(super) is_broken: bool,
@@ -117,7 +117,7 @@ impl OpenBlock {
             first_entry_ns: first.entry_ns,
             last_entry_ns: first.entry_ns,
             waits: BTreeMap::new(),
-            whole: ProcessTotals {
+            totals: ProcessTotals {
                 anchor,
                 ..ProcessTotals::default()
             },
@@ -146,7 +146,7 @@ impl OpenBlock {
         self.last_entry_ns = issued.entry_ns;
         *self.ops.entry(issued.at.op).or_default() += 1;
         *self.signatures.entry(issued.signature).or_default() += 1;
-        self.whole
+        self.totals
             .arrival
             .add(millis(issued.entry_ns.saturating_sub(self.first_entry_ns)));
     }

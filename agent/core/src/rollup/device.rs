@@ -130,7 +130,7 @@ impl Rollup {
 
     /// Prefers the completion measured by the GPU, which knows it for each operation.
     pub(super) fn settle(open: &mut OpenBlock) {
-        open.whole.completion = open.device.completion.or(open.whole.completion);
+        open.totals.completion = open.device.completion.or(open.totals.completion);
     }
 
     /// Pushes the device points of a block.

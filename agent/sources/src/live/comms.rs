@@ -34,7 +34,7 @@ impl KnownComms {
     }
 
     /// Returns the communicators of a process.
-    pub(super) fn of(&self, pid: u32) -> impl Iterator<Item = &CommInit> {
+    pub(super) fn of_process(&self, pid: u32) -> impl Iterator<Item = &CommInit> {
         let range = (pid, 0)..=(pid, u64::MAX);
         self.known.range(range).map(|(_, init)| init)
     }
@@ -57,7 +57,7 @@ impl KnownComms {
 
     /// Removes a process.
     pub(super) fn forget(&mut self, pid: u32) {
-        self.known.retain(|(its, _), _| *its != pid);
+        self.known.retain(|(owner, _), _| *owner != pid);
     }
 }
 
@@ -114,6 +114,9 @@ mod tests {
         comms.insert(7, joined(0x10, 5));
         comms.insert(8, joined(0x10, 5));
         comms.forget(7);
-        assert_eq!((comms.of(7).count(), comms.of(8).count()), (0, 1));
+        assert_eq!(
+            (comms.of_process(7).count(), comms.of_process(8).count()),
+            (0, 1)
+        );
     }
 }

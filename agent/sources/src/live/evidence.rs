@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fleet_agent_bpf::layout::{CallSum, HostSum};
+use fleet_agent_bpf::layout::{CallSum, FunctionSum, HostSum};
 use fleet_agent_core::event::{
     Activity, ActivitySample, CopiedBytes, Direction, KernelWork, OffCpuTime,
 };
@@ -23,14 +23,14 @@ impl Evidence {
     pub(super) fn measure(
         &mut self,
         ts_ns: u64,
-        calls: &[(u32, u32, CallSum)],
+        calls: &[FunctionSum],
         host: Option<&[(u32, HostSum)]>,
         tcp_retransmits: Option<u64>,
     ) -> Vec<ActivitySample> {
         let mut activities: BTreeMap<u32, Activity> = BTreeMap::new();
-        for (pid, op, sum) in calls {
-            let before = self.calls.insert((*pid, *op), *sum).unwrap_or_default();
-            add_calls(activities.entry(*pid).or_default(), *op, sum, &before);
+        for FunctionSum { tgid, op, sum } in calls {
+            let before = self.calls.insert((*tgid, *op), *sum).unwrap_or_default();
+            add_calls(activities.entry(*tgid).or_default(), *op, sum, &before);
         }
         for (pid, sum) in host.unwrap_or_default() {
             let before = self.host.insert(*pid, *sum).unwrap_or_default();
@@ -55,7 +55,7 @@ impl Evidence {
 
     /// Removes a process.
     pub(super) fn forget(&mut self, pid: u32) {
-        self.calls.retain(|(its, _), _| *its != pid);
+        self.calls.retain(|(owner, _), _| *owner != pid);
         self.host.remove(&pid);
     }
 }
@@ -108,12 +108,13 @@ mod tests {
         u32::try_from(at.unwrap()).unwrap() | kind << 8
     }
 
-    fn sum(calls: u64, bytes: u64) -> CallSum {
-        CallSum {
+    fn sum(op: u32, calls: u64, bytes: u64) -> FunctionSum {
+        let sum = CallSum {
             calls,
             bytes,
             ..CallSum::default()
-        }
+        };
+        FunctionSum { tgid: 7, op, sum }
     }
 
     #[test]
@@ -121,9 +122,9 @@ mod tests {
         let mut evidence = Evidence::default();
         let copies = |to_device, to_host| {
             [
-                (7, op("cudaMemcpyAsync", 1), sum(1, to_device)),
-                (7, op("cudaMemcpyAsync", 2), sum(1, to_host)),
-                (7, op("cudaMemcpyAsync", 3), sum(1, 9999)),
+                sum(op("cudaMemcpyAsync", 1), 1, to_device),
+                sum(op("cudaMemcpyAsync", 2), 1, to_host),
+                sum(op("cudaMemcpyAsync", 3), 1, 9999),
             ]
         };
         evidence.measure(1, &copies(100, 10), None, None);
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn only_errors_of_rdma_events_count() {
         let mut evidence = Evidence::default();
-        let events = |kind, calls| (7, op("ibv_ack_async_event", kind), sum(calls, 0));
+        let events = |kind, calls| sum(op("ibv_ack_async_event", kind), calls, 0);
         // A port failure, the recovery of the port, and a queue that was drained as intended.
         let measured =
             evidence.measure(1, &[events(10, 2), events(9, 1), events(5, 1)], None, None);
@@ -162,19 +163,18 @@ mod tests {
         assert_eq!(first[0].activity.threads.unwrap().preemptions, 3);
         assert_eq!(first[0].activity.tcp_retransmits, Some(0));
         let second = evidence.measure(2, &[], Some(&host), Some(42));
-        let events: Vec<Option<u64>> = second
+        let retransmits: Vec<Option<u64>> = second
             .iter()
             .map(|measured| measured.activity.tcp_retransmits)
             .collect();
-        assert_eq!(events, [Some(2), Some(2)]);
+        assert_eq!(retransmits, [Some(2), Some(2)]);
         assert_eq!(second[0].activity.threads.unwrap().preemptions, 0);
     }
 
     #[test]
     fn unseen_counters_are_unknown_and_not_zero() {
         let mut evidence = Evidence::default();
-        let measured =
-            evidence.measure(1, &[(7, op("cudaLaunchKernel", 0), sum(5, 0))], None, None);
+        let measured = evidence.measure(1, &[sum(op("cudaLaunchKernel", 0), 5, 0)], None, None);
         assert_eq!(
             measured[0].activity,
             Activity {

@@ -85,7 +85,7 @@ impl Jobs {
     }
 
     /// Returns whether a process was announced.
-    pub(crate) fn knows(&self, pid: u32) -> bool {
+    pub(crate) fn is_announced(&self, pid: u32) -> bool {
         matches!(self.known.get(&pid), Some(Known::Placed))
     }
 

@@ -69,7 +69,7 @@ impl PreexistingComms {
 
     /// Removes a process.
     pub(crate) fn forget(&mut self, pid: u32) {
-        self.comms.retain(|(its, _), _| *its != pid);
+        self.comms.retain(|(owner, _), _| *owner != pid);
         self.states.retain(|state| state.pid != pid);
     }
 }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fleet_agent_core::event::CommInit;
 
+use crate::comm_fields::RankAndSize;
+
 /// Maximum plausible number of ranks of a communicator.
 const MAX_RANKS: u32 = 1 << 20;
 
@@ -19,15 +21,21 @@ pub(super) struct CommSizes {
 /// Number of checks of a process after which they are given up.
 const MAX_CHECKS: u32 = 256;
 
-/// Rank and size at an address, if readable.
-pub(super) type InMemory = Option<(u32, u32)>;
-
 impl CommSizes {
     /// Compares the values in memory with those of the call.
-    pub(super) fn compare(&mut self, pid: u32, reported: &CommInit, in_memory: InMemory) {
+    pub(super) fn compare(
+        &mut self,
+        pid: u32,
+        reported: &CommInit,
+        in_memory: Option<RankAndSize>,
+    ) {
         // A communicator that is still initialized in the background has no size yet, and the
         // memory of a destroyed one is undefined.
-        if reported.nranks > 0 && in_memory == Some((reported.rank, reported.nranks)) {
+        let in_call = RankAndSize {
+            rank: reported.rank,
+            nranks: reported.nranks,
+        };
+        if reported.nranks > 0 && in_memory == Some(in_call) {
             self.verified.insert(pid);
         }
     }
@@ -41,11 +49,16 @@ impl CommSizes {
     }
 
     /// Returns a communicator with rank and size; `None` while they are unknown.
-    pub(super) fn sized(&self, pid: u32, init: CommInit, in_memory: InMemory) -> Option<CommInit> {
+    pub(super) fn sized(
+        &self,
+        pid: u32,
+        init: CommInit,
+        in_memory: Option<RankAndSize>,
+    ) -> Option<CommInit> {
         if init.nranks > 0 {
             return Some(init);
         }
-        let (rank, nranks) = in_memory.filter(|_| self.verified.contains(&pid))?;
+        let RankAndSize { rank, nranks } = in_memory.filter(|_| self.verified.contains(&pid))?;
         let is_possible = rank < nranks && nranks <= MAX_RANKS;
         is_possible.then_some(CommInit {
             nranks,
@@ -78,21 +91,25 @@ mod tests {
         comm: Some(4),
     };
 
+    fn in_memory(rank: u32, nranks: u32) -> Option<RankAndSize> {
+        Some(RankAndSize { rank, nranks })
+    }
+
     #[test]
     fn memory_is_trusted_once_it_was_right() {
         let mut sizes = CommSizes::default();
-        assert_eq!(sizes.sized(7, SPLIT, Some((1, 4))), None);
-        sizes.compare(7, &WORLD, Some((9, 3)));
+        assert_eq!(sizes.sized(7, SPLIT, in_memory(1, 4)), None);
+        sizes.compare(7, &WORLD, in_memory(9, 3));
         sizes.compare(7, &WORLD, None);
-        assert_eq!(sizes.sized(7, SPLIT, Some((1, 4))), None);
-        sizes.compare(7, &WORLD, Some((5, 8)));
+        assert_eq!(sizes.sized(7, SPLIT, in_memory(1, 4)), None);
+        sizes.compare(7, &WORLD, in_memory(5, 8));
         let sized = CommInit {
             nranks: 4,
             rank: 1,
             ..SPLIT
         };
-        assert_eq!(sizes.sized(7, SPLIT, Some((1, 4))), Some(sized));
-        assert_eq!(sizes.sized(8, SPLIT, Some((1, 4))), None);
+        assert_eq!(sizes.sized(7, SPLIT, in_memory(1, 4)), Some(sized));
+        assert_eq!(sizes.sized(8, SPLIT, in_memory(1, 4)), None);
     }
 
     #[test]
@@ -111,9 +128,13 @@ mod tests {
     #[test]
     fn only_plausible_ranks_and_sizes_are_accepted() {
         let mut sizes = CommSizes::default();
-        sizes.compare(7, &WORLD, Some((5, 8)));
-        for wrong in [(0, 0), (8, 8), (0, MAX_RANKS + 1), (u32::MAX, 4)] {
-            assert_eq!(sizes.sized(7, SPLIT, Some(wrong)), None, "{wrong:?}");
+        sizes.compare(7, &WORLD, in_memory(5, 8));
+        for (rank, nranks) in [(0, 0), (8, 8), (0, MAX_RANKS + 1), (u32::MAX, 4)] {
+            assert_eq!(
+                sizes.sized(7, SPLIT, in_memory(rank, nranks)),
+                None,
+                "{rank} of {nranks}"
+            );
         }
     }
 }

@@ -32,11 +32,11 @@ impl Cgroup {
         let mut found = Self::default();
         let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
         for path in paths {
-            let own = Self::parse_path(path);
-            found.pod_uid = found.pod_uid.or(own.pod_uid);
-            found.container = found.container.or(own.container);
+            let parsed = Self::parse_path(path);
+            found.pod_uid = found.pod_uid.or(parsed.pod_uid);
+            found.container = found.container.or(parsed.container);
             if found.slurm_job.is_none() {
-                (found.slurm_job, found.slurm_step) = (own.slurm_job, own.slurm_step);
+                (found.slurm_job, found.slurm_step) = (parsed.slurm_job, parsed.slurm_step);
             }
         }
         found

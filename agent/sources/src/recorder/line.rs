@@ -159,7 +159,7 @@ impl Line {
     }
 
     /// Returns the line of calls counted over a window that ends at `ts`.
-    pub(super) fn from_window((ts, window_ns): (u64, u64), counted: &Counted) -> Self {
+    pub(super) fn from_window(ts: u64, window_ns: u64, counted: &Counted) -> Self {
         let is_copy = counted.function.effect == Effect::Copies;
         let is_event = counted.function.effect == Effect::AcknowledgesEvent;
         Self {
@@ -221,11 +221,11 @@ fn arguments(part: Part, record: &CallRecord, effect: Effect) -> Option<Argument
     let comm = Some(hex(record.comm));
     Some(match effect {
         Effect::Operation(op) => operation(record, op),
-        Effect::MakesComm => made(part, record),
+        Effect::MakesComm => init_arguments(part, record),
         Effect::SplitsComm => Arguments {
             parent: Some(hex(record.handle)),
             color: Some(record.peer),
-            ..made(part, record)
+            ..init_arguments(part, record)
         },
         Effect::EndsComm => Arguments {
             comm,
@@ -262,7 +262,7 @@ fn operation(record: &CallRecord, op: Op) -> Arguments {
 
 /// Returns the arguments of a created communicator; without a pointer the call failed or excluded
 /// this rank.
-fn made(part: Part, record: &CallRecord) -> Arguments {
+fn init_arguments(part: Part, record: &CallRecord) -> Arguments {
     let is_made = part != Part::Entry && record.comm != 0;
     Arguments {
         nranks: Some(record.nranks),

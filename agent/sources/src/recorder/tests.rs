@@ -3,6 +3,7 @@ use std::fs;
 use crate::functions::FUNCTIONS;
 use crate::recording::Recording;
 use crate::source::EventSource;
+use fleet_agent_bpf::layout::CallSum;
 use fleet_agent_core::event::{Activity, ActivitySample, Call, CommInit, Entered, Launches};
 use tempfile::TempDir;
 
@@ -134,16 +135,20 @@ fn a_call_that_does_not_return_is_recorded_with_its_entry() {
 fn launches_and_copies_are_recorded_at_the_end_of_their_window() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
-    let sum = |calls, bytes| CallSum {
-        calls,
-        bytes,
-        ..CallSum::default()
+    let sum = |tgid, op, calls, bytes| FunctionSum {
+        tgid,
+        op,
+        sum: CallSum {
+            calls,
+            bytes,
+            ..CallSum::default()
+        },
     };
     let sums = |calls| {
         [
-            (8, u32::from(op("cudaLaunchKernel")), sum(calls, 0)),
-            (8, u32::from(op("cudaMemcpyAsync")) | 1 << 8, sum(1, 64)),
-            (4711, u32::from(op("cudaLaunchKernel")), sum(calls, 0)),
+            sum(8, u32::from(op("cudaLaunchKernel")), calls, 0),
+            sum(8, u32::from(op("cudaMemcpyAsync")) | 1 << 8, 1, 64),
+            sum(4711, u32::from(op("cudaLaunchKernel")), calls, 0),
         ]
     };
     let before = call("ncclAllReduce", 8, 50, 5);
@@ -229,7 +234,7 @@ fn the_last_calls_of_a_process_are_written_after_its_exit() {
     let returned = call("cudaStreamSynchronize", 7, 50, 9_000_000);
     let lines = recorder.record(&polled(10_000_000, &[returned], &[]), None, 0);
     assert_eq!(read(&recorder, &lines).1, [event(&returned), event(&last)]);
-    assert!(!recorder.jobs.knows(8));
+    assert!(!recorder.jobs.is_announced(8));
 }
 
 #[test]

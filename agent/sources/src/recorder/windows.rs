@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::functions::{self, Function};
-use fleet_agent_bpf::layout::CallSum;
+use fleet_agent_bpf::layout::{CallSum, FunctionSum};
 
 use crate::recorder::line::{Counted, Line};
 
@@ -30,24 +30,24 @@ impl Windows {
 
     /// Compares the counters of all processes with the last reading and returns a line for each
     /// that rose. The second byte of `op` is the direction of a copy, or the type of an event.
-    pub(super) fn update(&mut self, ts: u64, sums: &[(u32, u32, CallSum)]) -> Vec<Line> {
+    pub(super) fn update(&mut self, ts: u64, sums: &[FunctionSum]) -> Vec<Line> {
         let window_ns = ts.saturating_sub(self.read_ns);
         self.read_ns = ts;
         let mut lines = Vec::new();
-        for (pid, op, sum) in sums {
-            let before = self.before.insert((*pid, *op), *sum).unwrap_or_default();
+        for FunctionSum { tgid, op, sum } in sums {
+            let before = self.before.insert((*tgid, *op), *sum).unwrap_or_default();
             let calls = sum.calls.saturating_sub(before.calls);
             let [number, detail, ..] = op.to_le_bytes();
             let is_counted = |function: &&Function| !function.returns() && calls > 0;
             if let Some(function) = functions::by_number(number).filter(is_counted) {
                 let counted = Counted {
-                    pid: *pid,
+                    pid: *tgid,
                     function,
                     calls,
                     bytes: sum.bytes.saturating_sub(before.bytes),
                     detail,
                 };
-                lines.push(Line::from_window((ts, window_ns), &counted));
+                lines.push(Line::from_window(ts, window_ns, &counted));
             }
         }
         lines
@@ -55,6 +55,6 @@ impl Windows {
 
     /// Removes a process.
     pub(super) fn forget(&mut self, pid: u32) {
-        self.before.retain(|(its, _), _| *its != pid);
+        self.before.retain(|(owner, _), _| *owner != pid);
     }
 }

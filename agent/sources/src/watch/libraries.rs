@@ -17,7 +17,7 @@ use crate::watch::mapping::{FileId, Mapping, executable};
 use crate::watch::process_access::{has_probe, open};
 use crate::watch::rate_limit::RateLimiter;
 use crate::watch::seccomp::Guard;
-use crate::watch::stale_probes::StaleProbes;
+use crate::watch::stale_probes::{Owner, StaleProbes};
 
 mod summary;
 
@@ -61,6 +61,30 @@ pub(super) enum Files {
     All,
 }
 
+/// Process to inspect.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Inspected {
+    pub(super) pid: u32,
+    /// Set if it was already there at the previous scan.
+    pub(super) has_lasted: bool,
+}
+
+/// Mapped file of a process, opened.
+#[derive(Clone, Copy)]
+struct MappedFile<'a> {
+    pid: u32,
+    mapping: &'a Mapping<'a>,
+    file: &'a File,
+    version: Version,
+}
+
+/// Probes of a file.
+struct Attached {
+    probes: Probes,
+    /// Set if an earlier agent attached them.
+    is_restored: bool,
+}
+
 impl Libraries {
     pub(super) fn new(
         proc: &Path,
@@ -95,10 +119,11 @@ impl Libraries {
     /// RCCL. A process that exits meanwhile has nothing.
     pub(super) fn inspect(
         &mut self,
-        (pid, has_lasted): (u32, bool),
+        process: Inspected,
         files: Files,
         programs: &Programs,
     ) -> bool {
+        let Inspected { pid, has_lasted } = process;
         let folder = self.proc.join(pid.to_string());
         let mut has_collectives = false;
         let Ok(maps) = fs::read(folder.join("maps")) else {
@@ -275,7 +300,7 @@ impl Libraries {
         }
         let known = match open(&self.proc, pid, mapping) {
             Ok(_) if self.guard.forbids(&self.proc, pid) => Known::Unprobeable(seccomp_reason(pid)),
-            Ok(file) => self.probe(pid, mapping, (file, is_program), programs),
+            Ok(file) => self.probe(pid, mapping, file, is_program, programs),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => Known::Unprobeable(format!("{}: {error}", mapping.path.display())),
         };
@@ -289,7 +314,8 @@ impl Libraries {
         &mut self,
         pid: u32,
         mapping: &Mapping<'_>,
-        (file, is_program): (File, bool),
+        file: File,
+        is_program: bool,
         programs: &Programs,
     ) -> Known {
         let path = mapping.path.to_string_lossy().into_owned();
@@ -323,8 +349,17 @@ impl Libraries {
         if let Some(other) = self.probed_elsewhere(pid, mapping, version, &functions) {
             return Known::SameAs(other);
         }
-        match self.attach((pid, mapping), (version, &file), &functions, programs) {
-            Ok((probes, is_restored)) => {
+        let mapped = MappedFile {
+            pid,
+            mapping,
+            file: &file,
+            version,
+        };
+        match self.attach(mapped, &functions, programs) {
+            Ok(Attached {
+                probes,
+                is_restored,
+            }) => {
                 tracing::info!(path, functions = functions.probes.len(), "watching");
                 let users = std::iter::once(pid).collect();
                 Known::Probed(Box::new(Library {
@@ -354,37 +389,45 @@ impl Libraries {
     ) -> Option<FileId> {
         let alike = self
             .probed()
-            .find(|(_, library)| library.may_be(mapping.file.inode, version));
+            .find(|(_, library)| library.may_be_same_file(mapping.file.inode, version));
         let (other, _) = alike?;
         has_probe(&self.proc, pid, mapping, &functions.probes).then_some(other)
     }
 
-    /// Returns the probes of a file and whether an earlier agent left them; attaches new ones
-    /// otherwise.
+    /// Returns the probes that an earlier agent left in a file; attaches new ones if there are none.
     fn attach(
         &mut self,
-        (pid, mapping): (u32, &Mapping<'_>),
-        (version, file): (Version, &File),
+        mapped: MappedFile<'_>,
         functions: &Functions,
         programs: &Programs,
-    ) -> Result<(Probes, bool), AttachError> {
-        let owner = (mapping.file, version);
+    ) -> Result<Attached, AttachError> {
+        let MappedFile { pid, mapping, .. } = mapped;
+        let owner = Owner {
+            file: mapping.file,
+            version: mapped.version,
+        };
         let links = programs.n_links(&functions.probes);
         let is_probed = || has_probe(&self.proc, pid, mapping, &functions.probes);
         let restored = self.stale_probes.take(owner, links);
         if let Some(probes) =
             restored.or_else(|| self.stale_probes.take_same_file(owner, links, is_probed))
         {
-            return Ok((probes, true));
+            return Ok(Attached {
+                probes,
+                is_restored: true,
+            });
         }
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let path = format!("/proc/self/fd/{}", mapped.file.as_raw_fd());
         let mut probes = programs.attach(Path::new(&path), &functions.probes)?;
         if self.stale_probes.is_enabled()
             && let Err(error) = probes.pin(|n| self.stale_probes.pin(owner, n).unwrap_or_default())
         {
             tracing::warn!("probes cannot be pinned and end with this agent: {error}");
         }
-        Ok((probes, false))
+        Ok(Attached {
+            probes,
+            is_restored: false,
+        })
     }
 }
 

@@ -217,7 +217,7 @@ impl Library {
 
     /// Returns whether a file seen through another mount may be this one: an overlay passes on
     /// inode, size and time of the file in its layer, under a device of its own.
-    pub(super) fn may_be(&self, inode: u64, version: Version) -> bool {
+    pub(super) fn may_be_same_file(&self, inode: u64, version: Version) -> bool {
         self.inode == inode && self.version == version
     }
 }

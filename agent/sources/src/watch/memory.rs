@@ -6,7 +6,7 @@ use std::path::Path;
 
 use fleet_agent_core::event::CommState;
 
-use crate::comm_fields::{COUNTERS, CommFields};
+use crate::comm_fields::{COUNTERS, CommFields, RankAndSize};
 use crate::watch::now_ns;
 
 /// Maximum plausible number of ranks of a communicator.
@@ -31,9 +31,12 @@ impl CommMemory {
     }
 
     /// Returns its rank and its size.
-    pub(super) fn rank_and_size(&self) -> Option<(u32, u32)> {
+    pub(super) fn rank_and_size(&self) -> Option<RankAndSize> {
         let number = |offset| self.read(offset).map(u32::from_ne_bytes);
-        number(self.fields.rank).zip(number(self.fields.nranks))
+        Some(RankAndSize {
+            rank: number(self.fields.rank)?,
+            nranks: number(self.fields.nranks)?,
+        })
     }
 
     /// Returns its hash and its number of collectives, for releases with a known layout and if the
@@ -41,7 +44,7 @@ impl CommMemory {
     pub(super) fn state(&self, pid: u32) -> Option<CommState> {
         let fields = self.fields.state_fields()?;
         let from_ns = now_ns();
-        let (rank, nranks) = self.rank_and_size()?;
+        let RankAndSize { rank, nranks } = self.rank_and_size()?;
         let comm_id = u64::from_ne_bytes(self.read(fields.hash)?);
         let counters: [u8; 8 * COUNTERS] = self.read(fields.counters)?;
         let ts_ns = now_ns();

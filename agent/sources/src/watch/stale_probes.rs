@@ -10,7 +10,11 @@ use crate::watch::library::Version;
 use crate::watch::mapping::FileId;
 
 /// File of the probes, as encoded in the names of their pins.
-type Owner = (FileId, Version);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Owner {
+    pub(super) file: FileId,
+    pub(super) version: Version,
+}
 
 /// Pinned probes of one folder.
 #[derive(Debug)]
@@ -75,11 +79,12 @@ impl StaleProbes {
     /// a probe: an overlay shows each container the files of its layers under a device of its own.
     pub(super) fn take_same_file(
         &mut self,
-        (file, version): Owner,
+        owner: Owner,
         links: usize,
         is_probed: impl FnOnce() -> bool,
     ) -> Option<Probes> {
-        let is_alike = |owner: &&Owner| owner.0.inode == file.inode && owner.1 == version;
+        let is_alike =
+            |other: &&Owner| other.file.inode == owner.file.inode && other.version == owner.version;
         let other = *self.probes.keys().find(is_alike)?;
         is_probed().then(|| self.take(other, links)).flatten()
     }
@@ -100,7 +105,7 @@ fn complete(mut probes: Probes, links: usize) -> Option<Probes> {
     None
 }
 
-fn name((file, version): Owner, n: usize) -> String {
+fn name(Owner { file, version }: Owner, n: usize) -> String {
     let FileId {
         major,
         minor,
@@ -123,7 +128,10 @@ fn parse(name: &str) -> Option<(Owner, usize)> {
         modified_ns: hex()?.cast_signed(),
     };
     let n = parts.next()?.parse().ok()?;
-    parts.next().is_none().then_some(((file, version), n))
+    parts
+        .next()
+        .is_none()
+        .then_some((Owner { file, version }, n))
 }
 
 #[cfg(test)]
@@ -143,7 +151,7 @@ mod tests {
                 bytes: 0x00ab_cdef,
                 modified_ns,
             };
-            let owner = (file, version);
+            let owner = Owner { file, version };
             assert_eq!(parse(&name(owner, 12)), Some((owner, 12)));
         }
     }

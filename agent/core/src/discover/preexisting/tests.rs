@@ -40,7 +40,7 @@ fn recording_matcher() -> CommMatcher {
 
 /// Records a call from `at_ns` for 10 ns.
 fn call(matcher: &mut CommMatcher, at_ns: u64, pointer: u64, count: u64) {
-    matcher.record_call(1, (at_ns, Some(at_ns + 10)), &operation(pointer, count));
+    matcher.record_call(1, at_ns, Some(at_ns + 10), &operation(pointer, count));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_call_in_flight_matches_a_row() {
     let mut matcher = recording_matcher();
     call(&mut matcher, 100, 0xa, 8);
     assert_eq!(matcher.observe_row(&row(7, 40, 105, 8)), None);
-    matcher.record_call(1, (200, None), &operation(0xa, 8));
+    matcher.record_call(1, 200, None, &operation(0xa, 8));
     matcher.record_return(1, 200, 90_000);
     call(&mut matcher, 100_000, 0xa, 8);
     let found = matcher.observe_row(&row(7, 41, 80_000, 8));
@@ -93,8 +93,8 @@ fn a_call_in_flight_matches_a_row() {
 fn concurrent_calls_of_two_communicators_match_nothing() {
     let mut matcher = recording_matcher();
     for at in [100, 200, 300] {
-        matcher.record_call(1, (at, Some(at + 50)), &operation(0xa, 8));
-        matcher.record_call(2, (at + 1, Some(at + 50)), &operation(0xb, 8));
+        matcher.record_call(1, at, Some(at + 50), &operation(0xa, 8));
+        matcher.record_call(2, at + 1, Some(at + 50), &operation(0xb, 8));
     }
     for (seq, host_ns) in [(10, 120), (11, 220), (12, 320)] {
         assert_eq!(matcher.observe_row(&row(7, seq, host_ns, 8)), None);
@@ -105,8 +105,8 @@ fn concurrent_calls_of_two_communicators_match_nothing() {
 fn concurrent_calls_are_distinguished_by_their_operation() {
     let mut matcher = recording_matcher();
     for at in [100, 200] {
-        matcher.record_call(1, (at, Some(at + 50)), &operation(0xa, 8));
-        matcher.record_call(2, (at + 1, Some(at + 50)), &operation(0xb, 48));
+        matcher.record_call(1, at, Some(at + 50), &operation(0xa, 8));
+        matcher.record_call(2, at + 1, Some(at + 50), &operation(0xb, 48));
     }
     assert_eq!(matcher.observe_row(&row(7, 10, 120, 16)), None);
     let found = matcher.observe_row(&row(7, 11, 220, 16));
@@ -257,7 +257,7 @@ fn operations_that_nccl_builds_from_transfers_have_no_number() {
         op: Op::AllToAll,
         ..operation(0xa, 8)
     };
-    matcher.record_call(1, (400, Some(410)), &all_to_all);
+    matcher.record_call(1, 400, Some(410), &all_to_all);
     assert_eq!(matcher.number(&all_to_all), None);
     call(&mut matcher, 500, 0xa, 8);
     assert_eq!(matcher.number(&operation(0xa, 8)), Some(503));

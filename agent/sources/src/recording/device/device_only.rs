@@ -79,13 +79,13 @@ fn assign_processes(
             continue;
         }
         let own = ahead(rows);
-        let mut near: Vec<(u64, u32)> = gpus
+        let mut by_distance: Vec<(u64, u32)> = gpus
             .iter()
             .map(|(pid, ahead_ns)| (ahead_ns.abs_diff(own), *pid))
             .collect();
-        near.sort_unstable();
-        let second = near.get(1).map_or(u64::MAX, |(apart, _)| *apart);
-        match near.first() {
+        by_distance.sort_unstable();
+        let second = by_distance.get(1).map_or(u64::MAX, |(apart, _)| *apart);
+        match by_distance.first() {
             Some((apart, pid)) if apart.saturating_mul(CLEARLY) < second => {
                 assigned.insert(*member, (*pid, own));
             }
