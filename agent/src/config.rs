@@ -309,7 +309,7 @@ mod tests {
             Command::Record(args) => {
                 let settings = args.probes.settings(Duration::ZERO);
                 assert_eq!((args.pid, args.duration), (vec![7, 8], None));
-                assert!(settings.wants.copies && settings.wants.launches);
+                assert!(settings.count_options.copies && settings.count_options.launches);
                 assert_eq!((settings.min_wait_ns, settings.pins), (0, None));
             }
             other => panic!("{other:?}"),

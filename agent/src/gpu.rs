@@ -13,7 +13,7 @@ use std::path::Path;
 use std::thread::Builder;
 use std::time::Duration;
 
-use fleet_agent_sources::placement::Place;
+use fleet_agent_sources::placement::Placement;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -92,7 +92,7 @@ pub struct Gpus {
 enum Request {
     ForProcess {
         pid: u32,
-        place: Box<Place>,
+        place: Box<Placement>,
         reply: oneshot::Sender<Option<Gpu>>,
     },
     All {
@@ -142,7 +142,7 @@ impl Gpus {
     /// Returns the GPU that a process uses, if it can be determined. A process that has not used
     /// its GPU yet is assigned by the devices that its environment allows, so call this when the
     /// process joins a communicator, not when it starts.
-    pub async fn for_process(&self, pid: u32, place: &Place) -> Option<Gpu> {
+    pub async fn for_process(&self, pid: u32, place: &Placement) -> Option<Gpu> {
         let place = Box::new(place.clone());
         self.call(|reply| Request::ForProcess { pid, place, reply })
             .await
@@ -189,7 +189,7 @@ impl Worker {
         }
     }
 
-    fn for_process(&mut self, pid: u32, place: &Place) -> Option<Gpu> {
+    fn for_process(&mut self, pid: u32, place: &Placement) -> Option<Gpu> {
         let gpus = self.driver.gpus();
         let used = gpus.iter().filter_map(|gpu| {
             let processes = self.driver.processes(gpu.index);

@@ -139,8 +139,8 @@ fn run_code(error: &RunError) -> u8 {
 fn watch_code(error: &WatchError) -> u8 {
     match error {
         WatchError::Load(_) => NO_PERMISSION,
-        WatchError::Taken { .. } => TEMPORARY_FAILURE,
-        WatchError::Pins { .. } | WatchError::Socket { .. } => USAGE,
+        WatchError::InUse { .. } => TEMPORARY_FAILURE,
+        WatchError::PinFolder { .. } | WatchError::Socket { .. } => USAGE,
     }
 }
 

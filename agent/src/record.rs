@@ -90,7 +90,7 @@ pub async fn record(
     let joined = tokio::select! {
         joined = &mut recording => joined,
         () = stop => {
-            stop_request.ask();
+            stop_request.request();
             recording.await
         }
     };
@@ -154,24 +154,24 @@ impl Session {
         let length_ns = self.args.duration.map_or(u64::MAX, |duration| {
             u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
         });
-        let mut recorder = Recorder::new(&self.args.pid, Processes::below("/proc"), started_ns);
+        let mut recorder = Recorder::new(&self.args.pid, Processes::new("/proc"), started_ns);
         let mut flushed_ns = started_ns;
         let mut is_last = false;
         while !is_last {
-            is_last = self.stop.is_asked() || now_ns().saturating_sub(started_ns) >= length_ns;
+            is_last = self.stop.is_requested() || now_ns().saturating_sub(started_ns) >= length_ns;
             if is_last {
-                recorder.hurry();
+                recorder.stop_waiting();
             }
-            let look = watch.look();
+            let polled = watch.poll();
             for (pid, pointer) in recorder.due_reads() {
                 if let Some(state) = watch.comm_state(pid, pointer) {
-                    recorder.read(state);
+                    recorder.push_state(state);
                 }
             }
-            let sums = recorder.is_window_due(&look).then(|| watch.sums());
-            let lines = recorder.take(&look, sums.as_deref(), watch.losses().events());
-            for pid in look.exited.into_iter().chain(look.detached) {
-                if recorder.has_met(pid) {
+            let sums = recorder.is_window_due(&polled).then(|| watch.sums());
+            let lines = recorder.record(&polled, sums.as_deref(), watch.losses().events());
+            for pid in polled.exited.into_iter().chain(polled.detached) {
+                if recorder.take_observed(pid) {
                     watch.forget(pid);
                 }
             }
@@ -180,8 +180,8 @@ impl Session {
                     describe_tools(&mut header, &watch);
                     file.set_header(&header.line(recorder.processes()))?;
                 }
-                if look.until_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
-                    flushed_ns = look.until_ns;
+                if polled.until_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
+                    flushed_ns = polled.until_ns;
                     file.flush()?;
                 }
                 file.size()

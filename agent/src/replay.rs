@@ -10,7 +10,7 @@ use std::fs::File;
 use fleet_agent_core::event::Event;
 use fleet_agent_core::host::WallClock;
 use fleet_agent_core::pipeline::Ending;
-use fleet_agent_core::progress::BEAT_NS;
+use fleet_agent_core::progress::REPORT_INTERVAL_NS;
 use fleet_agent_export::Export;
 use fleet_agent_export::delivery::Unreachable;
 use fleet_agent_export::delivery::report::Report;
@@ -254,7 +254,7 @@ where
 
 /// Times between two events at which live agents would have ticked although nothing happened.
 fn idle_ticks(from_ns: u64, to_ns: u64) -> impl Iterator<Item = u64> {
-    let ticks = (1..=MAX_TICKS).map(move |n| from_ns.saturating_add(n * BEAT_NS));
+    let ticks = (1..=MAX_TICKS).map(move |n| from_ns.saturating_add(n * REPORT_INTERVAL_NS));
     ticks.take_while(move |at_ns| *at_ns < to_ns)
 }
 

@@ -131,13 +131,13 @@ async fn process_events(
     finish: impl FnOnce(),
 ) {
     let stop_request = Stop::default();
-    let live = Live::new(watch, Processes::below("/proc"), stop_request.clone());
+    let live = Live::new(watch, Processes::new("/proc"), stop_request.clone());
     let (sender, mut polls) = mpsc::channel(MAX_QUEUED_POLLS);
     tasks.spawn_blocking(move || poll(live, sender, keep_probes));
     let mut stop = Box::pin(stop);
     loop {
         tokio::select! {
-            () = &mut stop, if !stop_request.is_asked() => stop_request.ask(),
+            () = &mut stop, if !stop_request.is_requested() => stop_request.request(),
             polled = polls.recv() => match polled {
                 Some(polled) => agent.ingest(polled).await,
                 None => break,
@@ -151,8 +151,8 @@ async fn process_events(
 /// Polls until the source is asked to stop, or until the receiver is gone.
 fn poll(mut live: Live, polls: mpsc::Sender<PollResult>, keep_probes: bool) {
     loop {
-        let has_ended = !live.look();
-        let events: Vec<Event> = std::iter::from_fn(|| live.pending()).collect();
+        let has_ended = !live.poll();
+        let events: Vec<Event> = std::iter::from_fn(|| live.next_pending()).collect();
         let losses = live.losses();
         let polled = PollResult {
             now_ns: live.now_ns(),
@@ -166,7 +166,7 @@ fn poll(mut live: Live, polls: mpsc::Sender<PollResult>, keep_probes: bool) {
                 sums: losses.sums,
                 host_sums: losses.host_sums,
                 unreadable: losses.unreadable,
-                files: live.put_off(),
+                files: live.deferred_files(),
             },
         };
         if polls.blocking_send(polled).is_err() || has_ended {

@@ -94,7 +94,7 @@ pub(super) fn from_watch(watch: &Watch, proc: &Path) -> WatchFacts {
         .collect();
     pids.sort_unstable();
     pids.dedup();
-    let processes = Processes::below(proc);
+    let processes = Processes::new(proc);
     WatchFacts {
         health: watch.health(),
         ranks: pids.iter().map(|pid| rank(&processes, *pid)).collect(),
@@ -103,11 +103,11 @@ pub(super) fn from_watch(watch: &Watch, proc: &Path) -> WatchFacts {
 }
 
 fn rank(processes: &Processes, pid: u32) -> Rank {
-    let place = processes.place(pid).map_err(|error| error.to_string());
+    let place = processes.placement(pid).map_err(|error| error.to_string());
     Rank {
         pid,
         command: processes
-            .seen(pid)
+            .identity(pid)
             .map(|seen| seen.command)
             .unwrap_or_default(),
         place: place.map(|place| place.rank.zip(place.world_size)),

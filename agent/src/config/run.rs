@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use fleet_agent_bpf::programs::Mechanism;
 use fleet_agent_core::pipeline::BlockRule;
-use fleet_agent_sources::watch::{RESCAN, Wants, WatchSettings};
+use fleet_agent_sources::watch::{CountOptions, RESCAN, WatchSettings};
 
 use crate::config::{SenderArgs, block_ops, positive_duration};
 
@@ -83,7 +83,7 @@ impl ProbeArgs {
     /// `min_wait` are not reported.
     pub fn settings(&self, min_wait: Duration) -> WatchSettings {
         WatchSettings {
-            wants: Wants {
+            count_options: CountOptions {
                 copies: self.count.contains(&Counted::Copies),
                 launches: self.count.contains(&Counted::Launches),
             },

@@ -1,13 +1,13 @@
 //! Choice of the GPU that a process uses, from its memory on the GPUs and from its environment.
 //! Pure.
 
-use fleet_agent_sources::placement::Place;
+use fleet_agent_sources::placement::Placement;
 
 use crate::gpu::Gpu;
 
 /// Returns the index of the GPU. `used` holds the GPUs on which the process has memory, with the
 /// bytes.
-pub(super) fn choose(gpus: &[Gpu], used: &[(u32, u64)], place: &Place) -> Option<u32> {
+pub(super) fn choose(gpus: &[Gpu], used: &[(u32, u64)], place: &Placement) -> Option<u32> {
     let allowed = allowed(gpus, place);
     match *used {
         [] => allowed,
@@ -26,7 +26,7 @@ pub(super) fn choose(gpus: &[Gpu], used: &[(u32, u64)], place: &Place) -> Option
 
 /// GPU that the environment selects: the only visible one, else the one at the local rank, which is
 /// how launchers assign GPUs.
-fn allowed(gpus: &[Gpu], place: &Place) -> Option<u32> {
+fn allowed(gpus: &[Gpu], place: &Placement) -> Option<u32> {
     let all: Vec<&Gpu> = gpus.iter().collect();
     let in_container = match place.container_devices.as_deref() {
         // Values of the container runtime that mean no restriction here.
@@ -83,12 +83,12 @@ mod tests {
         container: Option<&str>,
         process: Option<&str>,
         local_rank: impl Into<Option<u32>>,
-    ) -> Place {
-        Place {
+    ) -> Placement {
+        Placement {
             local_rank: local_rank.into(),
             container_devices: container.map(str::to_owned),
             process_devices: process.map(str::to_owned),
-            ..Place::default()
+            ..Placement::default()
         }
     }
 

@@ -42,8 +42,8 @@ fn fake(present: bool) -> Box<dyn Driver> {
 #[tokio::test]
 async fn the_gpu_of_a_process_is_the_one_on_which_it_has_memory() {
     let gpus = Gpus::with_driver(|| fake(true));
-    assert_eq!(gpus.for_process(7, &Place::default()).await, Some(gpu(1)));
-    assert_eq!(gpus.for_process(8, &Place::default()).await, None);
+    assert_eq!(gpus.for_process(7, &Placement::default()).await, Some(gpu(1)));
+    assert_eq!(gpus.for_process(8, &Placement::default()).await, None);
     assert_eq!(gpus.all().await, Some(vec![gpu(0), gpu(1)]));
 }
 
@@ -66,10 +66,10 @@ async fn a_driver_that_is_loaded_later_is_found() {
     let present = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&present);
     let gpus = Gpus::with_driver(move || fake(seen.load(Ordering::SeqCst)));
-    assert_eq!(gpus.for_process(7, &Place::default()).await, None);
+    assert_eq!(gpus.for_process(7, &Placement::default()).await, None);
     assert_eq!(gpus.throttled(0).await, Some(Vec::new()));
     present.store(true, Ordering::SeqCst);
-    assert_eq!(gpus.for_process(7, &Place::default()).await, Some(gpu(1)));
+    assert_eq!(gpus.for_process(7, &Placement::default()).await, Some(gpu(1)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,7 +81,7 @@ async fn a_driver_that_hangs_does_not_block_callers() {
         fake(true)
     });
     for _ in 0..2 * MAX_REQUESTS {
-        assert_eq!(gpus.for_process(7, &Place::default()).await, None);
+        assert_eq!(gpus.for_process(7, &Placement::default()).await, None);
     }
     released.wait();
 }
@@ -89,7 +89,7 @@ async fn a_driver_that_hangs_does_not_block_callers() {
 #[tokio::test]
 async fn a_driver_that_panics_does_not_affect_the_agent() {
     let gpus = Gpus::with_driver(|| panic!("a broken driver"));
-    assert_eq!(gpus.for_process(7, &Place::default()).await, None);
+    assert_eq!(gpus.for_process(7, &Placement::default()).await, None);
     assert_eq!(gpus.throttled(0).await, None);
 }
 
@@ -100,6 +100,6 @@ async fn a_host_without_a_driver_has_no_gpus() {
         let path = proc.path().to_owned();
         move || Box::new(ProcFiles::new(&path))
     });
-    assert_eq!(gpus.for_process(7, &Place::default()).await, None);
+    assert_eq!(gpus.for_process(7, &Placement::default()).await, None);
     assert_eq!(gpus.throttled(0).await, Some(Vec::new()));
 }

@@ -44,9 +44,9 @@ struct ReplayHost {
 impl ReplayHost {
     async fn event(&mut self, event: &Event) {
         if let Some(policy) = self.outbox.new_policy() {
-            self.host.apply(&policy);
+            self.host.apply_policy(&policy);
         }
-        let batch = self.host.event(event);
+        let batch = self.host.on_event(event);
         self.deliver(batch).await;
     }
 
@@ -144,7 +144,7 @@ where
             let clock = WallClock { unix_ns, ..clock };
             let rule = self.block_rule();
             let host = &mut self.member(&node).host;
-            host.learn_gpu_model(gpu_model);
+            host.set_default_gpu_model(gpu_model);
             host.trace(&processes, clock, rule);
         }
     }
@@ -177,7 +177,7 @@ where
         }
         self.last_tick_ns = now_ns;
         for member in self.members.values_mut() {
-            let batch = member.host.beat(now_ns);
+            let batch = member.host.tick(now_ns);
             member.deliver(batch).await;
         }
     }

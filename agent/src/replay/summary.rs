@@ -35,7 +35,7 @@ impl EventCounts {
             Event::Launches(_) => self.launches += 1,
             Event::ContextSwitch(_) => self.context_switches += 1,
             Event::Activity(_) => self.windows += 1,
-            Event::Ran(_) => self.device += 1,
+            Event::GpuOperation(_) => self.device += 1,
             // The entry of a call that is counted at its return, and events that recordings do not
             // hold.
             Event::Entered(_)

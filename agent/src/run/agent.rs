@@ -55,7 +55,7 @@ impl Agent {
             host,
             outbox,
             gpus: Gpus::open(Path::new("/proc")),
-            processes: Processes::below("/proc"),
+            processes: Processes::new("/proc"),
             conditions: HostConditions::new(Path::new("/sys")),
             self_metrics,
             clock,
@@ -67,7 +67,7 @@ impl Agent {
     pub(super) async fn ingest(&mut self, polled: PollResult) {
         if let Some(policy) = self.outbox.new_policy() {
             self.self_metrics.record_policy(&policy);
-            self.host.apply(&policy);
+            self.host.apply_policy(&policy);
         }
         let mut ended_processes = Vec::new();
         for mut event in polled.events {
@@ -81,7 +81,7 @@ impl Agent {
                 _ => {}
             }
             self.self_metrics.record_event(&event);
-            let batch = self.host.event(&event);
+            let batch = self.host.on_event(&event);
             self.send(batch).await;
         }
         self.self_metrics.set_lost_events(polled.lost);
@@ -128,7 +128,7 @@ impl Agent {
         }
         if self.conditions.is_due(now_ns) {
             for measured in self.conditions.measure(&self.gpus, now_ns).await {
-                self.host.event(&Event::Activity(measured));
+                self.host.on_event(&Event::Activity(measured));
             }
         }
         if now_ns.saturating_sub(self.last_tick_ns) >= TICK_NS {
@@ -137,12 +137,12 @@ impl Agent {
                 .self_metrics
                 .take_report(now_ns, (self.host.totals(), self.host.n_processes()))
             {
-                self.host.report(own);
+                self.host.report_counters(own);
             }
             let processes = &self.processes;
             self.host
                 .set_stopped(|pid| processes.is_stopped(pid).unwrap_or(false));
-            let batch = self.host.beat(now_ns);
+            let batch = self.host.tick(now_ns);
             self.send(batch).await;
         }
     }
@@ -150,7 +150,7 @@ impl Agent {
     /// Labels the process with its GPU.
     async fn label(&mut self, started: &mut Started) {
         let process = started.process;
-        let place = self.processes.place(process.pid).unwrap_or_default();
+        let place = self.processes.placement(process.pid).unwrap_or_default();
         let gpu = self.gpus.for_process(process.pid, &place).await;
         self.conditions
             .add_process(process.pid, gpu.as_ref().map(|gpu| gpu.index));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fleet_agent_core::event::{Activity, Measured};
+use fleet_agent_core::event::{Activity, ActivitySample};
 
 use crate::gpu::Gpus;
 use crate::rdma::Rdma;
@@ -47,11 +47,11 @@ impl HostConditions {
     }
 
     /// Returns what happened since the previous reading, per process.
-    pub(super) async fn measure(&mut self, gpus: &Gpus, now_ns: u64) -> Vec<Measured> {
+    pub(super) async fn measure(&mut self, gpus: &Gpus, now_ns: u64) -> Vec<ActivitySample> {
         self.read_ns = now_ns;
         let rdma_errors = self.rdma.read().map(|increases| increases.total());
         let throttled_ns = self.throttled_ns(gpus, now_ns).await;
-        let measured = self.gpu_of.iter().map(|(pid, gpu)| Measured {
+        let measured = self.gpu_of.iter().map(|(pid, gpu)| ActivitySample {
             ts_ns: now_ns,
             pid: *pid,
             activity: Activity {

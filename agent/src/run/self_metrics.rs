@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fleet_agent_core::event::Event;
 use fleet_agent_core::host::Totals;
 use fleet_agent_core::policy::is_plausible;
-use fleet_agent_core::vitals::{LostEvents, Vitals, reported};
+use fleet_agent_core::vitals::{LostEvents, Vitals, counter_increases};
 use fleet_agent_export::vitals::Vitals as Delivered;
 use fleet_agent_sources::process::Processes;
 use fleet_proto::policy::PolicySet;
@@ -38,7 +38,7 @@ impl SelfMetrics {
         Self {
             delivered,
             hooks,
-            own: Processes::below("/proc"),
+            own: Processes::new("/proc"),
             state: Mutex::default(),
         }
     }
@@ -55,7 +55,7 @@ impl SelfMetrics {
         let source = match event {
             Event::Call(_) | Event::Returned(_) => "calls",
             Event::Activity(_) => "kernel",
-            Event::Ran(_) => "device",
+            Event::GpuOperation(_) => "device",
             Event::Started(_) | Event::Ended(_) => "processes",
             Event::Entered(_)
             | Event::Launches(_)
@@ -103,7 +103,7 @@ impl SelfMetrics {
         state.vitals.gpu_lost = totals.gpu_lost;
         state.vitals.processes = processes as u64;
         self.add_delivery(&mut state.vitals);
-        let counts = reported(&state.reported_vitals, &state.vitals);
+        let counts = counter_increases(&state.reported_vitals, &state.vitals);
         let since_ns = state
             .reported_ns
             .map(|reported_ns| now_ns.saturating_sub(reported_ns));

@@ -110,7 +110,7 @@ impl Agent {
     pub(super) async fn poll(&mut self, steps: &Steps, now_ns: u64) -> bool {
         self.counters.advance(now_ns.saturating_sub(ORIGIN_NS));
         if let Some(policy) = self.outbox.new_policy() {
-            self.host.apply(&policy);
+            self.host.apply_policy(&policy);
         }
         let since_ns = std::mem::replace(&mut self.last_poll_ns, now_ns);
         let mut batches = Vec::new();
@@ -123,10 +123,10 @@ impl Agent {
             batches.extend(
                 joins
                     .chain(new)
-                    .filter_map(|call| self.host.event(&Event::Call(call))),
+                    .filter_map(|call| self.host.on_event(&Event::Call(call))),
             );
         }
-        batches.extend(self.host.beat(now_ns));
+        batches.extend(self.host.tick(now_ns));
         for batch in batches {
             self.send(batch).await;
         }

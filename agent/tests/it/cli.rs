@@ -265,11 +265,11 @@ fn changes_of_a_self_verdict_are_logged() {
     );
     let lines = text(&output.stderr);
     assert!(
-        lines.contains("holds itself to be a straggler (mode local): host gap "),
+        lines.contains("classifies itself as a straggler (mode local): host gap "),
         "{lines}"
     );
     assert!(
-        lines.contains("rank=2") && lines.contains("no longer holds itself"),
+        lines.contains("rank=2") && lines.contains("no longer classifies itself"),
         "{lines}"
     );
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -61,7 +61,7 @@ pub(crate) fn batch(number: u64) -> Batch {
             resource,
             points: vec![point],
         }],
-        own: None,
+        agent_counters: None,
     }
 }
 

@@ -332,7 +332,7 @@ fn storm() {
         .map(|copy| {
             let mut sleep = Command::new("sleep");
             let process = sleep.arg("1").env("LD_PRELOAD", copy).spawn();
-            observer.live.look();
+            observer.live.poll();
             process.unwrap()
         })
         .collect();
@@ -342,9 +342,9 @@ fn storm() {
     let of_storm = observer.live.watched().len() - before;
     assert!((30..90).contains(&of_storm), "{of_storm} files are probed");
     assert!(
-        observer.live.put_off() >= 110,
+        observer.live.deferred_files() >= 110,
         "{}",
-        observer.live.put_off()
+        observer.live.deferred_files()
     );
     for process in &mut storm {
         process.wait().unwrap();

@@ -8,7 +8,7 @@ use std::process::Command;
 use fleet_agent_core::event::{CallKind, CommInit, Event, Operation};
 use fleet_agent_sources::live::{Live, Stop};
 use fleet_agent_sources::process::Processes;
-use fleet_agent_sources::watch::{RESCAN, Wants, Watch, WatchSettings};
+use fleet_agent_sources::watch::{CountOptions, RESCAN, Watch, WatchSettings};
 use tempfile::TempDir;
 
 use crate::job::{Job, assert_no_failures};
@@ -104,7 +104,7 @@ impl Gpu {
 /// Settings of the watch in tests: no pinned probes, and every wait is reported.
 pub(crate) fn settings() -> WatchSettings {
     WatchSettings {
-        wants: Wants {
+        count_options: CountOptions {
             copies: true,
             launches: true,
         },
@@ -127,7 +127,7 @@ pub(crate) struct Observer {
 impl Observer {
     pub(crate) fn new(settings: &WatchSettings) -> Self {
         let watch = Watch::start(settings).unwrap();
-        let live = Live::new(watch, Processes::below("/proc"), Stop::default());
+        let live = Live::new(watch, Processes::new("/proc"), Stop::default());
         Self {
             live,
             events: Vec::new(),
@@ -138,8 +138,8 @@ impl Observer {
     pub(crate) fn until(&mut self, mut is_enough: impl FnMut(&Self) -> bool) {
         while !is_enough(self) {
             assert_no_failures();
-            self.live.look();
-            while let Some(event) = self.live.pending() {
+            self.live.poll();
+            while let Some(event) = self.live.next_pending() {
                 self.events.push(event);
             }
         }

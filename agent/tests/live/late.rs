@@ -45,7 +45,7 @@ fn by_plugin() {
     let environment = [("NCCL_PROFILER_PLUGIN", plugin)];
     let job = gpu.job_in(&environment, Linking::Dynamic, (2, 1), &options(&gpu));
     let is_enough = |observer: &Observer, pid: u32| {
-        let ran = |event: &&Event| matches!(event, Event::Ran(_));
+        let ran = |event: &&Event| matches!(event, Event::GpuOperation(_));
         observer.events_of(pid).filter(ran).count() >= 40
     };
     // Use only the records of the plugin.
@@ -140,7 +140,7 @@ fn blocks(events: &[Event], is_of_use: fn(&Event) -> bool) -> Blocks {
     let mut host = Host::new(identity, u64::MAX);
     host.trace(&[], clock, rule);
     let events = events.iter().filter(|event| is_of_use(event));
-    let mut batches: Vec<Batch> = events.filter_map(|event| host.event(event)).collect();
+    let mut batches: Vec<Batch> = events.filter_map(|event| host.on_event(event)).collect();
     batches.extend(host.finish(Ending::Complete).0);
     let mut blocks = Blocks::new();
     for resource in batches.iter().flat_map(|batch| &batch.resources) {

@@ -310,6 +310,6 @@ fn second() {
         (Some(75), 1),
         "{log}"
     );
-    assert!(log.contains("another agent of this host"), "{log}");
+    assert!(log.contains("another agent on this host"), "{log}");
     running.stop();
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fleet_agent_core::policy::PolicyNews;
+use fleet_agent_core::policy::PolicyChanges;
 use fleet_proto::policy::PolicySet;
 use tokio::sync::watch;
 
@@ -16,7 +16,7 @@ pub(crate) struct AckTracker {
     pub(crate) report: Report,
     pub(crate) vitals: Arc<Vitals>,
     policy: watch::Sender<Option<Arc<PolicySet>>>,
-    news: PolicyNews,
+    policy_changes: PolicyChanges,
 }
 
 impl AckTracker {
@@ -25,7 +25,7 @@ impl AckTracker {
             report: Report::default(),
             vitals: Arc::clone(vitals),
             policy,
-            news: PolicyNews::default(),
+            policy_changes: PolicyChanges::default(),
         }
     }
 
@@ -40,7 +40,7 @@ impl AckTracker {
             self.report.add_rejected(&ack.reason, ack.rejected);
         }
         if let Some(policy) = ack.policy {
-            for line in self.news.of(&policy) {
+            for line in self.policy_changes.update(&policy) {
                 tracing::info!("{line}");
             }
             self.policy.send_replace(Some(Arc::new(policy)));
@@ -64,7 +64,7 @@ impl AckTracker {
 
     /// Returns the report of everything recorded.
     pub(crate) fn into_report(mut self) -> Report {
-        self.report.policy_version = self.news.version();
+        self.report.policy_version = self.policy_changes.version();
         self.report
     }
 }

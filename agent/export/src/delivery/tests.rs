@@ -97,7 +97,7 @@ fn batch(number: u64, n_points: usize) -> Batch {
             resource,
             points: vec![point; n_points],
         }],
-        own: None,
+        agent_counters: None,
     }
 }
 

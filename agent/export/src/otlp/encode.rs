@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fleet_agent_core::batch::{Batch, OwnCounts, Resource, ResourcePoints};
+use fleet_agent_core::batch::{AgentCounters, Batch, Resource, ResourcePoints};
 use fleet_agent_core::signal::{Anchor, Block, Exemplar, Point, Source, Value};
 use fleet_proto::{attribute, metric};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -21,7 +21,7 @@ const SERVICE: &str = "fleet-agent";
 pub(super) fn encode(batch: &Batch) -> ExportMetricsServiceRequest {
     let processes = batch.resources.iter().map(resource_metrics);
     let resource_metrics = processes
-        .chain(batch.own.as_ref().map(self_metrics))
+        .chain(batch.agent_counters.as_ref().map(self_metrics))
         .collect();
     ExportMetricsServiceRequest { resource_metrics }
 }
@@ -51,12 +51,12 @@ fn resource_metrics(points: &ResourcePoints) -> ResourceMetrics {
     }
 }
 
-fn self_metrics(own: &OwnCounts) -> ResourceMetrics {
+fn self_metrics(counters: &AgentCounters) -> ResourceMetrics {
     let [cluster, ..] = attribute::CLUSTER_ID;
     let [node, ..] = attribute::NODE_ID;
     let attributes = vec![
-        text(cluster, &own.cluster),
-        text(node, &own.node),
+        text(cluster, &counters.cluster),
+        text(node, &counters.node),
         text("service.name", SERVICE),
     ];
     let count = |(name, rise): &(&str, u64)| Metric {
@@ -64,8 +64,8 @@ fn self_metrics(own: &OwnCounts) -> ResourceMetrics {
         unit: "1".to_owned(),
         data: Some(Data::Sum(Sum {
             data_points: vec![NumberDataPoint {
-                start_time_unix_nano: own.start_ns,
-                time_unix_nano: own.time_ns,
+                start_time_unix_nano: counters.start_ns,
+                time_unix_nano: counters.time_ns,
                 value: Some(number_data_point::Value::AsInt(
                     i64::try_from(*rise).unwrap_or(i64::MAX),
                 )),
@@ -83,7 +83,7 @@ fn self_metrics(own: &OwnCounts) -> ResourceMetrics {
         }),
         scope_metrics: vec![ScopeMetrics {
             scope: Some(scope()),
-            metrics: own.counts.iter().map(count).collect(),
+            metrics: counters.counts.iter().map(count).collect(),
             ..ScopeMetrics::default()
         }],
         ..ResourceMetrics::default()

@@ -9,7 +9,7 @@ use crate::check::report::Finding;
 /// Returns one finding per library and per rank.
 pub(super) fn findings(watching: &WatchFacts) -> Vec<Finding> {
     let libraries = watching.libraries.iter().map(library);
-    let barred = watching.health.barred.iter().map(|reason| {
+    let unprobeable = watching.health.unprobeable.iter().map(|reason| {
         degraded(
             "library",
             format!("not watched: {reason}"),
@@ -17,7 +17,7 @@ pub(super) fn findings(watching: &WatchFacts) -> Vec<Finding> {
         )
     });
     let ranks = watching.ranks.iter().map(rank);
-    let all: Vec<Finding> = libraries.chain(barred).chain(ranks).collect();
+    let all: Vec<Finding> = libraries.chain(unprobeable).chain(ranks).collect();
     if all.is_empty() {
         return vec![ok(
             "jobs",

@@ -19,7 +19,7 @@ fn watching(mechanism: Mechanism) -> WatchFacts {
             no_lifecycle: None,
             probed: Vec::new(),
             refused: BTreeMap::new(),
-            barred: Vec::new(),
+            unprobeable: Vec::new(),
             losses: Losses::default(),
         },
         libraries: Vec::new(),
@@ -103,7 +103,7 @@ fn every_finding_that_is_not_ok_has_advice() {
     let mut poor = watching(Mechanism::PerfEvent);
     poor.health.abilities.no_host = Some("no BTF".to_owned());
     poor.health.no_lifecycle = Some("forbidden".to_owned());
-    poor.health.barred = vec!["libnccl.so.2: forbidden".to_owned()];
+    poor.health.unprobeable = vec!["libnccl.so.2: forbidden".to_owned()];
     let poor = Facts {
         release: "5.10.0".to_owned(),
         btf: Err("gone".to_owned()),

@@ -50,7 +50,7 @@ fn encoded(points: Vec<Point>) -> ResourceMetrics {
     let batch = Batch {
         number: 1,
         resources: vec![ResourcePoints { resource, points }],
-        own: None,
+        agent_counters: None,
     };
     encode(&batch).resource_metrics.remove(0)
 }

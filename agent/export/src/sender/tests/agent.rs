@@ -162,7 +162,7 @@ pub(super) fn batch(number: u64) -> Batch {
             resource: resource(),
             points: vec![point; 10],
         }],
-        own: None,
+        agent_counters: None,
     }
 }
 
