@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use ureq::http::Response;
 use ureq::{Agent, Body, RequestBuilder, Timeout};
 
-use crate::cli::connection::EchoArgs;
+use crate::cli::connection::ConnectionArgs;
 
 pub mod assert;
 pub mod connection;
@@ -39,10 +39,10 @@ const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Which Echo is asked, and how the answer is printed.
 #[derive(Debug, Clone, Args)]
-pub struct ServerArgs {
+pub struct ClientArgs {
     /// Which Echo.
     #[command(flatten)]
-    pub echo: EchoArgs,
+    pub connection: ConnectionArgs,
     /// Print the server's JSON as it is
     #[arg(long, env = "FLEET_ECHO_JSON")]
     pub json: bool,
@@ -70,7 +70,7 @@ pub struct ScopeArgs {
 pub enum CliError {
     /// The address cannot be asked.
     #[error("--server {server}: {reason}")]
-    Server {
+    InvalidServer {
         /// The address.
         server: String,
         /// What is wrong with it.
@@ -90,7 +90,7 @@ pub enum CliError {
     #[error(
         "no answer from {server} within {timeout:?}: raise --timeout, or ask about a shorter window"
     )]
-    Late {
+    Timeout {
         /// The address.
         server: String,
         /// How long was waited.
@@ -98,7 +98,7 @@ pub enum CliError {
     },
     /// Somebody answers who is no Echo.
     #[error("{server} answers, but not as Echo does (status {status})")]
-    Stranger {
+    NotEcho {
         /// The address.
         server: String,
         /// Status of the response.
@@ -106,7 +106,7 @@ pub enum CliError {
     },
     /// Echo answers with an error.
     #[error("{message}")]
-    Answered {
+    Api {
         /// The kind, as the error body names it.
         code: String,
         /// What Echo says.
@@ -118,7 +118,7 @@ pub enum CliError {
     #[error("{0}")]
     Usage(String),
     /// The rates file has mistakes.
-    #[error("{file} cannot be used:{}", below(.mistakes))]
+    #[error("{file} cannot be used:{}", indented(.mistakes))]
     Rates {
         /// The file.
         file: String,
@@ -146,12 +146,12 @@ impl CliError {
         const DEFECT: u8 = 70;
         const OUTPUT: u8 = 74;
         match self {
-            Self::Server { .. } | Self::Usage(_) => USAGE,
+            Self::InvalidServer { .. } | Self::Usage(_) => USAGE,
             Self::Rates { .. } => DATA,
             Self::Store(error) => store_exit_code(error),
-            Self::Unreachable { .. } | Self::Late { .. } | Self::Stranger { .. } => UNAVAILABLE,
+            Self::Unreachable { .. } | Self::Timeout { .. } | Self::NotEcho { .. } => UNAVAILABLE,
             Self::Output(_) | Self::Token(_) => OUTPUT,
-            Self::Answered { code, .. } => {
+            Self::Api { code, .. } => {
                 match Code::ALL.into_iter().find(|known| known.name() == code) {
                     Some(Code::Internal) | None => DEFECT,
                     Some(Code::Busy | Code::Timeout | Code::TooMany) => UNAVAILABLE,
@@ -178,17 +178,17 @@ pub const fn store_exit_code(error: &StoreError) -> u8 {
 }
 
 /// Sentences, each on a line of its own below.
-fn below(sentences: &[String]) -> String {
+fn indented(sentences: &[String]) -> String {
     let lines = sentences.iter().flat_map(|one| ["\n  ", one]);
     lines.collect()
 }
 
 /// The input of a tool in the making: what the caller did not say is left out.
 #[derive(Debug, Default)]
-struct Input(Map<String, Value>);
+struct ToolInput(Map<String, Value>);
 
-impl Input {
-    fn of(scope: &ScopeArgs) -> Self {
+impl ToolInput {
+    fn from_scope(scope: &ScopeArgs) -> Self {
         Self::default()
             .with("cluster", scope.cluster.clone())
             .with("from", scope.from.clone())
@@ -210,66 +210,90 @@ impl Input {
 }
 
 /// Asks a tool for whoever reads: the answer to be put into words, or nothing when it has been printed as it came.
-fn answer(
-    server: &ServerArgs,
+fn query(
+    client: &ClientArgs,
     tool: &str,
-    input: Input,
+    input: ToolInput,
     out: &mut dyn Write,
 ) -> Result<Option<Value>, CliError> {
-    in_words(server, ask(&server.echo, tool, input), out)
+    for_display(client, call_tool(&client.connection, tool, input), out)
 }
 
 /// The answer to be put into words, or nothing when it has been printed as it came. With `--json` an error is printed like
 /// an answer, too, so that a script always has one JSON text to read.
-fn in_words(
-    server: &ServerArgs,
+fn for_display(
+    client: &ClientArgs,
     asked: Result<(Vec<u8>, Value), CliError>,
     out: &mut dyn Write,
 ) -> Result<Option<Value>, CliError> {
-    if !server.json {
-        return asked.map(|(_, answer)| Some(view::shown(answer)));
+    if !client.json {
+        return asked.map(|(_, answer)| Some(view::sanitize(answer)));
     }
     match &asked {
-        Ok((body, _)) | Err(CliError::Answered { body, .. }) => out.write_all(body)?,
+        Ok((body, _)) | Err(CliError::Api { body, .. }) => out.write_all(body)?,
         Err(_) => {}
     }
     asked.map(|_printed| None)
 }
 
 /// Asks a tool. The answer is the body as it came, with what it says.
-fn ask(echo: &EchoArgs, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliError> {
-    let echo = &echo.of(input.cluster())?;
-    read(echo.base()?, send(echo, of_tool(tool, input))?)
+fn call_tool(
+    connection: &ConnectionArgs,
+    tool: &str,
+    input: ToolInput,
+) -> Result<(Vec<u8>, Value), CliError> {
+    let connection = &connection.for_cluster(input.cluster())?;
+    parse_json(
+        connection.base()?,
+        send(connection, tool_request(tool, input))?,
+    )
 }
 
 /// Asks a tool for what is no JSON.
-fn ask_for_bytes(echo: &EchoArgs, tool: &str, input: Input) -> Result<Vec<u8>, CliError> {
-    let echo = &echo.of(input.cluster())?;
-    bytes(echo.base()?, send(echo, of_tool(tool, input))?)
+fn call_tool_for_bytes(
+    connection: &ConnectionArgs,
+    tool: &str,
+    input: ToolInput,
+) -> Result<Vec<u8>, CliError> {
+    let connection = &connection.for_cluster(input.cluster())?;
+    parse_bytes(
+        connection.base()?,
+        send(connection, tool_request(tool, input))?,
+    )
 }
 
 /// Gets what is no tool's answer.
-fn get(echo: &EchoArgs, path: &str) -> Result<(Vec<u8>, Value), CliError> {
-    read(echo.base()?, send(echo, of_path(path, &[]))?)
+fn get_json(connection: &ConnectionArgs, path: &str) -> Result<(Vec<u8>, Value), CliError> {
+    parse_json(
+        connection.base()?,
+        send(connection, path_request(path, &[]))?,
+    )
 }
 
 /// Gets what is no JSON.
-fn get_bytes(echo: &EchoArgs, path: &str, query: &[(&str, String)]) -> Result<Vec<u8>, CliError> {
+fn get_bytes(
+    connection: &ConnectionArgs,
+    path: &str,
+    query: &[(&str, String)],
+) -> Result<Vec<u8>, CliError> {
     let cluster = query.iter().find(|(name, _)| *name == "cluster");
-    let echo = &echo.of(cluster.map(|(_, name)| name.as_str()))?;
-    bytes(echo.base()?, send(echo, of_path(path, query))?)
+    let connection = &connection.for_cluster(cluster.map(|(_, name)| name.as_str()))?;
+    parse_bytes(
+        connection.base()?,
+        send(connection, path_request(path, query))?,
+    )
 }
 
-fn bytes(server: &str, (status, body): (u16, Vec<u8>)) -> Result<Vec<u8>, CliError> {
+fn parse_bytes(server: &str, (status, body): (u16, Vec<u8>)) -> Result<Vec<u8>, CliError> {
     if (200..300).contains(&status) {
         return Ok(body);
     }
     let answer = serde_json::from_slice(&body).ok();
-    Err(failed(server, status, (body, answer)))
+    Err(response_error(server, status, (body, answer)))
 }
 
 /// The request of something at a path, with what is asked in the query.
-fn of_path<'a>(
+fn path_request<'a>(
     path: &'a str,
     query: &'a [(&'a str, String)],
 ) -> impl FnOnce(&Agent, &str, Option<&str>) -> Result<Response<Body>, ureq::Error> + 'a {
@@ -278,76 +302,76 @@ fn of_path<'a>(
         let request = query
             .iter()
             .fold(request, |request, (name, value)| request.query(name, value));
-        shown(request, token).call()
+        with_token(request, token).call()
     }
 }
 
 /// The request of a tool's answer.
-fn of_tool(
+fn tool_request(
     tool: &str,
-    input: Input,
+    input: ToolInput,
 ) -> impl FnOnce(&Agent, &str, Option<&str>) -> Result<Response<Body>, ureq::Error> {
     let input = Value::Object(input.0).to_string();
     let path = format!("/api/v1/tools/{tool}");
     move |agent, server, token| {
         let request = agent.post(format!("{server}{path}"));
-        shown(request, token)
+        with_token(request, token)
             .header("Content-Type", "application/json")
             .send(input)
     }
 }
 
 /// The request with a token, if there is one.
-fn shown<B>(request: RequestBuilder<B>, token: Option<&str>) -> RequestBuilder<B> {
+fn with_token<B>(request: RequestBuilder<B>, token: Option<&str>) -> RequestBuilder<B> {
     match token {
         Some(token) => request.header("Authorization", token),
         None => request,
     }
 }
 
-fn read(server: &str, (status, body): (u16, Vec<u8>)) -> Result<(Vec<u8>, Value), CliError> {
+fn parse_json(server: &str, (status, body): (u16, Vec<u8>)) -> Result<(Vec<u8>, Value), CliError> {
     let answer: Option<Value> = serde_json::from_slice(&body).ok();
     match answer {
         Some(answer) if (200..300).contains(&status) => Ok((body, answer)),
-        answer => Err(failed(server, status, (body, answer))),
+        answer => Err(response_error(server, status, (body, answer))),
     }
 }
 
 /// Sends a request. Status and body of what comes back.
 fn send(
-    echo: &EchoArgs,
+    connection: &ConnectionArgs,
     request: impl FnOnce(&Agent, &str, Option<&str>) -> Result<Response<Body>, ureq::Error>,
 ) -> Result<(u16, Vec<u8>), CliError> {
-    let server = echo.base()?;
-    let unanswered = |error: ureq::Error| unanswered(server, echo.timeout, error);
-    let (agent, token) = (echo.agent()?, echo.authorization()?);
-    let mut response = request(&agent, server, token.as_deref()).map_err(unanswered)?;
+    let server = connection.base()?;
+    let transport_error = |error: ureq::Error| transport_error(server, connection.timeout, error);
+    let (agent, token) = (connection.agent()?, connection.authorization()?);
+    let mut response = request(&agent, server, token.as_deref()).map_err(transport_error)?;
     let status = response.status().as_u16();
     let reader = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
-    let body = reader.read_to_vec().map_err(unanswered)?;
+    let body = reader.read_to_vec().map_err(transport_error)?;
     Ok((status, body))
 }
 
 /// What it means that nothing came back.
-fn unanswered(server: &str, timeout: Duration, error: ureq::Error) -> CliError {
+fn transport_error(server: &str, timeout: Duration, error: ureq::Error) -> CliError {
     let server = server.to_owned();
     let reason = match error {
         ureq::Error::Timeout(Timeout::Connect) => "it takes too long to connect".to_owned(),
-        ureq::Error::Timeout(_) => return CliError::Late { server, timeout },
+        ureq::Error::Timeout(_) => return CliError::Timeout { server, timeout },
         ureq::Error::Io(error) => error.to_string(),
         error => error.to_string(),
     };
     CliError::Unreachable { server, reason }
 }
 
-fn failed(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -> CliError {
+fn response_error(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -> CliError {
     let part = |name: &str| {
         let text = answer.as_ref()?.get("error")?.get(name)?.as_str()?;
         let lines: Vec<_> = text.lines().map(visible).collect();
         Some(lines.join("\n"))
     };
     match (part("code"), part("message")) {
-        (Some(code), Some(message)) => CliError::Answered {
+        (Some(code), Some(message)) => CliError::Api {
             code,
             message: match part("hint") {
                 Some(hint) => format!("{message}\n  {hint}"),
@@ -355,7 +379,7 @@ fn failed(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -
             },
             body,
         },
-        _ => CliError::Stranger {
+        _ => CliError::NotEcho {
             server: server.to_owned(),
             status,
         },

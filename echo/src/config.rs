@@ -16,7 +16,7 @@ pub mod security;
 pub mod shard;
 pub mod trace;
 
-use allowed_origins::CallerArgs;
+use allowed_origins::AllowedOriginArgs;
 use bounds::BoundArgs;
 use limits::LimitArgs;
 use security::SecurityArgs;
@@ -96,7 +96,7 @@ pub struct ServeArgs {
     pub rates: Option<PathBuf>,
 
     /// Memory that the database may use: `2GB`, or a share of what the machine or the container has, such as `25%`
-    #[arg(long, value_name = "SIZE", default_value = "2GB", value_parser = limits::memory, env = "FLEET_ECHO_MEMORY_LIMIT")]
+    #[arg(long, value_name = "SIZE", default_value = "2GB", value_parser = limits::parse_memory, env = "FLEET_ECHO_MEMORY_LIMIT")]
     pub memory_limit: Amount,
 
     /// Smallest slowdown of a job, as a share of its period, for which a rank is named
@@ -131,7 +131,7 @@ pub struct ServeArgs {
 
     /// Who may ask
     #[command(flatten)]
-    pub callers: CallerArgs,
+    pub allowed_origins: AllowedOriginArgs,
 
     /// Where Echo's own spans go
     #[command(flatten)]
@@ -187,7 +187,7 @@ pub struct ConfigError(Vec<String>);
 
 impl ConfigError {
     /// One mistake that shows only when Echo runs.
-    pub fn of(wrong: String) -> Self {
+    pub fn new(wrong: String) -> Self {
         Self(vec![wrong])
     }
 }

@@ -1,4 +1,4 @@
-//! The main job end to end: recorded jobs go through real agents and a real Echo, and the answers are shown.
+//! The main job end to end: recorded jobs go through real agents and a real Echo, and the answers are outcome.
 
 mod agents;
 pub mod recording;
@@ -20,10 +20,10 @@ use crate::app::{App, AppError, interrupted};
 use crate::config::{DemoArgs, ServeArgs};
 use crate::demo::agents::{AgentSummary, agent_program, replay};
 use crate::demo::recording::{Recording, RecordingError};
-use crate::demo::report::{Answers, PolicyCourse};
+use crate::demo::report::{PolicyHistory, ToolAnswers};
 use crate::feedback::health::HealthConfig;
 
-/// Why the demo could not be shown.
+/// Why the demo could not be outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// There is nothing to replay, or it cannot be read.
@@ -45,7 +45,7 @@ pub enum DemoError {
     App(#[from] AppError),
     /// Echo did not answer a question.
     #[error("Echo did not answer: {0}")]
-    Question(String),
+    Query(String),
     /// Nowhere to keep the database or to print.
     #[error("cannot write")]
     Io(#[from] std::io::Error),
@@ -63,11 +63,11 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
         .prefix("fleet-echo-demo-")
         .tempdir()?;
     let app = App::start(&serve_args(args, folder.path())).await?;
-    let shown = tokio::select! {
-        shown = show(args, (&agent, &recordings), &app, out) => shown,
+    let outcome = tokio::select! {
+        replayed = replay_all(args, (&agent, &recordings), &app, out) => replayed,
         interrupted = interrupted() => interrupted.map_err(DemoError::App),
     };
-    if shown.is_ok() && args.keep {
+    if outcome.is_ok() && args.keep {
         writeln!(
             out,
             "\nEcho stays up. End it with Ctrl-C; the database goes with it."
@@ -76,11 +76,11 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
         return Ok(app.run_until_signal().await?);
     }
     let stopped = app.stop().await;
-    shown?;
+    outcome?;
     Ok(stopped?)
 }
 
-async fn show(
+async fn replay_all(
     args: &DemoArgs,
     (agent, recordings): (&Path, &[Recording]),
     app: &App,
@@ -102,56 +102,56 @@ async fn show(
     )?;
     for (recording, number) in recordings.iter().zip(1..) {
         let title = format!("{} ({number} of {})", recording.name, recordings.len());
-        let (agents, course) = play(args, (agent, recording), app, title).await?;
-        let answers = Answers::ask(http, &recording.name).await?;
-        report::print(out, recording, &answers, (&agents, &course))?;
+        let (agents, history) = replay_job(args, (agent, recording), app, title).await?;
+        let answers = ToolAnswers::query(http, &recording.name).await?;
+        report::print(out, recording, &answers, (&agents, &history))?;
     }
-    Ok(report::print_questions(out, http, recordings)?)
+    Ok(report::print_commands(out, http, recordings)?)
 }
 
 /// Runs the agents of one job to their end, and Echo until it has judged all they sent.
-async fn play(
+async fn replay_job(
     args: &DemoArgs,
     (agent, recording): (&Path, &Recording),
     app: &App,
     title: String,
-) -> Result<(Vec<AgentSummary>, PolicyCourse), DemoError> {
+) -> Result<(Vec<AgentSummary>, PolicyHistory), DemoError> {
     let progress = spinner(title);
     let (ended, until) = watch::channel(false);
     let cluster: ClusterId = recording.name.parse().map_err(AppError::Name)?;
-    let follow = follow(app.policies(), cluster, until);
+    let record = record_policies(app.policies(), cluster, until);
     let replay = async {
         let endpoint = format!("http://{}", app.otlp_address());
         let agents = replay(agent, recording, &endpoint, args).await;
-        app.caught_up().await;
+        app.wait_until_judged().await;
         ended.send_replace(true);
         agents
     };
-    let (agents, course) = tokio::join!(replay, follow);
+    let (agents, history) = tokio::join!(replay, record);
     progress.finish_and_clear();
-    Ok((agents?, course))
+    Ok((agents?, history))
 }
 
 /// Notes every policy of the cluster until the replay has ended.
-async fn follow(
+async fn record_policies(
     mut policies: watch::Receiver<Arc<PolicyTable>>,
     cluster: ClusterId,
     mut until: watch::Receiver<bool>,
-) -> PolicyCourse {
-    let mut course = PolicyCourse::default();
+) -> PolicyHistory {
+    let mut history = PolicyHistory::default();
     loop {
         let policy = policies.borrow_and_update().of(&cluster).cloned();
         if let Some(policy) = policy {
-            course.note(&policy);
+            history.record(&policy);
         }
         tokio::select! {
-            changed = policies.changed() => if changed.is_err() { return course },
+            changed = policies.changed() => if changed.is_err() { return history },
             _ = until.wait_for(|ended| *ended) => {
                 let last = policies.borrow().of(&cluster).cloned();
                 if let Some(policy) = last {
-                    course.note(&policy);
+                    history.record(&policy);
                 }
-                return course;
+                return history;
             }
         }
     }
@@ -178,7 +178,7 @@ fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
         rates: Some(args.rates.clone()),
         limits: crate::config::limits::LimitArgs::default(),
         bounds: crate::config::bounds::BoundArgs::default(),
-        callers: crate::config::allowed_origins::CallerArgs::default(),
+        allowed_origins: crate::config::allowed_origins::AllowedOriginArgs::default(),
         trace: crate::config::trace::TraceArgs::default(),
         shard: crate::config::shard::ShardArgs::default(),
         memory_limit: Amount::Bytes(1_000_000_000),

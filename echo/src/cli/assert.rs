@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use case::{Broken, Case, Outcome};
+use case::{Case, Failure, Outcome};
 use clap::{Args, Subcommand};
 use cost::CostLimitArgs;
 use echo_tools::rates::Currency;
@@ -14,8 +14,8 @@ use echo_tools::time::{TimeArg, WindowArg};
 use outliers::OutlierLimitArgs;
 use serde_json::Value;
 
-use crate::cli::connection::EchoArgs;
-use crate::cli::{Input, ask};
+use crate::cli::connection::ConnectionArgs;
+use crate::cli::{ToolInput, call_tool};
 
 mod case;
 pub mod cost;
@@ -85,16 +85,16 @@ pub struct GateArgs {
     )]
     pub cluster: Vec<String>,
     /// Window: the last `30m`, `24h`, `7d`, or `all` [default: 30m]
-    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_WINDOW", value_parser = window, conflicts_with_all = ["from", "to"])]
+    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_WINDOW", value_parser = parse_window, conflicts_with_all = ["from", "to"])]
     pub window: Option<String>,
     /// Instead of --window its beginning: RFC 3339, Unix milliseconds or `now-15m`; an hour before the end when absent
-    #[arg(long, value_name = "TIME", env = "FLEET_ECHO_FROM", value_parser = time)]
+    #[arg(long, value_name = "TIME", env = "FLEET_ECHO_FROM", value_parser = parse_time)]
     pub from: Option<String>,
     /// Instead of --window its end, in the same forms; now when absent
-    #[arg(long, value_name = "TIME", env = "FLEET_ECHO_TO", value_parser = time)]
+    #[arg(long, value_name = "TIME", env = "FLEET_ECHO_TO", value_parser = parse_time)]
     pub to: Option<String>,
     /// Smallest share of the expected ranks that has to report: `0.9` or `90%`
-    #[arg(long, value_name = "SHARE", default_value = "0.9", env = "FLEET_ECHO_MIN_COVERAGE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value = "0.9", env = "FLEET_ECHO_MIN_COVERAGE", value_parser = parse_share)]
     pub min_coverage: f64,
     /// Skip clusters of which too little is known instead of failing
     #[arg(long, env = "FLEET_ECHO_ALLOW_MISSING")]
@@ -107,7 +107,7 @@ pub struct GateArgs {
     pub json: bool,
     /// Which Echo.
     #[command(flatten)]
-    pub echo: EchoArgs,
+    pub connection: ConnectionArgs,
 }
 
 const HELP: &str = "\
@@ -154,55 +154,59 @@ with --allow-missing).";
 /// Holds the clusters against their limits, tells the outcome, and returns the exit code.
 pub fn run(args: &AssertArgs, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let gate = args.subject.gate();
-    let cases = held(&args.subject, gate);
+    let cases = evaluate(&args.subject, gate);
     let outcome = cases.iter().map(Case::outcome).min();
     let mut outcome = outcome.unwrap_or(Outcome::Missing);
-    let mut complain = |what: &str, error: io::Error| {
+    let mut report_error = |what: &str, error: io::Error| {
         let _broken_pipe = writeln!(err, "fleet-echo: {what} cannot be written: {error}");
     };
     let name = args.subject.name();
     if let Some(file) = &gate.junit
         && let Err(error) = junit::write(name, &cases, file)
     {
-        complain(&format!("--junit {}", file.display()), error);
+        report_error(&format!("--junit {}", file.display()), error);
         // Whoever reads the outcome there would take what is missing for a pass.
         outcome = outcome.min(Outcome::Failed);
     }
-    let told = if gate.json {
+    let written = if gate.json {
         report::json(name, &cases, outcome, out)
     } else {
         report::text(&cases, out)
     };
-    if let Err(error) = told {
-        complain("the outcome", error);
+    if let Err(error) = written {
+        report_error("the outcome", error);
         outcome = outcome.min(Outcome::Failed);
     }
     outcome.exit_code()
 }
 
 /// Asks, and holds each cluster against the limits.
-fn held(subject: &Subject, gate: &GateArgs) -> Vec<Case> {
+fn evaluate(subject: &Subject, gate: &GateArgs) -> Vec<Case> {
     // Several clusters may be at one Echo, which is waited for once.
-    let mut read = BTreeMap::new();
-    let mut ask_about = |cluster: &str, case: &mut Case| -> Result<(Vec<u8>, Value), Broken> {
-        let echo = gate.echo.of(Some(cluster))?;
-        let wait = || ingest_lag::wait(&echo).map_err(Broken::from);
-        let behind = read.entry(echo.server.clone()).or_insert_with(wait);
+    let mut lag_by_server = BTreeMap::new();
+    let mut query_cluster = |cluster: &str, case: &mut Case| -> Result<(Vec<u8>, Value), Failure> {
+        let connection = gate.connection.for_cluster(Some(cluster))?;
+        let wait = || ingest_lag::wait_until_processed(&connection).map_err(Failure::from);
+        let behind = lag_by_server
+            .entry(connection.server.clone())
+            .or_insert_with(wait);
         case.missing.extend(behind.clone()?);
         let (tool, input) = (subject.tool(), gate.input(cluster, subject.limit()));
-        ask(&echo, tool, input).map_err(|error| Broken::of(error, tool))
+        call_tool(&connection, tool, input).map_err(|error| Failure::from_tool(error, tool))
     };
     let case = |cluster: &String| {
-        let mut case = Case::of(cluster, gate.allow_missing);
-        match ask_about(cluster, &mut case) {
+        let mut case = Case::new(cluster, gate.allow_missing);
+        match query_cluster(cluster, &mut case) {
             Ok((_, answer)) => {
-                case.rests_on(&answer, gate.min_coverage);
+                case.record_quality(&answer, gate.min_coverage);
                 match subject {
-                    Subject::Cost(args) => cost::judge(args, &answer, &mut case),
-                    Subject::Outliers(args) => outliers::judge(&args.limits, &answer, &mut case),
+                    Subject::Cost(args) => cost::check_limits(args, &answer, &mut case),
+                    Subject::Outliers(args) => {
+                        outliers::check_limits(&args.limits, &answer, &mut case)
+                    }
                 }
             }
-            Err(broken) => case.broke(broken),
+            Err(failure) => case.record_failure(failure),
         }
         case
     };
@@ -242,9 +246,9 @@ impl Subject {
 
 impl GateArgs {
     /// The question about one cluster.
-    fn input(&self, cluster: &str, limit: u32) -> Input {
+    fn input(&self, cluster: &str, limit: u32) -> ToolInput {
         let usual = (self.from.is_none() && self.to.is_none()).then(|| "30m".to_owned());
-        Input::default()
+        ToolInput::default()
             .with("cluster", Some(cluster))
             .with("from", self.from.clone())
             .with("to", self.to.clone())
@@ -253,16 +257,16 @@ impl GateArgs {
     }
 }
 
-fn window(text: &str) -> Result<String, String> {
+fn parse_window(text: &str) -> Result<String, String> {
     text.parse::<WindowArg>().map(|_| text.to_owned())
 }
 
-fn time(text: &str) -> Result<String, String> {
+fn parse_time(text: &str) -> Result<String, String> {
     text.parse::<TimeArg>().map(|_| text.to_owned())
 }
 
 /// A share as `0.02` or `2%`.
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let (digits, whole) = match text.trim().strip_suffix('%') {
         Some(percent) => (percent.trim_end(), 100.0),
         None => (text.trim(), 1.0),
@@ -274,7 +278,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 /// A number that can be a limit.
-fn amount(text: &str) -> Result<f64, String> {
+fn parse_amount(text: &str) -> Result<f64, String> {
     let amount = text.trim().parse::<f64>().ok();
     amount
         .filter(|amount| amount.is_finite() && *amount >= 0.0)

@@ -21,11 +21,11 @@ use crate::cli::CliError;
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 
 /// Longest time to connect: where that takes longer nobody listens, and waiting on does not help.
-const CONNECTING: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which Echo is asked, how long it may take, and who asks.
 #[derive(Debug, Clone, Args)]
-pub struct EchoArgs {
+pub struct ConnectionArgs {
     /// Address of a running Echo
     #[arg(long, value_name = "URL", env = "FLEET_ECHO_SERVER", default_value = DEFAULT_SERVER)]
     pub server: String,
@@ -34,7 +34,7 @@ pub struct EchoArgs {
     #[arg(long, value_name = "N", env = "FLEET_ECHO_SHARDS")]
     pub shards: Option<u32>,
     /// Longest wait for an answer; give more than the --query-deadline of that Echo
-    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_TIMEOUT", default_value = "60s", value_parser = wait)]
+    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_TIMEOUT", default_value = "60s", value_parser = parse_timeout)]
     pub timeout: Duration,
     /// Authorities that vouch for that Echo, in PEM; those of the system when absent
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_TLS_CA")]
@@ -56,18 +56,19 @@ pub struct EchoArgs {
     pub insecure_token: bool,
 }
 
-fn wait(text: &str) -> Result<Duration, String> {
+fn parse_timeout(text: &str) -> Result<Duration, String> {
     /// Nobody reads an answer of yesterday.
-    const LONGEST: Duration = Duration::from_hours(24);
-    let wait = text.parse::<jiff::SignedDuration>().ok();
-    let wait = wait.and_then(|wait| Duration::try_from(wait).ok());
-    wait.filter(|wait| !wait.is_zero() && *wait <= LONGEST)
+    const MAX_TIMEOUT: Duration = Duration::from_hours(24);
+    let timeout = text.parse::<jiff::SignedDuration>().ok();
+    let timeout = timeout.and_then(|timeout| Duration::try_from(timeout).ok());
+    timeout
+        .filter(|timeout| !timeout.is_zero() && *timeout <= MAX_TIMEOUT)
         .ok_or_else(|| "give a length above 0s and up to 24h, such as 90s".to_owned())
 }
 
-impl EchoArgs {
+impl ConnectionArgs {
     /// The one of several Echos that has this cluster; the same where one is named.
-    pub(super) fn of(&self, cluster: Option<&str>) -> Result<Self, CliError> {
+    pub(super) fn for_cluster(&self, cluster: Option<&str>) -> Result<Self, CliError> {
         let server = &self.server;
         if !server.contains(PLACEHOLDER) {
             return Ok(self.clone());
@@ -99,7 +100,7 @@ impl EchoArgs {
     pub(super) fn base(&self) -> Result<&str, CliError> {
         let server = self.server.trim_end_matches('/');
         if server.contains(PLACEHOLDER) {
-            return Err(CliError::Server {
+            return Err(CliError::InvalidServer {
                 server: server.to_owned(),
                 reason: "leaves open which Echo, and this is asked of one: put its number in the place of {shard}",
             });
@@ -107,15 +108,15 @@ impl EchoArgs {
         if server.starts_with("http://") || server.starts_with("https://") {
             return Ok(server);
         }
-        Err(CliError::Server {
+        Err(CliError::InvalidServer {
             server: server.to_owned(),
             reason: "is not of the form https://HOST:PORT or http://HOST:PORT",
         })
     }
 
     /// Longest time to connect. It ends before the wait for the answer does, so that the two can be told apart.
-    pub(super) fn connecting(&self) -> Duration {
-        CONNECTING.min(self.timeout / 2)
+    pub(super) fn connect_timeout(&self) -> Duration {
+        CONNECT_TIMEOUT.min(self.timeout / 2)
     }
 
     /// What to show in the header `Authorization`; nothing without a token.
@@ -146,7 +147,7 @@ impl EchoArgs {
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(self.timeout))
-            .timeout_connect(Some(self.connecting()))
+            .timeout_connect(Some(self.connect_timeout()))
             // Echo is on this machine or at the end of a tunnel; a proxy for the web knows neither.
             .proxy(None);
         if self.base()?.starts_with("https://") {
@@ -194,18 +195,18 @@ impl EchoArgs {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CliError> {
-    let unread = |error| CliError::Usage(format!("cannot read {}: {error}", path.display()));
-    std::fs::read(path).map_err(unread)
+    let unreadable = |error| CliError::Usage(format!("cannot read {}: {error}", path.display()));
+    std::fs::read(path).map_err(unreadable)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::EchoArgs;
+    use super::ConnectionArgs;
 
-    fn asking(server: &str, token: Option<&str>) -> EchoArgs {
-        EchoArgs {
+    fn args(server: &str, token: Option<&str>) -> ConnectionArgs {
+        ConnectionArgs {
             server: server.to_owned(),
             shards: None,
             timeout: Duration::from_mins(1),
@@ -224,8 +225,8 @@ mod tests {
             "http://[::1]:8081/",
             "http://localhost",
         ] {
-            let shown = asking(server, Some("echo_x")).authorization().unwrap();
-            assert_eq!(shown.as_deref(), Some("Bearer echo_x"), "{server}");
+            let header = args(server, Some("echo_x")).authorization().unwrap();
+            assert_eq!(header.as_deref(), Some("Bearer echo_x"), "{server}");
         }
         for server in [
             "http://echo.example:8081",
@@ -233,61 +234,58 @@ mod tests {
             "http://10.0.0.1",
             "http://[2001:db8::1]:8081",
         ] {
-            let mut args = asking(server, Some("echo_x"));
-            let refused = args.authorization().unwrap_err().to_string();
+            let mut connection = args(server, Some("echo_x"));
+            let refused = connection.authorization().unwrap_err().to_string();
             assert!(refused.contains("--insecure-token"), "{refused}");
-            args.insecure_token = true;
-            assert!(args.authorization().unwrap().is_some());
+            connection.insecure_token = true;
+            assert!(connection.authorization().unwrap().is_some());
         }
-        assert_eq!(
-            asking("http://10.0.0.1", None).authorization().unwrap(),
-            None
-        );
+        assert_eq!(args("http://10.0.0.1", None).authorization().unwrap(), None);
     }
 
     #[test]
     fn a_cluster_is_asked_about_at_the_echo_that_has_it() {
-        let mut args = asking("https://echo-{shard}.lab:8081", None);
-        let refused = args.of(Some("lab")).unwrap_err().to_string();
+        let mut connection = args("https://echo-{shard}.lab:8081", None);
+        let refused = connection.for_cluster(Some("lab")).unwrap_err().to_string();
         assert!(refused.contains("--shards N"), "{refused}");
-        args.shards = Some(3);
+        connection.shards = Some(3);
         assert_eq!(
-            args.of(Some("lab")).unwrap().server,
+            connection.for_cluster(Some("lab")).unwrap().server,
             "https://echo-2.lab:8081"
         );
         assert_eq!(
-            args.of(Some("prod")).unwrap().server,
+            connection.for_cluster(Some("prod")).unwrap().server,
             "https://echo-0.lab:8081"
         );
-        let refused = args.of(None).unwrap_err();
+        let refused = connection.for_cluster(None).unwrap_err();
         assert_eq!(refused.exit_code(), 64);
         assert!(refused.to_string().contains("--cluster"), "{refused}");
-        let refused = args.base().unwrap_err();
+        let refused = connection.base().unwrap_err();
         assert_eq!(refused.exit_code(), 64);
-        args.shards = Some(0);
-        assert!(args.of(Some("lab")).is_err());
+        connection.shards = Some(0);
+        assert!(connection.for_cluster(Some("lab")).is_err());
         // The variable is that of `serve`, and may be there for an Echo of one's own.
-        let one = EchoArgs {
+        let one = ConnectionArgs {
             server: "http://localhost".to_owned(),
-            ..args
+            ..connection
         };
-        assert_eq!(one.of(Some("lab")).unwrap().server, one.server);
+        assert_eq!(one.for_cluster(Some("lab")).unwrap().server, one.server);
     }
 
     #[test]
     fn a_file_may_end_its_token_with_a_line_feed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
-        let mut args = asking("http://127.0.0.1:8081", None);
-        args.token_file = Some(path.clone());
-        assert!(args.authorization().is_err(), "there is no file");
+        let mut connection = args("http://127.0.0.1:8081", None);
+        connection.token_file = Some(path.clone());
+        assert!(connection.authorization().is_err(), "there is no file");
         for (text, shown) in [
             ("echo_x\n", Some("Bearer echo_x")),
             ("", None),
             ("two words", None),
         ] {
             std::fs::write(&path, text).unwrap();
-            let found = args.authorization().ok().flatten();
+            let found = connection.authorization().ok().flatten();
             assert_eq!(found.as_deref(), shown, "{text:?}");
         }
     }

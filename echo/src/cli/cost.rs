@@ -6,14 +6,14 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, heading, list, number, percent, quality, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer};
+use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, query};
 
 /// What stragglers cost in a window, and per hour now.
 #[derive(Debug, Clone, Args)]
 pub struct CostArgs {
     /// Whom to ask.
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub client: ClientArgs,
     /// What about.
     #[command(flatten)]
     pub scope: ScopeArgs,
@@ -24,8 +24,8 @@ pub struct CostArgs {
 
 /// Asks, and prints the answer.
 pub fn run(args: &CostArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let input = Input::of(&args.scope).with("limit", args.limit);
-    if let Some(answer) = answer(&args.server, "fleet.cluster.get_cost", input, out)? {
+    let input = ToolInput::from_scope(&args.scope).with("limit", args.limit);
+    if let Some(answer) = query(&args.client, "fleet.cluster.get_cost", input, out)? {
         print(&answer, out)?;
     }
     Ok(())

@@ -42,16 +42,16 @@ type Authority = CertifiedIssuer<'static, KeyPair>;
 /// Makes the files, and says how to use them.
 pub fn run(args: &DevCertArgs, out: &mut dyn Write) -> Result<(), CliError> {
     fs::create_dir_all(&args.dir)?;
-    let authority = authority().map_err(unmade)?;
+    let authority = authority().map_err(generation_error)?;
     let own = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     let own: Vec<String> = own.into_iter().chain(args.names.clone()).collect();
     let mut files = vec![("ca.pem".to_owned(), authority.pem(), false)];
-    let (cert, key) = certified(&authority, own, ExtendedKeyUsagePurpose::ServerAuth)?;
+    let (cert, key) = issue(&authority, own, ExtendedKeyUsagePurpose::ServerAuth)?;
     files.push(("cert.pem".to_owned(), cert, false));
     files.push(("key.pem".to_owned(), key, true));
     for node in &args.agents {
         let purpose = ExtendedKeyUsagePurpose::ClientAuth;
-        let (cert, key) = certified(&authority, vec![node.clone()], purpose)?;
+        let (cert, key) = issue(&authority, vec![node.clone()], purpose)?;
         let name: String = node
             .chars()
             .map(|c| {
@@ -91,49 +91,49 @@ pub fn run(args: &DevCertArgs, out: &mut dyn Write) -> Result<(), CliError> {
 
 fn authority() -> Result<Authority, rcgen::Error> {
     let mut params = CertificateParams::default();
-    params.distinguished_name = named("Echo development authority");
+    params.distinguished_name = common_name("Echo development authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     CertifiedIssuer::self_signed(params, KeyPair::generate()?)
 }
 
 /// A certificate for these names and its key, both in PEM.
-fn certified(
+fn issue(
     authority: &Authority,
     names: Vec<String>,
     purpose: ExtendedKeyUsagePurpose,
 ) -> Result<(String, String), CliError> {
     let make = || {
         let mut params = CertificateParams::new(names.clone())?;
-        params.distinguished_name = named(names.first().map_or("echo", String::as_str));
+        params.distinguished_name = common_name(names.first().map_or("echo", String::as_str));
         params.extended_key_usages = vec![purpose.clone()];
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, authority)?;
         Ok((certificate.pem(), key.serialize_pem()))
     };
-    make().map_err(unmade)
+    make().map_err(generation_error)
 }
 
-fn named(name: &str) -> DistinguishedName {
+fn common_name(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::CommonName, name);
     names
 }
 
-fn unmade(error: rcgen::Error) -> CliError {
+fn generation_error(error: rcgen::Error) -> CliError {
     CliError::Usage(format!("no certificate could be made: {error}"))
 }
 
 fn refuse_to_overwrite(args: &DevCertArgs, names: &[&str]) -> Result<(), CliError> {
-    let there = names.iter().filter(|name| args.dir.join(name).exists());
-    let there: Vec<&str> = there.copied().collect();
-    if args.force || there.is_empty() {
+    let existing = names.iter().filter(|name| args.dir.join(name).exists());
+    let existing: Vec<&str> = existing.copied().collect();
+    if args.force || existing.is_empty() {
         return Ok(());
     }
     let dir = args.dir.display();
-    let there = there.join(", ");
+    let existing = existing.join(", ");
     Err(CliError::Usage(format!(
-        "{dir} has {there} already; --force overwrites"
+        "{dir} has {existing} already; --force overwrites"
     )))
 }
 

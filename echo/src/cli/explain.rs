@@ -9,7 +9,7 @@ use echo_tools::picture::Format;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, heading, list, quality, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer, ask_for_bytes};
+use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, call_tool_for_bytes, query};
 
 /// The tool that is asked.
 const TOOL: &str = "fleet.cluster.explain_rank";
@@ -22,7 +22,7 @@ const MAX_PRINTED: usize = 12;
 pub struct ExplainArgs {
     /// Whom to ask.
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub client: ClientArgs,
     /// What about; the cluster is needed.
     #[command(flatten)]
     pub scope: ScopeArgs,
@@ -40,22 +40,22 @@ pub struct ExplainArgs {
 /// Asks, and prints the answer.
 pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let plot = args.plot.as_deref();
-    let plot = plot.map(|file| Ok::<_, CliError>((file, format_of(file)?)));
+    let plot = plot.map(|file| Ok::<_, CliError>((file, format_from_extension(file)?)));
     let plot = plot.transpose()?;
-    if let Some(answer) = answer(&args.server, TOOL, input(args), out)? {
+    if let Some(answer) = query(&args.client, TOOL, input(args), out)? {
         print(&answer, out)?;
     }
     plot.map_or(Ok(()), |(file, format)| draw(args, file, format))
 }
 
-fn input(args: &ExplainArgs) -> Input {
-    Input::of(&args.scope)
+fn input(args: &ExplainArgs) -> ToolInput {
+    ToolInput::from_scope(&args.scope)
         .with("rank", Some(args.rank))
         .with("job", args.job.clone())
 }
 
 /// The form that the name of a file asks for.
-fn format_of(file: &Path) -> Result<Format, CliError> {
+fn format_from_extension(file: &Path) -> Result<Format, CliError> {
     let ending = file.extension().and_then(|ending| ending.to_str());
     let meant = |format: &Format| ending.is_some_and(|end| end.eq_ignore_ascii_case(format.name()));
     Format::ALL.into_iter().find(meant).ok_or_else(|| {
@@ -66,7 +66,7 @@ fn format_of(file: &Path) -> Result<Format, CliError> {
 
 fn draw(args: &ExplainArgs, file: &Path, format: Format) -> Result<(), CliError> {
     let input = input(args).with("plot", Some(format.name()));
-    let picture = ask_for_bytes(&args.server.echo, TOOL, input)?;
+    let picture = call_tool_for_bytes(&args.client.connection, TOOL, input)?;
     let unwritten = |error: io::Error| {
         let message = format!("{}: {error}", file.display());
         io::Error::new(error.kind(), message)

@@ -6,14 +6,14 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, list, number, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer};
+use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, query};
 
 /// The stored measurements, newest first.
 #[derive(Debug, Clone, Args)]
 pub struct HistoryArgs {
     /// Whom to ask.
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub client: ClientArgs,
     /// What about.
     #[command(flatten)]
     pub scope: ScopeArgs,
@@ -48,14 +48,14 @@ pub struct FilterArgs {
 /// Asks, and prints the answer.
 pub fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let filter = &args.filter;
-    let input = Input::of(&args.scope)
+    let input = ToolInput::from_scope(&args.scope)
         .with("node", filter.node.clone())
         .with("rank", filter.rank)
         .with("op", filter.op.clone())
         .with("metric", filter.metric.clone())
         .with("limit", filter.limit)
         .with("cursor", filter.cursor.clone());
-    if let Some(answer) = answer(&args.server, "fleet.cluster.event_history", input, out)? {
+    if let Some(answer) = query(&args.client, "fleet.cluster.event_history", input, out)? {
         print(&answer, out)?;
     }
     Ok(())

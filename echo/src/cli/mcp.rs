@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::cli::CliError;
-use crate::cli::connection::EchoArgs;
+use crate::cli::connection::ConnectionArgs;
 use crate::cli::mcp::lines::{Line, Lines, MAX_LINE_BYTES};
 use crate::cli::mcp::remote::Remote;
 
@@ -36,7 +36,7 @@ pub struct McpArgs {
     pub stdio: bool,
     /// Which Echo.
     #[command(flatten)]
-    pub echo: EchoArgs,
+    pub connection: ConnectionArgs,
     /// List tools under names with underscores, for clients that take no dots
     #[arg(long, env = "FLEET_ECHO_MCP_COMPAT")]
     pub compat: bool,
@@ -56,9 +56,9 @@ pub async fn run(
             line = lines.next(), if is_open && calls.tasks.len() < MAX_CALLS => {
                 let line = line?;
                 is_open = line.is_some();
-                line.and_then(|line| calls.take(&line))
+                line.and_then(|line| calls.handle_line(&line))
             }
-            Some(ended) = calls.tasks.join_next_with_id() => calls.ended(ended),
+            Some(ended) = calls.tasks.join_next_with_id() => calls.complete(ended),
         };
         if let Some(answer) = answer {
             output.write_all(answer.as_bytes()).await?;
@@ -87,8 +87,8 @@ impl Calls {
     }
 
     /// Takes a line. What can be answered without asking is answered at once.
-    fn take(&mut self, line: &Line) -> Option<String> {
-        let message = match message(line)? {
+    fn handle_line(&mut self, line: &Line) -> Option<String> {
+        let message = match parse_message(line)? {
             Ok(message) => message,
             Err(refusal) => return Some(refusal),
         };
@@ -104,7 +104,9 @@ impl Calls {
         }
         let id = message.get("id").map(Value::to_string);
         let remote = Arc::clone(&self.remote);
-        let call = self.tasks.spawn(async move { remote.ask(message).await });
+        let call = self
+            .tasks
+            .spawn(async move { remote.forward(message).await });
         if let Some(id) = id {
             self.open.insert(id, call);
         }
@@ -112,7 +114,7 @@ impl Calls {
     }
 
     /// The answer of a call that ended; nothing for one that was cancelled.
-    fn ended(
+    fn complete(
         &mut self,
         ended: Result<(tokio::task::Id, Option<String>), JoinError>,
     ) -> Option<String> {
@@ -123,29 +125,29 @@ impl Calls {
 }
 
 /// The message of a line, or the answer to what is none; nothing for a blank line.
-fn message(line: &Line) -> Option<Result<Value, String>> {
+fn parse_message(line: &Line) -> Option<Result<Value, String>> {
     let bytes = match line {
         Line::Whole(bytes) if bytes.trim_ascii().is_empty() => return None,
         Line::Whole(bytes) => bytes,
         Line::TooLong => {
-            let told = format!("a message has at most {MAX_LINE_BYTES} bytes");
-            return Some(Err(refused(PARSE_ERROR, &told)));
+            let reason = format!("a message has at most {MAX_LINE_BYTES} bytes");
+            return Some(Err(protocol_error(PARSE_ERROR, &reason)));
         }
     };
     Some(match serde_json::from_slice(bytes) {
         Ok(message @ Value::Object(_)) => Ok(message),
         // Batches, which only revision 2025-03-26 had, are nothing that Echo takes either.
-        Ok(_) => Err(refused(
+        Ok(_) => Err(protocol_error(
             INVALID_REQUEST,
             "a message is one JSON object on a line of its own",
         )),
-        Err(error) => Err(refused(PARSE_ERROR, &format!("not JSON: {error}"))),
+        Err(error) => Err(protocol_error(PARSE_ERROR, &format!("not JSON: {error}"))),
     })
 }
 
 /// The answer to what is no message, and so has no number.
-fn refused(number: i32, told: &str) -> String {
-    let error = json!({ "code": number, "message": told });
+fn protocol_error(number: i32, reason: &str) -> String {
+    let error = json!({ "code": number, "message": reason });
     json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string()
 }
 

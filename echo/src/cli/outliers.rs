@@ -6,14 +6,14 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, heading, list, percent, quality, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer};
+use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, query};
 
 /// Which ranks hold back their jobs, how sure that is, and since when.
 #[derive(Debug, Clone, Args)]
 pub struct OutliersArgs {
     /// Whom to ask.
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub client: ClientArgs,
     /// What about.
     #[command(flatten)]
     pub scope: ScopeArgs,
@@ -24,8 +24,8 @@ pub struct OutliersArgs {
 
 /// Asks, and prints the answer.
 pub fn run(args: &OutliersArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let input = Input::of(&args.scope).with("limit", args.limit);
-    if let Some(answer) = answer(&args.server, "fleet.cluster.find_outlier_nodes", input, out)? {
+    let input = ToolInput::from_scope(&args.scope).with("limit", args.limit);
+    if let Some(answer) = query(&args.client, "fleet.cluster.find_outlier_nodes", input, out)? {
         print(&answer, out)?;
     }
     Ok(())
@@ -56,8 +56,8 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
             &header,
             &outliers.iter().map(outlier).collect::<Vec<_>>(),
         )?;
-        for told in outliers.iter().filter_map(host) {
-            writeln!(out, "{told}")?;
+        for line in outliers.iter().filter_map(host_evidence) {
+            writeln!(out, "{line}")?;
         }
     }
     if !conditions.is_empty() {
@@ -90,12 +90,14 @@ fn outlier(outlier: &Value) -> Vec<String> {
 }
 
 /// What the host went through beyond its peers; nothing when that is not known.
-fn host(outlier: &Value) -> Option<String> {
-    let explains = |evidence: &&Value| evidence.get("lag_ms").is_some_and(Value::is_null);
-    let told = list(outlier, "evidence").iter().filter(explains);
-    let told: Vec<String> = told.map(|evidence| text(evidence, "sentence")).collect();
+fn host_evidence(outlier: &Value) -> Option<String> {
+    let is_host_evidence = |evidence: &&Value| evidence.get("lag_ms").is_some_and(Value::is_null);
+    let evidence = list(outlier, "evidence").iter().filter(is_host_evidence);
+    let evidence: Vec<String> = evidence
+        .map(|evidence| text(evidence, "sentence"))
+        .collect();
     let rank = text(outlier, "rank");
-    (!told.is_empty()).then(|| format!("host of rank {rank}: {}", told.join("; ")))
+    (!evidence.is_empty()).then(|| format!("host of rank {rank}: {}", evidence.join("; ")))
 }
 
 fn condition(condition: &Value) -> Vec<String> {

@@ -97,10 +97,10 @@ pub fn run(args: &RatesArgs, out: &mut dyn Write) -> Result<(), CliError> {
         }
     };
     let now = SystemClock.now();
-    let fleet = args.fleet.ask()?;
+    let fleet = args.fleet.load()?;
     let fleet = fleet.map(|fleet| fleet.priced(&rates, now));
     if args.json {
-        writeln!(out, "{}", answer(&file, (&rates, fleet.as_ref()), now))?;
+        writeln!(out, "{}", report(&file, (&rates, fleet.as_ref()), now))?;
         return Ok(());
     }
     print::table(&file, &rates, now, out)?;
@@ -110,7 +110,7 @@ pub fn run(args: &RatesArgs, out: &mut dyn Write) -> Result<(), CliError> {
     Ok(())
 }
 
-fn answer(file: &str, (rates, fleet): (&Rates, Option<&Fleet>), now: Nanos) -> Value {
+fn report(file: &str, (rates, fleet): (&Rates, Option<&Fleet>), now: Nanos) -> Value {
     let rows = rates.in_order().into_iter().map(|(at, rate)| {
         json!({
             "at": at,
@@ -144,6 +144,6 @@ fn answer(file: &str, (rates, fleet): (&Rates, Option<&Fleet>), now: Nanos) -> V
         "notes": rates.notes(),
         "rates": rows.collect::<Vec<_>>(),
         "places": places.collect::<Vec<_>>(),
-        "fleet": fleet.map(Fleet::answer),
+        "fleet": fleet.map(Fleet::to_json),
     })
 }

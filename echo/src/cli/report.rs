@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use crate::cli::connection::EchoArgs;
-use crate::cli::view::{decimals, list, percent, shown, table, text};
+use crate::cli::connection::ConnectionArgs;
+use crate::cli::view::{decimals, list, percent, sanitize, table, text};
 use crate::cli::{CliError, get_bytes};
 
 /// What the GPUs of a day cost, by hour, cluster and node.
@@ -16,7 +16,7 @@ use crate::cli::{CliError, get_bytes};
 pub struct ReportArgs {
     /// Which Echo.
     #[command(flatten)]
-    pub echo: EchoArgs,
+    pub connection: ConnectionArgs,
     /// Day of UTC such as 2026-11-21, or `yesterday`, or `today`
     #[arg(
         long,
@@ -69,11 +69,11 @@ pub enum Format {
 /// Asks, and writes the report.
 pub fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let report = match args.format {
-        Format::FocusCsv => get_bytes(&args.echo, "/api/v1/cost.csv", &args.query(true))?,
-        Format::Json => get_bytes(&args.echo, "/api/v1/cost.json", &args.query(true))?,
+        Format::FocusCsv => get_bytes(&args.connection, "/api/v1/cost.csv", &args.query(true))?,
+        Format::Json => get_bytes(&args.connection, "/api/v1/cost.json", &args.query(true))?,
         Format::Table => {
             let mut text = Vec::new();
-            print(&shown(args.sums()?), &mut text)?;
+            print(&sanitize(args.sums()?), &mut text)?;
             text
         }
     };
@@ -105,9 +105,9 @@ impl ReportArgs {
 
     /// What the report rests on, and its sums.
     fn sums(&self) -> Result<Value, CliError> {
-        let body = get_bytes(&self.echo, "/api/v1/cost.json", &self.query(false))?;
-        serde_json::from_slice(&body).map_err(|_no_json| CliError::Stranger {
-            server: self.echo.server.clone(),
+        let body = get_bytes(&self.connection, "/api/v1/cost.json", &self.query(false))?;
+        serde_json::from_slice(&body).map_err(|_no_json| CliError::NotEcho {
+            server: self.connection.server.clone(),
             status: 200,
         })
     }

@@ -8,14 +8,14 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{list, table, text};
-use crate::cli::{CliError, Input, ServerArgs, answer, get, in_words};
+use crate::cli::{CliError, ClientArgs, ToolInput, for_display, get_json, query};
 
 /// One SELECT over the published views.
 #[derive(Debug, Clone, Args)]
 pub struct SqlArgs {
     /// Whom to ask.
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub client: ClientArgs,
     /// One SELECT; `-` reads it from standard input, which is also done without any
     #[arg(value_name = "SELECT", conflicts_with = "file")]
     pub query: Option<String>,
@@ -36,17 +36,17 @@ pub struct SqlArgs {
 /// Asks, and prints the answer.
 pub fn run(args: &SqlArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if args.views {
-        let asked = get(&args.server.echo, "/api/v1/sql");
-        if let Some(answer) = in_words(&args.server, asked, out)? {
+        let response = get_json(&args.client.connection, "/api/v1/sql");
+        if let Some(answer) = for_display(&args.client, response, out)? {
             print_views(&answer, out)?;
         }
         return Ok(());
     }
-    let input = Input::default()
+    let input = ToolInput::default()
         .with("sql", Some(statement(args)?))
         .with("max_rows", args.max_rows)
         .with("max_bytes", args.max_bytes);
-    if let Some(answer) = answer(&args.server, "fleet.cluster.run_analysis", input, out)? {
+    if let Some(answer) = query(&args.client, "fleet.cluster.run_analysis", input, out)? {
         print(&answer, out)?;
     }
     Ok(())

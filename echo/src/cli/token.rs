@@ -34,7 +34,7 @@ pub struct NewTokenArgs {
     pub id: String,
     /// What is allowed.
     #[command(flatten)]
-    pub may: MayArgs,
+    pub permissions: PermissionArgs,
     /// Last day of the token (UTC), or the RFC 3339 time of its end
     #[arg(long, value_name = "DATE")]
     pub not_after: Option<String>,
@@ -45,7 +45,7 @@ pub struct NewTokenArgs {
 
 /// What the bearer of a token may do.
 #[derive(Debug, Clone, Args)]
-pub struct MayArgs {
+pub struct PermissionArgs {
     /// Cluster, or a name with `*` for several; may be repeated [default: all]
     #[arg(long, value_name = "NAME")]
     pub cluster: Vec<String>,
@@ -76,13 +76,13 @@ struct Entry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     not_after: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ask: Option<AskEntry<'a>>,
+    ask: Option<QueryEntry<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     write: Option<WriteEntry<'a>>,
 }
 
 #[derive(Serialize)]
-struct AskEntry<'a> {
+struct QueryEntry<'a> {
     clusters: Vec<&'a str>,
     #[serde(skip_serializing_if = "<[&str]>::is_empty")]
     tools: Vec<&'a str>,
@@ -99,8 +99,8 @@ struct WriteEntry<'a> {
 pub fn run(args: &TokenArgs, out: &mut dyn Write, hints: &mut dyn Write) -> Result<(), CliError> {
     let TokenCommand::New(args) = &args.command;
     let (token, sha256) = new_token().map_err(CliError::Token)?;
-    let entry = Entry::of(args, &sha256);
-    let yaml = indented(&serde_norway::to_string(&[&entry]).map_err(unwritable)?);
+    let entry = Entry::new(args, &sha256);
+    let yaml = indented(&serde_norway::to_string(&[&entry]).map_err(yaml_error)?);
     check(&yaml)?;
     if args.json {
         writeln!(out, "{}", json!({ "token": token, "entry": entry }))?;
@@ -116,17 +116,17 @@ pub fn run(args: &TokenArgs, out: &mut dyn Write, hints: &mut dyn Write) -> Resu
 }
 
 impl<'a> Entry<'a> {
-    fn of(args: &'a NewTokenArgs, sha256: &'a str) -> Self {
-        let clusters: Vec<&str> = match args.may.cluster.as_slice() {
+    fn new(args: &'a NewTokenArgs, sha256: &'a str) -> Self {
+        let clusters: Vec<&str> = match args.permissions.cluster.as_slice() {
             [] => vec!["*"],
             named => named.iter().map(String::as_str).collect(),
         };
-        let (ask, write) = if args.may.write {
+        let (ask, write) = if args.permissions.write {
             (None, Some(WriteEntry { clusters }))
         } else {
-            let tools = args.may.tool.iter().map(String::as_str).collect();
-            let sql = args.may.sql;
-            let ask = AskEntry {
+            let tools = args.permissions.tool.iter().map(String::as_str).collect();
+            let sql = args.permissions.sql;
+            let ask = QueryEntry {
                 clusters,
                 tools,
                 sql,
@@ -160,7 +160,7 @@ fn indented(yaml: &str) -> String {
     yaml.lines().flat_map(|line| ["  ", line, "\n"]).collect()
 }
 
-fn unwritable(error: serde_norway::Error) -> CliError {
+fn yaml_error(error: serde_norway::Error) -> CliError {
     CliError::Usage(format!("the entry cannot be written: {error}"))
 }
 
@@ -239,10 +239,10 @@ mod tests {
     #[test]
     fn one_object_has_the_token_and_its_entry() {
         let printed = printed("--id grafana --cluster prod --json").unwrap();
-        let told: serde_json::Value = serde_json::from_str(&printed).unwrap();
-        let entries = serde_json::json!([told["entry"]]).to_string();
+        let output: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        let entries = serde_json::json!([output["entry"]]).to_string();
         let principal =
-            access(&format!("  {entries}")).identify(told["token"].as_str().unwrap(), NOW);
+            access(&format!("  {entries}")).identify(output["token"].as_str().unwrap(), NOW);
         assert_eq!(&*principal.unwrap().id, "grafana");
     }
 

@@ -11,14 +11,14 @@ use serde_json::Value;
 const UNKNOWN: &str = "-";
 
 /// The answer with all texts as a terminal may show them: names are chosen outside, and could write over what stands there.
-pub(super) fn shown(answer: Value) -> Value {
+pub(super) fn sanitize(answer: Value) -> Value {
     match answer {
         Value::String(text) => Value::String(visible(&text).into_owned()),
-        Value::Array(items) => items.into_iter().map(shown).collect(),
+        Value::Array(items) => items.into_iter().map(sanitize).collect(),
         Value::Object(fields) => {
             let fields = fields.into_iter();
             fields
-                .map(|(name, value)| (visible(&name).into_owned(), shown(value)))
+                .map(|(name, value)| (visible(&name).into_owned(), sanitize(value)))
                 .collect()
         }
         plain => plain,

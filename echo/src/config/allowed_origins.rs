@@ -7,7 +7,7 @@ use echo_serve::origin::Callers;
 /// Who may ask.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Who may ask")]
-pub struct CallerArgs {
+pub struct AllowedOriginArgs {
     /// Further name by which this machine may be asked, such as echo.example.com; addresses, localhost and whole names of
     /// Kubernetes services (echo.monitoring.svc) always may. Can be given several times
     #[arg(
@@ -30,7 +30,7 @@ pub struct CallerArgs {
     pub origins: Vec<String>,
 }
 
-impl CallerArgs {
+impl AllowedOriginArgs {
     /// Who may ask.
     pub fn callers(&self) -> Callers {
         Callers::new(self.hosts.clone(), self.origins.clone())
@@ -59,24 +59,24 @@ fn origin(text: &str) -> Result<String, String> {
 mod tests {
     use clap::Parser;
 
-    use super::CallerArgs;
+    use super::AllowedOriginArgs;
 
     #[derive(Debug, Parser)]
     struct Serve {
         #[command(flatten)]
-        callers: CallerArgs,
+        origins: AllowedOriginArgs,
     }
 
-    fn read(flags: &str) -> Result<CallerArgs, String> {
+    fn parse(flags: &str) -> Result<AllowedOriginArgs, String> {
         let words = ["serve"].into_iter().chain(flags.split_whitespace());
         let serve = Serve::try_parse_from(words).map_err(|error| error.to_string())?;
-        Ok(serve.callers)
+        Ok(serve.origins)
     }
 
     #[test]
     fn several_names_and_origins_can_be_given() {
         let args =
-            read("--allowed-host a,b --allowed-host c --allowed-origin https://d:1").unwrap();
+            parse("--allowed-host a,b --allowed-host c --allowed-origin https://d:1").unwrap();
         assert_eq!(args.hosts, ["a", "b", "c"]);
         assert_eq!(args.origins, ["https://d:1"]);
     }
@@ -90,7 +90,7 @@ mod tests {
             "--allowed-origin https://a/b",
             "--allowed-origin https://",
         ] {
-            assert!(read(flags).is_err(), "{flags}");
+            assert!(parse(flags).is_err(), "{flags}");
         }
     }
 }

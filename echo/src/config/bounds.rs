@@ -9,7 +9,7 @@ use echo_tools::time::WindowArg;
 use echo_serve::listener::ListenConfig;
 
 /// Longest time that a question may be given: it holds a place that others wait for.
-const LONGEST: Duration = Duration::from_hours(1);
+const MAX_LENGTH: Duration = Duration::from_hours(1);
 
 /// How much is done at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
@@ -24,7 +24,7 @@ pub struct BoundArgs {
     pub max_streams: NonZeroU32,
 
     /// Close a connection on which nothing came or went for so long (gRPC peers are asked for a sign of life before)
-    #[arg(long, value_name = "LENGTH", default_value = "2m", value_parser = length, env = "FLEET_ECHO_IDLE_TIMEOUT")]
+    #[arg(long, value_name = "LENGTH", default_value = "2m", value_parser = parse_length, env = "FLEET_ECHO_IDLE_TIMEOUT")]
     pub idle_timeout: Duration,
 
     /// Most questions that are answered at the same time; others wait a second and are then told to come back. SQL has two places of
@@ -36,11 +36,11 @@ pub struct BoundArgs {
     /// Time between the beginnings of two commits while batches arrive: a commit costs as much as a few thousand points, so batches
     /// that arrive meanwhile share the next one and are acknowledged with it. A commit begins earlier when nothing has arrived for
     /// 20 ms; 0s commits everything at once
-    #[arg(long, value_name = "LENGTH", default_value = "250ms", value_parser = pace, env = "FLEET_ECHO_COMMIT_EVERY")]
+    #[arg(long, value_name = "LENGTH", default_value = "250ms", value_parser = parse_pace, env = "FLEET_ECHO_COMMIT_EVERY")]
     pub commit_every: Duration,
 
     /// Longest time for the answer to a question; what runs longer is interrupted
-    #[arg(long, value_name = "LENGTH", default_value = "10s", value_parser = length, env = "FLEET_ECHO_QUERY_DEADLINE")]
+    #[arg(long, value_name = "LENGTH", default_value = "10s", value_parser = parse_length, env = "FLEET_ECHO_QUERY_DEADLINE")]
     pub query_deadline: Duration,
 }
 
@@ -79,22 +79,22 @@ impl BoundArgs {
     }
 }
 
-fn pace(text: &str) -> Result<Duration, String> {
+fn parse_pace(text: &str) -> Result<Duration, String> {
     /// Batches are given up by those who sent them after ten seconds.
-    const LONGEST: Duration = Duration::from_secs(2);
+    const MAX_LENGTH: Duration = Duration::from_secs(2);
     let every = text.parse::<jiff::SignedDuration>().ok();
     let every = every.and_then(|every| Duration::try_from(every).ok());
     every
-        .filter(|every| *every <= LONGEST)
+        .filter(|every| *every <= MAX_LENGTH)
         .ok_or_else(|| "give a length from 0s to 2s, such as 50ms".to_owned())
 }
 
-fn length(text: &str) -> Result<Duration, String> {
+fn parse_length(text: &str) -> Result<Duration, String> {
     let length = match text.parse()? {
         WindowArg::Last(nanos) => Duration::from_nanos(nanos.unsigned_abs()),
         WindowArg::All => Duration::ZERO,
     };
-    if length.is_zero() || length > LONGEST {
+    if length.is_zero() || length > MAX_LENGTH {
         return Err("give a length above 0 and up to 1h, such as 10s".to_owned());
     }
     Ok(length)
@@ -106,7 +106,7 @@ mod tests {
 
     use clap::Parser;
 
-    use super::{BoundArgs, pace};
+    use super::{BoundArgs, parse_pace};
 
     #[derive(Debug, Parser)]
     struct Serve {
@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn commits_are_paced_by_short_lengths_or_not_at_all() {
-        assert_eq!(pace("50ms"), Ok(Duration::from_millis(50)));
-        assert_eq!(pace("0s"), Ok(Duration::ZERO));
+        assert_eq!(parse_pace("50ms"), Ok(Duration::from_millis(50)));
+        assert_eq!(parse_pace("0s"), Ok(Duration::ZERO));
         for wrong in ["", "50", "-1s", "3s", "soon"] {
-            assert!(pace(wrong).unwrap_err().contains("50ms"), "{wrong}");
+            assert!(parse_pace(wrong).unwrap_err().contains("50ms"), "{wrong}");
         }
     }
 }

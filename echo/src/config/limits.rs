@@ -12,20 +12,20 @@ use echo_tools::time::WindowArg;
 pub struct LimitArgs {
     /// Delete events received longer ago, hour by hour: `30d`, `12h`, or `off` to keep them for ever. Incidents and
     /// costs stay
-    #[arg(long, value_name = "LENGTH", default_value = "30d", value_parser = length, env = "FLEET_ECHO_RETENTION_AGE")]
+    #[arg(long, value_name = "LENGTH", default_value = "30d", value_parser = parse_length, env = "FLEET_ECHO_RETENTION_AGE")]
     pub retention_age: Bound<Duration>,
 
     /// Delete closed hours of costs that began longer ago: `400d`, or `off` to keep them for ever
-    #[arg(long, value_name = "LENGTH", default_value = "400d", value_parser = length, env = "FLEET_ECHO_RETENTION_COST")]
+    #[arg(long, value_name = "LENGTH", default_value = "400d", value_parser = parse_length, env = "FLEET_ECHO_RETENTION_COST")]
     pub retention_cost: Bound<Duration>,
 
     /// How long after its end an hour of costs waits for late data before it is closed
-    #[arg(long, value_name = "LENGTH", default_value = "15m", value_parser = grace, env = "FLEET_ECHO_COST_GRACE")]
+    #[arg(long, value_name = "LENGTH", default_value = "15m", value_parser = parse_grace, env = "FLEET_ECHO_COST_GRACE")]
     pub cost_grace: Duration,
 
     /// Most that the database may take: `50GB`, a share of its volume such as `80%`, or `off`. From four fifths of it on
     /// the oldest hours are deleted
-    #[arg(long, value_name = "SIZE", default_value = "100%", value_parser = amount, env = "FLEET_ECHO_RETENTION_SIZE")]
+    #[arg(long, value_name = "SIZE", default_value = "100%", value_parser = parse_amount, env = "FLEET_ECHO_RETENTION_SIZE")]
     pub retention_size: Bound<Amount>,
 
     /// Room that has to stay free on the volume; below it events are refused, and asked for again, until there is room
@@ -35,7 +35,7 @@ pub struct LimitArgs {
 
     /// Size of a file beside the database that is given up when the volume is full, so that deleting has room; `off` for
     /// none
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes, env = "FLEET_ECHO_BALLAST")]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes, env = "FLEET_ECHO_BALLAST")]
     pub ballast: Bound<u64>,
 
     /// Most different series that are kept: metrics with their unit, communicator, operation and role. Points of others are
@@ -63,7 +63,7 @@ pub enum Bound<T> {
 }
 
 impl<T> Bound<T> {
-    fn at(self) -> Option<T> {
+    fn value(self) -> Option<T> {
         match self {
             Self::Off => None,
             Self::At(bound) => Some(bound),
@@ -98,11 +98,11 @@ impl LimitArgs {
     /// The limits of the store.
     pub fn limits(self) -> Limits {
         Limits {
-            age: self.retention_age.at(),
-            cost_age: self.retention_cost.at(),
-            size: self.retention_size.at(),
+            age: self.retention_age.value(),
+            cost_age: self.retention_cost.value(),
+            size: self.retention_size.value(),
             floor: self.min_free,
-            ballast_bytes: self.ballast.at().unwrap_or(0),
+            ballast_bytes: self.ballast.value().unwrap_or(0),
             entries: EntryLimits {
                 series: self.max_series,
                 origins: self.max_senders,
@@ -112,7 +112,7 @@ impl LimitArgs {
     }
 }
 
-fn length(text: &str) -> Result<Bound<Duration>, String> {
+fn parse_length(text: &str) -> Result<Bound<Duration>, String> {
     if text.trim() == "off" {
         return Ok(Bound::Off);
     }
@@ -123,19 +123,19 @@ fn length(text: &str) -> Result<Bound<Duration>, String> {
 }
 
 /// Longest that an hour may wait: a day has to be closed before the report of the next one is asked for.
-const LONGEST_GRACE: Duration = Duration::from_hours(24);
+const MAX_GRACE: Duration = Duration::from_hours(24);
 
-fn grace(text: &str) -> Result<Duration, String> {
+fn parse_grace(text: &str) -> Result<Duration, String> {
     if text.trim() == "0s" {
         return Ok(Duration::ZERO);
     }
-    match length(text)? {
-        Bound::At(grace) if grace <= LONGEST_GRACE => Ok(grace),
+    match parse_length(text)? {
+        Bound::At(grace) if grace <= MAX_GRACE => Ok(grace),
         Bound::At(_) | Bound::Off => Err("give a length from 0s to 24h".to_owned()),
     }
 }
 
-fn amount(text: &str) -> Result<Bound<Amount>, String> {
+fn parse_amount(text: &str) -> Result<Bound<Amount>, String> {
     match text.trim() {
         "off" => Ok(Bound::Off),
         size => size.parse().map(Bound::At),
@@ -143,20 +143,20 @@ fn amount(text: &str) -> Result<Bound<Amount>, String> {
 }
 
 /// Least memory that a database can be opened with, bytes.
-const LEAST_MEMORY_BYTES: u64 = 64 * 1024 * 1024;
+const MIN_MEMORY_BYTES: u64 = 64 * 1024 * 1024;
 
 /// An amount of memory, as the engine, too, would read it.
-pub(super) fn memory(text: &str) -> Result<Amount, String> {
+pub(super) fn parse_memory(text: &str) -> Result<Amount, String> {
     match text.parse()? {
-        Amount::Bytes(bytes) if bytes < LEAST_MEMORY_BYTES => {
+        Amount::Bytes(bytes) if bytes < MIN_MEMORY_BYTES => {
             Err(format!("{text:?} is less than 64MiB"))
         }
         amount => Ok(amount),
     }
 }
 
-fn bytes(text: &str) -> Result<Bound<u64>, String> {
-    match amount(text)? {
+fn parse_bytes(text: &str) -> Result<Bound<u64>, String> {
+    match parse_amount(text)? {
         Bound::Off => Ok(Bound::Off),
         Bound::At(Amount::Bytes(bytes)) => Ok(Bound::At(bytes)),
         Bound::At(Amount::Share(_)) => Err("a share is not meant here: write 64MiB".to_owned()),
@@ -170,7 +170,7 @@ mod tests {
     use clap::Parser;
     use echo_store::limits::{Amount, Limits};
 
-    use super::{LimitArgs, memory};
+    use super::{LimitArgs, parse_memory};
 
     #[derive(Debug, Parser)]
     struct Serve {
@@ -191,9 +191,9 @@ mod tests {
 
     #[test]
     fn limits_are_said_in_days_bytes_and_shares_and_can_be_off() {
-        let said = limits("--retention-age 12h --retention-size 50GB").unwrap();
-        assert_eq!(said.age, Some(Duration::from_hours(12)));
-        assert_eq!(said.size, Some(Amount::Bytes(50_000_000_000)));
+        let parsed = limits("--retention-age 12h --retention-size 50GB").unwrap();
+        assert_eq!(parsed.age, Some(Duration::from_hours(12)));
+        assert_eq!(parsed.size, Some(Amount::Bytes(50_000_000_000)));
         let off = limits("--retention-age off --retention-size off").unwrap();
         assert_eq!((off.age, off.size), (None, None));
         let tight = limits("--min-free 5% --ballast off").unwrap();
@@ -215,10 +215,10 @@ mod tests {
 
     #[test]
     fn memory_is_said_in_one_way_only() {
-        assert_eq!(memory("2GB"), Ok(Amount::Bytes(2_000_000_000)));
-        assert_eq!(memory("25%"), Ok(Amount::Share(0.25)));
+        assert_eq!(parse_memory("2GB"), Ok(Amount::Bytes(2_000_000_000)));
+        assert_eq!(parse_memory("25%"), Ok(Amount::Share(0.25)));
         for wrong in ["1.5GB", "2gb", "2g", "-1", "0", "1MB", "all"] {
-            assert!(memory(wrong).is_err(), "{wrong}");
+            assert!(parse_memory(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -49,7 +49,7 @@ impl ShardArgs {
             ));
         }
         if let Some(shard) = &self.shard {
-            match (number(shard), count) {
+            match (parse_ordinal(shard), count) {
                 (None, _) => wrong.push(format!(
                     "--shard {shard:?} is no number and no name that ends in one, such as fleet-echo-2"
                 )),
@@ -69,14 +69,14 @@ impl ShardArgs {
 
     /// Which one it is; nothing where it is the only one.
     pub fn shard(&self) -> Option<Shard> {
-        let ordinal = number(self.shard.as_deref()?)?;
+        let ordinal = parse_ordinal(self.shard.as_deref()?)?;
         let count = self.shards.and_then(NonZeroU32::new)?;
         Shard::new(ordinal, count, self.shard_url.as_deref()?)
     }
 }
 
 /// A number by itself, or behind the last hyphen of a name.
-fn number(text: &str) -> Option<u32> {
+fn parse_ordinal(text: &str) -> Option<u32> {
     let digits = match text.rsplit_once('-') {
         Some((name, digits)) if !name.is_empty() => digits,
         Some(_) => return None,
@@ -129,17 +129,17 @@ mod tests {
 
     #[test]
     fn a_shard_has_a_number_or_the_name_of_a_pod() {
-        for said in ["2", "fleet-echo-2", "echo-01-2"] {
-            let shard = shard(&format!("--shard {said} --shards 3 {URL}"));
+        for value in ["2", "fleet-echo-2", "echo-01-2"] {
+            let shard = shard(&format!("--shard {value} --shards 3 {URL}"));
             let shard = shard.unwrap().unwrap();
-            assert_eq!((shard.ordinal(), shard.count()), (2, 3), "{said}");
+            assert_eq!((shard.ordinal(), shard.count()), (2, 3), "{value}");
             assert_eq!(shard.url(), "https://echo-{shard}.lab:8081");
         }
     }
 
     #[test]
     fn every_mistake_is_told() {
-        for (flags, said) in [
+        for (flags, expected) in [
             ("--shard 0".to_owned(), "missing: --shards, --shard-url"),
             (format!("--shards 3 {URL}"), "missing: --shard"),
             (format!("--shard 3 --shards 3 {URL}"), "0 to 2"),
@@ -164,7 +164,7 @@ mod tests {
         ] {
             let wrong = shard(&flags).unwrap_err();
             assert_eq!(wrong.len(), 1, "{flags}: {wrong:?}");
-            assert!(wrong.concat().contains(said), "{flags}: {wrong:?}");
+            assert!(wrong.concat().contains(expected), "{flags}: {wrong:?}");
         }
         let all = shard("--shard echo --shards 0 --shard-url echo").unwrap_err();
         assert_eq!(all.len(), 3, "{all:?}");

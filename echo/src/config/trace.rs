@@ -8,11 +8,11 @@ use clap::Args;
 pub struct TraceArgs {
     /// Send Echo's own spans (requests, commits, questions, upkeep) to the collector at this address, `http://HOST:PORT`, by
     /// OTLP over gRPC; never to this Echo itself
-    #[arg(long, value_name = "URL", value_parser = endpoint, env = "FLEET_ECHO_TRACE_ENDPOINT")]
+    #[arg(long, value_name = "URL", value_parser = parse_endpoint, env = "FLEET_ECHO_TRACE_ENDPOINT")]
     pub trace_endpoint: Option<String>,
 
     /// Share of requests, commits and detector steps that are sent; questions and upkeep are sent always
-    #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = share, env = "FLEET_ECHO_TRACE_SAMPLE")]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = parse_share, env = "FLEET_ECHO_TRACE_SAMPLE")]
     pub trace_sample: f64,
 
     /// Cluster that Echo's own spans name as theirs
@@ -43,7 +43,7 @@ impl TraceArgs {
     }
 }
 
-fn endpoint(text: &str) -> Result<String, String> {
+fn parse_endpoint(text: &str) -> Result<String, String> {
     let authority = text
         .strip_prefix("http://")
         .and_then(|rest| rest.split('/').next());
@@ -60,7 +60,7 @@ fn endpoint(text: &str) -> Result<String, String> {
     }
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok();
     let share = share.filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "give a share from 0 to 1".to_owned())

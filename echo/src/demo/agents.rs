@@ -75,8 +75,8 @@ pub(super) async fn replay(
 fn summary(rank: u32, output: Output) -> Result<AgentSummary, DemoError> {
     let failed = |reason: String| DemoError::Agent { rank, reason };
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().last().unwrap_or("nothing was said");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let last = stderr.lines().last().unwrap_or("nothing was stderr");
         return Err(failed(format!("{} ({last})", output.status)));
     }
     serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))

@@ -33,7 +33,7 @@ pub enum RecordingError {
     },
     /// The file is something else.
     #[error("{} is not a recording: its first line is not a recording header", path.display())]
-    Foreign {
+    NotRecording {
         /// The file.
         path: PathBuf,
         /// Why not.
@@ -62,11 +62,11 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Recording>, RecordingError> 
         }
     }
     if files.is_empty() {
-        let places: Vec<String> = paths
+        let searched: Vec<String> = paths
             .iter()
             .map(|path| path.display().to_string())
             .collect();
-        return Err(RecordingError::None(places.join(", ")));
+        return Err(RecordingError::None(searched.join(", ")));
     }
     files.iter().map(|file| read_header(file)).collect()
 }
@@ -85,20 +85,21 @@ fn read_header(path: &Path) -> Result<Recording, RecordingError> {
     BufReader::new(GzDecoder::new(file))
         .read_line(&mut line)
         .map_err(|source| unreadable(path, source))?;
-    let header: Header = serde_json::from_str(&line).map_err(|source| RecordingError::Foreign {
-        path: path.to_owned(),
-        source,
-    })?;
+    let header: Header =
+        serde_json::from_str(&line).map_err(|source| RecordingError::NotRecording {
+            path: path.to_owned(),
+            source,
+        })?;
     Ok(Recording {
         path: path.to_owned(),
         name: header.name,
         n_ranks: u32::try_from(header.processes.len()).unwrap_or(u32::MAX),
-        scenario: header.scenario.as_ref().map(in_words),
+        scenario: header.scenario.as_ref().map(describe),
     })
 }
 
 /// The scenario as `host-sleep (ms 8, rank 2)`.
-fn in_words(scenario: &serde_json::Value) -> String {
+fn describe(scenario: &serde_json::Value) -> String {
     let Some(entries) = scenario.as_object() else {
         return scenario.to_string();
     };

@@ -15,46 +15,43 @@ use crate::demo::recording::Recording;
 
 /// What Echo answers about one cluster, through its tools.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answers {
-    echo: SocketAddr,
+pub(super) struct ToolAnswers {
+    server: SocketAddr,
     outliers: Value,
     cost: Value,
 }
 
-impl Answers {
+impl ToolAnswers {
     /// Asks over HTTP, as anybody would.
-    pub(super) async fn ask(echo: SocketAddr, cluster: &str) -> Result<Self, DemoError> {
-        let question = json!({ "cluster": cluster, "window": "all" });
-        let asked = tokio::task::spawn_blocking(move || {
-            let ask = |tool: &str| -> Result<Value, ureq::Error> {
-                let url = format!("http://{echo}/api/v1/tools/fleet.cluster.{tool}");
-                ureq::post(&url)
-                    .send_json(&question)?
-                    .into_body()
-                    .read_json()
+    pub(super) async fn query(server: SocketAddr, cluster: &str) -> Result<Self, DemoError> {
+        let input = json!({ "cluster": cluster, "window": "all" });
+        let task = tokio::task::spawn_blocking(move || {
+            let call = |tool: &str| -> Result<Value, ureq::Error> {
+                let url = format!("http://{server}/api/v1/tools/fleet.cluster.{tool}");
+                ureq::post(&url).send_json(&input)?.into_body().read_json()
             };
             Ok::<_, ureq::Error>(Self {
-                echo,
-                outliers: ask("find_outlier_nodes")?,
-                cost: ask("get_cost")?,
+                server,
+                outliers: call("find_outlier_nodes")?,
+                cost: call("get_cost")?,
             })
         });
-        let unanswered = |error: String| DemoError::Question(error);
-        let answers = asked.await.map_err(|error| unanswered(error.to_string()))?;
-        answers.map_err(|error| unanswered(error.to_string()))
+        let failed = |error: String| DemoError::Query(error);
+        let answers = task.await.map_err(|error| failed(error.to_string()))?;
+        answers.map_err(|error| failed(error.to_string()))
     }
 }
 
 /// The policies that one cluster's agents were sent, from first to last.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct PolicyCourse {
+pub(super) struct PolicyHistory {
     last: Option<PolicySet>,
     named: BTreeSet<u32>,
 }
 
-impl PolicyCourse {
+impl PolicyHistory {
     /// Takes the next policy.
-    pub(super) fn note(&mut self, policy: &ClusterPolicy) {
+    pub(super) fn record(&mut self, policy: &ClusterPolicy) {
         if let Ok(set) = PolicySet::decode(policy.encoded.as_ref()) {
             self.named.extend(
                 set.cohorts
@@ -70,18 +67,18 @@ impl PolicyCourse {
 pub(super) fn print(
     out: &mut dyn Write,
     recording: &Recording,
-    answers: &Answers,
-    (agents, course): (&[AgentSummary], &PolicyCourse),
+    answers: &ToolAnswers,
+    (agents, history): (&[AgentSummary], &PolicyHistory),
 ) -> io::Result<()> {
     let scenario = recording.scenario.as_deref().unwrap_or("it does not say");
     writeln!(out, "{}   recorded with: {scenario}", recording.name)?;
     print_verdict(out, &answers.outliers)?;
     print_cost(out, &answers.cost)?;
-    print_policy(out, course, agents)?;
+    print_policy(out, history, agents)?;
     writeln!(
         out,
         "  ask      fleet-echo outliers --server http://{} --cluster {} --window all",
-        answers.echo, recording.name,
+        answers.server, recording.name,
     )?;
     let points: u64 = agents.iter().map(|agent| agent.points_sent).sum();
     let batches: u64 = agents.iter().map(|agent| agent.batches_acked).sum();
@@ -115,7 +112,7 @@ fn print_verdict(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
             number(outlier, "confidence"),
             text(outlier, "class"),
         )?;
-        print_course(out, outlier)?;
+        print_timeline(out, outlier)?;
     }
     for condition in &conditions {
         writeln!(
@@ -124,12 +121,12 @@ fn print_verdict(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
             text(condition, "kind"),
             number(condition, "effect_ratio") * 100.0,
         )?;
-        print_course(out, condition)?;
+        print_timeline(out, condition)?;
     }
     Ok(())
 }
 
-fn print_course(out: &mut dyn Write, incident: &Value) -> io::Result<()> {
+fn print_timeline(out: &mut dyn Write, incident: &Value) -> io::Result<()> {
     let cleared = incident.get("cleared_iteration").and_then(Value::as_f64);
     let end = cleared.map_or_else(
         || "still open".to_owned(),
@@ -163,20 +160,20 @@ fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
 
 fn print_policy(
     out: &mut dyn Write,
-    course: &PolicyCourse,
+    history: &PolicyHistory,
     agents: &[AgentSummary],
 ) -> io::Result<()> {
-    let Some(set) = &course.last else {
+    let Some(set) = &history.last else {
         return writeln!(out, "  policy   none was pushed");
     };
     let reached = agents
         .iter()
         .filter(|agent| agent.policy_version.is_some())
         .count();
-    let named = if course.named.is_empty() {
+    let named = if history.named.is_empty() {
         "named nobody".to_owned()
     } else {
-        format!("named rank {}", join(&course.named))
+        format!("named rank {}", join(&history.named))
     };
     writeln!(
         out,
@@ -201,9 +198,9 @@ fn print_policy(
 }
 
 /// Prints how to ask by hand.
-pub(super) fn print_questions(
+pub(super) fn print_commands(
     out: &mut dyn Write,
-    echo: SocketAddr,
+    server: SocketAddr,
     recordings: &[Recording],
 ) -> io::Result<()> {
     let Some(recording) = recordings
@@ -220,12 +217,12 @@ pub(super) fn print_questions(
     for tool in ["outliers", "cost", "history"] {
         writeln!(
             out,
-            "  fleet-echo {tool} --server http://{echo} --cluster {cluster} --window all"
+            "  fleet-echo {tool} --server http://{server} --cluster {cluster} --window all"
         )?;
     }
     writeln!(
         out,
-        "  curl -s http://{echo}/api/v1/tools/fleet.cluster.find_outlier_nodes -H 'content-type: application/json' \\\n    -d '{{\"cluster\":\"{cluster}\",\"window\":\"all\"}}'",
+        "  curl -s http://{server}/api/v1/tools/fleet.cluster.find_outlier_nodes -H 'content-type: application/json' \\\n    -d '{{\"cluster\":\"{cluster}\",\"window\":\"all\"}}'",
     )
 }
 

@@ -8,7 +8,7 @@
 //! scale, so that nodes that all report the same number are not told apart by their rounding.
 //!
 //! A node that is below the threshold twice in a row, with quorum, is reported until three scores in a row are good
-//! (`case`). An incident that nothing speaks for any more, because the node or too many of its peers have fallen silent for
+//! (`sender_state`). An incident that nothing speaks for any more, because the node or too many of its peers have fallen silent for
 //! five minutes, is cleared and says so. How late it is and what it costs, a score does not say.
 
 use std::collections::BTreeMap;
@@ -21,12 +21,12 @@ use echo_core::policy_table::HealthThreshold;
 use echo_core::units::Nanos;
 use fleet_proto::metric;
 
-use self::case::cohort;
 use self::cluster::Cluster;
+use self::sender_state::cohort;
 
-mod case;
 mod cluster;
 mod sender;
+mod sender_state;
 #[cfg(test)]
 mod tests;
 mod threshold;
@@ -101,11 +101,11 @@ impl Health {
 
     /// Goes on with incidents as they were concluded before, after their scores have been taken again; those whose sender
     /// has gone are ended. Silence counts from `since` on, arrival time: before, nobody could report.
-    pub fn adopt(&mut self, mut known: Vec<Incident>, since: Nanos) -> Conclusions {
+    pub fn restore(&mut self, mut known: Vec<Incident>, since: Nanos) -> Conclusions {
         for (name, cluster) in &mut self.clusters {
             let is_its = |incident: &mut Incident| incident.cluster == *name;
             let mut its = known.extract_if(.., is_its).collect();
-            cluster.adopt(&mut its, since);
+            cluster.restore(&mut its, since);
             known.append(&mut its);
         }
         known.retain(|incident| incident.state == IncidentState::Open);
@@ -125,7 +125,7 @@ impl Health {
     pub fn end_silent_nodes(&mut self, now: Nanos) -> Conclusions {
         let mut conclusions = Conclusions::default();
         self.clusters.retain(|_, cluster| {
-            cluster.forget_silent(now, &self.config, &mut conclusions.incidents);
+            cluster.drop_silent(now, &self.config, &mut conclusions.incidents);
             !cluster.is_empty()
         });
         conclusions

@@ -18,19 +18,19 @@ use tokio::sync::watch;
 use tracing::{debug, warn};
 
 /// Pause after a look that found nothing to close.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shortest rest between two hours that are closed.
-const LEAST_REST: Duration = Duration::from_millis(100);
+/// Shortest pause between two hours that are closed.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many times as long as the work the rest is.
-const REST: u32 = 4;
+/// How many times as long as the work the pause is.
+const PAUSE_FACTOR: u32 = 4;
 
-/// An hour that never comes to rest is closed after so many graces all the same.
-const MOST_GRACES: i64 = 4;
+/// An hour that never comes to pause is closed after so many graces all the same.
+const MAX_GRACES: i64 = 4;
 
 /// How long before an hour its events may have been received by Echo, since clocks differ, nanoseconds.
-const EARLY: i64 = 24 * Hour::NANOS;
+const MAX_CLOCK_ERROR: i64 = 24 * Hour::NANOS;
 
 /// Closes hours.
 #[derive(Debug)]
@@ -61,17 +61,17 @@ impl HourCloser {
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         loop {
             let work = Stopwatch::start();
-            let rest = match self.close_next().await {
-                Ok(Some(_)) => LEAST_REST.max(work.elapsed().saturating_mul(REST)),
-                Ok(None) => LOOK_EVERY,
+            let pause = match self.close_next().await {
+                Ok(Some(_)) => MIN_PAUSE.max(work.elapsed().saturating_mul(PAUSE_FACTOR)),
+                Ok(None) => POLL_INTERVAL,
                 Err(error) => {
                     let error = chain(&error);
                     warn!(error, "an hour of costs cannot be closed; trying again");
-                    LOOK_EVERY
+                    POLL_INTERVAL
                 }
             };
             tokio::select! {
-                () = tokio::time::sleep(rest) => {}
+                () = tokio::time::sleep(pause) => {}
                 _stop = stop.wait_for(|stop| *stop) => return,
             }
         }
@@ -99,7 +99,7 @@ impl HourCloser {
         let is_past =
             |instant: Nanos, graces: i64| now >= instant.offset(grace.saturating_mul(graces));
         is_past(due.hour.end(), 1)
-            && (is_past(due.until, 1) || is_past(due.since, MOST_GRACES))
+            && (is_past(due.until, 1) || is_past(due.since, MAX_GRACES))
             && judged >= due.last_event
     }
 
@@ -116,7 +116,7 @@ impl HourCloser {
         let lost = self.store.lost_time(None, window).await?;
         let rows = node_hours(hour, &seen, &lost);
         let dropped = self.store.dropped_until().await?;
-        if dropped.is_none_or(|until| until <= hour.begin().offset(-EARLY)) {
+        if dropped.is_none_or(|until| until <= hour.begin().offset(-MAX_CLOCK_ERROR)) {
             return Ok(rows);
         }
         let before = self.store.cost_hours(None, window, usize::MAX).await?;

@@ -72,13 +72,13 @@ impl Policies {
         let computed = computed.saturating_sub(validity_nanos);
         let mut cohorts = within_limit(cohorts);
         let current = self.clusters.get(&cluster);
-        if current.is_some_and(|current| still_good(current, &cohorts, computed)) {
+        if current.is_some_and(|current| is_current(current, &cohorts, computed)) {
             return None;
         }
         let version = current.map_or(1, |current| current.version + 1);
         for cohort in &mut cohorts {
             let before = current.and_then(|current| find(current, &cohort.cohort));
-            let unchanged = before.is_some_and(|before| same_judgement(before, cohort));
+            let unchanged = before.is_some_and(|before| same_verdict(before, cohort));
             cohort.policy_version = match before {
                 Some(before) if unchanged => before.policy_version,
                 _ => version,
@@ -128,13 +128,13 @@ fn find<'a>(set: &'a PolicySet, cohort: &str) -> Option<&'a CohortPolicy> {
     set.cohorts.iter().find(|known| known.cohort == cohort)
 }
 
-fn same_judgement(a: &CohortPolicy, b: &CohortPolicy) -> bool {
+fn same_verdict(a: &CohortPolicy, b: &CohortPolicy) -> bool {
     a.quorum_met == b.quorum_met && a.outlier_ranks == b.outlier_ranks && a.signal == b.signal
 }
 
-fn still_good(current: &PolicySet, fresh: &[CohortPolicy], computed: u64) -> bool {
+fn is_current(current: &PolicySet, fresh: &[CohortPolicy], computed: u64) -> bool {
     let known = |cohort: &CohortPolicy| {
-        find(current, &cohort.cohort).is_some_and(|before| same_judgement(before, cohort))
+        find(current, &cohort.cohort).is_some_and(|before| same_verdict(before, cohort))
     };
     let age = computed.saturating_sub(current.computed_unix_nano);
     age < nanos(REFRESH_AFTER_MS) && fresh.iter().all(known)

@@ -7,7 +7,7 @@ use crate::cli::CliError;
 use crate::cli::view::number;
 
 /// What Echo says of a cluster that another Echo has.
-const ASK_THERE: &str = ", ask there";
+const OTHER_SHARD: &str = ", ask there";
 
 /// How it went. The first that applies to any cluster is the outcome of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +15,7 @@ pub(super) enum Outcome {
     /// A limit is exceeded.
     Exceeded,
     /// The question is wrong.
-    Misused,
+    InvalidRequest,
     /// No answer came.
     Failed,
     /// Too little is known.
@@ -38,8 +38,8 @@ pub(super) struct Case {
     /// Why too little is known, a reason each.
     pub(super) missing: Vec<String>,
     /// Why there is no answer.
-    pub(super) broken: Option<Broken>,
-    may_be_missing: bool,
+    pub(super) failure: Option<Failure>,
+    allow_missing: bool,
 }
 
 /// A number held against its limit.
@@ -52,12 +52,12 @@ pub(super) struct Check {
     /// Whether the number is within the limit; nothing when that is not known.
     pub(super) within: Option<bool>,
     /// Both of them in words.
-    pub(super) told: String,
+    pub(super) message: String,
 }
 
 /// That there is no answer, and why.
 #[derive(Debug, Clone)]
-pub(super) struct Broken {
+pub(super) struct Failure {
     outcome: Outcome,
     pub(super) message: String,
 }
@@ -68,7 +68,7 @@ impl Outcome {
         match self {
             Self::Passed | Self::Skipped => 0,
             Self::Exceeded => 1,
-            Self::Misused => 2,
+            Self::InvalidRequest => 2,
             Self::Failed => 3,
             Self::Missing => 4,
         }
@@ -80,7 +80,7 @@ impl Outcome {
             Self::Passed => "passed",
             Self::Skipped => "skipped",
             Self::Exceeded => "exceeded",
-            Self::Misused => "wrong_question",
+            Self::InvalidRequest => "wrong_question",
             Self::Failed => "failed",
             Self::Missing => "not_enough_data",
         }
@@ -92,35 +92,35 @@ impl Outcome {
             Self::Passed => "PASS",
             Self::Skipped => "SKIP",
             Self::Exceeded => "FAIL",
-            Self::Misused | Self::Failed => "ERROR",
+            Self::InvalidRequest | Self::Failed => "ERROR",
             Self::Missing => "NO DATA",
         }
     }
 }
 
-impl Broken {
+impl Failure {
     /// What an error in the answer of a tool means. Of a cluster that nobody knows there are no data, which may come; a tool
     /// that nobody knows is one that the token does not allow.
-    pub(super) fn of(error: CliError, tool: &str) -> Self {
-        let mut broken = Self::from(error);
-        if broken.outcome == Outcome::Missing && broken.message.contains(tool) {
-            broken.outcome = Outcome::Failed;
+    pub(super) fn from_tool(error: CliError, tool: &str) -> Self {
+        let mut failure = Self::from(error);
+        if failure.outcome == Outcome::Missing && failure.message.contains(tool) {
+            failure.outcome = Outcome::Failed;
         }
         // Else --allow-missing would pass for ever where the wrong one of several Echos is asked.
-        if broken.outcome == Outcome::Missing && broken.message.contains(ASK_THERE) {
-            broken.outcome = Outcome::Misused;
+        if failure.outcome == Outcome::Missing && failure.message.contains(OTHER_SHARD) {
+            failure.outcome = Outcome::InvalidRequest;
         }
-        broken
+        failure
     }
 }
 
-impl From<CliError> for Broken {
+impl From<CliError> for Failure {
     fn from(error: CliError) -> Self {
         let is = |code: &str, kinds: &[Code]| kinds.iter().any(|kind| kind.name() == code);
         let outcome = match &error {
-            CliError::Answered { code, .. } if is(code, &[Code::NotFound]) => Outcome::Missing,
-            CliError::Answered { code, .. } if is(code, &[Code::Invalid]) => Outcome::Misused,
-            CliError::Usage(_) | CliError::Server { .. } => Outcome::Misused,
+            CliError::Api { code, .. } if is(code, &[Code::NotFound]) => Outcome::Missing,
+            CliError::Api { code, .. } if is(code, &[Code::Invalid]) => Outcome::InvalidRequest,
+            CliError::Usage(_) | CliError::InvalidServer { .. } => Outcome::InvalidRequest,
             _ => Outcome::Failed,
         };
         Self {
@@ -132,29 +132,29 @@ impl From<CliError> for Broken {
 
 impl Case {
     /// A cluster of which nothing is known yet.
-    pub(super) fn of(cluster: &str, may_be_missing: bool) -> Self {
+    pub(super) fn new(cluster: &str, allow_missing: bool) -> Self {
         Self {
             cluster: cluster.to_owned(),
             window: Value::Null,
             quality: Value::Null,
             checks: Vec::new(),
             missing: Vec::new(),
-            broken: None,
-            may_be_missing,
+            failure: None,
+            allow_missing,
         }
     }
 
     /// Nothing was answered.
-    pub(super) fn broke(&mut self, broken: Broken) {
-        if broken.outcome == Outcome::Missing {
-            self.missing.push(broken.message);
+    pub(super) fn record_failure(&mut self, failure: Failure) {
+        if failure.outcome == Outcome::Missing {
+            self.missing.push(failure.message);
         } else {
-            self.broken = Some(broken);
+            self.failure = Some(failure);
         }
     }
 
     /// Notes what an answer rests on, and why that may be too little.
-    pub(super) fn rests_on(&mut self, answer: &Value, min_coverage: f64) {
+    pub(super) fn record_quality(&mut self, answer: &Value, min_coverage: f64) {
         let part = |name: &str| answer.get(name).cloned().unwrap_or_default();
         (self.window, self.quality) = (part("window"), part("data_quality"));
         let note = self.quality.get("note").and_then(Value::as_str);
@@ -179,40 +179,40 @@ impl Case {
         }
     }
 
-    /// Holds a number against its limit. One that is not known is neither within nor beyond it; `unknown` says why.
-    pub(super) fn hold(&mut self, check: Check, unknown: Option<String>) {
+    /// Holds a number against its limit. One that is not known is neither within nor exceeded it; `unknown` says why.
+    pub(super) fn add_check(&mut self, check: Check, unknown: Option<String>) {
         self.missing.extend(unknown);
         self.checks.push(check);
     }
 
     /// How it went.
     pub(super) fn outcome(&self) -> Outcome {
-        let is_beyond = |check: &Check| check.within == Some(false);
-        if self.checks.iter().any(is_beyond) {
+        let is_exceeded = |check: &Check| check.within == Some(false);
+        if self.checks.iter().any(is_exceeded) {
             return Outcome::Exceeded;
         }
-        if let Some(broken) = &self.broken {
-            return broken.outcome;
+        if let Some(failure) = &self.failure {
+            return failure.outcome;
         }
         let is_known = |check: &Check| check.within == Some(true);
         match self.missing.is_empty() && self.checks.iter().all(is_known) {
             // A case without a check has not been asked anything.
             true if !self.checks.is_empty() => Outcome::Passed,
-            _ if self.may_be_missing => Outcome::Skipped,
+            _ if self.allow_missing => Outcome::Skipped,
             _ => Outcome::Missing,
         }
     }
 
     /// The numbers, then what is missing, in one line.
-    pub(super) fn told(&self) -> String {
-        let beyond = self.checks.iter().filter(|one| one.within == Some(false));
+    pub(super) fn summary(&self) -> String {
+        let exceeded = self.checks.iter().filter(|one| one.within == Some(false));
         let others = self.checks.iter().filter(|one| one.within != Some(false));
-        let checks = beyond.chain(others).map(|check| check.told.as_str());
-        let broken = self.broken.iter().map(|broken| broken.message.as_str());
+        let checks = exceeded.chain(others).map(|check| check.message.as_str());
+        let failure = self.failure.iter().map(|failure| failure.message.as_str());
         let missing = self.missing.iter().map(String::as_str);
         let parts: Vec<&str> = match self.outcome() {
             Outcome::Missing | Outcome::Skipped => missing.chain(checks).collect(),
-            _ => broken.chain(checks).chain(missing).collect(),
+            _ => failure.chain(checks).chain(missing).collect(),
         };
         parts.join("; ").replace('\n', " ")
     }
@@ -220,30 +220,30 @@ impl Case {
 
 impl Check {
     /// A number that is known, or not, beside its limit.
-    pub(super) fn of(name: &'static str, value: Option<f64>, limit: f64) -> Self {
+    pub(super) fn new(name: &'static str, value: Option<f64>, limit: f64) -> Self {
         Self {
             name,
             value,
             limit,
             within: value.map(|value| value <= limit),
-            told: String::new(),
+            message: String::new(),
         }
     }
 
     /// Both of them in words: what stands before the number, and after it.
-    pub(super) fn told(
+    pub(super) fn with_message(
         mut self,
         (before, after): (&str, &str),
-        in_words: impl Fn(f64) -> String,
+        format: impl Fn(f64) -> String,
     ) -> Self {
-        let value = self.value.map_or_else(|| "unknown".to_owned(), &in_words);
-        let limit = in_words(self.limit);
-        self.told = format!("{before} {value}{after}, at most {limit}");
+        let value = self.value.map_or_else(|| "unknown".to_owned(), &format);
+        let limit = format(self.limit);
+        self.message = format!("{before} {value}{after}, at most {limit}");
         self
     }
 
-    /// A number that is not enough to say that the limit is kept. If it is beyond the limit, it is all the same.
-    pub(super) fn at_least(mut self) -> Self {
+    /// A number that is not enough to say that the limit is kept. If it is exceeded the limit, it is all the same.
+    pub(super) fn as_lower_bound(mut self) -> Self {
         self.within = self.within.filter(|within| !within);
         self
     }

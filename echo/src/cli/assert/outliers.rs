@@ -5,7 +5,7 @@ use echo_tools::Limits;
 use serde_json::Value;
 
 use crate::cli::assert::case::{Case, Check};
-use crate::cli::assert::share;
+use crate::cli::assert::parse_share;
 use crate::cli::view::{decimals, number, text};
 
 /// Stragglers that a line names.
@@ -26,7 +26,7 @@ pub struct OutlierLimitArgs {
     )]
     pub class: Vec<Class>,
     /// Count only those that Echo is as sure of as this: `0.9` or `90%`
-    #[arg(long, value_name = "SHARE", env = "FLEET_ECHO_MIN_CONFIDENCE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", env = "FLEET_ECHO_MIN_CONFIDENCE", value_parser = parse_share)]
     pub min_confidence: Option<f64>,
 }
 
@@ -58,7 +58,7 @@ impl Class {
 }
 
 /// Holds an answer of `find_outlier_nodes` against the limit.
-pub(super) fn judge(limits: &OutlierLimitArgs, answer: &Value, case: &mut Case) {
+pub(super) fn check_limits(limits: &OutlierLimitArgs, answer: &Value, case: &mut Case) {
     let age_s = number(&case.quality, "last_event_age_s");
     let stale_s = Limits::default().stale_after.as_secs_f64();
     if let Some(age_s) = age_s.filter(|age_s| *age_s > stale_s) {
@@ -75,8 +75,8 @@ pub(super) fn judge(limits: &OutlierLimitArgs, answer: &Value, case: &mut Case) 
         reason = "an answer has a thousand at most"
     )]
     let value = counted.as_ref().map(|counted| counted.len() as f64);
-    let check = Check::of("outliers", value, f64::from(limits.max));
-    let mut check = check.told(("outliers:", ""), |count| format!("{count:.0}"));
+    let check = Check::new("outliers", value, f64::from(limits.max));
+    let mut check = check.with_message(("outliers:", ""), |count| format!("{count:.0}"));
     let named: Vec<String> = counted
         .iter()
         .flatten()
@@ -84,12 +84,12 @@ pub(super) fn judge(limits: &OutlierLimitArgs, answer: &Value, case: &mut Case) 
         .map(|one| name(one))
         .collect();
     if !named.is_empty() {
-        check.told = format!("{} ({})", check.told, named.join(", "));
+        check.message = format!("{} ({})", check.message, named.join(", "));
     }
     let unknown = value
         .is_none()
         .then(|| "the answer lists no outliers".to_owned());
-    case.hold(check, unknown);
+    case.add_check(check, unknown);
 }
 
 impl OutlierLimitArgs {

@@ -21,7 +21,7 @@ pub(super) fn line(case: &Case) -> String {
         "{} {}: {}",
         case.outcome().word(),
         case.cluster,
-        case.told()
+        case.summary()
     );
     visible(&line).into_owned()
 }
@@ -51,7 +51,7 @@ fn cluster(case: &Case) -> Value {
             "value": check.value,
             "limit": check.limit,
             "within": check.within,
-            "message": check.told,
+            "message": check.message,
         })
     });
     json!({
@@ -60,7 +60,7 @@ fn cluster(case: &Case) -> Value {
         "window": case.window,
         "checks": checks.collect::<Vec<_>>(),
         "missing": case.missing,
-        "error": case.broken.as_ref().map(|broken| &broken.message),
+        "error": case.failure.as_ref().map(|failure| &failure.message),
         "data_quality": case.quality,
     })
 }

@@ -19,11 +19,11 @@ fn parsed(flags: &str) -> Result<Subject, clap::Error> {
 fn case(flags: &str, answer: &Value) -> Case {
     let subject = parsed(flags).unwrap();
     let gate = subject.gate();
-    let mut case = Case::of("lab", gate.allow_missing);
-    case.rests_on(answer, gate.min_coverage);
+    let mut case = Case::new("lab", gate.allow_missing);
+    case.record_quality(answer, gate.min_coverage);
     match &subject {
-        Subject::Cost(args) => cost::judge(args, answer, &mut case),
-        Subject::Outliers(args) => outliers::judge(&args.limits, answer, &mut case),
+        Subject::Cost(args) => cost::check_limits(args, answer, &mut case),
+        Subject::Outliers(args) => outliers::check_limits(&args.limits, answer, &mut case),
     }
     case
 }
@@ -93,7 +93,7 @@ fn a_number_up_to_its_limit_passes_and_one_above_it_does_not() {
         ("--max-window-total 10 --currency USD", Outcome::Passed),
     ] {
         let case = case(&format!("cost --cluster lab {limits}"), &cost_answer());
-        assert_eq!(case.outcome(), expected, "{limits}: {}", case.told());
+        assert_eq!(case.outcome(), expected, "{limits}: {}", case.summary());
     }
     for (limits, expected) in [
         ("--max 1", Outcome::Passed),
@@ -107,7 +107,7 @@ fn a_number_up_to_its_limit_passes_and_one_above_it_does_not() {
             &format!("outliers --cluster lab {limits}"),
             &outliers_answer(),
         );
-        assert_eq!(case.outcome(), expected, "{limits}: {}", case.told());
+        assert_eq!(case.outcome(), expected, "{limits}: {}", case.summary());
     }
 }
 
@@ -145,7 +145,7 @@ fn what_is_not_known_is_never_a_pass() {
             case.outcome(),
             Outcome::Missing,
             "{pointer} {value:?}: {}",
-            case.told()
+            case.summary()
         );
         assert!(!case.missing.is_empty(), "{pointer}");
     }
@@ -163,7 +163,7 @@ fn what_is_not_known_is_never_a_pass() {
             case.outcome(),
             Outcome::Missing,
             "{pointer}: {}",
-            case.told()
+            case.summary()
         );
     }
 }
@@ -174,10 +174,10 @@ fn a_limit_in_another_currency_is_not_compared() {
     let case = case(&flags, &cost_answer());
     assert_eq!(case.outcome(), Outcome::Missing);
     assert!(
-        case.told()
+        case.summary()
             .contains("the rates are in USD, the limit is in EUR"),
         "{}",
-        case.told()
+        case.summary()
     );
 }
 
@@ -215,7 +215,7 @@ fn what_is_exceeded_on_what_is_known_is_exceeded() {
     let limits = "cost --cluster lab --max-window-total 5 --max-lost-ratio 50%";
     let exceeded = case(limits, &answer);
     assert_eq!(exceeded.outcome(), Outcome::Exceeded);
-    insta::assert_snapshot!(exceeded.told(), @"lost 10 USD in the window, at most 5 USD; share of GPU time lost 3 %, at most 50 %; 50 % of the expected ranks report, at least 90 % have to; 2 GPU-hours were lost that have no price: `fleet-echo rates check` says why");
+    insta::assert_snapshot!(exceeded.summary(), @"lost 10 USD in the window, at most 5 USD; share of GPU time lost 3 %, at most 50 %; 50 % of the expected ranks report, at least 90 % have to; 2 GPU-hours were lost that have no price: `fleet-echo rates check` says why");
     let stale = with(cost_answer(), "/stale", Some(json!(true)));
     let limits = "cost --cluster lab --max-cost-per-hour 1";
     let case = case(limits, &stale);
@@ -224,7 +224,7 @@ fn what_is_exceeded_on_what_is_known_is_exceeded() {
         Outcome::Missing,
         "a run rate of the past is none"
     );
-    insta::assert_snapshot!(case.told(), @"the window goes on after the last event at 2026-11-01T12:00:00Z: end it there with --to, or with --window all; lost unknown per hour, at most 1 USD");
+    insta::assert_snapshot!(case.summary(), @"the window goes on after the last event at 2026-11-01T12:00:00Z: end it there with --to, or with --window all; lost unknown per hour, at most 1 USD");
 }
 
 #[test]
@@ -262,8 +262,8 @@ fn limits_that_limit_nothing_are_refused() {
 
 #[test]
 fn the_gravest_outcome_is_that_of_all() {
-    use Outcome::{Exceeded, Failed, Missing, Misused, Passed, Skipped};
-    let mut all = [Passed, Missing, Failed, Skipped, Exceeded, Misused];
+    use Outcome::{Exceeded, Failed, InvalidRequest, Missing, Passed, Skipped};
+    let mut all = [Passed, Missing, Failed, Skipped, Exceeded, InvalidRequest];
     all.sort();
     let codes = all.map(Outcome::exit_code);
     assert_eq!(codes, [1, 2, 3, 4, 0, 0]);

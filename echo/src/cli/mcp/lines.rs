@@ -22,33 +22,36 @@ pub(super) enum Line {
 pub(super) struct Lines<R> {
     input: R,
     /// What has come of the line under way.
-    begun: Line,
+    partial: Line,
 }
 
 impl<R: AsyncBufRead + Unpin> Lines<R> {
     pub(super) const fn new(input: R) -> Self {
         Self {
             input,
-            begun: Line::Whole(Vec::new()),
+            partial: Line::Whole(Vec::new()),
         }
     }
 
     /// The next line; nothing at the end. Nothing is lost when the future is dropped before it is ready: the next one goes
-    /// on with what has come.
+    /// on with what has available.
     pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
-            let come = self.input.fill_buf().await?;
-            let part = come.split(|byte| *byte == b'\n').next().unwrap_or(come);
-            let (is_end, is_whole) = (come.is_empty(), part.len() < come.len());
-            self.begun.push(part);
+            let available = self.input.fill_buf().await?;
+            let part = available
+                .split(|byte| *byte == b'\n')
+                .next()
+                .unwrap_or(available);
+            let (is_end, is_whole) = (available.is_empty(), part.len() < available.len());
+            self.partial.push(part);
             let used = part.len() + usize::from(is_whole);
             self.input.consume(used);
-            if is_end && self.begun == Line::Whole(Vec::new()) {
+            if is_end && self.partial == Line::Whole(Vec::new()) {
                 return Ok(None);
             }
             if is_end || is_whole {
                 let next = Line::Whole(Vec::new());
-                return Ok(Some(mem::replace(&mut self.begun, next)));
+                return Ok(Some(mem::replace(&mut self.partial, next)));
             }
         }
     }

@@ -17,18 +17,18 @@ use tokio::task::spawn_blocking;
 
 use super::lines::MAX_LINE_BYTES;
 use super::{McpArgs, run};
-use crate::cli::connection::EchoArgs;
-use crate::cli::tests::waiting::Crowded;
-use crate::cli::tests::{Making, Server, echo_at, routes, usual};
+use crate::cli::connection::ConnectionArgs;
+use crate::cli::tests::waiting::FullBacklog;
+use crate::cli::tests::{ContextFuture, Server, connection_to, default_context, routes};
 use echo_serve::http::startup::{front, starting};
 use echo_serve::middleware::Terms;
 
 fn args(server: &str) -> McpArgs {
     McpArgs {
         stdio: true,
-        echo: EchoArgs {
+        connection: ConnectionArgs {
             token: Some("secret".to_owned()),
-            ..echo_at(server)
+            ..connection_to(server)
         },
         compat: false,
     }
@@ -126,19 +126,19 @@ async fn a_missing_server_is_an_error_that_says_how_to_start_one() {
 #[tokio::test]
 async fn what_takes_too_long_is_told_from_where_nobody_answers() {
     let server = spawn_blocking(Server::silent).await.unwrap();
-    let crowded = Crowded::new();
+    let full_backlog = FullBacklog::new();
     let line = call(1, "fleet.cluster.get_cost", false).to_string();
-    for (address, told) in [
+    for (address, expected) in [
         (server.address, "within 500ms: raise --timeout"),
-        (crowded.address, "no Echo at http://"),
+        (full_backlog.address, "no Echo at http://"),
     ] {
-        let mut asked = args(&format!("http://{address}"));
-        asked.echo.timeout = Duration::from_millis(500);
+        let mut mcp_args = args(&format!("http://{address}"));
+        mcp_args.connection.timeout = Duration::from_millis(500);
         let mut output = Vec::new();
-        run(&asked, line.as_bytes(), &mut output).await.unwrap();
+        run(&mcp_args, line.as_bytes(), &mut output).await.unwrap();
         let answer: Value = serde_json::from_slice(&output).unwrap();
         let message = answer["error"]["message"].as_str().unwrap();
-        assert!(message.contains(told), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 }
 
@@ -169,7 +169,7 @@ async fn recovered(before: Router) -> [Value; 2] {
         let mut answers = BufReader::new(answers).lines();
         said(&mut input, &call(1, "fleet.cluster.get_cost", true)).await;
         let first = heard(&mut answers).await;
-        let _before = current.send_replace(routes(usual().await));
+        let _before = current.send_replace(routes(default_context().await));
         said(&mut input, &call(2, "fleet.cluster.get_cost", true)).await;
         [first, heard(&mut answers).await]
     };
@@ -183,7 +183,7 @@ async fn recovered(before: Router) -> [Value; 2] {
 #[tokio::test]
 async fn calls_carry_their_cluster_once_the_tools_can_be_listed() {
     const REFUSAL: &str = r#"{"error":{"code":"unauthenticated","message":"who is asking?"}}"#;
-    for (before, told) in [
+    for (before, expected) in [
         (
             starting(&Terms::open(Arc::new(SystemClock))),
             "Echo is starting",
@@ -196,7 +196,7 @@ async fn calls_carry_their_cluster_once_the_tools_can_be_listed() {
     ] {
         let [first, second] = recovered(before).await;
         let message = first["error"]["message"].as_str().unwrap();
-        assert!(message.contains(told), "{first}");
+        assert!(message.contains(expected), "{first}");
         assert_eq!(second["result"]["isError"], false, "{second}");
     }
 }
@@ -204,7 +204,7 @@ async fn calls_carry_their_cluster_once_the_tools_can_be_listed() {
 #[tokio::test]
 async fn a_cancelled_call_ends_at_the_server_and_is_not_answered() {
     let (tell, places) = tokio::sync::oneshot::channel();
-    let silent = move || -> Making {
+    let silent = move || -> ContextFuture {
         Box::pin(async move {
             let mut context = fixture::over(Arc::new(Broken::Silent));
             context.limits.deadline = Duration::from_hours(1);
@@ -212,7 +212,9 @@ async fn a_cancelled_call_ends_at_the_server_and_is_not_answered() {
             context
         })
     };
-    let server = spawn_blocking(|| Server::over(silent)).await.unwrap();
+    let server = spawn_blocking(|| Server::with_context(silent))
+        .await
+        .unwrap();
     let places = places.await.unwrap();
     let (mut input, theirs) = duplex(4_096);
     let (answers, output) = duplex(4_096);
@@ -240,8 +242,8 @@ async fn a_cancelled_call_ends_at_the_server_and_is_not_answered() {
 #[tokio::test]
 async fn the_token_goes_along_and_a_refusal_comes_back_as_an_error() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let mut asked = args(&format!("http://{}", listener.local_addr().unwrap()));
-    asked.compat = true;
+    let mut mcp_args = args(&format!("http://{}", listener.local_addr().unwrap()));
+    mcp_args.compat = true;
     let serving = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
@@ -256,7 +258,7 @@ async fn the_token_goes_along_and_a_refusal_comes_back_as_an_error() {
     };
     let line = json!({ "jsonrpc": "2.0", "id": "a", "method": "tools/list" }).to_string();
     let mut output = Vec::new();
-    let (passed, request) = tokio::join!(run(&asked, line.as_bytes(), &mut output), serving);
+    let (passed, request) = tokio::join!(run(&mcp_args, line.as_bytes(), &mut output), serving);
     passed.unwrap();
     assert!(
         request.starts_with("POST /mcp/compat HTTP/1.1\r\n"),

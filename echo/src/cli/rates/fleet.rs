@@ -9,10 +9,10 @@ use echo_core::units::Nanos;
 use echo_tools::rates::{Gpu, Rates};
 use serde_json::{Value, json};
 
-use crate::cli::connection::EchoArgs;
+use crate::cli::connection::ConnectionArgs;
 use crate::cli::rates::price::number;
 use crate::cli::view::list;
-use crate::cli::{CliError, Input, ask};
+use crate::cli::{CliError, ToolInput, call_tool};
 
 /// Which fleet is meant.
 #[derive(Debug, Clone, Args)]
@@ -22,12 +22,12 @@ pub struct FleetArgs {
     pub db: Option<PathBuf>,
     /// A running Echo.
     #[command(flatten)]
-    pub echo: NamedEcho,
+    pub server: NamedServer,
 }
 
 /// The Echo that was named, on the command line or in the environment; unlike elsewhere there is none by default.
 #[derive(Debug, Clone)]
-pub struct NamedEcho(Option<EchoArgs>);
+pub struct NamedServer(Option<ConnectionArgs>);
 
 /// The GPUs of one model on a node.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(super) struct Fleet {
 }
 
 /// Which GPU each rank has; what a rank said before it knew its model does not count.
-const QUESTION: &str = "\
+const GPUS_QUERY: &str = "\
     SELECT cluster_id, node_id, gpu_model, count(*)::BIGINT AS n_ranks \
     FROM (SELECT cluster_id, node_id, job, rank, max(gpu_model) AS gpu_model FROM ranks WHERE rank IS NOT NULL \
           GROUP BY cluster_id, node_id, job, rank) AS gpus \
@@ -73,28 +73,28 @@ const MAX_BYTES: u32 = 4 * 1024 * 1024;
 
 impl FleetArgs {
     /// Asks for the fleet; nothing when none was named.
-    pub(super) fn ask(&self) -> Result<Option<Fleet>, CliError> {
+    pub(super) fn load(&self) -> Result<Option<Fleet>, CliError> {
         if let Some(db) = &self.db {
-            return stored(db).map(Some);
+            return load_from_database(db).map(Some);
         }
-        let Some(echo) = &self.echo.0 else {
+        let Some(connection) = &self.server.0 else {
             return Ok(None);
         };
-        let input = Input::default()
-            .with("sql", Some(QUESTION))
+        let input = ToolInput::default()
+            .with("sql", Some(GPUS_QUERY))
             .with("max_rows", Some(MAX_ROWS))
             .with("max_bytes", Some(MAX_BYTES));
-        let (_, answer) = ask(echo, "fleet.cluster.run_analysis", input)?;
+        let (_, answer) = call_tool(connection, "fleet.cluster.run_analysis", input)?;
         Ok(Some(Fleet {
-            source: echo.server.clone(),
-            nodes: list(&answer, "rows").iter().filter_map(read).collect(),
+            source: connection.server.clone(),
+            nodes: list(&answer, "rows").iter().filter_map(parse_row).collect(),
             truncated: answer.get("truncated") == Some(&Value::Bool(true)),
         }))
     }
 }
 
 /// A row of the answer.
-fn read(row: &Value) -> Option<Node> {
+fn parse_row(row: &Value) -> Option<Node> {
     let text = |at: usize| row.get(at).and_then(Value::as_str);
     Some(Node {
         cluster: text(0)?.parse().ok()?,
@@ -106,11 +106,11 @@ fn read(row: &Value) -> Option<Node> {
     })
 }
 
-fn stored(db: &std::path::Path) -> Result<Fleet, CliError> {
+fn load_from_database(db: &std::path::Path) -> Result<Fleet, CliError> {
     use echo_core::clock::SystemClock;
     use echo_store::duckdb::offline::gpus::gpus;
 
-    let of = |row: echo_store::duckdb::inventory::Gpus| Node {
+    let to_node = |row: echo_store::duckdb::inventory::Gpus| Node {
         cluster: row.cluster,
         node: row.node,
         model: row.model,
@@ -120,7 +120,7 @@ fn stored(db: &std::path::Path) -> Result<Fleet, CliError> {
     };
     Ok(Fleet {
         source: db.display().to_string(),
-        nodes: gpus(db, &SystemClock)?.into_iter().map(of).collect(),
+        nodes: gpus(db, &SystemClock)?.into_iter().map(to_node).collect(),
         truncated: false,
     })
 }
@@ -152,7 +152,7 @@ impl Fleet {
     }
 
     /// As JSON.
-    pub(super) fn answer(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let row = |node: &Node| {
             let (price, place) = (node.price.as_ref(), node.place.as_ref());
             json!({
@@ -177,9 +177,9 @@ impl Fleet {
     }
 }
 
-impl Args for NamedEcho {
+impl Args for NamedServer {
     fn augment_args(cmd: Command) -> Command {
-        EchoArgs::augment_args(cmd).mut_arg("server", |arg| {
+        ConnectionArgs::augment_args(cmd).mut_arg("server", |arg| {
             arg.hide_default_value(true)
                 .help("Address of a running Echo; its GPUs are listed with their prices")
         })
@@ -190,12 +190,12 @@ impl Args for NamedEcho {
     }
 }
 
-impl FromArgMatches for NamedEcho {
+impl FromArgMatches for NamedServer {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let source = matches.value_source("server");
         let is_named = source.is_some_and(|source| source != ValueSource::DefaultValue);
-        let echo = is_named.then(|| EchoArgs::from_arg_matches(matches));
-        echo.transpose().map(Self)
+        let connection = is_named.then(|| ConnectionArgs::from_arg_matches(matches));
+        connection.transpose().map(Self)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

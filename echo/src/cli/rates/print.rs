@@ -21,7 +21,7 @@ pub(super) fn table(file: &str, rates: &Rates, now: Nanos, out: &mut dyn Write) 
     writeln!(
         out,
         "{file} is right: {}\n",
-        counted(
+        count_with(
             n_rates,
             "rate",
             "the first of these that is for a GPU is its price"
@@ -55,7 +55,7 @@ pub(super) fn table(file: &str, rates: &Rates, now: Nanos, out: &mut dyn Write) 
     Ok(())
 }
 
-fn counted(n: usize, one: &str, rest: &str) -> String {
+fn count_with(n: usize, one: &str, rest: &str) -> String {
     match n {
         1 => format!("1 {one}, {rest}"),
         n => format!("{n} {one}s, {rest}"),
@@ -67,7 +67,7 @@ fn row(at: &str, rate: &Rate, now: Nanos) -> Vec<String> {
     let from = Some(rate.from).filter(|from| *from != Nanos::EARLIEST);
     vec![
         at.to_owned(),
-        gpus(rate),
+        scope(rate),
         format!("{} {}", rate.per_gpu_hour.normalize(), rate.currency),
         rate.class.name().to_owned(),
         from.map_or_else(|| "-".to_owned(), date),
@@ -81,7 +81,7 @@ fn row(at: &str, rate: &Rate, now: Nanos) -> Vec<String> {
 }
 
 /// Which GPUs a rate is for.
-fn gpus(rate: &Rate) -> String {
+fn scope(rate: &Rate) -> String {
     let named = [
         ("node", rate.node.as_ref().map(ToString::to_string)),
         ("cluster", rate.cluster.as_ref().map(ToString::to_string)),

@@ -24,8 +24,8 @@ fn command(tool: &Registered) -> &'static str {
     }
 }
 
-/// What a tool cannot do without, and what is said beside it.
-fn input(tool: &Registered, said: Value) -> Map<String, Value> {
+/// What a tool cannot do without, and what is extra beside it.
+fn input(tool: &Registered, extra: Value) -> Map<String, Value> {
     let required = tool.input_schema.get("required").and_then(Value::as_array);
     let is_required = |name: &&str| required.is_some_and(|names| names.contains(&json!(name)));
     // Without blanks, which the shell would take for two. An answer says how long it took, and a refusal is the same every time.
@@ -38,17 +38,17 @@ fn input(tool: &Registered, said: Value) -> Map<String, Value> {
     let mut input: Map<String, Value> = needed
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
-    let Value::Object(said) = said else {
+    let Value::Object(extra) = extra else {
         panic!("not an object")
     };
-    input.extend(said);
+    input.extend(extra);
     input
 }
 
 /// What came back: the kind of error, if it was one, and the body.
 pub(super) type Answer = (Option<Code>, Value);
 
-pub(super) fn sent(request: ureq::http::Request<String>) -> (u16, Value) {
+pub(super) fn send(request: ureq::http::Request<String>) -> (u16, Value) {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .build();
@@ -71,7 +71,7 @@ impl Server {
     fn over_post(&self, tool: &str, input: &Map<String, Value>) -> Answer {
         let body = Value::Object(input.clone());
         let request = self.request("POST", &format!("/api/v1/tools/{tool}"));
-        of_http(sent(request.body(body.to_string()).unwrap()))
+        parse_http(send(request.body(body.to_string()).unwrap()))
     }
 
     fn over_get(&self, tool: &str, input: &Map<String, Value>) -> Answer {
@@ -83,7 +83,7 @@ impl Server {
         });
         let query = pairs.collect::<Vec<_>>().join("&");
         let request = self.request("GET", &format!("/api/v1/tools/{tool}?{query}"));
-        of_http(sent(request.body(String::new()).unwrap()))
+        parse_http(send(request.body(String::new()).unwrap()))
     }
 
     fn over_mcp(&self, version: &str, tool: &str, input: &Map<String, Value>) -> Answer {
@@ -108,13 +108,13 @@ impl Server {
                 request = request.header("mcp-param-cluster", cluster);
             }
         }
-        let (_, answer) = sent(request.body(message.to_string()).unwrap());
+        let (_, answer) = send(request.body(message.to_string()).unwrap());
         assert_eq!(answer["id"], 7, "{answer}");
-        of_mcp(&answer)
+        parse_mcp(&answer)
     }
 
     /// Every way there is, by name.
-    pub(super) fn every_way(
+    pub(super) fn over_all_transports(
         &self,
         tool: &str,
         input: &Map<String, Value>,
@@ -138,7 +138,7 @@ impl Server {
             }
         });
         let flags = flags.collect::<Vec<_>>().join(" ");
-        let (printed, outcome) = self.told(&format!("{command} --json {flags}"));
+        let (printed, outcome) = self.run(&format!("{command} --json {flags}"));
         let mut body: Value = serde_json::from_str(&printed).unwrap();
         if let Some(id) = body.pointer_mut("/error/request_id") {
             // The shell has numbers of its own.
@@ -154,14 +154,14 @@ fn kind(body: &Value) -> Option<Code> {
     Code::ALL.into_iter().find(|code| code.name() == name)
 }
 
-fn of_http((status, body): (u16, Value)) -> Answer {
+fn parse_http((status, body): (u16, Value)) -> Answer {
     let kind = kind(&body);
     assert_eq!(status, kind.map_or(200, Code::http), "{body}");
     (kind, body)
 }
 
 /// Takes a message apart, and looks after what the table of errors says of its form.
-fn of_mcp(message: &Value) -> Answer {
+fn parse_mcp(message: &Value) -> Answer {
     if let Some(error) = message.get("error") {
         let body = error["data"].clone();
         let kind = kind(&body).unwrap();
@@ -189,8 +189,8 @@ fn of_mcp(message: &Value) -> Answer {
 pub(super) fn assert_same(answers: Vec<(&'static str, Answer)>, expected: Option<Code>) {
     let (_, first) = answers[0].clone();
     assert_eq!(first.0, expected, "{}", first.1);
-    for (way, answer) in answers {
-        assert_eq!(answer, first, "{way}");
+    for (transport, answer) in answers {
+        assert_eq!(answer, first, "{transport}");
     }
 }
 
@@ -198,17 +198,17 @@ pub(super) fn assert_same(answers: Vec<(&'static str, Answer)>, expected: Option
 fn every_tool_answers_the_same_however_it_is_asked() {
     let server = Server::start();
     for tool in Registry::standard().tools() {
-        let (said, expected) = if takes_sql(tool) {
-            let said = vec![json!({}), json!({ "max_rows": 5 })];
-            (said, Some(Code::Refused))
+        let (extra, expected) = if takes_sql(tool) {
+            let extra = vec![json!({}), json!({ "max_rows": 5 })];
+            (extra, Some(Code::Refused))
         } else {
             let window = json!({ "cluster": "prod", "window": "all" });
             (vec![json!({}), window, json!({ "from": "now-3m" })], None)
         };
-        for said in said {
-            let input = input(tool, said);
+        for extra in extra {
+            let input = input(tool, extra);
             for name in [tool.name.to_owned(), tool.alias()] {
-                let mut answers = server.every_way(&name, &input);
+                let mut answers = server.over_all_transports(&name, &input);
                 answers.push(("shell", server.over_shell(command(tool), &input)));
                 assert_same(answers, expected);
             }
@@ -224,33 +224,36 @@ fn takes_sql(tool: &Registered) -> bool {
 fn every_mistake_is_the_same_error_however_it_is_made() {
     let server = Server::start();
     for tool in Registry::standard().tools() {
-        let of_sql = [
+        let sql_mistakes = [
             (json!({ "max_rows": 0 }), Code::Invalid),
             (json!({ "max_bytes": 1 }), Code::Invalid),
         ];
-        let of_others = [
+        let other_mistakes = [
             (json!({ "cluster": "pord" }), Code::NotFound),
             (json!({ "from": "yesterday" }), Code::Invalid),
             (json!({ "from": "now", "to": "now-1h" }), Code::Invalid),
             (json!({ "window": "all", "to": "now" }), Code::Invalid),
         ];
         let mistakes = if takes_sql(tool) {
-            &of_sql[..]
+            &sql_mistakes[..]
         } else {
-            &of_others
+            &other_mistakes
         };
-        for (said, expected) in mistakes.iter().cloned() {
-            let input = input(tool, said);
-            let mut answers = server.every_way(tool.name, &input);
+        for (extra, expected) in mistakes.iter().cloned() {
+            let input = input(tool, extra);
+            let mut answers = server.over_all_transports(tool.name, &input);
             answers.push(("shell", server.over_shell(command(tool), &input)));
             assert_same(answers, Some(expected));
         }
         let input = input(tool, json!({ "clustre": "prod", "limits": true }));
-        assert_same(server.every_way(tool.name, &input), Some(Code::Invalid));
+        assert_same(
+            server.over_all_transports(tool.name, &input),
+            Some(Code::Invalid),
+        );
     }
     let nothing = Map::new();
     assert_same(
-        server.every_way("fleet.cluster.reboot", &nothing),
+        server.over_all_transports("fleet.cluster.reboot", &nothing),
         Some(Code::NotFound),
     );
 }
@@ -263,7 +266,7 @@ fn what_is_wrong_with_echo_is_the_same_error_however_it_shows() {
         (Broken::Silent, 0, false, Code::Timeout),
         (Broken::Silent, 10, true, Code::Busy),
     ] {
-        let server = Server::over(move || {
+        let server = Server::with_context(move || {
             Box::pin(async move {
                 let mut context = fixture::over(Arc::new(store));
                 context.limits.deadline = Duration::from_secs(deadline);
@@ -278,7 +281,7 @@ fn what_is_wrong_with_echo_is_the_same_error_however_it_shows() {
         let may_be_crowded = |tool: &&Registered| !(is_crowded && tool.needs_sql);
         for tool in registry.tools().iter().filter(may_be_crowded) {
             let input = input(tool, json!({}));
-            let mut answers = server.every_way(tool.name, &input);
+            let mut answers = server.over_all_transports(tool.name, &input);
             answers.push(("shell", server.over_shell(command(tool), &input)));
             assert_same(answers, Some(expected));
         }

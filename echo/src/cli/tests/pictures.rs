@@ -6,7 +6,7 @@ use echo_core::error::Code;
 use serde_json::{Map, Value, json};
 
 use super::Server;
-use super::parity::{assert_same, sent};
+use super::parity::{assert_same, send};
 
 const EXPLAIN: &str = "fleet.cluster.explain_rank";
 
@@ -24,7 +24,7 @@ impl Server {
         let request = self
             .request("POST", path)
             .header("mcp-protocol-version", "2025-11-25");
-        let (status, answer) = sent(request.body(message.to_string()).unwrap());
+        let (status, answer) = send(request.body(message.to_string()).unwrap());
         assert_eq!(status, 200, "{answer}");
         answer["result"].clone()
     }
@@ -65,7 +65,7 @@ fn a_model_gets_the_picture_beside_the_answer_as_image_content() {
 #[test]
 fn an_unknown_form_is_the_same_error_however_it_is_asked_for() {
     let server = Server::start();
-    let answers = server.every_way(EXPLAIN, &input("gif"));
+    let answers = server.over_all_transports(EXPLAIN, &input("gif"));
     let (_, (_, body)) = &answers[0];
     assert_eq!(body["error"]["details"][0]["pointer"], "/plot", "{body}");
     assert_same(answers, Some(Code::Invalid));
@@ -76,14 +76,14 @@ fn the_shell_writes_the_picture_to_a_file() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let explain = "explain --cluster prod --rank 2 --from now-10m";
-    let without = server.printed(explain).unwrap();
+    let without = server.output(explain).unwrap();
     for (name, beginning) in [
         ("lag.svg", b"<svg role=\"img\" ".as_slice()),
         ("lag.PNG", b"\x89PNG\r\n\x1a\n"),
     ] {
         let file = folder.path().join(name);
         let line = format!("{explain} --plot {}", file.display());
-        assert_eq!(server.printed(&line).unwrap(), without);
+        assert_eq!(server.output(&line).unwrap(), without);
         assert!(std::fs::read(&file).unwrap().starts_with(beginning));
     }
 }
@@ -93,7 +93,7 @@ fn a_file_that_is_no_picture_or_cannot_be_written_is_refused() {
     let server = Server::start();
     let explain = "explain --cluster prod --rank 2 --plot";
     for (file, exit_code) in [("lag.pdf", 64), ("lag", 64), ("/nowhere/lag.svg", 74)] {
-        let error = server.printed(&format!("{explain} {file}")).unwrap_err();
+        let error = server.output(&format!("{explain} {file}")).unwrap_err();
         assert_eq!(error.exit_code(), exit_code, "{file}");
     }
 }

@@ -13,8 +13,8 @@ use echo_core::policy_table::HealthThreshold;
 use echo_core::units::Nanos;
 
 use super::HealthConfig;
-use super::case::{Case, Line, identity};
 use super::sender::Sender;
+use super::sender_state::{SenderState, Thresholds, identity};
 use super::threshold::{fresh, smoothed};
 
 /// Arrival time after which a score no longer counts, milliseconds.
@@ -26,7 +26,7 @@ const VALID_MS: f64 = 60_000.0;
 const UNJUDGED_MS: f64 = 300_000.0;
 
 /// Arrival time after which a node that is silent is forgotten, milliseconds.
-const FORGET_MS: f64 = 600_000.0;
+const EXPIRE_MS: f64 = 600_000.0;
 
 /// Least arrival time between two computations, milliseconds: thousands of nodes report on their own, and each
 /// computation looks at all of them.
@@ -39,7 +39,7 @@ struct Latest {
     received: Nanos,
     /// When a score of it was last compared with others, arrival time.
     judged: Option<Nanos>,
-    case: Case,
+    state: SenderState,
 }
 
 impl Latest {
@@ -52,7 +52,7 @@ impl Latest {
         } else {
             "the node has not reported since".to_owned()
         };
-        self.case.end(&why)
+        self.state.end(&why)
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Cluster {
     average: Option<f64>,
     computed: Nanos,
     /// What the scores that arrive now are judged by; nothing without quorum.
-    line: Option<Line>,
+    thresholds: Option<Thresholds>,
 }
 
 impl Cluster {
@@ -78,7 +78,7 @@ impl Cluster {
             at,
             average: None,
             computed: at,
-            line: None,
+            thresholds: None,
         }
     }
 
@@ -92,27 +92,27 @@ impl Cluster {
     ) {
         let received = stored.received.max(self.at);
         if received > self.at {
-            self.arrive(received, config, changed);
+            self.advance(received, config, changed);
         }
-        let sender = Sender::of(&stored.event.origin);
+        let sender = Sender::from_origin(&stored.event.origin);
         let entry = self.senders.entry(sender.clone());
         let latest = entry.or_insert_with(|| Latest {
             score,
             received,
             judged: None,
-            case: Case::default(),
+            state: SenderState::default(),
         });
         (latest.score, latest.received) = (score, received);
-        if let Some(line) = &self.line {
+        if let Some(thresholds) = &self.thresholds {
             latest.judged = Some(received);
-            let told = (&self.name, &sender, stored.event.timestamp);
-            changed.extend(latest.case.judge(told, score, line));
+            let sample = (&self.name, &sender, stored.event.timestamp);
+            changed.extend(latest.state.observe(sample, score, thresholds));
         }
     }
 
     /// Goes on with incidents of its senders as they were concluded before, and removes them from `known`. Silence counts from
     /// `since` on.
-    pub(super) fn adopt(&mut self, known: &mut Vec<Incident>, since: Nanos) {
+    pub(super) fn restore(&mut self, known: &mut Vec<Incident>, since: Nanos) {
         for (sender, latest) in &mut self.senders {
             let is_its = |incident: &mut Incident| {
                 incident.id == identity(&self.name, sender, incident.first_seen)
@@ -124,22 +124,22 @@ impl Cluster {
             if its.is_some() {
                 latest.judged = latest.judged.max(Some(since.max(latest.received)));
             }
-            latest.case.adopt(its);
+            latest.state.restore(its);
         }
     }
 
     /// Computes what the scores that arrive at `now` are judged by, from those that arrived before.
-    fn arrive(&mut self, now: Nanos, config: &HealthConfig, changed: &mut Vec<Incident>) {
+    fn advance(&mut self, now: Nanos, config: &HealthConfig, changed: &mut Vec<Incident>) {
         self.at = now;
         let elapsed_ms = now.millis_since(self.computed);
         if self.average.is_some() && elapsed_ms < COMPUTE_EVERY_MS {
             return;
         }
-        self.forget_silent(now, config, changed);
-        self.line = self.fresh(now, config).map(|fresh| {
+        self.drop_silent(now, config, changed);
+        self.thresholds = self.fresh(now, config).map(|fresh| {
             let average = smoothed(self.average, fresh, config.ema_alpha, elapsed_ms);
             self.average = Some(average);
-            Line { average, fresh }
+            Thresholds { average, fresh }
         });
         self.computed = now;
     }
@@ -188,7 +188,7 @@ impl Cluster {
 
     /// Clears what is open on senders that could not be judged for long at `now`, and forgets those that are silent. When
     /// nobody is left, nothing is.
-    pub(super) fn forget_silent(
+    pub(super) fn drop_silent(
         &mut self,
         now: Nanos,
         config: &HealthConfig,
@@ -196,13 +196,13 @@ impl Cluster {
     ) {
         self.senders.retain(|_, latest| {
             changed.extend(latest.end_unjudged(now, config.quorum));
-            let heard = latest
+            let last_active = latest
                 .received
                 .max(latest.judged.unwrap_or(latest.received));
-            now.millis_since(heard) <= FORGET_MS
+            now.millis_since(last_active) <= EXPIRE_MS
         });
         if self.senders.is_empty() {
-            (self.average, self.line) = (None, None);
+            (self.average, self.thresholds) = (None, None);
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Sender {
 
 impl Sender {
     /// The sender of an event.
-    pub(super) fn of(origin: &Origin) -> Self {
+    pub(super) fn from_origin(origin: &Origin) -> Self {
         Self {
             node: origin.node.clone(),
             job: origin.job.clone(),

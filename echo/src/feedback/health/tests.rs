@@ -17,7 +17,7 @@ fn at(seconds: i64) -> Nanos {
 }
 
 /// A score that node `node` measured a second before it arrived at `seconds`.
-fn told(node: usize, seconds: i64, reading: Reading) -> StoredEvent {
+fn event(node: usize, seconds: i64, reading: Reading) -> StoredEvent {
     let origin = Origin {
         cluster: "prod".parse().unwrap(),
         node: format!("node-{node}").parse().unwrap(),
@@ -49,7 +49,7 @@ fn told(node: usize, seconds: i64, reading: Reading) -> StoredEvent {
 fn round(seconds: i64, scores: &[f64]) -> Vec<StoredEvent> {
     let scores = scores.iter().enumerate();
     scores
-        .map(|(node, score)| told(node, seconds, Reading::Double(*score)))
+        .map(|(node, score)| event(node, seconds, Reading::Double(*score)))
         .collect()
 }
 
@@ -138,7 +138,7 @@ fn without_quorum_there_is_neither_threshold_nor_incident() {
     let known = threshold(&health, 20);
     assert_eq!((known.threshold, known.quorum_met), (None, false));
     assert_eq!((known.nodes_reporting, known.nodes_needed), (4, 5));
-    health.observe(&[told(4, 21, Reading::Double(0.9))]);
+    health.observe(&[event(4, 21, Reading::Double(0.9))]);
     assert!(threshold(&health, 21).quorum_met);
 }
 
@@ -177,10 +177,10 @@ fn what_is_no_score_is_counted_and_left_out() {
         Reading::Int(2),
     ];
     for reading in odd {
-        health.observe(&[told(0, 0, reading)]);
+        health.observe(&[event(0, 0, reading)]);
     }
     assert_eq!((health.ignored(), health.thresholds(at(0)).count()), (4, 0));
-    health.observe(&[told(0, 0, Reading::Int(1))]);
+    health.observe(&[event(0, 0, Reading::Int(1))]);
     assert_eq!(threshold(&health, 0).nodes_reporting, 1);
 }
 
@@ -222,7 +222,7 @@ fn the_incident_of_a_node_that_fell_silent_is_cleared() {
 }
 
 /// Node 0 is low in a cluster that then has no quorum from 10 s to `until`.
-fn without_peers_until(health: &mut Health, until: i64) -> Vec<Incident> {
+fn lose_quorum_until(health: &mut Health, until: i64) -> Vec<Incident> {
     let with_quorum = [GOOD, BAD_0, BAD_0].iter().zip(0..);
     let raised =
         with_quorum.flat_map(|(scores, n)| health.observe(&round(5 * n, scores)).incidents);
@@ -236,7 +236,7 @@ fn without_peers_until(health: &mut Health, until: i64) -> Vec<Incident> {
 fn an_incident_is_cleared_when_the_quorum_has_been_lost_for_five_minutes() {
     // The peers' last scores count until 70 s: node 0 is judged until then.
     let mut health = health();
-    let goes_on = without_peers_until(&mut health, 371);
+    let goes_on = lose_quorum_until(&mut health, 371);
     assert!(goes_on.iter().all(|it| it.state == IncidentState::Open));
     let cleared = health.observe(&round(375, &BAD_0[..2])).incidents;
     let [incident] = &cleared[..] else {
@@ -252,7 +252,7 @@ fn an_incident_is_cleared_when_the_quorum_has_been_lost_for_five_minutes() {
 #[test]
 fn a_quorum_that_is_back_in_time_leaves_the_incident_open() {
     let mut health = health();
-    without_peers_until(&mut health, 300);
+    lose_quorum_until(&mut health, 300);
     for n in 60..62 {
         let states: Vec<_> = health.observe(&round(5 * n, &BAD_0)).incidents;
         assert!(states.iter().all(|it| it.state == IncidentState::Open));
@@ -262,7 +262,7 @@ fn a_quorum_that_is_back_in_time_leaves_the_incident_open() {
 #[test]
 fn what_was_low_before_the_quorum_was_lost_for_long_does_not_count_afterwards() {
     let mut health = health();
-    without_peers_until(&mut health, 400);
+    lose_quorum_until(&mut health, 400);
     let back = [GOOD, BAD_0].iter().zip(80..);
     let incidents = back.flat_map(|(scores, n)| health.observe(&round(5 * n, scores)).incidents);
     assert_eq!(incidents.count(), 0);
@@ -302,8 +302,8 @@ fn false_incidents(k: f64) -> usize {
 #[test]
 fn a_healthy_cluster_is_left_alone_where_two_deviations_accuse_its_nodes() {
     assert_eq!(false_incidents(HealthConfig::default().k), 0);
-    let accused = false_incidents(2.0);
-    assert!(accused > 20, "{accused}");
+    let raised = false_incidents(2.0);
+    assert!(raised > 20, "{raised}");
 }
 
 #[test]
@@ -323,30 +323,35 @@ fn after_a_restart_the_incident_of_a_node_goes_on_and_ends_as_if_nothing_had_bee
         let mut again = health();
         // What is read again begins in the middle of the incident.
         feed(&mut again, &before[2..]);
-        let ended = again.adopt(known.last().cloned().into_iter().collect(), at(0));
+        let ended = again.restore(known.last().cloned().into_iter().collect(), at(0));
         assert!(ended.is_empty(), "{restart}: {ended:?}");
         let rest = feed(&mut again, after);
         // The average behind the threshold in the text begins anew.
-        let told = |incidents: &[Incident]| -> Vec<_> {
-            let told = incidents.iter();
-            told.map(|incident| {
-                (
-                    incident.id,
-                    incident.state,
-                    incident.last_seen,
-                    incident.occurrences,
-                )
-            })
-            .collect()
+        let outcome = |incidents: &[Incident]| -> Vec<_> {
+            let incidents = incidents.iter();
+            incidents
+                .map(|incident| {
+                    (
+                        incident.id,
+                        incident.state,
+                        incident.last_seen,
+                        incident.occurrences,
+                    )
+                })
+                .collect()
         };
-        assert_eq!(told(&rest), told(&unbroken[known.len()..]), "{restart}");
+        assert_eq!(
+            outcome(&rest),
+            outcome(&unbroken[known.len()..]),
+            "{restart}"
+        );
     }
 }
 
 #[test]
 fn an_incident_of_a_node_that_has_gone_is_ended_after_a_restart() {
     let open = incidents(&[GOOD, GOOD, BAD_0, BAD_0]);
-    let ended = health().adopt(open.clone(), at(0)).incidents;
+    let ended = health().restore(open.clone(), at(0)).incidents;
     assert_eq!(ended.len(), 1);
     assert_eq!(
         (ended[0].id, ended[0].state),

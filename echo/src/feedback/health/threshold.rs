@@ -6,7 +6,7 @@ use echo_core::stats::{mad, median};
 const MAD_TO_SIGMA: f64 = 1.4826;
 
 /// Least deviation that is taken for real, in scores.
-const LEAST_MAD: f64 = 0.01;
+const MIN_MAD: f64 = 0.01;
 
 /// Arrival time after which a fresh threshold has the configured weight, milliseconds.
 const STEP_MS: f64 = 5_000.0;
@@ -23,7 +23,7 @@ pub(super) fn fresh(scores: &[f64], current: Option<f64>, k: f64) -> Option<f64>
     } else {
         scores
     };
-    let deviation = mad(peers)?.max(LEAST_MAD);
+    let deviation = mad(peers)?.max(MIN_MAD);
     Some((-k * MAD_TO_SIGMA).mul_add(deviation, median(peers)?))
 }
 
@@ -41,7 +41,7 @@ pub(super) fn smoothed(before: Option<f64>, fresh: f64, alpha: f64, elapsed_ms: 
 mod tests {
     use proptest::prelude::{Strategy, prop_assert, proptest};
 
-    use super::{LEAST_MAD, MAD_TO_SIGMA, fresh, smoothed};
+    use super::{MAD_TO_SIGMA, MIN_MAD, fresh, smoothed};
 
     const K: f64 = 3.5;
 
@@ -50,7 +50,7 @@ mod tests {
     }
 
     fn spread() -> impl Strategy<Value = Vec<f64>> {
-        let wide = |scores: &Vec<f64>| echo_core::stats::mad(scores).unwrap() > 2.0 * LEAST_MAD;
+        let wide = |scores: &Vec<f64>| echo_core::stats::mad(scores).unwrap() > 2.0 * MIN_MAD;
         scores().prop_filter("the deviation lies above its floor", wide)
     }
 
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn equal_scores_leave_room_for_rounding() {
         let threshold = fresh(&[0.9; 8], None, K).unwrap();
-        assert!((threshold - (K * MAD_TO_SIGMA).mul_add(-LEAST_MAD, 0.9)).abs() < 1e-12);
+        assert!((threshold - (K * MAD_TO_SIGMA).mul_add(-MIN_MAD, 0.9)).abs() < 1e-12);
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
             all.extend(std::iter::repeat_n(bad, (good.len() - 1) / 2));
             let largest = good.iter().copied().fold(f64::MIN, f64::max);
             let least = good.iter().copied().fold(f64::MAX, f64::min);
-            let reach = K * MAD_TO_SIGMA * (largest - least).max(LEAST_MAD);
+            let reach = K * MAD_TO_SIGMA * (largest - least).max(MIN_MAD);
             let threshold = fresh(&all, None, K).unwrap();
             prop_assert!(threshold < largest);
             prop_assert!(threshold >= least - reach - 1e-9);

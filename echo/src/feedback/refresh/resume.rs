@@ -14,7 +14,7 @@ use echo_store::resume::WarmUp;
 use tokio::sync::watch;
 use tracing::info;
 
-use super::{CHUNK, COME_BACK_MS, Refresh};
+use super::{CHUNK, RECONNECT_MS, Refresh};
 use crate::feedback::health::Health;
 
 /// What is read again: an hour, which holds what the detector remembers of a healthy job with blocks of some seconds, and no
@@ -25,7 +25,7 @@ pub(super) const WARM_UP: WarmUp = WarmUp {
 };
 
 /// Incidents that ended so long before may come back, which makes them the same.
-const MAY_COME_BACK: Duration = Duration::from_mins(10);
+const REOPEN_WINDOW: Duration = Duration::from_mins(10);
 
 impl Refresh {
     /// Gets the detector to where it was when Echo stopped. Returns the number of the last event judged, nothing when Echo is
@@ -35,36 +35,36 @@ impl Refresh {
         stop: &watch::Receiver<bool>,
     ) -> Result<Option<u64>, StoreError> {
         // It may have failed half way before.
-        self.forget();
+        self.reset();
         let resume = self.store.resume(WARM_UP).await?;
         self.unpublished
             .extend(self.policies.resume(&resume.policies));
         self.publish();
         let open = self.incidents_since(Nanos::LATEST.offset(-1)).await?;
         self.detector.expect(&open);
-        let (mut taken, mut latest) = (resume.after, None);
-        while taken < resume.judged {
+        let (mut position, mut latest) = (resume.after, None);
+        while position < resume.judged {
             if *stop.borrow() {
                 return Ok(None);
             }
-            let mut tail = self.store.tail(taken, &self.metrics, CHUNK).await?;
-            if tail.until <= taken {
+            let mut tail = self.store.tail(position, &self.metrics, CHUNK).await?;
+            if tail.until <= position {
                 break;
             }
             tail.events.retain(|stored| stored.id <= resume.judged);
             let times = tail.events.iter().map(|stored| stored.event.timestamp);
             latest = latest.max(times.max());
             self.observe(tail.events);
-            taken = tail.until.min(resume.judged);
+            position = tail.until.min(resume.judged);
         }
         let known = match latest {
-            Some(latest) => self.incidents_since(latest.before(MAY_COME_BACK)).await?,
+            Some(latest) => self.incidents_since(latest.before(REOPEN_WINDOW)).await?,
             None => open,
         };
         if resume.judged > 0 {
-            self.come_back_ms = COME_BACK_MS;
+            self.reconnect_ms = RECONNECT_MS;
         }
-        self.adopt(known);
+        self.restore_incidents(known);
         if resume.judged > 0 {
             info!(
                 events = resume.judged - resume.after,
@@ -73,7 +73,7 @@ impl Refresh {
                 resume.judged
             );
         }
-        self.noted = resume.judged;
+        self.recorded = resume.judged;
         Ok(Some(resume.judged))
     }
 
@@ -85,16 +85,16 @@ impl Refresh {
         }
     }
 
-    fn adopt(&mut self, known: Vec<Incident>) {
+    fn restore_incidents(&mut self, known: Vec<Incident>) {
         let open = known.iter();
         let open = open.filter(|incident| incident.state == IncidentState::Open);
         self.open = open.cloned().collect();
         let (scores, signals): (Vec<_>, Vec<_>) = known.into_iter().partition(Health::is_about);
         let mut ended = self
             .detector
-            .adopt(signals, (self.listening_since, self.come_back_ms));
-        ended.append(self.health.adopt(scores, self.listening_since));
-        self.announce(&ended);
+            .adopt(signals, (self.listening_since, self.reconnect_ms));
+        ended.append(self.health.restore(scores, self.listening_since));
+        self.log_changes(&ended);
         self.pending.append(ended);
     }
 }

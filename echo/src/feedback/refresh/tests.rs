@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::feedback::health::HealthConfig;
-use crate::feedback::refresh::{LOOK_EVERY, Refresh};
+use crate::feedback::refresh::{IDLE_CHECK_INTERVAL, Refresh};
 
 /// When the agents of the job report block `number`: each block takes them 200 ms.
 fn reported(number: u64) -> Nanos {
@@ -83,11 +83,11 @@ async fn refresh(store: &Arc<dyn EventStore>) -> Arc<PolicyTable> {
     refresh_until(store, clock, async {}).await
 }
 
-/// The same, and goes on until `over`.
+/// The same, and goes on until `until`.
 async fn refresh_until(
     store: &Arc<dyn EventStore>,
     clock: Arc<ManualClock>,
-    over: impl Future<Output = ()>,
+    until: impl Future<Output = ()>,
 ) -> Arc<PolicyTable> {
     let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
     let (progress, mut judged) = watch::channel(0);
@@ -102,7 +102,7 @@ async fn refresh_until(
     let committed = *store.committed().borrow();
     let stop_when_judged = async {
         judged.wait_for(|id| *id >= committed).await.unwrap();
-        over.await;
+        until.await;
         stop.send_replace(true);
     };
     tokio::join!(refresh.run(stopped), stop_when_judged);
@@ -159,11 +159,15 @@ async fn wherever_echo_was_restarted_the_incident_is_one_and_costs_the_same() {
         refresh(&store).await;
         let [incident] = incidents(&store).await.try_into().unwrap();
         assert_eq!(incident.id, expected.id, "restart before block {restart}");
-        let told = |incident: &Incident| {
+        let outcome = |incident: &Incident| {
             let spans = (incident.first_seen, incident.last_seen, incident.raised_at);
             (spans, incident.state, incident.occurrences)
         };
-        assert_eq!(told(&incident), told(&expected), "before block {restart}");
+        assert_eq!(
+            outcome(&incident),
+            outcome(&expected),
+            "before block {restart}"
+        );
         let off = (incident.effect_ratio / expected.effect_ratio - 1.0).abs();
         assert!(off < 0.02, "before block {restart}: {off}");
         assert!(lost_time(&store).await == lost, "before block {restart}");
@@ -193,12 +197,12 @@ async fn an_incident_of_which_nothing_is_left_is_ended_when_nobody_comes_back() 
     refresh(&store).await;
     database.drop_before(reported(18)).await;
     let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
-    let look_again = async {
+    let check_again = async {
         assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
         clock.set(Nanos::EARLIEST.offset(180_000_000_000));
-        tokio::time::sleep(LOOK_EVERY * 2).await;
+        tokio::time::sleep(IDLE_CHECK_INTERVAL * 2).await;
     };
-    refresh_until(&store, Arc::clone(&clock), look_again).await;
+    refresh_until(&store, Arc::clone(&clock), check_again).await;
     let [ended] = incidents(&store).await.try_into().unwrap();
     assert_eq!(ended.state, IncidentState::Cleared);
     assert_eq!(ended.cleared_at, Some(ended.last_seen.offset(1)));
@@ -236,12 +240,12 @@ async fn versions_of_policies_only_grow() {
 async fn the_incident_of_a_job_that_stopped_reporting_is_cleared() {
     let store = store_with(18).await;
     let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
-    let look_again = async {
+    let check_again = async {
         assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
         clock.set(Nanos::EARLIEST.offset(700_000_000_000));
-        tokio::time::sleep(LOOK_EVERY * 2).await;
+        tokio::time::sleep(IDLE_CHECK_INTERVAL * 2).await;
     };
-    refresh_until(&store, Arc::clone(&clock), look_again).await;
+    refresh_until(&store, Arc::clone(&clock), check_again).await;
     assert_eq!(incidents(&store).await[0].state, IncidentState::Cleared);
 }
 
@@ -250,7 +254,7 @@ async fn a_job_that_could_not_report_because_echo_was_away_has_not_stopped() {
     let store = store_with(18).await;
     refresh(&store).await;
     let clock = Arc::new(ManualClock::at(Nanos::EARLIEST.offset(3_600_000_000_000)));
-    let look_again = async { tokio::time::sleep(LOOK_EVERY * 2).await };
-    refresh_until(&store, clock, look_again).await;
+    let check_again = async { tokio::time::sleep(IDLE_CHECK_INTERVAL * 2).await };
+    refresh_until(&store, clock, check_again).await;
     assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
 }

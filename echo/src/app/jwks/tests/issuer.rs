@@ -19,7 +19,7 @@ pub(super) enum Answer {
     /// More than anybody wants.
     Endless,
     /// Nothing, while the connection stays open.
-    Silence,
+    Silent,
 }
 
 /// An issuer that runs as long as the test.
@@ -49,7 +49,7 @@ impl Issuer {
         let issuer = Self {
             address: listener.local_addr().unwrap(),
             authority: authority.pem(),
-            answer: Arc::new(Mutex::new(Answer::Silence)),
+            answer: Arc::new(Mutex::new(Answer::Silent)),
             requests: Arc::default(),
         };
         issuer.publish(keys);
@@ -64,7 +64,7 @@ impl Issuer {
                 requests.lock().unwrap().push(request);
                 let answer = answer.lock().unwrap().clone();
                 // Whoever has heard enough hangs up.
-                let _hung_up = said(&mut stream, &answer);
+                let _hung_up = respond(&mut stream, &answer);
             }
         });
         issuer
@@ -97,9 +97,9 @@ fn request(stream: &mut Stream) -> Option<String> {
     String::from_utf8(head).ok()
 }
 
-fn said(stream: &mut Stream, answer: &Answer) -> std::io::Result<()> {
+fn respond(stream: &mut Stream, answer: &Answer) -> std::io::Result<()> {
     match answer {
-        Answer::Silence => {
+        Answer::Silent => {
             let _heard = stream.read(&mut [0])?;
         }
         Answer::Text(status, body) => {

@@ -24,7 +24,7 @@ const CONFIDENCE: f64 = 0.5;
 
 /// What a score is judged by.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Line {
+pub(super) struct Thresholds {
     /// The threshold as the agents know it.
     pub(super) average: f64,
     /// The threshold of the peers' latest scores alone. Where everybody gets worse at once it falls at once, and nobody
@@ -32,7 +32,7 @@ pub(super) struct Line {
     pub(super) fresh: f64,
 }
 
-impl Line {
+impl Thresholds {
     fn is_below(self, score: f64) -> bool {
         score < self.average.min(self.fresh)
     }
@@ -40,22 +40,22 @@ impl Line {
 
 /// The scores of one sender in a row, and the incident that they make.
 #[derive(Debug, Default)]
-pub(super) struct Case {
+pub(super) struct SenderState {
     n_low: u32,
     n_good: u32,
     first_low: Option<Nanos>,
     incident: Option<Incident>,
 }
 
-impl Case {
+impl SenderState {
     /// Judges a score of the sender at the given event time; returns the incident if that changes it.
-    pub(super) fn judge(
+    pub(super) fn observe(
         &mut self,
         (cluster, sender, at): (&ClusterId, &Sender, Nanos),
         score: f64,
-        line: &Line,
+        thresholds: &Thresholds,
     ) -> Option<Incident> {
-        if !line.is_below(score) {
+        if !thresholds.is_below(score) {
             return self.good(at);
         }
         self.n_good = 0;
@@ -68,12 +68,12 @@ impl Case {
             .take_known(at)
             .unwrap_or_else(|| raise(cluster, sender, (first_low, at)));
         incident.last_seen = incident.last_seen.max(at);
-        let told = told(sender, score, line.average);
-        incident.reason.clone_from(&told);
+        let reason = describe(sender, score, thresholds.average);
+        incident.reason.clone_from(&reason);
         incident.finding = Finding::Condition(Condition {
             kind: ConditionKind::Inconclusive,
             ranks: sender.rank.into_iter().collect(),
-            detail: told,
+            detail: reason,
         });
         self.incident = Some(incident.clone());
         Some(incident)
@@ -81,7 +81,7 @@ impl Case {
 
     /// Goes on with an incident of this sender as it was concluded before, in place of what was found in judging its
     /// scores again.
-    pub(super) fn adopt(&mut self, known: Option<Incident>) {
+    pub(super) fn restore(&mut self, known: Option<Incident>) {
         self.incident = known;
     }
 
@@ -143,7 +143,7 @@ impl Case {
     }
 }
 
-fn told(sender: &Sender, score: f64, threshold: f64) -> String {
+fn describe(sender: &Sender, score: f64, threshold: f64) -> String {
     let rank = sender.rank.map(|rank| format!(" (rank {rank})"));
     format!(
         "node {}{} reports health score {score:.2}, below the threshold {threshold:.2} of its peers",
