@@ -181,7 +181,8 @@ impl App {
         let closing = (judged.clone(), detector_stop.clone());
         watcher.spawn(close_hours(shared, args.limits.cost_grace, closing));
         let mut detector = JoinSet::new();
-        // Runs on its own thread: a block of 10,000 ranks takes long to analyse, and must not delay requests.
+        // Runs on its own thread: a block of 10,000 ranks takes long to analyse, and must not delay
+        // requests.
         let runtime = Handle::current();
         detector.spawn_blocking(move || runtime.block_on(refresh.run(detector_stop)));
         Ok(Self {
@@ -229,7 +230,8 @@ impl App {
         let _ended = judged.wait_for(|id| *id >= committed).await;
     }
 
-    /// Runs until SIGINT or SIGTERM, or until a task fails; then drains. A second signal ends the drain.
+    /// Runs until SIGINT or SIGTERM, or until a task fails; then drains. A second signal ends the
+    /// drain.
     pub async fn run_until_signal(mut self) -> Result<(), AppError> {
         let failed = tokio::select! {
             _ = self.interrupt.recv() => None,
@@ -248,7 +250,8 @@ impl App {
         }
     }
 
-    /// Reports not ready to probes, stops listening, drains open requests for a limited time, processes what is committed, and closes the database.
+    /// Reports not ready to probes, stops listening, drains open requests for a limited time,
+    /// processes what is committed, and closes the database.
     pub async fn stop(mut self) -> Result<(), AppError> {
         self.stopping.send_replace(true);
         let drained = tokio::select! {
@@ -352,8 +355,9 @@ fn with_open_file_limit(args: &ServeArgs) -> ServeArgs {
     args
 }
 
-/// Opens the database and starts the API listener. Opening may take minutes while a write-ahead log is replayed or the schema is migrated.
-/// The database is opened first unless that takes long: of two processes with the same flags, the second then reports the lock and not the port.
+/// Opens the database and starts the API listener. Opening may take minutes while a write-ahead log
+/// is replayed or the schema is migrated. The database is opened first unless that takes long: of
+/// two processes with the same flags, the second then reports the lock and not the port.
 async fn open(
     args: &ServeArgs,
     clock: &Arc<dyn Clock>,

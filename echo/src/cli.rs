@@ -1,10 +1,8 @@
-//! The tools from the shell: `fleet-echo outliers`, `explain`, `cost`, `report`, `history` and `sql` ask a running Echo over HTTP.
-//!
-//! With `--json` they print what the server answered, byte for byte; otherwise a text for people. Nothing is computed
-//! here, so the shell, Grafana and an agent see the same numbers.
-//!
-//! `assert` asks the same tools for a build pipeline. Beside them stands what needs no running Echo: `token`, `rates`, and the
-//! work on a database file.
+//! Client commands: `fleet-echo outliers`, `explain`, `cost`, `report`, `history` and `sql` query a
+//! running instance over HTTP. With `--json` they print the response byte for byte, otherwise as
+//! text. Nothing is computed here, so the shell, Grafana and a model see the same numbers. `assert`
+//! checks the results of the same tools against limits in a build pipeline. `token`, `rates` and
+//! the commands for a database file need no running instance.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -34,111 +32,112 @@ pub mod sql;
 pub mod token;
 mod view;
 
-/// Longest accepted answer, in bytes.
+/// Maximum response size, in bytes.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Which Echo is asked, and how the answer is printed.
+/// Connection and output format of a client command.
 #[derive(Debug, Clone, Args)]
 pub struct ClientArgs {
-    /// Which Echo.
+    /// Connection.
     #[command(flatten)]
     pub connection: ConnectionArgs,
-    /// Print the server's JSON as it is
+    /// Print the JSON response unchanged
     #[arg(long, env = "FLEET_ECHO_JSON")]
     pub json: bool,
 }
 
-/// Which events are meant.
+/// Cluster and time window of a query.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ScopeArgs {
-    /// Cluster; all clusters when absent
+    /// Cluster [default: all]
     #[arg(long, env = "FLEET_ECHO_CLUSTER")]
     pub cluster: Option<String>,
-    /// Beginning: RFC 3339, Unix milliseconds or `now-15m`; one hour before the end when absent
+    /// Start: RFC 3339, Unix milliseconds or relative such as `now-15m` [default: 1h before the
+    /// end]
     #[arg(long, value_name = "TIME", env = "FLEET_ECHO_FROM")]
     pub from: Option<String>,
-    /// End, in the same forms; now when absent
+    /// End, in the same formats [default: now]
     #[arg(long, value_name = "TIME", env = "FLEET_ECHO_TO")]
     pub to: Option<String>,
-    /// Instead of --from and --to: `all`, or the last `15m`, `24h`, `7d`
+    /// Time window instead of --from and --to: `all`, or the last `15m`, `24h`, `7d`
     #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_WINDOW")]
     pub window: Option<String>,
 }
 
-/// Why nothing was answered.
+/// Error of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// The address cannot be asked.
+    /// The server address is invalid.
     #[error("--server {server}: {reason}")]
     InvalidServer {
-        /// The address.
+        /// Server address.
         server: String,
-        /// What is wrong with it.
+        /// Problem with the address.
         reason: &'static str,
     },
-    /// Nobody answers there.
+    /// The server cannot be reached.
     #[error(
-        "no Echo at {server} ({reason}): start one with `fleet-echo serve --db PATH --insecure-no-tls`, or name another with --server"
+        "cannot reach {server} ({reason}): start it with `fleet-echo serve --db PATH --insecure-no-tls`, or give another address with --server"
     )]
     Unreachable {
-        /// The address.
+        /// Server address.
         server: String,
-        /// What happened.
+        /// Cause.
         reason: String,
     },
-    /// Somebody is there, and needs longer than the caller waits.
+    /// The server did not respond in time.
     #[error(
-        "no answer from {server} within {timeout:?}: raise --timeout, or ask about a shorter window"
+        "no response from {server} within {timeout:?}: raise --timeout, or query a shorter window"
     )]
     Timeout {
-        /// The address.
+        /// Server address.
         server: String,
-        /// How long was waited.
+        /// Timeout.
         timeout: Duration,
     },
-    /// Somebody answers who is no Echo.
-    #[error("{server} answers, but not as Echo does (status {status})")]
+    /// The server is not an Echo instance.
+    #[error("{server} is not a fleet-echo server (unexpected response, status {status})")]
     NotEcho {
-        /// The address.
+        /// Server address.
         server: String,
-        /// Status of the response.
+        /// HTTP status.
         status: u16,
     },
-    /// Echo answers with an error.
+    /// The server returned an error.
     #[error("{message}")]
     Api {
-        /// The kind, as the error body names it.
+        /// Error code of the response body.
         code: String,
-        /// What Echo says.
+        /// Error message, with its hint.
         message: String,
-        /// The whole answer, as it came.
+        /// Response body.
         body: Vec<u8>,
     },
-    /// The flags do not fit together.
+    /// The flags are invalid or contradict each other.
     #[error("{0}")]
     Usage(String),
-    /// The rates file has mistakes.
-    #[error("{file} cannot be used:{}", indented(.mistakes))]
+    /// The rates file is invalid.
+    #[error("invalid rates file {file}:{}", indented(.mistakes))]
     Rates {
         /// The file.
         file: String,
-        /// What is wrong with it, a sentence each with its place.
+        /// Problems, each with its location.
         mistakes: Vec<String>,
     },
-    /// The database file cannot be worked on.
+    /// The database file cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No token can be made.
-    #[error("cannot make a token")]
+    /// The token cannot be generated.
+    #[error("cannot generate a token")]
     Token(#[source] io::Error),
-    /// The answer cannot be written.
-    #[error("the answer cannot be written")]
+    /// The output cannot be written.
+    #[error("cannot write the output")]
     Output(#[from] io::Error),
 }
 
 impl CliError {
-    /// Exit code, after `sysexits.h`: 64 the question is wrong, 65 so is the file that it is about, 69 nobody answers (now, or in time), 70 a defect,
-    /// 74 the output is broken.
+    /// Returns the exit code, as in `sysexits.h`: 64 invalid request, 65 invalid input file, 69
+    /// server unavailable or timeout, 70 internal error, 74 output error.
     pub fn exit_code(&self) -> u8 {
         const USAGE: u8 = 64;
         const DATA: u8 = 65;
@@ -162,8 +161,8 @@ impl CliError {
     }
 }
 
-/// Exit code of an error of the store, after `sysexits.h`: 64 the place is wrong, 65 it is no database of this Echo, 74 it
-/// cannot be read or written, 75 somebody else holds it.
+/// Returns the exit code of a store error, as in `sysexits.h`: 64 unsuitable path, 65 invalid or
+/// incompatible database, 74 I/O error, 75 locked by another process.
 pub const fn store_exit_code(error: &StoreError) -> u8 {
     match error {
         StoreError::Unsuitable { .. } => 64,
@@ -177,13 +176,13 @@ pub const fn store_exit_code(error: &StoreError) -> u8 {
     }
 }
 
-/// Sentences, each on a line of its own below.
+/// Puts each sentence on its own indented line.
 fn indented(sentences: &[String]) -> String {
     let lines = sentences.iter().flat_map(|one| ["\n  ", one]);
     lines.collect()
 }
 
-/// The input of a tool in the making: what the caller did not say is left out.
+/// Input of a tool, as a JSON object; absent values are left out.
 #[derive(Debug, Default)]
 struct ToolInput(Map<String, Value>);
 
@@ -203,13 +202,13 @@ impl ToolInput {
         self
     }
 
-    /// The cluster that is asked about, if it is one.
+    /// Returns the cluster, if the input has exactly one.
     fn cluster(&self) -> Option<&str> {
         self.0.get("cluster")?.as_str()
     }
 }
 
-/// Asks a tool for whoever reads: the answer to be put into words, or nothing when it has been printed as it came.
+/// Calls a tool. Returns the result to print as text, or `None` if the JSON has been printed.
 fn query(
     client: &ClientArgs,
     tool: &str,
@@ -219,8 +218,8 @@ fn query(
     for_display(client, call_tool(&client.connection, tool, input), out)
 }
 
-/// The answer to be put into words, or nothing when it has been printed as it came. With `--json` an error is printed like
-/// an answer, too, so that a script always has one JSON text to read.
+/// Returns the result to print as text, or prints the JSON body and returns `None`. With `--json`
+/// an error body is printed too, so that scripts always read one JSON document.
 fn for_display(
     client: &ClientArgs,
     asked: Result<(Vec<u8>, Value), CliError>,
@@ -236,7 +235,7 @@ fn for_display(
     asked.map(|_printed| None)
 }
 
-/// Asks a tool. The answer is the body as it came, with what it says.
+/// Calls a tool. Returns the response body and its parsed JSON.
 fn call_tool(
     connection: &ConnectionArgs,
     tool: &str,
@@ -249,7 +248,7 @@ fn call_tool(
     )
 }
 
-/// Asks a tool for what is no JSON.
+/// Calls a tool that returns something other than JSON.
 fn call_tool_for_bytes(
     connection: &ConnectionArgs,
     tool: &str,
@@ -262,7 +261,7 @@ fn call_tool_for_bytes(
     )
 }
 
-/// Gets what is no tool's answer.
+/// Gets JSON from a path outside of the tools.
 fn get_json(connection: &ConnectionArgs, path: &str) -> Result<(Vec<u8>, Value), CliError> {
     parse_json(
         connection.base()?,
@@ -270,7 +269,7 @@ fn get_json(connection: &ConnectionArgs, path: &str) -> Result<(Vec<u8>, Value),
     )
 }
 
-/// Gets what is no JSON.
+/// Gets a body that may not be JSON.
 fn get_bytes(
     connection: &ConnectionArgs,
     path: &str,
@@ -292,7 +291,7 @@ fn parse_bytes(server: &str, (status, body): (u16, Vec<u8>)) -> Result<Vec<u8>, 
     Err(response_error(server, status, (body, answer)))
 }
 
-/// The request of something at a path, with what is asked in the query.
+/// Builds a GET request with query parameters.
 fn path_request<'a>(
     path: &'a str,
     query: &'a [(&'a str, String)],
@@ -306,7 +305,7 @@ fn path_request<'a>(
     }
 }
 
-/// The request of a tool's answer.
+/// Builds the request of a tool call.
 fn tool_request(
     tool: &str,
     input: ToolInput,
@@ -321,7 +320,7 @@ fn tool_request(
     }
 }
 
-/// The request with a token, if there is one.
+/// Adds the token to the request, if there is one.
 fn with_token<B>(request: RequestBuilder<B>, token: Option<&str>) -> RequestBuilder<B> {
     match token {
         Some(token) => request.header("Authorization", token),
@@ -337,7 +336,7 @@ fn parse_json(server: &str, (status, body): (u16, Vec<u8>)) -> Result<(Vec<u8>, 
     }
 }
 
-/// Sends a request. Status and body of what comes back.
+/// Sends a request. Returns status and body of the response.
 fn send(
     connection: &ConnectionArgs,
     request: impl FnOnce(&Agent, &str, Option<&str>) -> Result<Response<Body>, ureq::Error>,
@@ -352,11 +351,11 @@ fn send(
     Ok((status, body))
 }
 
-/// What it means that nothing came back.
+/// Maps a transport error.
 fn transport_error(server: &str, timeout: Duration, error: ureq::Error) -> CliError {
     let server = server.to_owned();
     let reason = match error {
-        ureq::Error::Timeout(Timeout::Connect) => "it takes too long to connect".to_owned(),
+        ureq::Error::Timeout(Timeout::Connect) => "connection timed out".to_owned(),
         ureq::Error::Timeout(_) => return CliError::Timeout { server, timeout },
         ureq::Error::Io(error) => error.to_string(),
         error => error.to_string(),

@@ -1,4 +1,5 @@
-//! The main job end to end: recorded jobs go through real agents and a real Echo, and the answers are outcome.
+//! The main job end to end: recorded jobs go through real agents and a real Echo, and the answers
+//! are outcome.
 
 mod agents;
 pub mod recording;

@@ -1,5 +1,8 @@
 //! Echo finds the GPU that holds back a whole cluster, says why, and puts a price on it.
-//! `echo_ingest` receives OTLP and decodes it to plain data (`echo_core::model`), `echo_store` stores it behind one trait, `echo_analysis` analyses it without I/O, and `echo_tools` answers queries through one tool registry. The only value that flows back is the policy table, which [`feedback`] publishes and the ingest path reads.
+//! `echo_ingest` receives OTLP and decodes it to plain data (`echo_core::model`), `echo_store`
+//! stores it behind one trait, `echo_analysis` analyses it without I/O, and `echo_tools` answers
+//! queries through one tool registry. The only value that flows back is the policy table, which
+//! [`feedback`] publishes and the ingest path reads.
 //!
 //! Modules are listed lowest layer first; a module imports only from layers above it in this list.
 //! `tests/it/architecture.rs` enforces this.

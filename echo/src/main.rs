@@ -1,4 +1,5 @@
-//! The program `fleet-echo`: parses the command line, runs the command, and maps the result to an exit code.
+//! The program `fleet-echo`: parses the command line, runs the command, and maps the result to an
+//! exit code.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -181,7 +182,8 @@ fn run_assert(args: &AssertArgs, log: &LogArgs) -> u8 {
     gate::run(args, &mut io::stdout(), &mut io::stderr())
 }
 
-/// Restricts new files to the account that Echo runs as: the database engine creates files with the umask of the process.
+/// Restricts new files to the account that Echo runs as: the database engine creates files with the
+/// umask of the process.
 fn restrict_file_permissions(command: &Command) {
     if let Command::Serve(_)
     | Command::Demo(_)
@@ -265,7 +267,8 @@ fn run_mcp(args: &McpArgs) -> Result<(), Failure> {
     let runtime = runtime()?;
     let input = tokio::io::BufReader::new(tokio::io::stdin());
     let result = runtime.block_on(cli::mcp::run(args, input, tokio::io::stdout()));
-    // A read of standard input cannot be cancelled, so dropping the runtime would wait for the next write or for EOF.
+    // A read of standard input cannot be cancelled, so dropping the runtime would wait for the next
+    // write or for EOF.
     runtime.shutdown_background();
     Ok(result?)
 }

@@ -1,4 +1,5 @@
-//! JSON Web Key Sets of token issuers: fetched at startup, every ten minutes, and when a token names an unknown key. Fetched keys stay valid for a day while fetches fail.
+//! JSON Web Key Sets of token issuers: fetched at startup, every ten minutes, and when a token
+//! names an unknown key. Fetched keys stay valid for a day while fetches fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -24,7 +25,9 @@ const REFRESH: Duration = Duration::from_mins(10);
 /// Minimum time between two fetches from one issuer, also after failures and for unknown keys.
 const MIN_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Time after which keys expire that no fetch has confirmed. Older tokens have expired by then, unless `max_age` allows more, and an attacker with a withdrawn key cannot keep it valid by blocking the issuer.
+/// Time after which keys expire that no fetch has confirmed. Older tokens have expired by then,
+/// unless `max_age` allows more, and an attacker with a withdrawn key cannot keep it valid by
+/// blocking the issuer.
 const MAX_AGE: Duration = Duration::from_hours(24);
 
 /// Background task that keeps the key sets fresh.
@@ -61,7 +64,8 @@ impl FetchSchedule {
 type FetchResult = (KeySource, Result<KeySet, FetchError>);
 
 impl JwksRefresher {
-    /// Refreshes `sets` with the keys of the issuers in `access`, whose paths are relative to `base_dir`.
+    /// Refreshes `sets` with the keys of the issuers in `access`, whose paths are relative to
+    /// `base_dir`.
     pub(super) fn new(
         sets: KeySets,
         access: watch::Receiver<Arc<Access>>,
@@ -84,7 +88,8 @@ impl JwksRefresher {
             tokio::select! {
                 () = sleep_until(next) => {}
                 Some(ended) = running.join_next() => {
-                    // `fetch_in_background` turns a panic into an error, so the join always succeeds.
+                    // `fetch_in_background` turns a panic into an error, so the join always
+                    // succeeds.
                     if let Ok((source, fetched)) = ended {
                         self.record(&source, fetched);
                     }

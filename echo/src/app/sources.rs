@@ -1,5 +1,6 @@
-//! Files that may change while Echo runs: certificates, keys, access and rates.
-//! Changes are detected by content, because a mounted secret changes by replacing a symbolic link. A reload applies as a whole or not at all: an invalid file leaves the previous value in force.
+//! Files that may change while Echo runs: certificates, keys, access and rates. Changes are
+//! detected by content, because a mounted secret changes by replacing a symbolic link. A reload
+//! applies as a whole or not at all: an invalid file leaves the previous value in force.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `fleet-echo explain`: why a rank is slow.
+//! `fleet-echo explain`: cause of a slow rank.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,33 +11,33 @@ use serde_json::Value;
 use crate::cli::view::{decimals, heading, list, quality, table, text};
 use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, call_tool_for_bytes, query};
 
-/// The tool that is asked.
+/// Name of the tool.
 const TOOL: &str = "fleet.cluster.explain_rank";
 
-/// Most points of the lag series that are printed; `--json` has all of them.
+/// Maximum number of points of the lag series that are printed; `--json` has all of them.
 const MAX_PRINTED: usize = 12;
 
-/// One rank against its peers: what it was judged by, what its host went through, how late it was.
+/// One rank compared with its peers: verdict, host evidence and lag.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
-    /// Whom to ask.
+    /// Connection and output format.
     #[command(flatten)]
     pub client: ClientArgs,
-    /// What about; the cluster is needed.
+    /// Cluster (required) and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
     /// Rank within its job
     #[arg(long, env = "FLEET_ECHO_RANK")]
     pub rank: u32,
-    /// Job; needed only when the rank reported in several
+    /// Job; required only if the rank reported in several
     #[arg(long, env = "FLEET_ECHO_JOB")]
     pub job: Option<String>,
-    /// Also write a picture of its lag over time to this file, by its ending as `.svg` or `.png`
+    /// Also write a plot of the lag over time to this file (`.svg` or `.png`)
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_PLOT")]
     pub plot: Option<PathBuf>,
 }
 
-/// Asks, and prints the answer.
+/// Runs the command.
 pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let plot = args.plot.as_deref();
     let plot = plot.map(|file| Ok::<_, CliError>((file, format_from_extension(file)?)));
@@ -54,13 +54,13 @@ fn input(args: &ExplainArgs) -> ToolInput {
         .with("job", args.job.clone())
 }
 
-/// The form that the name of a file asks for.
+/// Returns the image format for the extension of the file.
 fn format_from_extension(file: &Path) -> Result<Format, CliError> {
     let ending = file.extension().and_then(|ending| ending.to_str());
     let meant = |format: &Format| ending.is_some_and(|end| end.eq_ignore_ascii_case(format.name()));
     Format::ALL.into_iter().find(meant).ok_or_else(|| {
         let file = file.display();
-        CliError::Usage(format!("--plot {file}: ends neither in .svg nor in .png"))
+        CliError::Usage(format!("--plot {file}: the name must end in .svg or .png"))
     })
 }
 

@@ -1,4 +1,4 @@
-//! `fleet-echo outliers`: which ranks are slow.
+//! `fleet-echo outliers`: ranks that hold back their jobs.
 
 use std::io::{self, Write};
 
@@ -8,21 +8,21 @@ use serde_json::Value;
 use crate::cli::view::{decimals, heading, list, percent, quality, table, text};
 use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, query};
 
-/// Which ranks hold back their jobs, how sure that is, and since when.
+/// Ranks that hold back their jobs, with confidence and start time.
 #[derive(Debug, Clone, Args)]
 pub struct OutliersArgs {
-    /// Whom to ask.
+    /// Connection and output format.
     #[command(flatten)]
     pub client: ClientArgs,
-    /// What about.
+    /// Cluster and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
-    /// Largest number of outliers listed, 40 when absent
+    /// Maximum number of outliers listed [default: 40]
     #[arg(long, env = "FLEET_ECHO_LIMIT")]
     pub limit: Option<u32>,
 }
 
-/// Asks, and prints the answer.
+/// Runs the command.
 pub fn run(args: &OutliersArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let input = ToolInput::from_scope(&args.scope).with("limit", args.limit);
     if let Some(answer) = query(&args.client, "fleet.cluster.find_outlier_nodes", input, out)? {
@@ -49,7 +49,15 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     if !outliers.is_empty() {
         writeln!(out)?;
         let header = [
-            "STATE", "NODE", "RANK", "ROLE", "LAG ms", "DAMAGE", "SURE", "SINCE", "WHY",
+            "STATE",
+            "NODE",
+            "RANK",
+            "ROLE",
+            "LAG ms",
+            "SLOWDOWN",
+            "CONFIDENCE",
+            "SINCE",
+            "REASON",
         ];
         table(
             out,
@@ -62,7 +70,14 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     }
     if !conditions.is_empty() {
         writeln!(out)?;
-        let header = ["STATE", "CONDITION", "DAMAGE", "SURE", "SINCE", "WHY"];
+        let header = [
+            "STATE",
+            "CONDITION",
+            "SLOWDOWN",
+            "CONFIDENCE",
+            "SINCE",
+            "REASON",
+        ];
         table(
             out,
             &header,
@@ -70,7 +85,7 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     if answer.get("truncated") == Some(&Value::Bool(true)) {
-        writeln!(out, "\nmore with a larger --limit")?;
+        writeln!(out, "\nlist truncated: raise --limit")?;
     }
     writeln!(out, "\n{}", quality(answer))
 }
@@ -89,7 +104,7 @@ fn outlier(outlier: &Value) -> Vec<String> {
     ]
 }
 
-/// What the host went through beyond its peers; nothing when that is not known.
+/// Host evidence in excess of the peers; `None` if there is none.
 fn host_evidence(outlier: &Value) -> Option<String> {
     let is_host_evidence = |evidence: &&Value| evidence.get("lag_ms").is_some_and(Value::is_null);
     let evidence = list(outlier, "evidence").iter().filter(is_host_evidence);

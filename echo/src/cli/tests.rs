@@ -47,13 +47,13 @@ enum ToolCommand {
     Sql(SqlArgs),
 }
 
-/// A real server on a port of its own, for as long as the value lives.
+/// A real server on its own port; stops when dropped.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     _stop: oneshot::Sender<()>,
 }
 
-/// What a server works with, made on its own thread.
+/// Future of the context of a server, which runs on the thread of the server.
 pub(super) type ContextFuture = Pin<Box<dyn Future<Output = ToolContext>>>;
 
 pub(super) async fn default_context() -> ToolContext {
@@ -74,7 +74,7 @@ fn feeds() -> Feeds {
     }
 }
 
-/// An Echo at this address, and as long as anyone waits.
+/// Returns a connection to this address with a long timeout.
 pub(super) fn connection_to(server: &str) -> ConnectionArgs {
     ConnectionArgs {
         server: server.to_owned(),
@@ -87,7 +87,7 @@ pub(super) fn connection_to(server: &str) -> ConnectionArgs {
     }
 }
 
-/// Everything that Echo answers over HTTP.
+/// Returns all API routes.
 pub(super) fn routes(context: ToolContext) -> Router {
     let terms = Terms::open(Arc::clone(&context.clock));
     let feeds = (feeds(), Metrics::default());
@@ -123,13 +123,13 @@ impl Server {
         }
     }
 
-    /// What a command line prints.
+    /// Runs a command line and returns its output.
     fn output(&self, line: &str) -> Result<String, CliError> {
         let (printed, outcome) = self.run(line);
         outcome.map(|()| printed)
     }
 
-    /// What a command line prints, and how it ends.
+    /// Runs a command line and returns its output and result.
     fn run(&self, line: &str) -> (String, Result<(), CliError>) {
         let server = format!("http://{}", self.address);
         let words = ["fleet-echo"].into_iter().chain(line.split_whitespace());
@@ -147,7 +147,7 @@ impl Server {
 }
 
 #[test]
-fn answers_are_printed_for_people() {
+fn results_are_printed_as_text() {
     let server = Server::start();
     for line in [
         "outliers --cluster prod --from now-10m",
@@ -177,7 +177,7 @@ fn json_is_printed_byte_for_byte() {
 }
 
 #[test]
-fn json_is_one_text_also_when_the_views_cannot_be_listed() {
+fn json_output_of_a_failed_view_list_is_one_document() {
     let server =
         Server::with_context(|| Box::pin(async { fixture::over(Arc::new(Broken::Defect)) }));
     let (printed, outcome) = server.run("sql --views --json");
@@ -187,7 +187,7 @@ fn json_is_one_text_also_when_the_views_cannot_be_listed() {
 }
 
 #[test]
-fn pages_follow_one_another() {
+fn a_cursor_continues_with_the_next_page() {
     let server = Server::start();
     let first = server
         .output("history --metric fleet.rank.period_ms --limit 484 --from now-11m --to now")
@@ -200,18 +200,22 @@ fn pages_follow_one_another() {
         .lines()
         .last()
         .unwrap()
-        .strip_prefix("more with --cursor ")
+        .strip_prefix("next page: --cursor ")
         .unwrap();
     let rest = server
         .output(&format!(
             "history --metric fleet.rank.period_ms --cursor {cursor}"
         ))
         .unwrap();
-    assert_eq!(rest.lines().count(), 1 + 80, "a header and what is left");
+    assert_eq!(
+        rest.lines().count(),
+        1 + 80,
+        "a header and the remaining events"
+    );
 }
 
 #[test]
-fn a_wrong_question_exits_64_and_says_what_is_wrong() {
+fn an_invalid_request_exits_64_with_the_reason() {
     let server = Server::start();
     for (line, message) in [
         ("cost --cluster pord", "the clusters are prod"),
@@ -237,8 +241,8 @@ fn a_wrong_question_exits_64_and_says_what_is_wrong() {
 }
 
 #[test]
-fn a_missing_server_exits_69_and_says_how_to_start_one() {
-    // The port was free a moment ago, and nobody else is told of it.
+fn an_unreachable_server_exits_69_with_the_command_to_start_one() {
+    // The port was free a moment ago, and no other process knows it.
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -251,7 +255,7 @@ fn a_missing_server_exits_69_and_says_how_to_start_one() {
     assert_eq!(error.exit_code(), 69);
     let message = error.to_string();
     assert!(
-        message.starts_with(&format!("no Echo at {url}")),
+        message.starts_with(&format!("cannot reach {url}")),
         "{message}"
     );
     assert!(message.contains("fleet-echo serve"), "{message}");

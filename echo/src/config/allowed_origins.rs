@@ -1,15 +1,16 @@
-//! The flags that say by which names Echo may be called, and from which web pages.
+//! Flags for the host names and web origins that the API accepts.
 
 use clap::Args;
 
 use echo_serve::origin::Callers;
 
-/// Who may ask.
+/// Allowed host names and web origins.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Who may ask")]
+#[command(next_help_heading = "Allowed hosts and origins")]
 pub struct AllowedOriginArgs {
-    /// Further name by which this machine may be asked, such as echo.example.com; addresses, localhost and whole names of
-    /// Kubernetes services (echo.monitoring.svc) always may. Can be given several times
+    /// Additional host name to accept in requests, such as echo.example.com. IP addresses,
+    /// localhost and full names of Kubernetes services (echo.monitoring.svc) are always accepted.
+    /// Can be repeated
     #[arg(
         long = "allowed-host",
         value_name = "NAME",
@@ -19,7 +20,8 @@ pub struct AllowedOriginArgs {
     )]
     pub hosts: Vec<String>,
 
-    /// Origin whose web pages may ask, such as `https://grafana.example:3000`. Can be given several times
+    /// Web origin whose pages may call the API, such as `https://grafana.example:3000`. Can be
+    /// repeated
     #[arg(
         long = "allowed-origin",
         value_name = "ORIGIN",
@@ -31,7 +33,7 @@ pub struct AllowedOriginArgs {
 }
 
 impl AllowedOriginArgs {
-    /// Who may ask.
+    /// Returns the request check.
     pub fn callers(&self) -> Callers {
         Callers::new(self.hosts.clone(), self.origins.clone())
     }
@@ -42,7 +44,7 @@ fn host(text: &str) -> Result<String, String> {
     if !text.is_empty() && text.chars().all(is_name) {
         return Ok(text.to_owned());
     }
-    Err("give a name without a port, such as echo.example.com".to_owned())
+    Err("expected a host name without a port, such as echo.example.com".to_owned())
 }
 
 fn origin(text: &str) -> Result<String, String> {
@@ -52,7 +54,7 @@ fn origin(text: &str) -> Result<String, String> {
     if authority.is_some_and(|authority| !authority.is_empty() && !authority.contains('/')) {
         return Ok(text.to_owned());
     }
-    Err("give an origin as browsers send it, such as https://grafana.example".to_owned())
+    Err("expected an origin as browsers send it, such as https://grafana.example".to_owned())
 }
 
 #[cfg(test)]
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_browsers_and_clients_never_send_is_refused() {
+    fn values_that_no_client_sends_are_rejected() {
         for flags in [
             "--allowed-host a:80",
             "--allowed-host https://a",

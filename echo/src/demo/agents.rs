@@ -10,7 +10,8 @@ use crate::config::DemoArgs;
 use crate::demo::DemoError;
 use crate::demo::recording::Recording;
 
-/// Blocks shorter than usual, because the recorded faults last seconds where real ones last minutes.
+/// Blocks shorter than usual, because the recorded faults last seconds where real ones last
+/// minutes.
 const BLOCK_TARGET: &str = "200ms";
 
 /// What an agent says of its replay.

@@ -1,15 +1,17 @@
-//! Health scores of Ingero agents: the threshold that they are compared with, and the nodes below it. Pure: a function of
-//! the stored events and of the time at which one asks.
+//! Health scores of Ingero agents: the threshold that they are compared with, and the nodes below
+//! it. Pure: a function of the stored events and of the time at which one asks.
 //!
-//! An Ingero agent rates its own node from 0 to 1 ([`fleet_proto::metric::INGERO_HEALTH_SCORE`]) and asks what is too
-//! little. The answer comes from its healthy peers (`threshold`): the median of the latest scores less k robust
-//! deviations. Ingero's own k of 2 flags somebody in three windows of four in a healthy cluster of 64 nodes; the default
-//! here is the usual cut of the modified z-score, 3.5, and deviations are never taken for less than a hundredth of the
-//! scale, so that nodes that all report the same number are not told apart by their rounding.
+//! An Ingero agent rates its own node from 0 to 1 ([`fleet_proto::metric::INGERO_HEALTH_SCORE`])
+//! and asks what is too little. The answer comes from its healthy peers (`threshold`): the median
+//! of the latest scores less k robust deviations. Ingero's own k of 2 flags somebody in three
+//! windows of four in a healthy cluster of 64 nodes; the default here is the usual cut of the
+//! modified z-score, 3.5, and deviations are never taken for less than a hundredth of the scale, so
+//! that nodes that all report the same number are not told apart by their rounding.
 //!
-//! A node that is below the threshold twice in a row, with quorum, is reported until three scores in a row are good
-//! (`sender_state`). An incident that nothing speaks for any more, because the node or too many of its peers have fallen silent for
-//! five minutes, is cleared and says so. How late it is and what it costs, a score does not say.
+//! A node that is below the threshold twice in a row, with quorum, is reported until three scores
+//! in a row are good (`sender_state`). An incident that nothing speaks for any more, because the
+//! node or too many of its peers have fallen silent for five minutes, is cleared and says so. How
+//! late it is and what it costs, a score does not say.
 
 use std::collections::BTreeMap;
 
@@ -75,8 +77,9 @@ impl Health {
         self.config
     }
 
-    /// Takes health scores in the order of their numbers and says what follows from them. Other events, and scores that
-    /// are none, are left out; the latter are counted, although ingest already rejects them.
+    /// Takes health scores in the order of their numbers and says what follows from them. Other
+    /// events, and scores that are none, are left out; the latter are counted, although ingest
+    /// already rejects them.
     pub fn observe(&mut self, events: &[StoredEvent]) -> Conclusions {
         let mut conclusions = Conclusions::default();
         for stored in events {
@@ -99,8 +102,9 @@ impl Health {
         conclusions
     }
 
-    /// Goes on with incidents as they were concluded before, after their scores have been taken again; those whose sender
-    /// has gone are ended. Silence counts from `since` on, arrival time: before, nobody could report.
+    /// Goes on with incidents as they were concluded before, after their scores have been taken
+    /// again; those whose sender has gone are ended. Silence counts from `since` on, arrival time:
+    /// before, nobody could report.
     pub fn restore(&mut self, mut known: Vec<Incident>, since: Nanos) -> Conclusions {
         for (name, cluster) in &mut self.clusters {
             let is_its = |incident: &mut Incident| incident.cluster == *name;
@@ -120,8 +124,8 @@ impl Health {
         incident.cohort == cohort(&incident.cluster)
     }
 
-    /// Clears what is open on nodes that could not be judged for five minutes at `now` (arrival time), and forgets those
-    /// that have been silent for ten.
+    /// Clears what is open on nodes that could not be judged for five minutes at `now` (arrival
+    /// time), and forgets those that have been silent for ten.
     pub fn end_silent_nodes(&mut self, now: Nanos) -> Conclusions {
         let mut conclusions = Conclusions::default();
         self.clusters.retain(|_, cluster| {

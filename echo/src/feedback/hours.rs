@@ -1,7 +1,9 @@
-//! Closes hours of costs: what an hour came to is stored once it is over, and again if late data changes it.
+//! Closes hours of costs: what an hour came to is stored once it is over, and again if late data
+//! changes it.
 //!
-//! One hour at a time, with a rest as long as the work was several times over, so that years of an old database are closed
-//! beside everything else. What is due is known to the store, and survives a crash.
+//! One hour at a time, with a rest as long as the work was several times over, so that years of an
+//! old database are closed beside everything else. What is due is known to the store, and survives
+//! a crash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +31,8 @@ const PAUSE_FACTOR: u32 = 4;
 /// An hour that never comes to pause is closed after so many graces all the same.
 const MAX_GRACES: i64 = 4;
 
-/// How long before an hour its events may have been received by Echo, since clocks differ, nanoseconds.
+/// How long before an hour its events may have been received by Echo, since clocks differ,
+/// nanoseconds.
 const MAX_CLOCK_ERROR: i64 = 24 * Hour::NANOS;
 
 /// Closes hours.
@@ -42,8 +45,8 @@ pub struct HourCloser {
 }
 
 impl HourCloser {
-    /// Closes hours of `store` when they have been over, and nothing came, for `grace`, and the detector has judged (`judged`)
-    /// what is in them.
+    /// Closes hours of `store` when they have been over, and nothing came, for `grace`, and the
+    /// detector has judged (`judged`) what is in them.
     pub fn new(
         (store, clock): (Arc<dyn EventStore>, Arc<dyn Clock>),
         grace: Duration,

@@ -25,8 +25,8 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Goes on with the policies that were published last, so that versions only grow. Those that cannot be read any
-    /// more are left out.
+    /// Goes on with the policies that were published last, so that versions only grow. Those that
+    /// cannot be read any more are left out.
     pub fn resume(&mut self, published: &[PolicyRecord]) -> Vec<(ClusterId, ClusterPolicy)> {
         let sets = published.iter().filter_map(|record| {
             let set = PolicySet::decode(record.encoded.as_slice()).ok()?;
@@ -40,8 +40,8 @@ impl Policies {
         resumed.collect()
     }
 
-    /// Computes the policies anew and returns those that changed: another culprit or quorum, a new cohort, or
-    /// numbers older than five seconds of event time.
+    /// Computes the policies anew and returns those that changed: another culprit or quorum, a new
+    /// cohort, or numbers older than five seconds of event time.
     pub fn update<'a>(
         &mut self,
         outlooks: impl Iterator<Item = (&'a CohortKey, &'a Outlook)>,

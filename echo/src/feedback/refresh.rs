@@ -1,7 +1,7 @@
 //! The loop that follows the store: new events in, conclusions stored, policies published.
 //!
-//! It reads what was committed and nothing else, so what it concludes can be reproduced from the database. After a restart
-//! it goes on where it was ([`resume`]), however much is stored.
+//! It reads what was committed and nothing else, so what it concludes can be reproduced from the
+//! database. After a restart it goes on where it was ([`resume`]), however much is stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +60,8 @@ pub struct Refresh {
     table: watch::Sender<Arc<PolicyTable>>,
     progress: watch::Sender<u64>,
     open: Vec<Incident>,
-    /// Number of the last event that the detector has position; nothing before it knows where to go on.
+    /// Number of the last event that the detector has position; nothing before it knows where to go
+    /// on.
     position: Option<u64>,
     /// Number of the last event that is known to the store as judged.
     recorded: u64,
@@ -77,8 +78,8 @@ pub struct Refresh {
 }
 
 impl Refresh {
-    /// A loop over `store` that publishes policies through `table` and the number of the last event it has judged
-    /// through `progress`.
+    /// A loop over `store` that publishes policies through `table` and the number of the last event
+    /// it has judged through `progress`.
     pub fn new(
         (store, clock): (Arc<dyn EventStore>, Arc<dyn Clock>),
         (settings, health): (Settings, HealthConfig),
@@ -149,7 +150,8 @@ impl Refresh {
         }
     }
 
-    /// Judges everything that is committed by now. Learning again what is usual is given up when Echo is to stop.
+    /// Judges everything that is committed by now. Learning again what is usual is given up when
+    /// Echo is to stop.
     async fn catch_up(&mut self, stop: &watch::Receiver<bool>) -> Result<(), StoreError> {
         let mut position = match self.position {
             Some(position) => position,
@@ -204,8 +206,8 @@ impl Refresh {
         conclusions
     }
 
-    /// Ends what nobody reports of any more. Who could not report because Echo was away has not fallen silent, so nobody is
-    /// asked about until agents had the time to come back.
+    /// Ends what nobody reports of any more. Who could not report because Echo was away has not
+    /// fallen silent, so nobody is asked about until agents had the time to come back.
     fn end_silent(&mut self) -> Conclusions {
         let now = self.clock.now();
         // A clock that was set back says nothing about how long ago something was.
@@ -246,8 +248,8 @@ impl Refresh {
         self.table.send_replace(Arc::new(changed));
     }
 
-    /// Stores what is pending, which rests on the events up to `position`. It is kept until it is stored, because the detector
-    /// will not conclude it again.
+    /// Stores what is pending, which rests on the events up to `position`. It is kept until it is
+    /// stored, because the detector will not conclude it again.
     async fn store_pending(&mut self, position: u64) -> Result<(), StoreError> {
         if self.pending.is_empty() && position.saturating_sub(self.recorded) < RECORD_AFTER {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Export of Echo's own spans to a collector over OTLP/gRPC, batched in the background: a collector that does not respond loses spans and never delays a request.
+//! Export of Echo's own spans to a collector over OTLP/gRPC, batched in the background: a collector
+//! that does not respond loses spans and never delays a request.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -35,7 +36,8 @@ pub struct ExportError {
 pub struct ExportConfig {
     /// Address of the collector, such as `http://127.0.0.1:14317`.
     pub endpoint: String,
-    /// Sampled share of ingest requests, commits and detector steps, from 0 to 1. Queries and maintenance are always sampled.
+    /// Sampled share of ingest requests, commits and detector steps, from 0 to 1. Queries and
+    /// maintenance are always sampled.
     pub sample: f64,
     /// Cluster attribute of the spans.
     pub cluster: String,
@@ -46,7 +48,8 @@ pub struct ExportConfig {
 pub struct SpanExport(SdkTracerProvider);
 
 impl SpanExport {
-    /// Creates the exporter, which connects when it sends the first spans. Must be called within a Tokio runtime that outlives it.
+    /// Creates the exporter, which connects when it sends the first spans. Must be called within a
+    /// Tokio runtime that outlives it.
     pub fn start(config: &ExportConfig) -> Result<Self, ExportError> {
         let exporter = SpanExporter::builder()
             .with_tonic()
@@ -126,7 +129,8 @@ fn resource(cluster: &str) -> Resource {
         .build()
 }
 
-/// Sampler that keeps all queries and maintenance, a share of ingest, commits and detector steps, and follows the parent's decision for child spans.
+/// Sampler that keeps all queries and maintenance, a share of ingest, commits and detector steps,
+/// and follows the parent's decision for child spans.
 #[derive(Debug, Clone)]
 struct SpanSampler {
     ratio: Sampler,

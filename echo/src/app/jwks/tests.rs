@@ -228,8 +228,14 @@ fn what_an_issuer_may_not_answer_is_told_in_one_line() {
     let many = json!({ "keys": vec![jwk(key(1), "a"); 101] });
     let text = |text: &str| Answer::Text("200 OK", text.to_owned());
     for (answer, part) in [
-        (Answer::Text("500 Broken", String::new()), "unexpected status 500"),
-        (Answer::Text(elsewhere, String::new()), "unexpected status 302"),
+        (
+            Answer::Text("500 Broken", String::new()),
+            "unexpected status 500",
+        ),
+        (
+            Answer::Text(elsewhere, String::new()),
+            "unexpected status 302",
+        ),
         (text(""), "is no JSON Web Key Set"),
         (text("<html>"), "is no JSON Web Key Set"),
         (

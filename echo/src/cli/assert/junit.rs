@@ -1,4 +1,4 @@
-//! The outcome as JUnit XML, which build pipelines show: one test suite, a test case per cluster.
+//! JUnit XML output for build pipelines: one test suite with a test case per cluster.
 
 use std::fs;
 use std::io;

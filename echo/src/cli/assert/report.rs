@@ -1,4 +1,4 @@
-//! The outcome, for people and for scripts.
+//! Text and JSON output of a check.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::assert::case::{Case, Outcome};
 
-/// A line for each cluster.
+/// Prints a line per cluster.
 pub(super) fn text(cases: &[Case], out: &mut dyn Write) -> io::Result<()> {
     for case in cases {
         writeln!(out, "{}", line(case))?;
@@ -15,7 +15,7 @@ pub(super) fn text(cases: &[Case], out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// A cluster in a line.
+/// Formats the line of a cluster.
 pub(super) fn line(case: &Case) -> String {
     let line = format!(
         "{} {}: {}",
@@ -26,7 +26,7 @@ pub(super) fn line(case: &Case) -> String {
     visible(&line).into_owned()
 }
 
-/// Everything as one JSON text.
+/// Prints everything as one JSON document.
 pub(super) fn json(
     name: &str,
     cases: &[Case],

@@ -1,4 +1,4 @@
-//! What revision 2026-07-28 of the protocol repeats of a message in the headers of its request.
+//! HTTP headers in which revision 2026-07-28 of the protocol repeats parts of a message.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,21 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
-/// Header with the revision.
+/// Header with the protocol revision.
 pub(super) const VERSION: &str = "mcp-protocol-version";
 
-/// Arguments of tools that are header_arguments in headers: by tool, the names of argument and header.
+/// Arguments of tools that are repeated in headers: by tool, the names of argument and header.
 pub(super) type HeaderArguments = BTreeMap<String, Vec<(String, String)>>;
 
-/// The revision that a message says it is written in; those before said it once, in the first message.
+/// Returns the protocol revision named in a message; older revisions name it only in the first
+/// message.
 pub(super) fn version(message: &Value) -> Option<&str> {
     let meta = message.get("params")?.get("_meta")?;
     meta.get("io.modelcontextprotocol/protocolVersion")?
         .as_str()
 }
 
-/// Reads which arguments are header_arguments from a list of tools; nothing if it is no such list.
+/// Reads from a tool list which arguments are repeated in headers; `None` if it is not a tool list.
 pub(super) fn header_arguments(list: &Value) -> Option<HeaderArguments> {
     let mut header_arguments = HeaderArguments::new();
     for tool in list.get("tools")?.as_array()? {
@@ -41,7 +42,7 @@ pub(super) fn header_arguments(list: &Value) -> Option<HeaderArguments> {
     Some(header_arguments)
 }
 
-/// The headers of a message: its method, what it is about, and arguments of a tool.
+/// Returns the headers of a message: method, tool or resource name, and tool arguments.
 pub(super) fn headers_for(message: &Value, header_arguments: &HeaderArguments) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: &str, value: &str| {
@@ -75,7 +76,7 @@ pub(super) fn headers_for(message: &Value, header_arguments: &HeaderArguments) -
     headers
 }
 
-/// What a header cannot hold as it is goes in Base64.
+/// Encodes a value that is not valid in a header as Base64.
 fn encode(value: &str) -> String {
     let is_plain = value.chars().all(|c| matches!(c, ' '..='~'))
         && value.trim() == value
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lists_no_tools_is_no_list() {
+    fn a_response_without_tools_is_not_a_tool_list() {
         assert_eq!(
             header_arguments(&json!({ "tools": [] })),
             Some(HeaderArguments::new())
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_header_can_hold_is_encoded() {
+    fn values_that_are_invalid_in_headers_are_encoded() {
         let message = json!({ "method": "resources/read", "params": { "uri": "echo://\u{fc}\n" } });
         let headers = headers_for(&message, &HeaderArguments::new());
         assert_eq!(headers["mcp-name"], "=?base64?ZWNobzovL8O8Cg==?=");

@@ -1,4 +1,4 @@
-//! The Echo that messages go to.
+//! Client of the MCP endpoint of a running instance.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::cli::mcp::McpArgs;
 use crate::cli::mcp::headers::{HeaderArguments, VERSION, header_arguments, headers_for, version};
 use crate::cli::{CliError, MAX_ANSWER_BYTES, parse_json};
 
-/// Asks one Echo.
+/// Connection to the MCP endpoint.
 #[derive(Debug)]
 pub(super) struct Remote {
     client: Client<HttpsConnector<HttpConnector>, Body>,
     server: String,
-    /// Longest wait for an answer.
+    /// Request timeout.
     timeout: Duration,
     path: &'static str,
     authorization: Option<HeaderValue>,
-    /// The revision that the first message negotiated on, in the revisions that have such a message.
+    /// Protocol revision negotiated by `initialize`, in revisions that have it.
     negotiated: Mutex<Option<HeaderValue>>,
     header_arguments: OnceCell<HeaderArguments>,
 }
@@ -40,7 +40,9 @@ impl Remote {
             if let Ok(value) = &mut value {
                 value.set_sensitive(true);
             }
-            value.map_err(|_unprintable| CliError::Usage("the token is no token".to_owned()))
+            value.map_err(|_unprintable| {
+                CliError::Usage("the token is not a valid header value".to_owned())
+            })
         });
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(args.connection.connect_timeout()));
@@ -61,7 +63,7 @@ impl Remote {
         })
     }
 
-    /// The answer to a message as one line; nothing if the message wants none.
+    /// Forwards a message. Returns the response as one line; `None` for a notification.
     pub(super) async fn forward(&self, message: Value) -> Option<String> {
         let id = message.get("id").cloned();
         let result = timeout(self.timeout, self.exchange(&message)).await;
@@ -90,17 +92,19 @@ impl Remote {
                 {
                     self.record_version(&answer);
                 }
-                // Without the line feeds that a body may have.
+                // Serialised again, since a body may contain line feeds.
                 Some(answer.to_string())
             }
             Ok(answer) => {
                 let message = answer.pointer("/error/message").and_then(Value::as_str);
-                let message = message.unwrap_or("this is no Echo").to_owned();
+                let message = message
+                    .unwrap_or("the server is not a fleet-echo server")
+                    .to_owned();
                 Some(error_response(&id, &message, Some(answer)))
             }
             Err(_) => Some(error_response(
                 &id,
-                &format!("status {status} without an answer"),
+                &format!("unexpected response with status {status}"),
                 None,
             )),
         }
@@ -132,7 +136,7 @@ impl Remote {
         Ok(headers)
     }
 
-    /// Which arguments are header_arguments in headers, asked when the first tool is called.
+    /// Returns the arguments that are repeated in headers, fetched at the first tool call.
     async fn header_arguments(&self, message: &Value) -> Result<&HeaderArguments, CliError> {
         const NONE: &HeaderArguments = &HeaderArguments::new();
         if message
@@ -148,7 +152,7 @@ impl Remote {
                 .map_err(|error| self.unreachable(error))?;
             let (status, body) = self.send(request).await?;
             let (_, list) = parse_json(&self.server, (status, body))?;
-            // What is no list must not be remembered: without it no later call would repeat anything.
+            // An invalid list must not be cached: later calls would lack their headers.
             header_arguments(&list).ok_or_else(|| CliError::NotEcho {
                 server: self.server.clone(),
                 status,
@@ -201,7 +205,7 @@ impl Remote {
     }
 }
 
-/// An error of the protocol, for what Echo did not answer itself.
+/// Builds a protocol error for a request that has no response from the server.
 fn error_response(id: &Value, message: &str, data: Option<Value>) -> String {
     let number = Code::Internal.json_rpc();
     let mut error = json!({ "code": number, "message": message });

@@ -1,4 +1,4 @@
-//! The GPUs of a fleet, as they have reported themselves, with their prices.
+//! GPUs of a fleet, as reported by their ranks, with prices.
 
 use std::path::PathBuf;
 
@@ -14,22 +14,22 @@ use crate::cli::rates::price::number;
 use crate::cli::view::list;
 use crate::cli::{CliError, ToolInput, call_tool};
 
-/// Which fleet is meant.
+/// Source of the fleet.
 #[derive(Debug, Clone, Args)]
 pub struct FleetArgs {
-    /// Database file of an Echo that does not run, to be asked instead of --server
+    /// Database file of a stopped instance, to read instead of --server
     #[arg(long, value_name = "PATH")]
     pub db: Option<PathBuf>,
-    /// A running Echo.
+    /// Connection to a running instance.
     #[command(flatten)]
     pub server: NamedServer,
 }
 
-/// The Echo that was named, on the command line or in the environment; unlike elsewhere there is none by default.
+/// Connection given by flag or environment variable; there is no default here.
 #[derive(Debug, Clone)]
 pub struct NamedServer(Option<ConnectionArgs>);
 
-/// The GPUs of one model on a node.
+/// GPUs of one model on a node.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) cluster: ClusterId,
@@ -40,39 +40,39 @@ pub(super) struct Node {
     pub(super) price: Option<Price>,
 }
 
-/// What one of them costs.
+/// Price of one GPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Price {
-    /// Where in the file it stands.
+    /// Location of the rate in the file.
     pub(super) at: String,
     pub(super) per_gpu_hour: rust_decimal::Decimal,
     pub(super) currency: String,
     pub(super) class: &'static str,
 }
 
-/// A fleet.
+/// GPUs of all nodes.
 #[derive(Debug)]
 pub(super) struct Fleet {
-    /// Who told of it.
+    /// Server address or database file.
     pub(super) source: String,
     pub(super) nodes: Vec<Node>,
-    /// Whether there are more nodes than were told.
+    /// Whether the list of nodes is incomplete.
     pub(super) truncated: bool,
 }
 
-/// Which GPU each rank has; what a rank said before it knew its model does not count.
+/// GPU model of each rank; reports from before a rank knew its model are ignored.
 const GPUS_QUERY: &str = "\
     SELECT cluster_id, node_id, gpu_model, count(*)::BIGINT AS n_ranks \
     FROM (SELECT cluster_id, node_id, job, rank, max(gpu_model) AS gpu_model FROM ranks WHERE rank IS NOT NULL \
           GROUP BY cluster_id, node_id, job, rank) AS gpus \
     GROUP BY cluster_id, node_id, gpu_model ORDER BY cluster_id, node_id, gpu_model";
 
-/// As much as an answer may hold.
+/// Limits of the SQL result.
 const MAX_ROWS: u32 = 10_000;
 const MAX_BYTES: u32 = 4 * 1024 * 1024;
 
 impl FleetArgs {
-    /// Asks for the fleet; nothing when none was named.
+    /// Loads the fleet; `None` if no source was given.
     pub(super) fn load(&self) -> Result<Option<Fleet>, CliError> {
         if let Some(db) = &self.db {
             return load_from_database(db).map(Some);
@@ -93,7 +93,7 @@ impl FleetArgs {
     }
 }
 
-/// A row of the answer.
+/// Parses a row of the result.
 fn parse_row(row: &Value) -> Option<Node> {
     let text = |at: usize| row.get(at).and_then(Value::as_str);
     Some(Node {
@@ -126,7 +126,7 @@ fn load_from_database(db: &std::path::Path) -> Result<Fleet, CliError> {
 }
 
 impl Fleet {
-    /// With the prices of an instant.
+    /// Adds the prices in force at `now`.
     pub(super) fn priced(mut self, rates: &Rates, now: Nanos) -> Self {
         for node in &mut self.nodes {
             let gpu = Gpu {
@@ -146,12 +146,12 @@ impl Fleet {
         self
     }
 
-    /// Those without a price.
+    /// Returns the nodes without a price.
     pub(super) fn unpriced(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.price.is_none())
     }
 
-    /// As JSON.
+    /// Converts the fleet to JSON.
     pub(super) fn to_json(&self) -> Value {
         let row = |node: &Node| {
             let (price, place) = (node.price.as_ref(), node.place.as_ref());
@@ -181,7 +181,7 @@ impl Args for NamedServer {
     fn augment_args(cmd: Command) -> Command {
         ConnectionArgs::augment_args(cmd).mut_arg("server", |arg| {
             arg.hide_default_value(true)
-                .help("Address of a running Echo; its GPUs are listed with their prices")
+                .help("Server address; lists its GPUs with their prices")
         })
     }
 

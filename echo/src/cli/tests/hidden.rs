@@ -1,4 +1,4 @@
-//! Names that were stored before they were refused do not reach a terminal as they are.
+//! Names with control characters, stored by older versions, are escaped on the terminal.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use echo_tools::fixture;
 
 use super::{ContextFuture, Server};
 
-/// On a terminal it reads `prod-1-edon`.
+/// Displayed as `prod-1-edon` on a terminal.
 const EVIL: &str = "prod\u{202e}node-1";
 const SHOWN: &str = "prod\\u{202e}node-1";
 
@@ -39,7 +39,7 @@ fn turned_around() -> ContextFuture {
 }
 
 #[test]
-fn names_are_printed_with_what_nobody_sees_escaped() {
+fn invisible_characters_in_names_are_escaped() {
     let server = Server::with_context(turned_around);
     for line in [
         "outliers --from now-10m",

@@ -1,5 +1,5 @@
-//! One question, asked over HTTP (GET and POST), over both eras of the Model Context Protocol and from the shell, has one
-//! answer and one error.
+//! Parity of transports: a tool call returns the same result or error over HTTP (GET and POST),
+//! over both eras of the Model Context Protocol and from the shell.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::Server;
 
-/// A tool and its command. Registering a tool fails this test until its command is named here.
+/// Returns the command of a tool. A newly registered tool fails this test until its command is
+/// added here.
 fn command(tool: &Registered) -> &'static str {
     match tool.name {
         "fleet.cluster.find_outlier_nodes" => "outliers",
@@ -20,15 +21,16 @@ fn command(tool: &Registered) -> &'static str {
         "fleet.cluster.get_cost" => "cost",
         "fleet.cluster.event_history" => "history",
         "fleet.cluster.run_analysis" => "sql",
-        name => panic!("no command of the shell asks {name}"),
+        name => panic!("no command calls {name}"),
     }
 }
 
-/// What a tool cannot do without, and what is extra beside it.
+/// Returns the required input of a tool plus `extra`.
 fn input(tool: &Registered, extra: Value) -> Map<String, Value> {
     let required = tool.input_schema.get("required").and_then(Value::as_array);
     let is_required = |name: &&str| required.is_some_and(|names| names.contains(&json!(name)));
-    // Without blanks, which the shell would take for two. An answer says how long it took, and a refusal is the same every time.
+    // The SQL has no blanks, which the shell would split, and is refused: a result would contain
+    // its duration.
     let all = [
         ("cluster", json!("prod")),
         ("rank", json!(2)),
@@ -45,7 +47,7 @@ fn input(tool: &Registered, extra: Value) -> Map<String, Value> {
     input
 }
 
-/// What came back: the kind of error, if it was one, and the body.
+/// Error code, if any, and body of a response.
 pub(super) type Answer = (Option<Code>, Value);
 
 pub(super) fn send(request: ureq::http::Request<String>) -> (u16, Value) {
@@ -113,7 +115,7 @@ impl Server {
         parse_mcp(&answer)
     }
 
-    /// Every way there is, by name.
+    /// Calls a tool over every network transport, by name.
     pub(super) fn over_all_transports(
         &self,
         tool: &str,
@@ -141,7 +143,7 @@ impl Server {
         let (printed, outcome) = self.run(&format!("{command} --json {flags}"));
         let mut body: Value = serde_json::from_str(&printed).unwrap();
         if let Some(id) = body.pointer_mut("/error/request_id") {
-            // The shell has numbers of its own.
+            // The shell does not set the request ID.
             *id = json!("parity");
         }
         assert_eq!(outcome.is_err(), body.get("error").is_some());
@@ -160,7 +162,7 @@ fn parse_http((status, body): (u16, Value)) -> Answer {
     (kind, body)
 }
 
-/// Takes a message apart, and looks after what the table of errors says of its form.
+/// Parses a response message and checks its form against the table of errors.
 fn parse_mcp(message: &Value) -> Answer {
     if let Some(error) = message.get("error") {
         let body = error["data"].clone();
@@ -195,7 +197,7 @@ pub(super) fn assert_same(answers: Vec<(&'static str, Answer)>, expected: Option
 }
 
 #[test]
-fn every_tool_answers_the_same_however_it_is_asked() {
+fn every_tool_returns_the_same_result_over_all_transports() {
     let server = Server::start();
     for tool in Registry::standard().tools() {
         let (extra, expected) = if takes_sql(tool) {
@@ -221,7 +223,7 @@ fn takes_sql(tool: &Registered) -> bool {
 }
 
 #[test]
-fn every_mistake_is_the_same_error_however_it_is_made() {
+fn every_invalid_request_returns_the_same_error_over_all_transports() {
     let server = Server::start();
     for tool in Registry::standard().tools() {
         let sql_mistakes = [
@@ -259,7 +261,7 @@ fn every_mistake_is_the_same_error_however_it_is_made() {
 }
 
 #[test]
-fn what_is_wrong_with_echo_is_the_same_error_however_it_shows() {
+fn every_server_failure_returns_the_same_error_over_all_transports() {
     for (store, deadline, is_crowded, expected) in [
         (Broken::Defect, 10, false, Code::Internal),
         (Broken::Closed, 10, false, Code::Busy),
@@ -277,7 +279,7 @@ fn what_is_wrong_with_echo_is_the_same_error_however_it_shows() {
             })
         });
         let registry = Registry::standard();
-        // SQL has places of its own.
+        // SQL queries have a separate limit.
         let may_be_crowded = |tool: &&Registered| !(is_crowded && tool.needs_sql);
         for tool in registry.tools().iter().filter(may_be_crowded) {
             let input = input(tool, json!({}));
@@ -289,7 +291,7 @@ fn what_is_wrong_with_echo_is_the_same_error_however_it_shows() {
 }
 
 #[test]
-fn the_usual_answers_fit_into_the_context_of_a_model() {
+fn default_results_fit_into_the_context_of_a_model() {
     const TOKENS: usize = 25_000;
     let server = Server::start();
     for tool in Registry::standard().tools() {

@@ -1,8 +1,8 @@
 //! The health scores of one cluster.
 //!
-//! Invariants: a score is judged by what its peers had reported before it arrived, so scores that arrive together may be
-//! taken in any order and in any pieces. Only [`Cluster::observe`] moves the average, so that asking changes nothing and
-//! history judged again gives the same.
+//! Invariants: a score is judged by what its peers had reported before it arrived, so scores that
+//! arrive together may be taken in any order and in any pieces. Only [`Cluster::observe`] moves the
+//! average, so that asking changes nothing and history judged again gives the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,16 +20,16 @@ use super::threshold::{fresh, smoothed};
 /// Arrival time after which a score no longer counts, milliseconds.
 const VALID_MS: f64 = 60_000.0;
 
-/// Arrival time without a score that could be judged after which a sender's incident is cleared, milliseconds. Nobody
-/// knows any more whether it goes on; it is five times what a score counts for, so that a restart of the agents or of a
-/// part of the network does not clear it.
+/// Arrival time without a score that could be judged after which a sender's incident is cleared,
+/// milliseconds. Nobody knows any more whether it goes on; it is five times what a score counts
+/// for, so that a restart of the agents or of a part of the network does not clear it.
 const UNJUDGED_MS: f64 = 300_000.0;
 
 /// Arrival time after which a node that is silent is forgotten, milliseconds.
 const EXPIRE_MS: f64 = 600_000.0;
 
-/// Least arrival time between two computations, milliseconds: thousands of nodes report on their own, and each
-/// computation looks at all of them.
+/// Least arrival time between two computations, milliseconds: thousands of nodes report on their
+/// own, and each computation looks at all of them.
 const COMPUTE_EVERY_MS: f64 = 250.0;
 
 /// The latest of a sender.
@@ -110,8 +110,8 @@ impl Cluster {
         }
     }
 
-    /// Goes on with incidents of its senders as they were concluded before, and removes them from `known`. Silence counts from
-    /// `since` on.
+    /// Goes on with incidents of its senders as they were concluded before, and removes them from
+    /// `known`. Silence counts from `since` on.
     pub(super) fn restore(&mut self, known: &mut Vec<Incident>, since: Nanos) {
         for (sender, latest) in &mut self.senders {
             let is_its = |incident: &mut Incident| {
@@ -186,8 +186,8 @@ impl Cluster {
         self.senders.is_empty()
     }
 
-    /// Clears what is open on senders that could not be judged for long at `now`, and forgets those that are silent. When
-    /// nobody is left, nothing is.
+    /// Clears what is open on senders that could not be judged for long at `now`, and forgets those
+    /// that are silent. When nobody is left, nothing is.
     pub(super) fn drop_silent(
         &mut self,
         now: Nanos,

@@ -19,7 +19,8 @@ const CLEAR_AFTER: u32 = 3;
 /// An incident that comes back within this event time is the same one, milliseconds.
 const REOPEN_WITHIN_MS: f64 = 60_000.0;
 
-/// How sure it is that a low score means something: it is the sender's own, and says neither what nor how much.
+/// How sure it is that a low score means something: it is the sender's own, and says neither what
+/// nor how much.
 const CONFIDENCE: f64 = 0.5;
 
 /// What a score is judged by.
@@ -27,8 +28,8 @@ const CONFIDENCE: f64 = 0.5;
 pub(super) struct Thresholds {
     /// The threshold as the agents know it.
     pub(super) average: f64,
-    /// The threshold of the peers' latest scores alone. Where everybody gets worse at once it falls at once, and nobody
-    /// is singled out while the average follows.
+    /// The threshold of the peers' latest scores alone. Where everybody gets worse at once it falls
+    /// at once, and nobody is singled out while the average follows.
     pub(super) fresh: f64,
 }
 
@@ -48,7 +49,8 @@ pub(super) struct SenderState {
 }
 
 impl SenderState {
-    /// Judges a score of the sender at the given event time; returns the incident if that changes it.
+    /// Judges a score of the sender at the given event time; returns the incident if that changes
+    /// it.
     pub(super) fn observe(
         &mut self,
         (cluster, sender, at): (&ClusterId, &Sender, Nanos),
@@ -79,8 +81,8 @@ impl SenderState {
         Some(incident)
     }
 
-    /// Goes on with an incident of this sender as it was concluded before, in place of what was found in judging its
-    /// scores again.
+    /// Goes on with an incident of this sender as it was concluded before, in place of what was
+    /// found in judging its scores again.
     pub(super) fn restore(&mut self, known: Option<Incident>) {
         self.incident = known;
     }
@@ -94,8 +96,8 @@ impl SenderState {
         self.clear(at)
     }
 
-    /// Begins anew after scores that could not be judged: clears what is open for the given reason, as of the last
-    /// score that spoke for it.
+    /// Begins anew after scores that could not be judged: clears what is open for the given reason,
+    /// as of the last score that spoke for it.
     pub(super) fn end(&mut self, why: &str) -> Option<Incident> {
         (self.n_low, self.n_good, self.first_low) = (0, 0, None);
         if !self.is_open() {

@@ -270,7 +270,8 @@ fn what_was_low_before_the_quorum_was_lost_for_long_does_not_count_afterwards() 
     assert_eq!((again.len(), again[0].first_seen), (1, at(404)));
 }
 
-/// Incidents of a healthy cluster of 64 nodes in 1,000 rounds, each node's score normal around its own level.
+/// Incidents of a healthy cluster of 64 nodes in 1,000 rounds, each node's score normal around its
+/// own level.
 fn false_incidents(k: f64) -> usize {
     let mut health = Health::new(HealthConfig {
         k,
@@ -282,7 +283,8 @@ fn false_incidents(k: f64) -> usize {
     for n in 0..1_000 {
         let scores: Vec<f64> = (0..64)
             .map(|_| {
-                // Knuth's linear congruential generator; its upper bits are good enough to draw from.
+                // Knuth's linear congruential generator; its upper bits are good enough to draw
+                // from.
                 state = state
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1_442_695_040_888_963_407);

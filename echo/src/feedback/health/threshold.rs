@@ -11,10 +11,11 @@ const MIN_MAD: f64 = 0.01;
 /// Arrival time after which a fresh threshold has the configured weight, milliseconds.
 const STEP_MS: f64 = 5_000.0;
 
-/// The threshold of these scores alone: their median less `k` robust deviations. Nothing for no scores.
+/// The threshold of these scores alone: their median less `k` robust deviations. Nothing for no
+/// scores.
 ///
-/// Scores below `current` are left out as long as at least half of them remain: they would pull the threshold down to
-/// where they are.
+/// Scores below `current` are left out as long as at least half of them remain: they would pull the
+/// threshold down to where they are.
 pub(super) fn fresh(scores: &[f64], current: Option<f64>, k: f64) -> Option<f64> {
     let is_good = |score: &f64| current.is_none_or(|current| *score >= current);
     let good: Vec<f64> = scores.iter().copied().filter(is_good).collect();
@@ -27,8 +28,8 @@ pub(super) fn fresh(scores: &[f64], current: Option<f64>, k: f64) -> Option<f64>
     Some((-k * MAD_TO_SIGMA).mul_add(deviation, median(peers)?))
 }
 
-/// The threshold `elapsed_ms` after it was `before`, now that it would be `fresh`: an exponential moving average whose
-/// weight does not depend on how often it is computed.
+/// The threshold `elapsed_ms` after it was `before`, now that it would be `fresh`: an exponential
+/// moving average whose weight does not depend on how often it is computed.
 pub(super) fn smoothed(before: Option<f64>, fresh: f64, alpha: f64, elapsed_ms: f64) -> f64 {
     let Some(before) = before else {
         return fresh;

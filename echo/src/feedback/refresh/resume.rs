@@ -1,9 +1,9 @@
 //! Going on after a restart.
 //!
-//! What was judged stays judged. Only the last stretch of it is read again, so that the detector knows what is usual and
-//! which blocks are still incomplete; what it finds in that stretch is forgotten in favour of what was concluded when it was
-//! new. So the time that it takes does not grow with what is stored, and an incident keeps its identity, its beginning and
-//! its cost.
+//! What was judged stays judged. Only the last stretch of it is read again, so that the detector
+//! knows what is usual and which blocks are still incomplete; what it finds in that stretch is
+//! forgotten in favour of what was concluded when it was new. So the time that it takes does not
+//! grow with what is stored, and an incident keeps its identity, its beginning and its cost.
 
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ use tracing::info;
 use super::{CHUNK, RECONNECT_MS, Refresh};
 use crate::feedback::health::Health;
 
-/// What is read again: an hour, which holds what the detector remembers of a healthy job with blocks of some seconds, and no
-/// more events than it takes in about ten seconds. Of a job that has been ill for longer, the healthy period comes from its incident.
+/// What is read again: an hour, which holds what the detector remembers of a healthy job with
+/// blocks of some seconds, and no more events than it takes in about ten seconds. Of a job that has
+/// been ill for longer, the healthy period comes from its incident.
 pub(super) const WARM_UP: WarmUp = WarmUp {
     span: Duration::from_hours(1),
     events: 5_000_000,
@@ -28,8 +29,8 @@ pub(super) const WARM_UP: WarmUp = WarmUp {
 const REOPEN_WINDOW: Duration = Duration::from_mins(10);
 
 impl Refresh {
-    /// Gets the detector to where it was when Echo stopped. Returns the number of the last event judged, nothing when Echo is
-    /// to stop before.
+    /// Gets the detector to where it was when Echo stopped. Returns the number of the last event
+    /// judged, nothing when Echo is to stop before.
     pub(super) async fn resume(
         &mut self,
         stop: &watch::Receiver<bool>,

@@ -60,7 +60,8 @@ fn batches(blocks: Range<u64>) -> impl Iterator<Item = EventBatch> {
     blocks.map(of_block)
 }
 
-/// Stores the batches together, so that they share commits. The runtime begins tasks in the order in which they were spawned.
+/// Stores the batches together, so that they share commits. The runtime begins tasks in the order
+/// in which they were spawned.
 async fn report(store: &Arc<dyn EventStore>, blocks: Range<u64>) {
     let mut appends = JoinSet::new();
     for batch in batches(blocks) {
