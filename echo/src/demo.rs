@@ -1,5 +1,5 @@
-//! The main job end to end: recorded jobs go through real agents and a real Echo, and the answers
-//! are outcome.
+//! `fleet-echo demo`: replays recorded jobs through real agents and a real instance, and prints the
+//! results.
 
 mod agents;
 pub mod recording;
@@ -24,38 +24,38 @@ use crate::demo::recording::{Recording, RecordingError};
 use crate::demo::report::{PolicyHistory, ToolAnswers};
 use crate::feedback::health::HealthConfig;
 
-/// Why the demo could not be outcome.
+/// Error of the demo.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// There is nothing to replay, or it cannot be read.
+    /// The recordings are missing or cannot be read.
     #[error(transparent)]
     Recording(#[from] RecordingError),
-    /// There is no agent to run.
-    #[error("no agent at {}: build it with `cargo build --release -p fleet-agent`, or name it with --agent", .0.display())]
+    /// The agent program is missing.
+    #[error("no agent program at {}: build it with `cargo build --release -p fleet-agent`, or give --agent", .0.display())]
     NoAgent(PathBuf),
-    /// An agent could not be run, or did not deliver.
+    /// An agent failed.
     #[error("the agent of rank {rank} failed: {reason}")]
     Agent {
-        /// Rank that it was for.
+        /// Rank of the agent.
         rank: u32,
-        /// What it said.
+        /// Cause.
         reason: String,
     },
-    /// Echo could not be run.
+    /// The instance failed.
     #[error(transparent)]
     App(#[from] AppError),
-    /// Echo did not answer a question.
-    #[error("Echo did not answer: {0}")]
+    /// A query failed.
+    #[error("query failed: {0}")]
     Query(String),
-    /// Nowhere to keep the database or to print.
+    /// The database or the output cannot be written.
     #[error("cannot write")]
     Io(#[from] std::io::Error),
 }
 
-/// Replays every recording and prints what Echo concluded.
+/// Replays every recording and prints the results.
 #[expect(
     clippy::significant_drop_tightening,
-    reason = "Echo is up until it is told to stop"
+    reason = "the instance runs until it is stopped"
 )]
 pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), DemoError> {
     let agent = agent_program(args.agent.as_deref())?;
@@ -71,7 +71,7 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
     if outcome.is_ok() && args.keep {
         writeln!(
             out,
-            "\nEcho stays up. End it with Ctrl-C; the database goes with it."
+            "\nEcho keeps running. Stop it with Ctrl-C, which also deletes the database."
         )?;
         out.flush()?;
         return Ok(app.run_until_signal().await?);
@@ -90,12 +90,12 @@ async fn replay_all(
     let (otlp, http) = (app.otlp_address(), app.http_address());
     writeln!(
         out,
-        "Echo listens on {otlp} (OTLP) and {http} (HTTP), with a database of its own."
+        "Echo listens on {otlp} (OTLP) and {http} (HTTP), with a temporary database."
     )?;
     let n_hosts = recordings.iter().map(|recording| recording.n_ranks).max();
     writeln!(
         out,
-        "Replaying {} recorded jobs on up to {} hosts, clocks up to {} wrong, {}x as fast as recorded.\n",
+        "Replaying {} recorded jobs on up to {} hosts, clock error up to {}, speed {}x.\n",
         recordings.len(),
         n_hosts.unwrap_or(0),
         args.clock_skew,
@@ -110,7 +110,8 @@ async fn replay_all(
     Ok(report::print_commands(out, http, recordings)?)
 }
 
-/// Runs the agents of one job to their end, and Echo until it has judged all they sent.
+/// Runs the agents of one job to completion, and waits until the detector has processed their
+/// events.
 async fn replay_job(
     args: &DemoArgs,
     (agent, recording): (&Path, &Recording),
@@ -133,7 +134,7 @@ async fn replay_job(
     Ok((agents?, history))
 }
 
-/// Notes every policy of the cluster until the replay has ended.
+/// Records every policy of the cluster until the replay has ended.
 async fn record_policies(
     mut policies: watch::Receiver<Arc<PolicyTable>>,
     cluster: ClusterId,

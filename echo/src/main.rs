@@ -40,7 +40,9 @@ struct CommandLine {
 
 const AFTER_HELP: &str = "\
 Start here:
-  fleet-echo demo                                       replay jobs with a slow rank  fleet-echo serve --db fleet.duckdb --insecure-no-tls  collect from agents on this host  fleet-echo outliers --cluster NAME                    which rank is slow, and since when
+  fleet-echo demo                                       replay jobs with a slow rank
+  fleet-echo serve --db fleet.duckdb --insecure-no-tls  collect from agents on this host
+  fleet-echo outliers --cluster NAME                    which rank is slow, and since when
 
 Exit codes: 0 success, 64 invalid flags or request, 65 invalid database or input file, 69 server
 unavailable, request timed out or port in use, 70 internal error, 74 I/O error, 75 database in use

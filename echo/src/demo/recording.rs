@@ -1,4 +1,4 @@
-//! What a recording says about itself in its first line. Its truth rows are not read.
+//! Headers of recordings. The ground truth rows are not read.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -7,40 +7,40 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 
-/// A recording, as far as the demo needs to know it.
+/// Header of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Recording {
-    /// The file.
+    /// File.
     pub(super) path: PathBuf,
-    /// Its name, which becomes the name of the cluster.
+    /// Name, which becomes the name of the cluster.
     pub(super) name: String,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub(super) n_ranks: u32,
-    /// What was done to the job while it was recorded, where that is known.
+    /// Fault injected into the job while it was recorded, if known.
     pub(super) scenario: Option<String>,
 }
 
-/// Why there is nothing to replay.
+/// Error from finding or reading recordings.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The path cannot be read.
     #[error("cannot read {}", path.display())]
     Unreadable {
-        /// The path.
+        /// Path.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The file is something else.
-    #[error("{} is not a recording: its first line is not a recording header", path.display())]
+    /// The file is not a recording.
+    #[error("{} is not a recording: the first line is not a recording header", path.display())]
     NotRecording {
-        /// The file.
+        /// File.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: serde_json::Error,
     },
-    /// The folders hold none.
-    #[error("no recordings (*.jsonl.gz) in {0}; run from the repository or name some")]
+    /// The directories contain no recordings.
+    #[error("no recordings (*.jsonl.gz) in {0}: run from the repository, or give their paths")]
     None(String),
 }
 
@@ -51,7 +51,7 @@ struct Header {
     processes: Vec<serde_json::Value>,
 }
 
-/// The recordings at the paths, folders searched, in the order of their names.
+/// Reads the recordings at the paths. Directories are searched; their files are sorted by name.
 pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Recording>, RecordingError> {
     let mut files = Vec::new();
     for path in paths {
@@ -98,7 +98,7 @@ fn read_header(path: &Path) -> Result<Recording, RecordingError> {
     })
 }
 
-/// The scenario as `host-sleep (ms 8, rank 2)`.
+/// Formats a scenario, as in `host-sleep (ms 8, rank 2)`.
 fn describe(scenario: &serde_json::Value) -> String {
     let Some(entries) = scenario.as_object() else {
         return scenario.to_string();

@@ -1,4 +1,4 @@
-//! What the demo prints: each job's verdict, cost and policy, and how to ask the same by hand.
+//! Output of the demo: verdict, cost and policy of each job, and commands to query them by hand.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use crate::demo::DemoError;
 use crate::demo::agents::AgentSummary;
 use crate::demo::recording::Recording;
 
-/// What Echo answers about one cluster, through its tools.
+/// Tool results for one cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ToolAnswers {
     server: SocketAddr,
@@ -22,7 +22,7 @@ pub(super) struct ToolAnswers {
 }
 
 impl ToolAnswers {
-    /// Asks over HTTP, as anybody would.
+    /// Queries the tools over HTTP, as any client would.
     pub(super) async fn query(server: SocketAddr, cluster: &str) -> Result<Self, DemoError> {
         let input = json!({ "cluster": cluster, "window": "all" });
         let task = tokio::task::spawn_blocking(move || {
@@ -42,7 +42,7 @@ impl ToolAnswers {
     }
 }
 
-/// The policies that one cluster's agents were sent, from first to last.
+/// Policies pushed to the agents of one cluster.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct PolicyHistory {
     last: Option<PolicySet>,
@@ -50,7 +50,7 @@ pub(super) struct PolicyHistory {
 }
 
 impl PolicyHistory {
-    /// Takes the next policy.
+    /// Records the next policy.
     pub(super) fn record(&mut self, policy: &ClusterPolicy) {
         if let Ok(set) = PolicySet::decode(policy.encoded.as_ref()) {
             self.named.extend(
@@ -63,21 +63,21 @@ impl PolicyHistory {
     }
 }
 
-/// Prints one job.
+/// Prints the results of one job.
 pub(super) fn print(
     out: &mut dyn Write,
     recording: &Recording,
     answers: &ToolAnswers,
     (agents, history): (&[AgentSummary], &PolicyHistory),
 ) -> io::Result<()> {
-    let scenario = recording.scenario.as_deref().unwrap_or("it does not say");
-    writeln!(out, "{}   recorded with: {scenario}", recording.name)?;
+    let scenario = recording.scenario.as_deref().unwrap_or("unknown");
+    writeln!(out, "{}   scenario: {scenario}", recording.name)?;
     print_verdict(out, &answers.outliers)?;
     print_cost(out, &answers.cost)?;
     print_policy(out, history, agents)?;
     writeln!(
         out,
-        "  ask      fleet-echo outliers --server http://{} --cluster {} --window all",
+        "  query    fleet-echo outliers --server http://{} --cluster {} --window all",
         answers.server, recording.name,
     )?;
     let points: u64 = agents.iter().map(|agent| agent.points_sent).sum();
@@ -152,7 +152,7 @@ fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
     };
     writeln!(
         out,
-        "  cost     {gpu_seconds:.2} GPU-seconds lost, {} in the window; {} per hour if it went on like this",
+        "  cost     {gpu_seconds:.2} GPU-seconds lost, {} in the window; {} per hour at this rate",
         money("window_total", 6),
         money("run_rate_per_hour", 2),
     )
@@ -164,26 +164,26 @@ fn print_policy(
     agents: &[AgentSummary],
 ) -> io::Result<()> {
     let Some(set) = &history.last else {
-        return writeln!(out, "  policy   none was pushed");
+        return writeln!(out, "  policy   none pushed");
     };
     let reached = agents
         .iter()
         .filter(|agent| agent.policy_version.is_some())
         .count();
     let named = if history.named.is_empty() {
-        "named nobody".to_owned()
+        "no outlier".to_owned()
     } else {
-        format!("named rank {}", join(&history.named))
+        format!("outlier: rank {}", join(&history.named))
     };
     writeln!(
         out,
-        "  policy   {} versions pushed, {reached} agents read one; {named}",
+        "  policy   {} versions pushed, received by {reached} agents; {named}",
         set.version
     )?;
     for cohort in &set.cohorts {
         writeln!(
             out,
-            "           v{}: {} centre {:.2} ms, sigma {:.2} ms, late from z {:.1} and {:.0} % of {:.1} ms, quorum {}",
+            "           v{}: {} center {:.2} ms, sigma {:.2} ms, limits z {:.1} and {:.0} % of {:.1} ms, quorum {}",
             set.version,
             cohort.signal,
             cohort.center_ms,
@@ -197,7 +197,7 @@ fn print_policy(
     Ok(())
 }
 
-/// Prints how to ask by hand.
+/// Prints commands to query the results by hand.
 pub(super) fn print_commands(
     out: &mut dyn Write,
     server: SocketAddr,
@@ -212,7 +212,7 @@ pub(super) fn print_commands(
     let cluster = &recording.name;
     writeln!(
         out,
-        "Ask the same by hand while Echo is up (fleet-echo demo --keep):"
+        "To query the results by hand, run fleet-echo demo --keep and then:"
     )?;
     for tool in ["outliers", "cost", "history"] {
         writeln!(

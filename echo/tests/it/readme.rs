@@ -122,7 +122,7 @@ fn the_readme_shows_what_the_demo_prints() {
         "verdict  rank 2 on node-2",
         "healthy: no rank",
         "uniform_slowdown, no rank named",
-        "named rank 2",
+        "outlier: rank 2",
     ] {
         assert!(
             shown.contains(line),

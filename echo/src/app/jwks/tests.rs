@@ -1,6 +1,6 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "the test plays the part of `app`, which owns the tasks"
+    reason = "the test stands in for `app`, which owns the tasks"
 )]
 
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use echo_serve::middleware::Terms;
 
 mod issuer;
 
-/// Short enough for a test that waits for it.
+/// Short limits for tests.
 const LIMITS: Limits = Limits {
     time: Duration::from_millis(300),
     bytes: 64 * 1024,
 };
 
-/// An issuer, the access file that knows it, and what keeps its keys.
+/// An issuer, an access file that names it, and the refresher of its keys.
 struct Lab {
     issuer: Issuer,
     folder: TempDir,
@@ -62,7 +62,7 @@ fn token(key: &SigningKey, id: &str) -> String {
 }
 
 impl Lab {
-    /// With an issuer that has one key, and these lines more in its entry.
+    /// Creates an issuer with one key, and adds these lines to its entry.
     fn new(more: &str) -> Self {
         let issuer = Issuer::with(&key_set(&[(key(1), "first")]));
         let folder = tempfile::tempdir().unwrap();
@@ -98,7 +98,7 @@ impl Lab {
         identified.map(|_| ())
     }
 
-    /// Times that keys last_success, and did not.
+    /// Returns the numbers of successful and failed fetches.
     fn counts(&self) -> (u64, u64) {
         let counts = self.sets.counts();
         let fetches = &counts["https://idp.example"];
@@ -111,7 +111,7 @@ impl Lab {
         }
     }
 
-    /// The error of one fetch; nothing when keys last_success.
+    /// Fetches once and returns the error, if any.
     fn fetch_error(&self) -> Option<String> {
         let access = Arc::clone(&self.access.borrow());
         let source = access.key_sources().next().unwrap();
@@ -121,7 +121,7 @@ impl Lab {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_are_fetched_at_the_start_and_follow_the_issuer() {
+async fn keys_are_fetched_at_startup_and_refreshed() {
     let lab = Lab::new("");
     let (first, second) = (token(key(1), "first"), token(key(2), "second"));
     assert_eq!(lab.identify(&first), Err(Rejected::NoKeys));
@@ -137,7 +137,7 @@ async fn keys_are_fetched_at_the_start_and_follow_the_issuer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_issuer_that_is_away_at_the_start_is_asked_again_each_minute() {
+async fn an_issuer_that_is_unavailable_at_startup_is_retried_each_minute() {
     let lab = Lab::new("");
     lab.issuer.answer(Answer::Text("503 Away", String::new()));
     lab.start_refresher();
@@ -149,7 +149,7 @@ async fn an_issuer_that_is_away_at_the_start_is_asked_again_each_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_key_is_refused_at_once_and_asked_for_once_a_minute() {
+async fn an_unknown_key_is_rejected_at_once_and_fetched_at_most_once_a_minute() {
     let lab = Lab::new("");
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(at(0)));
     let gate = Gate::new(Some(lab.access.subscribe()), Arc::clone(&clock));
@@ -175,7 +175,7 @@ async fn an_unknown_key_is_refused_at_once_and_asked_for_once_a_minute() {
     assert_eq!(status_of(&second).await, 401);
     lab.until(|counts| counts == (2, 0)).await;
     assert_eq!(status_of(&second).await, 200);
-    // Whoever makes up keys makes Echo ask no more often.
+    // Invented keys do not cause more fetches.
     for _ in 0..55 {
         assert_eq!(status_of(&token(key(3), "third")).await, 401);
         advance(Duration::from_secs(1)).await;
@@ -184,7 +184,7 @@ async fn an_unknown_key_is_refused_at_once_and_asked_for_once_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_outlive_an_issuer_for_a_day_and_no_longer() {
+async fn keys_stay_valid_for_a_day_without_the_issuer() {
     let lab = Lab::new("");
     let first = token(key(1), "first");
     lab.start_refresher();
@@ -203,7 +203,7 @@ async fn keys_outlive_an_issuer_for_a_day_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_issuer_that_leaves_the_file_is_forgotten() {
+async fn an_issuer_removed_from_the_file_is_dropped() {
     let lab = Lab::new("");
     lab.start_refresher();
     lab.until(|counts| counts == (1, 0)).await;
@@ -219,7 +219,7 @@ async fn an_issuer_that_leaves_the_file_is_forgotten() {
 }
 
 #[test]
-fn what_an_issuer_may_not_answer_is_told_in_one_line() {
+fn an_invalid_response_is_reported_in_one_line() {
     let lab = Lab::new("");
     assert_eq!(lab.fetch_error(), None);
     let elsewhere = format!("302 Found\r\nlocation: https://{}/keys", lab.issuer.address);
@@ -262,7 +262,7 @@ fn what_an_issuer_may_not_answer_is_told_in_one_line() {
 }
 
 #[test]
-fn who_answers_is_vouched_for_and_the_files_are_read_each_time() {
+fn the_issuer_is_verified_and_its_files_are_read_each_time() {
     let lab = Lab::new("    jwks_token: token\n");
     assert_eq!(lab.fetch_error(), None);
     std::fs::write(lab.folder.path().join("token"), "two").unwrap();
@@ -280,7 +280,11 @@ fn who_answers_is_vouched_for_and_the_files_are_read_each_time() {
     std::fs::write(lab.folder.path().join("ca.pem"), &other_issuer.authority).unwrap();
     let error = lab.fetch_error().unwrap();
     assert!(error.contains("certificate"), "{error}");
-    assert_eq!(lab.issuer.requests().len(), 2, "nothing was requests to it");
+    assert_eq!(
+        lab.issuer.requests().len(),
+        2,
+        "the token was not sent to it"
+    );
     std::fs::write(lab.folder.path().join("ca.pem"), "").unwrap();
     let error = lab.fetch_error().unwrap();
     assert!(error.contains("ca.pem contains no certificate"), "{error}");

@@ -1,9 +1,7 @@
-//! Going on after a restart.
-//!
-//! What was judged stays judged. Only the last stretch of it is read again, so that the detector
-//! knows what is usual and which blocks are still incomplete; what it finds in that stretch is
-//! forgotten in favour of what was concluded when it was new. So the time that it takes does not
-//! grow with what is stored, and an incident keeps its identity, its beginning and its cost.
+//! Resume after a restart. Processed events stay processed. Only the most recent ones are replayed,
+//! so that the detector learns its baselines and the incomplete blocks; the output of the replay is
+//! discarded in favour of the stored output. The time to resume does not grow with the database,
+//! and an incident keeps its ID, start and cost.
 
 use std::time::Duration;
 
@@ -17,25 +15,25 @@ use tracing::info;
 use super::{CHUNK, RECONNECT_MS, Refresh};
 use crate::feedback::health::Health;
 
-/// What is read again: an hour, which holds what the detector remembers of a healthy job with
-/// blocks of some seconds, and no more events than it takes in about ten seconds. Of a job that has
-/// been ill for longer, the healthy period comes from its incident.
+/// Replayed events: one hour, which covers the memory of the detector for a healthy job with blocks
+/// of a few seconds, and at most as many events as it processes in about ten seconds. The healthy
+/// period of a job that has been slow for longer comes from its incident.
 pub(super) const WARM_UP: WarmUp = WarmUp {
     span: Duration::from_hours(1),
     events: 5_000_000,
 };
 
-/// Incidents that ended so long before may come back, which makes them the same.
+/// Time within which an ended incident may be reopened.
 const REOPEN_WINDOW: Duration = Duration::from_mins(10);
 
 impl Refresh {
-    /// Gets the detector to where it was when Echo stopped. Returns the number of the last event
-    /// judged, nothing when Echo is to stop before.
+    /// Restores the detector to its state before the restart. Returns the ID of the last processed
+    /// event; `None` if `stop` was set first.
     pub(super) async fn resume(
         &mut self,
         stop: &watch::Receiver<bool>,
     ) -> Result<Option<u64>, StoreError> {
-        // It may have failed half way before.
+        // An earlier attempt may have failed midway.
         self.reset();
         let resume = self.store.resume(WARM_UP).await?;
         self.unpublished
@@ -70,7 +68,7 @@ impl Refresh {
             info!(
                 events = resume.judged - resume.after,
                 incidents = self.open.len(),
-                "the detector goes on behind event {}",
+                "the detector resumes after event {}",
                 resume.judged
             );
         }
@@ -78,7 +76,7 @@ impl Refresh {
         Ok(Some(resume.judged))
     }
 
-    /// Incidents that are open, and those that ended later than that.
+    /// Returns open incidents, and those that ended after `since`.
     async fn incidents_since(&self, since: Nanos) -> Result<Vec<Incident>, StoreError> {
         match Window::new(since, Nanos::LATEST) {
             Some(window) => self.store.incidents(None, window).await,
