@@ -1,4 +1,4 @@
-//! What the HTTP listener answers once the database is open.
+//! API routes, served once the database is open.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use echo_serve::http::{Feeds, router};
 use echo_serve::listener::Connections;
 use echo_serve::tool_context::Contexts;
 
-/// Cores of this machine, or what of them this process may use.
+/// Number of CPU cores available to this process.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// The routes of a running Echo.
+/// Builds the routes of a running instance.
 pub(super) fn routes(
     args: &ServeArgs,
     (store, ingest): (&Arc<DuckDbStore>, &Ingest),
@@ -55,7 +55,7 @@ pub(super) fn routes(
         terms: inputs.terms.clone(),
         reloads: inputs.reloads.clone(),
         key_sets: inputs.key_sets.clone(),
-        encryption: inputs.of_questions.clone(),
+        encryption: inputs.api_encryption.clone(),
     });
     router(
         Registry::standard(),

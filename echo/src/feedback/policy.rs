@@ -1,4 +1,4 @@
-//! From what the detector knows of a cluster's cohorts to the message that its agents get.
+//! Policies for agents, computed from the cohorts of a cluster.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +15,18 @@ use fleet_proto::metadata;
 use fleet_proto::policy::{CohortPolicy, PolicySet};
 use prost::Message;
 
-/// Event time after which an unchanged policy is sent again with fresh numbers, milliseconds.
+/// Event time after which an unchanged policy is resent with fresh numbers, milliseconds.
 const REFRESH_AFTER_MS: f64 = 5_000.0;
 
-/// The policies in force, by cluster.
+/// Policies in force, by cluster.
 #[derive(Debug, Default)]
 pub struct Policies {
     clusters: BTreeMap<ClusterId, PolicySet>,
 }
 
 impl Policies {
-    /// Goes on with the policies that were published last, so that versions only grow. Those that cannot be read any
-    /// more are left out.
+    /// Resumes from the policies published last, so that versions only grow. Undecodable policies
+    /// are ignored.
     pub fn resume(&mut self, published: &[PolicyRecord]) -> Vec<(ClusterId, ClusterPolicy)> {
         let sets = published.iter().filter_map(|record| {
             let set = PolicySet::decode(record.encoded.as_slice()).ok()?;
@@ -40,8 +40,8 @@ impl Policies {
         resumed.collect()
     }
 
-    /// Computes the policies anew and returns those that changed: another culprit or quorum, a new cohort, or
-    /// numbers older than five seconds of event time.
+    /// Recomputes the policies and returns those that changed: another culprit or quorum, a new
+    /// cohort, or numbers older than five seconds of event time.
     pub fn update<'a>(
         &mut self,
         outlooks: impl Iterator<Item = (&'a CohortKey, &'a Outlook)>,
@@ -72,13 +72,13 @@ impl Policies {
         let computed = computed.saturating_sub(validity_nanos);
         let mut cohorts = within_limit(cohorts);
         let current = self.clusters.get(&cluster);
-        if current.is_some_and(|current| still_good(current, &cohorts, computed)) {
+        if current.is_some_and(|current| is_current(current, &cohorts, computed)) {
             return None;
         }
         let version = current.map_or(1, |current| current.version + 1);
         for cohort in &mut cohorts {
             let before = current.and_then(|current| find(current, &cohort.cohort));
-            let unchanged = before.is_some_and(|before| same_judgement(before, cohort));
+            let unchanged = before.is_some_and(|before| same_verdict(before, cohort));
             cohort.policy_version = match before {
                 Some(before) if unchanged => before.policy_version,
                 _ => version,
@@ -128,21 +128,21 @@ fn find<'a>(set: &'a PolicySet, cohort: &str) -> Option<&'a CohortPolicy> {
     set.cohorts.iter().find(|known| known.cohort == cohort)
 }
 
-fn same_judgement(a: &CohortPolicy, b: &CohortPolicy) -> bool {
+fn same_verdict(a: &CohortPolicy, b: &CohortPolicy) -> bool {
     a.quorum_met == b.quorum_met && a.outlier_ranks == b.outlier_ranks && a.signal == b.signal
 }
 
-fn still_good(current: &PolicySet, fresh: &[CohortPolicy], computed: u64) -> bool {
+fn is_current(current: &PolicySet, fresh: &[CohortPolicy], computed: u64) -> bool {
     let known = |cohort: &CohortPolicy| {
-        find(current, &cohort.cohort).is_some_and(|before| same_judgement(before, cohort))
+        find(current, &cohort.cohort).is_some_and(|before| same_verdict(before, cohort))
     };
     let age = computed.saturating_sub(current.computed_unix_nano);
     age < nanos(REFRESH_AFTER_MS) && fresh.iter().all(known)
 }
 
-/// The most recently computed cohorts, as many as fit the limit of the wire contract.
+/// Keeps the most recently computed cohorts, as many as fit the size limit of the wire contract.
 fn within_limit(mut cohorts: Vec<CohortPolicy>) -> Vec<CohortPolicy> {
-    // Version, cluster name and time of the set itself, generously.
+    // Upper bound for version, cluster name and time of the set itself.
     let mut left = metadata::POLICY_MAX_BYTES - 512;
     cohorts.sort_by_key(|cohort| std::cmp::Reverse(cohort.valid_until_unix_nano));
     let mut fits = |cohort: &CohortPolicy| {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_culprit_makes_a_new_version_at_once() {
+    fn a_new_culprit_creates_a_new_version_at_once() {
         let mut policies = Policies::default();
         assert_eq!(update(&mut policies, &outlook(0, &[])).unwrap().version, 1);
         assert_eq!(update(&mut policies, &outlook(200, &[])), None);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn old_numbers_are_sent_again_without_a_new_judgement() {
+    fn old_numbers_are_resent_without_a_new_cohort_version() {
         let mut policies = Policies::default();
         update(&mut policies, &outlook(0, &[])).unwrap();
         let set = update(&mut policies, &outlook(6_000, &[])).unwrap();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn more_cohorts_than_fit_make_no_new_version_by_themselves() {
+    fn cohorts_over_the_size_limit_do_not_cause_new_versions() {
         let keys: Vec<CohortKey> = (0..500).map(key).collect();
         let outlook = outlook(0, &[]);
         let mut policies = Policies::default();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn more_cohorts_than_fit_never_exceed_the_limit_of_the_wire() {
+    fn a_policy_never_exceeds_the_size_limit() {
         let keys: Vec<CohortKey> = (0..500).map(key).collect();
         let outlook = outlook(0, &[1, 2, 3]);
         let changed = Policies::default()
