@@ -178,7 +178,8 @@ fn json_is_printed_byte_for_byte() {
 
 #[test]
 fn json_is_one_text_also_when_the_views_cannot_be_listed() {
-    let server = Server::over(|| Box::pin(async { fixture::over(Arc::new(Broken::Defect)) }));
+    let server =
+        Server::over(|| Box::pin(async { fixture::context_over(Arc::new(Broken::Defect)) }));
     let (printed, outcome) = server.told("sql --views --json");
     let body: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(body["error"]["code"], "internal", "{body}");

@@ -1,4 +1,4 @@
-//! Arguments as callers write them: brought into the form that the schema of a tool asks for, and held against it.
+//! InputValidator as callers write them: brought into the form that the schema of a tool asks for, and held against it.
 //!
 //! Taken are also whole numbers with a point, numbers and truth values written as text, and null for what is left out:
 //! models, query strings and typed clients write such things and mean no harm. Nothing else is guessed.
@@ -12,60 +12,60 @@ use serde_json::{Number, Value};
 use crate::{ToolError, Violation};
 
 /// Longest part of a value that an error repeats, in characters.
-const MAX_SHOWN: usize = 60;
+const MAX_EXCERPT: usize = 60;
 
 /// Most violations that an error lists.
 const MAX_VIOLATIONS: usize = 20;
 
 /// What a tool takes.
 #[derive(Debug)]
-pub(super) struct Arguments {
+pub(super) struct InputValidator {
     validator: Validator,
     fields: BTreeMap<String, Field>,
 }
 
 #[derive(Debug)]
 struct Field {
-    plain: Plain,
+    kind: ScalarKind,
     description: String,
 }
 
 /// What a text may stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Plain {
+enum ScalarKind {
     Number,
     Bool,
     /// Itself.
     Text,
 }
 
-impl Arguments {
+impl InputValidator {
     /// What a schema asks for; nothing if it is no schema.
-    pub(super) fn of(schema: &Value) -> Option<Self> {
+    pub(super) fn new(schema: &Value) -> Option<Self> {
         let properties = schema.get("properties").and_then(Value::as_object);
         Some(Self {
             validator: jsonschema::draft202012::new(schema).ok()?,
             fields: properties
                 .into_iter()
                 .flatten()
-                .map(|(name, schema)| (name.clone(), Field::of(schema)))
+                .map(|(name, schema)| (name.clone(), Field::from_schema(schema)))
                 .collect(),
         })
     }
 
     /// The arguments in the form of the schema, or everything that is wrong with them.
-    pub(super) fn check(&self, input: Value) -> Result<Value, ToolError> {
-        let Value::Object(mut given) = input else {
+    pub(super) fn validate(&self, input: Value) -> Result<Value, ToolError> {
+        let Value::Object(mut fields) = input else {
             return Err(ToolError::invalid("", "the input is not a JSON object"));
         };
-        given.retain(|name, value| !(value.is_null() && self.fields.contains_key(name)));
-        for (name, value) in &mut given {
+        fields.retain(|name, value| !(value.is_null() && self.fields.contains_key(name)));
+        for (name, value) in &mut fields {
             if let Some(field) = self.fields.get(name) {
-                field.plain.read(value);
+                field.kind.coerce(value);
             }
         }
-        let mut input = Value::Object(given);
-        make_whole(&mut input);
+        let mut input = Value::Object(fields);
+        normalize_integers(&mut input);
         let mut wrong: Vec<Violation> = self
             .validator
             .iter_errors(&input)
@@ -98,7 +98,7 @@ impl Arguments {
                 let message = format!("is unknown; known are {}", known.join(", "));
                 let unexpected = unexpected.iter().take(MAX_VIOLATIONS + 1);
                 unexpected
-                    .map(|name| named(&shown(name), message.clone()))
+                    .map(|name| named(&excerpt(name), message.clone()))
                     .collect()
             }
             ValidationErrorKind::Required { property } => {
@@ -107,14 +107,14 @@ impl Arguments {
             }
             kind => vec![Violation {
                 pointer: at.to_owned(),
-                message: self.why(at, kind, error),
+                message: self.message(at, kind, error),
             }],
         }
     }
 
     /// Patterns are for programs; people and models are told in words what was expected.
-    fn why(&self, at: &str, kind: &ValidationErrorKind, error: &ValidationError<'_>) -> String {
-        let value = shown(&error.instance().to_string());
+    fn message(&self, at: &str, kind: &ValidationErrorKind, error: &ValidationError<'_>) -> String {
+        let value = excerpt(&error.instance().to_string());
         let field = self.fields.get(at.trim_start_matches('/'));
         match (kind, field) {
             (
@@ -127,7 +127,7 @@ impl Arguments {
 }
 
 impl Field {
-    fn of(schema: &Value) -> Self {
+    fn from_schema(schema: &Value) -> Self {
         let text = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();
         let variants = schema.get("anyOf").and_then(Value::as_array);
         let is_number = |schema: &Value| {
@@ -137,29 +137,29 @@ impl Field {
         };
         let may_be_number = variants.is_some_and(|variants| variants.iter().any(is_number));
         Self {
-            plain: match text("type") {
-                _ if may_be_number || is_number(schema) => Plain::Number,
-                "boolean" => Plain::Bool,
-                _ => Plain::Text,
+            kind: match text("type") {
+                _ if may_be_number || is_number(schema) => ScalarKind::Number,
+                "boolean" => ScalarKind::Bool,
+                _ => ScalarKind::Text,
             },
             description: text("description").replace('\n', " "),
         }
     }
 }
 
-impl Plain {
+impl ScalarKind {
     /// Replaces a text by what it stands for.
-    fn read(self, value: &mut Value) {
+    fn coerce(self, value: &mut Value) {
         let Value::String(text) = &*value else {
             return;
         };
-        let meant = match self {
+        let parsed = match self {
             Self::Number => serde_json::from_str::<Number>(text).ok().map(Value::Number),
             Self::Bool => text.parse().ok().map(Value::Bool),
             Self::Text => None,
         };
-        if let Some(meant) = meant {
-            *value = meant;
+        if let Some(parsed) = parsed {
+            *value = parsed;
         }
     }
 }
@@ -170,28 +170,28 @@ fn escaped(name: &str) -> String {
 }
 
 /// The beginning of a text, without control characters.
-pub(super) fn shown(text: &str) -> String {
-    let mut shown: String = text
+pub(super) fn excerpt(text: &str) -> String {
+    let mut excerpt: String = text
         .chars()
         .filter(|c| !c.is_control())
-        .take(MAX_SHOWN)
+        .take(MAX_EXCERPT)
         .collect();
-    if shown.len() < text.len() && text.chars().count() > MAX_SHOWN {
-        shown.push_str("...");
+    if excerpt.len() < text.len() && text.chars().count() > MAX_EXCERPT {
+        excerpt.push_str("...");
     }
-    shown
+    excerpt
 }
 
 /// Writes whole numbers such as `300.0` as integers: for JSON Schema they are, for serde they are not.
-fn make_whole(value: &mut Value) {
+fn normalize_integers(value: &mut Value) {
     match value {
         Value::Number(number) => {
             if let Some(whole) = number.as_f64().filter(|_| number.is_f64()).and_then(whole) {
                 *number = Number::from(whole);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(make_whole),
-        Value::Object(fields) => fields.values_mut().for_each(make_whole),
+        Value::Array(items) => items.iter_mut().for_each(normalize_integers),
+        Value::Object(fields) => fields.values_mut().for_each(normalize_integers),
         Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }

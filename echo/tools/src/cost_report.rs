@@ -36,7 +36,7 @@ const NANOS_PER_DAY: i64 = 24 * Hour::NANOS;
 /// Which report is meant.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ReportAsked {
+pub struct ReportRequest {
     /// Cluster; all that the caller may see when absent.
     pub cluster: Option<String>,
     /// Day of UTC, such as `2026-11-21`, or `yesterday`, or `today`.
@@ -75,35 +75,35 @@ pub struct ReportRow {
     pub revision: Option<u64>,
 }
 
-impl ReportAsked {
+impl ReportRequest {
     /// Puts the report together.
     pub async fn report(&self, context: &ToolContext) -> Result<Report, ToolError> {
         let now = context.clock.now();
         let window = self.window(now)?;
-        let (open, revised_soon) = unsettled(context, window);
+        let UnsettledHours { open, revised_soon } = unsettled_hours(context, window);
         if !self.open {
-            refuse_open(context, (window, now), &open)?;
+            refuse_open(context, window, now, &open)?;
         }
         let clusters = self.clusters(context, window).await?;
         let named = clusters.first().filter(|_| self.cluster.is_some());
         let mut rows = Vec::new();
         for cluster in &clusters {
-            let left = MAX_ROWS.saturating_sub(rows.len()) + 1;
+            let limit = MAX_ROWS.saturating_sub(rows.len()) + 1;
             let stored = context
                 .store
-                .cost_hours(Some(cluster), window, left)
+                .cost_hours(Some(cluster), window, limit)
                 .await?;
             rows.extend(stored.into_iter().map(|stored| ReportRow {
                 node_hour: stored.row,
                 revision: Some(stored.revision),
             }));
-            bounded(&rows)?;
+            check_row_limit(&rows)?;
         }
         for hour in open_with_data(context, &open) {
-            rows.extend(so_far(context, hour, &clusters).await?);
-            bounded(&rows)?;
+            rows.extend(open_hour_rows(context, hour, &clusters).await?);
+            check_row_limit(&rows)?;
         }
-        rows.sort_by(|a, b| a.place().cmp(&b.place()));
+        rows.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
         Ok(Report {
             window,
             open,
@@ -115,7 +115,7 @@ impl ReportAsked {
 
     fn window(&self, now: Nanos) -> Result<Window, ToolError> {
         match (&self.day, &self.from, &self.to) {
-            (Some(day), None, None) => of_day(day, now),
+            (Some(day), None, None) => day_window(day, now),
             (None, Some(from), Some(to)) => {
                 let (from, to) = (whole_hour("from", from, now)?, whole_hour("to", to, now)?);
                 let before =
@@ -165,25 +165,25 @@ impl ReportAsked {
 
 impl Report {
     /// Writes the report where it keeps nobody waiting: a day of a thousand nodes is twenty megabytes.
-    pub async fn written<T: Send + 'static>(
+    pub async fn write_off_thread<T: Send + 'static>(
         self,
         rates: Arc<Rates>,
         write: impl FnOnce(&Self, &Rates) -> T + Send + 'static,
     ) -> Result<T, ToolError> {
         let written = tokio::task::spawn_blocking(move || write(&self, &rates)).await;
-        written.map_err(|ended| ToolError::Untabled(io::Error::other(ended).into()))
+        written.map_err(|ended| ToolError::Csv(io::Error::other(ended).into()))
     }
 }
 
 impl ReportRow {
-    fn place(&self) -> (Hour, &ClusterId, &str, Option<&str>) {
+    fn sort_key(&self) -> (Hour, &ClusterId, &str, Option<&str>) {
         let row = &self.node_hour;
         let (node, model) = (row.node.as_str(), row.gpu_model.as_deref());
         (row.hour, &row.cluster, node, model)
     }
 }
 
-fn of_day(day: &str, now: Nanos) -> Result<Window, ToolError> {
+fn day_window(day: &str, now: Nanos) -> Result<Window, ToolError> {
     let today = now.offset(-now.value().rem_euclid(NANOS_PER_DAY));
     let begin = match day.trim() {
         "today" => Some(today),
@@ -209,7 +209,7 @@ fn whole_hour(field: &str, text: &str, now: Nanos) -> Result<Nanos, ToolError> {
     let time: TimeArg = text
         .parse()
         .map_err(|error: String| ToolError::invalid(field, error))?;
-    let instant = time.on(now);
+    let instant = time.resolve(now);
     if !Hour::begins_at(instant) {
         let message = format!("{instant} is not a whole hour");
         return Err(ToolError::invalid(field, message));
@@ -217,8 +217,16 @@ fn whole_hour(field: &str, text: &str, now: Nanos) -> Result<Nanos, ToolError> {
     Ok(instant)
 }
 
+/// Hours whose costs may still change.
+struct UnsettledHours {
+    /// Hours that are not closed.
+    open: Vec<Hour>,
+    /// Closed hours that are due for another revision.
+    revised_soon: Vec<Hour>,
+}
+
 /// Hours of the window that are not closed, and those that were closed and may change.
-fn unsettled(context: &ToolContext, window: Window) -> (Vec<Hour>, Vec<Hour>) {
+fn unsettled_hours(context: &ToolContext, window: Window) -> UnsettledHours {
     let due = context.store.due_hours().into_iter();
     let due: BTreeMap<Hour, bool> = due.map(|due| (due.hour, due.was_closed)).collect();
     let now = context.clock.now();
@@ -231,7 +239,10 @@ fn unsettled(context: &ToolContext, window: Window) -> (Vec<Hour>, Vec<Hour>) {
     let revised_soon = due.iter().filter(|(_, was_closed)| **was_closed);
     let revised_soon = revised_soon.map(|(hour, _)| *hour);
     let revised_soon = revised_soon.filter(|hour| window.contains(hour.begin()));
-    (open, revised_soon.collect())
+    UnsettledHours {
+        open,
+        revised_soon: revised_soon.collect(),
+    }
 }
 
 /// Hours of those that are open in which something is stored.
@@ -243,7 +254,8 @@ fn open_with_data(context: &ToolContext, open: &[Hour]) -> Vec<Hour> {
 
 fn refuse_open(
     context: &ToolContext,
-    (window, now): (Window, Nanos),
+    window: Window,
+    now: Nanos,
     open: &[Hour],
 ) -> Result<(), ToolError> {
     let (Some(first), Some(last)) = (open.first(), open.last()) else {
@@ -269,7 +281,7 @@ fn refuse_open(
     })
 }
 
-fn bounded(rows: &[ReportRow]) -> Result<(), ToolError> {
+fn check_row_limit(rows: &[ReportRow]) -> Result<(), ToolError> {
     if rows.len() <= MAX_ROWS {
         return Ok(());
     }
@@ -280,7 +292,7 @@ fn bounded(rows: &[ReportRow]) -> Result<(), ToolError> {
 }
 
 /// What is known so far of an hour that is not closed.
-async fn so_far(
+async fn open_hour_rows(
     context: &ToolContext,
     hour: Hour,
     clusters: &[ClusterId],

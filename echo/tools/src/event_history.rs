@@ -14,13 +14,13 @@ use serde_json::Value;
 
 use crate::ToolError;
 use crate::schemas::{ClusterName, Name};
-use crate::scope::{Asked, Scope};
+use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
 
 const DEFAULT_LIMIT: usize = 100;
 
-/// Bytes of JSON that an event is given room for; where attributes take more, a page has fewer events.
+/// Bytes of JSON that an event is given remaining for; where attributes take more, a page has fewer events.
 const BYTES_PER_EVENT: usize = 960;
 
 /// Which events are meant; an absent filter lets everything pass.
@@ -180,22 +180,22 @@ impl Tool for EventHistory {
         cluster, node, rank, operation, metric and time, one page at a time: the evidence behind an outlier.";
     type Answer = History;
 
-    fn asked(&self) -> Asked {
-        Asked {
+    fn scope_request(&self) -> ScopeRequest {
+        ScopeRequest {
             cluster: self.cluster.clone(),
             time: TimeRange {
                 from: self.from,
                 to: self.to,
                 window: self.window,
             },
-            page_of: self.cursor.map(|cursor| cursor.window),
+            page_window: self.cursor.map(|cursor| cursor.window),
         }
     }
 
     async fn call(self, scope: &Scope<'_>) -> Result<History, ToolError> {
         let window = scope.window;
         let page = scope.context.store.events(self.query(scope)?).await?;
-        let events = fitting(&page.events, self.limit() * BYTES_PER_EVENT)?;
+        let events = take_within_size(&page.events, self.limit() * BYTES_PER_EVENT)?;
         let end = match page.events.get(events.len()) {
             Some(_) => page.events.get(events.len() - 1).map(Cursor::after),
             None => page.next,
@@ -218,10 +218,10 @@ impl EventHistory {
         Ok(EventQuery {
             window: scope.window,
             cluster: scope.cluster.clone(),
-            node: checked("node", self.node.as_deref())?,
+            node: parse_filter("node", self.node.as_deref())?,
             rank: self.rank.map(Rank::new),
-            op: checked("op", self.op.as_deref())?,
-            metric: checked("metric", self.metric.as_deref())?,
+            op: parse_filter("op", self.op.as_deref())?,
+            metric: parse_filter("metric", self.metric.as_deref())?,
             limit: self.limit(),
             cursor: self.cursor.map(|cursor| cursor.end),
         })
@@ -229,23 +229,21 @@ impl EventHistory {
 }
 
 /// The first events, as many as fit into so many bytes of JSON, and one at least.
-fn fitting(events: &[StoredEvent], bytes: usize) -> Result<Vec<HistoryEvent>, ToolError> {
+fn take_within_size(events: &[StoredEvent], bytes: usize) -> Result<Vec<HistoryEvent>, ToolError> {
     let mut taken = Vec::new();
-    let mut room = bytes;
+    let mut remaining = bytes;
     for event in events.iter().map(HistoryEvent::from) {
-        let size = serde_json::to_vec(&event)
-            .map_err(ToolError::Unwritable)?
-            .len();
-        if size > room && !taken.is_empty() {
+        let size = serde_json::to_vec(&event).map_err(ToolError::Json)?.len();
+        if size > remaining && !taken.is_empty() {
             break;
         }
-        room = room.saturating_sub(size);
+        remaining = remaining.saturating_sub(size);
         taken.push(event);
     }
     Ok(taken)
 }
 
-fn checked<T: FromStr<Err = IdError>>(
+fn parse_filter<T: FromStr<Err = IdError>>(
     field: &str,
     text: Option<&str>,
 ) -> Result<Option<T>, ToolError> {

@@ -6,14 +6,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ToolError;
-use crate::host_evidence::{Operations, widened};
+use crate::host_evidence::{Operations, widen_for_clock_skew};
 use crate::outlier::{Condition, Evidence, Outlier, as_of, condition, culprit};
 use crate::picture::Format;
 use crate::quality::DataQuality;
 use crate::schemas::{ClusterName, Name};
-use crate::scope::{Asked, Scope};
+use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
-use crate::tool::{Drawing, Tool};
+use crate::tool::{Plot, Tool};
 
 pub mod communicators;
 mod downsample;
@@ -25,10 +25,10 @@ mod plot;
 pub mod subject;
 mod summary;
 
-use judgement::Judged;
-use lag_series::{LagSeries, OwnBlocks};
-use own_verdicts::OwnVerdict;
-use subject::{Subject, Who};
+use judgement::JudgedIncident;
+use lag_series::{LagSeries, RankBlocks};
+use own_verdicts::SelfVerdict;
+use subject::{RankIdentity, Subject};
 
 /// Most incidents of each kind in one answer.
 const MAX_INCIDENTS: usize = 20;
@@ -70,14 +70,14 @@ pub struct Explanation {
     /// Window of event time.
     pub window: AnswerWindow,
     /// The rank.
-    pub who: Who,
+    pub who: RankIdentity,
     /// What there is to know, in a few sentences.
     pub summary: String,
-    /// Incidents in which it holds back the others, gravest first, with what they were judged by.
-    pub incidents: Vec<Judged>,
+    /// Incidents in which it holds back the others, most_severe first, with what they were judged by.
+    pub incidents: Vec<JudgedIncident>,
     /// Incidents in which it looks late only because it waits for another rank.
     pub victim_of: Vec<Outlier>,
-    /// What is wrong with its whole cohort or job, gravest first.
+    /// What is wrong with its whole cohort or job, most_severe first.
     pub conditions: Vec<Condition>,
     /// Whether one of these three lists has more than 20, less grave than these; a shorter window shows them.
     pub truncated: bool,
@@ -88,7 +88,7 @@ pub struct Explanation {
     /// How late it was, block by block, by the code that judges.
     pub lag_series: LagSeries,
     /// What its agent held of it between two policies, latest first.
-    pub self_verdicts: Vec<OwnVerdict>,
+    pub self_verdicts: Vec<SelfVerdict>,
     /// How much of the cluster the answer rests on.
     pub data_quality: DataQuality,
 }
@@ -110,18 +110,18 @@ impl Tool for ExplainRank {
     const DESCRIPTION: &'static str = "Explains one rank (GPU) against its peers: whether it holds them back or only waits \
         for another, since when and how sure that is, the inputs of each judgement, what its host went through beyond its \
         peers (preemption, I/O, retransmits), and how late it was block by block. For ranks that find_outlier_nodes names.";
-    const DRAWS: bool = true;
+    const SUPPORTS_PLOT: bool = true;
     type Answer = Explanation;
 
-    fn asked(&self) -> Asked {
-        Asked {
+    fn scope_request(&self) -> ScopeRequest {
+        ScopeRequest {
             cluster: Some(self.cluster.clone()),
             time: TimeRange {
                 from: self.from,
                 to: self.to,
                 window: self.window,
             },
-            page_of: None,
+            page_window: None,
         }
     }
 
@@ -131,66 +131,72 @@ impl Tool for ExplainRank {
         explain(scope, &subject).await
     }
 
-    fn drawing(&self) -> Option<Drawing<Explanation>> {
-        Some((self.plot?, plot::of))
+    fn plot(&self) -> Option<Plot<Explanation>> {
+        Some(Plot {
+            format: self.plot?,
+            layout: plot::figure,
+        })
     }
 }
 
 async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, ToolError> {
-    let cluster = scope.one_cluster()?;
+    let cluster = scope.require_cluster()?;
     let presence = scope.presence().await?;
-    let incidents = of_job(scope, subject.job()).await?;
-    let about = |incident: &&Incident| {
+    let incidents = incidents_of_job(scope, subject.job()).await?;
+    let names_rank = |incident: &&Incident| {
         culprit(incident).is_some_and(|culprit| culprit.rank == subject.rank)
     };
-    let own: Vec<&Incident> = incidents.iter().filter(about).collect();
+    let own: Vec<&Incident> = incidents.iter().filter(names_rank).collect();
     let waited_for: Vec<&Incident> = incidents
         .iter()
         .filter(|incident| is_victim(incident, subject.rank))
         .collect();
-    let blocks = OwnBlocks::of(scope, subject).await?;
-    let about = [own.as_slice(), waited_for.as_slice()].concat();
-    let (basis, facts) = match basis(&about, cluster, (subject, &blocks)) {
+    let blocks = RankBlocks::load(scope, subject).await?;
+    let related = [own.as_slice(), waited_for.as_slice()].concat();
+    let (basis, facts) = match basis(&related, cluster, subject, &blocks) {
         Some((basis, operations)) => {
-            let facts = operations.facts(scope.context, subject.rank).await?;
+            let facts = operations.host_facts(scope.context, subject.rank).await?;
             (Some(basis), facts)
         }
         None => (None, Vec::new()),
     };
     let conditions: Vec<&Incident> = incidents
         .iter()
-        .filter(|incident| is_about_all_or(incident, subject.rank))
+        .filter(|incident| affects(incident, subject.rank))
         .collect();
     let mut explanation = Explanation {
         cluster: cluster.to_string(),
         window: scope.window.into(),
-        who: subject.who(blocks.role()),
+        who: subject.identity(blocks.role()),
         summary: String::new(),
         truncated: own.len().max(waited_for.len()).max(conditions.len()) > MAX_INCIDENTS,
-        incidents: gravest(&own, Judged::of),
-        victim_of: gravest(&waited_for, |one| {
+        incidents: most_severe(&own, JudgedIncident::from_incident),
+        victim_of: most_severe(&waited_for, |one| {
             let culprit = culprit(one)?;
-            Some(Outlier::victim(one, (culprit, subject.rank), presence))
+            Some(Outlier::from_victim(one, culprit, subject.rank, presence))
         }),
-        conditions: gravest(&conditions, Condition::of),
+        conditions: most_severe(&conditions, Condition::from_incident),
         evidence: facts.iter().map(Evidence::from).collect(),
         evidence_basis: basis.filter(|_| !facts.is_empty()),
         lag_series: blocks.series(scope, subject).await?,
-        self_verdicts: own_verdicts::of(scope, subject).await?,
+        self_verdicts: own_verdicts::load(scope, subject).await?,
         data_quality: scope.quality().await?,
     };
-    explanation.summary = summary::of(&explanation, &facts);
+    explanation.summary = summary::summarize(&explanation, &facts);
     Ok(explanation)
 }
 
-/// The gravest incidents as an answer shows them.
-fn gravest<T>(incidents: &[&Incident], shown: impl FnMut(&Incident) -> Option<T>) -> Vec<T> {
-    let gravest = incidents.iter().take(MAX_INCIDENTS).copied();
-    gravest.filter_map(shown).collect()
+/// The most_severe incidents as an answer shows them.
+fn most_severe<T>(incidents: &[&Incident], convert: impl FnMut(&Incident) -> Option<T>) -> Vec<T> {
+    let most_severe = incidents.iter().take(MAX_INCIDENTS).copied();
+    most_severe.filter_map(convert).collect()
 }
 
-/// Incidents of the job as they stood at the end of the window, gravest first.
-async fn of_job(scope: &Scope<'_>, job: Option<&JobId>) -> Result<Vec<Incident>, ToolError> {
+/// Incidents of the job as they stood at the end of the window, most_severe first.
+async fn incidents_of_job(
+    scope: &Scope<'_>,
+    job: Option<&JobId>,
+) -> Result<Vec<Incident>, ToolError> {
     let (context, window) = (scope.context, scope.window);
     let incidents = context.store.incidents(scope.cluster.as_ref(), window);
     let incidents = incidents.await?;
@@ -208,27 +214,28 @@ fn is_victim(incident: &Incident, rank: Rank) -> bool {
 }
 
 /// Whether it is a condition of everybody, or of some among whom the rank is.
-fn is_about_all_or(incident: &Incident, rank: Rank) -> bool {
+fn affects(incident: &Incident, rank: Rank) -> bool {
     condition(incident)
         .is_some_and(|condition| condition.ranks.is_empty() || condition.ranks.contains(&rank))
 }
 
-/// The operations that the gravest incident was judged by, else those that the rank took part in within the window.
+/// The operations that the most_severe incident was judged by, else those that the rank took part in within the window.
 fn basis(
     incidents: &[&Incident],
     cluster: &ClusterId,
-    (subject, blocks): (&Subject, &OwnBlocks),
+    subject: &Subject,
+    blocks: &RankBlocks,
 ) -> Option<(EvidenceBasis, Operations)> {
     let judged = incidents
         .iter()
-        .find_map(|incident| Some((Some(incident.id), Operations::of(incident)?)));
+        .find_map(|incident| Some((Some(incident.id), Operations::from_incident(incident)?)));
     let all = || {
         let (seqs, from, to) = blocks.span()?;
         let operations = Operations {
             cluster: cluster.clone(),
             job: subject.job().cloned(),
             role: blocks.role()?,
-            window: widened(from, to)?,
+            window: widen_for_clock_skew(from, to)?,
             seqs,
         };
         Some((None, operations))

@@ -13,12 +13,12 @@ use crate::list_cursor::ListCursor;
 use crate::outlier::{Condition, Evidence, Outlier, as_of, culprit};
 use crate::quality::DataQuality;
 use crate::schemas::ClusterName;
-use crate::scope::{Asked, Scope};
+use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
-/// Most incidents of one answer whose hosts are looked into, gravest first.
+/// Most incidents of one answer whose hosts are looked into, most_severe first.
 const MAX_EXPLAINED: usize = 20;
 
 const DEFAULT_LIMIT: usize = 40;
@@ -52,13 +52,13 @@ pub struct Outliers {
     /// Window of event time.
     pub window: AnswerWindow,
     /// Ranks that stand out: open ones first, then those that do the most damage. Each is followed by its victims, where
-    /// `limit` leaves room beside the culprits. Their state is that at the end of the window.
+    /// `limit` leaves capacity beside the culprits. Their state is that at the end of the window.
     pub outliers: Vec<Outlier>,
     /// What is wrong with whole cohorts, in the same order.
     pub conditions: Vec<Condition>,
     /// Whether there are more culprits or conditions, less grave than these.
     pub truncated: bool,
-    /// Pass it as `cursor` to get the next page; null on the last one.
+    /// Pass it as `cursor` to get the next_cursor page; null on the last one.
     pub next_cursor: Option<String>,
     /// How much of the cluster the answer rests on.
     pub data_quality: DataQuality,
@@ -72,46 +72,46 @@ impl Tool for FindOutlierNodes {
         slowdowns without a culprit. Empty lists with quorum_met mean a healthy cluster; without it they mean too little data.";
     type Answer = Outliers;
 
-    fn asked(&self) -> Asked {
-        Asked {
+    fn scope_request(&self) -> ScopeRequest {
+        ScopeRequest {
             cluster: self.cluster.clone(),
             time: TimeRange {
                 from: self.from,
                 to: self.to,
                 window: self.window,
             },
-            page_of: self.cursor.map(|cursor| cursor.window),
+            page_window: self.cursor.map(|cursor| cursor.window),
         }
     }
 
     async fn call(self, scope: &Scope<'_>) -> Result<Outliers, ToolError> {
         let incidents = incidents(scope.context, scope.cluster.as_ref(), scope.window).await?;
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        let passed = self.cursor.map_or(0, |cursor| cursor.passed);
+        let offset = self.cursor.map_or(0, |cursor| cursor.offset);
         let (culprits, conditions): (Vec<&Incident>, Vec<&Incident>) = incidents
             .iter()
             .partition(|incident| culprit(incident).is_some());
-        let passed_then = passed.saturating_add(limit);
-        let truncated = culprits.len().max(conditions.len()) > passed_then;
-        let next = ListCursor {
+        let next_offset = offset.saturating_add(limit);
+        let truncated = culprits.len().max(conditions.len()) > next_offset;
+        let next_page = ListCursor {
             window: scope.window,
-            passed: passed_then,
+            offset: next_offset,
         };
-        let culprits: Vec<&Incident> = culprits.into_iter().skip(passed).take(limit).collect();
-        let conditions = conditions.into_iter().skip(passed).take(limit);
+        let culprits: Vec<&Incident> = culprits.into_iter().skip(offset).take(limit).collect();
+        let conditions = conditions.into_iter().skip(offset).take(limit);
         Ok(Outliers {
             cluster: scope.cluster.as_ref().map(ToString::to_string),
             window: scope.window.into(),
-            outliers: outliers(scope, (&culprits, limit)).await?,
-            conditions: conditions.filter_map(Condition::of).collect(),
+            outliers: outliers(scope, &culprits, limit).await?,
+            conditions: conditions.filter_map(Condition::from_incident).collect(),
             truncated,
-            next_cursor: truncated.then(|| next.to_string()),
+            next_cursor: truncated.then(|| next_page.to_string()),
             data_quality: scope.quality().await?,
         })
     }
 }
 
-/// Incidents that were there at any time in the window, in the state that they had at its end, gravest first.
+/// Incidents that were there at any time in the window, in the state that they had at its end, most_severe first.
 pub async fn incidents(
     context: &ToolContext,
     cluster: Option<&ClusterId>,
@@ -122,45 +122,52 @@ pub async fn incidents(
         .into_iter()
         .filter_map(|incident| as_of(incident, context, window));
     let mut incidents: Vec<Incident> = incidents.collect();
-    incidents.sort_by(gravest_first);
+    incidents.sort_by(most_severe_first);
     Ok(incidents)
 }
 
 /// Each culprit with the evidence, and its victims after it, as long as there are not more than `limit` in all.
 async fn outliers(
     scope: &Scope<'_>,
-    (culprits, limit): (&[&Incident], usize),
+    culprits: &[&Incident],
+    limit: usize,
 ) -> Result<Vec<Outlier>, ToolError> {
     let presence = scope.presence().await?;
     let mut outliers = Vec::new();
-    let mut room = limit.saturating_sub(culprits.len());
-    for (place, incident) in culprits.iter().enumerate() {
-        let Some(mut outlier) = Outlier::culprit(incident) else {
+    let mut capacity = limit.saturating_sub(culprits.len());
+    for (index, incident) in culprits.iter().enumerate() {
+        let Some(mut outlier) = Outlier::from_culprit(incident) else {
             continue;
         };
-        if presence.has_host_evidence() && place < MAX_EXPLAINED {
-            outlier.evidence.extend(why(scope.context, incident).await?);
+        if presence.has_host_evidence() && index < MAX_EXPLAINED {
+            outlier
+                .evidence
+                .extend(host_evidence(scope.context, incident).await?);
         }
         outliers.push(outlier);
-        let mut victims = Outlier::victims(incident, presence);
-        victims.truncate(room);
-        room -= victims.len();
+        let mut victims = Outlier::from_victims(incident, presence);
+        victims.truncate(capacity);
+        capacity -= victims.len();
         outliers.extend(victims);
     }
     Ok(outliers)
 }
 
 /// What the culprit's host went through beyond its peers.
-async fn why(context: &ToolContext, incident: &Incident) -> Result<Vec<Evidence>, ToolError> {
-    let Some((operations, culprit)) = Operations::of(incident).zip(culprit(incident)) else {
+async fn host_evidence(
+    context: &ToolContext,
+    incident: &Incident,
+) -> Result<Vec<Evidence>, ToolError> {
+    let Some((operations, culprit)) = Operations::from_incident(incident).zip(culprit(incident))
+    else {
         return Ok(Vec::new());
     };
-    let facts = operations.facts(context, culprit.rank).await?;
-    let telling = facts.iter().filter(|fact| fact.stands_out());
-    Ok(telling.map(Evidence::from).collect())
+    let facts = operations.host_facts(context, culprit.rank).await?;
+    let notable = facts.iter().filter(|fact| fact.stands_out());
+    Ok(notable.map(Evidence::from).collect())
 }
 
-fn gravest_first(a: &Incident, b: &Incident) -> Ordering {
+fn most_severe_first(a: &Incident, b: &Incident) -> Ordering {
     let is_cleared = |incident: &Incident| incident.state == IncidentState::Cleared;
     is_cleared(a)
         .cmp(&is_cleared(b))

@@ -19,7 +19,7 @@ use echo_store::duckdb::DuckDbStore;
 use fleet_proto::metric;
 
 use crate::ToolContext;
-use crate::query_limit::Places;
+use crate::query_limit::QueryLimit;
 use crate::rates::Rates;
 
 pub mod broken;
@@ -217,7 +217,7 @@ pub fn conclusions() -> Conclusions {
 }
 
 /// A context over a store, with H200 at 3.80 USD, at the end of the recording.
-pub fn over(store: Arc<dyn EventStore>) -> ToolContext {
+pub fn context_over(store: Arc<dyn EventStore>) -> ToolContext {
     let rates = "rates: [{ gpu_model: H200, rate_class: on_demand, rate: 3.80, currency: USD }]\n\
                  aliases: { NVIDIA H200: H200 }";
     let clock = Arc::new(ManualClock::at(at(600)));
@@ -226,7 +226,7 @@ pub fn over(store: Arc<dyn EventStore>) -> ToolContext {
 
 /// A context over an empty database.
 pub fn empty() -> ToolContext {
-    over(Arc::new(DuckDbStore::scratch()))
+    context_over(Arc::new(DuckDbStore::scratch()))
 }
 
 /// The whole recording.
@@ -238,8 +238,8 @@ pub async fn context() -> ToolContext {
 }
 
 /// A crowd that never goes home.
-pub async fn no_place() -> Places {
-    let places = Places::with_wait(1, Duration::ZERO);
-    places.take().await.unwrap().forget();
-    places
+pub async fn exhausted_query_limit() -> QueryLimit {
+    let limit = QueryLimit::with_max_wait(1, Duration::ZERO);
+    limit.acquire().await.unwrap().forget();
+    limit
 }

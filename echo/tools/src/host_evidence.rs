@@ -22,7 +22,7 @@ pub struct Operations {
     pub job: Option<JobId>,
     /// Role of the ranks.
     pub role: RoleId,
-    /// Event time, widened for clocks that differ.
+    /// Event time, widen_for_clock_skew for clocks that differ.
     pub window: Window,
     /// Operations.
     pub seqs: SeqRange,
@@ -30,18 +30,18 @@ pub struct Operations {
 
 impl Operations {
     /// What an incident was judged by; nothing when its inputs were not kept.
-    pub fn of(incident: &Incident) -> Option<Self> {
+    pub fn from_incident(incident: &Incident) -> Option<Self> {
         Some(Self {
             cluster: incident.cluster.clone(),
             job: incident.job.clone(),
             role: role_of_cohort(&incident.cohort)?,
-            window: widened(incident.first_seen, incident.last_seen)?,
+            window: widen_for_clock_skew(incident.first_seen, incident.last_seen)?,
             seqs: incident.inputs.as_deref()?.seqs,
         })
     }
 
     /// Every kind of evidence of the rank beside its peers', what differs most first.
-    pub async fn facts(
+    pub async fn host_facts(
         self,
         context: &ToolContext,
         rank: Rank,
@@ -69,7 +69,7 @@ fn total(sum: EvidenceSum) -> HostTotal {
 }
 
 /// The span from `from` to `to`, both inclusive, and what clocks may differ by.
-pub fn widened(from: Nanos, to: Nanos) -> Option<Window> {
+pub fn widen_for_clock_skew(from: Nanos, to: Nanos) -> Option<Window> {
     Window::new(
         from.offset(-CLOCK_TOLERANCE_NANOS),
         to.offset(CLOCK_TOLERANCE_NANOS),

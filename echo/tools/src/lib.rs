@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::picture::DrawError;
-use crate::query_limit::Places;
+use crate::query_limit::QueryLimit;
 use crate::rates::Rates;
 
 mod arguments;
@@ -66,8 +66,8 @@ pub struct ToolContext {
     pub clock: Arc<dyn Clock>,
     /// What the operator set.
     pub limits: Limits,
-    /// Places for questions that are being answered.
-    pub places: Places,
+    /// QueryLimit for questions that are being answered.
+    pub query_limit: QueryLimit,
     /// Which of several Echos this one is; nothing where it is the only one.
     pub shard: Option<Arc<Shard>>,
     /// Who asks.
@@ -75,7 +75,7 @@ pub struct ToolContext {
 }
 
 /// Questions that are answered at the same time, where nobody says otherwise.
-const PLACES: u32 = 4;
+const DEFAULT_QUERY_LIMIT: u32 = 4;
 
 impl ToolContext {
     /// The usual limits.
@@ -85,32 +85,32 @@ impl ToolContext {
             rates: Arc::new(rates),
             clock,
             limits: Limits::default(),
-            places: Places::new(PLACES),
+            query_limit: QueryLimit::new(DEFAULT_QUERY_LIMIT),
             shard: None,
             caller: Arc::new(Principal::local()),
         }
     }
 
     /// Answers when there is a place for one more question, and within the deadline.
-    pub async fn bounded<T>(
+    pub async fn run_limited<T>(
         &self,
         answer: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
-        let _place = self.places.take().await?;
-        self.in_time(answer).await
+        let _permit = self.query_limit.acquire().await?;
+        self.run_with_deadline(answer).await
     }
 
-    /// Answers beside the places, within the deadline.
-    pub async fn beside_places<T>(
+    /// Answers beside the query_limit, within the deadline.
+    pub async fn run_unlimited<T>(
         &self,
         answer: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
-        let _counted = self.places.beside();
-        self.in_time(answer).await
+        let _count = self.query_limit.count_unlimited();
+        self.run_with_deadline(answer).await
     }
 
     /// Answers within the deadline.
-    pub async fn in_time<T>(
+    pub async fn run_with_deadline<T>(
         &self,
         answer: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
@@ -195,10 +195,10 @@ pub enum ToolError {
         hint: String,
     },
     /// Others are being answered.
-    #[error("{most} questions are being answered, which is as many as at a time; ask again later")]
-    Crowded {
+    #[error("{limit} questions are being answered, which is as many as at a time; ask again later")]
+    Overloaded {
         /// Most questions at a time.
-        most: u32,
+        limit: u32,
     },
     /// The answer took too long.
     #[error("no answer within {} s; ask for a shorter window", deadline.as_secs_f64())]
@@ -211,16 +211,16 @@ pub enum ToolError {
     Store(#[from] StoreError),
     /// The schema of the tool cannot be used, so nothing can be held against it.
     #[error("the schema of the tool's input is not a schema")]
-    Unchecked,
+    InvalidSchema,
     /// The answer cannot be written.
     #[error("the answer cannot be written as JSON")]
-    Unwritable(#[source] serde_json::Error),
+    Json(#[source] serde_json::Error),
     /// The answer cannot be written as CSV.
     #[error("the answer cannot be written as CSV")]
-    Untabled(#[from] csv::Error),
+    Csv(#[from] csv::Error),
     /// The picture of the answer cannot be drawn.
     #[error("the picture cannot be drawn")]
-    Undrawn(#[from] DrawError),
+    Draw(#[from] DrawError),
 }
 
 /// One thing that is wrong with an input.
@@ -285,16 +285,14 @@ impl Coded for ToolError {
             | Self::UnknownRank { .. } => Code::NotFound,
             Self::Invalid(_) => Code::Invalid,
             Self::Refused { .. } => Code::Refused,
-            Self::Crowded { .. } => Code::Busy,
+            Self::Overloaded { .. } => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => match error.code() {
                 // A question cannot be at fault for the state of the file.
                 Code::Refused => Code::Internal,
                 code => code,
             },
-            Self::Unwritable(_) | Self::Untabled(_) | Self::Unchecked | Self::Undrawn(_) => {
-                Code::Internal
-            }
+            Self::Json(_) | Self::Csv(_) | Self::InvalidSchema | Self::Draw(_) => Code::Internal,
         }
     }
 }

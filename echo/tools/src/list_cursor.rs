@@ -12,13 +12,13 @@ pub struct ListCursor {
     /// The window.
     pub window: Window,
     /// Items on the pages before.
-    pub passed: usize,
+    pub offset: usize,
 }
 
 impl fmt::Display for ListCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from, to) = (self.window.from().value(), self.window.to().value());
-        write!(f, "{from:x}-{to:x}-{:x}", self.passed)
+        write!(f, "{from:x}-{to:x}-{:x}", self.offset)
     }
 }
 
@@ -30,8 +30,8 @@ impl FromStr for ListCursor {
             let mut parts = text.split('-');
             let mut instant = || Some(Nanos::new(i64::from_str_radix(parts.next()?, 16).ok()?));
             let window = Window::new(instant()?, instant()?)?;
-            let passed = usize::from_str_radix(parts.next()?, 16).ok()?;
-            parts.next().is_none().then_some(Self { window, passed })
+            let offset = usize::from_str_radix(parts.next()?, 16).ok()?;
+            parts.next().is_none().then_some(Self { window, offset })
         };
         read().ok_or_else(|| "is not the next_cursor of an answer".to_owned())
     }
@@ -54,7 +54,7 @@ mod tests {
     fn a_cursor_is_read_as_it_was_written_and_nothing_else_is() {
         let cursor = ListCursor {
             window: Window::new(Nanos::new(17), Nanos::new(1_780_272_000_000_000_000)).unwrap(),
-            passed: 40,
+            offset: 40,
         };
         assert_eq!(cursor.to_string().parse(), Ok(cursor));
         for text in [

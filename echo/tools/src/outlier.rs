@@ -3,7 +3,7 @@
 use echo_analysis::evidence::HostFact;
 use echo_core::ids::Rank;
 use echo_core::model::detector_output::{
-    Condition as Found, Culprit, Finding, Incident, IncidentState, Signal,
+    Condition as DetectedCondition, Culprit, Finding, Incident, IncidentState, Signal,
 };
 use echo_core::model::inputs::RankLag;
 use echo_core::units::Window;
@@ -56,7 +56,7 @@ pub struct Outlier {
     pub confidence: Option<f64>,
     /// When it was, and how grave.
     #[serde(flatten)]
-    pub course: Course,
+    pub lifecycle: Lifecycle,
     /// Why, in one sentence.
     pub reason: String,
     /// What convicted it, then what its host went through beyond its peers in the same operations. Empty for a victim.
@@ -108,14 +108,14 @@ pub struct Condition {
     pub confidence: f64,
     /// When it was, and how grave.
     #[serde(flatten)]
-    pub course: Course,
+    pub lifecycle: Lifecycle,
     /// Why, in one sentence.
     pub reason: String,
 }
 
 /// When an incident was, and how grave.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Course {
+pub struct Lifecycle {
     /// `open` or `cleared`, at the end of the window.
     pub state: &'static str,
     /// How grave the damage is: `info`, `warn` or `critical`.
@@ -178,14 +178,14 @@ impl Outlier {
     }
 
     /// The rank that an incident is about; nothing when it is about none.
-    pub fn culprit(incident: &Incident) -> Option<Self> {
+    pub fn from_culprit(incident: &Incident) -> Option<Self> {
         let culprit = culprit(incident)?;
         Some(Self {
             node_id: Some(culprit.node.to_string()),
             rank: culprit.rank.value(),
             gpu_uuid: culprit.gpu_uuid.as_deref().map(str::to_owned),
             role: CULPRIT,
-            victims: listed_ranks(&culprit.victims),
+            victims: first_ranks(&culprit.victims),
             victim_count: culprit.victims.len(),
             class: Some(culprit.class.name()),
             source: Some(culprit.source.name()),
@@ -194,34 +194,35 @@ impl Outlier {
             effect_ratio: Some(incident.effect_ratio),
             confidence: Some(incident.confidence),
             reason: incident.reason.clone(),
-            evidence: vec![Evidence::of_signal(incident, culprit)],
-            ..Self::of_incident(incident)
+            evidence: vec![Evidence::from_signal(incident, culprit)],
+            ..Self::shared_fields(incident)
         })
     }
 
     /// The ranks that wait for the rank that an incident is about.
-    pub fn victims(incident: &Incident, presence: &Presence) -> Vec<Self> {
+    pub fn from_victims(incident: &Incident, presence: &Presence) -> Vec<Self> {
         let Some(culprit) = culprit(incident) else {
             return Vec::new();
         };
         let victims = culprit.victims.iter().take(MAX_LISTED);
         victims
-            .map(|rank| Self::victim(incident, (culprit, *rank), presence))
+            .map(|rank| Self::from_victim(incident, culprit, *rank, presence))
             .collect()
     }
 
     /// One of them.
-    pub fn victim(
+    pub fn from_victim(
         incident: &Incident,
-        (culprit, rank): (&Culprit, Rank),
+        culprit: &Culprit,
+        rank: Rank,
         presence: &Presence,
     ) -> Self {
-        let place = presence.place_of(&incident.cluster, incident.job.as_ref(), rank);
-        let lag = listed(incident, rank);
+        let origin = presence.origin_of(&incident.cluster, incident.job.as_ref(), rank);
+        let lag = judged_lag(incident, rank);
         Self {
-            node_id: place.map(|origin| origin.node.to_string()),
+            node_id: origin.map(|origin| origin.node.to_string()),
             rank: rank.value(),
-            gpu_uuid: place.and_then(|origin| origin.gpu_uuid.as_deref().map(str::to_owned)),
+            gpu_uuid: origin.and_then(|origin| origin.gpu_uuid.as_deref().map(str::to_owned)),
             role: "victim",
             victim_of: vec![culprit.rank.value()],
             lag_ms: lag.map(|lag| lag.lag_ms),
@@ -229,12 +230,12 @@ impl Outlier {
                 "rank {rank} looks late only because it waits for rank {}",
                 culprit.rank
             ),
-            ..Self::of_incident(incident)
+            ..Self::shared_fields(incident)
         }
     }
 
     /// What culprit and victims of an incident share.
-    fn of_incident(incident: &Incident) -> Self {
+    fn shared_fields(incident: &Incident) -> Self {
         Self {
             incident_id: incident.id.to_string(),
             cluster: incident.cluster.to_string(),
@@ -251,7 +252,7 @@ impl Outlier {
             lag_ms: None,
             effect_ratio: None,
             confidence: None,
-            course: Course::of(incident),
+            lifecycle: Lifecycle::from_incident(incident),
             reason: String::new(),
             evidence: Vec::new(),
         }
@@ -260,14 +261,14 @@ impl Outlier {
 
 impl Evidence {
     /// The signal that convicted a rank.
-    fn of_signal(incident: &Incident, culprit: &Culprit) -> Self {
+    fn from_signal(incident: &Incident, culprit: &Culprit) -> Self {
         let signal = culprit.signal;
         // The middle of waits is not kept beside the rank's own: they stand in for signals that are missing.
         let is_own = matches!(signal, Signal::HostGap | Signal::Arrival);
         let judged = incident
             .inputs
             .as_deref()
-            .zip(listed(incident, culprit.rank))
+            .zip(judged_lag(incident, culprit.rank))
             .filter(|_| is_own);
         Self {
             signal: signal.name().to_owned(),
@@ -301,8 +302,8 @@ impl From<&HostFact> for Evidence {
     }
 }
 
-impl Course {
-    fn of(incident: &Incident) -> Self {
+impl Lifecycle {
+    fn from_incident(incident: &Incident) -> Self {
         Self {
             state: match incident.state {
                 IncidentState::Open => OPEN,
@@ -335,18 +336,18 @@ impl Course {
 
 impl Condition {
     /// What an incident says of a whole cohort; nothing when it is about a rank.
-    pub fn of(incident: &Incident) -> Option<Self> {
+    pub fn from_incident(incident: &Incident) -> Option<Self> {
         let found = condition(incident)?;
         Some(Self {
             incident_id: incident.id.to_string(),
             cluster: incident.cluster.to_string(),
             kind: found.kind.name(),
-            ranks: listed_ranks(&found.ranks),
+            ranks: first_ranks(&found.ranks),
             rank_count: found.ranks.len(),
             detail: found.detail.clone(),
             effect_ratio: incident.effect_ratio,
             confidence: incident.confidence,
-            course: Course::of(incident),
+            lifecycle: Lifecycle::from_incident(incident),
             reason: incident.reason.clone(),
         })
     }
@@ -360,20 +361,20 @@ pub const fn culprit(incident: &Incident) -> Option<&Culprit> {
     }
 }
 
-fn listed_ranks(ranks: &[Rank]) -> Vec<u32> {
-    let listed = ranks.iter().take(MAX_LISTED);
-    listed.map(|rank| rank.value()).collect()
+fn first_ranks(ranks: &[Rank]) -> Vec<u32> {
+    let first = ranks.iter().take(MAX_LISTED);
+    first.map(|rank| rank.value()).collect()
 }
 
 /// What is wrong with a whole cohort, when that is what an incident is about.
-pub const fn condition(incident: &Incident) -> Option<&Found> {
+pub const fn condition(incident: &Incident) -> Option<&DetectedCondition> {
     match &incident.finding {
         Finding::Culprit(_) => None,
         Finding::Condition(condition) => Some(condition),
     }
 }
 
-fn listed(incident: &Incident, rank: Rank) -> Option<RankLag> {
+fn judged_lag(incident: &Incident, rank: Rank) -> Option<RankLag> {
     let lags = &incident.inputs.as_deref()?.lags;
     lags.iter().find(|lag| lag.rank == rank).copied()
 }

@@ -20,7 +20,7 @@ pub mod figure;
 pub mod ticks;
 
 /// Pixels that are drawn for each pixel of a PNG, in both directions: their mean is smooth.
-const FINENESS: u32 = 3;
+const SUPERSAMPLING: u32 = 3;
 
 /// Channels of a pixel.
 const CHANNELS: usize = 3;
@@ -58,7 +58,7 @@ pub enum DrawError {
     Png(#[from] png::EncodingError),
     /// Drawing ended halfway.
     #[error("drawing ended halfway")]
-    Ended(#[source] io::Error),
+    Aborted(#[source] io::Error),
 }
 
 impl Format {
@@ -126,18 +126,18 @@ fn svg(figure: &Figure) -> Result<String, DrawError> {
     }
     // What reads a picture aloud looks for these.
     let (title, description) = (escaped(&figure.title), escaped(&figure.description));
-    let told = format!("\n<title>{title}</title>\n<desc>{description}</desc>\n");
+    let metadata = format!("\n<title>{title}</title>\n<desc>{description}</desc>\n");
     let drawn = drawn.replacen("<svg ", "<svg role=\"img\" ", 1);
-    Ok(drawn.replacen(">\n", &format!(">{told}"), 1))
+    Ok(drawn.replacen(">\n", &format!(">{metadata}"), 1))
 }
 
 fn png(figure: &Figure) -> Result<Vec<u8>, DrawError> {
     let (width, height) = SIZE;
-    let fine = (width * FINENESS, height * FINENESS);
-    let mut pixels = vec![0; bytes_of(fine)];
+    let canvas_size = (width * SUPERSAMPLING, height * SUPERSAMPLING);
+    let mut pixels = vec![0; bytes_of(canvas_size)];
     {
-        let root = BitMapBackend::with_buffer(&mut pixels, fine).into_drawing_area();
-        draw(figure, &root, Scale(FINENESS))?;
+        let root = BitMapBackend::with_buffer(&mut pixels, canvas_size).into_drawing_area();
+        draw(figure, &root, Scale(SUPERSAMPLING))?;
         root.present()?;
     }
     let mut packed = Vec::new();
@@ -147,7 +147,7 @@ fn png(figure: &Figure) -> Result<Vec<u8>, DrawError> {
     encoder.add_itxt_chunk("Title".to_owned(), figure.title.clone())?;
     encoder.add_itxt_chunk("Description".to_owned(), figure.description.clone())?;
     let mut writer = encoder.write_header()?;
-    writer.write_image_data(&coarse(&pixels))?;
+    writer.write_image_data(&downsample(&pixels))?;
     writer.finish()?;
     Ok(packed)
 }
@@ -161,9 +161,9 @@ fn bytes_of((width, height): (u32, u32)) -> usize {
 }
 
 /// The mean of each square of fine pixels.
-fn coarse(fine: &[u8]) -> Vec<u8> {
+fn downsample(fine: &[u8]) -> Vec<u8> {
     let width = bytes_of((SIZE.0, 1));
-    let n = usize::try_from(FINENESS).unwrap_or(1);
+    let n = usize::try_from(SUPERSAMPLING).unwrap_or(1);
     let mut pixels = Vec::with_capacity(bytes_of(SIZE));
     for rows in fine.chunks_exact(width * n * n) {
         let mut sums = vec![0_u32; width];
@@ -177,7 +177,8 @@ fn coarse(fine: &[u8]) -> Vec<u8> {
                 }
             }
         }
-        let mean = |sum: &u32| u8::try_from(sum / (FINENESS * FINENESS)).unwrap_or(u8::MAX);
+        let mean =
+            |sum: &u32| u8::try_from(sum / (SUPERSAMPLING * SUPERSAMPLING)).unwrap_or(u8::MAX);
         pixels.extend(sums.iter().map(mean));
     }
     pixels

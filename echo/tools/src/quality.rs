@@ -33,21 +33,30 @@ pub struct DataQuality {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Presence {
     rows: Vec<Coverage>,
-    ranks: BTreeMap<Place, (Nanos, Nanos)>,
-    world_sizes: BTreeMap<Job, u32>,
+    ranks: BTreeMap<ReporterKey, (Nanos, Nanos)>,
+    world_sizes: BTreeMap<JobKey, u32>,
     span: Option<(Nanos, Nanos)>,
     /// Who each rank is, as the row says that was last.
-    origins: BTreeMap<(Job, Rank), (Nanos, Arc<Origin>)>,
+    origins: BTreeMap<(JobKey, Rank), (Nanos, Arc<Origin>)>,
     has_host_evidence: bool,
 }
 
-type Job = (ClusterId, Option<JobId>);
+type JobKey = (ClusterId, Option<JobId>);
 
-type Place = (Job, Rank, NodeId);
+type ReporterKey = (JobKey, Rank, NodeId);
+
+/// Numbers of ranks over all jobs of a [`Presence`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RankCounts {
+    /// Ranks that reported.
+    reporting: u64,
+    /// Ranks that the jobs have by their world sizes.
+    expected: u64,
+}
 
 impl Presence {
     /// Asks the store.
-    pub async fn of(
+    pub async fn load(
         context: &ToolContext,
         cluster: Option<&ClusterId>,
         window: Window,
@@ -76,8 +85,8 @@ impl Presence {
                 let known = presence.world_sizes.entry(job.clone()).or_default();
                 *known = size.max(*known);
             }
-            let place = (job, rank.rank(), row.origin.node.clone());
-            let span = presence.ranks.entry(place).or_insert((row.first, row.last));
+            let key = (job, rank.rank(), row.origin.node.clone());
+            let span = presence.ranks.entry(key).or_insert((row.first, row.last));
             *span = wider(*span, row);
         }
         presence.rows = rows;
@@ -101,7 +110,7 @@ impl Presence {
     }
 
     /// Who a rank is, when it reported.
-    pub fn place_of(
+    pub fn origin_of(
         &self,
         cluster: &ClusterId,
         job: Option<&JobId>,
@@ -130,7 +139,7 @@ impl Presence {
 
     /// How much longer all ranks together were seen than one of them on average, milliseconds: what clocks that
     /// differ add to a stretch of time.
-    pub fn stretch_ms(&self) -> f64 {
+    pub fn clock_skew_ms(&self) -> f64 {
         let Some((first, last)) = self.span else {
             return 0.0;
         };
@@ -145,29 +154,30 @@ impl Presence {
         reason = "the number of ranks is far below 2^53"
     )]
     pub fn coverage(&self) -> Option<f64> {
-        let (reporting, expected) = self.counts();
-        (reporting > 0).then(|| (reporting as f64 / expected as f64).min(1.0))
+        let n_ranks = self.rank_counts();
+        (n_ranks.reporting > 0)
+            .then(|| (n_ranks.reporting as f64 / n_ranks.expected as f64).min(1.0))
     }
 
     /// What answers say about it. `window` is the window that was asked for.
     pub fn quality(&self, context: &ToolContext, window: Window) -> DataQuality {
-        let (reporting, expected) = self.counts();
+        let n_ranks = self.rank_counts();
         let end = window.to().min(context.clock.now());
         let age_s = |last: Nanos| (end.millis_since(last) / 1e3).max(0.0);
         let coverage = self.coverage();
         DataQuality {
-            ranks_reporting: reporting,
-            ranks_expected: expected,
+            ranks_reporting: n_ranks.reporting,
+            ranks_expected: n_ranks.expected,
             coverage,
             last_event_age_s: self.span.map(|(_, last)| age_s(last)),
-            quorum_met: reporting >= 2
+            quorum_met: n_ranks.reporting >= 2
                 && coverage.is_some_and(|coverage| coverage >= context.limits.min_coverage),
             note: None,
         }
     }
 
-    fn counts(&self) -> (u64, u64) {
-        let mut jobs: BTreeMap<&Job, BTreeSet<Rank>> = BTreeMap::new();
+    fn rank_counts(&self) -> RankCounts {
+        let mut jobs: BTreeMap<&JobKey, BTreeSet<Rank>> = BTreeMap::new();
         for (job, rank, _) in self.ranks.keys() {
             jobs.entry(job).or_default().insert(*rank);
         }
@@ -182,6 +192,9 @@ impl Presence {
                     .max(count(ranks))
             })
             .sum();
-        (reporting, expected)
+        RankCounts {
+            reporting,
+            expected,
+        }
     }
 }

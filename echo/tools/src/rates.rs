@@ -5,7 +5,7 @@
 //! cluster, that before one that names the model, and of those alike in this one with provider and region before one with the
 //! provider before one without. A GPU that no rate matches has no price; nothing here ever takes it for free.
 //!
-//! Events do not carry provider and region: the table says itself where clusters and nodes stand ([`Place`]). Class and
+//! Events do not carry provider and region: the table says itself where clusters and nodes stand ([`Location`]). Class and
 //! source describe a rate and do not select it.
 
 use std::cmp::Reverse;
@@ -36,15 +36,15 @@ pub const EXACT_PLACES: u32 = 12;
 pub struct Rates {
     rates: Vec<Rate>,
     /// Where in the file each of them stands.
-    written_at: Vec<String>,
+    key_paths: Vec<String>,
     as_of: Option<String>,
     aliases: BTreeMap<ModelName, ModelName>,
-    places: Vec<Place>,
+    locations: Vec<Location>,
 }
 
 /// Where clusters and nodes stand. The first that is for a node decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// Clusters that it is for; all when absent.
     pub cluster: Option<Pattern>,
     /// Nodes that it is for; all when absent.
@@ -150,35 +150,37 @@ impl Rates {
     /// The rate in force for a GPU at an instant; nothing when the GPU has no price.
     pub fn rate(&self, gpu: &Gpu<'_>, at: Nanos) -> Option<&Rate> {
         let model = gpu.model.map(|model| self.canonical(model));
-        let place = self.place(gpu.cluster, gpu.node);
+        let location = self.location(gpu.cluster, gpu.node);
         self.rates
             .iter()
-            .filter(|rate| rate.is_for(gpu, model.as_ref(), place) && rate.is_in_force(at))
+            .filter(|rate| rate.is_for(gpu, model.as_ref(), location) && rate.is_in_force(at))
             .max_by_key(|rate| rate.specificity())
     }
 
     /// Where a node stands; nothing when the table does not say.
-    pub fn place(&self, cluster: &ClusterId, node: &NodeId) -> Option<&Place> {
-        self.places.iter().find(|place| place.holds(cluster, node))
+    pub fn location(&self, cluster: &ClusterId, node: &NodeId) -> Option<&Location> {
+        self.locations
+            .iter()
+            .find(|location| location.contains(cluster, node))
     }
 
     /// All places, in the order in which they are tried.
-    pub fn places(&self) -> &[Place] {
-        &self.places
+    pub fn locations(&self) -> &[Location] {
+        &self.locations
     }
 
     /// The rates in the order in which they decide, each with where it stands in the file.
-    pub fn in_order(&self) -> Vec<(&str, &Rate)> {
-        let written_at = self.written_at.iter().map(String::as_str);
-        let mut rates: Vec<(&str, &Rate)> = written_at.zip(&self.rates).collect();
+    pub fn by_precedence(&self) -> Vec<(&str, &Rate)> {
+        let key_paths = self.key_paths.iter().map(String::as_str);
+        let mut rates: Vec<(&str, &Rate)> = key_paths.zip(&self.rates).collect();
         rates.sort_by_key(|(_, rate)| Reverse(rate.specificity()));
         rates
     }
 
     /// Where in the file a rate of this table stands.
-    pub fn written_at(&self, rate: &Rate) -> Option<&str> {
+    pub fn key_path(&self, rate: &Rate) -> Option<&str> {
         let at = self.rates.iter().position(|one| one == rate)?;
-        self.written_at.get(at).map(String::as_str)
+        self.key_paths.get(at).map(String::as_str)
     }
 
     /// What is allowed and probably not meant, a sentence each.
@@ -187,14 +189,14 @@ impl Rates {
     }
 
     /// How many rates hold at an instant.
-    pub fn in_force(&self, at: Nanos) -> usize {
+    pub fn n_in_force(&self, at: Nanos) -> usize {
         let in_force = self.rates.iter().filter(|rate| rate.is_in_force(at));
         in_force.count()
     }
 
     /// Instants inside the window at which a rate begins or ends, in order. Between two of them prices stand still. All are
     /// midnights, so a whole hour has one price.
-    pub fn changes(&self, window: Window) -> Vec<Nanos> {
+    pub fn change_points(&self, window: Window) -> Vec<Nanos> {
         let borders = self
             .rates
             .iter()
@@ -228,8 +230,13 @@ impl Rate {
         (hours_times_rate / Decimal::from(GpuTime::MICROS_PER_HOUR)).round_dp(EXACT_PLACES)
     }
 
-    fn is_for(&self, gpu: &Gpu<'_>, model: Option<&ModelName>, place: Option<&Place>) -> bool {
-        self.is_at(place)
+    fn is_for(
+        &self,
+        gpu: &Gpu<'_>,
+        model: Option<&ModelName>,
+        location: Option<&Location>,
+    ) -> bool {
+        self.is_at(location)
             && self.node.as_ref().is_none_or(|node| node == gpu.node)
             && self
                 .cluster
@@ -239,16 +246,16 @@ impl Rate {
     }
 
     /// Whether it is for GPUs that stand there.
-    fn is_at(&self, place: Option<&Place>) -> bool {
+    fn is_at(&self, location: Option<&Location>) -> bool {
         let Some(provider) = &self.provider else {
             return true;
         };
-        place.is_some_and(|place| {
+        location.is_some_and(|location| {
             let is_region = |region: &String| {
-                let standing = place.region.as_ref();
-                standing.is_some_and(|standing| standing.eq_ignore_ascii_case(region))
+                let actual = location.region.as_ref();
+                actual.is_some_and(|actual| actual.eq_ignore_ascii_case(region))
             };
-            place.provider.eq_ignore_ascii_case(provider)
+            location.provider.eq_ignore_ascii_case(provider)
                 && self.region.as_ref().is_none_or(is_region)
         })
     }
@@ -270,8 +277,8 @@ impl Rate {
     }
 }
 
-impl Place {
-    fn holds(&self, cluster: &ClusterId, node: &NodeId) -> bool {
+impl Location {
+    fn contains(&self, cluster: &ClusterId, node: &NodeId) -> bool {
         let is = |pattern: &Option<Pattern>, name: &str| {
             pattern.as_ref().is_none_or(|pattern| pattern.matches(name))
         };

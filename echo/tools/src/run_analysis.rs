@@ -1,5 +1,6 @@
 //! Which answer has a question that no other tool knows? One SELECT over the published views.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use echo_sql_guard::refusal::Refusal;
@@ -40,7 +41,7 @@ pub struct Analysis {
     pub columns: Vec<Column>,
     /// The rows, each as long as there are columns. Whole numbers beyond 2^53, DECIMAL and HUGEINT are strings, as are
     /// NaN and infinities; instants are RFC 3339.
-    #[schemars(schema_with = "rows")]
+    #[schemars(schema_with = "rows_schema")]
     pub rows: Vec<Vec<Value>>,
     /// Number of rows in the answer.
     pub row_count: usize,
@@ -50,6 +51,13 @@ pub struct Analysis {
     pub elapsed_ms: f64,
     /// How to get more when it is truncated, and where other clusters are when several Echos share them.
     pub note: Option<String>,
+}
+
+/// Limits on the size of an answer.
+#[derive(Debug, Clone, Copy)]
+struct RowLimits {
+    max_rows: usize,
+    max_bytes: usize,
 }
 
 /// A column of the answer.
@@ -73,12 +81,12 @@ impl Tool for RunAnalysis {
 
     async fn call(self, scope: &Scope<'_>) -> Result<Analysis, ToolError> {
         let context = scope.context;
-        let max_rows = within("max_rows", self.max_rows, DEFAULT_ROWS, (1, MAX_ROWS))?;
-        let max_bytes = within(
+        let max_rows = in_range("max_rows", self.max_rows, DEFAULT_ROWS, 1..=MAX_ROWS)?;
+        let max_bytes = in_range(
             "max_bytes",
             self.max_bytes,
             DEFAULT_BYTES,
-            (MIN_BYTES, MAX_BYTES),
+            MIN_BYTES..=MAX_BYTES,
         )?;
         let table = context.store.run_sql(SqlQuestion {
             text: self.sql,
@@ -86,13 +94,19 @@ impl Tool for RunAnalysis {
             max_bytes,
             deadline: context.limits.deadline,
         });
-        let answer = Analysis::of(table.await?, (max_rows, max_bytes));
+        let answer = Analysis::from_table(
+            table.await?,
+            RowLimits {
+                max_rows,
+                max_bytes,
+            },
+        );
         Ok(answer.with_note(shard_hint::note(context, None)))
     }
 }
 
 impl Analysis {
-    fn of(table: SqlTable, limits: (usize, usize)) -> Self {
+    fn from_table(table: SqlTable, limits: RowLimits) -> Self {
         let column = |column: echo_store::sql::SqlColumn| Column {
             name: column.name,
             kind: column.kind,
@@ -103,15 +117,15 @@ impl Analysis {
             rows: table.rows,
             truncated: table.cut.is_some(),
             elapsed_ms: millis(table.elapsed),
-            note: table.cut.map(|cut| more(cut, limits)),
+            note: table.cut.map(|cut| truncation_note(cut, limits)),
         }
     }
 }
 
 impl Analysis {
     /// The same with one thing more to know.
-    fn with_note(self, more: Option<String>) -> Self {
-        let notes: Vec<String> = self.note.into_iter().chain(more).collect();
+    fn with_note(self, note: Option<String>) -> Self {
+        let notes: Vec<String> = self.note.into_iter().chain(note).collect();
         Self {
             note: (!notes.is_empty()).then(|| notes.join("; ")),
             ..self
@@ -120,7 +134,7 @@ impl Analysis {
 }
 
 /// Lists of values of any type. Some clients do not take a schema that is nothing but `true`.
-fn rows(_: &mut SchemaGenerator) -> Schema {
+fn rows_schema(_: &mut SchemaGenerator) -> Schema {
     let any = ["null", "boolean", "number", "string", "array", "object"];
     json_schema!({ "type": "array", "items": { "type": "array", "items": { "type": any } } })
 }
@@ -130,7 +144,11 @@ fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-fn more(cut: Cut, (rows, bytes): (usize, usize)) -> String {
+fn truncation_note(cut: Cut, limits: RowLimits) -> String {
+    let RowLimits {
+        max_rows: rows,
+        max_bytes: bytes,
+    } = limits;
     let advice =
         "aggregate or filter in SQL, or go on with ORDER BY a key, WHERE key > the last one";
     match cut {
@@ -147,17 +165,21 @@ fn more(cut: Cut, (rows, bytes): (usize, usize)) -> String {
     }
 }
 
-fn within(
+fn in_range(
     field: &str,
-    asked: Option<usize>,
-    usual: usize,
-    (least, most): (usize, usize),
+    value: Option<usize>,
+    default: usize,
+    range: RangeInclusive<usize>,
 ) -> Result<usize, ToolError> {
-    let value = asked.unwrap_or(usual);
-    if (least..=most).contains(&value) {
+    let value = value.unwrap_or(default);
+    if range.contains(&value) {
         return Ok(value);
     }
-    let message = format!("{value} does not lie between {least} and {most}");
+    let message = format!(
+        "{value} does not lie between {} and {}",
+        range.start(),
+        range.end()
+    );
     Err(ToolError::invalid(field, message))
 }
 
@@ -170,8 +192,8 @@ impl From<SqlError> for ToolError {
                 hint: "join on keys, group before joining, or ask about a shorter time".to_owned(),
             },
             SqlError::Wrong { message } => Self::invalid("sql", message),
-            SqlError::Crowded { most } => Self::Crowded {
-                most: u32::try_from(most).unwrap_or(u32::MAX),
+            SqlError::Overloaded { most } => Self::Overloaded {
+                limit: u32::try_from(most).unwrap_or(u32::MAX),
             },
             SqlError::Timeout { deadline } => Self::Timeout { deadline },
             SqlError::Store(error) => Self::Store(error),

@@ -12,13 +12,13 @@ use crate::{ToolContext, ToolError, shard_hint};
 
 /// What the input of a tool says of the cluster and of the time.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct ScopeRequest {
     /// Cluster; all clusters when absent.
     pub cluster: Option<String>,
     /// Time.
     pub time: TimeRange,
-    /// Window of the page before, when a later page of the same answer is asked for.
-    pub page_of: Option<Window>,
+    /// Window of the page before, when a later page of the same answer is request for.
+    pub page_window: Option<Window>,
 }
 
 /// What a question is about.
@@ -36,14 +36,17 @@ pub struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// Finds out what is asked about. A cluster that never sent an event is an error that names those that did.
-    pub async fn resolve(context: &'a ToolContext, asked: Asked) -> Result<Self, ToolError> {
-        let cluster = match asked.cluster.as_deref() {
-            Some(name) => Some(known_cluster(context, name).await?),
-            None => only_cluster(context).await?,
+    /// Finds out what is request about. A cluster that never sent an event is an error that names those that did.
+    pub async fn resolve(
+        context: &'a ToolContext,
+        request: ScopeRequest,
+    ) -> Result<Self, ToolError> {
+        let cluster = match request.cluster.as_deref() {
+            Some(name) => Some(find_cluster(context, name).await?),
+            None => default_cluster(context).await?,
         };
-        let time = asked.time;
-        let window = match asked.page_of {
+        let time = request.time;
+        let window = match request.page_window {
             Some(_) if time != TimeRange::default() => {
                 let message = "carries the window already; leave out from, to and window";
                 return Err(ToolError::invalid("cursor", message));
@@ -55,21 +58,21 @@ impl<'a> Scope<'a> {
             context,
             cluster,
             window,
-            is_named: asked.cluster.is_some(),
+            is_named: request.cluster.is_some(),
             presence: OnceCell::new(),
         })
     }
 
     /// The cluster, where a question needs one.
-    pub fn one_cluster(&self) -> Result<&ClusterId, ToolError> {
+    pub fn require_cluster(&self) -> Result<&ClusterId, ToolError> {
         let cluster = self.cluster.as_ref();
         cluster.ok_or_else(|| ToolError::invalid("cluster", "is missing"))
     }
 
-    /// Who reported in the window. The store is asked at the first call.
+    /// Who reported in the window. The store is request at the first call.
     pub async fn presence(&self) -> Result<&Presence, ToolError> {
-        let asked = || Presence::of(self.context, self.cluster.as_ref(), self.window);
-        self.presence.get_or_try_init(asked).await
+        let load = || Presence::load(self.context, self.cluster.as_ref(), self.window);
+        self.presence.get_or_try_init(load).await
     }
 
     /// How much of the cluster an answer rests on, with what to do about an empty window, which is otherwise easily taken for
@@ -95,19 +98,22 @@ impl<'a> Scope<'a> {
                 ),
             })
         };
-        let dropped = context.store.dropped_until().await?;
-        let dropped = dropped.filter(|until| window.from() < *until).map(|until| {
+        let dropped_until = context.store.dropped_until().await?;
+        let retention_note = dropped_until.filter(|until| window.from() < *until).map(|until| {
             format!("events received before {until} were deleted by retention: the window is not covered as a whole")
         });
-        let elsewhere = shard_hint::note(context, cluster.as_ref().filter(|_| self.is_named));
-        let notes: Vec<String> = [note, dropped, elsewhere].into_iter().flatten().collect();
+        let shard_note = shard_hint::note(context, cluster.as_ref().filter(|_| self.is_named));
+        let notes: Vec<String> = [note, retention_note, shard_note]
+            .into_iter()
+            .flatten()
+            .collect();
         quality.note = (!notes.is_empty()).then(|| notes.join("; "));
         Ok(quality)
     }
 }
 
 /// The cluster of this name.
-async fn known_cluster(context: &ToolContext, name: &str) -> Result<ClusterId, ToolError> {
+async fn find_cluster(context: &ToolContext, name: &str) -> Result<ClusterId, ToolError> {
     let cluster: ClusterId = name
         .parse()
         .map_err(|error| ToolError::invalid("cluster", format!("{error}")))?;
@@ -125,7 +131,7 @@ async fn known_cluster(context: &ToolContext, name: &str) -> Result<ClusterId, T
 }
 
 /// All clusters for callers that may see all; else the only one that the caller may see.
-async fn only_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolError> {
+async fn default_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolError> {
     if context.caller.sees_everything() {
         return Ok(None);
     }
@@ -138,7 +144,7 @@ async fn only_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolEr
         }
         several => format!("is needed with this token, one of {}", several.join(", ")),
     };
-    let message = shard_hint::with_others(context, message);
+    let message = shard_hint::append_note(context, message);
     Err(ToolError::invalid("cluster", message))
 }
 

@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 use crate::{ToolContext, ToolError};
 
 /// Adds to an answer what is known of this shard and the others; nothing where it is the only one.
-pub fn tell(context: &ToolContext, answer: &mut Value) {
+pub fn add_shard(context: &ToolContext, answer: &mut Value) {
     if let (Some(shard), Some(answer)) = (context.shard.as_deref(), answer.as_object_mut()) {
-        let told = json!({
+        let fields = json!({
             "ordinal": shard.ordinal(),
             "count": shard.count(),
             "url": shard.url(),
             "note": shard.note(),
         });
-        answer.insert("shard".to_owned(), told);
+        answer.insert("shard".to_owned(), fields);
     }
 }
 
 /// What to know of an answer about a cluster that was named, or about all; nothing when all of it is here.
-pub(super) fn note(context: &ToolContext, named: Option<&ClusterId>) -> Option<String> {
+pub(super) fn note(context: &ToolContext, cluster: Option<&ClusterId>) -> Option<String> {
     let shard = context.shard.as_deref()?;
-    let Some(cluster) = named else {
+    let Some(cluster) = cluster else {
         return shard.note();
     };
     let other = shard.other_of(cluster)?;
@@ -47,7 +47,7 @@ pub(super) fn unknown_cluster(
 }
 
 /// The same sentence with where the others are behind it.
-pub(super) fn with_others(context: &ToolContext, message: String) -> String {
+pub(super) fn append_note(context: &ToolContext, message: String) -> String {
     let note = context.shard.as_deref().and_then(Shard::note);
     match note {
         Some(note) => format!("{message} ({note})"),

@@ -104,10 +104,10 @@ impl TimeRange {
                 None => last(DEFAULT_NANOS),
             },
             None => {
-                let to = self.to.map_or(now, |to| to.on(now));
+                let to = self.to.map_or(now, |to| to.resolve(now));
                 let from = self
                     .from
-                    .map_or_else(|| to.offset(-DEFAULT_NANOS), |from| from.on(now));
+                    .map_or_else(|| to.offset(-DEFAULT_NANOS), |from| from.resolve(now));
                 Window::new(from, to)
             }
         };
@@ -118,7 +118,7 @@ impl TimeRange {
 
 impl TimeArg {
     /// The instant that is meant at `now`.
-    pub const fn on(self, now: Nanos) -> Nanos {
+    pub const fn resolve(self, now: Nanos) -> Nanos {
         match self {
             Self::At(instant) => instant,
             Self::Ago(nanos) => now.offset(-nanos),

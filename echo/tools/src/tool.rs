@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::picture::Format;
 use crate::picture::figure::Figure;
-use crate::scope::{Asked, Scope};
+use crate::scope::{Scope, ScopeRequest};
 use crate::{ToolContext, ToolError};
 
 /// A question. The implementing struct is the input; it denies unknown fields.
@@ -23,8 +23,8 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     type Answer: Serialize + JsonSchema + Send;
 
     /// The cluster and the time that the question is about: all of them and the last hour unless the input says so.
-    fn asked(&self) -> Asked {
-        Asked::default()
+    fn scope_request(&self) -> ScopeRequest {
+        ScopeRequest::default()
     }
 
     /// Answers, once that is found out.
@@ -34,12 +34,12 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     ) -> impl Future<Output = Result<Self::Answer, ToolError>> + Send;
 
     /// Finds out what is asked about, and answers.
-    fn answer(
+    fn run(
         self,
         context: &ToolContext,
     ) -> impl Future<Output = Result<Self::Answer, ToolError>> + Send {
         async move {
-            let scope = Scope::resolve(context, self.asked()).await?;
+            let scope = Scope::resolve(context, self.scope_request()).await?;
             self.call(&scope).await
         }
     }
@@ -47,14 +47,20 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     /// Whether the caller needs to be allowed to ask in SQL.
     const NEEDS_SQL: bool = false;
 
-    /// Whether the input has a field `plot`, and [`Tool::drawing`] heeds it.
-    const DRAWS: bool = false;
+    /// Whether the input has a field `plot`, and [`Tool::plot`] heeds it.
+    const SUPPORTS_PLOT: bool = false;
 
     /// How the answer is to be drawn; nothing when no picture is asked for.
-    fn drawing(&self) -> Option<Drawing<Self::Answer>> {
+    fn plot(&self) -> Option<Plot<Self::Answer>> {
         None
     }
 }
 
 /// The form of a picture, and what lays it out from an answer.
-pub type Drawing<A> = (Format, fn(&A) -> Figure);
+#[derive(Debug)]
+pub struct Plot<A> {
+    /// Image format.
+    pub format: Format,
+    /// Lays out the figure from an answer.
+    pub layout: fn(&A) -> Figure,
+}

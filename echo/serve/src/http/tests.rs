@@ -286,7 +286,7 @@ async fn a_broken_store_is_no_news_to_the_caller_but_a_closed_one_is() {
             ),
         ),
     ] {
-        let mut context = fixture::over(Arc::new(store));
+        let mut context = fixture::context_over(Arc::new(store));
         if matches!(store, Broken::Silent) {
             context.limits.deadline = Duration::ZERO;
         }

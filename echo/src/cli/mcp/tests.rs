@@ -206,27 +206,27 @@ async fn a_cancelled_call_ends_at_the_server_and_is_not_answered() {
     let (tell, places) = tokio::sync::oneshot::channel();
     let silent = move || -> Making {
         Box::pin(async move {
-            let mut context = fixture::over(Arc::new(Broken::Silent));
+            let mut context = fixture::context_over(Arc::new(Broken::Silent));
             context.limits.deadline = Duration::from_hours(1);
-            tell.send(context.places.clone()).unwrap();
+            tell.send(context.query_limit.clone()).unwrap();
             context
         })
     };
     let server = spawn_blocking(|| Server::over(silent)).await.unwrap();
-    let places = places.await.unwrap();
+    let query_limit = places.await.unwrap();
     let (mut input, theirs) = duplex(4_096);
     let (answers, output) = duplex(4_096);
     let server_args = args(&format!("http://{}", server.address));
     let asking = async {
         said(&mut input, &call(1, "fleet.cluster.get_cost", true)).await;
-        while places.taken() == 0 {
+        while query_limit.in_flight() == 0 {
             tokio::task::yield_now().await;
         }
         let params = json!({ "requestId": 1, "reason": "enough" });
         let cancel =
             json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
         said(&mut input, &cancel).await;
-        while places.taken() > 0 {
+        while query_limit.in_flight() > 0 {
             tokio::task::yield_now().await;
         }
         drop(input);

@@ -46,8 +46,8 @@ The database is only read. While an Echo runs on it, this exits 75 and says who.
 /// Exports, and says what.
 pub fn run(args: &ExportArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let now = SystemClock.now();
-    let from = args.from.map_or(Nanos::EARLIEST, |from| from.on(now));
-    let to = args.to.map_or(Nanos::LATEST, |to| to.on(now));
+    let from = args.from.map_or(Nanos::EARLIEST, |from| from.resolve(now));
+    let to = args.to.map_or(Nanos::LATEST, |to| to.resolve(now));
     let window = Window::new(from, to)
         .ok_or_else(|| CliError::Usage("--from does not lie before --to".to_owned()))?;
     let scope = Scope {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use echo_core::error::Code;
 use echo_tools::fixture;
 use echo_tools::fixture::broken::Broken;
-use echo_tools::registry::{Registered, Registry};
+use echo_tools::registry::{RegisteredTool, Registry};
 use serde_json::{Map, Value, json};
 
 use super::Server;
 
 /// A tool and its command. Registering a tool fails this test until its command is named here.
-fn command(tool: &Registered) -> &'static str {
+fn command(tool: &RegisteredTool) -> &'static str {
     match tool.name {
         "fleet.cluster.find_outlier_nodes" => "outliers",
         "fleet.cluster.explain_rank" => "explain",
@@ -25,7 +25,7 @@ fn command(tool: &Registered) -> &'static str {
 }
 
 /// What a tool cannot do without, and what is said beside it.
-fn input(tool: &Registered, said: Value) -> Map<String, Value> {
+fn input(tool: &RegisteredTool, said: Value) -> Map<String, Value> {
     let required = tool.input_schema.get("required").and_then(Value::as_array);
     let is_required = |name: &&str| required.is_some_and(|names| names.contains(&json!(name)));
     // Without blanks, which the shell would take for two. An answer says how long it took, and a refusal is the same every time.
@@ -216,7 +216,7 @@ fn every_tool_answers_the_same_however_it_is_asked() {
     }
 }
 
-fn takes_sql(tool: &Registered) -> bool {
+fn takes_sql(tool: &RegisteredTool) -> bool {
     tool.input_schema.pointer("/properties/sql").is_some()
 }
 
@@ -265,17 +265,17 @@ fn what_is_wrong_with_echo_is_the_same_error_however_it_shows() {
     ] {
         let server = Server::over(move || {
             Box::pin(async move {
-                let mut context = fixture::over(Arc::new(store));
+                let mut context = fixture::context_over(Arc::new(store));
                 context.limits.deadline = Duration::from_secs(deadline);
                 if is_crowded {
-                    context.places = fixture::no_place().await;
+                    context.query_limit = fixture::exhausted_query_limit().await;
                 }
                 context
             })
         });
         let registry = Registry::standard();
         // SQL has places of its own.
-        let may_be_crowded = |tool: &&Registered| !(is_crowded && tool.needs_sql);
+        let may_be_crowded = |tool: &&RegisteredTool| !(is_crowded && tool.needs_sql);
         for tool in registry.tools().iter().filter(may_be_crowded) {
             let input = input(tool, json!({}));
             let mut answers = server.every_way(tool.name, &input);

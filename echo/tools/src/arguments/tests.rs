@@ -1,9 +1,9 @@
 use serde_json::{Value, json};
 
-use super::{Arguments, MAX_SHOWN, MAX_VIOLATIONS};
+use super::{InputValidator, MAX_EXCERPT, MAX_VIOLATIONS};
 use crate::ToolError;
 
-fn arguments() -> Arguments {
+fn arguments() -> InputValidator {
     let schema = json!({
         "type": "object",
         "additionalProperties": false,
@@ -17,11 +17,11 @@ fn arguments() -> Arguments {
             "a/b": { "type": "string" },
         },
     });
-    Arguments::of(&schema).unwrap()
+    InputValidator::new(&schema).unwrap()
 }
 
 fn wrong(input: Value) -> Vec<(String, String)> {
-    match arguments().check(input) {
+    match arguments().validate(input) {
         Err(ToolError::Invalid(violations)) => violations
             .into_iter()
             .map(|one| (one.pointer, one.message))
@@ -32,7 +32,7 @@ fn wrong(input: Value) -> Vec<(String, String)> {
 
 #[test]
 fn what_means_the_same_is_taken_in_other_forms() {
-    for (given, meant) in [
+    for (fields, parsed) in [
         (json!({ "count": 3.0 }), json!({ "count": 3 })),
         (json!({ "count": "3" }), json!({ "count": 3 })),
         (json!({ "count": "3.0" }), json!({ "count": 3 })),
@@ -42,10 +42,10 @@ fn what_means_the_same_is_taken_in_other_forms() {
         (json!({ "when": "now" }), json!({ "when": "now" })),
         (json!({ "count": null, "deep": null }), json!({})),
     ] {
-        let (mut given, mut meant) = (given, meant);
-        given["name"] = json!("a");
-        meant["name"] = json!("a");
-        assert_eq!(arguments().check(given).unwrap(), meant);
+        let (mut fields, mut parsed) = (fields, parsed);
+        fields["name"] = json!("a");
+        parsed["name"] = json!("a");
+        assert_eq!(arguments().validate(fields).unwrap(), parsed);
     }
 }
 
@@ -91,7 +91,7 @@ fn errors_repeat_little_of_what_was_sent() {
     ] {
         for (place, message) in wrong(input) {
             assert!(
-                message.chars().count() < MAX_SHOWN + 80,
+                message.chars().count() < MAX_EXCERPT + 80,
                 "{place}: {message}"
             );
             assert!(!message.contains('\u{1b}'));
@@ -101,7 +101,7 @@ fn errors_repeat_little_of_what_was_sent() {
 
 #[test]
 fn what_is_no_schema_is_not_used() {
-    assert!(Arguments::of(&json!({ "type": "nothing" })).is_none());
+    assert!(InputValidator::new(&json!({ "type": "nothing" })).is_none());
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) enum Cell {
 
 impl Cell {
     /// A text; null when there is none.
-    pub(super) fn maybe(text: Option<impl Into<String>>) -> Self {
+    pub(super) fn optional_text(text: Option<impl Into<String>>) -> Self {
         text.map_or(Self::Null, |text| Self::Text(text.into()))
     }
 
@@ -42,7 +42,7 @@ impl Cell {
     pub(super) fn csv(&self) -> String {
         match self {
             Self::Null => String::new(),
-            Self::Text(text) => harmless(text),
+            Self::Text(text) => escape_formula(text),
             Self::Number(number) => decimal(*number),
             Self::Count(count) => count.to_string(),
             Self::Time(instant) => time(*instant),
@@ -69,7 +69,7 @@ impl Cell {
 }
 
 /// A text that no spreadsheet takes for a formula.
-fn harmless(text: &str) -> String {
+fn escape_formula(text: &str) -> String {
     if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
         format!("'{text}")
     } else {

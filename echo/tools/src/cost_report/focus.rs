@@ -35,13 +35,13 @@ const NO_CURRENCY: &str = "XXX";
 
 /// A row with its price.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line<'a> {
+pub(super) struct PricedRow<'a> {
     pub(super) row: &'a ReportRow,
     pub(super) rate: Option<&'a Rate>,
 }
 
 /// A column.
-pub(super) type Column = (&'static str, fn(&Line<'_>) -> Cell);
+pub(super) type Column = (&'static str, fn(&PricedRow<'_>) -> Cell);
 
 /// All columns, in their order.
 pub(super) const COLUMNS: [Column; 58] = [
@@ -135,9 +135,9 @@ pub(super) const COLUMNS: [Column; 58] = [
     }),
 ];
 
-impl<'a> Line<'a> {
+impl<'a> PricedRow<'a> {
     /// The row with the price that holds for its hour.
-    pub(super) fn of(row: &'a ReportRow, rates: &'a Rates) -> Self {
+    pub(super) fn new(row: &'a ReportRow, rates: &'a Rates) -> Self {
         let node_hour = &row.node_hour;
         let gpu = Gpu {
             cluster: &node_hour.cluster,
@@ -210,7 +210,7 @@ impl<'a> Line<'a> {
     }
 }
 
-fn coverage(line: &Line<'_>) -> Cell {
+fn coverage(line: &PricedRow<'_>) -> Cell {
     let row = &line.row.node_hour;
     if row.ranks_expected == 0 {
         return Cell::Null;
@@ -229,30 +229,30 @@ fn text(text: &str) -> Cell {
 }
 
 /// FOCUS wants a number where nothing is known, too; the currency of such a row is none, and its class says why.
-fn cost(line: &Line<'_>) -> Cell {
+fn cost(line: &PricedRow<'_>) -> Cell {
     Cell::Number(line.cost().unwrap_or_default())
 }
 
-fn unit_price(line: &Line<'_>) -> Cell {
+fn unit_price(line: &PricedRow<'_>) -> Cell {
     line.rate
         .map_or(Cell::Null, |rate| Cell::Number(rate.per_gpu_hour))
 }
 
-fn provider(line: &Line<'_>) -> Cell {
-    let said = line.rate.and_then(|rate| rate.provider.as_deref());
-    text(said.unwrap_or(UNKNOWN))
+fn provider(line: &PricedRow<'_>) -> Cell {
+    let provider = line.rate.and_then(|rate| rate.provider.as_deref());
+    text(provider.unwrap_or(UNKNOWN))
 }
 
-fn region(line: &Line<'_>) -> Cell {
-    Cell::maybe(line.rate.and_then(|rate| rate.region.as_deref()))
+fn region(line: &PricedRow<'_>) -> Cell {
+    Cell::optional_text(line.rate.and_then(|rate| rate.region.as_deref()))
 }
 
-fn resource(line: &Line<'_>) -> Cell {
+fn resource(line: &PricedRow<'_>) -> Cell {
     let row = &line.row.node_hour;
     Cell::Text(format!("{}/{}", row.cluster, row.node))
 }
 
-fn price_id(line: &Line<'_>) -> Cell {
+fn price_id(line: &PricedRow<'_>) -> Cell {
     let id = |rate: &Rate| {
         let price = rate.per_gpu_hour.normalize();
         format!(
@@ -262,10 +262,10 @@ fn price_id(line: &Line<'_>) -> Cell {
             rate.currency
         )
     };
-    Cell::maybe(line.rate.map(id))
+    Cell::optional_text(line.rate.map(id))
 }
 
-fn tags(line: &Line<'_>) -> Cell {
+fn tags(line: &PricedRow<'_>) -> Cell {
     let row = &line.row.node_hour;
     Cell::Object(json!({
         "fleet-echo/cluster": row.cluster.as_str(),
@@ -274,7 +274,7 @@ fn tags(line: &Line<'_>) -> Cell {
     }))
 }
 
-fn method_details(line: &Line<'_>) -> Cell {
+fn method_details(line: &PricedRow<'_>) -> Cell {
     let hours = Cell::hours(line.row.node_hour.allocated).json();
     Cell::Object(json!({
         "Elements": [{ "AllocatedRatio": 1.0, "UsageUnit": UNIT, "UsageQuantity": hours }],
@@ -289,10 +289,10 @@ impl Report {
             .from_writer(Vec::new());
         csv.write_record(COLUMNS.map(|(name, _)| name))?;
         for row in &self.rows {
-            let line = Line::of(row, rates);
+            let line = PricedRow::new(row, rates);
             csv.write_record(COLUMNS.map(|(_, cell)| cell(&line).csv()))?;
         }
         csv.into_inner()
-            .map_err(|error| ToolError::Untabled(error.into_error().into()))
+            .map_err(|error| ToolError::Csv(error.into_error().into()))
     }
 }

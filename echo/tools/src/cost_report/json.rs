@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cost_report::Report;
 use crate::cost_report::cell::Cell;
-use crate::cost_report::focus::{COLUMNS, Line, VERSION};
+use crate::cost_report::focus::{COLUMNS, PricedRow, VERSION};
 use crate::rates::Rates;
 
 impl Report {
@@ -17,7 +17,7 @@ impl Report {
         });
         if with_rows {
             let rows = self.rows.iter().map(|row| {
-                let line = Line::of(row, rates);
+                let line = PricedRow::new(row, rates);
                 let cells = COLUMNS.map(|(name, cell)| (name.to_owned(), cell(&line).json()));
                 Value::Object(Map::from_iter(cells))
             });

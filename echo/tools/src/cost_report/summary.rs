@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cost_report::Report;
 use crate::cost_report::cell::Cell;
-use crate::cost_report::focus::Line;
+use crate::cost_report::focus::PricedRow;
 use crate::rates::Rates;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,15 +25,15 @@ impl Report {
     pub(super) fn summary(&self, rates: &Rates) -> Vec<Value> {
         let mut sums: BTreeMap<(String, &str, String), Sum> = BTreeMap::new();
         for row in &self.rows {
-            let line = Line::of(row, rates);
+            let line = PricedRow::new(row, rates);
             let cluster = row.node_hour.cluster.to_string();
             let sum = sums
                 .entry((cluster, line.class(), line.currency()))
                 .or_default();
             sum.allocated = sum.allocated + row.node_hour.allocated;
             sum.lost = sum.lost + row.node_hour.lost;
-            sum.cost = added(sum.cost, line.cost());
-            sum.lost_cost = added(sum.lost_cost, line.lost_cost());
+            sum.cost = add(sum.cost, line.cost());
+            sum.lost_cost = add(sum.lost_cost, line.lost_cost());
             sum.ranks.0 += u64::from(row.node_hour.ranks_reporting);
             sum.ranks.1 += u64::from(row.node_hour.ranks_expected);
         }
@@ -66,7 +66,7 @@ impl Sum {
     }
 }
 
-fn added(sum: Option<Decimal>, more: Option<Decimal>) -> Option<Decimal> {
+fn add(sum: Option<Decimal>, more: Option<Decimal>) -> Option<Decimal> {
     more.map(|more| sum.unwrap_or_default() + more)
 }
 

@@ -17,8 +17,8 @@ use echo_store::duckdb::DuckDbStore;
 use echo_store::hours::{ClosingHour, CostHours};
 use rust_decimal::Decimal;
 
-use super::{Report, ReportAsked};
-use crate::fixture::{at, batch, conclusions, over};
+use super::{Report, ReportRequest};
+use crate::fixture::{at, batch, conclusions, context_over};
 use crate::get_cost::GetCost;
 use crate::get_cost::answer::Cost;
 use crate::rates::Rates;
@@ -77,14 +77,14 @@ fn context(store: &Arc<DuckDbStore>) -> ToolContext {
     let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(store);
     ToolContext {
         clock: Arc::new(ManualClock::at(at(2 * DAY_S))),
-        ..over(shared)
+        ..context_over(shared)
     }
 }
 
-fn of_day() -> ReportAsked {
-    ReportAsked {
+fn of_day() -> ReportRequest {
+    ReportRequest {
         day: Some("2026-06-01".to_owned()),
-        ..ReportAsked::default()
+        ..ReportRequest::default()
     }
 }
 
@@ -98,7 +98,7 @@ async fn cost(context: &ToolContext, from: &str, to: &str) -> Cost {
         to: Some(to.parse().unwrap()),
         ..GetCost::default()
     };
-    tool.answer(context).await.unwrap()
+    tool.run(context).await.unwrap()
 }
 
 /// Sums of the columns of a CSV by name.
@@ -202,7 +202,7 @@ async fn a_closed_day_is_the_same_to_the_byte_also_when_its_events_are_gone() {
     store.drop_before(at(DAY_S)).await;
     assert_eq!(store.extent(None).await.unwrap(), None);
     assert_eq!(text(&reported(&context).await, &context), before);
-    let of_cluster = ReportAsked {
+    let of_cluster = ReportRequest {
         cluster: Some("prod".to_owned()),
         ..of_day()
     };
@@ -247,7 +247,7 @@ async fn a_day_that_is_not_closed_is_refused_unless_that_is_allowed() {
     let refused = of_day().report(&context).await.unwrap_err();
     assert_eq!(refused.code(), Code::Refused);
     insta::assert_snapshot!(refused.body().to_string());
-    let open = ReportAsked {
+    let open = ReportRequest {
         open: true,
         ..of_day()
     };
@@ -267,9 +267,9 @@ async fn a_day_that_is_not_closed_is_refused_unless_that_is_allowed() {
         node_hours(&closed),
         "closing changes no number"
     );
-    let today = ReportAsked {
+    let today = ReportRequest {
         day: Some("today".to_owned()),
-        ..ReportAsked::default()
+        ..ReportRequest::default()
     };
     assert_eq!(
         today.report(&context).await.unwrap_err().code(),
@@ -283,9 +283,9 @@ async fn a_day_begins_and_ends_at_midnight_of_utc() {
     store.append(batch(0..4, -600..=600)).await.unwrap();
     close_all(&store).await;
     let context = context(&store);
-    let days = ["2026-05-31", "2026-06-01"].map(|day| ReportAsked {
+    let days = ["2026-05-31", "2026-06-01"].map(|day| ReportRequest {
         day: Some(day.to_owned()),
-        ..ReportAsked::default()
+        ..ReportRequest::default()
     });
     for (day, minutes) in days.iter().zip([10, 10]) {
         let rows = day.report(&context).await.unwrap().rows;
@@ -300,11 +300,11 @@ async fn a_day_begins_and_ends_at_midnight_of_utc() {
 #[tokio::test]
 async fn what_cannot_be_meant_is_refused_with_what_to_write() {
     let context = context(&store().await);
-    let asked = |day: Option<&str>, from: Option<&str>, to: Option<&str>| ReportAsked {
+    let asked = |day: Option<&str>, from: Option<&str>, to: Option<&str>| ReportRequest {
         day: day.map(str::to_owned),
         from: from.map(str::to_owned),
         to: to.map(str::to_owned),
-        ..ReportAsked::default()
+        ..ReportRequest::default()
     };
     let wrong = [
         asked(None, None, None),
@@ -334,7 +334,7 @@ async fn what_cannot_be_meant_is_refused_with_what_to_write() {
         said.push(error.to_string());
     }
     insta::assert_snapshot!(said.join("\n"));
-    let unknown = ReportAsked {
+    let unknown = ReportRequest {
         cluster: Some("other".to_owned()),
         open: true,
         ..of_day()
@@ -359,10 +359,10 @@ rates:
   - { node: node-1, rate_class: spot, rate: 2, currency: USD, effective_to: 2026-06-01 }
   - { node: node-1, rate_class: spot, rate: 3, currency: USD, effective_from: 2026-06-01, provider: example, region: north }";
     context.rates = Arc::new(Rates::parse(text).unwrap());
-    let both = ReportAsked {
+    let both = ReportRequest {
         from: Some("2026-05-31T00:00:00Z".to_owned()),
         to: Some("2026-06-02T00:00:00Z".to_owned()),
-        ..ReportAsked::default()
+        ..ReportRequest::default()
     };
     let report = both.report(&context).await.unwrap();
     let answer: serde_json::Value =

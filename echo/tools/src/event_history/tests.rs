@@ -10,7 +10,7 @@ use crate::time::TimeArg;
 use crate::tool::Tool;
 
 async fn asked(context: &ToolContext, tool: EventHistory) -> History {
-    tool.answer(context).await.unwrap()
+    tool.run(context).await.unwrap()
 }
 
 #[tokio::test]

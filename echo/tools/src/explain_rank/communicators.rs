@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::downsample::evenly;
 use super::subject::Subject;
 use crate::ToolError;
-use crate::host_evidence::widened;
+use crate::host_evidence::widen_for_clock_skew;
 use crate::metric_names::metrics;
 use crate::scope::Scope;
 
@@ -73,16 +73,17 @@ pub struct CommunicatorPoint {
 type Kinds = BTreeMap<Option<Op>, BTreeMap<SeqRange, Nanos>>;
 
 /// The series, that in which the rank is latest first.
-pub(super) async fn of(
+pub(super) async fn load(
     scope: &Scope<'_>,
-    (subject, role): (&Subject, Option<RoleId>),
+    subject: &Subject,
+    role: Option<RoleId>,
 ) -> Result<Vec<CommunicatorLags>, ToolError> {
     let Some(role) = role else {
         return Ok(Vec::new());
     };
     let (store, window) = (&scope.context.store, scope.window);
     let own = JobQuery {
-        cluster: scope.one_cluster()?.clone(),
+        cluster: scope.require_cluster()?.clone(),
         job: subject.job().cloned(),
         rank: Some(subject.rank),
         role: Some(role),
@@ -97,15 +98,15 @@ pub(super) async fn of(
     let n_blocks = |kinds: &Kinds| kinds.values().map(BTreeMap::len).sum::<usize>();
     comms.sort_by_key(|(comm, kinds)| (std::cmp::Reverse(n_blocks(kinds)), *comm));
     comms.truncate(MAX_COMMS);
-    let mut found = Vec::new();
+    let mut all_series = Vec::new();
     for (comm, kinds) in comms {
-        let chosen = chosen(&kinds, subject.world_size());
+        let chosen = sample_blocks(&kinds, subject.world_size());
         let all = JobQuery {
             rank: None,
             // A communicator that spans roles is not judged, which shows only with all of its ranks.
             role: None,
             comm: Some(comm),
-            window: widened(window.from(), window.to()).unwrap_or(window),
+            window: widen_for_clock_skew(window.from(), window.to()).unwrap_or(window),
             blocks: Some(chosen.values().flat_map(BTreeMap::keys).copied().collect()),
             limit: MAX_EVENTS,
             ..own.clone()
@@ -115,17 +116,17 @@ pub(super) async fn of(
             let points: Vec<CommunicatorPoint> = blocks
                 .iter()
                 .filter_map(|(seqs, end)| {
-                    let transfer = transfer((comm, op.as_ref(), *seqs), role, &events)?;
+                    let transfer = assemble((comm, op.as_ref(), *seqs), role, &events)?;
                     point(&transfer, *end, subject)
                 })
                 .collect();
             let n_blocks = kinds.get(op).map_or(0, BTreeMap::len);
-            found.extend(series((comm, op.as_ref()), n_blocks, points));
+            all_series.extend(series((comm, op.as_ref()), n_blocks, points));
         }
     }
-    found.sort_by(|a, b| b.lag_ms.total_cmp(&a.lag_ms));
-    found.truncate(MAX_SERIES);
-    Ok(found)
+    all_series.sort_by(|a, b| b.lag_ms.total_cmp(&a.lag_ms));
+    all_series.truncate(MAX_SERIES);
+    Ok(all_series)
 }
 
 fn by_comm(events: &[StoredEvent]) -> Vec<(CommId, Kinds)> {
@@ -143,22 +144,22 @@ fn by_comm(events: &[StoredEvent]) -> Vec<(CommId, Kinds)> {
 }
 
 /// As many blocks of each kind as the events of a communicator allow.
-fn chosen(kinds: &Kinds, world_size: Option<u32>) -> Kinds {
+fn sample_blocks(kinds: &Kinds, world_size: Option<u32>) -> Kinds {
     let n_ranks = world_size.and_then(|size| usize::try_from(size).ok());
     let per_block = n_ranks.unwrap_or(1).saturating_mul(kinds.len()).max(1);
     let n = (MAX_EVENTS / per_block).clamp(MIN_POINTS, MAX_POINTS);
-    let thinned = |blocks: &BTreeMap<SeqRange, Nanos>| {
+    let sampled = |blocks: &BTreeMap<SeqRange, Nanos>| {
         let all: Vec<(SeqRange, Nanos)> = blocks.iter().map(|(seqs, end)| (*seqs, *end)).collect();
         evenly(&all, n).into_iter().collect()
     };
     let kinds = kinds.iter();
     kinds
-        .map(|(op, blocks)| (op.clone(), thinned(blocks)))
+        .map(|(op, blocks)| (op.clone(), sampled(blocks)))
         .collect()
 }
 
 /// What all ranks reported about one block; nothing when one of them has another role, as in a judgement.
-fn transfer(
+fn assemble(
     (comm, op, seqs): (CommId, Option<&Op>, SeqRange),
     role: RoleId,
     events: &[StoredEvent],

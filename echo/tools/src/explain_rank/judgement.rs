@@ -9,7 +9,7 @@ use crate::outlier::Outlier;
 
 /// An incident of the rank.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Judged {
+pub struct JudgedIncident {
     /// The incident as `find_outlier_nodes` shows it.
     #[serde(flatten)]
     pub outlier: Outlier,
@@ -59,11 +59,11 @@ pub struct JudgedLag {
     pub own_ms: Option<f64>,
 }
 
-impl Judged {
+impl JudgedIncident {
     /// The incident when it names a rank.
-    pub(super) fn of(incident: &Incident) -> Option<Self> {
+    pub(super) fn from_incident(incident: &Incident) -> Option<Self> {
         Some(Self {
-            outlier: Outlier::culprit(incident)?,
+            outlier: Outlier::from_culprit(incident)?,
             inputs: incident.inputs.as_deref().map(JudgedInputs::from),
         })
     }

@@ -18,10 +18,10 @@ use serde::Serialize;
 
 use super::communicators::{self, CommunicatorLags};
 use super::downsample::evenly;
-use super::last_arrivals::LastPlaces;
+use super::last_arrivals::LastArrivals;
 use super::subject::Subject;
 use crate::ToolError;
-use crate::host_evidence::{CLOCK_TOLERANCE_NANOS, widened};
+use crate::host_evidence::{CLOCK_TOLERANCE_NANOS, widen_for_clock_skew};
 use crate::metric_names::metrics;
 use crate::scope::Scope;
 
@@ -57,7 +57,7 @@ pub struct LagSeries {
     /// The points, earliest first; at most 120.
     pub points: Vec<LagPoint>,
     /// How often it was the latest of all; null where it could not be compared. It explains verdicts and makes none.
-    pub last: Option<LastPlaces>,
+    pub last: Option<LastArrivals>,
     /// The same by the GPUs alone on each communicator of the rank and by operation, that in which it is latest first: a
     /// judgement by `device_wait` takes the one in which a rank is latest. At most 6; empty where GPUs are not measured.
     pub communicators: Vec<CommunicatorLags>,
@@ -87,7 +87,7 @@ pub struct LagPoint {
 
 /// One block as the rank itself reported it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct OwnBlock {
+struct RankBlock {
     seqs: SeqRange,
     from: Nanos,
     to: Nanos,
@@ -95,17 +95,17 @@ struct OwnBlock {
 
 /// The blocks that a rank reported in a window, earliest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct OwnBlocks {
+pub(super) struct RankBlocks {
     role: Option<RoleId>,
-    blocks: Vec<OwnBlock>,
+    blocks: Vec<RankBlock>,
     has_more: bool,
 }
 
-impl OwnBlocks {
+impl RankBlocks {
     /// Asks the store.
-    pub(super) async fn of(scope: &Scope<'_>, subject: &Subject) -> Result<Self, ToolError> {
+    pub(super) async fn load(scope: &Scope<'_>, subject: &Subject) -> Result<Self, ToolError> {
         let query = JobQuery {
-            cluster: scope.one_cluster()?.clone(),
+            cluster: scope.require_cluster()?.clone(),
             job: subject.job().cloned(),
             rank: Some(subject.rank),
             role: None,
@@ -120,15 +120,15 @@ impl OwnBlocks {
         let events = scope.context.store.job_events(query).await?;
         Ok(Self {
             has_more: events.len() == MAX_BLOCKS,
-            ..Self::among(&events)
+            ..Self::from_events(&events)
         })
     }
 
     /// The blocks of the latest role and communicator: before them the job may have been another under the same name.
-    fn among(events: &[StoredEvent]) -> Self {
+    fn from_events(events: &[StoredEvent]) -> Self {
         let judged = |stored: &StoredEvent| {
             let block = stored.event.block.as_ref()?;
-            let own = OwnBlock {
+            let own = RankBlock {
                 seqs: block.seqs?,
                 from: stored.event.start.unwrap_or(stored.event.timestamp),
                 to: stored.event.timestamp,
@@ -136,10 +136,11 @@ impl OwnBlocks {
             block.iterations?;
             Some(((block.role?, block.comm), own))
         };
-        let judged: Vec<((RoleId, CommId), OwnBlock)> = events.iter().filter_map(judged).collect();
+        let judged: Vec<((RoleId, CommId), RankBlock)> = events.iter().filter_map(judged).collect();
         let latest = judged.last().map(|(key, _)| *key);
         let same = judged.into_iter().filter(|(key, _)| Some(*key) == latest);
-        let by_end: BTreeMap<u64, OwnBlock> = same.map(|(_, own)| (own.seqs.last(), own)).collect();
+        let by_end: BTreeMap<u64, RankBlock> =
+            same.map(|(_, own)| (own.seqs.last(), own)).collect();
         Self {
             role: latest.map(|(role, _)| role),
             blocks: by_end.into_values().collect(),
@@ -165,11 +166,11 @@ impl OwnBlocks {
         scope: &Scope<'_>,
         subject: &Subject,
     ) -> Result<LagSeries, ToolError> {
-        let chosen = evenly(&self.blocks, n_points(subject.world_size()));
-        let events = self.events(scope, (subject, &chosen)).await?;
-        let blocks: Vec<CohortBlock> = chosen
+        let sampled = evenly(&self.blocks, n_points(subject.world_size()));
+        let events = self.load_events(scope, subject, &sampled).await?;
+        let blocks: Vec<CohortBlock> = sampled
             .iter()
-            .filter_map(|own| assembled(own.seqs, &of_block(&events, own)))
+            .filter_map(|own| assemble(own.seqs, &events_of_block(&events, own)))
             .collect();
         let signal = suited_signal(&blocks.iter().collect::<Vec<_>>());
         let compared: Vec<Option<Lags>> =
@@ -184,8 +185,8 @@ impl OwnBlocks {
             blocks: self.blocks.len().try_into().unwrap_or(u64::MAX),
             note: self.note(points.len()),
             points,
-            last: LastPlaces::of(subject.rank, &compared),
-            communicators: communicators::of(scope, (subject, self.role)).await?,
+            last: LastArrivals::count(subject.rank, &compared),
+            communicators: communicators::load(scope, subject, self.role).await?,
         })
     }
 
@@ -204,18 +205,21 @@ impl OwnBlocks {
     }
 
     /// What all ranks of the role reported about the chosen blocks.
-    async fn events(
+    async fn load_events(
         &self,
         scope: &Scope<'_>,
-        (subject, chosen): (&Subject, &[OwnBlock]),
+        subject: &Subject,
+        sampled: &[RankBlock],
     ) -> Result<Vec<StoredEvent>, ToolError> {
-        let window = self.span().and_then(|(_, from, to)| widened(from, to));
+        let window = self
+            .span()
+            .and_then(|(_, from, to)| widen_for_clock_skew(from, to));
         let (Some(window), Some(role)) = (window, self.role) else {
             return Ok(Vec::new());
         };
         let store = &scope.context.store;
         let query = JobQuery {
-            cluster: scope.one_cluster()?.clone(),
+            cluster: scope.require_cluster()?.clone(),
             job: subject.job().cloned(),
             rank: None,
             role: Some(role),
@@ -223,7 +227,7 @@ impl OwnBlocks {
             metrics: metrics(&SIGNALS)?,
             source: None,
             window,
-            blocks: Some(chosen.iter().map(|own| own.seqs).collect()),
+            blocks: Some(sampled.iter().map(|own| own.seqs).collect()),
             limit: MAX_EVENTS,
         };
         let waits = JobQuery {
@@ -245,7 +249,7 @@ fn n_points(world_size: Option<u32>) -> usize {
 }
 
 /// The events that end inside a block, in both numbers and time.
-fn of_block<'e>(events: &'e [StoredEvent], own: &OwnBlock) -> Vec<&'e StoredEvent> {
+fn events_of_block<'e>(events: &'e [StoredEvent], own: &RankBlock) -> Vec<&'e StoredEvent> {
     let latest = own.to.offset(CLOCK_TOLERANCE_NANOS);
     let earliest = own.from.offset(-CLOCK_TOLERANCE_NANOS);
     let ends_inside = |stored: &&StoredEvent| {
@@ -259,7 +263,7 @@ fn of_block<'e>(events: &'e [StoredEvent], own: &OwnBlock) -> Vec<&'e StoredEven
 }
 
 /// The block of a cohort, of the ranks that reported all of it.
-fn assembled(seqs: SeqRange, events: &[&StoredEvent]) -> Option<CohortBlock> {
+fn assemble(seqs: SeqRange, events: &[&StoredEvent]) -> Option<CohortBlock> {
     // Nobody is waited for: what came at first is long past when the rest comes.
     const LONG_AFTER: Nanos = Nanos::new(3_600_000_000_000);
     let whole = events.iter().filter(|stored| is_whole(&stored.event, seqs));

@@ -7,11 +7,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Probability below which it is said that chance does not explain it.
-const TELLING: f64 = 1e-4;
+const MAX_CHANCE: f64 = 1e-4;
 
 /// How often a rank was the latest of all in the blocks of a series.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct LastPlaces {
+pub struct LastArrivals {
     /// Blocks in which it was later than every peer.
     pub last: u64,
     /// Blocks in which it was compared.
@@ -22,9 +22,9 @@ pub struct LastPlaces {
     pub probability: f64,
 }
 
-impl LastPlaces {
+impl LastArrivals {
     /// Counts over blocks; nothing when the rank could be compared in none.
-    pub(super) fn of(rank: Rank, blocks: &[Option<Lags>]) -> Option<Self> {
+    pub(super) fn count(rank: Rank, blocks: &[Option<Lags>]) -> Option<Self> {
         let (mut last, mut of, mut fewest) = (0, 0, usize::MAX);
         for block in blocks.iter().flatten() {
             let Some(own) = block.ranks.iter().find(|lag| lag.rank == rank) else {
@@ -45,9 +45,9 @@ impl LastPlaces {
 
     /// The same in words, where chance does not explain it.
     pub(super) fn sentence(&self) -> Option<String> {
-        (self.probability < TELLING).then(|| {
+        (self.probability < MAX_CHANCE).then(|| {
             format!(
-                "It came last in {} of {} blocks, by chance with p < {TELLING} among {} equal ranks.",
+                "It came last in {} of {} blocks, by chance with p < {MAX_CHANCE} among {} equal ranks.",
                 self.last, self.of, self.ranks
             )
         })
@@ -56,11 +56,11 @@ impl LastPlaces {
 
 #[cfg(test)]
 mod tests {
-    use super::LastPlaces;
+    use super::LastArrivals;
 
     #[test]
     fn it_is_said_only_where_chance_does_not_explain_it() {
-        let of = |last| LastPlaces {
+        let of = |last| LastArrivals {
             last,
             of: 32,
             ranks: 2,

@@ -19,9 +19,9 @@ pub(super) struct Subject {
     origin: Arc<Origin>,
 }
 
-/// Who a rank is. What it did not tell is null.
+/// RankIdentity a rank is. What it did not tell is null.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Who {
+pub struct RankIdentity {
     /// Rank within its job.
     pub rank: u32,
     /// Number of ranks of the job.
@@ -54,15 +54,15 @@ impl Subject {
             .map(str::parse)
             .transpose()
             .map_err(|error: IdError| ToolError::invalid("job", error.to_string()))?;
-        let meant: Vec<&Arc<Origin>> = presence
+        let matches: Vec<&Arc<Origin>> = presence
             .ranks()
             .filter(|origin| origin.rank.map(RankOf::rank) == Some(rank))
             .filter(|origin| job.is_none() || origin.job == job)
             .collect();
-        match meant.as_slice() {
+        match matches.as_slice() {
             [] => Err(ToolError::UnknownRank {
                 rank: rank.value(),
-                known: reporting(presence),
+                known: reporting_ranks(presence),
             }),
             [origin] => Ok(Self {
                 rank,
@@ -89,10 +89,10 @@ impl Subject {
         self.origin.rank.and_then(RankOf::world_size)
     }
 
-    /// Who it is.
-    pub(super) fn who(&self, role: Option<RoleId>) -> Who {
+    /// RankIdentity it is.
+    pub(super) fn identity(&self, role: Option<RoleId>) -> RankIdentity {
         let owned = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
-        Who {
+        RankIdentity {
             rank: self.rank.value(),
             nranks: self.world_size(),
             node_id: self.origin.node.to_string(),
@@ -110,8 +110,8 @@ fn job_name(origin: &Origin) -> &str {
     origin.job.as_ref().map_or("(no job)", JobId::as_str)
 }
 
-/// Who reported, in a few words.
-fn reporting(presence: &Presence) -> String {
+/// RankIdentity reported, in a few words.
+fn reporting_ranks(presence: &Presence) -> String {
     let ranks = || presence.ranks().filter_map(|origin| origin.rank);
     let first = ranks().map(RankOf::rank).min();
     let last = ranks().map(RankOf::rank).max();

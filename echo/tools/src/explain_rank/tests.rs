@@ -57,7 +57,7 @@ fn question(rank: u32) -> ExplainRank {
 }
 
 pub(super) async fn explained(context: &ToolContext, rank: u32) -> Explanation {
-    question(rank).answer(context).await.unwrap()
+    question(rank).run(context).await.unwrap()
 }
 
 /// Host evidence of every block of `0..n_blocks`, four iterations each.
@@ -326,7 +326,7 @@ async fn a_rank_of_several_jobs_needs_its_job_named() {
     other.event.origin = Arc::new(origin);
     events.push(other);
     let context = over(events).await;
-    let refused = question(0).answer(&context).await.unwrap_err();
+    let refused = question(0).run(&context).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
         "job: rank 0 reported in several jobs, say which one is meant: job, other"
@@ -336,7 +336,7 @@ async fn a_rank_of_several_jobs_needs_its_job_named() {
             job: Some(job.to_owned()),
             ..question(0)
         };
-        let who = named.answer(&context).await.unwrap().who;
+        let who = named.run(&context).await.unwrap().who;
         assert_eq!(who.job.as_deref(), Some(job));
     }
 }
@@ -344,7 +344,7 @@ async fn a_rank_of_several_jobs_needs_its_job_named() {
 #[tokio::test]
 async fn a_rank_that_did_not_report_is_an_error_that_says_who_did() {
     let context = over(Job::of(4).events(2, |_, _| Measured::HEALTHY)).await;
-    let refused: ToolError = question(4).answer(&context).await.unwrap_err();
+    let refused: ToolError = question(4).run(&context).await.unwrap_err();
     assert_eq!(refused.code(), Code::NotFound);
     assert_eq!(
         refused.to_string(),

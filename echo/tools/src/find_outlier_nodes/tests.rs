@@ -14,7 +14,7 @@ use echo_store::duckdb::DuckDbStore;
 
 use super::{FindOutlierNodes, Outliers};
 use crate::ToolContext;
-use crate::fixture::{at, batch, context, culprit, empty, host_evidence, over, uniform};
+use crate::fixture::{at, batch, context, context_over, culprit, empty, host_evidence, uniform};
 use crate::tool::Tool;
 
 async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &str) -> Outliers {
@@ -26,7 +26,7 @@ async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &st
         limit: None,
         cursor: None,
     };
-    tool.answer(context).await.unwrap()
+    tool.run(context).await.unwrap()
 }
 
 async fn conclude(context: &ToolContext, incident: Incident) {
@@ -112,7 +112,7 @@ async fn a_past_window_shows_what_was_held_true_at_its_end() {
     // Raised at second 300, cleared at second 500.
     let seen = async |from: &str, to: &str| {
         let answer = asked(&context, None, from, to).await;
-        let course = answer.outliers.into_iter().next()?.course;
+        let course = answer.outliers.into_iter().next()?.lifecycle;
         Some((course.state, course.cleared_iteration, course.last_seen))
     };
     assert_eq!(seen("now-10m", "now-300s").await, None, "not raised yet");
@@ -184,7 +184,7 @@ async fn a_window_that_begins_before_what_is_kept_says_so() {
     let store = Arc::new(DuckDbStore::scratch());
     store.append(batch(0..4, 0..=295)).await.unwrap();
     store.append(batch(0..4, 300..=595)).await.unwrap();
-    let context = over(Arc::<DuckDbStore>::clone(&store));
+    let context = context_over(Arc::<DuckDbStore>::clone(&store));
     let covered = asked(&context, None, "now-10m", "now").await;
     assert_eq!(covered.data_quality.note, None);
     store.drop_before(at(300)).await;
@@ -232,7 +232,7 @@ async fn pages_lead_through_all_culprits_once_gravest_first() {
     };
     let mut seen = Vec::new();
     loop {
-        let page = tool.clone().answer(&context).await.unwrap();
+        let page = tool.clone().run(&context).await.unwrap();
         assert_eq!(page.truncated, page.next_cursor.is_some());
         seen.extend(page.outliers.iter().filter_map(|row| row.effect_ratio));
         let Some(next) = page.next_cursor else { break };
@@ -249,7 +249,7 @@ async fn a_cursor_carries_its_window() {
         window: Some("15m".parse().unwrap()),
         ..FindOutlierNodes::default()
     };
-    let refused = tool.answer(&context().await).await.unwrap_err();
+    let refused = tool.run(&context().await).await.unwrap_err();
     assert!(
         refused.to_string().contains("carries the window"),
         "{refused}"
@@ -306,6 +306,6 @@ async fn an_answer_names_the_gravest_and_says_that_there_are_more() {
         limit: Some(1_000),
         ..FindOutlierNodes::default()
     };
-    let answer = all.answer(&context).await.unwrap();
+    let answer = all.run(&context).await.unwrap();
     assert_eq!((answer.outliers.len(), answer.truncated), (200, false));
 }

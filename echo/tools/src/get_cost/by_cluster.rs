@@ -10,8 +10,8 @@ use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Window};
 use echo_store::Coverage;
 
-use super::bill::{Bill, Part, Sum, money};
-use super::run_rate::{Recent, RunRate};
+use super::bill::{Bill, LineItem, Sum, money};
+use super::run_rate::{RunRate, RunRateHorizon};
 use crate::quality::{DataQuality, Presence};
 use crate::rates::{Currency, RateClass};
 use crate::{ToolContext, ToolError};
@@ -60,12 +60,12 @@ pub async fn losses_by_cluster(
     }
     let losses = clusters
         .into_iter()
-        .map(|(name, (seen, lost))| (name, ClusterLoss::of(context, window, seen, &lost)));
+        .map(|(name, (seen, lost))| (name, ClusterLoss::new(context, window, seen, &lost)));
     Ok(losses.collect())
 }
 
 impl ClusterLoss {
-    fn of(context: &ToolContext, window: Window, rows: Vec<Coverage>, lost: &[LostTime]) -> Self {
+    fn new(context: &ToolContext, window: Window, rows: Vec<Coverage>, lost: &[LostTime]) -> Self {
         let seen = rows.iter().map(|row| Seen {
             origin: Arc::clone(&row.origin),
             first: row.first,
@@ -73,23 +73,23 @@ impl ClusterLoss {
         });
         let allocated = hours::allocated(window, &seen.collect::<Vec<_>>());
         let presence = Presence::from_rows(rows);
-        let bill = Bill::of(lost, window, &context.rates);
-        let recent = Recent::of(&presence, window, &context.limits);
-        let recent = recent.filter(|recent| !recent.is_stale(context, window));
-        let run_rate = recent.and_then(|recent| recent.run_rate(context, lost));
+        let bill = Bill::new(lost, window, &context.rates);
+        let horizon = RunRateHorizon::from_presence(&presence, window, &context.limits);
+        let horizon = horizon.filter(|horizon| !horizon.is_stale(context, window));
+        let run_rate = horizon.and_then(|horizon| horizon.run_rate(context, lost));
         Self {
             allocated,
             lost: bill.time(),
-            money: priced(bill.by(class)),
-            per_hour: run_rate.as_ref().map(HourlyLoss::of),
+            money: priced(bill.sum_by(class)),
+            per_hour: run_rate.as_ref().map(HourlyLoss::from_run_rate),
             quality: presence.quality(context, window),
         }
     }
 }
 
 impl HourlyLoss {
-    fn of(run_rate: &RunRate<'_>) -> Self {
-        let sums = run_rate.by(class);
+    fn from_run_rate(run_rate: &RunRate<'_>) -> Self {
+        let sums = run_rate.sum_by(class);
         Self {
             gpu_hours: run_rate.gpu_hours_per_hour(),
             unpriced_gpu_hours: sums.get(&(None, None)).map_or(0.0, |sum| sum.time.hours()),
@@ -98,8 +98,8 @@ impl HourlyLoss {
     }
 }
 
-fn class(part: &Part<'_>) -> Option<RateClass> {
-    part.rate.map(|rate| rate.class)
+fn class(item: &LineItem<'_>) -> Option<RateClass> {
+    item.rate.map(|rate| rate.class)
 }
 
 fn priced(sums: BTreeMap<(Option<RateClass>, Option<Currency>), Sum>) -> Money {

@@ -6,25 +6,29 @@ use echo_analysis::cost::within;
 use echo_core::model::detector_output::LostTime;
 use echo_core::units::{MILLIS_PER_HOUR, Nanos, Window};
 
-use super::bill::{Bill, Part, Sum, money};
+use super::bill::{Bill, LineItem, Sum, money};
 use crate::quality::Presence;
 use crate::rates::Currency;
 use crate::{Limits, ToolContext};
 
 /// The end of what was reported in a window.
-pub(super) struct Recent {
+pub(super) struct RunRateHorizon {
     /// Instant of the last event.
     pub(super) as_of: Nanos,
     /// What the run rate looks back on.
-    pub(super) horizon: Window,
+    pub(super) window: Window,
     seen_ms: f64,
     is_covered: bool,
 }
 
-impl Recent {
+impl RunRateHorizon {
     /// Nothing when no event lies in the window. The horizon ends with the last event, so a rank reported in it exactly when
     /// its last event lies in it.
-    pub(super) fn of(presence: &Presence, window: Window, limits: &Limits) -> Option<Self> {
+    pub(super) fn from_presence(
+        presence: &Presence,
+        window: Window,
+        limits: &Limits,
+    ) -> Option<Self> {
         let (first, last) = presence.span()?;
         let back = i64::try_from(limits.horizon.as_nanos()).unwrap_or(i64::MAX);
         // The instant after the last event is the first that nothing is known of.
@@ -33,11 +37,11 @@ impl Recent {
         let horizon = Window::new(start, end)?;
         let recent = presence.since(start);
         let coverage = recent.coverage();
-        let seen_ms = horizon.millis() - recent.stretch_ms();
+        let seen_ms = horizon.millis() - recent.clock_skew_ms();
         let has_length = seen_ms >= 1.0;
         Some(Self {
             as_of: last,
-            horizon,
+            window: horizon,
             seen_ms,
             is_covered: has_length && coverage.is_some_and(|share| share >= limits.min_coverage),
         })
@@ -55,13 +59,13 @@ impl Recent {
         context: &'a ToolContext,
         rows: &[LostTime],
     ) -> Option<RunRate<'a>> {
-        let mut lost = within(rows, self.horizon);
+        let mut lost = within(rows, self.window);
         // Scaled before it is priced, so that rounding to a millionth is not scaled with it.
         for row in &mut lost {
             row.lost_gpu_ms *= MILLIS_PER_HOUR / self.seen_ms;
         }
         self.is_covered.then(|| RunRate {
-            per_hour: Bill::of(&lost, self.horizon, &context.rates),
+            per_hour: Bill::new(&lost, self.window, &context.rates),
         })
     }
 }
@@ -73,11 +77,11 @@ pub(super) struct RunRate<'a> {
 
 impl<'a> RunRate<'a> {
     /// What is lost per hour by any key and currency.
-    pub(super) fn by<K: Ord>(
+    pub(super) fn sum_by<K: Ord>(
         &self,
-        key: impl Fn(&Part<'a>) -> K,
+        key: impl Fn(&LineItem<'a>) -> K,
     ) -> BTreeMap<(K, Option<Currency>), Sum> {
-        self.per_hour.by(key)
+        self.per_hour.sum_by(key)
     }
 
     /// GPU-hours lost per hour.

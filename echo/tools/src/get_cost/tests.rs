@@ -15,7 +15,7 @@ async fn asked(context: &ToolContext, from: &str, to: &str) -> Cost {
         to: Some(to.parse().unwrap()),
         ..GetCost::default()
     };
-    tool.answer(context).await.unwrap()
+    tool.run(context).await.unwrap()
 }
 
 fn near(found: Option<f64>, expected: f64) -> bool {
@@ -167,7 +167,7 @@ async fn contributors_beyond_the_limit_are_counted() {
         limit: Some(1),
         ..GetCost::default()
     };
-    let answer = tool.answer(&context().await).await.unwrap();
+    let answer = tool.run(&context().await).await.unwrap();
     assert_eq!(
         (answer.contributors.len(), answer.contributors_left_out),
         (1, 1)
@@ -199,7 +199,7 @@ async fn of_a_large_cluster_the_nodes_that_lost_most_are_listed() {
         limit: Some(2_000),
         ..GetCost::default()
     };
-    let answer = all.answer(&context).await.unwrap();
+    let answer = all.run(&context).await.unwrap();
     assert_eq!((answer.by_node.len(), answer.truncated), (1_280, false));
 }
 

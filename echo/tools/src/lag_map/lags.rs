@@ -40,14 +40,14 @@ impl RankLags {
     }
 
     /// Largest lag, milliseconds, and its place.
-    pub fn most_ms(&self) -> Option<(usize, f64)> {
+    pub fn peak_ms(&self) -> Option<(usize, f64)> {
         let known = self.lags_ms.iter().enumerate();
         let known = known.filter_map(|(place, lag)| Some((place, (*lag)?)));
         known.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     /// How much it stands out: squares of its lags, added up, so that a short stall counts beside a lasting lag.
-    pub(super) fn weight(&self) -> f64 {
+    pub(super) fn lateness(&self) -> f64 {
         self.known().map(|lag| lag.max(0.0).powi(2)).sum()
     }
 
@@ -57,7 +57,7 @@ impl RankLags {
 }
 
 /// The lag that half of all readings stay below, whatever its sign.
-pub(super) fn usual_ms(ranks: &[RankLags]) -> Option<f64> {
+pub(super) fn median_abs_ms(ranks: &[RankLags]) -> Option<f64> {
     let all: Vec<f64> = ranks.iter().flat_map(RankLags::known).collect();
     median(&all.iter().map(|lag| lag.abs()).collect::<Vec<f64>>())
 }
@@ -75,7 +75,7 @@ enum Cohort {
 type Waits = BTreeMap<(Cohort, i64), Vec<(u32, f64)>>;
 
 /// Lags of all ranks that can be compared, in the order of their jobs and numbers.
-pub(super) fn of(points: &[CoursePoint], n_stretches: usize) -> Vec<RankLags> {
+pub(super) fn rank_lags(points: &[CoursePoint], n_buckets: usize) -> Vec<RankLags> {
     let mut jobs: BTreeMap<Option<&JobId>, Vec<&CoursePoint>> = BTreeMap::new();
     for point in points {
         jobs.entry(point.origin.job.as_ref())
@@ -84,11 +84,11 @@ pub(super) fn of(points: &[CoursePoint], n_stretches: usize) -> Vec<RankLags> {
     }
     let lags = jobs
         .into_iter()
-        .map(|(job, points)| of_job(job, &points, n_stretches));
+        .map(|(job, points)| lags_of_job(job, &points, n_buckets));
     lags.flatten().collect()
 }
 
-fn of_job(job: Option<&JobId>, points: &[&CoursePoint], n_stretches: usize) -> Vec<RankLags> {
+fn lags_of_job(job: Option<&JobId>, points: &[&CoursePoint], n_buckets: usize) -> Vec<RankLags> {
     let mut ranks: BTreeMap<u32, RankLags> = BTreeMap::new();
     let mut latest: BTreeMap<u32, (i64, &CoursePoint)> = BTreeMap::new();
     for point in points {
@@ -99,7 +99,7 @@ fn of_job(job: Option<&JobId>, points: &[&CoursePoint], n_stretches: usize) -> V
             }
         }
     }
-    for ((_, place), waits) in suited(points) {
+    for ((_, place), waits) in waits_by_signal(points) {
         let values: Vec<f64> = waits.iter().map(|(_, wait)| *wait).collect();
         // Whoever is late waits least, so the upper median stays with the healthy.
         let Some(center) = upper_median(&values).filter(|_| values.len() > 1) else {
@@ -113,7 +113,7 @@ fn of_job(job: Option<&JobId>, points: &[&CoursePoint], n_stretches: usize) -> V
                 job: job.map(ToString::to_string),
                 rank,
                 node: seen.origin.node.to_string(),
-                lags_ms: vec![None; n_stretches],
+                lags_ms: vec![None; n_buckets],
             });
             let cell = usize::try_from(place).ok();
             if let Some(cell) = cell.and_then(|place| lags.lags_ms.get_mut(place)) {
@@ -126,7 +126,7 @@ fn of_job(job: Option<&JobId>, points: &[&CoursePoint], n_stretches: usize) -> V
 }
 
 /// Waits by the signal that suits the job.
-fn suited(points: &[&CoursePoint]) -> Waits {
+fn waits_by_signal(points: &[&CoursePoint]) -> Waits {
     let ranks_of = |is_meant: &dyn Fn(&CoursePoint) -> bool| -> BTreeSet<u32> {
         let meant = points.iter().filter(|point| is_meant(point));
         meant.filter_map(|point| rank_of(&point.origin)).collect()

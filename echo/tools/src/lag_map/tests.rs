@@ -8,7 +8,7 @@ use fleet_proto::metric;
 
 use super::{LagMap, MAX_ROWS, RankKey};
 use crate::fixture::{at, empty, origin};
-use crate::scope::{Asked, Scope};
+use crate::scope::{ScopeRequest, Scope};
 use crate::time::{TimeRange, WindowArg};
 use crate::{ToolContext, ToolError};
 
@@ -73,20 +73,20 @@ async fn scope<'a>(
     context: &'a ToolContext,
     (cluster, seconds): (&str, i64),
 ) -> Result<Scope<'a>, ToolError> {
-    let asked = Asked {
+    let asked = ScopeRequest {
         cluster: Some(cluster.to_owned()),
         time: TimeRange {
             window: Some(WindowArg::Last(seconds * 1_000_000_000)),
             ..TimeRange::default()
         },
-        page_of: None,
+        page_window: None,
     };
     Scope::resolve(context, asked).await
 }
 
-async fn map(context: &ToolContext, named: &[RankKey]) -> LagMap {
+async fn map(context: &ToolContext, pinned: &[RankKey]) -> LagMap {
     let scope = scope(context, ("prod", 600)).await.unwrap();
-    LagMap::of(&scope, named).await.unwrap()
+    LagMap::load(&scope, pinned).await.unwrap()
 }
 
 fn known(map: &LagMap, rank: u32) -> Vec<(usize, f64)> {
@@ -107,7 +107,7 @@ async fn whoever_waits_less_than_its_peers_is_late_in_that_stretch_alone() {
     assert_eq!(map.ranks.len(), 4);
     assert_eq!(known(&map, 2), [(0, 0.0), (30, 5.0)]);
     assert_eq!(known(&map, 1), [(0, 0.0), (30, 0.0)]);
-    assert_eq!(map.ranks[2].most_ms(), Some((30, 5.0)));
+    assert_eq!(map.ranks[2].peak_ms(), Some((30, 5.0)));
     assert_eq!(map.ranks[2].mean_ms(), Some(2.5));
 }
 
@@ -159,24 +159,24 @@ async fn of_many_ranks_those_named_and_those_latest_are_listed_and_the_others_co
     };
     let late = |rank| if rank == 9_000 { 1.0 } else { 6.0 };
     let events = (0..10_240).flat_map(|rank| blocked(&nobody_else(rank), 305, late(rank)));
-    let named = (Some("llama".to_owned()), 8_000);
-    let map = map(&context(events.collect()).await, &[named]).await;
+    let pinned = (Some("llama".to_owned()), 8_000);
+    let map = map(&context(events.collect()).await, &[pinned]).await;
     assert_eq!(
-        (map.ranks.len(), map.left_out),
+        (map.ranks.len(), map.n_omitted),
         (MAX_ROWS, 10_240 - MAX_ROWS)
     );
     let cells = map.ranks.iter().map(|one| one.lags_ms.len());
     assert_eq!(cells.max(), Some(29));
     assert_eq!(known(&map, 9_000), [(14, 5.0)]);
     assert_eq!(known(&map, 8_000), [(14, 0.0)]);
-    assert_eq!(map.usual_ms, Some(0.0));
+    assert_eq!(map.median_abs_ms, Some(0.0));
 }
 
 #[tokio::test]
 async fn an_empty_window_is_an_empty_map_and_an_unknown_cluster_an_error() {
     let context = context(blocked(&origin(0), 5, 6.0)).await;
     let second = scope(&context, ("prod", 1)).await.unwrap();
-    let empty = LagMap::of(&second, &[]).await.unwrap();
+    let empty = LagMap::load(&second, &[]).await.unwrap();
     assert!(empty.ranks.is_empty());
     let unknown = scope(&context, ("pord", 1)).await.unwrap_err();
     assert!(unknown.to_string().contains("the clusters are prod"));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use catalogue::Head;
+use catalogue::CatalogueHeader;
 use echo_core::fields::Fields;
 use echo_core::units::Nanos;
 use jiff::civil::Date;
@@ -37,9 +37,9 @@ pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
     };
     let listed = top.take("rates");
     let providers = top.take("providers");
-    let catalogue = providers.map(|providers| Head::take(&mut top, providers));
+    let catalogue = providers.map(|providers| CatalogueHeader::read(&mut top, providers));
     let aliases = top.take("aliases");
-    let places = top.take("places");
+    let locations = top.take("places");
     let as_of = top.text("as_of");
     if as_of
         .as_deref()
@@ -59,24 +59,24 @@ pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
         None => read_rates(listed, &mut mistakes),
     };
     let aliases = aliases::read(aliases, &mut mistakes);
-    let places = regions::read(places, &mut mistakes);
+    let locations = regions::read(locations, &mut mistakes);
     refuse_ambiguous(&rates, &aliases, &mut mistakes);
-    if places.is_empty() && !is_catalogue && mistakes.is_empty() {
-        refuse_unplaced(&rates, &mut mistakes);
+    if locations.is_empty() && !is_catalogue && mistakes.is_empty() {
+        refuse_without_locations(&rates, &mut mistakes);
     }
     if !mistakes.is_empty() {
         return Err(RatesError { mistakes });
     }
-    let (written_at, rates): (_, Vec<Rate>) = rates.into_iter().unzip();
+    let (key_paths, rates): (_, Vec<Rate>) = rates.into_iter().unzip();
     let rates = rates.into_iter();
     Ok(Rates {
         rates: rates
             .map(|rate| aliases::resolved(rate, &aliases))
             .collect(),
-        written_at,
+        key_paths,
         as_of,
         aliases,
-        places,
+        locations,
     })
 }
 
@@ -168,7 +168,7 @@ fn refuse_ambiguous(
     };
     let overlaps =
         |a: &Rate, b: &Rate| a.to.is_none_or(|to| b.from < to) && b.to.is_none_or(|to| a.from < to);
-    let is_one = |a: &Option<String>, b: &Option<String>| match (a, b) {
+    let is_same = |a: &Option<String>, b: &Option<String>| match (a, b) {
         (Some(a), Some(b)) => a.eq_ignore_ascii_case(b),
         (a, b) => a == b,
     };
@@ -177,8 +177,8 @@ fn refuse_ambiguous(
             earlier.node == rate.node
                 && earlier.cluster == rate.cluster
                 && model(earlier) == model(rate)
-                && is_one(&earlier.provider, &rate.provider)
-                && is_one(&earlier.region, &rate.region)
+                && is_same(&earlier.provider, &rate.provider)
+                && is_same(&earlier.region, &rate.region)
                 && overlaps(earlier, rate)
         });
         if let Some((earlier, _)) = clash {
@@ -190,7 +190,7 @@ fn refuse_ambiguous(
 }
 
 /// A rate of a provider where nothing stands at any: it would price nothing without a word.
-fn refuse_unplaced(rates: &[(String, Rate)], mistakes: &mut Vec<String>) {
+fn refuse_without_locations(rates: &[(String, Rate)], mistakes: &mut Vec<String>) {
     let of_provider = |(at, rate): &(String, Rate)| Some((at.clone(), rate.provider.clone()?));
     if let Some((at, provider)) = rates.iter().find_map(of_provider) {
         mistakes.push(format!(

@@ -108,7 +108,7 @@ rates:
     assert_eq!(at(change.offset(-1)).unwrap(), "1");
     assert_eq!(at(change).unwrap(), "2");
     let window = Window::new(change.offset(-DAY), change.offset(DAY)).unwrap();
-    assert_eq!(rates.changes(window), [change]);
+    assert_eq!(rates.change_points(window), [change]);
     assert!(Hour::begins_at(change), "no hour has two prices");
 }
 

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Registered, Registry, Tool};
+use super::{RegisteredTool, Registry, Tool};
 use crate::fixture;
 use crate::scope::Scope;
 use crate::{ToolContext, ToolError};
@@ -26,7 +26,7 @@ impl Tool for Endless {
 }
 
 /// What a tool cannot do without.
-fn needed(tool: &Registered) -> Value {
+fn needed(tool: &RegisteredTool) -> Value {
     let all = [
         ("cluster", json!("prod")),
         ("rank", json!(2)),

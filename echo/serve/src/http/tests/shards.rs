@@ -193,6 +193,6 @@ async fn a_token_of_some_clusters_that_are_all_elsewhere_is_told_where_to_ask() 
 #[tokio::test]
 async fn where_there_is_one_echo_nothing_is_said_of_others() {
     let mut answer = json!({ "status": "ok" });
-    shard_hint::tell(&fixture::context().await, &mut answer);
+    shard_hint::add_shard(&fixture::context().await, &mut answer);
     assert_eq!(answer, json!({ "status": "ok" }));
 }

@@ -1,7 +1,7 @@
 use echo_analysis::simulated::{Job, instant};
 
 use super::super::tests::{concluded, explained, incident, late, over};
-use super::{Explanation, of};
+use super::{Explanation, figure};
 use crate::picture::{Format, render};
 
 async fn culprit() -> Explanation {
@@ -9,7 +9,7 @@ async fn culprit() -> Explanation {
 }
 
 fn svg(answer: &Explanation) -> String {
-    let picture = render(&of(answer), Format::Svg).unwrap();
+    let picture = render(&figure(answer), Format::Svg).unwrap();
     String::from_utf8(picture.bytes).unwrap()
 }
 
@@ -21,7 +21,7 @@ async fn a_late_rank_is_drawn_with_its_peers_and_its_incident() {
 #[tokio::test]
 async fn points_lie_where_and_when_the_answer_says() {
     let answer = culprit().await;
-    let figure = of(&answer);
+    let figure = figure(&answer);
     let [line] = figure.line.as_slice() else {
         panic!("{:?}", figure.line)
     };
@@ -45,7 +45,7 @@ async fn points_lie_where_and_when_the_answer_says() {
 async fn one_wild_block_does_not_flatten_the_others() {
     let mut answer = explained(&over(Job::of(4).events(20, late)).await, 2).await;
     answer.lag_series.points[0].peers_sigma_ms = Some(500.0);
-    let figure = of(&answer);
+    let figure = figure(&answer);
     assert!(figure.value.to < 20.0, "{:?}", figure.value);
     assert!(figure.value.from > -20.0);
 }
@@ -53,24 +53,24 @@ async fn one_wild_block_does_not_flatten_the_others() {
 #[tokio::test]
 async fn an_open_incident_is_marked_to_the_end_and_a_cleared_one_to_its_end() {
     let mut answer = culprit().await;
-    let end = of(&answer).time.to;
-    let (from, to) = of(&answer).spans[0];
+    let end = figure(&answer).time.to;
+    let (from, to) = figure(&answer).spans[0];
     assert!(from > 0.0 && (to - end).abs() < 1e-9);
-    let cleared = &mut answer.incidents[0].outlier.course;
+    let cleared = &mut answer.incidents[0].outlier.lifecycle;
     cleared.state = "cleared";
     cleared.cleared_at = Some(instant(800.0).to_string());
-    let (_, to) = of(&answer).spans[0];
+    let (_, to) = figure(&answer).spans[0];
     assert!(from < to && to < end);
-    let cleared = &mut answer.incidents[0].outlier.course;
+    let cleared = &mut answer.incidents[0].outlier.lifecycle;
     cleared.first_seen = "2020-01-01T00:00:00Z".to_owned();
     cleared.cleared_at = Some("2020-01-02T00:00:00Z".to_owned());
-    assert_eq!(of(&answer).spans, [], "long before what is shown");
+    assert_eq!(figure(&answer).spans, [], "long before what is shown");
 }
 
 #[tokio::test]
 async fn a_victim_is_marked_where_it_only_waits() {
     let answer = explained(&concluded(incident()).await, 3).await;
-    let figure = of(&answer);
+    let figure = figure(&answer);
     assert_eq!(figure.spans.len(), 1);
     assert!(figure.legend.spans.contains("only waits"));
 }
@@ -79,7 +79,7 @@ async fn a_victim_is_marked_where_it_only_waits() {
 async fn what_could_not_be_compared_interrupts_the_line() {
     let mut answer = explained(&over(Job::of(4).events(9, late)).await, 2).await;
     answer.lag_series.points[4].lag_ms = None;
-    let figure = of(&answer);
+    let figure = figure(&answer);
     let lengths: Vec<usize> = figure.line.iter().map(Vec::len).collect();
     assert_eq!(lengths, [4, 4]);
     assert_eq!(figure.band.len(), 2);
@@ -103,7 +103,7 @@ async fn without_points_the_plot_says_so() {
         "{drawn}"
     );
     assert!(!drawn.contains("<polyline fill=\"none\" opacity=\"1\" stroke=\"#0D47A1\""));
-    render(&of(&answer), Format::Png).unwrap();
+    render(&figure(&answer), Format::Png).unwrap();
 }
 
 #[tokio::test]
@@ -116,6 +116,6 @@ async fn names_are_text_and_long_ones_are_cut_in_the_title_only() {
     assert!(!drawn.contains("<script"), "{drawn}");
     assert!(drawn.contains("&lt;script&gt;"), "{drawn}");
     assert!(!drawn.contains('\u{1}'));
-    assert!(of(&answer).title.chars().count() < 110);
+    assert!(figure(&answer).title.chars().count() < 110);
     assert!(drawn.contains(&"n".repeat(200)), "the description has it");
 }

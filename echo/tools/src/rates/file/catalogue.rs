@@ -15,16 +15,16 @@ use crate::rates::{Currency, ModelName, Rate, RateClass};
 const SOURCE: &str = "gpu_rates.yaml";
 
 /// What is said once for all rates.
-pub(super) struct Head {
+pub(super) struct CatalogueHeader {
     providers: Value,
     currency: Option<Currency>,
     class: Option<RateClass>,
     fallback: Option<Decimal>,
 }
 
-impl Head {
+impl CatalogueHeader {
     /// Takes it from the top of the file.
-    pub(super) fn take(top: &mut Fields<'_>, providers: Value) -> Self {
+    pub(super) fn read(top: &mut Fields<'_>, providers: Value) -> Self {
         let currency = top.parsed("currency_name");
         top.require("currency_name", currency.is_none());
         // For dashboards of others.
@@ -67,7 +67,7 @@ impl Head {
                 provider: Some(provider.to_owned()),
                 ..list_price.clone()
             };
-            rates.extend(of(&of_provider, (provider, models), mistakes));
+            rates.extend(provider_rates(&of_provider, provider, models, mistakes));
         }
         if let Some(per_gpu_hour) = self.fallback.filter(|price| !price.is_zero()) {
             let rate = Rate {
@@ -81,15 +81,16 @@ impl Head {
 }
 
 /// The rates of one provider. A price that is there twice under two names of a model is one.
-fn of(
+fn provider_rates(
     rate: &Rate,
-    (provider, models): (&str, Value),
+    provider: &str,
+    models: Value,
     mistakes: &mut Vec<String>,
 ) -> Vec<(String, Rate)> {
-    let place = format!("providers.{provider}");
+    let key_path = format!("providers.{provider}");
     let keys = models.as_mapping().into_iter().flat_map(Mapping::keys);
     let names: Vec<String> = keys.filter_map(Value::as_str).map(str::to_owned).collect();
-    let Some(mut fields) = Fields::of(&place, models, mistakes) else {
+    let Some(mut fields) = Fields::of(&key_path, models, mistakes) else {
         return Vec::new();
     };
     let mut rates: Vec<(String, Rate)> = Vec::new();

@@ -40,7 +40,7 @@ fn list_prices_apply_where_the_provider_is_known() {
     assert_eq!(rate.currency.to_string(), "EUR");
     assert_eq!(rate.source.as_deref(), Some("gpu_rates.yaml"));
     assert_eq!(
-        rates.written_at(rate),
+        rates.key_path(rate),
         Some("providers.ec2.NVIDIA H100 80GB HBM3")
     );
 }
@@ -65,7 +65,7 @@ fn a_fallback_of_zero_leaves_gpus_without_a_price_and_any_other_prices_them() {
     assert_eq!(price(&rates, ("b", "n"), Some("other")).unwrap(), "1.5");
     let rate = looked_up(&rates, ("b", "n"), None).unwrap();
     assert_eq!(rate.class, RateClass::Internal);
-    assert_eq!(rates.written_at(rate), Some("fallback_rate"));
+    assert_eq!(rates.key_path(rate), Some("fallback_rate"));
 }
 
 #[test]

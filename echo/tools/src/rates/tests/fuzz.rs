@@ -140,10 +140,10 @@ fn written(rates: &Rates) -> String {
         text.push_str("}\n");
     }
     text.push_str("places:\n");
-    if rates.places.is_empty() {
+    if rates.locations.is_empty() {
         text.push_str("  []\n");
     }
-    for place in &rates.places {
+    for place in &rates.locations {
         let mut fields = vec![("provider", place.provider.as_str())];
         fields.extend(
             place
@@ -252,7 +252,7 @@ fn fuzz_the_rates_file() {
             }
             accepted += u64::from(is_accepted);
             files += 1;
-            // Most changes break a file for good, so that one begins again.
+            // Most change_points break a file for good, so that one begins again.
             if !is_accepted {
                 text.clone_from(sound);
             }

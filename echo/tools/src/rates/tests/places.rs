@@ -35,7 +35,7 @@ fn node_decides_over_cluster_over_region_over_provider_over_model() {
     }
     assert_eq!(price(&rates, ("contract-eu", "n"), None).unwrap(), "4");
     let order: Vec<String> = rates
-        .in_order()
+        .by_precedence()
         .into_iter()
         .map(|(at, rate)| format!("{at} {}", rate.per_gpu_hour))
         .collect();
@@ -56,7 +56,7 @@ fn node_decides_over_cluster_over_region_over_provider_over_model() {
 fn the_first_place_that_fits_decides() {
     let rates = Rates::parse(LAYERED).unwrap();
     let place = |cluster: &str, node: &str| {
-        let place = rates.place(&cluster.parse().unwrap(), &node.parse().unwrap())?;
+        let place = rates.location(&cluster.parse().unwrap(), &node.parse().unwrap())?;
         Some((place.provider.as_str(), place.region.as_deref()))
     };
     assert_eq!(place("a-eu", "owned-9"), Some(("ourselves", None)));
