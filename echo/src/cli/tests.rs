@@ -214,7 +214,7 @@ fn pages_follow_one_another() {
 fn a_wrong_question_exits_64_and_says_what_is_wrong() {
     let server = Server::start();
     for (line, message) in [
-        ("cost --cluster pord", "the clusters are prod"),
+        ("cost --cluster pord", "(known: prod)"),
         ("cost --from yesterday", "RFC 3339"),
         ("explain --rank 2", "cluster"),
         ("explain --cluster prod --rank 7", "between 0 and 3"),

@@ -1,7 +1,8 @@
-//! InputValidator as callers write them: brought into the form that the schema of a tool asks for, and held against it.
+//! Validation of tool inputs against the schema of the tool, with lenient conversion.
 //!
-//! Taken are also whole numbers with a point, numbers and truth values written as text, and null for what is left out:
-//! models, query strings and typed clients write such things and mean no harm. Nothing else is guessed.
+//! Also accepted are integers written as `300.0`, numbers and booleans written as strings, and null
+//! for an absent field: models, query strings and typed clients send these. Nothing else is
+//! converted.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +12,13 @@ use serde_json::{Number, Value};
 
 use crate::{ToolError, Violation};
 
-/// Longest part of a value that an error repeats, in characters.
+/// Maximum length of a value quoted in an error, in characters.
 const MAX_EXCERPT: usize = 60;
 
-/// Most violations that an error lists.
+/// Maximum number of violations listed in an error.
 const MAX_VIOLATIONS: usize = 20;
 
-/// What a tool takes.
+/// Validator of the input of a tool.
 #[derive(Debug)]
 pub(super) struct InputValidator {
     validator: Validator,
@@ -30,17 +31,17 @@ struct Field {
     description: String,
 }
 
-/// What a text may stand for.
+/// Type that a string is converted to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScalarKind {
     Number,
     Bool,
-    /// Itself.
+    /// No conversion.
     Text,
 }
 
 impl InputValidator {
-    /// What a schema asks for; nothing if it is no schema.
+    /// Builds the validator of a schema; `None` when the schema is invalid.
     pub(super) fn new(schema: &Value) -> Option<Self> {
         let properties = schema.get("properties").and_then(Value::as_object);
         Some(Self {
@@ -53,10 +54,10 @@ impl InputValidator {
         })
     }
 
-    /// The arguments in the form of the schema, or everything that is wrong with them.
+    /// Returns the input converted to the types of the schema, or all violations.
     pub(super) fn validate(&self, input: Value) -> Result<Value, ToolError> {
         let Value::Object(mut fields) = input else {
-            return Err(ToolError::invalid("", "the input is not a JSON object"));
+            return Err(ToolError::invalid("", "the input must be a JSON object"));
         };
         fields.retain(|name, value| !(value.is_null() && self.fields.contains_key(name)));
         for (name, value) in &mut fields {
@@ -76,7 +77,7 @@ impl InputValidator {
             wrong.truncate(MAX_VIOLATIONS);
             wrong.push(Violation {
                 pointer: String::new(),
-                message: "and more is wrong".to_owned(),
+                message: "further violations omitted".to_owned(),
             });
         }
         if wrong.is_empty() {
@@ -95,7 +96,7 @@ impl InputValidator {
         match error.kind() {
             ValidationErrorKind::AdditionalProperties { unexpected } => {
                 let known: Vec<&str> = self.fields.keys().map(String::as_str).collect();
-                let message = format!("is unknown; known are {}", known.join(", "));
+                let message = format!("unknown field (known: {})", known.join(", "));
                 let unexpected = unexpected.iter().take(MAX_VIOLATIONS + 1);
                 unexpected
                     .map(|name| named(&excerpt(name), message.clone()))
@@ -112,7 +113,8 @@ impl InputValidator {
         }
     }
 
-    /// Patterns are for programs; people and models are told in words what was expected.
+    /// Message of a violation. A violated pattern is explained by the description of the field,
+    /// because a regular expression helps neither people nor models.
     fn message(&self, at: &str, kind: &ValidationErrorKind, error: &ValidationError<'_>) -> String {
         let value = excerpt(&error.instance().to_string());
         let field = self.fields.get(at.trim_start_matches('/'));
@@ -120,7 +122,7 @@ impl InputValidator {
             (
                 ValidationErrorKind::Pattern { .. } | ValidationErrorKind::AnyOf { .. },
                 Some(field),
-            ) => format!("{value} does not fit: {}", field.description),
+            ) => format!("{value} is invalid; expected: {}", field.description),
             _ => error.masked_with(value).to_string(),
         }
     }
@@ -148,7 +150,7 @@ impl Field {
 }
 
 impl ScalarKind {
-    /// Replaces a text by what it stands for.
+    /// Converts a string in place, if it parses.
     fn coerce(self, value: &mut Value) {
         let Value::String(text) = &*value else {
             return;
@@ -164,12 +166,12 @@ impl ScalarKind {
     }
 }
 
-/// A name as part of a JSON pointer.
+/// Escapes a name for a JSON pointer (RFC 6901).
 fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// The beginning of a text, without control characters.
+/// Returns the beginning of a text without control characters.
 pub(super) fn excerpt(text: &str) -> String {
     let mut excerpt: String = text
         .chars()
@@ -182,7 +184,8 @@ pub(super) fn excerpt(text: &str) -> String {
     excerpt
 }
 
-/// Writes whole numbers such as `300.0` as integers: for JSON Schema they are, for serde they are not.
+/// Converts numbers such as `300.0` to integers: JSON Schema treats them as integers, serde does
+/// not.
 fn normalize_integers(value: &mut Value) {
     match value {
         Value::Number(number) => {

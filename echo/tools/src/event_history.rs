@@ -1,4 +1,4 @@
-//! The events themselves, filtered and paged.
+//! Lists stored events, filtered and paged.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,17 +20,17 @@ use crate::tool::Tool;
 
 const DEFAULT_LIMIT: usize = 100;
 
-/// Bytes of JSON that an event is given remaining for; where attributes take more, a page has fewer events.
+/// Budget per event, bytes of JSON; where attributes take more, a page has fewer events.
 const BYTES_PER_EVENT: usize = 960;
 
-/// Which events are meant; an absent filter lets everything pass.
+/// Filters and page of events; an absent filter matches every event.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EventHistory {
-    /// Cluster; all clusters when absent.
+    /// Cluster name. Default: all clusters.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Node.
+    /// Node name.
     #[schemars(with = "Option<Name>")]
     pub node: Option<String>,
     /// Rank within its job.
@@ -39,19 +39,21 @@ pub struct EventHistory {
     /// Collective operation, such as `AllReduce`.
     #[schemars(with = "Option<Name>")]
     pub op: Option<String>,
-    /// Metric, such as `nccl.collective.wait_ms`.
+    /// Metric name, such as `nccl.collective.wait_ms`.
     #[schemars(with = "Option<Name>")]
     pub metric: Option<String>,
-    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    /// Start of the time range, inclusive: RFC 3339, Unix milliseconds, or relative such as
+    /// `now-15m`. Default: one hour before `to`.
     pub from: Option<TimeArg>,
-    /// End, exclusive, in the same forms. Default: now.
+    /// End of the time range, exclusive, in the same formats. Default: now.
     pub to: Option<TimeArg>,
-    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
+    /// Time range up to now, in place of `from` and `to`: a duration such as `15m`, `24h` or `7d`,
+    /// or `all` for all stored events.
     pub window: Option<WindowArg>,
-    /// Largest number of events in the answer, 100 when absent.
+    /// Maximum number of events per page. Default: 100.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<usize>,
-    /// `next_cursor` of the page before; leave out `from`, `to` and `window` then.
+    /// `next_cursor` of the previous page. Omit `from`, `to` and `window` with it.
     #[schemars(with = "Option<String>")]
     pub cursor: Option<PageCursor>,
 }
@@ -59,26 +61,26 @@ pub struct EventHistory {
 /// One page of events.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct History {
-    /// Window of event time.
+    /// Window of event time that the answer covers.
     pub window: AnswerWindow,
-    /// The events, newest first.
+    /// Events, newest first.
     pub events: Vec<HistoryEvent>,
-    /// Whether there are more.
+    /// True when there are more events.
     pub truncated: bool,
-    /// Pass it as `cursor` to get the next page; null on the last one.
+    /// Pass as `cursor` to get the next page; null on the last page.
     pub next_cursor: Option<String>,
 }
 
-/// One OTLP data point. What a point does not have is null.
+/// One OTLP data point. Fields that the point does not have are null.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct HistoryEvent {
-    /// Number of the event, growing with every commit.
+    /// Event id; increases with every commit.
     pub event_id: u64,
     /// Event time on the sender's clock, RFC 3339.
     pub timestamp: String,
     /// Event time, Unix nanoseconds.
     pub timestamp_ns: i64,
-    /// When it arrived on Echo's clock, Unix nanoseconds.
+    /// Time of arrival on the clock of Echo, Unix nanoseconds.
     pub received_ns: i64,
     /// Cluster of the sender.
     pub cluster_id: String,
@@ -86,27 +88,27 @@ pub struct HistoryEvent {
     pub node_id: String,
     /// Rank within the job.
     pub rank: Option<u32>,
-    /// Number of ranks of the job.
+    /// World size of the job.
     pub nranks: Option<u32>,
     /// Name of the metric.
     pub metric_name: String,
-    /// The measurement, when it is a single number with fractions.
+    /// Value, when it is a floating-point number.
     pub value_double: Option<f64>,
-    /// The measurement, when it is a single whole number.
+    /// Value, when it is an integer.
     pub value_int: Option<i64>,
-    /// Attributes without a column of their own.
+    /// Attributes that have no field of their own.
     pub attrs: Value,
     /// `double`, `int` or `histogram`.
     pub kind: &'static str,
-    /// Communicator, 16 hexadecimal digits.
+    /// Communicator id, 16 hexadecimal digits.
     pub comm_id: Option<String>,
     /// Collective operation.
     pub op: Option<String>,
     /// Where a block of collectives was measured: `host` or `device`.
     pub source: Option<&'static str>,
-    /// First sequence number that the point covers.
+    /// First sequence number that the data point covers.
     pub seq_first: Option<u64>,
-    /// Last sequence number that the point covers.
+    /// Last sequence number that the data point covers.
     pub seq_last: Option<u64>,
     /// Number of samples of a histogram.
     pub count: Option<u64>,
@@ -118,17 +120,17 @@ pub struct HistoryEvent {
     pub max: Option<f64>,
     /// Unit as the sender wrote it.
     pub unit: String,
-    /// Model of the rank's GPU.
+    /// GPU model of the rank.
     pub gpu_model: Option<String>,
     /// Kubernetes namespace.
     pub namespace: Option<String>,
     /// Kubernetes pod.
     pub pod: Option<String>,
-    /// Job.
+    /// Job name.
     pub job: Option<String>,
 }
 
-/// Where a page ended, and the window that it was a page of: relative windows move between two pages.
+/// Position of the next page and the window of the list: relative windows move between two pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageCursor {
     window: Window,
@@ -151,7 +153,7 @@ impl FromStr for PageCursor {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let read = || {
+        let parse = || {
             let mut parts = text.split('-');
             let mut instant = || Some(Nanos::new(i64::from_str_radix(parts.next()?, 16).ok()?));
             let (from, to, timestamp) = (instant()?, instant()?, instant()?);
@@ -162,7 +164,7 @@ impl FromStr for PageCursor {
                 end: Cursor { timestamp, id },
             })
         };
-        read().ok_or_else(|| "is not the next_cursor of an answer".to_owned())
+        parse().ok_or_else(|| "is not a next_cursor of an earlier answer".to_owned())
     }
 }
 
@@ -176,8 +178,8 @@ impl<'de> Deserialize<'de> for PageCursor {
 impl Tool for EventHistory {
     const NAME: &'static str = "fleet.cluster.event_history";
     const TITLE: &'static str = "Event history";
-    const DESCRIPTION: &'static str = "Lists the stored measurements (OTLP data points) newest first, filtered by \
-        cluster, node, rank, operation, metric and time, one page at a time: the evidence behind an outlier.";
+    const DESCRIPTION: &'static str = "Lists stored measurements (OTLP data points), newest first, filtered by cluster, \
+        node, rank, operation, metric and time, one page at a time. Use it to inspect the raw data behind an outlier.";
     type Answer = History;
 
     fn scope_request(&self) -> ScopeRequest {
@@ -228,7 +230,7 @@ impl EventHistory {
     }
 }
 
-/// The first events, as many as fit into so many bytes of JSON, and one at least.
+/// Returns the first events that fit into `bytes` of JSON, at least one.
 fn take_within_size(events: &[StoredEvent], bytes: usize) -> Result<Vec<HistoryEvent>, ToolError> {
     let mut taken = Vec::new();
     let mut remaining = bytes;

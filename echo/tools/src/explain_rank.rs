@@ -47,13 +47,15 @@ pub struct ExplainRank {
     #[serde(default)]
     #[schemars(with = "Option<Name>")]
     pub job: Option<String>,
-    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    /// Start of the time range, inclusive: RFC 3339, Unix milliseconds, or relative such as
+    /// `now-15m`. Default: one hour before `to`.
     #[serde(default)]
     pub from: Option<TimeArg>,
-    /// End, exclusive, in the same forms. Default: now.
+    /// End of the time range, exclusive, in the same formats. Default: now.
     #[serde(default)]
     pub to: Option<TimeArg>,
-    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
+    /// Time range up to now, in place of `from` and `to`: a duration such as `15m`, `24h` or `7d`,
+    /// or `all` for all stored events.
     #[serde(default)]
     pub window: Option<WindowArg>,
     /// Adds a picture of its lag over time.

@@ -1,4 +1,4 @@
-//! Which ranks hold back their cohorts, how sure that is, and since when.
+//! Finds the ranks that hold back their cohorts.
 
 use std::cmp::Ordering;
 
@@ -18,58 +18,61 @@ use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
-/// Most incidents of one answer whose hosts are looked into, most_severe first.
+/// Maximum number of incidents per answer for which host evidence is loaded, most severe first.
 const MAX_EXPLAINED: usize = 20;
 
 const DEFAULT_LIMIT: usize = 40;
 
-/// Which ranks are meant, and when.
+/// Cluster and time range in which to look for outliers.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FindOutlierNodes {
-    /// Cluster; all clusters when absent.
+    /// Cluster name. Default: all clusters.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    /// Start of the time range, inclusive: RFC 3339, Unix milliseconds, or relative such as
+    /// `now-15m`. Default: one hour before `to`.
     pub from: Option<TimeArg>,
-    /// End, exclusive, in the same forms. Default: now.
+    /// End of the time range, exclusive, in the same formats. Default: now.
     pub to: Option<TimeArg>,
-    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
+    /// Time range up to now, in place of `from` and `to`: a duration such as `15m`, `24h` or `7d`,
+    /// or `all` for all stored events.
     pub window: Option<WindowArg>,
-    /// Most culprits and conditions listed, 40 when absent.
+    /// Maximum number of culprits, and of conditions, per page. Default: 40.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<usize>,
-    /// `next_cursor` of the page before; leave out `from`, `to` and `window` then.
+    /// `next_cursor` of the previous page. Omit `from`, `to` and `window` with it.
     #[schemars(with = "Option<String>")]
     pub cursor: Option<ListCursor>,
 }
 
-/// Outliers and conditions that were there at any time in the window.
+/// Outliers and conditions that were open at any time in the window.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Outliers {
-    /// Cluster that was asked about; null for all.
+    /// Requested cluster; null for all clusters.
     pub cluster: Option<String>,
-    /// Window of event time.
+    /// Window of event time that the answer covers.
     pub window: AnswerWindow,
-    /// Ranks that stand out: open ones first, then those that do the most damage. Each is followed by its victims, where
-    /// `limit` leaves capacity beside the culprits. Their state is that at the end of the window.
+    /// Outlier ranks in their state at the end of the window: open ones first, then by effect,
+    /// largest first. Each culprit is followed by its victims, as far as `limit` allows beside the
+    /// culprits.
     pub outliers: Vec<Outlier>,
-    /// What is wrong with whole cohorts, in the same order.
+    /// Problems of whole cohorts or jobs without a culprit, in the same order.
     pub conditions: Vec<Condition>,
-    /// Whether there are more culprits or conditions, less grave than these.
+    /// True when there are more culprits or conditions, less severe than these.
     pub truncated: bool,
-    /// Pass it as `cursor` to get the next_cursor page; null on the last one.
+    /// Pass as `cursor` to get the next page; null on the last page.
     pub next_cursor: Option<String>,
-    /// How much of the cluster the answer rests on.
+    /// Coverage and recency of the data behind the answer.
     pub data_quality: DataQuality,
 }
 
 impl Tool for FindOutlierNodes {
     const NAME: &'static str = "fleet.cluster.find_outlier_nodes";
     const TITLE: &'static str = "Find outlier nodes";
-    const DESCRIPTION: &'static str = "Finds the ranks (GPUs) and nodes that hold back a training or inference job: \
-        how late each is, how much the job suffers, how sure that is, since when, and whether it goes on. Also reports \
-        slowdowns without a culprit. Empty lists with quorum_met mean a healthy cluster; without it they mean too little data.";
+    const DESCRIPTION: &'static str = "Finds the straggler ranks (GPUs) and nodes that slow down a training or inference job: \
+        lag and cause of each, effect on the job, confidence, since when, and whether it is still open. Also reports slowdowns \
+        without a single culprit. Empty lists mean a healthy cluster if data_quality.quorum_met is true, else too little data.";
     type Answer = Outliers;
 
     fn scope_request(&self) -> ScopeRequest {
@@ -111,7 +114,8 @@ impl Tool for FindOutlierNodes {
     }
 }
 
-/// Incidents that were there at any time in the window, in the state that they had at its end, most_severe first.
+/// Returns the incidents that were open at any time in the window, in their state at its end, most
+/// severe first.
 pub async fn incidents(
     context: &ToolContext,
     cluster: Option<&ClusterId>,
@@ -126,7 +130,7 @@ pub async fn incidents(
     Ok(incidents)
 }
 
-/// Each culprit with the evidence, and its victims after it, as long as there are not more than `limit` in all.
+/// Returns each culprit with its evidence, followed by its victims, up to `limit` in all.
 async fn outliers(
     scope: &Scope<'_>,
     culprits: &[&Incident],
@@ -153,7 +157,7 @@ async fn outliers(
     Ok(outliers)
 }
 
-/// What the culprit's host went through beyond its peers.
+/// Returns the host evidence in which the culprit differs from its peers.
 async fn host_evidence(
     context: &ToolContext,
     incident: &Incident,

@@ -1,4 +1,5 @@
-//! What stragglers cost: in a window, and per hour now. Two numbers with two names, never to be mixed.
+//! Cost of stragglers: a total over a window, and a rate per hour at its end. The two numbers have
+//! two names and are never combined.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -32,20 +33,22 @@ mod run_rate;
 
 const DEFAULT_LIMIT: usize = 50;
 
-/// Whose cost is meant, and when.
+/// Cluster and time range whose cost is computed.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GetCost {
-    /// Cluster; all clusters when absent.
+    /// Cluster name. Default: all clusters.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    /// Start of the time range, inclusive: RFC 3339, Unix milliseconds, or relative such as
+    /// `now-15m`. Default: one hour before `to`.
     pub from: Option<TimeArg>,
-    /// End, exclusive, in the same forms. Default: now.
+    /// End of the time range, exclusive, in the same formats. Default: now.
     pub to: Option<TimeArg>,
-    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
+    /// Time range up to now, in place of `from` and `to`: a duration such as `15m`, `24h` or `7d`,
+    /// or `all` for all stored events.
     pub window: Option<WindowArg>,
-    /// Most contributors, nodes and clusters listed, 50 when absent.
+    /// Maximum number of contributors, of nodes and of clusters in the answer. Default: 50.
     #[schemars(range(min = 1, max = 2000))]
     pub limit: Option<usize>,
 }
@@ -53,9 +56,9 @@ pub struct GetCost {
 impl Tool for GetCost {
     const NAME: &'static str = "fleet.cluster.get_cost";
     const TITLE: &'static str = "Get cost";
-    const DESCRIPTION: &'static str = "Prices the GPU time that jobs lost to stragglers: window_total is lost in the window, \
-        run_rate_per_hour is being lost at its end. By cluster, node, GPU model, rate class and incident. GPU-hours without a \
-        price are apart, never free.";
+    const DESCRIPTION: &'static str = "Prices the GPU time that jobs lost to stragglers: window_total is the loss in the window, \
+        run_rate_per_hour the current loss per hour at its end. Broken down by cluster, node, GPU model, rate class and incident. \
+        GPU-hours without a price are reported as unpriced_gpu_hours, never as free.";
     type Answer = Cost;
 
     fn scope_request(&self) -> ScopeRequest {
@@ -128,8 +131,8 @@ impl Tool for GetCost {
     }
 }
 
-/// The incidents that time was lost to. Time is still booked on an incident between its last affected iteration and its
-/// clearing, so it may have ended, by its own account, before the window.
+/// Loads the incidents to which time was lost. Time is still attributed to an incident between its
+/// last affected iteration and its clearing, so its own times may end before the window.
 async fn incidents_of(
     scope: &Scope<'_>,
     rows: &[LostTime],
@@ -149,12 +152,12 @@ async fn incidents_of(
     }
 }
 
-/// Everything that the answer is made of.
+/// Priced losses from which the answer is built.
 struct CostBreakdown<'a> {
     bill: Bill<'a>,
-    /// What healthy GPUs spent waiting; nothing unless all tell.
+    /// Time that healthy GPUs waited; `None` unless every rank reported it.
     peer_waits: Option<Bill<'a>>,
-    /// What fixing one culprit alone would have saved.
+    /// Savings had one culprit alone been healthy.
     savings: Bill<'a>,
     run_rate: Option<RunRate<'a>>,
     incidents: BTreeMap<IncidentId, Incident>,
@@ -180,7 +183,7 @@ impl<'a> CostBreakdown<'a> {
 }
 
 impl CostBreakdown<'_> {
-    /// The currency of the losses; of the rates file when nothing with a price was lost.
+    /// Currency of the losses, or of the rates file when nothing with a price was lost.
     fn only_currency(&self, context: &ToolContext) -> Option<Currency> {
         let mut found = self.bill.by_currency().into_keys().flatten();
         match (found.next(), found.next()) {
@@ -289,7 +292,7 @@ impl CostBreakdown<'_> {
             .collect()
     }
 
-    /// The contributors, largest first, and how many were left out.
+    /// Contributors, largest first, and the number omitted.
     fn contributors(&self, limit: usize) -> (Vec<Contributor>, u64) {
         let key = |item: &bill::LineItem<'_>| (item.loss.incident, item.loss.cluster.clone());
         let (sums, saved) = (self.bill.sum_by(key), self.savings.sum_by(key));
@@ -310,7 +313,7 @@ impl CostBreakdown<'_> {
     }
 }
 
-/// All of a bill in one currency; nothing when it has items, and none in this one.
+/// Total of a bill in one currency; `None` when the bill has items, but none in this currency.
 fn total(bill: &Bill<'_>, currency: Option<Currency>) -> Option<f64> {
     let sums = bill.by_currency();
     match sums.get(&Some(currency?)) {
@@ -319,14 +322,14 @@ fn total(bill: &Bill<'_>, currency: Option<Currency>) -> Option<f64> {
     }
 }
 
-/// Sums in the order of the time that was lost, and where that is equal in the order of their keys.
+/// Sums by lost time, largest first; ties by key.
 fn largest_first<K: Ord>(sums: BTreeMap<K, Sum>) -> impl Iterator<Item = (K, Sum)> {
     let mut sums: Vec<(K, Sum)> = sums.into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse(sum.time));
     sums.into_iter()
 }
 
-/// The first `limit` rows, and whether there were more.
+/// First `limit` rows, and whether rows were omitted.
 fn truncate_rows<T>(mut rows: Vec<T>, limit: usize) -> (Vec<T>, bool) {
     let has_more = rows.len() > limit;
     rows.truncate(limit);

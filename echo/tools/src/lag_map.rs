@@ -1,8 +1,8 @@
-//! How late ranks were over time, for a picture of a whole cluster. It has bounds for any number of ranks: the longer the
-//! window and the more ranks there are, the coarser it gets.
+//! Lag of ranks over time, for a heat map of a whole cluster. Its cost is bounded for any number of
+//! ranks: the longer the window and the more ranks there are, the coarser the map.
 //!
-//! The lag of a rank is what it waited less than the median of its peers: whoever comes last waits least. It names nobody;
-//! [`super::find_outlier_nodes`] does.
+//! The lag of a rank is the median wait of its peers minus its own wait: the rank that arrives last
+//! waits least. The map names no culprit; [`super::find_outlier_nodes`] does.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub mod lags;
 
 use lags::RankLags;
 
-/// Most ranks of a map.
+/// Maximum number of ranks in a map.
 pub const MAX_ROWS: usize = 64;
 
 /// Most buckets, and fewest however many ranks there are.
@@ -31,35 +31,35 @@ const MIN_BUCKETS: usize = 24;
 /// Ranks times buckets that are added up, about.
 const MAX_CELLS: usize = 300_000;
 
-/// Shortest stretch: agents report once in one to five seconds.
+/// Minimum length of a bucket: agents report every one to five seconds.
 const MIN_BUCKET_NANOS: i64 = 5_000_000_000;
 
-/// Seconds of single ranks that are looked at, about, and the least of each stretch.
+/// Approximate maximum of rank-seconds read, and minimum time read per bucket.
 const MAX_RANK_SECONDS: f64 = 40e6;
 const MIN_SAMPLED_NANOS: i64 = 30_000_000_000;
 
-/// Ranks by their job and number.
+/// Job and number of a rank.
 pub type RankKey = (Option<String>, u32);
 
-/// How late ranks were over time.
+/// Lag of ranks over time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LagMap {
     /// Window of event time.
     pub window: AnswerWindow,
-    /// Length of a stretch, seconds.
+    /// Length of a bucket, seconds.
     pub bucket_s: f64,
-    /// How much of each stretch was looked at, seconds.
+    /// Time read of each bucket, from its start, seconds.
     pub sampled_s: f64,
-    /// The ranks, in the order of their jobs and numbers; those that were asked for, then those that were latest.
+    /// Ranks ordered by job and number: the pinned ones, and the latest of the others.
     pub ranks: Vec<RankLags>,
-    /// Ranks that could be compared and are not listed.
+    /// Number of comparable ranks that are omitted.
     pub n_omitted: usize,
-    /// The lag that half of all readings stay below, milliseconds, whatever its sign; nothing without readings.
+    /// Median of the absolute lags, milliseconds; `None` without readings.
     pub median_abs_ms: Option<f64>,
 }
 
 impl LagMap {
-    /// Asks the store. `pinned` are the ranks to be listed in any case, the most important first.
+    /// Loads the map from the store. `pinned` ranks are always listed, the most important first.
     pub async fn load(scope: &Scope<'_>, pinned: &[RankKey]) -> Result<Self, ToolError> {
         let (cluster, window) = (scope.require_cluster()?, scope.window);
         let n_ranks = scope.presence().await?.ranks().count().max(1);
@@ -116,22 +116,23 @@ fn seconds(nanos: i64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// The ranks that are pinned, and of the others the latest, as far as there is room.
+/// Selects the pinned ranks, then the latest of the others, up to [`MAX_ROWS`].
 fn select_ranks(mut all: Vec<RankLags>, pinned: &[RankKey]) -> Vec<RankLags> {
-    // Who is pinned twice has the first of the two places.
-    let places = pinned.iter().enumerate().rev();
-    let places: BTreeMap<&RankKey, usize> = places.map(|(place, key)| (key, place)).collect();
-    let place = |one: &RankLags| places.get(&one.key()).copied().unwrap_or(usize::MAX);
+    // A rank that is pinned twice keeps the first of its two positions.
+    let positions = pinned.iter().enumerate().rev();
+    let positions: BTreeMap<&RankKey, usize> =
+        positions.map(|(position, key)| (key, position)).collect();
+    let position = |one: &RankLags| positions.get(&one.key()).copied().unwrap_or(usize::MAX);
     all.sort_by(|a, b| {
-        let latest_first = b.lateness().total_cmp(&a.lateness());
-        place(a).cmp(&place(b)).then(latest_first)
+        let latest_first = b.score().total_cmp(&a.score());
+        position(a).cmp(&position(b)).then(latest_first)
     });
     all.truncate(MAX_ROWS);
     all.sort_by_key(RankLags::key);
     all
 }
 
-/// The rank of an origin.
+/// Rank of an origin.
 fn rank_of(origin: &Origin) -> Option<u32> {
     origin.rank.map(|rank| rank.rank().value())
 }

@@ -1,4 +1,4 @@
-//! How many questions are answered at the same time, so that they leave something to ingest.
+//! Limit on concurrent queries, which reserves capacity for ingest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -8,10 +8,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ToolError;
 
-/// Longest max_wait for a permit. Most answers acquire milliseconds, so a short crowd is over by then.
+/// Maximum wait for a permit. Most queries take milliseconds, so a short burst has passed by then.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// QueryLimit for questions that are being answered. Clones are the same.
+/// Limit on concurrent queries. Clones share it.
 #[derive(Debug, Clone)]
 pub struct QueryLimit(Arc<State>);
 
@@ -24,7 +24,7 @@ struct State {
     rejected: AtomicU64,
 }
 
-/// A question that is answered without a permit, until this is dropped.
+/// Guard of a query that runs without a permit; counts it as in flight until dropped.
 #[derive(Debug)]
 pub(super) struct UnlimitedQuery(Arc<State>);
 
@@ -35,12 +35,12 @@ impl Drop for UnlimitedQuery {
 }
 
 impl QueryLimit {
-    /// So many places.
+    /// Creates a limit of `limit` concurrent queries.
     pub fn new(limit: u32) -> Self {
         Self::with_max_wait(limit, MAX_WAIT)
     }
 
-    /// The same with another time to max_wait for one.
+    /// Creates a limit with another maximum wait for a permit.
     pub fn with_max_wait(limit: u32, max_wait: Duration) -> Self {
         let limit = limit.max(1);
         Self(Arc::new(State {
@@ -52,30 +52,31 @@ impl QueryLimit {
         }))
     }
 
-    /// How many there are.
+    /// Maximum number of concurrent queries.
     pub fn limit(&self) -> u32 {
         self.0.limit
     }
 
-    /// Questions that are being answered, those unlimited the places included.
+    /// Number of queries in flight, including those without a permit.
     pub fn in_flight(&self) -> u32 {
         let free = u32::try_from(self.0.permits.available_permits()).unwrap_or(u32::MAX);
         let in_flight = self.0.limit.saturating_sub(free);
         in_flight.saturating_add(self.0.unlimited.load(Relaxed))
     }
 
-    /// State a question that takes no permit.
+    /// Counts a query that runs without a permit.
     pub(super) fn count_unlimited(&self) -> UnlimitedQuery {
         self.0.unlimited.fetch_add(1, Relaxed);
         UnlimitedQuery(Arc::clone(&self.0))
     }
 
-    /// Questions that were turned away, since the start.
+    /// Number of queries rejected since the start.
     pub fn rejected(&self) -> u64 {
         self.0.rejected.load(Relaxed)
     }
 
-    /// Takes a permit until the permit is dropped; waits for it a moment, first come first served.
+    /// Acquires a permit, which is held until dropped. Waits for a free one up to the maximum wait,
+    /// in order of arrival.
     pub(super) async fn acquire(&self) -> Result<OwnedSemaphorePermit, ToolError> {
         let permit = Arc::clone(&self.0.permits).acquire_owned();
         if let Ok(Ok(permit)) = tokio::time::timeout(self.0.max_wait, permit).await {

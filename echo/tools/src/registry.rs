@@ -1,4 +1,4 @@
-//! The list of tools, and the one way to call them.
+//! Registry of tools and the single entry point for tool calls.
 //!
 //! To add a tool, implement [`Tool`] for its input and add one line to [`Registry::standard`].
 
@@ -23,41 +23,42 @@ use crate::schemas::{input_schema, output_schema};
 use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
-/// What a tool answers.
+/// Output of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutput {
-    /// The answer as JSON.
+    /// Answer as JSON.
     pub text: String,
-    /// The answer as a picture, when one was asked for.
+    /// Plot of the answer, when one was requested.
     pub picture: Option<Picture>,
 }
 
-/// An answer on its way.
+/// Tool call in flight.
 type ToolFuture = Pin<Box<dyn Future<Output = Result<ToolOutput, ToolError>> + Send>>;
 
-/// A tool as transports see it.
+/// Tool as transports see it.
 pub struct RegisteredTool {
     /// Name, with dots.
     pub name: &'static str,
-    /// Short name for people.
+    /// Display name.
     pub title: &'static str,
-    /// What it answers.
+    /// Description for people and models.
     pub description: &'static str,
     /// JSON schema of the input.
     pub input_schema: Value,
     /// JSON schema of the answer.
     pub output_schema: Value,
-    /// Whether the caller needs to be allowed to ask in SQL.
+    /// True when the caller needs permission to run SQL.
     pub needs_sql: bool,
-    /// Whether it supports_plot its answer for whoever says `plot`.
+    /// True when the input has a field `plot`.
     pub supports_plot: bool,
-    /// What holds an input against its schema; absent if that is no schema, so that every call of the tool fails.
+    /// Validator of inputs; absent when the schema is invalid, in which case every call of the tool
+    /// fails.
     validator: Option<InputValidator>,
     run: fn(ToolContext, Value) -> ToolFuture,
 }
 
 impl RegisteredTool {
-    /// The name for clients that take no dots in it.
+    /// Name with underscores, for clients that reject dots.
     pub fn alias(&self) -> String {
         self.name.replace('.', "_")
     }
@@ -71,14 +72,14 @@ impl fmt::Debug for RegisteredTool {
     }
 }
 
-/// The tools.
+/// All registered tools.
 #[derive(Debug, Default)]
 pub struct Registry {
     tools: Vec<RegisteredTool>,
 }
 
 impl Registry {
-    /// All tools of Echo.
+    /// Returns the registry of all tools of Echo.
     pub fn standard() -> Self {
         let mut registry = Self::default();
         registry.register::<FindOutlierNodes>();
@@ -105,7 +106,7 @@ impl Registry {
         });
     }
 
-    /// The tools that a caller may use, in the order of registration.
+    /// Tools that a caller may use, in the order of registration.
     pub fn tools_for<'a, 'b>(
         &'a self,
         caller: &'b Principal,
@@ -116,12 +117,12 @@ impl Registry {
         })
     }
 
-    /// The tools, in the order of registration.
+    /// Tools in the order of registration.
     pub fn tools(&self) -> &[RegisteredTool] {
         &self.tools
     }
 
-    /// Calls a tool by its name or alias. Its text is the same bytes on every transport.
+    /// Calls a tool by name or alias. The text of the output is byte-identical on every transport.
     pub async fn dispatch(
         &self,
         context: &ToolContext,
@@ -134,14 +135,16 @@ impl Registry {
         let span = trace_span!(target: spans::TARGET, spans::QUERY, tool.name = tool.name);
         let answer = (tool.run)(context.clone(), input).instrument(span);
         if tool.needs_sql {
-            // SQL has places of its own, so that it takes none from other questions.
+            // The store limits concurrent SQL by itself, so SQL does not count against other
+            // queries.
             context.run_unlimited(answer).await
         } else {
             context.run_limited(answer).await
         }
     }
 
-    /// Calls a tool as a type, under the same rules; nothing for callers that may not use it.
+    /// Calls a tool by type, with the same permissions and limits; returns `None` when the caller
+    /// may not use it.
     pub async fn call<T: Tool>(
         &self,
         context: &ToolContext,
@@ -155,7 +158,7 @@ impl Registry {
         context.run_limited(answer).await.map(Some)
     }
 
-    /// The tool with that name or alias, if the caller may use it. One that he may not use is as if it were not there.
+    /// Finds a tool by name or alias. A tool that the caller may not use is reported as unknown.
     pub fn find(&self, caller: &Principal, name: &str) -> Result<&RegisteredTool, ToolError> {
         let found = self
             .tools_for(caller)
@@ -190,7 +193,7 @@ fn run_tool<T: Tool>(context: ToolContext, input: Value) -> ToolFuture {
     })
 }
 
-/// Draws where it keeps nobody waiting.
+/// Draws off the async runtime, because drawing blocks.
 async fn draw(figure: Figure, format: Format) -> Result<Picture, DrawError> {
     tokio::task::spawn_blocking(move || render(&figure, format))
         .await

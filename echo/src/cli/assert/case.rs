@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::cli::CliError;
 use crate::cli::view::number;
 
-/// What Echo says of a cluster that another Echo has.
-const ASK_THERE: &str = ", ask there";
+/// Part of the error about a cluster that belongs to another shard.
+const ASK_THERE: &str = "send the request there";
 
 /// How it went. The first that applies to any cluster is the outcome of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -251,7 +251,7 @@ async fn a_cursor_carries_its_window() {
     };
     let refused = tool.run(&context().await).await.unwrap_err();
     assert!(
-        refused.to_string().contains("carries the window"),
+        refused.to_string().contains("already contains the window"),
         "{refused}"
     );
 }

@@ -1,7 +1,8 @@
-//! Losses with their prices, and sums over them.
+//! Priced losses, and sums over them.
 //!
-//! A bill is a list of items, each rounded to a trillionth once. Every total is a sum of items, so totals agree however
-//! the items are grouped, and is rounded to a millionth when it is shown. Currencies never meet in one sum.
+//! A bill is a list of items, each rounded once, to a trillionth. Every total is a sum of items, so
+//! totals agree however the items are grouped, and is rounded to a millionth for display.
+//! Currencies are never mixed in one sum.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +16,14 @@ use crate::rates::{Currency, Gpu, MONEY_PLACES, Rate, Rates};
 /// Lost time with its price.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LineItem<'a> {
-    /// What was lost.
+    /// Lost time.
     pub(super) loss: Loss,
-    /// Its rate; nothing when the GPU has no price.
+    /// Rate; `None` when the GPU has no price.
     pub(super) rate: Option<&'a Rate>,
     cost: Decimal,
 }
 
-/// A sum of items in one currency, or of items without a price.
+/// Sum of items in one currency, or of items without a price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sum {
     /// GPU time lost.
@@ -31,7 +32,7 @@ pub(super) struct Sum {
     pub(super) cost: Decimal,
 }
 
-/// All that was lost in a window.
+/// Priced losses of a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bill<'a> {
     items: Vec<LineItem<'a>>,
@@ -62,7 +63,7 @@ impl<'a> Bill<'a> {
         self.items.iter().map(|item| item.loss.time).sum()
     }
 
-    /// Sums by currency; without a currency, the GPU time that has no price.
+    /// Sums by currency; the key `None` holds the GPU time without a price.
     pub(super) fn by_currency(&self) -> BTreeMap<Option<Currency>, Sum> {
         let sums = self.sum_by(|_| ()).into_iter();
         sums.map(|(((), currency), sum)| (currency, sum)).collect()
@@ -84,7 +85,7 @@ impl<'a> Bill<'a> {
     }
 }
 
-/// Money as a JSON number, the double next to the decimal.
+/// Rounds money and converts it to the nearest double.
 pub(super) fn money(amount: Decimal) -> f64 {
     let shown = amount.round_dp(MONEY_PLACES).normalize();
     // A decimal prints as digits only, which always parse.

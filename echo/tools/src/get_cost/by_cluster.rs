@@ -1,4 +1,5 @@
-//! What every cluster loses, of rows that are read once for all of them: the numbers of `get_cost` without its lists.
+//! Losses of every cluster, from rows that are read once for all of them: the scalar values of
+//! `get_cost` without its lists.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,36 +17,36 @@ use crate::quality::{DataQuality, Presence};
 use crate::rates::{Currency, RateClass};
 use crate::{ToolContext, ToolError};
 
-/// Money by how the GPUs are paid for.
+/// Money by rate class and currency.
 pub type Money = BTreeMap<(RateClass, Currency), f64>;
 
-/// What one cluster lost in a window, and loses at its end.
+/// Losses of one cluster in a window, and per hour at its end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterLoss {
-    /// Who reported.
+    /// Quality of the data.
     pub quality: DataQuality,
-    /// GPU time from each rank's first to its last event, one GPU per rank.
+    /// Allocated GPU time: from the first to the last event of each rank, one GPU per rank.
     pub allocated: GpuTime,
     /// GPU time lost, with a price and without.
     pub lost: GpuTime,
-    /// The price of it.
+    /// Cost of the lost GPU time.
     pub money: Money,
-    /// What is lost per hour at the end of the window; nothing when too few ranks report, or none lately.
+    /// Loss per hour at the end of the window; `None` when too few ranks report, or none recently.
     pub per_hour: Option<HourlyLoss>,
 }
 
-/// What an hour costs that goes on like the last minutes.
+/// Loss per hour if the last minutes continue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HourlyLoss {
     /// GPU-hours, with a price and without.
     pub gpu_hours: f64,
-    /// The part of them that has no price.
+    /// Part of the GPU-hours that has no price.
     pub unpriced_gpu_hours: f64,
-    /// The price of the others.
+    /// Cost of the priced GPU-hours.
     pub money: Money,
 }
 
-/// What each cluster lost in a window, of those that reported or lost time in it.
+/// Returns the losses of each cluster that reported or lost time in the window.
 pub async fn losses_by_cluster(
     context: &ToolContext,
     window: Window,

@@ -8,7 +8,7 @@ use fleet_proto::metric;
 
 use super::{LagMap, MAX_ROWS, RankKey};
 use crate::fixture::{at, empty, origin};
-use crate::scope::{ScopeRequest, Scope};
+use crate::scope::{Scope, ScopeRequest};
 use crate::time::{TimeRange, WindowArg};
 use crate::{ToolContext, ToolError};
 
@@ -179,5 +179,5 @@ async fn an_empty_window_is_an_empty_map_and_an_unknown_cluster_an_error() {
     let empty = LagMap::load(&second, &[]).await.unwrap();
     assert!(empty.ranks.is_empty());
     let unknown = scope(&context, ("pord", 1)).await.unwrap_err();
-    assert!(unknown.to_string().contains("the clusters are prod"));
+    assert!(unknown.to_string().contains("(known: prod)"));
 }

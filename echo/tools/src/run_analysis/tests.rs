@@ -32,7 +32,7 @@ fn limits(max_rows: usize, max_bytes: usize) -> RowLimits {
 }
 
 #[test]
-fn an_answer_says_whether_there_is_more_and_how_to_get_it() {
+fn a_truncated_answer_has_a_note_on_how_to_get_the_rest() {
     let whole = Analysis::from_table(table(None), limits(200, 1024));
     assert_eq!(
         serde_json::to_value(&whole).unwrap(),
@@ -47,9 +47,9 @@ fn an_answer_says_whether_there_is_more_and_how_to_get_it() {
     );
     for (cut, limits, part) in [
         (Cut::Rows, limits(2, 1024), "raise max_rows"),
-        (Cut::Rows, limits(10_000, 1024), "WHERE key > the last one"),
+        (Cut::Rows, limits(10_000, 1024), "WHERE key > the last key"),
         (Cut::Bytes, limits(2, 1024), "raise max_bytes"),
-        (Cut::Bytes, limits(2, 4 << 20), "name fewer columns"),
+        (Cut::Bytes, limits(2, 4 << 20), "select fewer columns"),
     ] {
         let answer = Analysis::from_table(table(Some(cut)), limits);
         let note = answer.note.unwrap();
@@ -69,7 +69,7 @@ fn every_published_view_is_named_in_the_description() {
 }
 
 #[tokio::test]
-async fn limits_outside_of_their_ranges_are_invalid() {
+async fn limits_outside_of_their_range_are_invalid() {
     let context = fixture::context().await;
     for (name, value) in [
         ("max_rows", 0),
@@ -89,7 +89,7 @@ async fn limits_outside_of_their_ranges_are_invalid() {
 }
 
 #[test]
-fn every_failure_has_its_kind() {
+fn every_sql_error_maps_to_its_code() {
     let deadline = Duration::from_secs(10);
     let failed = StoreError::Engine {
         doing: "running SQL",
