@@ -1,4 +1,4 @@
-//! Everything that is known of one rank against its peers.
+//! Explains one rank in comparison with its peers.
 
 use echo_core::ids::{ClusterId, JobId, Rank};
 use echo_core::model::detector_output::Incident;
@@ -30,20 +30,20 @@ use lag_series::{LagSeries, RankBlocks};
 use own_verdicts::SelfVerdict;
 use subject::{RankIdentity, Subject};
 
-/// Most incidents of each kind in one answer.
+/// Maximum number of incidents of each kind per answer.
 const MAX_INCIDENTS: usize = 20;
 
-/// Which rank is meant, and when.
+/// Rank and time range to explain.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainRank {
-    /// Cluster.
+    /// Cluster name.
     #[schemars(with = "ClusterName")]
     pub cluster: String,
     /// Rank within its job.
     #[schemars(range(max = 4_294_967_295_u32))]
     pub rank: u32,
-    /// Job; needed only when the rank reported in several.
+    /// Job name. Required only when the rank reported in several jobs.
     #[serde(default)]
     #[schemars(with = "Option<Name>")]
     pub job: Option<String>,
@@ -58,47 +58,51 @@ pub struct ExplainRank {
     /// or `all` for all stored events.
     #[serde(default)]
     pub window: Option<WindowArg>,
-    /// Adds a picture of its lag over time.
+    /// Adds a plot of the lag over time, as `png` or `svg`.
     #[serde(default)]
     #[schemars(with = "Format")]
     pub plot: Option<Format>,
 }
 
-/// A rank, what Echo concluded of it, and what that rests on.
+/// Explanation of a rank: its incidents and the data behind them.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Explanation {
-    /// Cluster that was asked about.
+    /// Requested cluster.
     pub cluster: String,
-    /// Window of event time.
+    /// Window of event time that the answer covers.
     pub window: AnswerWindow,
-    /// The rank.
+    /// Identity of the rank.
     pub who: RankIdentity,
-    /// What there is to know, in a few sentences.
+    /// Summary in a few sentences, most important first.
     pub summary: String,
-    /// Incidents in which it holds back the others, most_severe first, with what they were judged by.
+    /// Incidents in which this rank is the culprit, most severe first, with the inputs of the
+    /// judgement.
     pub incidents: Vec<JudgedIncident>,
-    /// Incidents in which it looks late only because it waits for another rank.
+    /// Incidents in which this rank is a victim: late only because it waits for another rank.
     pub victim_of: Vec<Outlier>,
-    /// What is wrong with its whole cohort or job, most_severe first.
+    /// Problems of its whole cohort or job, most severe first.
     pub conditions: Vec<Condition>,
-    /// Whether one of these three lists has more than 20, less grave than these; a shorter window shows them.
+    /// True when one of the three lists above was cut to its 20 most severe entries; use a shorter
+    /// window to see the others.
     pub truncated: bool,
-    /// All that its host reported beside its peers' hosts, what differs most first. It explains verdicts and makes none.
+    /// Host metrics compared with those of its peers, largest difference first. They explain
+    /// incidents but do not raise any.
     pub evidence: Vec<Evidence>,
-    /// The operations that the evidence is about; null when there is none.
+    /// Operations over which the evidence was compared; null without evidence.
     pub evidence_basis: Option<EvidenceBasis>,
-    /// How late it was, block by block, by the code that judges.
+    /// Lag over time, block by block, computed by the same code as the incidents.
     pub lag_series: LagSeries,
-    /// What its agent held of it between two policies, latest first.
+    /// Verdicts of the agent of this rank on itself between two policies, latest first.
     pub self_verdicts: Vec<SelfVerdict>,
-    /// How much of the cluster the answer rests on.
+    /// Coverage and recency of the data behind the answer.
     pub data_quality: DataQuality,
 }
 
-/// The operations that evidence is about.
+/// Operations over which evidence was compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EvidenceBasis {
-    /// Incident whose judged operations they are; null for all operations of the rank in the window.
+    /// Incident whose judged operations they are; null when they are all operations of the rank in
+    /// the window.
     pub incident_id: Option<String>,
     /// First sequence number, inclusive.
     pub seq_first: u64,
@@ -109,9 +113,9 @@ pub struct EvidenceBasis {
 impl Tool for ExplainRank {
     const NAME: &'static str = "fleet.cluster.explain_rank";
     const TITLE: &'static str = "Explain rank";
-    const DESCRIPTION: &'static str = "Explains one rank (GPU) against its peers: whether it holds them back or only waits \
-        for another, since when and how sure that is, the inputs of each judgement, what its host went through beyond its \
-        peers (preemption, I/O, retransmits), and how late it was block by block. For ranks that find_outlier_nodes names.";
+    const DESCRIPTION: &'static str = "Explains one rank (GPU) in comparison with its peers: whether it slows them down or only \
+        waits for another rank, since when, with what confidence and inputs, how its host differs from its peers (preemption, \
+        I/O, retransmits), and its lag block by block. Call it for ranks reported by find_outlier_nodes.";
     const SUPPORTS_PLOT: bool = true;
     type Answer = Explanation;
 
@@ -188,13 +192,13 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
     Ok(explanation)
 }
 
-/// The most_severe incidents as an answer shows them.
+/// Converts the most severe incidents.
 fn most_severe<T>(incidents: &[&Incident], convert: impl FnMut(&Incident) -> Option<T>) -> Vec<T> {
     let most_severe = incidents.iter().take(MAX_INCIDENTS).copied();
     most_severe.filter_map(convert).collect()
 }
 
-/// Incidents of the job as they stood at the end of the window, most_severe first.
+/// Loads the incidents of the job in their state at the end of the window, most severe first.
 async fn incidents_of_job(
     scope: &Scope<'_>,
     job: Option<&JobId>,
@@ -215,13 +219,14 @@ fn is_victim(incident: &Incident, rank: Rank) -> bool {
     culprit(incident).is_some_and(|culprit| culprit.victims.contains(&rank))
 }
 
-/// Whether it is a condition of everybody, or of some among whom the rank is.
+/// True for a condition of all ranks, or of a group that contains the rank.
 fn affects(incident: &Incident, rank: Rank) -> bool {
     condition(incident)
         .is_some_and(|condition| condition.ranks.is_empty() || condition.ranks.contains(&rank))
 }
 
-/// The operations that the most_severe incident was judged by, else those that the rank took part in within the window.
+/// Returns the operations on which the most severe incident was judged, or else all operations of
+/// the rank in the window.
 fn basis(
     incidents: &[&Incident],
     cluster: &ClusterId,

@@ -24,11 +24,11 @@ use lags::RankLags;
 /// Maximum number of ranks in a map.
 pub const MAX_ROWS: usize = 64;
 
-/// Most buckets, and fewest however many ranks there are.
+/// Maximum number of time buckets, and minimum however many ranks there are.
 const MAX_BUCKETS: usize = 60;
 const MIN_BUCKETS: usize = 24;
 
-/// Ranks times buckets that are added up, about.
+/// Approximate maximum number of cells (ranks times buckets).
 const MAX_CELLS: usize = 300_000;
 
 /// Minimum length of a bucket: agents report every one to five seconds.

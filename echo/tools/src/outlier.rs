@@ -239,7 +239,7 @@ impl Outlier {
             victim_of: vec![culprit.rank.value()],
             lag_ms: lag.map(|lag| lag.lag_ms),
             reason: format!(
-                "rank {rank} looks late only because it waits for rank {}",
+                "rank {rank} is late only because it waits for rank {}",
                 culprit.rank
             ),
             ..Self::shared_fields(incident)

@@ -1,4 +1,4 @@
-//! What the agent of a rank held of it between two policies.
+//! Verdicts of the agent of a rank on itself, issued between two policies.
 
 use echo_core::ids::IdError;
 use echo_core::model::event::{Event, Reading};
@@ -12,25 +12,25 @@ use super::subject::Subject;
 use crate::ToolError;
 use crate::scope::Scope;
 
-/// Most verdicts in one answer, latest first.
+/// Maximum number of verdicts per answer, latest first.
 const MAX_VERDICTS: usize = 100;
 
-/// A rank's verdict on itself.
+/// A verdict of the agent of a rank on that rank.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SelfVerdict {
-    /// When, on its own clock, RFC 3339.
+    /// Time on its own clock, RFC 3339.
     pub time: String,
-    /// `raised` or `cleared`; null when its agent did not say.
+    /// `raised` or `cleared`; null when not reported.
     pub state: Option<String>,
-    /// How it judged itself, such as by a policy in force; null when its agent did not say.
+    /// Mode of the judgement, such as by a policy in force; null when not reported.
     pub mode: Option<String>,
-    /// How much later than the centre of its policy it was, milliseconds per iteration.
+    /// Lag behind the centre of its policy, milliseconds per iteration.
     pub lag_ms: Option<f64>,
-    /// The same in scales of the policy (modified z-score).
+    /// Modified z-score of the lag, by the scale of the policy.
     pub z: Option<f64>,
 }
 
-/// The verdicts in the window.
+/// Loads the verdicts in the window.
 pub(super) async fn load(
     scope: &Scope<'_>,
     subject: &Subject,

@@ -1,4 +1,4 @@
-//! How late a rank was, as a figure, laid out from the answer alone.
+//! Plot of the lag of a rank, laid out from the answer alone.
 
 use echo_core::stats::quantile;
 use jiff::tz::TimeZone;
@@ -13,16 +13,17 @@ use crate::picture::ticks;
 /// Half the width of the band, in robust standard deviations of the peers.
 const BAND_SIGMAS: f64 = 3.0;
 
-/// Share of the band that the picture has room for: one wild block, as while a job starts, would flatten all else.
+/// Quantile of the band that the axis has to show: one outlier block, as during the start of a job,
+/// would flatten everything else.
 const USUAL_SHARE: f64 = 0.9;
 
-/// Most letters of a name in the title.
+/// Maximum length of a name in the title, in characters.
 const MAX_NAME: usize = 24;
 
-/// Shortest time that is shown, in seconds.
+/// Minimum time span of the plot, seconds.
 const MIN_SECONDS: f64 = 1.0;
 
-/// The figure of an answer.
+/// Lays out the figure of an answer.
 pub(super) fn figure(answer: &Explanation) -> Figure {
     let series = &answer.lag_series;
     let time = TimeScale::from_answer(answer);
@@ -38,7 +39,7 @@ pub(super) fn figure(answer: &Explanation) -> Figure {
     let halves: Vec<f64> = band.iter().flatten().map(|(_, half)| *half).collect();
     let usual = quantile(&halves, USUAL_SHARE).unwrap_or(0.0);
     let unit = match series.signal {
-        Some("arrival") => "lag, ms at one operation",
+        Some("arrival") => "lag, ms per operation",
         _ => "lag, ms per iteration",
     };
     Figure {
@@ -47,7 +48,10 @@ pub(super) fn figure(answer: &Explanation) -> Figure {
         value: ticks::values(unit, shown.chain([-usual, usual])),
         spans: marked.iter().filter_map(|one| time.span(one)).collect(),
         legend: Legend {
-            line: format!("rank {} behind the median of its peers", answer.who.rank),
+            line: format!(
+                "lag of rank {} behind the median of its peers",
+                answer.who.rank
+            ),
             band: "peers: median \u{b1} 3 robust standard deviations",
             spans: marks,
         },
@@ -58,7 +62,7 @@ pub(super) fn figure(answer: &Explanation) -> Figure {
     }
 }
 
-/// The time that is shown: what the points cover, or the window when there are none.
+/// Time axis: the span of the points, or the window when there are none.
 struct TimeScale {
     from: Timestamp,
     seconds: f64,
@@ -77,13 +81,13 @@ impl TimeScale {
         scale
     }
 
-    /// Seconds after the beginning.
+    /// Seconds after the start of the axis.
     fn seconds(&self, time: &str) -> Option<f64> {
         let time: Timestamp = time.parse().ok()?;
         Some(time.duration_since(self.from).as_secs_f64())
     }
 
-    /// When an incident was open, as far as that is shown.
+    /// Part of the axis during which an incident was open.
     fn span(&self, incident: &Outlier) -> Option<(f64, f64)> {
         let from = self.seconds(&incident.lifecycle.first_seen)?;
         let to = match (&incident.lifecycle.cleared_at, incident.lifecycle.state) {
@@ -131,7 +135,7 @@ fn format_time(second: i64, form: &str) -> String {
     time.to_zoned(TimeZone::UTC).strftime(form).to_string()
 }
 
-/// Neighbours that are known, together.
+/// Splits the points into runs of known values.
 fn segments(points: &[LagPoint], point_of: impl Fn(&LagPoint) -> Option<(f64, f64)>) -> Series {
     let positions: Vec<Option<(f64, f64)>> = points.iter().map(point_of).collect();
     let parts = positions.split(Option::is_none);
@@ -139,7 +143,7 @@ fn segments(points: &[LagPoint], point_of: impl Fn(&LagPoint) -> Option<(f64, f6
     known.filter(|part| !part.is_empty()).collect()
 }
 
-/// The incidents to be marked, and what the marks mean.
+/// Incidents to mark, and the legend of the marks.
 fn incidents(answer: &Explanation) -> (Vec<&Outlier>, &'static str) {
     if answer.incidents.is_empty() {
         let waiting = answer.victim_of.iter().collect();
@@ -151,9 +155,9 @@ fn incidents(answer: &Explanation) -> (Vec<&Outlier>, &'static str) {
 
 fn no_data_message(answer: &Explanation) -> &'static str {
     if answer.lag_series.points.is_empty() {
-        "Nothing to draw: it reported no block of collectives in this window."
+        "No data: the rank reported no block of collectives in this window."
     } else {
-        "Nothing to draw: it could not be compared with peers in any block."
+        "No data: the rank could not be compared with peers in any block."
     }
 }
 
@@ -172,7 +176,7 @@ fn title(answer: &Explanation) -> String {
     )
 }
 
-/// The beginning of a name that is too long for a title.
+/// Shortens a name that is too long for a title.
 fn shorten(name: &str) -> String {
     if name.chars().count() <= MAX_NAME {
         return name.to_owned();

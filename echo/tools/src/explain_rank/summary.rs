@@ -1,4 +1,4 @@
-//! An explanation in a few sentences.
+//! Summary of an explanation in a few sentences.
 
 use echo_analysis::evidence::HostFact;
 use echo_core::stats::median;
@@ -7,16 +7,16 @@ use fleet_proto::attribute;
 use super::Explanation;
 use super::last_arrivals::LastArrivals;
 
-/// Most kinds of evidence that are told.
+/// Maximum number of kinds of evidence in the summary.
 const MAX_FACTS: usize = 3;
 
-/// What there is to know, most important first.
+/// Summarizes the explanation, most important first.
 pub(super) fn summarize(explanation: &Explanation, facts: &[HostFact]) -> String {
     let mut sentences = vec![identity(explanation)];
     sentences.extend(incidents(explanation));
     sentences.push(host_facts(facts));
     sentences.extend(lags(explanation));
-    // Somebody is always a little later than the others: that alone is no news.
+    // Some rank is always a little later than the others: that alone is not worth reporting.
     if !explanation.incidents.is_empty() {
         let last = explanation.lag_series.last.as_ref();
         sentences.extend(last.and_then(LastArrivals::sentence));
@@ -69,7 +69,7 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
         };
         let culprits: Vec<String> = waiting.victim_of.iter().map(ToString::to_string).collect();
         sentences.push(format!(
-            "It looks late only because it {verb} for rank {} (since {}).",
+            "It is late only because it {verb} for rank {} (since {}).",
             culprits.join(", "),
             waiting.lifecycle.first_seen
         ));
@@ -84,7 +84,7 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
             "had"
         };
         sentences.push(format!(
-            "Its job as a whole {verb} {}: {}.",
+            "Its whole job {verb} a condition, {}: {}.",
             condition.kind.replace('_', " "),
             condition.reason
         ));
@@ -97,14 +97,14 @@ fn host_facts(facts: &[HostFact]) -> String {
     let sentences: Vec<String> = notable.take(MAX_FACTS).map(HostFact::sentence).collect();
     if !sentences.is_empty() {
         return format!(
-            "Its host, compared with its peers': {}.",
+            "Its host compared with its peers: {}.",
             sentences.join("; ")
         );
     }
     if facts.is_empty() {
-        return "Nothing was reported of what its host went through.".to_owned();
+        return "No host metrics were reported.".to_owned();
     }
-    "Nothing that its host reported stands out among its peers.".to_owned()
+    "No metric of its host stands out among its peers.".to_owned()
 }
 
 fn lags(explanation: &Explanation) -> Option<String> {
@@ -117,20 +117,20 @@ fn lags(explanation: &Explanation) -> Option<String> {
     let middle = median(&lags)?;
     let largest = lags.iter().copied().fold(f64::MIN, f64::max);
     let peers = median(&scatter).map_or_else(String::new, |scatter| {
-        format!(", while its peers scattered by {scatter:.2} ms")
+        format!("; the standard deviation of its peers was {scatter:.2} ms")
     });
     let n = lags.len();
     Some(format!(
-        "Over {n} blocks it lagged {middle:.2} ms per iteration in the middle one and {largest:.2} ms at most{peers}."
+        "Over {n} blocks its median lag was {middle:.2} ms per iteration, its maximum {largest:.2} ms{peers}."
     ))
 }
 
 fn own_verdict(explanation: &Explanation) -> Option<String> {
     let latest = explanation.self_verdicts.first()?;
     let verdict = if latest.state.as_deref() == Some(attribute::STATE_CLEARED) {
-        "no longer held it to be late"
+        "cleared its verdict"
     } else {
-        "held it to be late"
+        "judged it late"
     };
     let lag = latest.lag_ms.map_or_else(String::new, |lag_ms| {
         format!(" with a lag of {lag_ms:.1} ms")
