@@ -23,7 +23,7 @@ const DEFAULT_LIMIT: usize = 100;
 /// Budget per event, bytes of JSON; where attributes take more, a page has fewer events.
 const BYTES_PER_EVENT: usize = 960;
 
-/// Filters and page of events; an absent filter matches every event.
+/// Filters; an absent filter matches every event.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EventHistory {
@@ -42,18 +42,16 @@ pub struct EventHistory {
     /// Metric name, such as `nccl.collective.wait_ms`.
     #[schemars(with = "Option<Name>")]
     pub metric: Option<String>,
-    /// Start of the time range, inclusive: RFC 3339, Unix milliseconds, or relative such as
-    /// `now-15m`. Default: one hour before `to`.
+    /// Start: RFC 3339, Unix milliseconds, or `now-15m`. Default: one hour before `to`.
     pub from: Option<TimeArg>,
-    /// End of the time range, exclusive, in the same formats. Default: now.
+    /// End, exclusive, in the same formats. Default: now.
     pub to: Option<TimeArg>,
-    /// Time range up to now, in place of `from` and `to`: a duration such as `15m`, `24h` or `7d`,
-    /// or `all` for all stored events.
+    /// In place of `from` and `to`: `all`, or a duration up to now such as `15m`, `24h`, `7d`.
     pub window: Option<WindowArg>,
-    /// Maximum number of events per page. Default: 100.
+    /// Maximum number of events. Default: 100.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<usize>,
-    /// `next_cursor` of the previous page. Omit `from`, `to` and `window` with it.
+    /// `next_cursor` of the previous page; omit `from`, `to` and `window`.
     #[schemars(with = "Option<String>")]
     pub cursor: Option<PageCursor>,
 }
@@ -179,7 +177,7 @@ impl Tool for EventHistory {
     const NAME: &'static str = "fleet.cluster.event_history";
     const TITLE: &'static str = "Event history";
     const DESCRIPTION: &'static str = "Lists stored measurements (OTLP data points), newest first, filtered by cluster, \
-        node, rank, operation, metric and time, one page at a time. Use it to inspect the raw data behind an outlier.";
+        node, rank, operation, metric and time, one page at a time: the raw data behind an outlier.";
     type Answer = History;
 
     fn scope_request(&self) -> ScopeRequest {

@@ -33,7 +33,7 @@ use subject::{RankIdentity, Subject};
 /// Maximum number of incidents of each kind per answer.
 const MAX_INCIDENTS: usize = 20;
 
-/// Rank and time range to explain.
+/// Rank and time range.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainRank {
@@ -43,22 +43,20 @@ pub struct ExplainRank {
     /// Rank within its job.
     #[schemars(range(max = 4_294_967_295_u32))]
     pub rank: u32,
-    /// Job name. Required only when the rank reported in several jobs.
+    /// Job name; required only when the rank reported in several jobs.
     #[serde(default)]
     #[schemars(with = "Option<Name>")]
     pub job: Option<String>,
-    /// Start of the time range, inclusive: RFC 3339, Unix milliseconds, or relative such as
-    /// `now-15m`. Default: one hour before `to`.
+    /// Start: RFC 3339, Unix milliseconds, or `now-15m`. Default: one hour before `to`.
     #[serde(default)]
     pub from: Option<TimeArg>,
-    /// End of the time range, exclusive, in the same formats. Default: now.
+    /// End, exclusive, in the same formats. Default: now.
     #[serde(default)]
     pub to: Option<TimeArg>,
-    /// Time range up to now, in place of `from` and `to`: a duration such as `15m`, `24h` or `7d`,
-    /// or `all` for all stored events.
+    /// In place of `from` and `to`: `all`, or a duration up to now such as `15m`, `24h`, `7d`.
     #[serde(default)]
     pub window: Option<WindowArg>,
-    /// Adds a plot of the lag over time, as `png` or `svg`.
+    /// Adds a plot of the lag over time.
     #[serde(default)]
     #[schemars(with = "Format")]
     pub plot: Option<Format>,
@@ -113,9 +111,9 @@ pub struct EvidenceBasis {
 impl Tool for ExplainRank {
     const NAME: &'static str = "fleet.cluster.explain_rank";
     const TITLE: &'static str = "Explain rank";
-    const DESCRIPTION: &'static str = "Explains one rank (GPU) in comparison with its peers: whether it slows them down or only \
-        waits for another rank, since when, with what confidence and inputs, how its host differs from its peers (preemption, \
-        I/O, retransmits), and its lag block by block. Call it for ranks reported by find_outlier_nodes.";
+    const DESCRIPTION: &'static str = "Compares one rank (GPU) with its peers: whether it slows them down or only waits for \
+        another rank, since when, with what confidence and inputs, how its host differs (preemption, I/O, retransmits), and \
+        its lag over time. Use it for ranks that find_outlier_nodes reports.";
     const SUPPORTS_PLOT: bool = true;
     type Answer = Explanation;
 

@@ -23,25 +23,23 @@ const MAX_EXPLAINED: usize = 20;
 
 const DEFAULT_LIMIT: usize = 40;
 
-/// Cluster and time range in which to look for outliers.
+/// Cluster and time range.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FindOutlierNodes {
     /// Cluster name. Default: all clusters.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Start of the time range, inclusive: RFC 3339, Unix milliseconds, or relative such as
-    /// `now-15m`. Default: one hour before `to`.
+    /// Start: RFC 3339, Unix milliseconds, or `now-15m`. Default: one hour before `to`.
     pub from: Option<TimeArg>,
-    /// End of the time range, exclusive, in the same formats. Default: now.
+    /// End, exclusive, in the same formats. Default: now.
     pub to: Option<TimeArg>,
-    /// Time range up to now, in place of `from` and `to`: a duration such as `15m`, `24h` or `7d`,
-    /// or `all` for all stored events.
+    /// In place of `from` and `to`: `all`, or a duration up to now such as `15m`, `24h`, `7d`.
     pub window: Option<WindowArg>,
-    /// Maximum number of culprits, and of conditions, per page. Default: 40.
+    /// Maximum number of culprits and conditions. Default: 40.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<usize>,
-    /// `next_cursor` of the previous page. Omit `from`, `to` and `window` with it.
+    /// `next_cursor` of the previous page; omit `from`, `to` and `window`.
     #[schemars(with = "Option<String>")]
     pub cursor: Option<ListCursor>,
 }
@@ -70,9 +68,9 @@ pub struct Outliers {
 impl Tool for FindOutlierNodes {
     const NAME: &'static str = "fleet.cluster.find_outlier_nodes";
     const TITLE: &'static str = "Find outlier nodes";
-    const DESCRIPTION: &'static str = "Finds the straggler ranks (GPUs) and nodes that slow down a training or inference job: \
-        lag and cause of each, effect on the job, confidence, since when, and whether it is still open. Also reports slowdowns \
-        without a single culprit. Empty lists mean a healthy cluster if data_quality.quorum_met is true, else too little data.";
+    const DESCRIPTION: &'static str = "Finds straggler ranks (GPUs) and nodes that slow down a training or inference job: lag, \
+        cause, effect on the job, confidence, since when, and whether it is still open. Also reports slowdowns without a \
+        single culprit. Empty lists mean a healthy cluster only if data_quality.quorum_met is true.";
     type Answer = Outliers;
 
     fn scope_request(&self) -> ScopeRequest {

@@ -33,22 +33,20 @@ mod run_rate;
 
 const DEFAULT_LIMIT: usize = 50;
 
-/// Cluster and time range whose cost is computed.
+/// Cluster and time range.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GetCost {
     /// Cluster name. Default: all clusters.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Start of the time range, inclusive: RFC 3339, Unix milliseconds, or relative such as
-    /// `now-15m`. Default: one hour before `to`.
+    /// Start: RFC 3339, Unix milliseconds, or `now-15m`. Default: one hour before `to`.
     pub from: Option<TimeArg>,
-    /// End of the time range, exclusive, in the same formats. Default: now.
+    /// End, exclusive, in the same formats. Default: now.
     pub to: Option<TimeArg>,
-    /// Time range up to now, in place of `from` and `to`: a duration such as `15m`, `24h` or `7d`,
-    /// or `all` for all stored events.
+    /// In place of `from` and `to`: `all`, or a duration up to now such as `15m`, `24h`, `7d`.
     pub window: Option<WindowArg>,
-    /// Maximum number of contributors, of nodes and of clusters in the answer. Default: 50.
+    /// Maximum number of contributors, nodes and clusters. Default: 50.
     #[schemars(range(min = 1, max = 2000))]
     pub limit: Option<usize>,
 }
@@ -57,8 +55,8 @@ impl Tool for GetCost {
     const NAME: &'static str = "fleet.cluster.get_cost";
     const TITLE: &'static str = "Get cost";
     const DESCRIPTION: &'static str = "Prices the GPU time that jobs lost to stragglers: window_total is the loss in the window, \
-        run_rate_per_hour the current loss per hour at its end. Broken down by cluster, node, GPU model, rate class and incident. \
-        GPU-hours without a price are reported as unpriced_gpu_hours, never as free.";
+        run_rate_per_hour the loss per hour at its end; by cluster, node, GPU model, rate class and incident. GPU-hours \
+        without a price are in unpriced_gpu_hours, never free.";
     type Answer = Cost;
 
     fn scope_request(&self) -> ScopeRequest {

@@ -23,13 +23,13 @@ const MAX_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunAnalysis {
-    /// One SELECT statement in the DuckDB dialect, at most 16 KiB.
+    /// One SELECT in the DuckDB dialect, at most 16 KiB.
     #[schemars(length(min = 1, max = 16384))]
     pub sql: String,
-    /// Maximum number of rows in the answer. Default: 200.
+    /// Maximum number of rows. Default: 200.
     #[schemars(range(min = 1, max = 10000))]
     pub max_rows: Option<usize>,
-    /// Maximum size of the rows in the answer, bytes. Default: 49152 (48 KiB).
+    /// Maximum size of the rows, bytes. Default: 49152.
     #[schemars(range(min = 1024, max = 4_194_304))]
     pub max_bytes: Option<usize>,
 }
