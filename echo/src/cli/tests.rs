@@ -217,7 +217,7 @@ fn a_wrong_question_exits_64_and_says_what_is_wrong() {
         ("cost --cluster pord", "(known: prod)"),
         ("cost --from yesterday", "RFC 3339"),
         ("explain --rank 2", "cluster"),
-        ("explain --cluster prod --rank 7", "between 0 and 3"),
+        ("explain --cluster prod --rank 7", "ranks 0 to 3 did"),
         ("history --limit 100000", "the maximum of 1000"),
         ("sql FROM", "syntax error"),
         ("sql FROM --max-rows 0", "minimum of 1"),

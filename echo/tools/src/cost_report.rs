@@ -1,8 +1,9 @@
-//! The report of a day: what GPUs cost, hour by hour and node by node, and how much of it was lost to stragglers.
+//! Daily cost report: cost of GPUs by hour and node, and the part lost to stragglers.
 //!
-//! It rests on closed hours, which are stored, so the same day gives the same report whenever it is asked for, until late data
-//! gives an hour a new revision. Prices are put on when it is read: those that the rates file has for that hour, so that a
-//! corrected file corrects reports of the past. Every row says which price it was.
+//! The report is built from closed hours, which are stored, so a day yields the same report
+//! whenever it is requested, until late data gives an hour a new revision. Prices are applied on
+//! read: those of the current rates file for that hour, so a corrected file also corrects past
+//! reports. Every row states the price it was computed with.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,58 +26,58 @@ pub mod focus;
 mod json;
 mod summary;
 
-/// Rows of one report at most: a day of two thousand nodes.
+/// Maximum number of rows per report: a day of two thousand nodes.
 const MAX_ROWS: usize = 50_000;
 
-/// Hours of one report at most: a month.
+/// Maximum number of hours per report: a month.
 const MAX_HOURS: usize = 31 * 24;
 
 const NANOS_PER_DAY: i64 = 24 * Hour::NANOS;
 
-/// Which report is meant.
+/// Request for a report.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReportRequest {
-    /// Cluster; all that the caller may see when absent.
+    /// Cluster. Default: all clusters that the caller may see.
     pub cluster: Option<String>,
-    /// Day of UTC, such as `2026-11-21`, or `yesterday`, or `today`.
+    /// UTC day, such as `2026-11-21`, or `yesterday`, or `today`.
     pub day: Option<String>,
-    /// Instead of a day: a whole hour, RFC 3339.
+    /// Start, in place of a day: a whole hour, RFC 3339.
     pub from: Option<String>,
-    /// The whole hour at which it ends, exclusive.
+    /// End, exclusive: a whole hour, RFC 3339.
     pub to: Option<String>,
-    /// Whether hours that are not closed are told, too, as far as they are known.
+    /// True to include hours that are not closed, as far as their data is known.
     pub open: bool,
-    /// Whether rows are told beside the sums, where there are sums; they are unless this is false.
+    /// False to omit the rows where the format has sums. Default: true.
     pub rows: Option<bool>,
 }
 
-/// What the GPUs of a window did.
+/// Cost report of a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The window, from a whole hour to a whole hour.
+    /// Window, from a whole hour to a whole hour.
     pub window: Window,
     /// Hours that are not closed.
     pub open: Vec<Hour>,
-    /// Hours that were closed and in which something was stored since; their next revision may say something else.
+    /// Closed hours that received data since; their next revision may differ.
     pub revised_soon: Vec<Hour>,
-    /// In the order of hour, cluster, node and GPU model.
+    /// Rows, ordered by hour, cluster, node and GPU model.
     pub rows: Vec<ReportRow>,
-    /// What other Echos have of it; nothing when all of it is here.
+    /// Note about data on other shards; `None` when the report is complete.
     pub note: Option<String>,
 }
 
-/// What the GPUs of one model on one node did in one hour.
+/// Usage of the GPUs of one model on one node in one hour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportRow {
-    /// In GPU time.
+    /// Usage as GPU time.
     pub node_hour: NodeHour,
-    /// Its revision; nothing when the hour is not closed.
+    /// Revision; `None` when the hour is not closed.
     pub revision: Option<u64>,
 }
 
 impl ReportRequest {
-    /// Puts the report together.
+    /// Builds the report.
     pub async fn report(&self, context: &ToolContext) -> Result<Report, ToolError> {
         let now = context.clock.now();
         let window = self.window(now)?;
@@ -118,25 +119,25 @@ impl ReportRequest {
             (Some(day), None, None) => day_window(day, now),
             (None, Some(from), Some(to)) => {
                 let (from, to) = (whole_hour("from", from, now)?, whole_hour("to", to, now)?);
-                let before =
-                    || ToolError::invalid("from", "does not lie before the end of the window");
+                let before = || ToolError::invalid("from", "must be before the end of the window");
                 let window = Window::new(from, to).ok_or_else(before)?;
                 if window.hours().take(MAX_HOURS + 1).count() > MAX_HOURS {
                     return Err(ToolError::invalid(
                         "to",
-                        "lies more than 31 days after from",
+                        "must be at most 31 days after from",
                     ));
                 }
                 Ok(window)
             }
             _ => Err(ToolError::invalid(
                 "day",
-                "is needed, such as 2026-11-21 or yesterday; or instead of it from and to",
+                "is required, such as 2026-11-21 or yesterday; or set from and to",
             )),
         }
     }
 
-    /// The clusters that are told of. One is known that has closed hours, also when all its events were deleted.
+    /// Returns the clusters of the report. A cluster with closed hours is known even when all its
+    /// events were deleted.
     async fn clusters(
         &self,
         context: &ToolContext,
@@ -164,7 +165,7 @@ impl ReportRequest {
 }
 
 impl Report {
-    /// Writes the report where it keeps nobody waiting: a day of a thousand nodes is twenty megabytes.
+    /// Renders the report off the async runtime: a day of a thousand nodes is twenty megabytes.
     pub async fn write_off_thread<T: Send + 'static>(
         self,
         rates: Arc<Rates>,
@@ -225,7 +226,7 @@ struct UnsettledHours {
     revised_soon: Vec<Hour>,
 }
 
-/// Hours of the window that are not closed, and those that were closed and may change.
+/// Finds the hours of the window that are not closed, and the closed ones that may change.
 fn unsettled_hours(context: &ToolContext, window: Window) -> UnsettledHours {
     let due = context.store.due_hours().into_iter();
     let due: BTreeMap<Hour, bool> = due.map(|due| (due.hour, due.was_closed)).collect();
@@ -245,7 +246,7 @@ fn unsettled_hours(context: &ToolContext, window: Window) -> UnsettledHours {
     }
 }
 
-/// Hours of those that are open in which something is stored.
+/// Filters the open hours to those with data.
 fn open_with_data(context: &ToolContext, open: &[Hour]) -> Vec<Hour> {
     let due = context.store.due_hours().into_iter();
     let never_closed = due.filter(|due| !due.was_closed).map(|due| due.hour);
@@ -264,9 +265,9 @@ fn refuse_open(
     let grace = i64::try_from(context.limits.cost_grace.as_nanos()).unwrap_or(i64::MAX);
     let closed_at = last.end().offset(grace);
     let when = if now < closed_at {
-        format!("ask again after {closed_at}")
+        format!("retry after {closed_at}")
     } else {
-        "they are being computed, ask again in a few minutes".to_owned()
+        "they are being computed; retry in a few minutes".to_owned()
     };
     Err(ToolError::Refused {
         reason: format!(
@@ -276,7 +277,7 @@ fn refuse_open(
             first.begin()
         ),
         hint: format!(
-            "{when}, or ask for what is known so far: open=true over HTTP, --allow-open in the shell"
+            "{when}, or request preliminary data with open=true (HTTP) or --allow-open (command line)"
         ),
     })
 }
@@ -287,11 +288,11 @@ fn check_row_limit(rows: &[ReportRow]) -> Result<(), ToolError> {
     }
     Err(ToolError::Refused {
         reason: format!("the report has more than {MAX_ROWS} rows"),
-        hint: "ask for one cluster, or for fewer hours with from and to".to_owned(),
+        hint: "request a single cluster, or fewer hours with from and to".to_owned(),
     })
 }
 
-/// What is known so far of an hour that is not closed.
+/// Rows of an hour that is not closed, from the data stored so far.
 async fn open_hour_rows(
     context: &ToolContext,
     hour: Hour,

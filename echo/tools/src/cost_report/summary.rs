@@ -1,4 +1,4 @@
-//! Sums of a report, for people.
+//! Sums of a report.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,12 @@ struct Sum {
     lost: GpuTime,
     cost: Option<Decimal>,
     lost_cost: Option<Decimal>,
-    ranks: (u64, u64),
+    ranks_reporting: u64,
+    ranks_expected: u64,
 }
 
 impl Report {
-    /// Sums by cluster, rate class and currency. Currencies never meet in one sum.
+    /// Sums by cluster, rate class and currency. Currencies are never mixed in one sum.
     pub(super) fn summary(&self, rates: &Rates) -> Vec<Value> {
         let mut sums: BTreeMap<(String, &str, String), Sum> = BTreeMap::new();
         for row in &self.rows {
@@ -34,8 +35,8 @@ impl Report {
             sum.lost = sum.lost + row.node_hour.lost;
             sum.cost = add(sum.cost, line.cost());
             sum.lost_cost = add(sum.lost_cost, line.lost_cost());
-            sum.ranks.0 += u64::from(row.node_hour.ranks_reporting);
-            sum.ranks.1 += u64::from(row.node_hour.ranks_expected);
+            sum.ranks_reporting += u64::from(row.node_hour.ranks_reporting);
+            sum.ranks_expected += u64::from(row.node_hour.ranks_expected);
         }
         sums.into_iter()
             .map(|((cluster, class, currency), sum)| {
@@ -56,13 +57,11 @@ impl Report {
 
 impl Sum {
     fn coverage(&self) -> Cell {
-        match self.ranks {
-            (_, 0) => Cell::Null,
-            (reporting, expected) => {
-                let share = Decimal::from(reporting) / Decimal::from(expected);
-                Cell::Number(share.round_dp(6))
-            }
+        if self.ranks_expected == 0 {
+            return Cell::Null;
         }
+        let share = Decimal::from(self.ranks_reporting) / Decimal::from(self.ranks_expected);
+        Cell::Number(share.round_dp(6))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Draws a figure, on whatever takes lines, areas and text.
+//! Draws a figure on any canvas that supports lines, areas and text.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use plotters::style::{Color, IntoFont, RGBAColor, RGBColor, TextStyle};
 
 use super::figure::{Axis, Figure};
 
-/// Name under which text is drawn; who shows an SVG has a font of that kind.
+/// Font family of the text; viewers of an SVG substitute their own font.
 pub(super) const FONT: &str = "sans-serif";
 
 const BACKGROUND: RGBColor = RGBColor(255, 255, 255);
@@ -32,7 +32,7 @@ type Area<'a, DB> = DrawingArea<DB, Shift>;
 type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<Axis, Axis>>;
 type DrawResult<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
 
-/// Lengths of a drawing that is enlarged by a whole number.
+/// Integer scale factor of a drawing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale(pub(super) u32);
 
@@ -46,7 +46,7 @@ impl Scale {
     }
 
     fn text(self, size: u32, color: RGBColor) -> TextStyle<'static> {
-        // The canvases ask for the height of a line.
+        // The canvases expect the height of a line.
         let line_height = f64::from(self.px(size)) * 1.24;
         TextStyle {
             color: color.to_backend_color(),
@@ -55,7 +55,7 @@ impl Scale {
     }
 }
 
-/// Draws it.
+/// Draws the figure.
 pub(super) fn draw<DB: DrawingBackend>(
     figure: &Figure,
     root: &DrawingArea<DB, Shift>,
@@ -92,7 +92,7 @@ impl Ranged for Axis {
 
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "a picture is not that wide"
+        reason = "a plot is far narrower than that"
     )]
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
         let share = (value - self.from) / (self.to - self.from);
@@ -118,7 +118,7 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-/// One entry for each kind of mark that the figure has.
+/// Draws one legend entry for each kind of mark in the figure.
 fn legend<DB: DrawingBackend>(
     figure: &Figure,
     head: &Area<'_, DB>,
@@ -175,7 +175,7 @@ fn axes<DB: DrawingBackend>(
         .x_desc(figure.time.label.as_str())
         .y_desc(figure.value.label.as_str())
         .draw()?;
-    // Where the median of the others is.
+    // Zero line: the median of the peers.
     let zero = vec![(figure.time.from, 0.0), (figure.time.to, 0.0)];
     let style = GREY.stroke_width(scale.px(1));
     chart.draw_series([PathElement::new(zero, style)])?;

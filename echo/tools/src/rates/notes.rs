@@ -1,15 +1,15 @@
-//! What a table allows and its author probably did not mean: rates that can price nothing.
+//! Warnings about a valid table: rates that can price nothing.
 
 use std::collections::BTreeSet;
 
 use crate::rates::{ModelName, Rate, Rates};
 
-/// The notes, a sentence each.
+/// Returns the warnings, a sentence each.
 pub(super) fn notes(rates: &Rates) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(provider) = provider_without_locations(rates) {
         notes.push(format!(
-            "nothing says where GPUs stand, so no rate of a provider is used: add places, such as \
+            "rates of providers are not used, because no location of GPUs is defined: add places, such as \
              `places: [{{ cluster: \"*\", provider: {provider} }}]`"
         ));
     }
@@ -27,7 +27,7 @@ pub(super) fn notes(rates: &Rates) -> Vec<String> {
     notes
 }
 
-/// A provider that a rate names, where no place names any.
+/// First provider named by a rate, when the table has no locations.
 fn provider_without_locations(rates: &Rates) -> Option<&str> {
     let mut providers = rates
         .rates
@@ -36,7 +36,7 @@ fn provider_without_locations(rates: &Rates) -> Option<&str> {
     providers.next().filter(|_| rates.locations.is_empty())
 }
 
-/// That nothing stands where a rate is for.
+/// Warning about a rate that matches no location.
 fn no_location(rates: &Rates, rate: &Rate) -> Option<String> {
     let provider = rate.provider.as_deref()?;
     if rates
@@ -47,18 +47,18 @@ fn no_location(rates: &Rates, rate: &Rate) -> Option<String> {
         return None;
     }
     Some(match &rate.region {
-        Some(region) => format!("no place is region {region} of provider {provider}"),
-        None => format!("no place names the provider {provider}"),
+        Some(region) => format!("no entry of places has region {region} of provider {provider}"),
+        None => format!("no entry of places has provider {provider}"),
     })
 }
 
-/// That a model's name is that of several products, which report themselves by other names.
+/// Warning about a model name that several products share, which report other names.
 fn ambiguous_model(rates: &Rates, at: &str, model: &ModelName) -> Option<String> {
     let is_meant = rates.aliases.values().any(|target| target == model);
     let products = model.products().filter(|_| !is_meant)?;
     Some(format!(
-        "{at}: {model} is sold as {}, at different prices, and GPUs report one of these: write which one is meant, or list \
-         those that cost the same under `aliases`",
+        "{at}: {model} is ambiguous: GPUs report one of {}, which have different prices; name one of them, or map those \
+         that cost the same with `aliases`",
         products.join(", ")
     ))
 }

@@ -49,7 +49,7 @@ fn row(incident: u64, indexes: (usize, usize), hour: i64, lost_gpu_ms: f64) -> L
 }
 
 #[test]
-fn currencies_and_unpriced_time_stay_apart() {
+fn currencies_and_unpriced_time_are_summed_separately() {
     let hour = 3.6e6;
     let rows = [
         row(1, (0, 0), 0, hour),
@@ -76,7 +76,7 @@ fn currencies_and_unpriced_time_stay_apart() {
 }
 
 #[test]
-fn money_is_written_as_the_double_next_to_it() {
+fn money_converts_to_the_nearest_double() {
     assert_eq!(
         money(Decimal::from_str("35.530000").unwrap()).to_string(),
         "35.53"
