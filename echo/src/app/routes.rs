@@ -7,7 +7,7 @@ use axum::Router;
 use echo_core::clock::Clock;
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
-use echo_tools::query_limit::Places;
+use echo_tools::query_limit::QueryLimit;
 use echo_tools::rates::Rates;
 use echo_tools::registry::Registry;
 use echo_tools::{Limits, ToolContext};
@@ -41,7 +41,7 @@ pub(super) fn routes(
             cost_grace: args.limits.cost_grace,
             ..usual.limits
         },
-        places: Places::new(args.bounds.queries(cores())),
+        query_limit: QueryLimit::new(args.bounds.queries(cores())),
         shard: args.shard.shard().map(Arc::new),
         ..usual
     };
@@ -51,7 +51,7 @@ pub(super) fn routes(
         timings: store.timings(),
         judged: feeds.judged.clone(),
         listeners,
-        places: tools.places.clone(),
+        query_limit: tools.query_limit.clone(),
         terms: inputs.terms.clone(),
         reloads: inputs.reloads.clone(),
         key_sets: inputs.key_sets.clone(),

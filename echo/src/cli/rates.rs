@@ -111,7 +111,7 @@ pub fn run(args: &RatesArgs, out: &mut dyn Write) -> Result<(), CliError> {
 }
 
 fn report(file: &str, (rates, fleet): (&Rates, Option<&Fleet>), now: Nanos) -> Value {
-    let rows = rates.in_order().into_iter().map(|(at, rate)| {
+    let rows = rates.by_precedence().into_iter().map(|(at, rate)| {
         json!({
             "at": at,
             "node": rate.node.as_ref().map(ToString::to_string),
@@ -129,7 +129,7 @@ fn report(file: &str, (rates, fleet): (&Rates, Option<&Fleet>), now: Nanos) -> V
             "source": rate.source,
         })
     });
-    let places = rates.places().iter().map(|place| {
+    let places = rates.locations().iter().map(|place| {
         json!({
             "cluster": place.cluster.as_ref().map(Pattern::as_str),
             "node": place.node.as_ref().map(Pattern::as_str),

@@ -179,7 +179,7 @@ fn json_is_printed_byte_for_byte() {
 #[test]
 fn json_output_of_a_failed_view_list_is_one_document() {
     let server =
-        Server::with_context(|| Box::pin(async { fixture::over(Arc::new(Broken::Defect)) }));
+        Server::with_context(|| Box::pin(async { fixture::context_over(Arc::new(Broken::Defect)) }));
     let (printed, outcome) = server.run("sql --views --json");
     let body: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(body["error"]["code"], "internal", "{body}");
@@ -218,10 +218,10 @@ fn a_cursor_continues_with_the_next_page() {
 fn an_invalid_request_exits_64_with_the_reason() {
     let server = Server::start();
     for (line, message) in [
-        ("cost --cluster pord", "the clusters are prod"),
+        ("cost --cluster pord", "(known: prod)"),
         ("cost --from yesterday", "RFC 3339"),
         ("explain --rank 2", "cluster"),
-        ("explain --cluster prod --rank 7", "between 0 and 3"),
+        ("explain --cluster prod --rank 7", "ranks 0 to 3 did"),
         ("history --limit 100000", "the maximum of 1000"),
         ("sql FROM", "syntax error"),
         ("sql FROM --max-rows 0", "minimum of 1"),

@@ -92,7 +92,7 @@ pub enum SqlError {
     TooMuchMemory,
     /// Others are being answered.
     #[error("{most} statements are running, which is as many as at a time; ask again later")]
-    Crowded {
+    Overloaded {
         /// Most statements at a time.
         most: usize,
     },
@@ -112,7 +112,7 @@ impl Coded for SqlError {
         match self {
             Self::Refused(_) | Self::TooMuchMemory => Code::Refused,
             Self::Wrong { .. } => Code::Invalid,
-            Self::Crowded { .. } => Code::Busy,
+            Self::Overloaded { .. } => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => error.code(),
         }

@@ -149,7 +149,7 @@ fn a_build_does_not_pass_on_too_little() {
         ),
         (
             cost("--cluster nobody --window all"),
-            "no events of a cluster \"nobody\"",
+            "no such cluster: \"nobody\"",
         ),
         (
             "outliers --max 5 --cluster half --window all".to_owned(),

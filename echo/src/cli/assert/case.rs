@@ -7,7 +7,7 @@ use crate::cli::CliError;
 use crate::cli::view::number;
 
 /// Part of the error message for a cluster of another shard.
-const OTHER_SHARD: &str = ", ask there";
+const OTHER_SHARD: &str = "send the request there";
 
 /// Result of a check. The overall result is the first variant that applies to any cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

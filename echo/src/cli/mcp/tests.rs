@@ -209,29 +209,29 @@ async fn a_cancelled_call_ends_at_the_server_without_a_response() {
     let (send_limit, places) = tokio::sync::oneshot::channel();
     let silent = move || -> ContextFuture {
         Box::pin(async move {
-            let mut context = fixture::over(Arc::new(Broken::Silent));
+            let mut context = fixture::context_over(Arc::new(Broken::Silent));
             context.limits.deadline = Duration::from_hours(1);
-            send_limit.send(context.places.clone()).unwrap();
+            send_limit.send(context.query_limit.clone()).unwrap();
             context
         })
     };
     let server = spawn_blocking(|| Server::with_context(silent))
         .await
         .unwrap();
-    let places = places.await.unwrap();
+    let query_limit = places.await.unwrap();
     let (mut input, theirs) = duplex(4_096);
     let (answers, output) = duplex(4_096);
     let server_args = args(&format!("http://{}", server.address));
     let client = async {
         send(&mut input, &call(1, "fleet.cluster.get_cost", true)).await;
-        while places.taken() == 0 {
+        while query_limit.in_flight() == 0 {
             tokio::task::yield_now().await;
         }
         let params = json!({ "requestId": 1, "reason": "enough" });
         let cancel =
             json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
         send(&mut input, &cancel).await;
-        while places.taken() > 0 {
+        while query_limit.in_flight() > 0 {
             tokio::task::yield_now().await;
         }
         drop(input);

@@ -48,8 +48,8 @@ process if an instance has the database open.
 /// Runs the command.
 pub fn run(args: &ExportArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let now = SystemClock.now();
-    let from = args.from.map_or(Nanos::EARLIEST, |from| from.on(now));
-    let to = args.to.map_or(Nanos::LATEST, |to| to.on(now));
+    let from = args.from.map_or(Nanos::EARLIEST, |from| from.resolve(now));
+    let to = args.to.map_or(Nanos::LATEST, |to| to.resolve(now));
     let window = Window::new(from, to)
         .ok_or_else(|| CliError::Usage("--from must be before --to".to_owned()))?;
     let scope = Scope {

@@ -134,10 +134,10 @@ impl Fleet {
                 node: &node.node,
                 model: node.model.as_deref(),
             };
-            let place = rates.place(&node.cluster, &node.node);
+            let place = rates.location(&node.cluster, &node.node);
             node.place = place.map(|place| (place.provider.clone(), place.region.clone()));
             node.price = rates.rate(&gpu, now).map(|rate| Price {
-                at: rates.written_at(rate).unwrap_or_default().to_owned(),
+                at: rates.key_path(rate).unwrap_or_default().to_owned(),
                 per_gpu_hour: rate.per_gpu_hour,
                 currency: rate.currency.to_string(),
                 class: rate.class.name(),

@@ -17,7 +17,7 @@ const MAX_NAMED: usize = 4;
 /// Prints the rates in order of precedence.
 pub(super) fn table(file: &str, rates: &Rates, now: Nanos, out: &mut dyn Write) -> io::Result<()> {
     let n_rates = rates.all().len();
-    let rows = rates.in_order();
+    let rows = rates.by_precedence();
     writeln!(
         out,
         "{file} is valid: {}\n",
@@ -26,9 +26,9 @@ pub(super) fn table(file: &str, rates: &Rates, now: Nanos, out: &mut dyn Write) 
     let header = ["RATE", "FOR", "PRICE", "CLASS", "FROM", "UNTIL", ""];
     let rows: Vec<Vec<String>> = rows.iter().map(|(at, rate)| row(at, rate, now)).collect();
     view::table(out, &header, &rows)?;
-    if !rates.places().is_empty() {
+    if !rates.locations().is_empty() {
         writeln!(out)?;
-        let places = rates.places().iter().map(|place| {
+        let places = rates.locations().iter().map(|place| {
             let name = |pattern: &Option<Pattern>| {
                 pattern
                     .as_ref()

@@ -7,14 +7,14 @@ use std::time::Duration;
 use echo_core::error::Code;
 use echo_tools::fixture;
 use echo_tools::fixture::broken::Broken;
-use echo_tools::registry::{Registered, Registry};
+use echo_tools::registry::{RegisteredTool, Registry};
 use serde_json::{Map, Value, json};
 
 use super::Server;
 
 /// Returns the command of a tool. A newly registered tool fails this test until its command is
 /// added here.
-fn command(tool: &Registered) -> &'static str {
+fn command(tool: &RegisteredTool) -> &'static str {
     match tool.name {
         "fleet.cluster.find_outlier_nodes" => "outliers",
         "fleet.cluster.explain_rank" => "explain",
@@ -26,7 +26,7 @@ fn command(tool: &Registered) -> &'static str {
 }
 
 /// Returns the required input of a tool plus `extra`.
-fn input(tool: &Registered, extra: Value) -> Map<String, Value> {
+fn input(tool: &RegisteredTool, extra: Value) -> Map<String, Value> {
     let required = tool.input_schema.get("required").and_then(Value::as_array);
     let is_required = |name: &&str| required.is_some_and(|names| names.contains(&json!(name)));
     // The SQL has no blanks, which the shell would split, and is refused: a result would contain
@@ -218,7 +218,7 @@ fn every_tool_returns_the_same_result_over_all_transports() {
     }
 }
 
-fn takes_sql(tool: &Registered) -> bool {
+fn takes_sql(tool: &RegisteredTool) -> bool {
     tool.input_schema.pointer("/properties/sql").is_some()
 }
 
@@ -270,17 +270,17 @@ fn every_server_failure_returns_the_same_error_over_all_transports() {
     ] {
         let server = Server::with_context(move || {
             Box::pin(async move {
-                let mut context = fixture::over(Arc::new(store));
+                let mut context = fixture::context_over(Arc::new(store));
                 context.limits.deadline = Duration::from_secs(deadline);
                 if is_crowded {
-                    context.places = fixture::no_place().await;
+                    context.query_limit = fixture::exhausted_query_limit().await;
                 }
                 context
             })
         });
         let registry = Registry::standard();
         // SQL queries have a separate limit.
-        let may_be_crowded = |tool: &&Registered| !(is_crowded && tool.needs_sql);
+        let may_be_crowded = |tool: &&RegisteredTool| !(is_crowded && tool.needs_sql);
         for tool in registry.tools().iter().filter(may_be_crowded) {
             let input = input(tool, json!({}));
             let mut answers = server.over_all_transports(tool.name, &input);

@@ -32,7 +32,7 @@ impl Server {
     pub(in crate::cli) fn silent() -> Self {
         Self::with_context(|| {
             Box::pin(async {
-                let mut context = fixture::over(Arc::new(Broken::Silent));
+                let mut context = fixture::context_over(Arc::new(Broken::Silent));
                 context.limits.deadline = Duration::from_hours(1);
                 context
             })

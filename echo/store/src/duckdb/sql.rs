@@ -116,7 +116,7 @@ impl SqlPool {
         let place = match timeout(WAIT, place).await {
             Ok(place) => place.map_err(|_closed| StoreError::Closed)?,
             Err(_elapsed) => {
-                return Err(SqlError::Crowded {
+                return Err(SqlError::Overloaded {
                     most: PLACES as usize,
                 });
             }

@@ -1,5 +1,6 @@
-//! GPU time that was there, hour by hour: as closed hours have it, and counted where an hour is not closed or not asked about as
-//! a whole. So answers rest on the numbers of the daily report, and windows that are cut between hours add up.
+//! Allocated GPU time, hour by hour: stored for closed hours, counted from events for hours that
+//! are open or only partly in the window. Answers therefore agree with the daily report, and
+//! windows split between hours add up.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,8 @@ use echo_core::units::{GpuTime, Hour, Window};
 use crate::ToolError;
 use crate::scope::Scope;
 
-/// GPU time in which ranks of a cluster (of all when none is named) reported in a window.
+/// Returns the GPU time in which ranks of the cluster (of all clusters when none is named) reported
+/// in the window.
 pub(super) async fn allocated(scope: &Scope<'_>) -> Result<GpuTime, ToolError> {
     let (store, cluster, window) = (&scope.context.store, scope.cluster.as_ref(), scope.window);
     let ends = [Hour::of(window.from()), Hour::of(window.to().offset(-1))];
