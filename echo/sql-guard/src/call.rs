@@ -6,27 +6,27 @@ use crate::fields::Fields;
 use crate::from::{order_bys, path, unnamed};
 use crate::functions::{self, Function, Kind};
 use crate::limits::{MAX_ARGUMENTS, SHORT};
-use crate::query::{Sight, Walk};
+use crate::query::{VisibleNames, Walk};
 use crate::refusal::Refusal;
 use crate::size::{Cost, Shape, Size};
 use crate::{collected, constants, patterns};
 
 /// Copies of its arguments that a macro makes, and bytes that a letter of a format of instants can become.
-const COPIES: u64 = 4;
-const FORMATTED: u64 = 16;
+const MACRO_COPIES: u64 = 4;
+const FORMAT_BYTES_PER_LETTER: u64 = 16;
 
 /// Bytes that a letter can become as an item of a list, and the shortest name in a JSON text with what is around it.
-const OF_AN_ITEM: u64 = 16;
-const NAMED: u64 = 4;
+const LIST_ITEM_BYTES: u64 = 16;
+const MIN_JSON_NAME_BYTES: u64 = 4;
 
 /// Most bytes of a letter.
-const OF_A_LETTER: u64 = 4;
+const MAX_LETTER_BYTES: u64 = 4;
 
 /// What the bounds of a frame may call: this is how intervals are written.
-const OF_BOUNDS: [&str; 3] = ["-", "trunc", "to_"];
+const BOUND_FUNCTIONS: [&str; 3] = ["-", "trunc", "to_"];
 
 /// Functions whose value for a frame is not made of those of smaller frames: each takes as long as the frame is.
-const OF_WHOLE_FRAMES: [&str; 3] = ["entropy", "mad", "mode"];
+const WHOLE_FRAME_FUNCTIONS: [&str; 3] = ["entropy", "mad", "mode"];
 
 impl Walk {
     /// A call.
@@ -34,19 +34,19 @@ impl Walk {
         &mut self,
         fields: &mut Fields<'_>,
         may_collect: bool,
-        (sight, tables): (&Sight<'_>, &mut u64),
+        (visible, tables): (&VisibleNames<'_>, &mut u64),
     ) -> Result<Size, Refusal> {
         fields.ignore(&["type", "distinct", "is_operator"])?;
         fields.empty(&["export_state"])?;
-        let (name, function) = called(fields)?;
+        let (name, function) = resolve_function(fields)?;
         self.collected
             .check_call(name, function.kind, may_collect)?;
-        self.sorted(order_bys(fields)?, sight, tables)?;
+        self.sorted(order_bys(fields)?, visible, tables)?;
         let filter = fields.optional("filter")?;
         let arguments = fields.list("children")?;
-        let mut size = self.call((name, function), arguments, (sight, tables))?;
+        let mut size = self.call((name, function), arguments, (visible, tables))?;
         if let Some(filter) = filter {
-            let filter = self.expression(filter, sight, tables)?;
+            let filter = self.expression(filter, visible, tables)?;
             size = Size::around(&[size, filter]).with_bytes(size.bytes);
         }
         Ok(if function.is_of_groups {
@@ -60,7 +60,7 @@ impl Walk {
     pub(super) fn window(
         &mut self,
         fields: &mut Fields<'_>,
-        sight: &Sight<'_>,
+        visible: &VisibleNames<'_>,
         tables: &mut u64,
     ) -> Result<Size, Refusal> {
         let kind = fields.text("type")?;
@@ -68,35 +68,35 @@ impl Walk {
             return Err(Refusal::unknown(kind));
         }
         fields.ignore(&["ignore_nulls", "distinct"])?;
-        let (name, function) = called(fields)?;
+        let (name, function) = resolve_function(fields)?;
         self.collected.check_call(name, function.kind, false)?;
         let is_whole = frame(fields)?;
         let mut others = Vec::new();
         for partition in fields.list("partitions")? {
-            others.push(self.expression(partition, sight, tables)?);
+            others.push(self.expression(partition, visible, tables)?);
         }
         let orders = fields.list("orders")?;
-        if !(is_whole && orders.is_empty()) && is_of_whole_frames(name) {
+        if !(is_whole && orders.is_empty()) && needs_whole_frame(name) {
             return Err(Refusal::new(
                 format!("{name} is not run over frames"),
                 "leave out ORDER BY and the frame, or group by what you partition by",
             ));
         }
-        self.sorted(orders, sight, tables)?;
-        self.sorted(fields.list("arg_orders")?, sight, tables)?;
+        self.sorted(orders, visible, tables)?;
+        self.sorted(fields.list("arg_orders")?, visible, tables)?;
         for name in ["start_expr", "end_expr"] {
             if let Some(bound) = fields.optional(name)? {
                 check_bound(bound)?;
-                others.push(self.expression(bound, sight, tables)?);
+                others.push(self.expression(bound, visible, tables)?);
             }
         }
         for name in ["offset_expr", "default_expr", "filter_expr"] {
             if let Some(part) = fields.optional(name)? {
-                others.push(self.expression(part, sight, tables)?);
+                others.push(self.expression(part, visible, tables)?);
             }
         }
         let arguments = fields.list("children")?;
-        let size = self.call((name, function), arguments, (sight, tables))?;
+        let size = self.call((name, function), arguments, (visible, tables))?;
         others.push(size);
         let bytes = others.iter().map(|part| part.bytes).max();
         let whole = Size::around(&others).with_bytes(bytes.unwrap_or(SHORT));
@@ -106,11 +106,11 @@ impl Walk {
     fn sorted(
         &mut self,
         orders: &[Value],
-        sight: &Sight<'_>,
+        visible: &VisibleNames<'_>,
         tables: &mut u64,
     ) -> Result<(), Refusal> {
         let mut shape = Shape::default();
-        self.orders(orders, sight, &mut shape)?;
+        self.orders(orders, visible, &mut shape)?;
         *tables = tables.saturating_add(shape.tables);
         Ok(())
     }
@@ -119,7 +119,7 @@ impl Walk {
         &mut self,
         (name, function): (&str, Function),
         arguments: &[Value],
-        (sight, tables): (&Sight<'_>, &mut u64),
+        (visible, tables): (&VisibleNames<'_>, &mut u64),
     ) -> Result<Size, Refusal> {
         let most = function.most.min(MAX_ARGUMENTS);
         if arguments.len() > most {
@@ -141,13 +141,13 @@ impl Walk {
             if name != "struct_pack" {
                 unnamed(argument)?;
             }
-            called.push((argument, self.expression(argument, sight, tables)?));
+            called.push((argument, self.expression(argument, visible, tables)?));
         }
         let searched = patterns::check(name, function.kind, &called)?;
         if function.kind == Kind::Json {
             self.reads(&called);
         }
-        let whole = made(function.kind, &called).check(name)?;
+        let whole = result_size(function.kind, &called).check(name)?;
         Ok(whole.made().and(Cost {
             searched,
             ..Cost::default()
@@ -156,7 +156,7 @@ impl Walk {
 }
 
 /// How large the value of a function gets.
-fn made(kind: Kind, arguments: &[(&Value, Size)]) -> Size {
+fn result_size(kind: Kind, arguments: &[(&Value, Size)]) -> Size {
     let sizes: Vec<Size> = arguments.iter().map(|(_, size)| *size).collect();
     let whole = Size::around(&sizes);
     let bytes = |place: usize| sizes.get(place).map_or(0, |size| size.bytes);
@@ -164,7 +164,7 @@ fn made(kind: Kind, arguments: &[(&Value, Size)]) -> Size {
         .iter()
         .fold(0_u64, |sum, size| sum.saturating_add(size.bytes));
     let between = bytes(0).saturating_mul(sizes.len() as u64);
-    let items = bytes(0).saturating_mul(OF_AN_ITEM);
+    let items = bytes(0).saturating_mul(LIST_ITEM_BYTES);
     let replaced = bytes(0)
         .saturating_add(1)
         .saturating_mul(bytes(2).saturating_add(1));
@@ -173,19 +173,19 @@ fn made(kind: Kind, arguments: &[(&Value, Size)]) -> Size {
         Kind::AsLong | Kind::Macro | Kind::Regex | Kind::RegexPart | Kind::Json => {
             whole.bytes.max(SHORT)
         }
-        Kind::JsonKeys => bytes(0).saturating_mul(NAMED).max(SHORT),
+        Kind::JsonKeys => bytes(0).saturating_mul(MIN_JSON_NAME_BYTES).max(SHORT),
         Kind::Start => start(arguments).min(bytes(0)).max(SHORT),
         Kind::Split | Kind::SplitPart => items.max(SHORT),
         Kind::Joined => joined.saturating_add(SHORT),
         Kind::Separated => joined.saturating_add(between).saturating_add(SHORT),
         Kind::Collected => joined.max(SHORT),
         Kind::Replaced | Kind::RegexReplaced => replaced,
-        Kind::Formatted => whole.bytes.saturating_mul(FORMATTED),
+        Kind::Formatted => whole.bytes.saturating_mul(FORMAT_BYTES_PER_LETTER),
     };
     match kind {
         Kind::Macro => Size {
-            cost: whole.cost.times(COPIES),
-            copied: whole.copied.times(COPIES),
+            cost: whole.cost.times(MACRO_COPIES),
+            copied: whole.copied.times(MACRO_COPIES),
             ..whole.with_bytes(length)
         },
         // The list is made first.
@@ -199,7 +199,7 @@ fn start(arguments: &[(&Value, Size)]) -> u64 {
     let letters = arguments.get(1..).and_then(|rest| rest.last());
     let letters = letters.and_then(|(value, _)| constants::whole(value));
     let letters = letters.and_then(|letters| u64::try_from(letters).ok());
-    letters.map_or(u64::MAX, |letters| letters.saturating_mul(OF_A_LETTER))
+    letters.map_or(u64::MAX, |letters| letters.saturating_mul(MAX_LETTER_BYTES))
 }
 
 /// Checks which rows a window looks at. Whether it is all rows where nothing is sorted.
@@ -218,8 +218,8 @@ fn frame(fields: &mut Fields<'_>) -> Result<bool, Refusal> {
     Ok(start == "UNBOUNDED_PRECEDING" && is_open)
 }
 
-fn is_of_whole_frames(name: &str) -> bool {
-    OF_WHOLE_FRAMES
+fn needs_whole_frame(name: &str) -> bool {
+    WHOLE_FRAME_FUNCTIONS
         .iter()
         .any(|known| known.eq_ignore_ascii_case(name))
 }
@@ -230,7 +230,7 @@ fn check_bound(value: &Value) -> Result<(), Refusal> {
     let is_known = match value.get("class").and_then(Value::as_str) {
         Some("CONSTANT" | "CAST") => true,
         Some("FUNCTION") => {
-            name.is_some_and(|name| OF_BOUNDS.iter().any(|known| name.starts_with(known)))
+            name.is_some_and(|name| BOUND_FUNCTIONS.iter().any(|known| name.starts_with(known)))
         }
         _ => false,
     };
@@ -247,7 +247,7 @@ fn check_bound(value: &Value) -> Result<(), Refusal> {
 
 /// Functions that the parser names with their schema, `main`, because a form of the language stands for a call of them,
 /// such as `[1, 2]` and `extract(hour FROM t)`.
-const OF_THE_PARSER: [&str; 13] = [
+const PARSER_FUNCTIONS: [&str; 13] = [
     "date_part",
     "ilike_escape",
     "like_escape",
@@ -264,10 +264,10 @@ const OF_THE_PARSER: [&str; 13] = [
 ];
 
 /// The function that is called, if it may be.
-fn called<'a>(fields: &mut Fields<'a>) -> Result<(&'a str, Function), Refusal> {
+fn resolve_function<'a>(fields: &mut Fields<'a>) -> Result<(&'a str, Function), Refusal> {
     let name = fields.text("function_name")?;
     let (catalog, schema) = (fields.text("catalog")?, fields.text("schema")?);
-    let is_plain = schema.is_empty() || (schema == "main" && OF_THE_PARSER.contains(&name));
+    let is_plain = schema.is_empty() || (schema == "main" && PARSER_FUNCTIONS.contains(&name));
     let function = functions::allowed(name).filter(|_| catalog.is_empty() && is_plain);
     let function = function.map(|function| (name, function));
     function.ok_or_else(|| unknown(&path(&[catalog, schema, name])))
@@ -276,7 +276,7 @@ fn called<'a>(fields: &mut Fields<'a>) -> Result<(&'a str, Function), Refusal> {
 fn unknown(name: &str) -> Refusal {
     Refusal::new(
         format!("the function {name} is not among what may be asked"),
-        functions::instead_of(name),
+        functions::alternative_to(name),
     )
 }
 

@@ -40,7 +40,7 @@ const AS_LIST: u64 = 8;
 
 /// Checks a type that something is cast to. Returns how long a value of so many bytes becomes.
 pub(super) fn check(value: &Value, bytes: u64) -> Result<u64, Refusal> {
-    let mut fields = Fields::of(value, "a type")?;
+    let mut fields = Fields::new(value, "a type")?;
     let name = fields.text("id")?;
     let info = fields.optional("type_info")?;
     fields.finish()?;
@@ -51,13 +51,13 @@ pub(super) fn check(value: &Value, bytes: u64) -> Result<u64, Refusal> {
             Ok(bytes.saturating_mul(AS_TEXT).max(SHORT))
         }
         ("LIST", Some(info)) => {
-            let mut info = info_of(info, "LIST_TYPE_INFO")?;
+            let mut info = type_info(info, "LIST_TYPE_INFO")?;
             check(info.take("child_type")?, bytes)?;
             info.finish()?;
             Ok(bytes.saturating_mul(AS_LIST).max(SHORT))
         }
         ("DECIMAL", Some(info)) => {
-            let mut info = info_of(info, "DECIMAL_TYPE_INFO")?;
+            let mut info = type_info(info, "DECIMAL_TYPE_INFO")?;
             info.ignore(&["width", "scale"])?;
             info.finish()?;
             Ok(SHORT)
@@ -69,7 +69,7 @@ pub(super) fn check(value: &Value, bytes: u64) -> Result<u64, Refusal> {
 
 /// Type of which the parser knows the name alone.
 fn named(info: &Value) -> Result<(), Refusal> {
-    let mut info = info_of(info, "UNBOUND_TYPE_INFO")?;
+    let mut info = type_info(info, "UNBOUND_TYPE_INFO")?;
     info.empty(&["catalog", "schema", "user_type_modifiers"])?;
     let name = info.text("name")?;
     info.finish()?;
@@ -81,8 +81,8 @@ fn named(info: &Value) -> Result<(), Refusal> {
 }
 
 /// Parts of a type of this kind, without a name of its own.
-fn info_of<'a>(info: &'a Value, kind: &str) -> Result<Fields<'a>, Refusal> {
-    let mut info = Fields::of(info, "a type")?;
+fn type_info<'a>(info: &'a Value, kind: &str) -> Result<Fields<'a>, Refusal> {
+    let mut info = Fields::new(info, "a type")?;
     info.one_of("type", &[kind])?;
     info.empty(&["alias", "extension_info"])?;
     Ok(info)

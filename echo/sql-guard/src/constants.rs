@@ -14,11 +14,11 @@ const TYPES: [&str; 8] = [
 /// A constant.
 pub(super) fn check(fields: &mut Fields<'_>) -> Result<Size, Refusal> {
     fields.one_of("type", &["VALUE_CONSTANT"])?;
-    let mut literal = Fields::of(fields.take("value")?, "a constant")?;
-    let mut kind = Fields::of(literal.take("type")?, "a constant")?;
+    let mut literal = Fields::new(fields.take("value")?, "a constant")?;
+    let mut kind = Fields::new(literal.take("type")?, "a constant")?;
     kind.one_of("id", &TYPES)?;
     if let Some(info) = kind.optional("type_info")? {
-        let mut info = Fields::of(info, "a constant")?;
+        let mut info = Fields::new(info, "a constant")?;
         info.one_of("type", &["DECIMAL_TYPE_INFO"])?;
         info.empty(&["alias", "extension_info"])?;
         info.ignore(&["width", "scale"])?;
@@ -41,15 +41,15 @@ fn length(value: &Value) -> u64 {
 
 /// The text of a constant; nothing when the expression is something else.
 pub(super) fn text(expression: &Value) -> Option<&str> {
-    of_type(expression, &["VARCHAR"])?.as_str()
+    value_of_type(expression, &["VARCHAR"])?.as_str()
 }
 
 /// A whole number; nothing when the expression is something else, or one that needs more than 64 bits.
 pub(super) fn whole(expression: &Value) -> Option<i64> {
-    of_type(expression, &["BIGINT", "INTEGER"])?.as_i64()
+    value_of_type(expression, &["BIGINT", "INTEGER"])?.as_i64()
 }
 
-fn of_type<'a>(expression: &'a Value, types: &[&str]) -> Option<&'a Value> {
+fn value_of_type<'a>(expression: &'a Value, types: &[&str]) -> Option<&'a Value> {
     let id = expression.pointer("/value/type/id")?.as_str()?;
     let value = expression.pointer("/value/value")?;
     types.contains(&id).then_some(value)

@@ -14,16 +14,16 @@ pub(super) struct Fields<'a> {
 }
 
 /// Field that says where in the text something stands.
-const PLACE: &str = "query_location";
+const POSITION: &str = "query_location";
 
 impl<'a> Fields<'a> {
     /// The fields of an object; `what` names it in refusals unless it has a type.
-    pub(super) fn of(value: &'a Value, what: &'a str) -> Result<Self, Refusal> {
+    pub(super) fn new(value: &'a Value, what: &'a str) -> Result<Self, Refusal> {
         let Value::Object(map) = value else {
             return Err(Refusal::unknown(what));
         };
         let fields = map.iter().map(|(name, value)| (name.as_str(), value));
-        let left = fields.filter(|(name, _)| *name != PLACE).collect();
+        let left = fields.filter(|(name, _)| *name != POSITION).collect();
         let what = value.get("type").and_then(Value::as_str).unwrap_or(what);
         Ok(Self { what, left })
     }

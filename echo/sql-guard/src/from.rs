@@ -9,7 +9,7 @@ use crate::limits::{
     COLUMN_BYTES, LONG_COLUMN_BYTES, MAX_COLUMNS, MAX_MADE_ROWS, MAX_TABLES_OF_FROM, VIEW_COLUMNS,
     VIEW_NODES,
 };
-use crate::query::{Sight, Walk};
+use crate::query::{VisibleNames, Walk};
 use crate::refusal::Refusal;
 use crate::size::{Cost, Shape};
 use crate::{constants, views};
@@ -26,7 +26,7 @@ const ONE: Shape = Shape {
 
 impl Walk {
     /// A whole FROM.
-    pub(super) fn from(&mut self, value: &Value, around: &Sight<'_>) -> Result<Shape, Refusal> {
+    pub(super) fn from(&mut self, value: &Value, around: &VisibleNames<'_>) -> Result<Shape, Refusal> {
         let mut places = 0;
         self.table(value, around, &mut places)
     }
@@ -34,11 +34,11 @@ impl Walk {
     fn table(
         &mut self,
         value: &Value,
-        around: &Sight<'_>,
+        around: &VisibleNames<'_>,
         places: &mut u64,
     ) -> Result<Shape, Refusal> {
         self.count()?;
-        let mut fields = Fields::of(value, "a table")?;
+        let mut fields = Fields::new(value, "a table")?;
         let kind = fields.text("type")?;
         self.rows.insert(fields.text("alias")?.to_lowercase());
         if let Some(sample) = fields.optional("sample")? {
@@ -93,7 +93,7 @@ impl Walk {
     fn join(
         &mut self,
         fields: &mut Fields<'_>,
-        around: &Sight<'_>,
+        around: &VisibleNames<'_>,
         places: &mut u64,
     ) -> Result<Shape, Refusal> {
         let known = ["INNER", "LEFT", "RIGHT", "OUTER", "FULL", "SEMI", "ANTI"];
@@ -104,23 +104,23 @@ impl Walk {
         fields.ignore(&["using_columns"])?;
         let left = self.table(fields.take("left")?, around, places)?;
         // What stands to the right may refer to the left.
-        let beside = Sight {
+        let beside = VisibleNames {
             columns: around.columns.beside(left),
             ..*around
         };
         let right = self.table(fields.take("right")?, &beside, places)?;
         let mut both = left.beside(right);
         if let Some(condition) = fields.optional("condition")? {
-            let sight = Sight {
+            let visible = VisibleNames {
                 columns: both.beside(around.columns),
                 ..*around
             };
-            self.filter(condition, &sight, &mut both)?;
+            self.filter(condition, &visible, &mut both)?;
         }
         Ok(both)
     }
 
-    fn values(&mut self, fields: &mut Fields<'_>, around: &Sight<'_>) -> Result<Shape, Refusal> {
+    fn values(&mut self, fields: &mut Fields<'_>, around: &VisibleNames<'_>) -> Result<Shape, Refusal> {
         fields.empty(&["expected_names", "expected_types"])?;
         let mut shape = ONE;
         for row in fields.list("values")? {
@@ -137,7 +137,7 @@ impl Walk {
     fn table_function(
         &mut self,
         fields: &mut Fields<'_>,
-        around: &Sight<'_>,
+        around: &VisibleNames<'_>,
     ) -> Result<Shape, Refusal> {
         fields.ignore(&["column_name_alias"])?;
         fields.one_of(
@@ -159,7 +159,7 @@ impl Walk {
                 shape.columns = MAX_COLUMNS / 4;
             }
             "range" | "generate_series" => {
-                let nothing = Sight {
+                let nothing = VisibleNames {
                     scope: around.scope,
                     columns: Shape::default(),
                     aliases: &BTreeMap::new(),
@@ -189,12 +189,12 @@ impl Walk {
     /// A sample of so many rows or so many percent.
     pub(super) fn sample(&mut self, value: &Value) -> Result<(), Refusal> {
         self.count()?;
-        let mut fields = Fields::of(value, "a sample")?;
+        let mut fields = Fields::new(value, "a sample")?;
         fields.one_of("method", &["Bernoulli", "Reservoir", "System"])?;
         fields.ignore(&["seed", "is_percentage"])?;
-        let mut size = Fields::of(fields.take("sample_size")?, "the size of a sample")?;
+        let mut size = Fields::new(fields.take("sample_size")?, "the size of a sample")?;
         fields.finish()?;
-        let mut kind = Fields::of(size.take("type")?, "the size of a sample")?;
+        let mut kind = Fields::new(size.take("type")?, "the size of a sample")?;
         kind.one_of("id", &["BIGINT", "DOUBLE"])?;
         kind.empty(&["type_info"])?;
         kind.finish()?;
@@ -217,7 +217,7 @@ fn renamed(fields: &mut Fields<'_>, shape: Shape) -> Result<Shape, Refusal> {
     Ok(if is_renamed { shape.renamed() } else { shape })
 }
 
-fn base_table(name: &str, fields: &mut Fields<'_>, around: &Sight<'_>) -> Result<Shape, Refusal> {
+fn base_table(name: &str, fields: &mut Fields<'_>, around: &VisibleNames<'_>) -> Result<Shape, Refusal> {
     let (catalog, schema) = (fields.text("catalog_name")?, fields.text("schema_name")?);
     if !catalog.is_empty() || !schema.is_empty() {
         return Err(Refusal::new(
@@ -273,7 +273,7 @@ pub(super) fn path(parts: &[&str]) -> String {
 
 /// Name and arguments of a call without anything else.
 fn call(value: &Value) -> Result<(String, Vec<&Value>), Refusal> {
-    let mut fields = Fields::of(value, "a table function")?;
+    let mut fields = Fields::new(value, "a table function")?;
     fields.one_of("class", &["FUNCTION"])?;
     fields.one_of("type", &["FUNCTION"])?;
     let name = fields.text("function_name")?;
@@ -295,7 +295,7 @@ fn call(value: &Value) -> Result<(String, Vec<&Value>), Refusal> {
 
 /// What the arguments of a call are sorted by.
 pub(super) fn order_bys<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value], Refusal> {
-    let mut order_bys = Fields::of(fields.take("order_bys")?, "ORDER BY")?;
+    let mut order_bys = Fields::new(fields.take("order_bys")?, "ORDER BY")?;
     order_bys.one_of("type", &["ORDER_MODIFIER"])?;
     let orders = order_bys.list("orders")?;
     order_bys.finish()?;
@@ -304,7 +304,7 @@ pub(super) fn order_bys<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value], Refu
 
 /// Refuses an argument with a name.
 pub(super) fn unnamed(value: &Value) -> Result<(), Refusal> {
-    Fields::of(value, "an argument")?.empty(&["alias"])
+    Fields::new(value, "an argument")?.empty(&["alias"])
 }
 
 fn bounds(name: &str) -> Refusal {

@@ -60,7 +60,7 @@ pub struct Function {
 const MANY: usize = 64;
 
 /// Functions of rows, with what they make and how many arguments they take at most.
-const OF_ROWS: &[(Kind, usize, &str)] = &[
+const ROW_FUNCTIONS: &[(Kind, usize, &str)] = &[
     (
         Kind::Short,
         3,
@@ -125,7 +125,7 @@ const OF_ROWS: &[(Kind, usize, &str)] = &[
 ];
 
 /// Functions of groups and frames, in the same way.
-const OF_GROUPS: &[(Kind, usize, &str)] = &[
+const AGGREGATES: &[(Kind, usize, &str)] = &[
     (
         Kind::Short,
         2,
@@ -152,18 +152,18 @@ const OF_GROUPS: &[(Kind, usize, &str)] = &[
 ];
 
 /// Functions of windows.
-const OF_WINDOWS: &[(Kind, usize, &str)] = &[(
+const WINDOW_FUNCTIONS: &[(Kind, usize, &str)] = &[(
     Kind::AsLong,
     3,
     "cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank rank_dense row_number",
 )];
 
 /// Names without brackets that the engine takes for functions which tell about the session.
-const SESSION: &str =
+const SESSION_FUNCTIONS: &str =
     "current_catalog current_database current_role current_schema current_user session_user user";
 
 fn all() -> impl Iterator<Item = &'static (Kind, usize, &'static str)> {
-    OF_ROWS.iter().chain(OF_GROUPS).chain(OF_WINDOWS)
+    ROW_FUNCTIONS.iter().chain(AGGREGATES).chain(WINDOW_FUNCTIONS)
 }
 
 /// The function with this name, if it may be called.
@@ -174,7 +174,7 @@ pub fn allowed(name: &str) -> Option<Function> {
     all().find(is_named).map(|(kind, most, _)| Function {
         kind: *kind,
         most: *most,
-        is_of_groups: OF_GROUPS.iter().any(|group| is_named(&group)),
+        is_of_groups: AGGREGATES.iter().any(|group| is_named(&group)),
     })
 }
 
@@ -184,13 +184,13 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Whether a column of this name could be a function about the session.
-pub(super) fn tells_about_the_session(name: &str) -> bool {
+pub(super) fn is_session_function(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    SESSION.split_whitespace().any(|known| known == name)
+    SESSION_FUNCTIONS.split_whitespace().any(|known| known == name)
 }
 
 /// What to write instead of a function that may not be called.
-pub(super) fn instead_of(name: &str) -> &'static str {
+pub(super) fn alternative_to(name: &str) -> &'static str {
     match name.to_ascii_lowercase().as_str() {
         "range" | "generate_series" => "as a table it is allowed: FROM range(0, 24) AS hours(hour)",
         "histogram" => "group by a bucket instead: GROUP BY floor(value / 10)",

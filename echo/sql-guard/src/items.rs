@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::query::{Scope, Sight, Walk, check_columns};
+use crate::query::{Scope, VisibleNames, Walk, check_columns};
 use crate::refusal::Refusal;
 use crate::size::{Shape, Size};
 use crate::views;
@@ -18,13 +18,13 @@ impl Walk {
         (aliases, shape): (&mut BTreeMap<String, Size>, &mut Shape),
     ) -> Result<(), Refusal> {
         for item in items {
-            let sight = Sight {
+            let visible = VisibleNames {
                 scope,
                 columns,
                 aliases,
             };
             self.collected.permit_returned(item);
-            let size = self.whole(item, &sight, shape)?;
+            let size = self.whole(item, &visible, shape)?;
             *shape = with_item(*shape, item, (size, columns));
             check_columns(*shape)?;
             let alias = item.get("alias").and_then(Value::as_str);

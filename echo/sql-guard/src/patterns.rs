@@ -12,16 +12,16 @@ use crate::size::Size;
 const PARTS: u64 = 8;
 
 /// Parts for LIKE with something that stands for any letter: then every place is compared by itself.
-const OF_LETTERS: u64 = 4;
+const WILDCARD_PARTS: u64 = 4;
 
 /// How much longer it takes to know which part of a text a regular expression matches than whether it does.
-const OF_A_PART: u64 = 4;
+const CAPTURE_FACTOR: u64 = 4;
 
 /// What leaves open how a regular expression goes on, and how often it may before it is taken for a slow one: there are
 /// about two to the power of that many states to be in. Up to here they are kept, beyond all are followed at each byte.
 const OPEN: &[u8] = b".[\\|?";
 const MAX_OPEN: usize = 8;
-const OF_MANY: u64 = 32;
+const MANY_STATES_FACTOR: u64 = 32;
 
 /// Checks what is searched in, and what for. Returns how many steps a row takes.
 pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Result<u64, Refusal> {
@@ -33,7 +33,7 @@ pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Res
         Kind::Like => like_steps(check_pattern(name, arguments.get(1), |_| None)?),
         Kind::Regex => regex_steps(check_pattern(name, arguments.get(1), heavy)?),
         Kind::RegexPart | Kind::RegexReplaced => {
-            regex_steps(check_pattern(name, arguments.get(1), heavy)?).saturating_mul(OF_A_PART)
+            regex_steps(check_pattern(name, arguments.get(1), heavy)?).saturating_mul(CAPTURE_FACTOR)
         }
         Kind::Json | Kind::JsonKeys => {
             check_path(name, arguments.get(1))?;
@@ -72,14 +72,14 @@ fn like_steps(pattern: &str) -> u64 {
     if is_plain {
         length
     } else {
-        length * OF_LETTERS
+        length * WILDCARD_PARTS
     }
 }
 
 /// Steps that a regular expression takes for each byte that is searched.
 fn regex_steps(pattern: &str) -> u64 {
     let n_open = pattern.bytes().filter(|byte| OPEN.contains(byte)).count();
-    let weight = if n_open > MAX_OPEN { OF_MANY } else { 1 };
+    let weight = if n_open > MAX_OPEN { MANY_STATES_FACTOR } else { 1 };
     pattern.len() as u64 * PARTS * weight
 }
 

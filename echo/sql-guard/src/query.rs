@@ -39,7 +39,7 @@ pub(super) struct Scope<'a> {
 
 /// What an expression can refer to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sight<'a> {
+pub(super) struct VisibleNames<'a> {
     /// Names of tables.
     pub(super) scope: &'a Scope<'a>,
     /// Columns of FROM, and of the queries around.
@@ -71,7 +71,7 @@ impl Walk {
 
     /// What the parser gave.
     pub(super) fn document(&mut self, tree: &Value) -> Result<(), Refusal> {
-        let mut fields = Fields::of(tree, "what the parser gave")?;
+        let mut fields = Fields::new(tree, "what the parser gave")?;
         if fields.flag("error")? {
             return Err(Refusal::new(
                 "only SELECT statements are run",
@@ -89,7 +89,7 @@ impl Walk {
                 "send them one by one",
             ));
         };
-        let outermost = Sight {
+        let outermost = VisibleNames {
             scope: &Scope::default(),
             columns: Shape::default(),
             aliases: &BTreeMap::new(),
@@ -112,19 +112,19 @@ impl Walk {
     pub(super) fn statement(
         &mut self,
         value: &Value,
-        around: &Sight<'_>,
+        around: &VisibleNames<'_>,
     ) -> Result<Shape, Refusal> {
-        let mut fields = Fields::of(value, "a statement")?;
+        let mut fields = Fields::new(value, "a statement")?;
         let node = fields.take("node")?;
         fields.empty(&["named_param_map"])?;
         fields.finish()?;
         self.query(node, around)
     }
 
-    fn query(&mut self, value: &Value, around: &Sight<'_>) -> Result<Shape, Refusal> {
+    fn query(&mut self, value: &Value, around: &VisibleNames<'_>) -> Result<Shape, Refusal> {
         self.count()?;
         self.collected.enter_query();
-        let mut fields = Fields::of(value, "a query")?;
+        let mut fields = Fields::new(value, "a query")?;
         let shape = match fields.text("type")? {
             "SELECT_NODE" => self.select(&mut fields, around),
             "SET_OPERATION_NODE" => self.set_operation(&mut fields, around),
@@ -140,9 +140,9 @@ impl Walk {
         Ok(shape)
     }
 
-    fn select(&mut self, fields: &mut Fields<'_>, around: &Sight<'_>) -> Result<Shape, Refusal> {
+    fn select(&mut self, fields: &mut Fields<'_>, around: &VisibleNames<'_>) -> Result<Shape, Refusal> {
         let scope = self.with(fields, around)?;
-        let around = Sight {
+        let around = VisibleNames {
             scope: &scope,
             ..*around
         };
@@ -158,18 +158,18 @@ impl Walk {
         let items = fields.list("select_list")?;
         self.collected.returned_by(items);
         self.items(items, (&scope, columns), (&mut aliases, &mut shape))?;
-        let sight = Sight {
+        let visible = VisibleNames {
             scope: &scope,
             columns,
             aliases: &aliases,
         };
         for name in ["where_clause", "having", "qualify"] {
             if let Some(condition) = fields.optional(name)? {
-                self.filter(condition, &sight, &mut shape)?;
+                self.filter(condition, &visible, &mut shape)?;
             }
         }
         for group in fields.list("group_expressions")? {
-            self.whole(group, &sight, &mut shape)?;
+            self.whole(group, &visible, &mut shape)?;
         }
         if fields.list("group_sets")?.len() > MAX_GROUPINGS {
             return Err(Refusal::new(
@@ -184,7 +184,7 @@ impl Walk {
         if let Some(sample) = fields.optional("sample")? {
             self.sample(sample)?;
         }
-        self.modifiers(fields.list("modifiers")?, &sight, &mut shape)?;
+        self.modifiers(fields.list("modifiers")?, &visible, &mut shape)?;
         self.read = read;
         Ok(shape)
     }
@@ -192,10 +192,10 @@ impl Walk {
     fn set_operation(
         &mut self,
         fields: &mut Fields<'_>,
-        around: &Sight<'_>,
+        around: &VisibleNames<'_>,
     ) -> Result<Shape, Refusal> {
         let scope = self.with(fields, around)?;
-        let around = Sight {
+        let around = VisibleNames {
             scope: &scope,
             ..*around
         };
@@ -211,12 +211,12 @@ impl Walk {
                 shape.above(part)
             };
         }
-        let sight = Sight {
+        let visible = VisibleNames {
             scope: &scope,
             columns: seen(shape, &around),
             aliases: &BTreeMap::new(),
         };
-        self.modifiers(fields.list("modifiers")?, &sight, &mut shape)?;
+        self.modifiers(fields.list("modifiers")?, &visible, &mut shape)?;
         Ok(shape)
     }
 
@@ -224,20 +224,20 @@ impl Walk {
     fn with<'s>(
         &mut self,
         fields: &mut Fields<'_>,
-        around: &Sight<'s>,
+        around: &VisibleNames<'s>,
     ) -> Result<Scope<'s>, Refusal> {
         let mut scope = Scope {
             names: BTreeMap::new(),
             outer: Some(around.scope),
         };
-        let mut map = Fields::of(fields.take("cte_map")?, "WITH")?;
+        let mut map = Fields::new(fields.take("cte_map")?, "WITH")?;
         let entries = map.list("map")?;
         map.finish()?;
         for entry in entries {
             self.count()?;
-            let mut entry = Fields::of(entry, "WITH")?;
+            let mut entry = Fields::new(entry, "WITH")?;
             let name = entry.text("key")?;
-            let mut value = Fields::of(entry.take("value")?, "WITH")?;
+            let mut value = Fields::new(entry.take("value")?, "WITH")?;
             entry.finish()?;
             let is_renamed = !value.list("aliases")?.is_empty();
             let known = [
@@ -250,7 +250,7 @@ impl Walk {
             let query = value.take("query")?;
             value.finish()?;
             check_name(name)?;
-            let inside = Sight {
+            let inside = VisibleNames {
                 scope: &scope,
                 ..*around
             };
@@ -264,24 +264,24 @@ impl Walk {
     fn modifiers(
         &mut self,
         modifiers: &[Value],
-        sight: &Sight<'_>,
+        visible: &VisibleNames<'_>,
         shape: &mut Shape,
     ) -> Result<(), Refusal> {
         for modifier in modifiers {
             self.count()?;
-            let mut fields = Fields::of(modifier, "a modifier")?;
+            let mut fields = Fields::new(modifier, "a modifier")?;
             match fields.text("type")? {
-                "ORDER_MODIFIER" => self.orders(fields.list("orders")?, sight, shape)?,
+                "ORDER_MODIFIER" => self.orders(fields.list("orders")?, visible, shape)?,
                 "DISTINCT_MODIFIER" => {
                     self.collected.check_compared()?;
                     for target in fields.list("distinct_on_targets")? {
-                        self.whole(target, sight, shape)?;
+                        self.whole(target, visible, shape)?;
                     }
                 }
                 "LIMIT_MODIFIER" | "LIMIT_PERCENT_MODIFIER" => {
                     for name in ["limit", "offset"] {
                         if let Some(value) = fields.optional(name)? {
-                            self.whole(value, sight, shape)?;
+                            self.whole(value, visible, shape)?;
                         }
                     }
                 }
@@ -296,11 +296,11 @@ impl Walk {
     pub(super) fn orders(
         &mut self,
         orders: &[Value],
-        sight: &Sight<'_>,
+        visible: &VisibleNames<'_>,
         shape: &mut Shape,
     ) -> Result<(), Refusal> {
         for order in orders {
-            let mut fields = Fields::of(order, "ORDER BY")?;
+            let mut fields = Fields::new(order, "ORDER BY")?;
             fields.one_of("type", &["ORDER_DEFAULT", "ASCENDING", "DESCENDING"])?;
             fields.text("null_order")?;
             let expression = fields.take("expression")?;
@@ -309,7 +309,7 @@ impl Walk {
             if matches!(class, Some("STAR" | "CONSTANT")) {
                 self.collected.check_compared()?;
             }
-            self.whole(expression, sight, shape)?;
+            self.whole(expression, visible, shape)?;
             fields.finish()?;
         }
         Ok(())
@@ -317,7 +317,7 @@ impl Walk {
 }
 
 /// What FROM brings, and what the queries around do.
-fn seen(from: Shape, around: &Sight<'_>) -> Shape {
+fn seen(from: Shape, around: &VisibleNames<'_>) -> Shape {
     Shape {
         bytes: from.bytes.max(around.columns.bytes),
         usual: from.usual.max(around.columns.usual),

@@ -5,7 +5,7 @@ use std::mem;
 use serde_json::Value;
 
 use crate::limits::{MAX_BOUND_NODES, MAX_MADE_BYTES, MAX_SEARCH_STEPS};
-use crate::query::{Sight, Walk};
+use crate::query::{VisibleNames, Walk};
 use crate::refusal::Refusal;
 use crate::size::{Cost, Shape, Size};
 use crate::{constants, patterns};
@@ -15,11 +15,11 @@ impl Walk {
     pub(super) fn whole(
         &mut self,
         value: &Value,
-        sight: &Sight<'_>,
+        visible: &VisibleNames<'_>,
         shape: &mut Shape,
     ) -> Result<Size, Refusal> {
         let mut tables = 0;
-        let size = self.expression(value, sight, &mut tables)?;
+        let size = self.expression(value, visible, &mut tables)?;
         shape.tables = shape.tables.saturating_add(tables);
         // A name alone is a reference, which makes nothing.
         let is_a_name = value
@@ -40,11 +40,11 @@ impl Walk {
     pub(super) fn filter(
         &mut self,
         value: &Value,
-        sight: &Sight<'_>,
+        visible: &VisibleNames<'_>,
         shape: &mut Shape,
     ) -> Result<(), Refusal> {
         let mut tables = 0;
-        let size = self.expression(value, sight, &mut tables)?;
+        let size = self.expression(value, visible, &mut tables)?;
         shape.tables = shape.tables.saturating_add(tables);
         self.spend(size.cost.max(size.copied).times(size.columns))
     }

@@ -66,7 +66,7 @@ const LONG: [&str; 4] = ["attrs", "inputs", "ranks", "victims"];
 const WITH_LONG: [&str; 3] = ["events", "verdicts", "verdict_history"];
 
 /// How the names of the engine's own views begin, and one that does not begin so.
-const OF_THE_ENGINE: [&str; 5] = ["duckdb_", "pg_", "pragma_", "sqlite_", "information_schema"];
+const ENGINE_PREFIXES: [&str; 5] = ["duckdb_", "pg_", "pragma_", "sqlite_", "information_schema"];
 
 /// Whether anybody may read it.
 pub fn is_published(name: &str) -> bool {
@@ -88,7 +88,7 @@ pub(super) fn has_long(name: &str) -> bool {
 /// Whether something else goes by the name.
 pub fn is_private(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    PRIVATE.contains(&name.as_str()) || OF_THE_ENGINE.iter().any(|start| name.starts_with(start))
+    PRIVATE.contains(&name.as_str()) || ENGINE_PREFIXES.iter().any(|start| name.starts_with(start))
 }
 
 /// The names, for a hint.

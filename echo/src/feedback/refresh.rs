@@ -253,7 +253,7 @@ impl Refresh {
             return Ok(());
         }
         self.pending.judged = Some(taken);
-        match self.store.conclude(self.pending.clone()).await {
+        match self.store.store_verdicts(self.pending.clone()).await {
             // It will never be accepted; to go on without it is better than to stop judging.
             Err(error) if error.code() == Code::Invalid => {
                 tracing::error!(

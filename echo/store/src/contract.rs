@@ -276,7 +276,7 @@ async fn nan_never_enters() {
     lags.lags[0].z = f64::NAN;
     judged.inputs = Some(Arc::new(lags));
     for concluded in [damaged, judged] {
-        let refused = store.conclude(incidents([concluded])).await;
+        let refused = store.store_verdicts(incidents([concluded])).await;
         assert!(matches!(refused, Err(StoreError::NotFinite { .. })));
     }
     assert_eq!(store.extent(None).await.unwrap(), None);

@@ -55,29 +55,29 @@ use echo_core::model::event::{Event, EventBatch, StoredEvent};
 use echo_core::units::{Nanos, Window};
 use tokio::sync::watch;
 
-use crate::duckdb::connection_pool::{Reader, Readers};
+use crate::duckdb::connection_pool::{Reader, ConnectionPool};
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::Dictionary;
-use crate::duckdb::disk_space::Volume;
+use crate::duckdb::disk_space::DiskSpace;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::hours::HoursCache;
-use crate::duckdb::maintenance::Upkeep;
+use crate::duckdb::maintenance::Maintenance;
 use crate::duckdb::migrations::MIGRATIONS;
 use crate::duckdb::rows::query_results::{EventReader, read_extent};
 use crate::duckdb::rows::{detector_output, event_queries, partition, verdicts};
 use crate::duckdb::sql::SqlPool;
-use crate::duckdb::tail_cache::Recent;
+use crate::duckdb::tail_cache::TailCache;
 use crate::duckdb::writer::Writer;
 use crate::limits::{Amount, Limits};
-use crate::readiness::Obstacle;
+use crate::readiness::NotReadyReason;
 use crate::reporting::merged;
 use crate::resume::{Resume, WarmUp};
-use crate::sql::{SqlError, SqlQuestion, SqlTable, ViewDocs};
-use crate::timeseries::{CoursePoint, CourseQuery};
+use crate::sql::{SqlError, SqlQuery, SqlTable, ViewDocs};
+use crate::timeseries::{TimeseriesPoint, TimeseriesQuery};
 use crate::timings::Timings;
 use crate::{
     Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
-    StoreError, Tail, Unnameable, Vitals, finite,
+    StoreError, Tail, ExceededLimit, Vitals, finite,
 };
 
 /// How to open a database.
@@ -125,15 +125,15 @@ impl DuckDbConfig {
 /// Dropping it commits what is queued and waits for that; [`Self::close`] does the same and says how it went.
 #[derive(Debug)]
 pub struct DuckDbStore {
-    upkeep: Upkeep,
-    readers: Readers,
+    upkeep: Maintenance,
+    readers: ConnectionPool,
     /// For SQL, with limits of its own.
     sql: SqlPool,
     /// Apart from the others, so that no crowd of questions keeps the detector from following.
-    follower: Readers,
+    follower: ConnectionPool,
     writer: Writer,
     dictionary: Arc<Dictionary>,
-    recent: Arc<Recent>,
+    recent: Arc<TailCache>,
     coverage: Arc<CoverageCache>,
     hours: Arc<HoursCache>,
     committed: watch::Receiver<u64>,
@@ -141,7 +141,7 @@ pub struct DuckDbStore {
     followed: Arc<AtomicU64>,
     fatal: Fatal,
     path: PathBuf,
-    volume: Arc<Volume>,
+    volume: Arc<DiskSpace>,
     timings: Timings,
     /// Last, so that the folder goes when nothing is open in it any more.
     #[cfg(any(test, feature = "testing"))]
@@ -205,11 +205,11 @@ impl EventStore for DuckDbStore {
         }
     }
 
-    fn obstacles(&self) -> Vec<Obstacle> {
-        let failed = self.fatal.met().map(|reason| Obstacle::Failed { reason });
-        let closed = self.writer.is_closed().then_some(Obstacle::Closed);
+    fn not_ready_reasons(&self) -> Vec<NotReadyReason> {
+        let failed = self.fatal.reason().map(|reason| NotReadyReason::Failed { reason });
+        let closed = self.writer.is_closed().then_some(NotReadyReason::Closed);
         let shortage = self.volume.shortage();
-        let full = shortage.map(|(available, floor)| Obstacle::Full { available, floor });
+        let full = shortage.map(|(available, floor)| NotReadyReason::Full { available, floor });
         failed.into_iter().chain(closed).chain(full).collect()
     }
 
@@ -218,14 +218,14 @@ impl EventStore for DuckDbStore {
         self.writer.append(batch).await
     }
 
-    fn unnameable(&self, events: &[Event], token: Option<&str>) -> Vec<(usize, Unnameable)> {
-        self.dictionary.unnameable(events, token)
+    fn over_entry_limits(&self, events: &[Event], token: Option<&str>) -> Vec<(usize, ExceededLimit)> {
+        self.dictionary.over_entry_limits(events, token)
     }
 
     async fn events(&self, query: EventQuery) -> Result<Page, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
         self.readers
-            .ask("reading events", move |reader| {
+            .run("reading events", move |reader| {
                 event_reader::page(reader, &dictionary, &query)
             })
             .await
@@ -246,7 +246,7 @@ impl EventStore for DuckDbStore {
         let committed = *self.committed.borrow();
         let query = event_queries::tail((after, committed), metrics, limit);
         let question = move |reader: &Reader| event_reader::judged(reader, &dictionary, &query);
-        let events = self.follower.ask("reading new events", question).await?;
+        let events = self.follower.run("reading new events", question).await?;
         let until = if events.len() < limit {
             committed.max(after)
         } else {
@@ -258,12 +258,12 @@ impl EventStore for DuckDbStore {
     async fn resume(&self, warm_up: WarmUp) -> Result<Resume, StoreError> {
         let question = move |reader: &Reader| detector_output::resume(&reader.connection, warm_up);
         let doing = "looking where the detector goes on";
-        self.follower.ask(doing, question).await
+        self.follower.run(doing, question).await
     }
 
-    async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+    async fn store_verdicts(&self, conclusions: Conclusions) -> Result<(), StoreError> {
         finite::check_conclusions(&conclusions)?;
-        self.writer.conclude(conclusions).await
+        self.writer.store_verdicts(conclusions).await
     }
 
     async fn incidents(
@@ -280,7 +280,7 @@ impl EventStore for DuckDbStore {
             })?;
             Ok(incidents)
         };
-        self.readers.ask("reading incidents", question).await
+        self.readers.run("reading incidents", question).await
     }
 
     async fn lost_time(
@@ -297,7 +297,7 @@ impl EventStore for DuckDbStore {
             })?;
             Ok(lost)
         };
-        self.readers.ask("reading lost time", question).await
+        self.readers.run("reading lost time", question).await
     }
 
     async fn coverage(
@@ -312,7 +312,7 @@ impl EventStore for DuckDbStore {
             let known = (&*dictionary, &*cache);
             coverage::coverage(reader, known, (cluster.as_ref(), window))
         };
-        self.readers.ask("counting who reported", question).await
+        self.readers.run("counting who reported", question).await
     }
 
     async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError> {
@@ -327,7 +327,7 @@ impl EventStore for DuckDbStore {
             })?;
             Ok(merged(sums))
         };
-        self.readers.ask("adding up host evidence", question).await
+        self.readers.run("adding up host evidence", question).await
     }
 
     async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError> {
@@ -338,14 +338,14 @@ impl EventStore for DuckDbStore {
             events.reverse();
             Ok(events)
         };
-        self.readers.ask("reading events of a job", question).await
+        self.readers.run("reading events of a job", question).await
     }
 
-    async fn course(&self, query: CourseQuery) -> Result<Vec<CoursePoint>, StoreError> {
+    async fn timeseries(&self, query: TimeseriesQuery) -> Result<Vec<TimeseriesPoint>, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
-        let query = event_queries::course(&query);
-        let question = move |reader: &Reader| event_reader::course(reader, &dictionary, &query);
-        self.readers.ask("adding up signals", question).await
+        let query = event_queries::timeseries(&query);
+        let question = move |reader: &Reader| event_reader::timeseries(reader, &dictionary, &query);
+        self.readers.run("adding up signals", question).await
     }
 
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError> {
@@ -369,22 +369,22 @@ impl EventStore for DuckDbStore {
             Ok(extent)
         };
         let doing = "looking for the first and last event";
-        self.readers.ask(doing, question).await
+        self.readers.run(doing, question).await
     }
 
     async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
         let question = |reader: &Reader| partition::dropped_until(&reader.connection);
         let doing = "looking for what was deleted";
-        self.readers.ask(doing, question).await
+        self.readers.run(doing, question).await
     }
 
-    async fn run_sql(&self, question: SqlQuestion) -> Result<SqlTable, SqlError> {
-        self.sql.ask(question).await
+    async fn run_sql(&self, question: SqlQuery) -> Result<SqlTable, SqlError> {
+        self.sql.run_query(question).await
     }
 
     async fn views(&self) -> Result<Vec<ViewDocs>, StoreError> {
         let question = |reader: &Reader| sql::docs::views(&reader.connection);
-        self.readers.ask("reading what views mean", question).await
+        self.readers.run("reading what views mean", question).await
     }
 
     fn committed(&self) -> watch::Receiver<u64> {

@@ -139,7 +139,7 @@ impl Hours {
     }
 
     /// What a database says after a restart, when its last event has the number `last_event`.
-    pub(super) fn of(due: Vec<Hour>, closed: BTreeSet<Hour>, last_event: u64) -> Self {
+    pub(super) fn load(due: Vec<Hour>, closed: BTreeSet<Hour>, last_event: u64) -> Self {
         let mut hours = Self {
             closed,
             ..Self::default()

@@ -30,11 +30,11 @@ use tokio::sync::watch;
 
 pub use crate::failure::StoreError;
 use crate::hours::CostHours;
-use crate::readiness::Obstacle;
+use crate::readiness::NotReadyReason;
 use crate::resume::{Resume, WarmUp};
-use crate::sql::{SqlError, SqlQuestion, SqlTable, ViewDocs};
-use crate::timeseries::{CoursePoint, CourseQuery};
-pub use crate::vitals::{Unnameable, Vitals};
+use crate::sql::{SqlError, SqlQuery, SqlTable, ViewDocs};
+use crate::timeseries::{TimeseriesPoint, TimeseriesQuery};
+pub use crate::vitals::{ExceededLimit, Vitals};
 use echo_core::units::{Nanos, Window};
 
 /// A database of events and conclusions. Shared as `Arc<dyn EventStore>`.
@@ -47,7 +47,7 @@ pub trait EventStore: CostHours + std::fmt::Debug {
     /// Events that must not be appended because there is no room for what is new in their series, origins or clusters, by
     /// their places; never an event in which nothing is new. They came with the token of this name, which leaves others as much as
     /// it brings. Requests that are on their way together share the room.
-    fn unnameable(&self, _events: &[Event], _token: Option<&str>) -> Vec<(usize, Unnameable)> {
+    fn over_entry_limits(&self, _events: &[Event], _token: Option<&str>) -> Vec<(usize, ExceededLimit)> {
         Vec::new()
     }
 
@@ -66,7 +66,7 @@ pub trait EventStore: CostHours + std::fmt::Debug {
     ) -> Result<Tail, StoreError>;
 
     /// Stores conclusions durably, all or none.
-    async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError>;
+    async fn store_verdicts(&self, conclusions: Conclusions) -> Result<(), StoreError>;
 
     /// Where a detector goes on after a restart, and what it needs for that: events of `warm_up` before what has been judged,
     /// and the last policy of each cluster, in the order of their names.
@@ -106,7 +106,7 @@ pub trait EventStore: CostHours + std::fmt::Debug {
 
     /// Sums of histogram signals per rank, communicator, operation and stretch of a window, in no particular order. All reports of a
     /// block lie in the same stretch. A rank that told different things about itself has several sums. Waits are given only as measured by a GPU, as in [`Self::tail`].
-    async fn course(&self, query: CourseQuery) -> Result<Vec<CoursePoint>, StoreError>;
+    async fn timeseries(&self, query: TimeseriesQuery) -> Result<Vec<TimeseriesPoint>, StoreError>;
 
     /// Clusters that have sent events, also where all of them were deleted within the last hours.
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError>;
@@ -123,7 +123,7 @@ pub trait EventStore: CostHours + std::fmt::Debug {
     }
 
     /// What keeps the store from taking events, gravest first; nothing when it takes them.
-    fn obstacles(&self) -> Vec<Obstacle> {
+    fn not_ready_reasons(&self) -> Vec<NotReadyReason> {
         Vec::new()
     }
 
@@ -133,7 +133,7 @@ pub trait EventStore: CostHours + std::fmt::Debug {
     }
 
     /// Runs SQL that only reads the published views. A question that is dropped is stopped.
-    async fn run_sql(&self, _question: SqlQuestion) -> Result<SqlTable, SqlError> {
+    async fn run_sql(&self, _question: SqlQuery) -> Result<SqlTable, SqlError> {
         Err(StoreError::Closed.into())
     }
 
@@ -286,17 +286,17 @@ pub struct JobQuery {
 pub(crate) const WITH_ATTRS: [&str; 2] = [metric::ELAPSED, metric::ISSUED];
 
 /// Whether the detector reads the attributes of an event.
-pub(crate) fn judges_attrs(event: &Event) -> bool {
+pub(crate) fn uses_attrs(event: &Event) -> bool {
     WITH_ATTRS.contains(&event.metric.as_str())
 }
 
 /// Whether the detector reads the samples of the event.
-fn judges_samples(event: &Event) -> bool {
+fn uses_samples(event: &Event) -> bool {
     event.metric.as_str() == metric::WAIT && is_by_gpu(event)
 }
 
 /// Whether the detector leaves the event out although it follows its metric: a wait that no GPU measured.
-fn is_idle_wait(event: &Event) -> bool {
+fn is_host_wait(event: &Event) -> bool {
     event.metric.as_str() == metric::WAIT && !is_by_gpu(event)
 }
 

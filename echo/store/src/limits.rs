@@ -8,7 +8,7 @@ use std::time::Duration;
 const MIB: u64 = 1024 * 1024;
 
 /// Share of its limit that the database may take before retention begins to delete.
-const BEGIN_AT: f64 = 0.8;
+const DELETE_ABOVE: f64 = 0.8;
 
 /// Limits of what is kept. Conclusions are small and stay.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -122,16 +122,16 @@ impl Limits {
     pub fn floor_bytes(&self, total: u64) -> u64 {
         let usual = || {
             let (share, least, most) = Self::FLOOR;
-            Amount::Share(share).of(total).clamp(least, most)
+            Amount::Share(share).bytes_of(total).clamp(least, most)
         };
-        self.floor.map_or_else(usual, |floor| floor.of(total))
+        self.floor.map_or_else(usual, |floor| floor.bytes_of(total))
     }
 
     /// Bytes in use from which on retention deletes. `room` is what the database has and could still get on a volume of
     /// `total` bytes; nothing when there is no limit.
-    pub fn begin_bytes(&self, total: u64, room: u64) -> Option<u64> {
-        let limit = self.size?.of(total).min(room);
-        Some(Amount::Share(BEGIN_AT).of(limit))
+    pub fn delete_above_bytes(&self, total: u64, room: u64) -> Option<u64> {
+        let limit = self.size?.bytes_of(total).min(room);
+        Some(Amount::Share(DELETE_ABOVE).bytes_of(limit))
     }
 }
 
@@ -143,7 +143,7 @@ impl Amount {
         clippy::cast_sign_loss,
         reason = "a share of a size is a size, and its last digits do not matter"
     )]
-    pub fn of(self, total: u64) -> u64 {
+    pub fn bytes_of(self, total: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Share(share) => (total as f64 * share) as u64,
@@ -236,13 +236,13 @@ mod tests {
             size: Some(Amount::Share(0.5)),
             ..Limits::default()
         };
-        assert_eq!(half.begin_bytes(1_000, 2_000), Some(400));
+        assert_eq!(half.delete_above_bytes(1_000, 2_000), Some(400));
         assert_eq!(
-            half.begin_bytes(1_000, 100),
+            half.delete_above_bytes(1_000, 100),
             Some(80),
             "others take the rest"
         );
         let without = Limits { size: None, ..half };
-        assert_eq!(without.begin_bytes(1_000, 100), None);
+        assert_eq!(without.delete_above_bytes(1_000, 100), None);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What is in the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum NotReadyReason {
     /// The engine has failed for good, or its file is lost; only a new process can go on.
     Failed {
         /// What the engine said, or what became of the file.
@@ -21,7 +21,7 @@ pub enum Obstacle {
     },
 }
 
-impl Obstacle {
+impl NotReadyReason {
     /// The word for it that programs go by.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Obstacle {
     }
 }
 
-impl fmt::Display for Obstacle {
+impl fmt::Display for NotReadyReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed { reason } => write!(

@@ -15,11 +15,11 @@ type Reporter = (ClusterId, Option<JobId>, NodeId, Option<Rank>);
 
 /// Rows of coverage in the making.
 #[derive(Debug, Default)]
-pub(super) struct Reporting(BTreeMap<Reporter, Coverage>);
+pub(super) struct CoverageRows(BTreeMap<Reporter, Coverage>);
 
 /// When one origin reported.
 #[derive(Debug, Clone)]
-pub(super) struct Count {
+pub(super) struct OriginCoverage {
     /// Who.
     pub(super) origin: Arc<Origin>,
     /// First event time.
@@ -30,9 +30,9 @@ pub(super) struct Count {
     pub(super) has_host_evidence: bool,
 }
 
-impl Reporting {
+impl CoverageRows {
     /// Adds an origin.
-    pub(super) fn add(&mut self, count: Count) {
+    pub(super) fn add(&mut self, count: OriginCoverage) {
         let origin = &count.origin;
         let reporter = (
             origin.cluster.clone(),

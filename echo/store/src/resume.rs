@@ -19,7 +19,7 @@ impl WarmUp {
     pub const EDGE: Duration = Duration::from_hours(24);
 
     /// Whether what was received then lies just before the stretch that ends with an event received at `last`.
-    pub fn begins_behind(self, received: Nanos, last: Nanos) -> bool {
+    pub fn is_before_window(self, received: Nanos, last: Nanos) -> bool {
         let begin = last.before(self.span);
         received < begin && received >= begin.before(Self::EDGE)
     }

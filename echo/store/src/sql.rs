@@ -10,7 +10,7 @@ use crate::StoreError;
 
 /// A question in SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SqlQuestion {
+pub struct SqlQuery {
     /// The statement as it was asked.
     pub text: String,
     /// Most rows of the answer.
@@ -30,14 +30,14 @@ pub struct SqlTable {
     /// texts, instants are RFC 3339, NaN and infinities are texts, too.
     pub rows: Vec<Vec<Value>>,
     /// Why there are no more rows although the statement has more; nothing when these are all.
-    pub cut: Option<Cut>,
+    pub cut: Option<Truncation>,
     /// How long it took.
     pub elapsed: Duration,
 }
 
 /// What cut a table off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
+pub enum Truncation {
     /// As many rows as were asked for.
     Rows,
     /// As many bytes as were asked for.

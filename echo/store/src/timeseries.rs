@@ -8,33 +8,33 @@ use echo_core::ids::{ClusterId, CommId, MetricName, Op, RoleId};
 use echo_core::model::event::{Origin, Source};
 use echo_core::units::Window;
 
-/// Which sums are meant by [`crate::EventStore::course`].
+/// Which sums are meant by [`crate::EventStore::timeseries`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CourseQuery {
+pub struct TimeseriesQuery {
     /// Cluster.
     pub cluster: ClusterId,
     /// Histogram signals of blocks.
     pub metrics: Vec<MetricName>,
     /// Event time on the senders' clocks, cut up into stretches.
-    pub stretches: Stretches,
+    pub stretches: TimeBuckets,
 }
 
 /// A window in pieces of equal length, the last of which may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stretches {
+pub struct TimeBuckets {
     window: Window,
     length_nanos: i64,
-    looked_at_nanos: i64,
+    sampled_nanos: i64,
 }
 
-impl Stretches {
+impl TimeBuckets {
     /// Pieces of that length, of which only the beginning is looked at; nothing when one of them is empty.
-    pub fn new(window: Window, length_nanos: i64, looked_at_nanos: i64) -> Option<Self> {
-        let looked_at_nanos = looked_at_nanos.min(length_nanos);
-        (looked_at_nanos > 0).then_some(Self {
+    pub fn new(window: Window, length_nanos: i64, sampled_nanos: i64) -> Option<Self> {
+        let sampled_nanos = sampled_nanos.min(length_nanos);
+        (sampled_nanos > 0).then_some(Self {
             window,
             length_nanos,
-            looked_at_nanos,
+            sampled_nanos,
         })
     }
 
@@ -49,8 +49,8 @@ impl Stretches {
     }
 
     /// How much of the beginning of each piece is looked at, nanoseconds.
-    pub const fn looked_at_nanos(self) -> i64 {
-        self.looked_at_nanos
+    pub const fn sampled_nanos(self) -> i64 {
+        self.sampled_nanos
     }
 
     /// Number of pieces.
@@ -67,7 +67,7 @@ impl Stretches {
 
 /// What one rank reported of one signal and communicator in one stretch.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CoursePoint {
+pub struct TimeseriesPoint {
     /// Who.
     pub origin: Arc<Origin>,
     /// The signal.
@@ -81,7 +81,7 @@ pub struct CoursePoint {
     /// Operation.
     pub op: Option<Op>,
     /// Place of the stretch in the window, counted from 0.
-    pub place: i64,
+    pub bucket: i64,
     /// Number of samples.
     pub count: f64,
     /// Sum of the samples, in the unit of the signal.

@@ -33,7 +33,7 @@ pub struct Vitals {
 
 /// What of an event there is no room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unnameable {
+pub enum ExceededLimit {
     /// Its series would be one too many.
     Series,
     /// Its sender would be one too many.

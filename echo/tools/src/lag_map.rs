@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use echo_core::ids::ClusterId;
 use echo_core::model::event::Origin;
 use echo_core::units::Window;
-use echo_store::timeseries::{CourseQuery, Stretches};
+use echo_store::timeseries::{TimeseriesQuery, TimeBuckets};
 use fleet_proto::metric;
 
 use crate::ToolError;
@@ -69,7 +69,7 @@ impl LagMap {
         let points = scope
             .context
             .store
-            .course(query(cluster.clone(), stretches)?)
+            .timeseries(query(cluster.clone(), stretches)?)
             .await?;
         let all = lags::of(&points, stretches.n());
         let usual_ms = lags::usual_ms(&all);
@@ -78,7 +78,7 @@ impl LagMap {
         Ok(Self {
             window: window.into(),
             stretch_s: seconds(stretches.length_nanos()),
-            looked_at_s: seconds(stretches.looked_at_nanos()),
+            looked_at_s: seconds(stretches.sampled_nanos()),
             left_out: n_all - ranks.len(),
             ranks,
             usual_ms,
@@ -86,8 +86,8 @@ impl LagMap {
     }
 }
 
-fn query(cluster: ClusterId, stretches: Stretches) -> Result<CourseQuery, ToolError> {
-    Ok(CourseQuery {
+fn query(cluster: ClusterId, stretches: TimeBuckets) -> Result<TimeseriesQuery, ToolError> {
+    Ok(TimeseriesQuery {
         cluster,
         metrics: metrics(&[metric::WAIT, metric::BLOCKED, metric::ARRIVAL])?,
         stretches,
@@ -99,13 +99,13 @@ fn query(cluster: ClusterId, stretches: Stretches) -> Result<CourseQuery, ToolEr
     clippy::cast_possible_truncation,
     reason = "lengths of windows in seconds, and numbers of ranks, are small"
 )]
-fn stretches(window: Window, n_ranks: usize) -> Option<Stretches> {
+fn stretches(window: Window, n_ranks: usize) -> Option<TimeBuckets> {
     let n = (MAX_SUMS / n_ranks).clamp(MIN_STRETCHES, MAX_STRETCHES);
     let span = window.to().value().saturating_sub(window.from().value());
     let length = (span / i64::try_from(n).ok()?).max(MIN_LENGTH_NANOS);
     let share = MAX_RANK_SECONDS / (n_ranks as f64 * seconds(span));
     let looked_at = (length as f64 * share.min(1.0)) as i64;
-    Stretches::new(window, length + 1, looked_at.max(MIN_LOOKED_AT_NANOS))
+    TimeBuckets::new(window, length + 1, looked_at.max(MIN_LOOKED_AT_NANOS))
 }
 
 #[expect(

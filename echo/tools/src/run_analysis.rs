@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use echo_sql_guard::refusal::Refusal;
-use echo_store::sql::{Cut, SqlError, SqlQuestion, SqlTable};
+use echo_store::sql::{Truncation, SqlError, SqlQuery, SqlTable};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -80,7 +80,7 @@ impl Tool for RunAnalysis {
             DEFAULT_BYTES,
             (MIN_BYTES, MAX_BYTES),
         )?;
-        let table = context.store.run_sql(SqlQuestion {
+        let table = context.store.run_sql(SqlQuery {
             text: self.sql,
             max_rows,
             max_bytes,
@@ -130,20 +130,20 @@ fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-fn more(cut: Cut, (rows, bytes): (usize, usize)) -> String {
+fn more(cut: Truncation, (rows, bytes): (usize, usize)) -> String {
     let advice =
         "aggregate or filter in SQL, or go on with ORDER BY a key, WHERE key > the last one";
     match cut {
-        Cut::Rows if rows < MAX_ROWS => {
+        Truncation::Rows if rows < MAX_ROWS => {
             format!("cut off after {rows} rows: {advice}, or raise max_rows (at most {MAX_ROWS})")
         }
-        Cut::Rows => format!("cut off after {rows} rows: {advice}"),
-        Cut::Bytes if bytes < MAX_BYTES => {
+        Truncation::Rows => format!("cut off after {rows} rows: {advice}"),
+        Truncation::Bytes if bytes < MAX_BYTES => {
             format!(
                 "cut off at {bytes} bytes: {advice}, name fewer columns, or raise max_bytes (at most {MAX_BYTES})"
             )
         }
-        Cut::Bytes => format!("cut off at {bytes} bytes: {advice}, or name fewer columns"),
+        Truncation::Bytes => format!("cut off at {bytes} bytes: {advice}, or name fewer columns"),
     }
 }
 

@@ -59,7 +59,7 @@ async fn whatever_is_stored_makes_its_hours_due() {
     report(&store, 1, 3 * HOUR_MS).await;
     report(&store, 2, HOUR_MS - 1).await;
     let late = lost(1, "prod", "node-1", (HOUR_MS, HOUR_MS + 10));
-    store.conclude(losses([late])).await.unwrap();
+    store.store_verdicts(losses([late])).await.unwrap();
     let due = store.due_hours();
     assert_eq!(hours(&due), [0, 1, 3]);
     assert!(due.iter().all(|due| !due.was_closed));

@@ -7,7 +7,7 @@ use echo_core::model::event::{Event, Origin, Reading, SeqRange, Source};
 
 use crate::contract::sample::{batch, device_wait, gauge, origin, wait, window};
 use crate::duckdb::DuckDbStore;
-use crate::timeseries::{CoursePoint, CourseQuery, Stretches};
+use crate::timeseries::{TimeseriesPoint, TimeseriesQuery, TimeBuckets};
 use crate::{EventStore, EvidenceQuery, JobQuery};
 
 /// The blocks that the sample events have: operations 64 to 95 of role `ff...`, 1.5 iterations.
@@ -214,31 +214,31 @@ async fn signals_are_added_up_per_rank_and_stretch_whatever_clocks_say() {
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let events = signals(&first, &second);
     store.append(batch(1, events)).await.unwrap();
-    let stretches = Stretches::new(window(10, 70), 40 * 1_000_000, 30 * 1_000_000);
-    let query = CourseQuery {
+    let stretches = TimeBuckets::new(window(10, 70), 40 * 1_000_000, 30 * 1_000_000);
+    let query = TimeseriesQuery {
         cluster: "prod".parse().unwrap(),
         metrics: vec![WAIT_MS.parse().unwrap(), BLOCKED_MS.parse().unwrap()],
         stretches: stretches.unwrap(),
     };
-    let mut found = store.course(query).await.unwrap();
+    let mut found = store.timeseries(query).await.unwrap();
     found.sort_by_key(|point| {
         let rank = point.origin.rank.map(RankOf::rank);
-        (rank, point.metric.clone(), point.place)
+        (rank, point.metric.clone(), point.bucket)
     });
     let block = wait(&first, 0).block.unwrap();
-    let point = |origin: &Arc<Origin>, metric: &str, (place, n): (i64, f64)| CoursePoint {
+    let point = |origin: &Arc<Origin>, metric: &str, (bucket, n): (i64, f64)| TimeseriesPoint {
         origin: Arc::clone(origin),
         metric: metric.parse().unwrap(),
         source: Source::Host,
         role: block.role,
         comm: block.comm,
         op: block.op.clone(),
-        place,
+        bucket,
         count: 32.0 * n,
         sum: 176.5 * n,
         iterations: 1.5 * n,
     };
-    let by_gpu = CoursePoint {
+    let by_gpu = TimeseriesPoint {
         source: Source::Device,
         ..point(&second, WAIT_MS, (1, 1.0))
     };

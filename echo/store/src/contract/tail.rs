@@ -117,7 +117,7 @@ async fn judged(store: &DuckDbStore, event: u64) {
         judged: Some(event),
         ..Conclusions::default()
     };
-    store.conclude(conclusions).await.unwrap();
+    store.store_verdicts(conclusions).await.unwrap();
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn the_last_policy_of_each_cluster_is_remembered() {
             policies: vec![policy(cluster, version)],
             ..Conclusions::default()
         };
-        store.conclude(conclusions).await.unwrap();
+        store.store_verdicts(conclusions).await.unwrap();
     }
     let resume = store.resume(WIDE).await.unwrap();
     assert_eq!(resume.policies, [policy("dev", 2), policy("prod", 8)]);

@@ -23,7 +23,7 @@ const SILENCE: i64 = 3_600 * 1_000_000_000;
 
 /// Batches stored lately.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct BatchDedup {
     agents: HashMap<AgentInstance, Numbers>,
     contents: HashSet<u128>,
     oldest_first: VecDeque<(Nanos, u128)>,
@@ -54,7 +54,7 @@ struct Numbers {
 
 impl Entry {
     /// The entry of one batch.
-    pub(super) fn of(key: &BatchKey) -> Self {
+    pub(super) fn from_key(key: &BatchKey) -> Self {
         match key {
             BatchKey::Numbered { agent, number } => Self::Numbers {
                 agent: agent.clone(),
@@ -66,7 +66,7 @@ impl Entry {
     }
 }
 
-impl Ledger {
+impl BatchDedup {
     /// Whether a batch with this key was stored.
     pub(super) fn contains(&self, key: &BatchKey) -> bool {
         match key {
@@ -84,7 +84,7 @@ impl Ledger {
         match entry {
             Entry::Numbers { agent, first, last } => {
                 if self.agents.len() >= MAX_AGENTS && !self.agents.contains_key(&agent) {
-                    self.forget_quiet_agents();
+                    self.evict_idle_agents();
                 }
                 let numbers = self.agents.entry(agent).or_insert_with(|| Numbers {
                     ranges: BTreeMap::new(),
@@ -98,7 +98,7 @@ impl Ledger {
                     self.oldest_first.push_back((received, hash));
                 }
                 if self.oldest_first.len() > MAX_CONTENTS {
-                    self.forget_oldest();
+                    self.evict_oldest_content();
                 }
             }
         }
@@ -168,7 +168,7 @@ impl Ledger {
     }
 
     /// Forgets a tenth of the agents, so that it need not be done for each new one.
-    fn forget_quiet_agents(&mut self) {
+    fn evict_idle_agents(&mut self) {
         let mut times: Vec<_> = self.agents.values().map(|agent| agent.received).collect();
         let mut surplus = times.len() / 10 + 1;
         let (_, last, _) = times.select_nth_unstable(surplus - 1);
@@ -179,7 +179,7 @@ impl Ledger {
         });
     }
 
-    fn forget_oldest(&mut self) {
+    fn evict_oldest_content(&mut self) {
         if let Some((_, hash)) = self.oldest_first.pop_front() {
             self.contents.remove(&hash);
         }
@@ -214,7 +214,7 @@ mod tests {
     use proptest::prelude::{Strategy, proptest};
     use proptest::{collection, prop_assert_eq};
 
-    use super::{Entry, Ledger, MAX_AGENTS};
+    use super::{Entry, BatchDedup, MAX_AGENTS};
 
     fn numbered(number: u64) -> BatchKey {
         BatchKey::Numbered {
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    fn ranges(ledger: &Ledger) -> Vec<(u64, u64)> {
+    fn ranges(ledger: &BatchDedup) -> Vec<(u64, u64)> {
         let ends = ledger.numbers().map(|(entry, _)| match entry {
             Entry::Numbers { first, last, .. } => (first, last),
             Entry::Content(_) => panic!("a content among the numbers"),
@@ -238,23 +238,23 @@ mod tests {
 
     #[test]
     fn numbers_in_order_are_one_range() {
-        let mut ledger = Ledger::default();
+        let mut ledger = BatchDedup::default();
         for number in [1, 2, 4, 3, 5] {
-            ledger.insert(Entry::of(&numbered(number)), Nanos::new(0));
+            ledger.insert(Entry::from_key(&numbered(number)), Nanos::new(0));
         }
         assert_eq!(ranges(&ledger), [(1, 5)]);
     }
 
     #[test]
     fn of_too_many_agents_those_not_heard_of_for_longest_go() {
-        let mut ledger = Ledger::default();
+        let mut ledger = BatchDedup::default();
         let key = |n: usize| BatchKey::Numbered {
             agent: format!("agent-{n}").parse().unwrap(),
             number: 1,
         };
         for n in 0..=MAX_AGENTS {
             let received = Nanos::new(i64::try_from(n).unwrap());
-            ledger.insert(Entry::of(&key(n)), received);
+            ledger.insert(Entry::from_key(&key(n)), received);
         }
         assert!(ledger.agents.len() <= MAX_AGENTS);
         assert!(!ledger.contains(&key(0)));
@@ -264,8 +264,8 @@ mod tests {
 
     #[test]
     fn what_is_old_is_forgotten() {
-        let mut ledger = Ledger::default();
-        ledger.insert(Entry::of(&numbered(1)), Nanos::new(10));
+        let mut ledger = BatchDedup::default();
+        ledger.insert(Entry::from_key(&numbered(1)), Nanos::new(10));
         ledger.insert(Entry::Content(7), Nanos::new(10));
         ledger.insert(Entry::Content(8), Nanos::new(20));
         ledger.forget_before(Nanos::new(20));
@@ -279,7 +279,7 @@ mod tests {
     fn a_clock_that_leaps_ahead_makes_nothing_old_that_came_just_before() {
         const HOUR: i64 = 3_600 * 1_000_000_000;
         let cutoff = |hours: &[i64], now: i64| {
-            let mut ledger = Ledger::default();
+            let mut ledger = BatchDedup::default();
             for hour in hours {
                 let content = Entry::Content(u128::from(hour.unsigned_abs()));
                 ledger.insert(content, Nanos::new(hour * HOUR));
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_oldest_content_is_found_behind_one_that_a_wrong_clock_dated() {
-        let mut ledger = Ledger::default();
+        let mut ledger = BatchDedup::default();
         ledger.insert(Entry::Content(7), Nanos::new(9_000));
         ledger.insert(Entry::Content(8), Nanos::new(20));
         assert_eq!(ledger.oldest(), Some(Nanos::new(20)));
@@ -313,11 +313,11 @@ mod tests {
         fn ranges_remember_exactly_what_was_inserted(
             numbers in collection::vec(near_the_ends(), 0..60)
         ) {
-            let mut ledger = Ledger::default();
+            let mut ledger = BatchDedup::default();
             let mut expected = BTreeSet::new();
             for number in numbers {
                 prop_assert_eq!(ledger.contains(&numbered(number)), !expected.insert(number));
-                ledger.insert(Entry::of(&numbered(number)), Nanos::new(0));
+                ledger.insert(Entry::from_key(&numbered(number)), Nanos::new(0));
             }
             let found: BTreeSet<u64> = ranges(&ledger)
                 .into_iter()

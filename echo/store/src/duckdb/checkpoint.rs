@@ -12,7 +12,7 @@ use duckdb::Connection;
 use echo_core::spans;
 
 use crate::duckdb::engine::EngineResult;
-use crate::duckdb::file_check::Presence;
+use crate::duckdb::file_check::FileCheck;
 use crate::duckdb::rows::{partition, schema};
 use crate::timings::{Timings, timed};
 
@@ -20,17 +20,17 @@ use crate::timings::{Timings, timed};
 const MID_COMMIT: &str = "other write transactions active";
 
 /// Time until it is asked again, and how often: a second in all, many times what a commit takes.
-const ASK_AGAIN: Duration = Duration::from_millis(2);
-const MOST_REFUSALS: u32 = 500;
+const RETRY_EVERY: Duration = Duration::from_millis(2);
+const MAX_RETRIES: u32 = 500;
 
 /// Events that are worth a checkpoint before its time: to write them takes some fifty milliseconds.
-const MANY: u64 = 50_000;
+const CHECKPOINT_EARLY_EVENTS: u64 = 50_000;
 
 /// Events from which on a checkpoint merges nothing: pieces of that size need not be merged.
-const SOME: u64 = 20_000;
+const MERGE_BELOW_EVENTS: u64 = 20_000;
 
 /// Checkpoints that try to give free what was deleted. Those cannot that begin while a question reads what was there before.
-const TRIES: u32 = 24;
+const RECLAIM_ATTEMPTS: u32 = 24;
 
 /// What was committed since the last checkpoint began.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ pub(super) struct Checkpoints {
     /// What there is to write.
     pub(super) backlog: Arc<Backlog>,
     /// Whether the file is still there; without it nothing is written.
-    pub(super) presence: Presence,
+    pub(super) presence: FileCheck,
     /// Where the time that checkpoints take is added.
     pub(super) timings: Timings,
 }
@@ -64,50 +64,50 @@ impl Backlog {
     }
 
     /// Notes that events were deleted whose room should come back.
-    pub(super) fn owe_room(&self) {
-        self.owed.store(TRIES, Ordering::Release);
+    pub(super) fn request_reclaim(&self) {
+        self.owed.store(RECLAIM_ATTEMPTS, Ordering::Release);
         self.add(0);
     }
 
-    fn owes_room(&self) -> bool {
+    fn is_reclaim_requested(&self) -> bool {
         self.owed.load(Ordering::Acquire) > 0
     }
 
     /// Whether a checkpoint should not wait for its time.
     pub(super) fn is_large(&self) -> bool {
-        self.events.load(Ordering::Acquire) >= MANY
+        self.events.load(Ordering::Acquire) >= CHECKPOINT_EARLY_EVENTS
     }
 }
 
 impl Checkpoints {
     /// Writes what there is to write. Merges and gives room free while that is little and Echo is not busy, or where room is
     /// owed. False when it failed.
-    pub(super) fn make(&self, is_busy: bool) -> bool {
+    pub(super) fn run(&self, is_busy: bool) -> bool {
         let events = self.backlog.events.load(Ordering::Acquire);
-        if (is_busy || events >= SOME) && !self.backlog.owes_room() {
+        if (is_busy || events >= MERGE_BELOW_EVENTS) && !self.backlog.is_reclaim_requested() {
             self.write_if_dirty(|| self.without_merging())
         } else {
-            self.make_whole()
+            self.run_full()
         }
     }
 
     /// Gives free what was deleted, now or in one of the next rounds.
-    pub(super) fn give_room(&self) {
-        self.backlog.owe_room();
-        let _written = self.make_whole();
+    pub(super) fn reclaim(&self) {
+        self.backlog.request_reclaim();
+        let _written = self.run_full();
     }
 
     /// Writes what there is to write, merges, and gives free what was deleted. False when it failed.
-    pub(super) fn make_whole(&self) -> bool {
+    pub(super) fn run_full(&self) -> bool {
         let used = || partition::blocks(&self.connection).map_or(0, |blocks| blocks.used);
         let before = used();
         let written = self.write_if_dirty(|| {
-            if self.backlog.owes_room() {
-                self.move_newest()?;
+            if self.backlog.is_reclaim_requested() {
+                self.rewrite_newest_rows()?;
             }
             self.connection.execute_batch(schema::CHECKPOINT)
         });
-        if self.backlog.owes_room() {
+        if self.backlog.is_reclaim_requested() {
             let is_settled = used() < before;
             let left = |tries: u32| {
                 Some(if is_settled {
@@ -128,7 +128,7 @@ impl Checkpoints {
     }
 
     /// Lets the engine look once more at what was deleted.
-    fn move_newest(&self) -> EngineResult<()> {
+    fn rewrite_newest_rows(&self) -> EngineResult<()> {
         let moving = self.connection.unchecked_transaction()?;
         moving.execute_batch(schema::MOVE_NEWEST)?;
         moving.commit()
@@ -153,7 +153,7 @@ impl Checkpoints {
         if let Err(error) = span.in_scope(|| timed(&self.timings.checkpoints, written)) {
             // The log is kept, and there is still something to write in the next round.
             self.backlog.add(events);
-            self.presence.fatal().note(&error.to_string());
+            self.presence.fatal().record(&error.to_string());
             self.timings.failed_checkpoints.inc();
             tracing::warn!(%error, "a checkpoint failed");
             return false;
@@ -167,7 +167,7 @@ fn between_commits(checkpoint: impl Fn() -> EngineResult<()>) -> EngineResult<()
     let mut refused = 0;
     loop {
         match checkpoint() {
-            Err(error) if refused < MOST_REFUSALS && error.to_string().contains(MID_COMMIT) => {
+            Err(error) if refused < MAX_RETRIES && error.to_string().contains(MID_COMMIT) => {
                 refused += 1;
             }
             outcome => return outcome,
@@ -176,7 +176,7 @@ fn between_commits(checkpoint: impl Fn() -> EngineResult<()>) -> EngineResult<()
             clippy::disallowed_methods,
             reason = "a thread of its own, and nothing tells when a commit has ended"
         )]
-        std::thread::sleep(ASK_AGAIN);
+        std::thread::sleep(RETRY_EVERY);
     }
 }
 
@@ -188,9 +188,9 @@ mod tests {
     use duckdb::Connection;
     use tempfile::TempDir;
 
-    use super::{Backlog, Checkpoints, MANY, SOME, partition};
+    use super::{Backlog, Checkpoints, CHECKPOINT_EARLY_EVENTS, MERGE_BELOW_EVENTS, partition};
     use crate::duckdb::fatal::Fatal;
-    use crate::duckdb::file_check::Presence;
+    use crate::duckdb::file_check::FileCheck;
     use crate::timings::Timings;
 
     #[expect(clippy::disallowed_methods, reason = "a database of the test's own")]
@@ -208,7 +208,7 @@ mod tests {
             connection: writer.try_clone().unwrap(),
             holder: writer.try_clone().unwrap(),
             backlog: Arc::new(Backlog::default()),
-            presence: Presence::of(&path, Fatal::default()).unwrap(),
+            presence: FileCheck::new(&path, Fatal::default()).unwrap(),
             timings: Timings::default(),
         };
         (writer, checkpoints, folder)
@@ -226,8 +226,8 @@ mod tests {
         writer
             .execute_batch("BEGIN; ALTER TABLE event_rows ADD COLUMN m BIGINT")
             .unwrap();
-        checkpoints.backlog.add(MANY);
-        let ways: [fn(&Checkpoints) -> bool; 2] = [|some| some.make(true), Checkpoints::make_whole];
+        checkpoints.backlog.add(CHECKPOINT_EARLY_EVENTS);
+        let ways: [fn(&Checkpoints) -> bool; 2] = [|some| some.run(true), Checkpoints::run_full];
         for (failed, make) in (1..).zip(ways) {
             assert!(!make(&checkpoints));
             assert!(checkpoints.backlog.dirty.load(Ordering::Acquire));
@@ -235,7 +235,7 @@ mod tests {
             assert_eq!(checkpoints.timings.failed_checkpoints.get(), failed);
         }
         writer.execute_batch("COMMIT").unwrap();
-        assert!(checkpoints.make(false));
+        assert!(checkpoints.run(false));
         assert!(!checkpoints.backlog.dirty.load(Ordering::Acquire));
         assert!(!checkpoints.backlog.is_large());
     }
@@ -247,11 +247,11 @@ mod tests {
             let rows = "INSERT INTO event_rows SELECT range, range FROM range(30000)";
             writer.execute_batch(rows).unwrap();
             checkpoints.backlog.add(events);
-            assert!(checkpoints.make(is_busy));
+            assert!(checkpoints.run(is_busy));
             row_groups(&writer)
         };
         assert_eq!(
-            [add(SOME, false), add(SOME, false), add(1, true)],
+            [add(MERGE_BELOW_EVENTS, false), add(MERGE_BELOW_EVENTS, false), add(1, true)],
             [1, 2, 3]
         );
         assert!(add(1, false) < 4, "little is merged with the others");
@@ -263,8 +263,8 @@ mod tests {
         let used = || partition::blocks(&checkpoints.connection).unwrap().used;
         let rows = "INSERT INTO event_rows SELECT range, hash(range) // 2 FROM range(500000)";
         writer.execute_batch(rows).unwrap();
-        checkpoints.backlog.add(MANY);
-        checkpoints.make(true);
+        checkpoints.backlog.add(CHECKPOINT_EARLY_EVENTS);
+        checkpoints.run(true);
         let full = used();
         // Somebody still reads what is deleted.
         let reading = checkpoints.connection.try_clone().unwrap();
@@ -274,14 +274,14 @@ mod tests {
         writer
             .execute_batch("DELETE FROM event_rows WHERE event_id < 490000")
             .unwrap();
-        checkpoints.backlog.owe_room();
-        checkpoints.make(true);
-        assert!(checkpoints.backlog.owes_room());
+        checkpoints.backlog.request_reclaim();
+        checkpoints.run(true);
+        assert!(checkpoints.backlog.is_reclaim_requested());
         assert!(used() >= full, "not while it is read");
         reading.execute_batch("COMMIT").unwrap();
         // Nothing is committed meanwhile: at the floor no events are taken.
-        checkpoints.make(true);
+        checkpoints.run(true);
         assert!(used() < full / 2);
-        assert!(!checkpoints.backlog.owes_room());
+        assert!(!checkpoints.backlog.is_reclaim_requested());
     }
 }

@@ -10,21 +10,21 @@ use echo_core::model::event::BatchKey;
 use echo_core::units::{Hour, Nanos};
 use tokio::sync::watch;
 
-use crate::duckdb::batch_dedup::Ledger;
+use crate::duckdb::batch_dedup::BatchDedup;
 use crate::duckdb::checkpoint::Backlog;
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::{Dictionary, Entries};
-use crate::duckdb::disk_space::Volume;
+use crate::duckdb::disk_space::DiskSpace;
 use crate::duckdb::engine::{EngineResult, engine};
 use crate::duckdb::failure::{Failure, failed};
-use crate::duckdb::file_check::Presence;
-use crate::duckdb::group_commit::{Append, Chore, Group};
+use crate::duckdb::file_check::FileCheck;
+use crate::duckdb::group_commit::{Append, MaintenanceTask, Group};
 use crate::duckdb::hours::HoursCache;
-use crate::duckdb::rows::dictionary_gc::{self, Unused};
+use crate::duckdb::rows::dictionary_gc::{self, UnusedEntries};
 use crate::duckdb::rows::identity::LedgerRow;
-use crate::duckdb::rows::partition::{self, Cut};
+use crate::duckdb::rows::partition::{self, DeleteRange};
 use crate::duckdb::rows::{detector_output, events, hours, identity, schema};
-use crate::duckdb::tail_cache::Recent;
+use crate::duckdb::tail_cache::TailCache;
 use crate::timings::{Timings, timed};
 use crate::{Appended, StoreError};
 
@@ -45,7 +45,7 @@ pub(super) struct Session {
     connection: Connection,
     shared: Shared,
     stored: Entries,
-    ledger: Ledger,
+    ledger: BatchDedup,
     last_event: u64,
     next_revision: u64,
     since_compaction: usize,
@@ -59,7 +59,7 @@ pub(super) struct Shared {
     /// Number of the last event committed.
     pub(super) committed: watch::Sender<u64>,
     /// Where committed events go.
-    pub(super) recent: Arc<Recent>,
+    pub(super) recent: Arc<TailCache>,
     /// What is kept of who reported when.
     pub(super) coverage: Arc<CoverageCache>,
     /// Which hours have to be computed.
@@ -69,9 +69,9 @@ pub(super) struct Shared {
     /// The clock of Echo.
     pub(super) clock: Arc<dyn Clock>,
     /// The volume that the database lies on.
-    pub(super) volume: Arc<Volume>,
+    pub(super) volume: Arc<DiskSpace>,
     /// Whether the file is still where it was opened.
-    pub(super) presence: Presence,
+    pub(super) presence: FileCheck,
     /// Where the time that commits take is added.
     pub(super) timings: Timings,
 }
@@ -83,7 +83,7 @@ impl Session {
         shared.dictionary.extend(&stored);
         let last_event = identity::last_event(&connection)?;
         shared.committed.send_replace(last_event);
-        shared.recent.begin_behind(last_event);
+        shared.recent.start_after(last_event);
         shared.hours.fill(hours::load(&connection, last_event)?);
         let mut session = Self {
             ledger: identity::ledger(&connection)?,
@@ -101,7 +101,7 @@ impl Session {
 
     /// Commits the group and answers everybody in it.
     pub(super) fn commit(&mut self, group: Group) {
-        let (known, new) = self.sort_out(group.appends);
+        let (known, new) = self.separate_duplicates(group.appends);
         let mut conclusions = Conclusions::default();
         let mut concluding = Vec::with_capacity(group.concludes.len());
         for conclude in group.concludes {
@@ -110,12 +110,12 @@ impl Session {
         }
         let new = self.admit(new);
         // The engine makes a log by its name, which must not be that of another database.
-        let outcome = self.look().and_then(|()| self.store(&new, conclusions));
+        let outcome = self.check_file().and_then(|()| self.store(&new, conclusions));
         if let Err(failure) = &outcome {
-            self.shared.presence.fatal().note(&failure.reason);
+            self.shared.presence.fatal().record(&failure.reason);
         }
         // For batches that were stored before, too: they are lost with the file.
-        let outcome = outcome.and_then(|()| self.look());
+        let outcome = outcome.and_then(|()| self.check_file());
         let mut answers = Vec::with_capacity(known.len() + new.len());
         for append in known {
             answers.push((append.answer, Appended::Duplicate));
@@ -123,7 +123,7 @@ impl Session {
         for (append, appended) in new {
             if outcome.is_ok() && matches!(appended, Appended::Stored { .. }) {
                 let times = append.batch.events.iter().map(|event| event.timestamp);
-                self.shared.coverage.touch(times);
+                self.shared.coverage.invalidate(times);
                 self.shared.recent.add(append.batch);
             }
             answers.push((append.answer, appended));
@@ -140,7 +140,7 @@ impl Session {
     }
 
     /// Looks whether what was committed is where the next process will find it.
-    fn look(&self) -> Result<(), Failure> {
+    fn check_file(&self) -> Result<(), Failure> {
         let doing = "looking for its file";
         let found = self.shared.presence.check();
         found.map_err(|reason| Failure { doing, reason })
@@ -174,16 +174,16 @@ impl Session {
     }
 
     /// Does a piece of upkeep.
-    pub(super) fn look_after(&mut self, chore: Chore) {
+    pub(super) fn run_task(&mut self, chore: MaintenanceTask) {
         match chore {
-            Chore::Delete { cut, now, answer } => {
+            MaintenanceTask::Delete { cut, now, answer } => {
                 let deleted = self.delete(&cut, now);
                 if let Err(error) = &deleted {
-                    self.shared.presence.fatal().note(&error.to_string());
+                    self.shared.presence.fatal().record(&error.to_string());
                 }
                 drop(answer.send(deleted.map_err(engine("deleting old events"))));
             }
-            Chore::Tidy {
+            MaintenanceTask::Tidy {
                 now,
                 policies,
                 hours,
@@ -200,36 +200,36 @@ impl Session {
                 }
                 self.shared.dictionary.settle(&self.stored);
             }
-            Chore::CloseHour { closing, answer } => {
+            MaintenanceTask::CloseHour { closing, answer } => {
                 let closed = self.close_hour(closing);
                 if let Err(error) = &closed {
-                    self.shared.presence.fatal().note(&error.to_string());
+                    self.shared.presence.fatal().record(&error.to_string());
                 }
                 drop(answer.send(closed.map_err(engine("closing an hour"))));
             }
-            Chore::Forget { unused, answer } => {
+            MaintenanceTask::Forget { unused, answer } => {
                 let forgotten = self.forget(&unused);
                 if let Err(error) = &forgotten {
-                    self.shared.presence.fatal().note(&error.to_string());
+                    self.shared.presence.fatal().record(&error.to_string());
                 }
                 drop(answer.send(forgotten.map_err(engine("forgetting series"))));
             }
         }
     }
 
-    fn delete(&mut self, cut: &Cut, now: Nanos) -> EngineResult<u64> {
+    fn delete(&mut self, cut: &DeleteRange, now: Nanos) -> EngineResult<u64> {
         let transaction = self.connection.transaction()?;
         let times = partition::times(&transaction, cut)?;
         let deleted = partition::delete(&transaction, cut, now)?;
         transaction.commit()?;
-        self.shared.coverage.touch(times.into_iter());
-        self.shared.backlog.owe_room();
+        self.shared.coverage.invalidate(times.into_iter());
+        self.shared.backlog.request_reclaim();
         self.shared.timings.deleted_events.inc_by(deleted);
         Ok(deleted)
     }
 
     /// Forgets series and origins that no event refers to; between commits, so that no batch in the making refers to one.
-    fn forget(&mut self, unused: &Unused) -> EngineResult<u64> {
+    fn forget(&mut self, unused: &UnusedEntries) -> EngineResult<u64> {
         let transaction = self.connection.transaction()?;
         let (kind, gone) = dictionary_gc::delete(&transaction, unused)?;
         transaction.commit()?;
@@ -257,7 +257,7 @@ impl Session {
     }
 
     /// Tells batches that were stored before from new ones, each with what becomes of it when the group is committed.
-    fn sort_out(&self, appends: Vec<Append>) -> (Vec<Append>, Vec<(Append, Appended)>) {
+    fn separate_duplicates(&self, appends: Vec<Append>) -> (Vec<Append>, Vec<(Append, Appended)>) {
         let (known, new): (Vec<_>, Vec<_>) = appends
             .into_iter()
             .partition(|append| self.ledger.contains(&append.batch.key));

@@ -16,7 +16,7 @@ use crate::duckdb::query::Query;
 
 /// Answers a few questions at a time.
 #[derive(Debug)]
-pub(super) struct Readers {
+pub(super) struct ConnectionPool {
     idle: Arc<Mutex<Vec<Reader>>>,
     places: Arc<Semaphore>,
     count: u32,
@@ -46,7 +46,7 @@ impl Reader {
     }
 }
 
-impl Readers {
+impl ConnectionPool {
     /// `count` connections beside the one given.
     pub(super) fn new(
         connection: &Connection,
@@ -55,11 +55,11 @@ impl Readers {
     ) -> EngineResult<Self> {
         let clone = |_| connection.try_clone();
         let clones = (0..count).map(clone).collect::<EngineResult<_>>()?;
-        Ok(Self::of(clones, lock, fatal))
+        Ok(Self::from_connections(clones, lock, fatal))
     }
 
     /// These connections.
-    pub(super) fn of(connections: Vec<Connection>, lock: &Arc<Lock>, fatal: &Fatal) -> Self {
+    pub(super) fn from_connections(connections: Vec<Connection>, lock: &Arc<Lock>, fatal: &Fatal) -> Self {
         let reader = |connection| Reader {
             connection,
             _lock: Arc::clone(lock),
@@ -79,18 +79,18 @@ impl Readers {
         clippy::significant_drop_tightening,
         reason = "the loan moves to the thread that runs the question"
     )]
-    pub(super) async fn ask<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
         doing: &'static str,
         question: impl FnOnce(&Reader) -> EngineResult<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let loan = self.lend().await?;
-        let waiting = Waiting(Arc::clone(&loan.asked));
+        let loan = self.acquire().await?;
+        let waiting = InterruptOnDrop(Arc::clone(&loan.asked));
         let answer = task::spawn_blocking(move || loan.run(question)).await;
         drop(waiting);
         match answer {
             Ok(answer) => answer.map_err(|error| {
-                self.fatal.note(&error.to_string());
+                self.fatal.record(&error.to_string());
                 engine(doing)(error)
             }),
             Err(failed) => Err(StoreError::Engine {
@@ -100,12 +100,12 @@ impl Readers {
         }
     }
 
-    async fn lend(&self) -> Result<Loan, StoreError> {
+    async fn acquire(&self) -> Result<PooledConnection, StoreError> {
         let places = Arc::clone(&self.places).acquire_owned().await;
         let place = places.map_err(|_closed| StoreError::Closed)?;
         let reader = lock(&self.idle).pop().ok_or(StoreError::Closed)?;
-        Ok(Loan {
-            asked: Arc::new(Asked {
+        Ok(PooledConnection {
+            asked: Arc::new(RunningQuery {
                 running: Mutex::new(true),
                 interrupt: reader.connection.interrupt_handle(),
             }),
@@ -125,15 +125,15 @@ impl Readers {
 }
 
 /// A question and whether it still runs.
-struct Asked {
+struct RunningQuery {
     running: Mutex<bool>,
     interrupt: Arc<InterruptHandle>,
 }
 
 /// Interrupts the question when it is dropped before the answer.
-struct Waiting(Arc<Asked>);
+struct InterruptOnDrop(Arc<RunningQuery>);
 
-impl Drop for Waiting {
+impl Drop for InterruptOnDrop {
     fn drop(&mut self) {
         // While the flag is held the connection cannot go on to another question, which this would interrupt instead.
         let running = lock(&self.0.running);
@@ -144,14 +144,14 @@ impl Drop for Waiting {
 }
 
 /// A connection on loan to a question. It is given back when this is dropped, whatever happened.
-struct Loan {
+struct PooledConnection {
     reader: Option<Reader>,
     idle: Arc<Mutex<Vec<Reader>>>,
-    asked: Arc<Asked>,
+    asked: Arc<RunningQuery>,
     _place: OwnedSemaphorePermit,
 }
 
-impl Loan {
+impl PooledConnection {
     fn run<T>(self, question: impl FnOnce(&Reader) -> EngineResult<T>) -> EngineResult<T> {
         match &self.reader {
             Some(reader) => question(reader),
@@ -160,7 +160,7 @@ impl Loan {
     }
 }
 
-impl Drop for Loan {
+impl Drop for PooledConnection {
     fn drop(&mut self) {
         *lock(&self.asked.running) = false;
         if let Some(reader) = self.reader.take() {

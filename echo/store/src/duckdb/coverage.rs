@@ -14,12 +14,12 @@ use crate::Coverage;
 use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::dictionary::Dictionary;
 use crate::duckdb::engine::EngineResult;
-use crate::duckdb::rows::coverage::{self, Seen, Stretch};
-use crate::reporting::{Count, Reporting};
+use crate::duckdb::rows::coverage::{self, Seen, SlottedWindow};
+use crate::reporting::{OriginCoverage, CoverageRows};
 
 mod slot;
 
-use slot::{Slot, is_tileable, stretches, tiles};
+use slot::{Slot, is_tileable, windows_to_count, tiles};
 
 /// Rows of all slots that are kept at most, of some 40 bytes each, and that one question may count slot by slot.
 const MAX_ROWS: usize = 3_000_000;
@@ -28,33 +28,33 @@ const MAX_ROWS: usize = 3_000_000;
 const MAX_SLOTS: usize = 20_000;
 
 /// Who reported in one slot: ids of origins, each once, in order.
-type Sheet = Arc<[(u64, Seen)]>;
+type SlotRows = Arc<[(u64, Seen)]>;
 
 /// What is kept of who reported when.
 #[derive(Debug, Default)]
-pub(super) struct CoverageCache(Mutex<Kept>);
+pub(super) struct CoverageCache(Mutex<CacheState>);
 
 #[derive(Debug, Default)]
-struct Kept {
-    sheets: HashMap<Slot, (Sheet, Turn)>,
+struct CacheState {
+    sheets: HashMap<Slot, (SlotRows, QueryNumber)>,
     rows: usize,
     /// Number of the last question. What was used longest ago goes first.
-    turn: Turn,
+    turn: QueryNumber,
     /// What each question is told that is being answered.
     changed: Vec<Weak<Changed>>,
 }
 
 /// Number of a question.
-type Turn = u64;
+type QueryNumber = u64;
 
 /// Finest slots in which something has changed since a question was asked.
 type Changed = Mutex<BTreeSet<Slot>>;
 
 /// What is known of a window, and what has to be counted.
 #[derive(Debug)]
-struct Asked {
-    turn: Turn,
-    known: Vec<Sheet>,
+struct Lookup {
+    turn: QueryNumber,
+    known: Vec<SlotRows>,
     missing: BTreeSet<Slot>,
     changed: Arc<Changed>,
 }
@@ -70,12 +70,12 @@ pub(super) fn coverage(
     let (origins, _) = dictionary.fullness();
     let wanted = cluster.map(|cluster| dictionary.origins_of(cluster));
     let seen = cache.seen(reader, window, (origins.origins, wanted.as_deref()))?;
-    let mut reporting = Reporting::default();
+    let mut reporting = CoverageRows::default();
     for (origin, seen) in seen {
         let origin = dictionary.origin(origin);
         let origin = origin.filter(|origin| cluster.is_none_or(|asked| *asked == origin.cluster));
         if let Some(origin) = origin {
-            reporting.add(Count {
+            reporting.add(OriginCoverage {
                 origin,
                 first: seen.first,
                 last: seen.last,
@@ -89,7 +89,7 @@ pub(super) fn coverage(
 impl CoverageCache {
     /// Forgets the slots that these instants lie in. Called after the commit that changed something there and before
     /// anybody is told of it.
-    pub(super) fn touch(&self, instants: impl Iterator<Item = Nanos>) {
+    pub(super) fn invalidate(&self, instants: impl Iterator<Item = Nanos>) {
         let mut touched: Vec<Slot> = instants.map(Slot::finest).collect();
         touched.sort_unstable();
         touched.dedup();
@@ -114,11 +114,11 @@ impl CoverageCache {
     ) -> EngineResult<HashMap<u64, Seen>> {
         let mut seen = HashMap::new();
         let tiled = is_tileable(window).then(|| tiles(window));
-        let asked = tiled.map(|(slots, ends)| (self.ask(&slots), ends));
+        let asked = tiled.map(|(slots, ends)| (self.look_up_slots(&slots), ends));
         // Too much to be kept is counted as a whole, which takes no more room than the answer.
-        let fits = |asked: &Asked| asked.missing.len().saturating_mul(n_origins) <= MAX_ROWS;
+        let fits = |asked: &Lookup| asked.missing.len().saturating_mul(n_origins) <= MAX_ROWS;
         let Some((asked, ends)) = asked.filter(|(asked, _)| fits(asked)) else {
-            let whole = Stretch::whole(window);
+            let whole = SlottedWindow::whole(window);
             coverage::count(reader, whole, |_, origin, more| {
                 add(&mut seen, origin, more);
             })?;
@@ -130,22 +130,22 @@ impl CoverageCache {
             });
         }
         let mut counted: BTreeMap<Slot, Vec<(u64, Seen)>> = BTreeMap::new();
-        for stretch in stretches(&asked.missing, &ends) {
+        for stretch in windows_to_count(&asked.missing, &ends) {
             coverage::count(reader, stretch, |begin, origin, more| {
                 add(&mut seen, origin, more);
                 let slot = Slot::at(begin, stretch.slot_nanos);
                 counted.entry(slot).or_default().push((origin, more));
             })?;
         }
-        self.keep(&asked, counted);
+        self.insert_counted(&asked, counted);
         Ok(seen)
     }
 
     /// What is kept of these slots.
-    fn ask(&self, slots: &[Slot]) -> Asked {
+    fn look_up_slots(&self, slots: &[Slot]) -> Lookup {
         let mut kept = lock(&self.0);
         kept.turn += 1;
-        let mut asked = Asked {
+        let mut asked = Lookup {
             turn: kept.turn,
             known: Vec::new(),
             missing: BTreeSet::new(),
@@ -161,9 +161,9 @@ impl CoverageCache {
     }
 
     /// Keeps what was counted, but for slots in which something has changed meanwhile.
-    fn keep(&self, asked: &Asked, mut counted: BTreeMap<Slot, Vec<(u64, Seen)>>) {
+    fn insert_counted(&self, asked: &Lookup, mut counted: BTreeMap<Slot, Vec<(u64, Seen)>>) {
         let sheet = |slot: &Slot| in_order(counted.remove(slot).unwrap_or_default());
-        let sheets: Vec<Sheet> = asked.missing.iter().map(sheet).collect();
+        let sheets: Vec<SlotRows> = asked.missing.iter().map(sheet).collect();
         let mut kept = lock(&self.0);
         let changed = lock(&asked.changed);
         for (slot, sheet) in asked.missing.iter().zip(sheets) {
@@ -171,13 +171,13 @@ impl CoverageCache {
                 kept.insert(*slot, sheet, asked.turn);
             }
         }
-        kept.make_room();
+        kept.evict();
     }
 }
 
-impl Kept {
+impl CacheState {
     /// Adds what is known of a slot and what is missing. A slot of which parts are known is taken part by part.
-    fn look_up(&mut self, slot: Slot, asked: &mut Asked) {
+    fn look_up(&mut self, slot: Slot, asked: &mut Lookup) {
         if let Some((sheet, used)) = self.sheets.get_mut(&slot) {
             *used = asked.turn;
             asked.known.push(Arc::clone(sheet));
@@ -199,7 +199,7 @@ impl Kept {
         }
     }
 
-    fn insert(&mut self, slot: Slot, sheet: Sheet, turn: Turn) {
+    fn insert(&mut self, slot: Slot, sheet: SlotRows, turn: QueryNumber) {
         self.remove(slot);
         self.rows += sheet.len();
         self.sheets.insert(slot, (sheet, turn));
@@ -212,11 +212,11 @@ impl Kept {
     }
 
     /// Lets go of what was used longest ago.
-    fn make_room(&mut self) {
+    fn evict(&mut self) {
         if self.rows <= MAX_ROWS && self.sheets.len() <= MAX_SLOTS {
             return;
         }
-        let mut by_use: Vec<(Turn, Slot)> = self
+        let mut by_use: Vec<(QueryNumber, Slot)> = self
             .sheets
             .iter()
             .map(|(slot, (_, used))| (*used, *slot))
@@ -236,7 +236,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn merged(parts: &[Sheet]) -> Sheet {
+fn merged(parts: &[SlotRows]) -> SlotRows {
     let mut whole = HashMap::new();
     for (origin, seen) in parts.iter().flat_map(|sheet| sheet.iter()) {
         add(&mut whole, *origin, *seen);
@@ -244,7 +244,7 @@ fn merged(parts: &[Sheet]) -> Sheet {
     in_order(whole.into_iter().collect())
 }
 
-fn in_order(mut rows: Vec<(u64, Seen)>) -> Sheet {
+fn in_order(mut rows: Vec<(u64, Seen)>) -> SlotRows {
     rows.sort_unstable_by_key(|(origin, _)| *origin);
     Arc::from(rows)
 }

@@ -213,7 +213,7 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 
 /// Where an entry stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct EntryId {
     /// The id of the entry, or the one that is free for it.
     pub(super) id: u64,
     /// Whether it stands there already.
@@ -225,14 +225,14 @@ pub(super) fn find<'e, T: 'e>(
     hash: u64,
     known: impl Fn(u64) -> Option<&'e T>,
     is_same: impl Fn(&T) -> bool,
-) -> Place {
+) -> EntryId {
     let mut id = hash;
     loop {
         match known(id) {
             Some(entry) if !is_same(entry) => id = id.wrapping_add(1),
             found => {
                 let is_known = found.is_some();
-                return Place { id, is_known };
+                return EntryId { id, is_known };
             }
         }
     }

@@ -21,7 +21,7 @@ const LOG_PART: u64 = 4;
 
 /// The volume of a database.
 #[derive(Debug)]
-pub(super) struct Volume {
+pub(super) struct DiskSpace {
     folder: PathBuf,
     ballast: PathBuf,
     /// The ballast while it is made.
@@ -33,9 +33,9 @@ pub(super) struct Volume {
     is_low: AtomicBool,
 }
 
-/// Room on a volume, in bytes.
+/// VolumeSpace on a volume, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct VolumeSpace {
     /// All of it.
     pub(super) total: u64,
     /// What a program without privileges can still get.
@@ -44,16 +44,16 @@ pub(super) struct Room {
 
 /// What has to be free, in bytes.
 #[derive(Debug, Clone, Copy)]
-struct Needed {
+struct RequiredSpace {
     /// On the volume and in the file together, a part of it on the volume.
     floor: u64,
     /// On the volume beyond that: the room of a ballast that is not there.
     reserved: u64,
 }
 
-impl Volume {
+impl DiskSpace {
     /// The volume of the database at `path`.
-    pub(super) fn of(path: &Path, limits: Limits) -> Self {
+    pub(super) fn new(path: &Path, limits: Limits) -> Self {
         let folder = path.parent().unwrap_or_else(|| Path::new("/"));
         Self {
             folder: folder.to_owned(),
@@ -66,9 +66,9 @@ impl Volume {
     }
 
     /// The room on it at the moment.
-    pub(super) fn room(&self) -> io::Result<Room> {
+    pub(super) fn room(&self) -> io::Result<VolumeSpace> {
         let stat = fs2::statvfs(&self.folder)?;
-        Ok(Room {
+        Ok(VolumeSpace {
             total: stat.total_space(),
             available: stat.available_space(),
         })
@@ -85,7 +85,7 @@ impl Volume {
             return Ok(());
         };
         if !self.is_low.swap(true, Ordering::AcqRel) {
-            let freed = self.give_up_ballast();
+            let freed = self.remove_ballast();
             tracing::error!(
                 volume.available_bytes = available,
                 volume.floor_bytes = floor,
@@ -109,10 +109,10 @@ impl Volume {
         // An earlier version left half a ballast under its name, and the operator may have chosen another size.
         let is_another = |file: fs::Metadata| file.len() != self.limits.ballast_bytes;
         if fs::metadata(&self.ballast).is_ok_and(is_another) {
-            self.give_up_ballast();
+            self.remove_ballast();
         }
         if let Some((available, floor)) = self.shortage()
-            && self.give_up_ballast()
+            && self.remove_ballast()
         {
             tracing::warn!(
                 "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; the ballast \
@@ -136,20 +136,20 @@ impl Volume {
         room.is_ok_and(|room| self.needed(room.total).is_met_by(room.available, file))
     }
 
-    fn needed(&self, total: u64) -> Needed {
+    fn needed(&self, total: u64) -> RequiredSpace {
         let reserved = if self.ballast.exists() {
             0
         } else {
             self.limits.ballast_bytes
         };
-        Needed {
+        RequiredSpace {
             floor: self.limits.floor_bytes(total),
             reserved,
         }
     }
 
     /// Notes how the file is used, and makes the ballast where there is room for it.
-    pub(super) fn look(&self, blocks: Blocks) {
+    pub(super) fn refresh(&self, blocks: Blocks) {
         self.reusable.store(blocks.free, Ordering::Release);
         let Ok(room) = self.room() else {
             return;
@@ -169,12 +169,12 @@ impl Volume {
     }
 
     /// Removes the ballast. Says whether there was one.
-    fn give_up_ballast(&self) -> bool {
+    fn remove_ballast(&self) -> bool {
         fs::remove_file(&self.ballast).is_ok()
     }
 }
 
-impl Needed {
+impl RequiredSpace {
     /// Whether a volume with so much room takes more rows.
     const fn is_met_by(self, available: u64, reusable: u64) -> bool {
         let available = available.saturating_sub(self.reserved);
@@ -194,7 +194,7 @@ fn make(part: &Path, ballast: &Path, bytes: u64) -> io::Result<()> {
 mod tests {
     use std::fs::{self, File};
 
-    use super::{Needed, Volume};
+    use super::{RequiredSpace, DiskSpace};
     use crate::duckdb::rows::partition::Blocks;
     use crate::limits::{Amount, Limits};
 
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn free_blocks_of_the_file_count_as_long_as_there_is_room_for_the_log() {
-        let needed = Needed {
+        let needed = RequiredSpace {
             floor: 100,
             reserved: 0,
         };
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_room_that_the_ballast_gave_back_is_not_for_events() {
-        let needed = Needed {
+        let needed = RequiredSpace {
             floor: 100,
             reserved: 50,
         };
@@ -232,7 +232,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("echo.db");
         let available = fs2::available_space(folder.path()).unwrap();
-        let volume = Volume::of(
+        let volume = DiskSpace::new(
             &path,
             Limits {
                 floor: Some(Amount::Bytes(available / 2)),
@@ -259,11 +259,11 @@ mod tests {
         fs::write(&part, "half").unwrap();
         // An earlier version grew it under its final name.
         fs::write(&ballast, "half").unwrap();
-        let volume = Volume::of(&path, limits);
+        let volume = DiskSpace::new(&path, limits);
         volume.prepare();
         assert!(!part.exists() && !ballast.exists());
         fs::write(&part, "half").unwrap();
-        volume.look(Blocks::default());
+        volume.refresh(Blocks::default());
         assert_eq!(ballast.metadata().unwrap().len(), MIB);
         assert!(!part.exists());
         volume.prepare();
@@ -280,19 +280,19 @@ mod tests {
             ballast_bytes: MIB,
             ..Limits::default()
         };
-        let roomy = Volume::of(&path, limits(MIB));
-        roomy.look(Blocks::default());
+        let roomy = DiskSpace::new(&path, limits(MIB));
+        roomy.refresh(Blocks::default());
         assert_eq!(ballast.metadata().unwrap().len(), MIB);
         roomy.admit().unwrap();
         assert_eq!(roomy.shortage(), None);
 
-        let full = Volume::of(&path, limits(u64::MAX));
+        let full = DiskSpace::new(&path, limits(u64::MAX));
         full.prepare();
         assert!(!ballast.exists(), "the next process does the same");
-        roomy.look(Blocks::default());
+        roomy.refresh(Blocks::default());
         assert!(full.admit().is_err() && full.shortage().is_some());
         assert!(!ballast.exists());
-        full.look(Blocks::default());
+        full.refresh(Blocks::default());
         assert!(!ballast.exists(), "there is no room for it");
     }
 }

@@ -10,8 +10,8 @@ use crate::duckdb::engine::EngineResult;
 use crate::duckdb::query::Query;
 use crate::duckdb::rows::event_queries;
 use crate::duckdb::rows::query_results::{EventReader, add_samples};
-use crate::timeseries::CoursePoint;
-use crate::{Cursor, EventQuery, Page, judges_samples};
+use crate::timeseries::TimeseriesPoint;
+use crate::{Cursor, EventQuery, Page, uses_samples};
 
 /// Events of a page, with all that is known of them.
 pub(super) fn page(
@@ -46,7 +46,7 @@ pub(super) fn judged(
     let mut events = Vec::new();
     let mut rows = EventReader::new(dictionary);
     reader.each_batch(query, |batch| rows.events(batch, &mut events))?;
-    let judged = events.iter().filter(|stored| judges_samples(&stored.event));
+    let judged = events.iter().filter(|stored| uses_samples(&stored.event));
     let ids = judged.map(|stored| stored.id);
     if let Some(ids) = ids.clone().min().zip(ids.max()) {
         read_samples(reader, &event_queries::device_samples(ids), &mut events)?;
@@ -55,15 +55,15 @@ pub(super) fn judged(
 }
 
 /// Sums of signals per rank and stretch.
-pub(super) fn course(
+pub(super) fn timeseries(
     reader: &Reader,
     dictionary: &Dictionary,
     query: &Query,
-) -> EngineResult<Vec<CoursePoint>> {
+) -> EngineResult<Vec<TimeseriesPoint>> {
     let mut points = Vec::new();
     let mut rows = EventReader::new(dictionary);
     reader.each_batch(query, |batch| {
-        points.extend(rows.course(batch)?);
+        points.extend(rows.timeseries(batch)?);
         Ok(())
     })?;
     Ok(points)

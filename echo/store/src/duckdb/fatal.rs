@@ -34,25 +34,25 @@ const OTHER_LOG: [&str; 3] = [
 
 /// What is to blame that a database cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Blame {
+pub(super) enum OpenFailure {
     /// The disk is full, or there is too little memory: nothing is damaged.
     Room,
     /// What the log holds.
     Log,
     /// Something else: the system, or the file.
-    Else,
+    Other,
 }
 
-impl Blame {
+impl OpenFailure {
     /// Reads an error of opening. The engine names the log in errors that are no fault of the log, too.
-    pub(super) fn of(error: &str) -> Self {
+    pub(super) fn from_message(error: &str) -> Self {
         let says = |signs: &[&str]| signs.iter().any(|sign| error.contains(sign));
         if says(&NO_ROOM) {
             Self::Room
         } else if says(&[LOG_REFUSED]) && (!says(&[SYSTEM]) || says(&OTHER_LOG)) {
             Self::Log
         } else {
-            Self::Else
+            Self::Other
         }
     }
 }
@@ -69,15 +69,15 @@ impl Default for Fatal {
 
 impl Fatal {
     /// Looks at an error of the engine.
-    pub(super) fn note(&self, error: &str) {
+    pub(super) fn record(&self, error: &str) {
         if is_fatal(error) {
             let cause = first_line(error);
-            self.meet(format!("{cause}; what was acknowledged is on the disk"));
+            self.set(format!("{cause}; what was acknowledged is on the disk"));
         }
     }
 
     /// Remembers why nothing can be stored any more, unless that is known.
-    pub(super) fn meet(&self, reason: String) {
+    pub(super) fn set(&self, reason: String) {
         self.0.send_if_modified(|first| {
             let is_first = first.is_none();
             first.get_or_insert(reason);
@@ -86,7 +86,7 @@ impl Fatal {
     }
 
     /// The first fatal error, if there was one.
-    pub(super) fn met(&self) -> Option<String> {
+    pub(super) fn reason(&self) -> Option<String> {
         self.0.borrow().clone()
     }
 
@@ -106,7 +106,7 @@ impl Fatal {
 pub(super) fn or_fatal(error: StoreError) -> StoreError {
     match error {
         StoreError::Engine { reason, .. }
-            if is_fatal(&reason) || Blame::of(&reason) == Blame::Room =>
+            if is_fatal(&reason) || OpenFailure::from_message(&reason) == OpenFailure::Room =>
         {
             StoreError::Fatal {
                 reason: first_line(&reason),
@@ -127,14 +127,14 @@ pub(super) fn first_line(error: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Blame, Fatal};
+    use super::{OpenFailure, Fatal};
 
     #[tokio::test]
     async fn the_first_fatal_error_is_remembered_and_others_are_not() {
         let fatal = Fatal::default();
-        fatal.note("Constraint Error: no");
-        fatal.note("FATAL Error: Could not write file: No space left on device\nStack Trace");
-        fatal.note("FATAL Error: database has been invalidated because of a previous fatal error");
+        fatal.record("Constraint Error: no");
+        fatal.record("FATAL Error: Could not write file: No space left on device\nStack Trace");
+        fatal.record("FATAL Error: database has been invalidated because of a previous fatal error");
         let met = fatal.wait().await.to_string();
         assert!(met.contains("No space left"), "{met}");
         assert!(!met.contains("Stack"), "{met}");
@@ -147,39 +147,39 @@ mod tests {
             format!("{kind} Error: Failure while replaying WAL file \"/db/echo.db.wal\": {cause}")
         };
         for (kind, cause, blame) in [
-            ("IO", "Corrupt WAL file: entry at 7", Blame::Log),
-            ("INTERNAL", "Attempted to access index 3", Blame::Log),
+            ("IO", "Corrupt WAL file: entry at 7", OpenFailure::Log),
+            ("INTERNAL", "Attempted to access index 3", OpenFailure::Log),
             (
                 "Catalog",
                 "Table with name names does not exist",
-                Blame::Log,
+                OpenFailure::Log,
             ),
-            ("IO", "WAL does not match database file.", Blame::Log),
+            ("IO", "WAL does not match database file.", OpenFailure::Log),
             (
                 "IO",
                 "Could not write file \"/db/echo.db\": No space left on device",
-                Blame::Room,
+                OpenFailure::Room,
             ),
             (
                 "Out of Memory",
                 "could not allocate block of size 256.0 KiB",
-                Blame::Room,
+                OpenFailure::Room,
             ),
             (
                 "IO",
                 "Could not read from file \"/db/echo.db\": Input/output error",
-                Blame::Else,
+                OpenFailure::Other,
             ),
             (
                 "IO",
                 "Cannot open file \"/db/echo.db.wal\": Permission denied",
-                Blame::Else,
+                OpenFailure::Other,
             ),
         ] {
             let error = replaying(kind, cause);
-            assert_eq!(Blame::of(&error), blame, "{error}");
+            assert_eq!(OpenFailure::from_message(&error), blame, "{error}");
         }
         let elsewhere = "IO Error: Cannot open file \"/db/echo.db.wal\": Permission denied";
-        assert_eq!(Blame::of(elsewhere), Blame::Else);
+        assert_eq!(OpenFailure::from_message(elsewhere), OpenFailure::Other);
     }
 }

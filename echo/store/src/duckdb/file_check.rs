@@ -13,7 +13,7 @@ use crate::duckdb::lock::Lock;
 
 /// Looks for the file of an open database.
 #[derive(Debug, Clone)]
-pub(super) struct Presence {
+pub(super) struct FileCheck {
     path: PathBuf,
     file: FileId,
     fatal: Fatal,
@@ -22,9 +22,9 @@ pub(super) struct Presence {
 /// Device and inode: the file itself, whatever its name.
 type FileId = (u64, u64);
 
-impl Presence {
+impl FileCheck {
     /// Of the database at `path`, which is open. That it is lost is reported as `fatal`.
-    pub(super) fn of(path: &Path, fatal: Fatal) -> io::Result<Self> {
+    pub(super) fn new(path: &Path, fatal: Fatal) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
             file: file_at(path)?,
@@ -39,12 +39,12 @@ impl Presence {
 
     /// Whether what is committed is kept. Once it is not, it never is again: the error is the reason.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.fatal.met().is_none()
+        if self.fatal.reason().is_none()
             && let Some(reason) = self.loss()
         {
-            self.fatal.meet(reason);
+            self.fatal.set(reason);
         }
-        self.fatal.met().map_or(Ok(()), Err)
+        self.fatal.reason().map_or(Ok(()), Err)
     }
 
     /// Why the file is lost; nothing while it is there.
@@ -65,7 +65,7 @@ impl Presence {
         if let Err(error) = lock.touch()
             && error.kind() == io::ErrorKind::ReadOnlyFilesystem
         {
-            self.fatal.meet(format!("{}: {error}", self.path.display()));
+            self.fatal.set(format!("{}: {error}", self.path.display()));
         }
     }
 }
@@ -80,7 +80,7 @@ fn file_at(path: &Path) -> io::Result<FileId> {
 mod tests {
     use std::fs;
 
-    use super::Presence;
+    use super::FileCheck;
     use crate::duckdb::fatal::Fatal;
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
         let [path, aside] = ["echo.db", "aside"].map(|name| folder.path().join(name));
         fs::write(&path, "rows").unwrap();
         let fatal = Fatal::default();
-        let presence = Presence::of(&path, fatal.clone()).unwrap();
+        let presence = FileCheck::new(&path, fatal.clone()).unwrap();
         assert_eq!(presence.check(), Ok(()));
         fs::write(&path, "more rows").unwrap();
         assert_eq!(presence.check(), Ok(()), "it is the same file");
@@ -97,7 +97,7 @@ mod tests {
         fs::rename(&path, &aside).unwrap();
         let reason = presence.check().unwrap_err();
         assert!(reason.contains("No such file"), "{reason}");
-        assert_eq!(fatal.met(), Some(reason.clone()));
+        assert_eq!(fatal.reason(), Some(reason.clone()));
         fs::write(&path, "others").unwrap();
         assert!(presence.loss().unwrap().contains("another"));
         fs::rename(&aside, &path).unwrap();

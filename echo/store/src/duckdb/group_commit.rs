@@ -10,8 +10,8 @@ use echo_core::model::event::EventBatch;
 use echo_core::units::Nanos;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::duckdb::rows::dictionary_gc::Unused;
-use crate::duckdb::rows::partition::Cut;
+use crate::duckdb::rows::dictionary_gc::UnusedEntries;
+use crate::duckdb::rows::partition::DeleteRange;
 use crate::hours::{Closed, ClosingHour};
 use crate::timings::Stopwatch;
 use crate::{Appended, StoreError};
@@ -34,7 +34,7 @@ pub(super) struct Append {
 
 /// Conclusions that wait for their commit.
 #[derive(Debug)]
-pub(super) struct Conclude {
+pub(super) struct StoreVerdicts {
     /// The conclusions.
     pub(super) conclusions: Conclusions,
     /// Where the outcome is awaited.
@@ -47,20 +47,20 @@ pub(super) struct Group {
     /// Batches, in the order in which they came.
     pub(super) appends: Vec<Append>,
     /// Conclusions, in the order in which they came.
-    pub(super) concludes: Vec<Conclude>,
+    pub(super) concludes: Vec<StoreVerdicts>,
     /// What is done after the commit.
-    pub(super) chores: Vec<Chore>,
+    pub(super) chores: Vec<MaintenanceTask>,
     /// Events of the batches.
     pub(super) events: usize,
 }
 
-/// Upkeep that only the writer may do.
+/// Maintenance that only the writer may do.
 #[derive(Debug)]
-pub(super) enum Chore {
+pub(super) enum MaintenanceTask {
     /// Delete events.
     Delete {
         /// Which.
-        cut: Cut,
+        cut: DeleteRange,
         /// The time to note.
         now: Nanos,
         /// Where the number of deleted events is awaited.
@@ -85,7 +85,7 @@ pub(super) enum Chore {
     /// Forget series or origins that nothing refers to.
     Forget {
         /// Which, unless something refers to them again.
-        unused: Unused,
+        unused: UnusedEntries,
         /// Where the number of forgotten ones is awaited.
         answer: oneshot::Sender<Result<u64, StoreError>>,
     },
@@ -100,9 +100,9 @@ pub(super) enum Request {
     /// Commit a batch.
     Append(Append),
     /// Commit conclusions.
-    Conclude(Conclude),
+    StoreVerdicts(StoreVerdicts),
     /// Do some upkeep.
-    Chore(Chore),
+    MaintenanceTask(MaintenanceTask),
     /// End.
     Close(Closing),
 }
@@ -125,7 +125,7 @@ impl Group {
     ) -> Option<Self> {
         let mut group = Self::default();
         let mut next = queued.blocking_recv()?;
-        if matches!(next, Request::Append(_) | Request::Conclude(_)) {
+        if matches!(next, Request::Append(_) | Request::StoreVerdicts(_)) {
             pace.wait(queued);
         }
         loop {
@@ -134,8 +134,8 @@ impl Group {
                     group.events += append.batch.events.len();
                     group.appends.push(append);
                 }
-                Request::Conclude(conclude) => group.concludes.push(conclude),
-                Request::Chore(chore) => group.chores.push(chore),
+                Request::StoreVerdicts(conclude) => group.concludes.push(conclude),
+                Request::MaintenanceTask(chore) => group.chores.push(chore),
                 Request::Close(answer) => closing.push(answer),
             }
             if group.events >= GROUP_EVENTS {

@@ -80,7 +80,7 @@ impl CostHours for DuckDbStore {
             })?;
             Ok(rows)
         };
-        self.readers.ask("reading closed hours", question).await
+        self.readers.run("reading closed hours", question).await
     }
 
     async fn cost_clusters(&self, window: Window) -> Result<BTreeSet<ClusterId>, StoreError> {
@@ -94,7 +94,7 @@ impl CostHours for DuckDbStore {
             Ok(clusters)
         };
         let doing = "looking for clusters with closed hours";
-        self.readers.ask(doing, question).await
+        self.readers.run(doing, question).await
     }
 
     async fn closed_allocation(
@@ -111,6 +111,6 @@ impl CostHours for DuckDbStore {
             })?;
             Ok(sum)
         };
-        self.readers.ask("adding up closed hours", question).await
+        self.readers.run("adding up closed hours", question).await
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Lock(File);
 
 impl Lock {
     /// Takes the lock of the database at `path` and writes down who holds it; fails at once when somebody else does.
-    pub(super) fn take(path: &Path, now: Nanos) -> Result<Self, StoreError> {
+    pub(super) fn acquire(path: &Path, now: Nanos) -> Result<Self, StoreError> {
         let failed = |error: io::Error| StoreError::Unsuitable {
             path: path.display().to_string(),
             reason: format!("its lock file cannot be written ({error})"),

@@ -15,11 +15,11 @@ use crate::duckdb::writer::Joined;
 use crate::timings::Stopwatch;
 
 /// Time between two looks at how much there is to write.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const BACKLOG_CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs until it is dropped.
 #[derive(Debug)]
-pub(super) struct Upkeep {
+pub(super) struct Maintenance {
     // Fields are dropped in this order: the thread is told to stop, then waited for.
     stop: Stop,
     _thread: Joined,
@@ -29,7 +29,7 @@ pub(super) struct Upkeep {
 
 /// What the thread owns.
 #[derive(Debug)]
-pub(super) struct Rounds {
+pub(super) struct MaintenanceRounds {
     /// Writes the log to the file.
     pub(super) checkpoints: Checkpoints,
     /// The limits.
@@ -39,9 +39,9 @@ pub(super) struct Rounds {
 #[derive(Debug)]
 struct Stop(Arc<Signal>);
 
-impl Upkeep {
+impl Maintenance {
     /// Starts the thread; a round begins `every` so often.
-    pub(super) fn start(mut rounds: Rounds, lock: Arc<Lock>, every: Duration) -> io::Result<Self> {
+    pub(super) fn start(mut rounds: MaintenanceRounds, lock: Arc<Lock>, every: Duration) -> io::Result<Self> {
         let signal = Arc::new(Signal::default());
         let stop = Stop(Arc::clone(&signal));
         let (running, ended) = watch::channel(());
@@ -49,7 +49,7 @@ impl Upkeep {
             let mut rested = Stopwatch::start();
             let (mut is_busy, mut can_write) = (false, true);
             // A checkpoint of a lost file would remove the log of the one that lies in its place.
-            while !signal.stopped_within(every.min(LOOK_EVERY))
+            while !signal.stopped_within(every.min(BACKLOG_CHECK_EVERY))
                 && rounds.checkpoints.presence.check().is_ok()
             {
                 if rested.elapsed() >= every {
@@ -59,7 +59,7 @@ impl Upkeep {
                     can_write = true;
                 } else if can_write && rounds.checkpoints.backlog.is_large() {
                     // After one that failed it waits for the next round.
-                    can_write = rounds.checkpoints.make(true);
+                    can_write = rounds.checkpoints.run(true);
                     is_busy = true;
                 }
             }
@@ -82,16 +82,16 @@ impl Upkeep {
     }
 }
 
-impl Rounds {
+impl MaintenanceRounds {
     /// One round, `after` the last one, in which there was a lot to write or not.
     pub(super) fn one(&mut self, (signal, after): (&Signal, Duration), is_busy: bool) {
         let Self {
             checkpoints,
             retention,
         } = self;
-        let _written = checkpoints.make(is_busy);
+        let _written = checkpoints.run(is_busy);
         let connection = &checkpoints.connection;
-        retention.round(connection, (signal, after), || checkpoints.give_room());
+        retention.round(connection, (signal, after), || checkpoints.reclaim());
     }
 }
 

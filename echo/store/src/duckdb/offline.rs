@@ -14,7 +14,7 @@ use crate::StoreError;
 use crate::duckdb::engine::unreadable;
 use crate::duckdb::lock::{Lock, canonical};
 use crate::duckdb::migrations::MIGRATIONS;
-use crate::duckdb::open::{look, read_only};
+use crate::duckdb::open::{inspect, read_only};
 
 pub mod backup;
 pub mod export;
@@ -23,25 +23,25 @@ pub mod repair;
 
 /// A database under its lock.
 #[derive(Debug)]
-struct Held {
+struct LockedDatabase {
     path: PathBuf,
     _lock: Lock,
 }
 
-impl Held {
+impl LockedDatabase {
     /// Takes the lock of a database that exists.
-    fn take(db: &Path, clock: &dyn Clock) -> Result<Self, StoreError> {
+    fn lock(db: &Path, clock: &dyn Clock) -> Result<Self, StoreError> {
         let path = canonical(db)?;
         if !path.is_file() {
             return Err(unreadable(&path, "there is no such file".to_owned()));
         }
-        let lock = Lock::take(&path, clock.now())?;
+        let lock = Lock::acquire(&path, clock.now())?;
         Ok(Self { path, _lock: lock })
     }
 
     /// Checks that the database is one of Echo, then opens it for reading. Its log is read, too, and left as it is.
     fn read(&self) -> Result<Connection, StoreError> {
-        look(&self.path, MIGRATIONS)?;
+        inspect(&self.path, MIGRATIONS)?;
         read_only(&self.path)
     }
 

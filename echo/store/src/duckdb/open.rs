@@ -10,7 +10,7 @@ use echo_core::clock::Clock;
 
 use crate::StoreError;
 use crate::duckdb::engine::unreadable;
-use crate::duckdb::fatal::{Blame, first_line};
+use crate::duckdb::fatal::{OpenFailure, first_line};
 use crate::duckdb::lock::beside;
 use crate::duckdb::migrations::Migration;
 use crate::duckdb::rows::schema;
@@ -50,7 +50,7 @@ pub(super) fn open(
     clock: &dyn Clock,
 ) -> Result<Opened, StoreError> {
     // A database of a later version must not be touched, and opening it for writing would replay its WAL into it.
-    look(path, migrations)?;
+    inspect(path, migrations)?;
     let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
     let memory = memory(config.memory_limit)?;
     let settings = settings(config, memory).map_err(unreadable)?;
@@ -73,12 +73,12 @@ fn memory(limit: Amount) -> Result<u64, StoreError> {
         doing: "asking how much memory there is",
         reason: "the system does not tell; write the limit in bytes, such as 2GB".to_owned(),
     })?;
-    Ok(limit.of(total))
+    Ok(limit.bytes_of(total))
 }
 
 /// Checks without writing that the database is absent, empty or has a schema that this build can use. Returns the
 /// version of that schema.
-pub(super) fn look(path: &Path, migrations: &[Migration]) -> Result<i64, StoreError> {
+pub(super) fn inspect(path: &Path, migrations: &[Migration]) -> Result<i64, StoreError> {
     if fs::symlink_metadata(path).is_err() {
         // The engine would delete a WAL without database, and with it what was not checkpointed.
         return match fs::symlink_metadata(beside(path, ".wal")) {
@@ -124,15 +124,15 @@ fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
                 holder: format!("another program ({})", reason.trim()),
             };
         }
-        match Blame::of(&reason) {
-            Blame::Room => StoreError::Fatal {
+        match OpenFailure::from_message(&reason) {
+            OpenFailure::Room => StoreError::Fatal {
                 reason: first_line(&reason),
             },
-            Blame::Log => StoreError::DamagedLog {
+            OpenFailure::Log => StoreError::DamagedLog {
                 path: path.display().to_string(),
                 reason: first_line(&reason),
             },
-            Blame::Else => unreadable(path, first_line(&reason)),
+            OpenFailure::Other => unreadable(path, first_line(&reason)),
         }
     })
 }

@@ -34,7 +34,7 @@ impl Query {
     }
 
     /// Adds a text with one question mark if there is a value for it.
-    pub(super) fn maybe(self, sql: &'static str, value: Option<impl Into<Value>>) -> Self {
+    pub(super) fn bind_some(self, sql: &'static str, value: Option<impl Into<Value>>) -> Self {
         match value {
             Some(value) => self.bind(sql, value),
             None => self,

@@ -14,39 +14,39 @@ use echo_core::clock::Clock;
 use echo_core::units::Nanos;
 
 use crate::StoreError;
-use crate::duckdb::disk_space::Volume;
+use crate::duckdb::disk_space::DiskSpace;
 use crate::duckdb::engine::{EngineResult, engine};
 use crate::duckdb::rows::dictionary_gc;
-use crate::duckdb::rows::partition::{self, Blocks, Cut};
+use crate::duckdb::rows::partition::{self, Blocks, DeleteRange};
 use crate::duckdb::shutdown::Signal;
-use crate::duckdb::writer::Chores;
+use crate::duckdb::writer::MaintenanceQueue;
 use crate::limits::Limits;
 
 mod steps;
 mod time_slice;
 
 use steps::Steps;
-use time_slice::{Slice, TrustedTime};
+use time_slice::{TimeSlice, TrustedTime};
 
 /// Time between two looks at the age of events.
-const LOOK_EVERY: i64 = 60 * 1_000_000_000;
+const AGE_CHECK_EVERY: i64 = 60 * 1_000_000_000;
 
 /// Time between two runs of the small chores.
-const TIDY_EVERY: i64 = 3_600 * 1_000_000_000;
+const CLEANUP_EVERY: i64 = 3_600 * 1_000_000_000;
 
 /// A job whose events are younger still runs.
-const LATELY: i64 = 600 * 1_000_000_000;
+const RUNNING_JOB_WINDOW: i64 = 600 * 1_000_000_000;
 
-/// Rounds to wait for a checkpoint to free what was deleted, before more is deleted for the same reason.
+/// MaintenanceRounds to wait for a checkpoint to free what was deleted, before more is deleted for the same reason.
 const PATIENCE_ROUNDS: u32 = 60;
 
 /// Looks after the limits.
 #[derive(Debug)]
 pub(super) struct Retention {
     limits: Limits,
-    volume: Arc<Volume>,
+    volume: Arc<DiskSpace>,
     clock: Arc<dyn Clock>,
-    chores: Chores,
+    chores: MaintenanceQueue,
     /// Number up to which the detector has read.
     followed: Arc<AtomicU64>,
     time: TrustedTime,
@@ -70,9 +70,9 @@ impl Retention {
     /// Keeps `limits`; `followed` is the number up to which the detector has read.
     pub(super) fn new(
         limits: Limits,
-        volume: Arc<Volume>,
+        volume: Arc<DiskSpace>,
         clock: Arc<dyn Clock>,
-        (chores, followed): (Chores, Arc<AtomicU64>),
+        (chores, followed): (MaintenanceQueue, Arc<AtomicU64>),
     ) -> Self {
         Self {
             limits,
@@ -111,7 +111,7 @@ impl Retention {
         checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         // Without it the clock would be believed, so nothing is done if it fails.
-        self.time.begin(|| ask(partition::minutes(connection)))?;
+        self.time.begin(|| store_error(partition::minutes(connection)))?;
         let now = self.time.advance(self.clock.now(), after);
         // First what the database needs to go on; looking for unused names reads all events.
         self.keep_age(connection, (now, signal), checkpoint)?;
@@ -124,7 +124,7 @@ impl Retention {
         connection: &Connection,
         (now, signal): (Nanos, &Signal),
     ) -> Result<(), StoreError> {
-        if !passed(self.tidied, now, TIDY_EVERY) {
+        if !passed(self.tidied, now, CLEANUP_EVERY) {
             return Ok(());
         }
         self.tidied = Some(now);
@@ -141,7 +141,7 @@ impl Retention {
     /// waits for it; the writer looks again only at events that came meanwhile.
     fn forget_unused(&self, connection: &Connection, signal: &Signal) -> Result<(), StoreError> {
         let mut gone = 0;
-        for step in ask(dictionary_gc::find(connection))? {
+        for step in store_error(dictionary_gc::find(connection))? {
             if signal.stopped() {
                 return Ok(());
             }
@@ -163,12 +163,12 @@ impl Retention {
         let Some(age) = self.limits.age else {
             return Ok(());
         };
-        if !passed(self.looked, now, LOOK_EVERY) {
+        if !passed(self.looked, now, AGE_CHECK_EVERY) {
             return Ok(());
         }
         let cutoff = now.offset(-nanos(age));
-        while let Some((first, _)) = ask(partition::ends(connection))? {
-            let slice = Slice::for_age(first, age);
+        while let Some((first, _)) = store_error(partition::ends(connection))? {
+            let slice = TimeSlice::for_age(first, age);
             if slice.until > cutoff {
                 break;
             }
@@ -193,8 +193,8 @@ impl Retention {
         checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         loop {
-            let blocks = ask(partition::blocks(connection))?;
-            self.volume.look(blocks);
+            let blocks = store_error(partition::blocks(connection))?;
+            self.volume.refresh(blocks);
             let used = blocks.used;
             let Some(reason) = self.excess(blocks) else {
                 self.waiting = None;
@@ -208,8 +208,8 @@ impl Retention {
                 self.waiting = Some((before, rounds + 1));
                 return Ok(());
             }
-            let ends = ask(partition::ends(connection))?;
-            let Some(slice) = ends.and_then(Slice::for_size) else {
+            let ends = store_error(partition::ends(connection))?;
+            let Some(slice) = ends.and_then(TimeSlice::for_size) else {
                 // What was deleted before may still take up room.
                 checkpoint();
                 return Ok(());
@@ -224,7 +224,7 @@ impl Retention {
 
     /// Why there is too much, if there is.
     fn excess(&self, Blocks { used, free }: Blocks) -> Option<Reason> {
-        let begin = self.begin_bytes(used.saturating_add(free))?;
+        let begin = self.delete_above_bytes(used.saturating_add(free))?;
         if used > begin {
             return Some(Reason::Size { used, begin });
         }
@@ -235,36 +235,36 @@ impl Retention {
             .then_some(Reason::Floor { available, floor })
     }
 
-    fn begin_bytes(&self, file: u64) -> Option<u64> {
+    fn delete_above_bytes(&self, file: u64) -> Option<u64> {
         // A volume that cannot be asked is taken for endless: a limit in bytes holds without it.
         let room = self.volume.room().ok();
         let total = room.map_or(u64::MAX, |room| room.total);
         let reach = room.map_or(u64::MAX, |room| file.saturating_add(room.available));
-        self.limits.begin_bytes(total, reach)
+        self.limits.delete_above_bytes(total, reach)
     }
 
     /// Deletes a slice. Says whether it is gone: one that the detector has not read yet waits, if it can.
     fn drop_slice(
         &self,
         connection: &Connection,
-        (slice, now, signal): (Slice, Nanos, &Signal),
+        (slice, now, signal): (TimeSlice, Nanos, &Signal),
         reason: Reason,
         checkpoint: &dyn Fn(),
     ) -> Result<bool, StoreError> {
-        let running = ask(partition::running_jobs(
+        let running = store_error(partition::running_jobs(
             connection,
             slice.until,
-            now.offset(-LATELY),
+            now.offset(-RUNNING_JOB_WINDOW),
         ))?;
-        let rest = |from| ask(partition::events_before(connection, slice.until, from));
+        let rest = |from| store_error(partition::events_before(connection, slice.until, from));
         let mut gone = 0;
-        let mut steps = Steps::of(rest(0)?);
+        let mut steps = Steps::new(rest(0)?);
         while let Some(events) = steps.next() {
             let is_followed = steps.last <= self.followed.load(Ordering::Acquire);
             if signal.stopped() || (!is_followed && matches!(reason, Reason::Age(_))) {
                 return Ok(false);
             }
-            let cut = Cut {
+            let cut = DeleteRange {
                 from: slice.from,
                 until: slice.until,
                 events,
@@ -280,7 +280,7 @@ impl Retention {
             }
             if deleted == 0 {
                 // Numbers of other slices lie between.
-                steps.go_to(rest(events.last.saturating_add(1))?);
+                steps.set_range(rest(events.last.saturating_add(1))?);
             }
             if steps.is_checkpoint_due() {
                 checkpoint();
@@ -339,7 +339,7 @@ impl std::fmt::Display for Reason {
     }
 }
 
-fn ask<T>(answer: EngineResult<T>) -> Result<T, StoreError> {
+fn store_error<T>(answer: EngineResult<T>) -> Result<T, StoreError> {
     answer.map_err(engine("looking after the limits"))
 }
 

@@ -27,34 +27,34 @@ use tokio::time::timeout;
 
 use crate::StoreError;
 use crate::duckdb::batches;
-use crate::duckdb::connection_pool::{Reader, Readers};
+use crate::duckdb::connection_pool::{Reader, ConnectionPool};
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
 use crate::duckdb::sql::answer::Rows;
 use crate::duckdb::sql::memory::Memory;
-use crate::duckdb::sql::problem::Hidden;
-use crate::duckdb::sql::watch::{Abandon, Place, Rules, STUCK_AFTER, Stop, Stuck, Watch};
-use crate::sql::{SqlError, SqlQuestion, SqlTable};
+use crate::duckdb::sql::problem::RedactedPaths;
+use crate::duckdb::sql::watch::{AbandonOnDrop, RunSlot, Rules, STUCK_AFTER, Stop, Stuck, Watch};
+use crate::sql::{SqlError, SqlQuery, SqlTable};
 use crate::timings::Stopwatch;
 
 /// Statements that run at the same time.
-const PLACES: u32 = 2;
+const MAX_RUNNING: u32 = 2;
 
 /// Connections beyond that, for the statements that take the places of those which do not stop.
-const SPARE: u32 = 2;
+const SPARE_CONNECTIONS: u32 = 2;
 
 /// Longest wait for a place.
-const WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Share of the engine's memory that one statement may take.
-const SHARE: u64 = 8;
+const MEMORY_FRACTION: u64 = 8;
 
 /// What a statement may take that collects values, bytes: what it returns of them is made in one piece, beside them.
 const COLLECTING_BYTES: u64 = 64 << 20;
 
 /// Longest wait for the statements that run when the store is closed. What has not heard then never may.
-const CLOSED_WITHIN: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connections for SQL, and what they share.
 #[derive(Debug)]
@@ -69,11 +69,11 @@ impl SqlConnections {
     pub(super) fn beside(connection: &Connection, memory: u64) -> EngineResult<Self> {
         let clone = |_| connection.try_clone();
         Ok(Self {
-            of_statements: (0..PLACES + SPARE)
+            of_statements: (0..MAX_RUNNING + SPARE_CONNECTIONS)
                 .map(clone)
                 .collect::<EngineResult<_>>()?,
             looking: connection.try_clone()?,
-            budget_bytes: memory / SHARE,
+            budget_bytes: memory / MEMORY_FRACTION,
         })
     }
 }
@@ -81,11 +81,11 @@ impl SqlConnections {
 /// Runs SQL that the guard has let through, a little at a time.
 #[derive(Debug)]
 pub(super) struct SqlPool {
-    readers: Readers,
+    readers: ConnectionPool,
     places: Arc<Semaphore>,
     memory: Memory,
     stuck: Stuck,
-    hidden: Arc<Hidden>,
+    hidden: Arc<RedactedPaths>,
 }
 
 impl SqlPool {
@@ -101,42 +101,42 @@ impl SqlPool {
             budget_bytes,
         } = connections;
         Self {
-            readers: Readers::of(of_statements, lock, fatal),
-            places: Arc::new(Semaphore::new(PLACES as usize)),
+            readers: ConnectionPool::from_connections(of_statements, lock, fatal),
+            places: Arc::new(Semaphore::new(MAX_RUNNING as usize)),
             memory: Memory::new(looking, budget_bytes),
             stuck: Stuck::default(),
-            hidden: Arc::new(Hidden::of(path)),
+            hidden: Arc::new(RedactedPaths::new(path)),
         }
     }
 
     /// Answers a question. When the future is dropped, the statement is stopped.
-    pub(super) async fn ask(&self, question: SqlQuestion) -> Result<SqlTable, SqlError> {
+    pub(super) async fn run_query(&self, question: SqlQuery) -> Result<SqlTable, SqlError> {
         echo_sql_guard::text::check(&question.text)?;
         let place = Arc::clone(&self.places).acquire_owned();
-        let place = match timeout(WAIT, place).await {
+        let place = match timeout(MAX_WAIT, place).await {
             Ok(place) => place.map_err(|_closed| StoreError::Closed)?,
             Err(_elapsed) => {
                 return Err(SqlError::Crowded {
-                    most: PLACES as usize,
+                    most: MAX_RUNNING as usize,
                 });
             }
         };
         let watch = Arc::new(Watch::default());
-        let abandon = Abandon::of(&watch);
+        let abandon = AbandonOnDrop::new(&watch);
         let rules = Rules {
             deadline: question.deadline,
             stuck_after: STUCK_AFTER,
             stuck: self.stuck.clone(),
             // Whether anybody waits or not, it is taken until the statement has ended.
-            place: Place::of(place),
+            place: RunSlot::new(place),
             memory: Some(self.memory.clone()),
         };
         let hidden = Arc::clone(&self.hidden);
         let ask = move |reader: &Reader| {
             let answered = answer(reader, &question, (&watch, rules));
-            Ok(answered.map_err(|error| hidden.from(error)))
+            Ok(answered.map_err(|error| hidden.redact(error)))
         };
-        let answered = self.readers.ask("running SQL", ask).await;
+        let answered = self.readers.run("running SQL", ask).await;
         drop(abandon);
         answered?
     }
@@ -154,9 +154,9 @@ impl SqlPool {
     /// Waits for the statements that run, for a while, and runs none after them.
     pub(super) async fn close(&self) {
         self.refuse();
-        if timeout(CLOSED_WITHIN, self.readers.close()).await.is_err() {
+        if timeout(CLOSE_TIMEOUT, self.readers.close()).await.is_err() {
             tracing::warn!(
-                after_s = CLOSED_WITHIN.as_secs(),
+                after_s = CLOSE_TIMEOUT.as_secs(),
                 "a statement does not stop and is left behind"
             );
         }
@@ -165,7 +165,7 @@ impl SqlPool {
 
 fn answer(
     reader: &Reader,
-    question: &SqlQuestion,
+    question: &SqlQuery,
     (watch, mut rules): (&Watch, Rules),
 ) -> Result<SqlTable, SqlError> {
     let begun = Stopwatch::start();
@@ -199,14 +199,14 @@ fn answer(
 fn run(
     connection: &Connection,
     sql: &ReadOnlySql,
-    question: &SqlQuestion,
+    question: &SqlQuery,
 ) -> Result<SqlTable, SqlError> {
-    begin(connection).map_err(problem::of)?;
-    rows(connection, sql, question).map_err(problem::of)
+    begin(connection).map_err(problem::from_engine)?;
+    rows(connection, sql, question).map_err(problem::from_engine)
 }
 
 /// The statement, with a limit where it sorts more rows than are wanted.
-fn shortest(connection: &Connection, question: &SqlQuestion) -> Result<ReadOnlySql, SqlError> {
+fn shortest(connection: &Connection, question: &SqlQuery) -> Result<ReadOnlySql, SqlError> {
     let asked = vetted(connection, &question.text)?;
     let shorter = asked.shortened(question.max_rows.saturating_add(1));
     Ok(match shorter.map(|text| vetted(connection, &text)) {
@@ -221,7 +221,7 @@ fn vetted(connection: &Connection, text: &str) -> Result<ReadOnlySql, SqlError> 
     echo_sql_guard::text::check(text)?;
     let tree: String = connection
         .query_row(PARSE, [text], |row| row.get(0))
-        .map_err(problem::of)?;
+        .map_err(problem::from_engine)?;
     if tree.len() > MAX_TREE_BYTES {
         let reason = "the statement has too many parts";
         return Err(Refusal::new(reason, "ask for less in one statement").into());
@@ -232,7 +232,7 @@ fn vetted(connection: &Connection, text: &str) -> Result<ReadOnlySql, SqlError> 
     })?;
     if let Some((message, position)) = echo_sql_guard::syntax_error(&tree) {
         return Err(SqlError::Wrong {
-            message: problem::at(&message, text, position),
+            message: problem::with_position(&message, text, position),
         });
     }
     Ok(echo_sql_guard::check(text, &tree)?)
@@ -249,7 +249,7 @@ fn begin(connection: &Connection) -> EngineResult<()> {
 fn rows(
     connection: &Connection,
     sql: &ReadOnlySql,
-    question: &SqlQuestion,
+    question: &SqlQuery,
 ) -> EngineResult<SqlTable> {
     let mut statement = connection.prepare(sql.text())?;
     let mut rows = Rows::new((question.max_rows, question.max_bytes));

@@ -13,21 +13,21 @@ use echo_core::model::event::{Event, EventBatch, Origin, StoredEvent};
 use echo_core::units::Nanos;
 
 use crate::duckdb::dictionary::Dictionary;
-use crate::{Tail, is_idle_wait, judges_attrs, judges_samples};
+use crate::{Tail, is_host_wait, uses_attrs, uses_samples};
 
 /// Events that are kept at most, some hundred bytes each without their attributes: seconds of the largest fleet that Echo is made for.
-const KEPT: u64 = 200_000;
+const MAX_EVENTS: u64 = 200_000;
 
 /// Events that were committed and not yet asked for, in the order of their numbers, which have no gaps.
 #[derive(Debug)]
-pub(super) struct Recent {
+pub(super) struct TailCache {
     dictionary: Arc<Dictionary>,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedBatches>,
     no_attrs: Arc<str>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedBatches {
     /// Number of the event before the first that is kept.
     before: u64,
     batches: VecDeque<Batch>,
@@ -43,7 +43,7 @@ struct Batch {
     events: vec::IntoIter<Event>,
 }
 
-impl Recent {
+impl TailCache {
     /// Keeps nothing yet.
     pub(super) fn new(dictionary: Arc<Dictionary>) -> Self {
         Self {
@@ -54,17 +54,17 @@ impl Recent {
     }
 
     /// Keeps what comes behind the event with this number, the last that was committed before.
-    pub(super) fn begin_behind(&self, last_event: u64) {
+    pub(super) fn start_after(&self, last_event: u64) {
         self.kept().before = last_event;
     }
 
     /// Keeps the events of a batch that was committed behind all that came before, without what nobody judges.
     pub(super) fn add(&self, mut batch: EventBatch) {
         for event in &mut batch.events {
-            if !judges_attrs(event) {
+            if !uses_attrs(event) {
                 event.attrs = Arc::clone(&self.no_attrs);
             }
-            if !judges_samples(event) {
+            if !uses_samples(event) {
                 event.samples = Vec::new();
             }
         }
@@ -76,7 +76,7 @@ impl Recent {
             received: batch.received,
             events: batch.events.into_iter(),
         });
-        while kept.events > KEPT && kept.pop().is_some() {}
+        while kept.events > MAX_EVENTS && kept.pop().is_some() {}
     }
 
     /// The tail behind `after`, which is not kept any longer; nothing when it begins before what is kept.
@@ -85,7 +85,7 @@ impl Recent {
         let (mut events, mut until) = (Vec::new(), None);
         // What is taken is looked through while the writer can add more.
         while events.len() < limit {
-            let Some(mut batch) = self.pop_behind(until.unwrap_or(after)) else {
+            let Some(mut batch) = self.pop_after(until.unwrap_or(after)) else {
                 break;
             };
             let mut number = batch.before;
@@ -93,7 +93,7 @@ impl Recent {
                 && let Some(mut event) = batch.events.next()
             {
                 number += 1;
-                if number <= after || !metrics.contains(&event.metric) || is_idle_wait(&event) {
+                if number <= after || !metrics.contains(&event.metric) || is_host_wait(&event) {
                     continue;
                 }
                 event.origin = origins.shared(&event.origin);
@@ -114,7 +114,7 @@ impl Recent {
     }
 
     /// The first batch, if nothing is missing between it and that number.
-    fn pop_behind(&self, after: u64) -> Option<Batch> {
+    fn pop_after(&self, after: u64) -> Option<Batch> {
         let mut kept = self.kept();
         let is_gone = after < kept.before;
         if is_gone { None } else { kept.pop() }
@@ -138,12 +138,12 @@ impl Recent {
     }
 
     // Nothing that holds it can panic.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, CachedBatches> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl CachedBatches {
     /// Takes out the first batch.
     fn pop(&mut self) -> Option<Batch> {
         let first = self.batches.pop_front()?;
@@ -189,13 +189,13 @@ mod tests {
     use echo_core::ids::MetricName;
     use echo_core::model::event::EventBatch;
 
-    use super::{KEPT, Recent};
+    use super::{MAX_EVENTS, TailCache};
     use crate::contract::sample::{batch, device_wait, origin};
     use crate::duckdb::dictionary::{Dictionary, Entries, origin_id};
 
-    fn recent(last_event: u64) -> Recent {
-        let recent = Recent::new(Arc::default());
-        recent.begin_behind(last_event);
+    fn recent(last_event: u64) -> TailCache {
+        let recent = TailCache::new(Arc::default());
+        recent.start_after(last_event);
         recent
     }
 
@@ -207,7 +207,7 @@ mod tests {
     }
 
     /// The numbers of the events in the tail, and how far it reaches; nothing when it is not kept.
-    fn take(recent: &Recent, after: u64, limit: usize) -> Option<(Vec<u64>, u64)> {
+    fn take(recent: &TailCache, after: u64, limit: usize) -> Option<(Vec<u64>, u64)> {
         let metric: MetricName = device_wait(&origin("prod", "node-1", 0), 1).metric;
         let tail = recent.take(after, &[metric], limit)?;
         let ids = tail.events.iter().map(|stored| stored.id).collect();
@@ -235,13 +235,13 @@ mod tests {
     #[test]
     fn of_more_than_is_kept_the_first_batches_go() {
         let recent = recent(0);
-        let most = usize::try_from(KEPT).unwrap();
+        let most = usize::try_from(MAX_EVENTS).unwrap();
         recent.add(of_events(1, 2));
         recent.add(of_events(2, most));
         assert_eq!(take(&recent, 1, 1), None);
         assert_eq!(take(&recent, 2, 1), Some((vec![3], 3)));
         recent.add(of_events(3, most + 1));
-        assert_eq!(take(&recent, KEPT + 2, 1), None, "one that is too large");
+        assert_eq!(take(&recent, MAX_EVENTS + 2, 1), None, "one that is too large");
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
             .origins
             .insert(origin_id(&shared), Arc::clone(&shared));
         dictionary.extend(&entries);
-        let recent = Recent::new(Arc::new(dictionary));
+        let recent = TailCache::new(Arc::new(dictionary));
         recent.add(of_events(1, 2));
         let metric = device_wait(&shared, 1).metric;
         let tail = recent.take(0, &[metric], 9).unwrap();

@@ -13,7 +13,7 @@ use echo_core::clock::{Clock, ManualClock};
 use echo_core::units::Nanos;
 
 use crate::duckdb::connection_pool::Reader;
-use crate::duckdb::rows::partition::{self, Cut};
+use crate::duckdb::rows::partition::{self, DeleteRange};
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::limits::{Amount, Limits};
 
@@ -52,8 +52,8 @@ impl DuckDbStore {
     pub async fn drop_before(&self, until: Nanos) {
         let question =
             move |reader: &Reader| partition::events_before(&reader.connection, until, 0);
-        let events = self.readers.ask("testing", question).await.unwrap();
-        let cut = Cut {
+        let events = self.readers.run("testing", question).await.unwrap();
+        let cut = DeleteRange {
             from: Nanos::EARLIEST,
             until,
             events: events.unwrap(),

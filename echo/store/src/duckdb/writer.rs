@@ -15,10 +15,10 @@ use tracing::{Span, trace_span};
 
 use crate::duckdb::DuckDbConfig;
 use crate::duckdb::commit::Session;
-use crate::duckdb::group_commit::{Append, Chore, Conclude, Group, Pace, Request};
+use crate::duckdb::group_commit::{Append, MaintenanceTask, StoreVerdicts, Group, Pace, Request};
 use crate::duckdb::lock::Lock;
-use crate::duckdb::rows::dictionary_gc::Unused;
-use crate::duckdb::rows::partition::Cut;
+use crate::duckdb::rows::dictionary_gc::UnusedEntries;
+use crate::duckdb::rows::partition::DeleteRange;
 use crate::hours::{Closed, ClosingHour};
 use crate::timings::Stopwatch;
 use crate::{Appended, StoreError};
@@ -44,7 +44,7 @@ struct AtWork(Arc<Mutex<Option<Stopwatch>>>);
 
 /// The way of upkeep to the writer. It does not keep the writer alive.
 #[derive(Debug)]
-pub(super) struct Chores(mpsc::WeakSender<Request>);
+pub(super) struct MaintenanceQueue(mpsc::WeakSender<Request>);
 
 /// A thread that is waited for when this is dropped.
 #[derive(Debug)]
@@ -74,8 +74,8 @@ impl Writer {
     }
 
     /// The way of upkeep to this writer.
-    pub(super) fn chores(&self) -> Chores {
-        Chores(self.requests.downgrade())
+    pub(super) fn chores(&self) -> MaintenanceQueue {
+        MaintenanceQueue(self.requests.downgrade())
     }
 
     /// Events that wait to be committed, and how many may.
@@ -117,9 +117,9 @@ impl Writer {
     }
 
     /// Queues conclusions and waits until they are committed.
-    pub(super) async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+    pub(super) async fn store_verdicts(&self, conclusions: Conclusions) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.request(Request::Conclude(Conclude {
+        self.request(Request::StoreVerdicts(StoreVerdicts {
             conclusions,
             answer,
         }))?;
@@ -129,7 +129,7 @@ impl Writer {
     /// Queues what an hour came to and waits until it is committed.
     pub(super) async fn close_hour(&self, closing: ClosingHour) -> Result<Closed, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.request(Request::Chore(Chore::CloseHour { closing, answer }))?;
+        self.request(Request::MaintenanceTask(MaintenanceTask::CloseHour { closing, answer }))?;
         answered.await.unwrap_or(Err(StoreError::Closed))
     }
 
@@ -163,11 +163,11 @@ impl AtWork {
     }
 }
 
-impl Chores {
+impl MaintenanceQueue {
     /// Deletes events and waits until that is committed; never called on the runtime. Returns the number of events.
-    pub(super) fn delete(&self, cut: Cut, now: Nanos) -> Result<u64, StoreError> {
+    pub(super) fn delete(&self, cut: DeleteRange, now: Nanos) -> Result<u64, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.send(Chore::Delete { cut, now, answer })?;
+        self.send(MaintenanceTask::Delete { cut, now, answer })?;
         answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
     }
 
@@ -177,7 +177,7 @@ impl Chores {
         now: Nanos,
         (policies, hours): (Option<Nanos>, Option<Nanos>),
     ) -> Result<(), StoreError> {
-        self.send(Chore::Tidy {
+        self.send(MaintenanceTask::Tidy {
             now,
             policies,
             hours,
@@ -185,15 +185,15 @@ impl Chores {
     }
 
     /// Forgets series or origins and waits until that is committed; never called on the runtime. Returns how many went.
-    pub(super) fn forget(&self, unused: Unused) -> Result<u64, StoreError> {
+    pub(super) fn forget(&self, unused: UnusedEntries) -> Result<u64, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.send(Chore::Forget { unused, answer })?;
+        self.send(MaintenanceTask::Forget { unused, answer })?;
         answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
     }
 
-    fn send(&self, chore: Chore) -> Result<(), StoreError> {
+    fn send(&self, chore: MaintenanceTask) -> Result<(), StoreError> {
         let sent = match self.0.upgrade() {
-            Some(requests) => requests.blocking_send(Request::Chore(chore)).ok(),
+            Some(requests) => requests.blocking_send(Request::MaintenanceTask(chore)).ok(),
             None => None,
         };
         sent.ok_or(StoreError::Closed)
@@ -237,10 +237,10 @@ fn write(
         for chore in chores {
             at_work.set(Some(Stopwatch::start()));
             let span = match chore {
-                Chore::Delete { .. } => trace_span!(target: spans::TARGET, spans::RETENTION),
-                Chore::Tidy { .. } | Chore::Forget { .. } | Chore::CloseHour { .. } => Span::none(),
+                MaintenanceTask::Delete { .. } => trace_span!(target: spans::TARGET, spans::RETENTION),
+                MaintenanceTask::Tidy { .. } | MaintenanceTask::Forget { .. } | MaintenanceTask::CloseHour { .. } => Span::none(),
             };
-            span.in_scope(|| session.look_after(chore));
+            span.in_scope(|| session.run_task(chore));
         }
         at_work.set(None);
         if !closing.is_empty() {

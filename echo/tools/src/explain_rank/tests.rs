@@ -125,7 +125,7 @@ pub(super) async fn concluded(incident: Incident) -> ToolContext {
         incidents: vec![incident],
         ..Conclusions::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     context
 }
 
@@ -211,7 +211,7 @@ async fn how_often_a_rank_was_last_is_told() {
         incidents: vec![incident()],
         ..Conclusions::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     let named = explained(&context, 2).await.summary;
     assert!(named.contains(told), "{named}");
     // In the first three blocks rank 3 was a little later than the others.

@@ -86,7 +86,7 @@ async fn without_events_nothing_is_known_which_is_not_zero() {
 async fn too_few_ranks_leave_the_run_rate_unknown() {
     let context = empty();
     context.store.append(batch(0..3, 0..=600)).await.unwrap();
-    context.store.conclude(conclusions()).await.unwrap();
+    context.store.store_verdicts(conclusions()).await.unwrap();
     let answer = asked(&context, "now-10m", "now").await;
     assert_eq!(
         (answer.run_rate_per_hour, answer.lost_gpu_hours_per_hour),
@@ -155,7 +155,7 @@ async fn time_booked_after_the_last_affected_iteration_still_has_its_incident() 
         incidents: vec![ended],
         ..Conclusions::default()
     };
-    context.store.conclude(tail).await.unwrap();
+    context.store.store_verdicts(tail).await.unwrap();
     let answer = asked(&context, "now-190s", "now").await;
     assert_eq!(answer.contributors[0].rank, Some(2));
     assert_eq!(answer.by_kind[0].kind, Some("culprit"));
@@ -189,7 +189,7 @@ async fn of_a_large_cluster_the_nodes_that_lost_most_are_listed() {
         incidents: vec![late.clone()],
         ..Conclusions::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     let answer = asked(&context, "now-5m", "now").await;
     assert_eq!((answer.by_node.len(), answer.truncated), (50, true));
     assert_eq!(answer.by_node[0].node_id, "node-1279");
@@ -220,7 +220,7 @@ async fn one_late_rank_of_64_costs_what_the_worked_example_says() {
         incidents: vec![late.clone()],
         ..Conclusions::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     let rates = "rates: [{ gpu_model: H200, rate_class: reserved, rate: 2.35, currency: USD }]";
     context.rates = Arc::new(Rates::parse(rates).unwrap());
     let answer = asked(&context, "now-10m", "now").await;
@@ -245,7 +245,7 @@ async fn what_fixing_one_rank_saves_is_less_than_its_share_where_another_is_late
         incidents: vec![late.clone()],
         ..Conclusions::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     let answer = asked(&context, "now-10m", "now").await;
     let contributor = &answer.contributors[0];
     assert!(near(contributor.amount.cost, 750.0 / 3_600.0 * 3.8));

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use echo_core::ids::{CommId, JobId, Op, RoleId};
 use echo_core::model::event::Source;
 use echo_core::stats::{mean, median, upper_median};
-use echo_store::timeseries::CoursePoint;
+use echo_store::timeseries::TimeseriesPoint;
 use fleet_proto::metric;
 
 use super::{RankKey, rank_of};
@@ -75,8 +75,8 @@ enum Cohort {
 type Waits = BTreeMap<(Cohort, i64), Vec<(u32, f64)>>;
 
 /// Lags of all ranks that can be compared, in the order of their jobs and numbers.
-pub(super) fn of(points: &[CoursePoint], n_stretches: usize) -> Vec<RankLags> {
-    let mut jobs: BTreeMap<Option<&JobId>, Vec<&CoursePoint>> = BTreeMap::new();
+pub(super) fn of(points: &[TimeseriesPoint], n_stretches: usize) -> Vec<RankLags> {
+    let mut jobs: BTreeMap<Option<&JobId>, Vec<&TimeseriesPoint>> = BTreeMap::new();
     for point in points {
         jobs.entry(point.origin.job.as_ref())
             .or_default()
@@ -88,14 +88,14 @@ pub(super) fn of(points: &[CoursePoint], n_stretches: usize) -> Vec<RankLags> {
     lags.flatten().collect()
 }
 
-fn of_job(job: Option<&JobId>, points: &[&CoursePoint], n_stretches: usize) -> Vec<RankLags> {
+fn of_job(job: Option<&JobId>, points: &[&TimeseriesPoint], n_stretches: usize) -> Vec<RankLags> {
     let mut ranks: BTreeMap<u32, RankLags> = BTreeMap::new();
-    let mut latest: BTreeMap<u32, (i64, &CoursePoint)> = BTreeMap::new();
+    let mut latest: BTreeMap<u32, (i64, &TimeseriesPoint)> = BTreeMap::new();
     for point in points {
         if let Some(rank) = rank_of(&point.origin) {
-            let known = latest.entry(rank).or_insert((point.place, point));
-            if point.place >= known.0 {
-                *known = (point.place, point);
+            let known = latest.entry(rank).or_insert((point.bucket, point));
+            if point.bucket >= known.0 {
+                *known = (point.bucket, point);
             }
         }
     }
@@ -126,12 +126,12 @@ fn of_job(job: Option<&JobId>, points: &[&CoursePoint], n_stretches: usize) -> V
 }
 
 /// Waits by the signal that suits the job.
-fn suited(points: &[&CoursePoint]) -> Waits {
-    let ranks_of = |is_meant: &dyn Fn(&CoursePoint) -> bool| -> BTreeSet<u32> {
+fn suited(points: &[&TimeseriesPoint]) -> Waits {
+    let ranks_of = |is_meant: &dyn Fn(&TimeseriesPoint) -> bool| -> BTreeSet<u32> {
         let meant = points.iter().filter(|point| is_meant(point));
         meant.filter_map(|point| rank_of(&point.origin)).collect()
     };
-    let most = |is_meant: &dyn Fn(&CoursePoint) -> bool| {
+    let most = |is_meant: &dyn Fn(&TimeseriesPoint) -> bool| {
         ranks_of(is_meant).len() * 2 > ranks_of(&|_| true).len()
     };
     if most(&|point| is(point, metric::WAIT)) {
@@ -142,22 +142,22 @@ fn suited(points: &[&CoursePoint]) -> Waits {
     blocked(points, source)
 }
 
-fn is(point: &CoursePoint, name: &str) -> bool {
+fn is(point: &TimeseriesPoint, name: &str) -> bool {
     point.metric.as_str() == name
 }
 
 /// What GPUs spent inside collectives. Records get lost: a rank that misses some has not spent less time inside.
-fn device_waits(points: &[&CoursePoint]) -> Waits {
-    let mut found: BTreeMap<(Cohort, i64), Vec<(u32, &CoursePoint)>> = BTreeMap::new();
+fn device_waits(points: &[&TimeseriesPoint]) -> Waits {
+    let mut found: BTreeMap<(Cohort, i64), Vec<(u32, &TimeseriesPoint)>> = BTreeMap::new();
     for point in points {
         let is_measured = is(point, metric::WAIT) && point.count > 0.0 && point.iterations > 0.0;
         if let Some(rank) = rank_of(&point.origin).filter(|_| is_measured) {
             let cohort = Cohort::Operations(point.comm, point.op.clone());
-            let waits = found.entry((cohort, point.place)).or_default();
+            let waits = found.entry((cohort, point.bucket)).or_default();
             waits.push((rank, point));
         }
     }
-    let per_iteration = |(key, of_ranks): (_, Vec<(u32, &CoursePoint)>)| {
+    let per_iteration = |(key, of_ranks): (_, Vec<(u32, &TimeseriesPoint)>)| {
         let rates: Vec<f64> = of_ranks
             .iter()
             .map(|(_, point)| point.count / point.iterations)
@@ -172,7 +172,7 @@ fn device_waits(points: &[&CoursePoint]) -> Waits {
 }
 
 /// Time blocked in synchronisation, over the iterations of all blocks that a rank reported.
-fn blocked(points: &[&CoursePoint], source: Source) -> Waits {
+fn blocked(points: &[&TimeseriesPoint], source: Source) -> Waits {
     let mut sums: HashMap<(RoleId, u32, i64), Blocked> = HashMap::new();
     let mut ever: BTreeSet<u32> = BTreeSet::new();
     for point in points {
@@ -183,7 +183,7 @@ fn blocked(points: &[&CoursePoint], source: Source) -> Waits {
         let Some((rank, role)) = place.filter(|_| is_blocked || is_block) else {
             continue;
         };
-        let sum = sums.entry((role, rank, point.place)).or_default();
+        let sum = sums.entry((role, rank, point.bucket)).or_default();
         if is_blocked {
             sum.ms += point.sum;
             sum.iterations += point.iterations;

@@ -4,7 +4,7 @@ use echo_core::error::{Code, Coded};
 use echo_sql_guard::refusal::Refusal;
 use echo_sql_guard::views::PUBLISHED;
 use echo_store::StoreError;
-use echo_store::sql::{Cut, SqlColumn, SqlError, SqlTable};
+use echo_store::sql::{Truncation, SqlColumn, SqlError, SqlTable};
 use serde_json::{Value, json};
 
 use super::{Analysis, RunAnalysis};
@@ -12,7 +12,7 @@ use crate::registry::Registry;
 use crate::tool::Tool;
 use crate::{ToolError, fixture};
 
-fn table(cut: Option<Cut>) -> SqlTable {
+fn table(cut: Option<Truncation>) -> SqlTable {
     SqlTable {
         columns: vec![SqlColumn {
             name: "rank".to_owned(),
@@ -39,10 +39,10 @@ fn an_answer_says_whether_there_is_more_and_how_to_get_it() {
         })
     );
     for (cut, limits, part) in [
-        (Cut::Rows, (2, 1024), "raise max_rows"),
-        (Cut::Rows, (10_000, 1024), "WHERE key > the last one"),
-        (Cut::Bytes, (2, 1024), "raise max_bytes"),
-        (Cut::Bytes, (2, 4 << 20), "name fewer columns"),
+        (Truncation::Rows, (2, 1024), "raise max_rows"),
+        (Truncation::Rows, (10_000, 1024), "WHERE key > the last one"),
+        (Truncation::Bytes, (2, 1024), "raise max_bytes"),
+        (Truncation::Bytes, (2, 4 << 20), "name fewer columns"),
     ] {
         let answer = Analysis::of(table(Some(cut)), limits);
         let note = answer.note.unwrap();

@@ -55,7 +55,7 @@ impl<'g> Staged<'g> {
             self.events.push(row);
         }
         self.ledger.push(LedgerRow {
-            entry: Entry::of(&batch.key),
+            entry: Entry::from_key(&batch.key),
             received: batch.received,
             last_event,
         });
@@ -74,7 +74,7 @@ impl<'g> Staged<'g> {
         let known = |id| stored.series.get(&id).or_else(|| new.get(&id));
         let place = find(series_id(event), known, |known| known.has(event));
         if !place.is_known {
-            let series = Arc::new(Series::of(event));
+            let series = Arc::new(Series::from_event(event));
             self.entries.series.insert(place.id, series);
         }
         place.id

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use echo_core::units::{Nanos, Window};
 
-use crate::duckdb::rows::coverage::Stretch;
+use crate::duckdb::rows::coverage::SlottedWindow;
 
 /// Lengths of slots, nanoseconds; each is a multiple of the next. The finest bound what is counted anew with every question.
 const LENGTHS: [i64; 4] = [DAY, 3_600_000_000_000, 60_000_000_000, FINEST];
@@ -99,7 +99,7 @@ pub(super) fn tiles(window: Window) -> (Vec<Slot>, Vec<Window>) {
 }
 
 /// What has to be counted, in as few stretches as there are gaps.
-pub(super) fn stretches(missing: &BTreeSet<Slot>, ends: &[Window]) -> Vec<Stretch> {
+pub(super) fn windows_to_count(missing: &BTreeSet<Slot>, ends: &[Window]) -> Vec<SlottedWindow> {
     let missing = missing
         .iter()
         .map(|slot| (slot.begin, slot.end(), slot.nanos));
@@ -117,7 +117,7 @@ pub(super) fn stretches(missing: &BTreeSet<Slot>, ends: &[Window]) -> Vec<Stretc
     }
     let stretch = |(from, to, slot_nanos)| {
         let window = Window::new(Nanos::new(from), Nanos::new(to))?;
-        Some(Stretch { window, slot_nanos })
+        Some(SlottedWindow { window, slot_nanos })
     };
     joined.into_iter().filter_map(stretch).collect()
 }
@@ -129,7 +129,7 @@ mod tests {
     use echo_core::units::{Nanos, Window};
     use proptest::prelude::*;
 
-    use super::{DAY, FINEST, LENGTHS, Slot, is_tileable, stretches, tiles};
+    use super::{DAY, FINEST, LENGTHS, Slot, is_tileable, windows_to_count, tiles};
 
     fn window(from_s: i64, to_s: i64) -> Window {
         let at = |seconds: i64| Nanos::new(seconds * 1_000_000_000);
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn neighbours_of_one_length_are_counted_together() {
         let (slots, ends) = tiles(window(3_535, 7_275));
-        let all: Vec<_> = stretches(&slots.into_iter().collect(), &ends);
+        let all: Vec<_> = windows_to_count(&slots.into_iter().collect(), &ends);
         let seconds = all
             .iter()
             .map(|stretch| (stretch.window, stretch.slot_nanos / FINEST));
@@ -212,7 +212,7 @@ mod tests {
             prop_assert_eq!(pieces[pieces.len() - 1].1, whole.to().value());
             prop_assert!(pieces.windows(2).all(|pair| pair[0].1 == pair[1].0), "no gap, no overlap");
             let missing: BTreeSet<_> = tiles(whole).0.into_iter().collect();
-            let stretches = stretches(&missing, &tiles(whole).1);
+            let stretches = windows_to_count(&missing, &tiles(whole).1);
             let counted: i64 = stretches.iter().map(|stretch| stretch.window.to().value() - stretch.window.from().value()).sum();
             prop_assert_eq!(counted, length * 1_000_000_000);
         }

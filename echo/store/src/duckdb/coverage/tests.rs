@@ -16,7 +16,7 @@ use super::{CoverageCache, MAX_ROWS};
 use crate::contract::sample::{at, batch, gauge, origin, window};
 use crate::duckdb::DuckDbStore;
 use crate::duckdb::rows::coverage::Seen;
-use crate::reporting::{Count, Reporting};
+use crate::reporting::{OriginCoverage, CoverageRows};
 use crate::{Coverage, EventStore};
 
 fn seen(millis: i64) -> Seen {
@@ -29,14 +29,14 @@ fn seen(millis: i64) -> Seen {
 
 /// Counts the slots that are missing, as one origin that was seen at the beginning of each. Returns how many those were.
 fn count(cache: &CoverageCache, window: Window, meanwhile: impl FnOnce()) -> usize {
-    let asked = cache.ask(&tiles(window).0);
+    let asked = cache.look_up_slots(&tiles(window).0);
     let missing = asked.missing.clone();
     meanwhile();
     let sheets: BTreeMap<Slot, _> = missing
         .iter()
         .map(|slot| (*slot, vec![(1, seen(0))]))
         .collect();
-    cache.keep(&asked, sheets);
+    cache.insert_counted(&asked, sheets);
     missing.len()
 }
 
@@ -47,7 +47,7 @@ fn what_was_counted_is_not_counted_again_until_something_changes_there() {
     let whole = window(0, 50_000);
     assert_eq!(count(&cache, whole, || {}), 5);
     assert_eq!(count(&cache, whole, || {}), 0);
-    cache.touch([at(10_000), at(19_999), at(49_000)].into_iter());
+    cache.invalidate([at(10_000), at(19_999), at(49_000)].into_iter());
     assert_eq!(count(&cache, whole, || {}), 2);
     assert_eq!(count(&cache, whole, || {}), 0);
 }
@@ -56,7 +56,7 @@ fn what_was_counted_is_not_counted_again_until_something_changes_there() {
 fn what_changes_while_it_is_counted_is_counted_again() {
     let cache = CoverageCache::default();
     let whole = window(0, 50_000);
-    let change = || cache.touch([at(10_000)].into_iter());
+    let change = || cache.invalidate([at(10_000)].into_iter());
     assert_eq!(count(&cache, whole, change), 5);
     assert_eq!(count(&cache, whole, || {}), 1);
 }
@@ -74,7 +74,7 @@ fn minutes_become_an_hour_and_a_change_takes_one_minute_from_it() {
         );
     }
     assert_eq!(count(&cache, window(0, hour), || {}), 0);
-    cache.touch([at(61_000)].into_iter());
+    cache.invalidate([at(61_000)].into_iter());
     assert_eq!(count(&cache, window(0, hour), || {}), 1, "that minute");
     assert_eq!(count(&cache, window(0, hour), || {}), 0);
 }
@@ -83,7 +83,7 @@ fn minutes_become_an_hour_and_a_change_takes_one_minute_from_it() {
 fn a_question_that_is_given_up_leaves_nothing_behind() {
     let cache = CoverageCache::default();
     for _ in 0..100 {
-        drop(cache.ask(&tiles(window(0, 50_000)).0));
+        drop(cache.look_up_slots(&tiles(window(0, 50_000)).0));
     }
     assert_eq!(super::lock(&cache.0).changed.len(), 1);
 }
@@ -93,11 +93,11 @@ fn there_is_room_for_what_was_used_last() {
     let cache = CoverageCache::default();
     let rows = MAX_ROWS / 4;
     for slot in 0..9 {
-        let asked = cache.ask(&tiles(window(slot * 10_000, (slot + 1) * 10_000)).0);
+        let asked = cache.look_up_slots(&tiles(window(slot * 10_000, (slot + 1) * 10_000)).0);
         let sheet = vec![(1, seen(0)); rows];
         let sheets = asked.missing.iter().map(|slot| (*slot, sheet.clone()));
         let sheets: BTreeMap<Slot, _> = sheets.collect();
-        cache.keep(&asked, sheets);
+        cache.insert_counted(&asked, sheets);
         assert!(super::lock(&cache.0).rows <= MAX_ROWS);
     }
     assert_eq!(count(&cache, window(80_000, 90_000), || {}), 0, "the last");
@@ -106,10 +106,10 @@ fn there_is_room_for_what_was_used_last() {
 
 /// Counts anew, from the events themselves.
 fn counted(events: &[Event], window: Window) -> Vec<Coverage> {
-    let mut reporting = Reporting::default();
+    let mut reporting = CoverageRows::default();
     let events = events.iter();
     for event in events.filter(|event| window.contains(event.timestamp)) {
-        reporting.add(Count {
+        reporting.add(OriginCoverage {
             origin: Arc::clone(&event.origin),
             first: event.timestamp,
             last: event.timestamp,

@@ -6,13 +6,13 @@ use std::sync::{Arc, PoisonError};
 use echo_core::ids::ClusterId;
 use echo_core::model::event::{Event, Origin};
 
-use crate::Unnameable;
+use crate::ExceededLimit;
 use crate::duckdb::dictionary::series::Series;
 use crate::duckdb::dictionary::{Dictionary, read};
 use crate::limits::EntryLimits;
 
 /// One part in so many of the limits is plenty of room: what comes with which token is counted only beyond that.
-const PLENTY: usize = 4;
+const SHARED_FRACTION: usize = 4;
 
 /// Tokens that are remembered. Tokens of identity providers are as many as there are names.
 const MAX_TOKENS: usize = 10_000;
@@ -21,13 +21,13 @@ impl Dictionary {
     /// The events whose new series, origins or clusters there is no room for, by their places. Events whose entries are known
     /// are never among them. What comes with a token takes at most as much as it leaves free, and so do the origins of its
     /// clusters; only what comes without access control is bounded by the limits alone.
-    pub(in crate::duckdb) fn unnameable(
+    pub(in crate::duckdb) fn over_entry_limits(
         &self,
         events: &[Event],
         token: Option<&str>,
-    ) -> Vec<(usize, Unnameable)> {
+    ) -> Vec<(usize, ExceededLimit)> {
         let (held, limits) = self.fullness();
-        let plenty = token.map_or(limits, |_| limits.part(PLENTY));
+        let plenty = token.map_or(limits, |_| limits.part(SHARED_FRACTION));
         let most = EntryLimits {
             series: events.len(),
             origins: events.len(),
@@ -39,7 +39,7 @@ impl Dictionary {
         }
         let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
         let known = token.and_then(|token| brought.get(token)).copied();
-        let mut newcomers = Newcomers {
+        let mut newcomers = NewEntries {
             dictionary: self,
             series: HashSet::new(),
             origins: HashSet::new(),
@@ -47,7 +47,7 @@ impl Dictionary {
             free: limits.minus(held),
             brought: token.map(|_| known.unwrap_or(EntryLimits::NONE)),
         };
-        let refused = |(place, event)| Some((place, newcomers.take_in(event).err()?));
+        let refused = |(place, event)| Some((place, newcomers.admit_event(event).err()?));
         let refused = events.iter().enumerate().filter_map(refused).collect();
         if let Some((token, more)) = token.zip(newcomers.brought) {
             if known.is_none() && brought.len() >= MAX_TOKENS {
@@ -60,7 +60,7 @@ impl Dictionary {
 }
 
 /// What a batch would add.
-struct Newcomers<'d> {
+struct NewEntries<'d> {
     dictionary: &'d Dictionary,
     series: HashSet<Series>,
     origins: HashSet<Arc<Origin>>,
@@ -72,9 +72,9 @@ struct Newcomers<'d> {
     brought: Option<EntryLimits>,
 }
 
-impl Newcomers<'_> {
+impl NewEntries<'_> {
     /// Adds what is new of an event, all or nothing.
-    fn take_in(&mut self, event: &Event) -> Result<(), Unnameable> {
+    fn admit_event(&mut self, event: &Event) -> Result<(), ExceededLimit> {
         let cluster = &event.origin.cluster;
         let origin = &event.origin;
         let is_new =
@@ -84,7 +84,7 @@ impl Newcomers<'_> {
             .get(cluster)
             .copied();
         let in_cluster = stored.unwrap_or(0) + self.clusters.get(cluster).copied().unwrap_or(0);
-        let series = Series::of(event);
+        let series = Series::from_event(event);
         let is_new_series = !self.dictionary.knows_series(event) && !self.series.contains(&series);
         let more = EntryLimits {
             series: usize::from(is_new_series),
@@ -105,7 +105,7 @@ impl Newcomers<'_> {
     }
 
     /// Whether there is room for so much more, of a cluster that has so many origins.
-    fn admit(&self, more: EntryLimits, in_cluster: usize) -> Result<(), Unnameable> {
+    fn admit(&self, more: EntryLimits, in_cluster: usize) -> Result<(), ExceededLimit> {
         let room = |of: fn(&EntryLimits) -> usize, of_cluster: usize| {
             let more = of(&more);
             let share = self
@@ -116,13 +116,13 @@ impl Newcomers<'_> {
             more == 0 || left.is_some_and(|left| share.is_none_or(|share| share <= left))
         };
         if !room(|limits| limits.clusters, 0) {
-            return Err(Unnameable::Cluster);
+            return Err(ExceededLimit::Cluster);
         }
         if !room(|limits| limits.origins, in_cluster) {
-            return Err(Unnameable::Origin);
+            return Err(ExceededLimit::Origin);
         }
         if !room(|limits| limits.series, 0) {
-            return Err(Unnameable::Series);
+            return Err(ExceededLimit::Series);
         }
         Ok(())
     }

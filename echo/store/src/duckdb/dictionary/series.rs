@@ -33,7 +33,7 @@ pub(in crate::duckdb) struct Collectives {
 
 impl Series {
     /// The series that an event belongs to.
-    pub(in crate::duckdb) fn of(event: &Event) -> Self {
+    pub(in crate::duckdb) fn from_event(event: &Event) -> Self {
         Self {
             metric: event.metric.clone(),
             unit: Arc::clone(&event.unit),
@@ -127,7 +127,7 @@ mod tests {
         let ids: BTreeSet<_> = all.iter().map(series_id).collect();
         assert_eq!(ids.len(), all.len());
         for (number, event) in all.iter().enumerate() {
-            let series = Series::of(event);
+            let series = Series::from_event(event);
             let members = all.iter().enumerate();
             let members = members.filter(|(_, event)| series.has(event));
             assert_eq!(
@@ -141,7 +141,7 @@ mod tests {
     fn ranks_that_do_the_same_share_a_series() {
         let [first, second] = [0, 1].map(|rank| wait(&origin("prod", "node-1", rank), 10));
         assert_eq!(series_id(&first), series_id(&second));
-        assert_eq!(Series::of(&first), Series::of(&second));
+        assert_eq!(Series::from_event(&first), Series::from_event(&second));
     }
 
     #[test]

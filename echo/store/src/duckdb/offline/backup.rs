@@ -11,8 +11,8 @@ use crate::StoreError;
 use crate::duckdb::engine::engine;
 use crate::duckdb::inventory::Contents;
 use crate::duckdb::migrations::MIGRATIONS;
-use crate::duckdb::offline::{Held, cannot_write, ending, with_ending};
-use crate::duckdb::open::{fold_log, look, read_only};
+use crate::duckdb::offline::{LockedDatabase, cannot_write, ending, with_ending};
+use crate::duckdb::open::{fold_log, inspect, read_only};
 use crate::duckdb::permissions::PRIVATE;
 use crate::duckdb::rows::identity;
 
@@ -32,7 +32,7 @@ pub struct Backup {
 /// Copies the database at `db` to `target`, which must not exist. The log is read into the copy, and the copy is opened
 /// and counted before it gets its name. The source is only read.
 pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, StoreError> {
-    let held = Held::take(db, clock)?;
+    let held = LockedDatabase::lock(db, clock)?;
     if fs::symlink_metadata(target).is_ok() {
         return Err(StoreError::Unwritable {
             path: target.display().to_string(),
@@ -44,7 +44,7 @@ pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, Sto
     let partial = Partial::new(target);
     let copied = partial.copy(&held)?;
     fold_log(&copied)?;
-    let schema_version = look(&copied, MIGRATIONS)?;
+    let schema_version = inspect(&copied, MIGRATIONS)?;
     let copy = read_only(&copied)?;
     let found = identity::contents(&copy).map_err(engine("reading the copy"))?;
     drop(copy);
@@ -72,7 +72,7 @@ fn copy_private(source: &Path, target: &Path) -> io::Result<u64> {
     io::copy(&mut File::open(source)?, &mut options.open(target)?)
 }
 
-fn contents_of(held: &Held) -> Result<Contents, StoreError> {
+fn contents_of(held: &LockedDatabase) -> Result<Contents, StoreError> {
     let connection = held.read()?;
     identity::contents(&connection).map_err(engine("reading the database"))
 }
@@ -86,7 +86,7 @@ impl Partial {
         Self(with_ending(target, ".partial"))
     }
 
-    fn copy(&self, held: &Held) -> Result<PathBuf, StoreError> {
+    fn copy(&self, held: &LockedDatabase) -> Result<PathBuf, StoreError> {
         let files = [vec![held.path.clone()], held.log()?].concat();
         for file in files {
             let more = ending(&held.path, &file).unwrap_or_default();

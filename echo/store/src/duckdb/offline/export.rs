@@ -8,7 +8,7 @@ use echo_core::clock::Clock;
 use crate::StoreError;
 use crate::duckdb::engine::engine;
 use crate::duckdb::inventory::{Partition, Scope};
-use crate::duckdb::offline::{Held, cannot_write};
+use crate::duckdb::offline::{LockedDatabase, cannot_write};
 use crate::duckdb::rows::parquet;
 
 /// Writes the rows in the scope below `folder`, which must be empty or absent. Returns what was written, in order.
@@ -18,7 +18,7 @@ pub fn export(
     scope: &Scope,
     clock: &dyn Clock,
 ) -> Result<Vec<Partition>, StoreError> {
-    let held = Held::take(db, clock)?;
+    let held = LockedDatabase::lock(db, clock)?;
     fs::create_dir_all(folder).map_err(cannot_write(folder))?;
     let mut entries = fs::read_dir(folder).map_err(cannot_write(folder))?;
     if entries.next().is_some() {

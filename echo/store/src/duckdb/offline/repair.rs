@@ -9,8 +9,8 @@ use crate::StoreError;
 use crate::duckdb::engine::engine;
 use crate::duckdb::inventory::Contents;
 use crate::duckdb::migrations::MIGRATIONS;
-use crate::duckdb::offline::{Held, cannot_write, with_ending};
-use crate::duckdb::open::{look, read_only};
+use crate::duckdb::offline::{LockedDatabase, cannot_write, with_ending};
+use crate::duckdb::open::{inspect, read_only};
 use crate::duckdb::rows::identity;
 
 /// What was done.
@@ -31,8 +31,8 @@ pub enum Repaired {
 
 /// Sets the log of the database at `db` aside if that makes it readable again. Nothing is deleted.
 pub fn drop_wal(db: &Path, clock: &dyn Clock) -> Result<Repaired, StoreError> {
-    let held = Held::take(db, clock)?;
-    let Err(broken) = look(&held.path, MIGRATIONS) else {
+    let held = LockedDatabase::lock(db, clock)?;
+    let Err(broken) = inspect(&held.path, MIGRATIONS) else {
         return Ok(Repaired::Sound);
     };
     let StoreError::DamagedLog { reason, .. } = &broken else {
@@ -119,8 +119,8 @@ fn not_the_log(broken: StoreError) -> StoreError {
     }
 }
 
-fn contents(held: &Held) -> Result<Contents, StoreError> {
-    look(&held.path, MIGRATIONS)?;
+fn contents(held: &LockedDatabase) -> Result<Contents, StoreError> {
+    inspect(&held.path, MIGRATIONS)?;
     let connection = read_only(&held.path)?;
     identity::contents(&connection).map_err(engine("reading the database"))
 }

@@ -19,7 +19,7 @@ pub(super) struct Steps {
 
 impl Steps {
     /// The steps through a range, if there is one.
-    pub(super) fn of(events: Option<Events>) -> Self {
+    pub(super) fn new(events: Option<Events>) -> Self {
         Self {
             next: events.map(|events| events.first),
             last: events.map_or(0, |events| events.last),
@@ -28,10 +28,10 @@ impl Steps {
     }
 
     /// Goes on with another range.
-    pub(super) fn go_to(&mut self, events: Option<Events>) {
+    pub(super) fn set_range(&mut self, events: Option<Events>) {
         *self = Self {
             since_checkpoint: self.since_checkpoint,
-            ..Self::of(events)
+            ..Self::new(events)
         };
     }
 
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn steps_cover_a_range_once_and_end() {
-        let mut steps = Steps::of(Some(range(7, 7 + 2 * STEP_EVENTS)));
+        let mut steps = Steps::new(Some(range(7, 7 + 2 * STEP_EVENTS)));
         assert_eq!(steps.next(), Some(range(7, 6 + STEP_EVENTS)));
         assert_eq!(
             steps.next(),
@@ -74,20 +74,20 @@ mod tests {
         let last = 7 + 2 * STEP_EVENTS;
         assert_eq!(steps.next(), Some(range(last, last)));
         assert_eq!(steps.next(), None);
-        assert_eq!(Steps::of(None).next(), None);
-        let mut highest = Steps::of(Some(range(u64::MAX, u64::MAX)));
+        assert_eq!(Steps::new(None).next(), None);
+        let mut highest = Steps::new(Some(range(u64::MAX, u64::MAX)));
         assert_eq!(highest.next(), Some(range(u64::MAX, u64::MAX)));
         assert_eq!(highest.next(), None);
     }
 
     #[test]
     fn a_large_slice_is_checkpointed_on_the_way() {
-        let mut steps = Steps::of(Some(range(1, 25 * STEP_EVENTS)));
+        let mut steps = Steps::new(Some(range(1, 25 * STEP_EVENTS)));
         let mut checkpoints = 0;
         while let Some(events) = steps.next() {
             checkpoints += u32::from(steps.is_checkpoint_due());
             // Skipping numbers does not put it off.
-            steps.go_to(Some(range(events.last + 1, 25 * STEP_EVENTS)));
+            steps.set_range(Some(range(events.last + 1, 25 * STEP_EVENTS)));
         }
         assert_eq!(checkpoints, 25 / CHECKPOINT_AFTER);
     }

@@ -12,14 +12,14 @@ const HOUR: i64 = 60 * MINUTE;
 const HOURS_FROM: Duration = Duration::from_hours(24);
 
 /// Time without events that can have passed. A longer one may as well be a clock that leapt ahead.
-const BELIEVED: i64 = 24 * HOUR;
+const MAX_TRUSTED_GAP: i64 = 24 * HOUR;
 
 /// Lead of the machine's clock that is worth a line in the log.
-const LEAD: i64 = HOUR;
+const LOGGED_LEAD: i64 = HOUR;
 
 /// A slice of received time, `[from, until)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Slice {
+pub(super) struct TimeSlice {
     /// Beginning.
     pub(super) from: Nanos,
     /// End.
@@ -34,7 +34,7 @@ pub(super) struct TrustedTime {
     is_behind: bool,
 }
 
-impl Slice {
+impl TimeSlice {
     /// The slice that events received at `first` lie in, when they go because of their age.
     pub(super) fn for_age(first: Nanos, age: Duration) -> Self {
         Self::at(first, if age < HOURS_FROM { MINUTE } else { HOUR })
@@ -69,7 +69,7 @@ impl TrustedTime {
             self.at = minutes.next().map(|first| {
                 let through = |(at, before): (Nanos, Nanos), minute: Nanos| {
                     let passed = minute.value().saturating_sub(before.value());
-                    let believed = if passed > BELIEVED { MINUTE } else { passed };
+                    let believed = if passed > MAX_TRUSTED_GAP { MINUTE } else { passed };
                     (minute.min(at.offset(2 * believed)), minute)
                 };
                 minutes.fold((first, first), through).0
@@ -86,7 +86,7 @@ impl TrustedTime {
             None => now,
         };
         self.at = Some(at);
-        let is_behind = now.value().saturating_sub(at.value()) > LEAD;
+        let is_behind = now.value().saturating_sub(at.value()) > LOGGED_LEAD;
         if is_behind && !self.is_behind {
             tracing::warn!(
                 "the clock leapt ahead from {at} to {now}; retention by age follows it slowly"
@@ -104,10 +104,10 @@ mod tests {
 
     use echo_core::units::Nanos;
 
-    use super::{HOUR, MINUTE, Slice, TrustedTime};
+    use super::{HOUR, MINUTE, TimeSlice, TrustedTime};
 
-    fn slice(from: i64, until: i64) -> Slice {
-        Slice {
+    fn slice(from: i64, until: i64) -> TimeSlice {
+        TimeSlice {
             from: Nanos::new(from),
             until: Nanos::new(until),
         }
@@ -123,15 +123,15 @@ mod tests {
     fn slices_are_whole_hours_unless_little_is_kept() {
         let first = Nanos::new(5 * HOUR + 7 * MINUTE + 1);
         let month = Duration::from_hours(720);
-        assert_eq!(Slice::for_age(first, month), slice(5 * HOUR, 6 * HOUR));
+        assert_eq!(TimeSlice::for_age(first, month), slice(5 * HOUR, 6 * HOUR));
         let minutes = slice(5 * HOUR + 7 * MINUTE, 5 * HOUR + 8 * MINUTE);
-        assert_eq!(Slice::for_age(first, Duration::from_mins(10)), minutes);
+        assert_eq!(TimeSlice::for_age(first, Duration::from_mins(10)), minutes);
     }
 
     #[test]
     fn the_latest_hour_goes_by_minutes_and_the_latest_minute_stays() {
         let first = Nanos::new(5 * HOUR + 1);
-        let at = |last: i64| Slice::for_size((first, Nanos::new(last)));
+        let at = |last: i64| TimeSlice::for_size((first, Nanos::new(last)));
         assert_eq!(at(6 * HOUR), Some(slice(5 * HOUR, 6 * HOUR)));
         assert_eq!(at(6 * HOUR - 1), Some(slice(5 * HOUR, 5 * HOUR + MINUTE)));
         assert_eq!(at(5 * HOUR + MINUTE - 1), None);

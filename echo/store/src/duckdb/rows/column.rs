@@ -47,7 +47,7 @@ macro_rules! add_column {
 
 impl<'r, R> Columns<'r, R> {
     /// No columns yet.
-    pub(super) const fn of(rows: &'r [R]) -> Self {
+    pub(super) const fn new(rows: &'r [R]) -> Self {
         Self {
             rows,
             made: Vec::new(),
@@ -99,7 +99,7 @@ pub(super) fn append<R>(
 ) -> EngineResult<()> {
     let mut appender = None;
     for chunk in rows.chunks(CHUNK) {
-        let made = columns(Columns::of(chunk)).made;
+        let made = columns(Columns::new(chunk)).made;
         let appender = match &mut appender {
             Some(appender) => appender,
             none => {

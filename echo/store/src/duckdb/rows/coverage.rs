@@ -34,14 +34,14 @@ impl Seen {
 
 /// A window that is counted slot by slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::duckdb) struct Stretch {
+pub(in crate::duckdb) struct SlottedWindow {
     /// The window.
     pub(in crate::duckdb) window: Window,
     /// Length of a slot, nanoseconds.
     pub(in crate::duckdb) slot_nanos: i64,
 }
 
-impl Stretch {
+impl SlottedWindow {
     /// A window that is one slot.
     pub(in crate::duckdb) const fn whole(window: Window) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Stretch {
 /// Gives the beginning of the slot, the id of the origin and when it was seen, for each origin in each slot.
 pub(in crate::duckdb) fn count(
     reader: &Reader,
-    stretch: Stretch,
+    stretch: SlottedWindow,
     mut each: impl FnMut(Nanos, u64, Seen),
 ) -> EngineResult<()> {
     let query = Query::new("SELECT origin, timestamp_ns -")

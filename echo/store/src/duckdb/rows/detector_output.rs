@@ -146,7 +146,7 @@ pub(in crate::duckdb) fn lost_time(cluster: Option<&ClusterId>, window: Window) 
     Query::new("SELECT * FROM lost_rows WHERE TRUE")
         .bind("AND from_ns >= ?", window.from().value())
         .bind("AND from_ns < ?", window.to().value())
-        .maybe(
+        .bind_some(
             "AND cluster = ?",
             cluster.map(|cluster| cluster.as_str().to_owned()),
         )

@@ -10,7 +10,7 @@ const STEP: usize = 20_000;
 
 /// Some ids that nothing referred to at one moment, all of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::duckdb) struct Unused {
+pub(in crate::duckdb) struct UnusedEntries {
     kind: Kind,
     ids: Vec<u64>,
     /// Number of the last event that was there when they were looked for.
@@ -28,7 +28,7 @@ impl Kind {
 }
 
 /// Looks through all events. Returns what nothing refers to, in steps for the writer.
-pub(in crate::duckdb) fn find(connection: &Connection) -> EngineResult<Vec<Unused>> {
+pub(in crate::duckdb) fn find(connection: &Connection) -> EngineResult<Vec<UnusedEntries>> {
     // Asked first: events that are added from here on are looked at again.
     let seen: u64 = connection.query_row(
         "SELECT coalesce(max(event_id), 0)::UBIGINT FROM event_rows",
@@ -44,7 +44,7 @@ pub(in crate::duckdb) fn find(connection: &Connection) -> EngineResult<Vec<Unuse
         let ids: Vec<u64> = statement
             .query_map([], |row| row.get(0))?
             .collect::<EngineResult<_>>()?;
-        steps.extend(ids.chunks(STEP).map(|ids| Unused {
+        steps.extend(ids.chunks(STEP).map(|ids| UnusedEntries {
             kind,
             ids: ids.to_vec(),
             seen,
@@ -56,7 +56,7 @@ pub(in crate::duckdb) fn find(connection: &Connection) -> EngineResult<Vec<Unuse
 /// Deletes those that nothing refers to even now; called between commits. Returns what they are and which went.
 pub(in crate::duckdb) fn delete(
     connection: &Connection,
-    Unused { kind, ids, seen }: &Unused,
+    UnusedEntries { kind, ids, seen }: &UnusedEntries,
 ) -> EngineResult<(Kind, Vec<u64>)> {
     let (table, column) = kind.place();
     // One text: the engine takes a second to read as many numbers in a statement.

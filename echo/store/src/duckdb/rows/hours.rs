@@ -31,7 +31,7 @@ pub(in crate::duckdb) fn load(connection: &Connection, last_event: u64) -> Engin
     };
     let due = hours("SELECT DISTINCT hour_ns FROM due_hour_rows")?;
     let closed = hours("SELECT DISTINCT hour_ns FROM cost_hour_rows")?;
-    Ok(Hours::of(due, BTreeSet::from_iter(closed), last_event))
+    Ok(Hours::load(due, BTreeSet::from_iter(closed), last_event))
 }
 
 /// Adds hours that have become due.
@@ -76,7 +76,7 @@ fn of_window(head: &'static str, (cluster, window): (Option<&ClusterId>, Window)
     Query::new(head)
         .bind("WHERE hour_ns >= ?", window.from().value())
         .bind("AND hour_ns < ?", window.to().value())
-        .maybe(
+        .bind_some(
             "AND cluster = ?",
             cluster.map(|cluster| cluster.as_str().to_owned()),
         )

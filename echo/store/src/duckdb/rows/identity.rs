@@ -9,7 +9,7 @@ use echo_core::ids::{CommId, JobId, MetricName, Op, RankOf, RoleId};
 use echo_core::model::event::{Origin, Source};
 use echo_core::units::Nanos;
 
-use crate::duckdb::batch_dedup::{Entry, Ledger};
+use crate::duckdb::batch_dedup::{Entry, BatchDedup};
 use crate::duckdb::batches;
 use crate::duckdb::dictionary::Entries;
 use crate::duckdb::dictionary::series::{Collectives, Series};
@@ -209,8 +209,8 @@ const fn halves(entry: &Entry) -> Option<(u64, u64)> {
 }
 
 /// The whole ledger.
-pub(in crate::duckdb) fn ledger(connection: &Connection) -> EngineResult<Ledger> {
-    let mut ledger = Ledger::default();
+pub(in crate::duckdb) fn ledger(connection: &Connection) -> EngineResult<BatchDedup> {
+    let mut ledger = BatchDedup::default();
     let mut statement =
         connection.prepare("SELECT * FROM ingested_batches ORDER BY received_ns")?;
     for batch in batches::stream(&mut statement, [])? {

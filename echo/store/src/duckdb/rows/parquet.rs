@@ -59,7 +59,7 @@ fn filtered(head: &'static str, dataset: Dataset, scope: &Scope) -> Query {
     Query::new(head)
         .bind(from, scope.window.from().value())
         .bind(to, scope.window.to().value())
-        .maybe(
+        .bind_some(
             "AND cluster_id = ?",
             cluster.map(|cluster| cluster.as_str().to_owned()),
         )

@@ -25,7 +25,7 @@ pub(in crate::duckdb) struct Events {
 
 /// A part of a slice that is deleted in one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::duckdb) struct Cut {
+pub(in crate::duckdb) struct DeleteRange {
     /// Beginning of the slice.
     pub(in crate::duckdb) from: Nanos,
     /// End of the slice; everything in the range of numbers that was received before goes.
@@ -102,7 +102,7 @@ pub(in crate::duckdb) fn blocks(connection: &Connection) -> EngineResult<Blocks>
 }
 
 /// Event times in the part of a slice, to ten seconds.
-pub(in crate::duckdb) fn times(connection: &Connection, cut: &Cut) -> EngineResult<Vec<Nanos>> {
+pub(in crate::duckdb) fn times(connection: &Connection, cut: &DeleteRange) -> EngineResult<Vec<Nanos>> {
     let mut statement = connection.prepare(
         "SELECT DISTINCT timestamp_ns - timestamp_ns % 10000000000 FROM event_rows
          WHERE event_id BETWEEN ? AND ? AND received_ns < ?",
@@ -116,7 +116,7 @@ pub(in crate::duckdb) fn times(connection: &Connection, cut: &Cut) -> EngineResu
 /// Deletes a part of a slice and notes it. Returns the number of events that went.
 pub(in crate::duckdb) fn delete(
     connection: &Connection,
-    cut: &Cut,
+    cut: &DeleteRange,
     now: Nanos,
 ) -> EngineResult<u64> {
     let Events { first, last } = cut.events;

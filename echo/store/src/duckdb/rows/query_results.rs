@@ -18,7 +18,7 @@ use crate::duckdb::dictionary::{Dictionary, Lease};
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::column::{Unexpected, column, malformed, maybe};
 use crate::duckdb::rows::row::Row;
-use crate::timeseries::CoursePoint;
+use crate::timeseries::TimeseriesPoint;
 
 /// Makes events of rows. Series and origins are looked up once per reader, which is as long as one answer.
 #[derive(Debug)]
@@ -100,28 +100,28 @@ impl<'d> EventReader<'d> {
     }
 
     /// The sums of signals in a batch of rows.
-    pub(in crate::duckdb) fn course(
+    pub(in crate::duckdb) fn timeseries(
         &mut self,
         batch: &RecordBatch,
-    ) -> EngineResult<Vec<CoursePoint>> {
+    ) -> EngineResult<Vec<TimeseriesPoint>> {
         let (origin, series): (&UInt64Array, &UInt64Array) =
             (column(batch, "origin")?, column(batch, "series")?);
         let (count, sum): (&Float64Array, &Float64Array) =
             (column(batch, "samples")?, column(batch, "total")?);
         let iterations: &Float64Array = column(batch, "covered")?;
-        let place: &Int64Array = column(batch, "place")?;
+        let bucket: &Int64Array = column(batch, "bucket")?;
         let point = |row| {
             let series = self.series(series.value(row))?;
             let of = series.collectives.as_ref();
             let of = of.ok_or_else(|| malformed(Unexpected("comm")))?;
-            Ok(CoursePoint {
+            Ok(TimeseriesPoint {
                 origin: self.origin(origin.value(row))?,
                 metric: series.metric.clone(),
                 source: of.source,
                 role: of.role,
                 comm: of.comm,
                 op: of.op.clone(),
-                place: place.value(row),
+                bucket: bucket.value(row),
                 count: count.value(row),
                 sum: sum.value(row),
                 iterations: iterations.value(row),

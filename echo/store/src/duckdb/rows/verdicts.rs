@@ -165,7 +165,7 @@ pub(in crate::duckdb) fn incidents(cluster: Option<&ClusterId>, window: Window) 
         "OR coalesce(cleared_ns, last_seen_ns) >= ?)",
         window.from().value(),
     )
-    .maybe(
+    .bind_some(
         "AND cluster = ?",
         cluster.map(|cluster| cluster.as_str().to_owned()),
     )

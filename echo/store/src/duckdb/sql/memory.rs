@@ -24,8 +24,8 @@ const GROWTH_PER_S: f64 = 1_048_576.0;
 
 /// Longest wait for what earlier statements took, and the time between two looks: threads of the engine give memory back
 /// when they have been idle for half a second, and a look wakes them.
-const WAIT: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(700);
+const MAX_WAIT: Duration = Duration::from_secs(2);
+const POLL_EVERY: Duration = Duration::from_millis(700);
 
 /// Looks how much memory is in use.
 #[derive(Debug, Clone)]
@@ -129,7 +129,7 @@ impl Running {
     }
 
     /// Bytes that the statements have taken, and that they may take.
-    fn taken_of(&self, in_use: u64) -> (u64, u64) {
+    fn used_and_budget(&self, in_use: u64) -> (u64, u64) {
         (
             in_use.saturating_sub(self.before),
             self.budgets.values().sum(),
@@ -144,8 +144,8 @@ impl Running {
     }
 
     /// Whether the statement has to end with so many bytes in use.
-    fn has_to_end(&self, number: u64, in_use: u64) -> bool {
-        let (taken, budget) = self.taken_of(in_use);
+    fn must_end(&self, number: u64, in_use: u64) -> bool {
+        let (taken, budget) = self.used_and_budget(in_use);
         let last = self.budgets.last_key_value().map(|(last, _)| *last);
         last == Some(number) && taken > budget
     }
@@ -154,7 +154,7 @@ impl Running {
 impl Share<'_> {
     fn is_half_spent(&self) -> bool {
         let in_use = self.memory.in_use().unwrap_or(0);
-        let (taken, budget) = lock(&self.memory.running).taken_of(in_use);
+        let (taken, budget) = lock(&self.memory.running).used_and_budget(in_use);
         taken > budget / 2
     }
 
@@ -163,7 +163,7 @@ impl Share<'_> {
         let Some(in_use) = self.memory.in_use() else {
             return false;
         };
-        lock(&self.memory.running).has_to_end(self.number, in_use)
+        lock(&self.memory.running).must_end(self.number, in_use)
     }
 }
 
@@ -175,8 +175,8 @@ impl Drop for Share<'_> {
 
 /// Time to the next look at what earlier statements hold; nothing when it has been waited for long enough.
 fn pause(waited: Duration, deadline: Duration) -> Option<Duration> {
-    let left = WAIT.min(deadline).saturating_sub(waited);
-    (!left.is_zero()).then(|| LOOK.min(left))
+    let left = MAX_WAIT.min(deadline).saturating_sub(waited);
+    (!left.is_zero()).then(|| POLL_EVERY.min(left))
 }
 
 /// Bytes of memory that the process holds, without mapped files.
@@ -198,17 +198,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::time::Duration;
 
-    use super::{LOOK, Running, WAIT, pause, resident};
+    use super::{POLL_EVERY, Running, MAX_WAIT, pause, resident};
 
     #[test]
     fn a_statement_waits_for_earlier_ones_no_longer_than_it_may_run() {
-        let (short, long) = (LOOK / 2, WAIT * 5);
+        let (short, long) = (POLL_EVERY / 2, MAX_WAIT * 5);
         assert_eq!(pause(Duration::ZERO, short), Some(short));
         assert_eq!(pause(short, short), None);
-        assert_eq!(pause(Duration::ZERO, long), Some(LOOK));
-        let late = WAIT.saturating_sub(short);
+        assert_eq!(pause(Duration::ZERO, long), Some(POLL_EVERY));
+        let late = MAX_WAIT.saturating_sub(short);
         assert_eq!(pause(late, long), Some(short));
-        assert_eq!(pause(WAIT, long), None);
+        assert_eq!(pause(MAX_WAIT, long), None);
     }
 
     #[test]
@@ -216,12 +216,12 @@ mod tests {
         let mut running = Running::default();
         let first = running.begin(512, 100);
         let second = running.begin(256, 400);
-        assert!(!running.has_to_end(first, 850) && !running.has_to_end(second, 850));
-        assert!(running.has_to_end(second, 900));
-        assert!(!running.has_to_end(first, 900), "the other ends first");
+        assert!(!running.must_end(first, 850) && !running.must_end(second, 850));
+        assert!(running.must_end(second, 900));
+        assert!(!running.must_end(first, 900), "the other ends first");
         running.end(second);
-        assert!(running.has_to_end(first, 700));
-        assert!(!running.has_to_end(first, 600));
+        assert!(running.must_end(first, 700));
+        assert!(!running.must_end(first, 600));
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
         let first = running.begin(512, 100);
         running.end(first);
         let second = running.begin(512, 600);
-        assert!(running.has_to_end(second, 700_000));
+        assert!(running.must_end(second, 700_000));
         running.end(second);
         let before = |in_use, idle_s| running.before(in_use, Duration::from_secs(idle_s));
         assert_eq!(before(50, 1), 50, "it gave back more");

@@ -23,27 +23,27 @@ const MISTAKES: [&str; 12] = [
 ];
 
 /// What the engine goes on with where an extension would help. There are none to install.
-const ADVICE: &str = "Please try installing";
+const INSTALL_ADVICE: &str = "Please try installing";
 
 /// The error of a statement.
-pub(super) fn of(error: duckdb::Error) -> SqlError {
-    let said = error.to_string();
-    if MISTAKES.iter().any(|kind| said.starts_with(kind)) {
+pub(super) fn from_engine(error: duckdb::Error) -> SqlError {
+    let message = error.to_string();
+    if MISTAKES.iter().any(|kind| message.starts_with(kind)) {
         return SqlError::Wrong {
-            message: without_paths(&said),
+            message: without_paths(&message),
         };
     }
-    if said.starts_with("Out of Memory Error") {
+    if message.starts_with("Out of Memory Error") {
         return SqlError::TooMuchMemory;
     }
     SqlError::Store(StoreError::Engine {
         doing: "running SQL",
-        reason: said,
+        reason: message,
     })
 }
 
 /// A message of the parser, with what stands at the place that it means.
-pub(super) fn at(message: &str, text: &str, position: Option<usize>) -> String {
+pub(super) fn with_position(message: &str, text: &str, position: Option<usize>) -> String {
     let rest = position.and_then(|position| text.get(position..));
     let near: Option<String> = rest.map(|rest| rest.chars().take(40).collect());
     match near.filter(|near| !near.is_empty()) {
@@ -54,11 +54,11 @@ pub(super) fn at(message: &str, text: &str, position: Option<usize>) -> String {
 
 /// What no message says: where the database lies.
 #[derive(Debug)]
-pub(super) struct Hidden(Vec<String>);
+pub(super) struct RedactedPaths(Vec<String>);
 
-impl Hidden {
+impl RedactedPaths {
     /// This file, its folder and what both are called in full.
-    pub(super) fn of(path: &Path) -> Self {
+    pub(super) fn new(path: &Path) -> Self {
         let full = path.canonicalize().ok();
         let files = [Some(path), full.as_deref()].into_iter().flatten();
         let both = files.flat_map(|file| [Some(file), file.parent()]);
@@ -72,13 +72,13 @@ impl Hidden {
     }
 
     /// The error without it.
-    pub(super) fn from(&self, error: SqlError) -> SqlError {
+    pub(super) fn redact(&self, error: SqlError) -> SqlError {
         match error {
             SqlError::Wrong { message } => SqlError::Wrong {
                 message: self
                     .0
                     .iter()
-                    .fold(message, |said, text| said.replace(text, "(path)")),
+                    .fold(message, |message, text| message.replace(text, "(path)")),
             },
             other => other,
         }
@@ -86,14 +86,14 @@ impl Hidden {
 }
 
 /// The message with every word that has a slash at its beginning left out: where files lie is nobody's business.
-fn without_paths(said: &str) -> String {
+fn without_paths(message: &str) -> String {
     let is_path = |word: &str| {
         let bare = word.trim_end().trim_start_matches(['"', '\'', '(']);
         bare.len() > 1 && bare.starts_with('/') && !bare.starts_with("//")
     };
-    let mut kept = String::with_capacity(said.len());
-    let said = said.split(ADVICE).next().unwrap_or(said);
-    for word in said.trim().split_inclusive([' ', '\n']) {
+    let mut kept = String::with_capacity(message.len());
+    let message = message.split(INSTALL_ADVICE).next().unwrap_or(message);
+    for word in message.trim().split_inclusive([' ', '\n']) {
         if is_path(word) {
             kept.push_str("(path) ");
         } else {
@@ -107,32 +107,32 @@ fn without_paths(said: &str) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::{Hidden, SqlError, at, without_paths};
+    use super::{RedactedPaths, SqlError, with_position, without_paths};
 
     #[test]
     fn paths_are_left_out_and_everything_else_is_kept() {
-        let said =
+        let message =
             "Binder Error: no \"/var/lib/echo/fleet.duckdb\" here\nLINE 1: SELECT a / b, c // d";
         let kept = "Binder Error: no (path) here\nLINE 1: SELECT a / b, c // d";
-        assert_eq!(without_paths(said), kept);
+        assert_eq!(without_paths(message), kept);
     }
 
     #[test]
     fn where_the_database_lies_is_left_out_also_in_the_middle_of_a_word() {
-        let hidden = Hidden::of(Path::new("/var/lib/my data/fleet.duckdb"));
-        let said = "no a=/var/lib/my data/fleet.duckdb.wal,b=/var/lib/my data/x or c/d";
-        let message = said.to_owned();
-        let error = hidden.from(SqlError::Wrong { message });
+        let hidden = RedactedPaths::new(Path::new("/var/lib/my data/fleet.duckdb"));
+        let message = "no a=/var/lib/my data/fleet.duckdb.wal,b=/var/lib/my data/x or c/d";
+        let message = message.to_owned();
+        let error = hidden.redact(SqlError::Wrong { message });
         assert_eq!(error.to_string(), "no a=(path).wal,b=(path)/x or c/d");
     }
 
     #[test]
     fn a_mistake_of_grammar_is_shown_where_it_is() {
         assert_eq!(
-            at("syntax error", "select ä from", Some(7)),
+            with_position("syntax error", "select ä from", Some(7)),
             "syntax error, at byte 7: ä from"
         );
-        assert_eq!(at("syntax error", "ä", Some(1)), "syntax error");
-        assert_eq!(at("syntax error", "", None), "syntax error");
+        assert_eq!(with_position("syntax error", "ä", Some(1)), "syntax error");
+        assert_eq!(with_position("syntax error", "", None), "syntax error");
     }
 }

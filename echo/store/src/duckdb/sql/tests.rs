@@ -27,7 +27,7 @@ use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::limits::Amount;
-use crate::sql::{SqlError, SqlQuestion, SqlTable};
+use crate::sql::{SqlError, SqlQuery, SqlTable};
 
 /// How long a statement may run here.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -63,14 +63,14 @@ impl Lab {
         });
         store.append(batch(1, events.collect())).await.unwrap();
         let found = incidents([incident(1, "prod", 1_000, 2_000)]);
-        store.conclude(found).await.unwrap();
+        store.store_verdicts(found).await.unwrap();
         let lost = losses([lost(1, "prod", "node-1", (1_000, 2_000))]);
-        store.conclude(lost).await.unwrap();
+        store.store_verdicts(lost).await.unwrap();
         let policies = echo_core::model::detector_output::Conclusions {
             policies: vec![policy("prod", 1)],
             ..Default::default()
         };
-        store.conclude(policies).await.unwrap();
+        store.store_verdicts(policies).await.unwrap();
         Self { store, folder }
     }
 
@@ -81,7 +81,7 @@ impl Lab {
 
     /// What is in every table, what there is in the catalogue, and what lies in the folder.
     pub(super) async fn state(&self) -> Vec<String> {
-        let looking = self.store.readers.ask("testing", contents).await;
+        let looking = self.store.readers.run("testing", contents).await;
         let mut state = looking.unwrap();
         state.extend(files(self.folder.path()));
         state
@@ -89,8 +89,8 @@ impl Lab {
 }
 
 /// A question with the limits of these tests.
-pub(super) fn question(text: &str) -> SqlQuestion {
-    SqlQuestion {
+pub(super) fn question(text: &str) -> SqlQuery {
+    SqlQuery {
         text: text.to_owned(),
         max_rows: 200,
         max_bytes: 48 * 1024,
@@ -152,7 +152,7 @@ impl Lab {
             let mut statement = reader.connection.prepare(sql)?;
             statement.query_map([], |row| row.get(0))?.collect()
         };
-        self.store.readers.ask("testing", question).await.unwrap()
+        self.store.readers.run("testing", question).await.unwrap()
     }
 
     /// What the engine's parser makes of a text.
@@ -164,6 +164,6 @@ impl Lab {
                 .query_row(PARSE, [&text], |row| row.get(0));
             tree.map(|tree: String| serde_json::from_str(&tree).unwrap())
         };
-        self.store.readers.ask("testing", question).await.unwrap()
+        self.store.readers.run("testing", question).await.unwrap()
     }
 }

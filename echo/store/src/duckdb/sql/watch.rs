@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::duckdb::sql::SPARE;
+use crate::duckdb::sql::SPARE_CONNECTIONS;
 use crate::duckdb::sql::memory::{Memory, Share};
 use crate::timings::Stopwatch;
 
 /// Time between two looks at the memory, and between two interrupts: one can come while nothing runs that hears it.
-const LOOK: Duration = Duration::from_millis(10);
-const AGAIN: Duration = Duration::from_millis(250);
+const POLL_EVERY: Duration = Duration::from_millis(10);
+const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
 
 /// How long after its deadline a statement may take to stop, before its place is given to the next.
 pub(super) const STUCK_AFTER: Duration = Duration::from_secs(1);
@@ -39,18 +39,18 @@ pub(super) struct Rules {
     /// Where it is counted then.
     pub(super) stuck: Stuck,
     /// What it gives up then.
-    pub(super) place: Place,
+    pub(super) place: RunSlot,
     /// The memory that it takes a share of; nothing when that is not watched.
     pub(super) memory: Option<Memory>,
 }
 
 /// The place of a statement among those that may run at the same time; given up when this is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Place(Mutex<Option<OwnedSemaphorePermit>>);
+pub(super) struct RunSlot(Mutex<Option<OwnedSemaphorePermit>>);
 
-impl Place {
+impl RunSlot {
     /// This one.
-    pub(super) const fn of(permit: OwnedSemaphorePermit) -> Self {
+    pub(super) const fn new(permit: OwnedSemaphorePermit) -> Self {
         Self(Mutex::new(Some(permit)))
     }
 
@@ -63,9 +63,9 @@ impl Place {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stuck(Arc<AtomicU64>);
 
-/// One of them, until it is dropped.
+/// StuckGuard of them, until it is dropped.
 #[derive(Debug)]
-struct One<'a>(&'a Stuck);
+struct StuckGuard<'a>(&'a Stuck);
 
 impl Stuck {
     /// How many there are.
@@ -73,13 +73,13 @@ impl Stuck {
         self.0.load(Relaxed)
     }
 
-    fn one(&self) -> One<'_> {
+    fn one(&self) -> StuckGuard<'_> {
         self.0.fetch_add(1, Relaxed);
-        One(self)
+        StuckGuard(self)
     }
 }
 
-impl Drop for One<'_> {
+impl Drop for StuckGuard<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Relaxed);
     }
@@ -101,16 +101,16 @@ pub(super) struct Watch {
 
 /// Says that nobody waits any more, when it is dropped.
 #[derive(Debug)]
-pub(super) struct Abandon(Arc<Watch>);
+pub(super) struct AbandonOnDrop(Arc<Watch>);
 
-impl Abandon {
+impl AbandonOnDrop {
     /// For this statement.
-    pub(super) fn of(watch: &Arc<Watch>) -> Self {
+    pub(super) fn new(watch: &Arc<Watch>) -> Self {
         Self(Arc::clone(watch))
     }
 }
 
-impl Drop for Abandon {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         lock(&self.0.state).is_abandoned = true;
         self.0.changed.notify_all();
@@ -157,8 +157,8 @@ impl Watch {
         let mut stuck = None;
         loop {
             let pause = match stop {
-                Some(_) => AGAIN,
-                None => LOOK.min(rules.deadline.saturating_sub(begun.elapsed())),
+                Some(_) => INTERRUPT_EVERY,
+                None => POLL_EVERY.min(rules.deadline.saturating_sub(begun.elapsed())),
             };
             let (is_done, is_abandoned) = self.wait(pause, stop.is_some());
             if is_done {
@@ -179,7 +179,7 @@ impl Watch {
             if begun.elapsed() > rules.deadline + rules.stuck_after && stuck.is_none() {
                 stuck = Some(rules.stuck.one());
                 // Beyond that there are no connections for those that would take the places.
-                let is_replaced = rules.stuck.count() <= u64::from(SPARE);
+                let is_replaced = rules.stuck.count() <= u64::from(SPARE_CONNECTIONS);
                 if is_replaced {
                     rules.place.give_up();
                 }
@@ -223,7 +223,7 @@ mod tests {
 
     use tokio::sync::Semaphore;
 
-    use super::{AGAIN, Abandon, Place, Rules, SPARE, Stop, Stuck, Watch};
+    use super::{INTERRUPT_EVERY, AbandonOnDrop, RunSlot, Rules, SPARE_CONNECTIONS, Stop, Stuck, Watch};
 
     /// Of a statement whose time is over, and which counts as stuck after this.
     fn over(stuck_after: Duration) -> Rules {
@@ -231,7 +231,7 @@ mod tests {
             deadline: Duration::ZERO,
             stuck_after,
             stuck: Stuck::default(),
-            place: Place::default(),
+            place: RunSlot::default(),
             memory: None,
         }
     }
@@ -257,7 +257,7 @@ mod tests {
         let permit = Arc::clone(places).try_acquire_owned().unwrap();
         Rules {
             stuck: stuck.clone(),
-            place: Place::of(permit),
+            place: RunSlot::new(permit),
             ..over(Duration::ZERO)
         }
     }
@@ -282,7 +282,7 @@ mod tests {
         let places = Arc::new(Semaphore::new(1));
         let stuck = Stuck::default();
         let _others = [stuck.one(), stuck.one()];
-        assert_eq!(stuck.count(), u64::from(SPARE));
+        assert_eq!(stuck.count(), u64::from(SPARE_CONNECTIONS));
         let rules = over_with_a_place(&stuck, &places);
         let (interrupt, interrupts) = channel();
         let interrupt = move || interrupt.send(()).unwrap();
@@ -300,13 +300,13 @@ mod tests {
     fn a_stopped_statement_that_is_abandoned_too_is_not_interrupted_without_a_pause() {
         let rules = over(Duration::from_secs(5));
         let watch = Arc::new(Watch::default());
-        let abandon = Abandon::of(&watch);
+        let abandon = AbandonOnDrop::new(&watch);
         let (interrupt, interrupts) = channel();
         let interrupt = move || interrupt.send(()).unwrap();
         let (next, stop) = watch.during(&rules, &interrupt, || {
             interrupts.recv().unwrap();
             drop(abandon);
-            interrupts.recv_timeout(AGAIN / 2)
+            interrupts.recv_timeout(INTERRUPT_EVERY / 2)
         });
         assert_eq!(next, Err(RecvTimeoutError::Timeout));
         assert_eq!(stop, Some(Stop::Deadline));

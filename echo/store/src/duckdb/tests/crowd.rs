@@ -35,7 +35,7 @@ async fn batches_are_acknowledged_while_every_reader_is_busy() {
         let enough = Arc::clone(&enough);
         questions.spawn(async move {
             let question = move |reader: &Reader| read(reader, &begun, &enough);
-            store.readers.ask("testing", question).await
+            store.readers.run("testing", question).await
         });
     }
     for _ in 0..READERS {

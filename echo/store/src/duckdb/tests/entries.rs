@@ -103,7 +103,7 @@ async fn a_series_that_is_used_again_before_it_is_forgotten_stays() {
     )
     .await
     .unwrap();
-    let found = store.readers.ask("testing", |reader: &Reader| {
+    let found = store.readers.run("testing", |reader: &Reader| {
         dictionary_gc::find(&reader.connection)
     });
     let found = found.await.unwrap();
@@ -111,7 +111,7 @@ async fn a_series_that_is_used_again_before_it_is_forgotten_stays() {
     tests::run(&store, "UPDATE event_rows SET series = 7")
         .await
         .unwrap();
-    let gone = store.readers.ask("testing", move |reader: &Reader| {
+    let gone = store.readers.run("testing", move |reader: &Reader| {
         let gone = found
             .iter()
             .map(|some| dictionary_gc::delete(&reader.connection, some));

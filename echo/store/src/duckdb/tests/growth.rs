@@ -56,7 +56,7 @@ async fn grown(n_judgements: u64) -> u64 {
     let all: Vec<u64> = (0..n_judgements).collect();
     for some in all.chunks(100) {
         let states = some.iter().map(|n| state(*n));
-        store.conclude(incidents(states)).await.unwrap();
+        store.store_verdicts(incidents(states)).await.unwrap();
     }
     store.close().await.unwrap();
     drop(store);

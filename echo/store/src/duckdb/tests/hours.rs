@@ -93,7 +93,7 @@ async fn the_view_shows_the_latest_revision_and_what_is_known_of_open_hours() {
     let (store, _folder) = store();
     let mut open_hour = lost(1, "prod", "node-1", (HOUR_MS, HOUR_MS + 10));
     open_hour.lost_gpu_ms = 1_800_000.0;
-    store.conclude(losses([open_hour])).await.unwrap();
+    store.store_verdicts(losses([open_hour])).await.unwrap();
     report(&store, 1, 10).await;
     close(&store, vec![node_hour(5)]).await;
     report(&store, 2, 20).await;

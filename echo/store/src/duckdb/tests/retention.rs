@@ -240,7 +240,7 @@ async fn after_a_day_an_incident_keeps_its_first_state_its_changes_and_the_last_
         if (30..40).contains(&minute) {
             state.severity = Severity::Critical;
         }
-        store.conclude(incidents([state])).await.unwrap();
+        store.store_verdicts(incidents([state])).await.unwrap();
     }
     drop(store);
     clock.set(at(3 * DAY));

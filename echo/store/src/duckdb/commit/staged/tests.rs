@@ -15,7 +15,7 @@ fn met_by_another() -> (Event, Entries) {
     let mut other = event.clone();
     other.unit = "other".into();
     let mut stored = Entries::default();
-    let series = Arc::new(Series::of(&other));
+    let series = Arc::new(Series::from_event(&other));
     stored.series.insert(series_id(&event), series);
     let origin = bare_origin("others", "node-9");
     stored.origins.insert(origin_id(&event.origin), origin);
@@ -31,7 +31,7 @@ fn entries_that_meet_in_a_hash_are_told_apart() {
     let ids = staged.events.iter().map(|row| (row.series, row.origin));
     let [first, second] = ids.collect::<Vec<_>>().try_into().unwrap();
     assert_eq!(first, second);
-    assert_eq!(*staged.entries.series[&first.0], Series::of(&event));
+    assert_eq!(*staged.entries.series[&first.0], Series::from_event(&event));
     assert_eq!(staged.entries.origins[&first.1], event.origin);
     assert!(!stored.series.contains_key(&first.0));
     assert!(!stored.origins.contains_key(&first.1));

@@ -13,7 +13,7 @@ use rand_chacha::rand_core::SeedableRng;
 use super::corpus::statements;
 use super::{Lab, made, question};
 use crate::EventStore;
-use crate::sql::{SqlError, SqlQuestion};
+use crate::sql::{SqlError, SqlQuery};
 
 /// How long a statement may run here.
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -103,7 +103,7 @@ impl Tally {
     )]
     async fn check(&mut self, lab: &Lab, text: &str) -> bool {
         let begun = Instant::now();
-        let question = SqlQuestion {
+        let question = SqlQuery {
             deadline: DEADLINE,
             ..question(text)
         };

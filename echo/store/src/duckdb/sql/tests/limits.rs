@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Lab, question};
 use crate::EventStore;
-use crate::sql::{Cut, SqlError, SqlQuestion};
+use crate::sql::{Truncation, SqlError, SqlQuery};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_are_json_that_loses_nothing() {
@@ -145,7 +145,7 @@ async fn columns_keep_their_names_and_order() {
 async fn a_table_is_cut_off_by_rows_and_by_bytes() {
     let lab = Lab::new().await;
     let ask = |text: &str, max_rows, max_bytes| {
-        let question = SqlQuestion {
+        let question = SqlQuery {
             max_rows,
             max_bytes,
             ..question(text)
@@ -156,15 +156,15 @@ async fn a_table_is_cut_off_by_rows_and_by_bytes() {
     let whole = ask(numbers, 1000, 1 << 20).await.unwrap();
     assert_eq!((whole.rows.len(), whole.cut), (1000, None));
     let rows = ask(numbers, 10, 1 << 20).await.unwrap();
-    assert_eq!((rows.rows.len(), rows.cut), (10, Some(Cut::Rows)));
+    assert_eq!((rows.rows.len(), rows.cut), (10, Some(Truncation::Rows)));
     let bytes = ask(numbers, 1000, 40).await.unwrap();
-    assert_eq!((bytes.rows.len(), bytes.cut), (10, Some(Cut::Bytes)));
+    assert_eq!((bytes.rows.len(), bytes.cut), (10, Some(Truncation::Bytes)));
     let none = ask("SELECT 'a longer text'", 10, 4).await.unwrap();
-    assert_eq!((none.rows.len(), none.cut), (0, Some(Cut::Bytes)));
+    assert_eq!((none.rows.len(), none.cut), (0, Some(Truncation::Bytes)));
     // The last rows of a long table are never made.
     let endless = "SELECT a.i FROM range(1000000) a(i), range(1000000) b, range(1000000) c";
     let endless = ask(endless, 3, 1 << 20).await.unwrap();
-    assert_eq!((endless.rows.len(), endless.cut), (3, Some(Cut::Rows)));
+    assert_eq!((endless.rows.len(), endless.cut), (3, Some(Truncation::Rows)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,7 +180,7 @@ async fn a_sorted_table_is_sorted_also_where_it_is_cut_off() {
         assert_eq!(table.rows.first(), Some(&vec![json!(99_999)]), "{text}");
         assert_eq!(
             (table.rows.len(), table.cut),
-            (200, Some(Cut::Rows)),
+            (200, Some(Truncation::Rows)),
             "{text}"
         );
     }
@@ -192,7 +192,7 @@ const LONG: &str = "SELECT count(*) FROM range(1000000) a, range(1000000) b, ran
 async fn a_statement_is_stopped_at_its_deadline() {
     let lab = Lab::new().await;
     let deadline = Duration::from_millis(100);
-    let question = SqlQuestion {
+    let question = SqlQuery {
         deadline,
         ..question(LONG)
     };
@@ -205,7 +205,7 @@ async fn a_statement_is_stopped_at_its_deadline() {
 async fn a_statement_that_nobody_waits_for_is_stopped() {
     let lab = Lab::new().await;
     let long = || {
-        let question = SqlQuestion {
+        let question = SqlQuery {
             deadline: Duration::from_hours(1),
             ..question(LONG)
         };
@@ -223,7 +223,7 @@ async fn a_statement_that_nobody_waits_for_is_stopped() {
 async fn two_statements_run_at_the_same_time_and_a_third_is_told_so() {
     let lab = Lab::new().await;
     let long = || {
-        let question = SqlQuestion {
+        let question = SqlQuery {
             deadline: Duration::from_hours(1),
             ..question(LONG)
         };
@@ -243,7 +243,7 @@ async fn two_statements_run_at_the_same_time_and_a_third_is_told_so() {
 async fn a_statement_that_takes_much_memory_is_stopped_and_the_others_go_on() {
     let lab = Lab::new().await;
     let greedy = "SELECT length(list(a.i)) FROM range(1000000) a(i), range(1000000) b";
-    let question = SqlQuestion {
+    let question = SqlQuery {
         deadline: Duration::from_mins(1),
         ..question(greedy)
     };
@@ -257,7 +257,7 @@ async fn a_statement_that_does_not_stop_does_not_keep_the_store_open() {
     let lab = Lab::new().await;
     let (release, held) = std::sync::mpsc::channel::<()>();
     let (begin, begun) = tokio::sync::oneshot::channel();
-    let stuck = lab.store.sql.readers.ask("testing", move |_| {
+    let stuck = lab.store.sql.readers.run("testing", move |_| {
         begin.send(()).unwrap();
         Ok(held.recv().is_err())
     });
