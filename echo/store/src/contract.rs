@@ -1,4 +1,4 @@
-//! What [`EventStore`] promises, asked of the database.
+//! Contract tests of [`EventStore`], run against the database.
 
 #![expect(
     clippy::significant_drop_tightening,
@@ -23,7 +23,7 @@ use crate::contract::sample::{
 use crate::duckdb::DuckDbStore;
 use crate::{Appended, EventQuery, EventStore, Page, StoreError};
 
-/// All events of a page, by number.
+/// Numbers of all events of a page.
 pub(crate) fn numbers(page: &Page) -> Vec<u64> {
     page.events.iter().map(|stored| stored.id).collect()
 }
@@ -124,7 +124,7 @@ async fn a_window_is_half_open() {
 async fn pages_are_newest_first_and_survive_inserts() {
     let store = DuckDbStore::scratch();
     let node = bare_origin("prod", "node-1");
-    // Numbers 1 to 5; the second and the third share an instant, and the fifth came late.
+    // Numbers 1 to 5; events 2 and 3 share a timestamp, and event 5 arrived late.
     let events = [10, 20, 20, 40, 15].map(|millis| reading(&node, millis));
     store.append(batch(1, events.to_vec())).await.unwrap();
     let first = EventQuery {

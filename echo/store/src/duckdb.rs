@@ -1,7 +1,8 @@
-//! The store in one `DuckDB` file.
+//! Store in one `DuckDB` file.
 //!
-//! Invariants: the file is opened once per process, under the lock beside it, and by nothing but the engine. One thread
-//! writes; every other connection is a clone that only reads. What is acknowledged is committed.
+//! Invariants: the file is opened once per process, under the lock beside it, and only by the
+//! engine. One thread writes; every other connection is a clone that only reads. Acknowledged
+//! requests are committed.
 
 mod batch_dedup;
 mod batches;
@@ -80,31 +81,32 @@ use crate::{
     StoreError, Tail, ExceededLimit, Vitals, finite,
 };
 
-/// How to open a database.
+/// Configuration of a database.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DuckDbConfig {
-    /// Database file; it is created when it is absent, its folder is not.
+    /// Database file; it is created if absent, its folder is not.
     pub path: PathBuf,
-    /// Memory that the engine may use.
+    /// Memory limit of the engine.
     pub memory_limit: Amount,
-    /// Threads that answer questions; when absent one less than there are cores, at least two.
+    /// Query threads; by default one less than there are cores, at least two.
     pub threads: Option<usize>,
-    /// Questions answered at the same time.
+    /// Maximum number of concurrent queries.
     pub readers: u32,
-    /// Events that may wait to be written; more are refused as [`StoreError::Busy`].
+    /// Maximum number of queued events; more are refused as [`StoreError::Busy`].
     pub queue_events: u32,
-    /// Time between the beginnings of two commits while requests arrive: those that arrive meanwhile share the next one.
+    /// Minimum time between the starts of two commits while requests arrive; requests that arrive
+    /// meanwhile share the next commit.
     pub commit_every: Duration,
-    /// Once no request has arrived for so long, a commit begins although it is not due yet.
+    /// Idle time after which a commit starts early.
     pub commit_after_quiet: Duration,
-    /// Longest time between two checkpoints, and the time between two looks at the limits.
+    /// Longest time between two checkpoints, and the interval of retention checks.
     pub checkpoint_every: Duration,
-    /// How long and how much is kept.
+    /// Retention limits.
     pub limits: Limits,
 }
 
 impl DuckDbConfig {
-    /// The database at `path` with the limits that Echo was measured with.
+    /// Configuration of the database at `path` with the limits that Echo was measured with.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -120,16 +122,17 @@ impl DuckDbConfig {
     }
 }
 
-/// Keeps everything in one database file.
+/// Store in one database file.
 ///
-/// Dropping it commits what is queued and waits for that; [`Self::close`] does the same and says how it went.
+/// Dropping it commits the queue and waits for that; [`Self::close`] does the same and returns the
+/// result.
 #[derive(Debug)]
 pub struct DuckDbStore {
     upkeep: Maintenance,
     readers: ConnectionPool,
-    /// For SQL, with limits of its own.
+    /// Connections for SQL, with limits of their own.
     sql: SqlPool,
-    /// Apart from the others, so that no crowd of questions keeps the detector from following.
+    /// Connection of the detector, separate so that queries cannot delay it.
     follower: ConnectionPool,
     writer: Writer,
     dictionary: Arc<Dictionary>,
@@ -137,40 +140,41 @@ pub struct DuckDbStore {
     coverage: Arc<CoverageCache>,
     hours: Arc<HoursCache>,
     committed: watch::Receiver<u64>,
-    /// Number up to which the detector has read.
+    /// Number of the last event that the detector has read.
     followed: Arc<AtomicU64>,
     fatal: Fatal,
     path: PathBuf,
     volume: Arc<DiskSpace>,
     timings: Timings,
-    /// Last, so that the folder goes when nothing is open in it any more.
+    /// Last field, so that the folder is removed after everything in it is closed.
     #[cfg(any(test, feature = "testing"))]
     _scratch: Option<tempfile::TempDir>,
 }
 
 impl DuckDbStore {
-    /// Opens or creates the database and takes its lock. Blocks while the schema is brought up to date.
+    /// Opens or creates the database and takes its lock. Blocks while the schema is migrated.
     pub fn open(config: &DuckDbConfig, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
         Self::open_with(config, clock, MIGRATIONS)
     }
 
-    /// Waits until the engine fails for good, as it does when the disk is full in the middle of a commit, or until its file
-    /// is removed or replaced. Nothing is stored from then on.
+    /// Waits until the engine fails permanently, for example because the disk is full in the middle
+    /// of a commit, or until its file is removed or replaced. Nothing is stored from then on.
     pub async fn failed(&self) -> StoreError {
         self.fatal.wait().await
     }
 
-    /// How long it has taken since it was opened.
+    /// Metrics since the store was opened.
     pub fn timings(&self) -> Timings {
         self.timings.clone()
     }
 
-    /// Commits what is queued, writes everything to the database file, answers the questions that run and gives the
-    /// lock back. A statement in SQL that does not stop is left behind. Everything asked afterwards is [`StoreError::Closed`].
+    /// Commits the queue, checkpoints, waits for running queries and releases the lock. A SQL
+    /// statement that does not stop is abandoned. Later calls return [`StoreError::Closed`].
     pub async fn close(&self) -> Result<(), StoreError> {
         self.upkeep.stop().await;
         self.sql.refuse();
-        // First, so that nothing that was acknowledged rests on how long a question takes.
+        // Close the writer first, so that acknowledged requests do not depend on how long queries
+        // take.
         let written = self.writer.close().await;
         self.sql.close().await;
         self.readers.close().await;
@@ -179,7 +183,8 @@ impl DuckDbStore {
     }
 }
 
-/// Size of a file, bytes; 0 when there is none. Asked by its path: to open it would cost the engine its lock.
+/// Size of a file, bytes; 0 if absent. Uses the path: opening the file would release the engine's
+/// lock.
 fn bytes_of(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.len())
 }
@@ -242,7 +247,7 @@ impl EventStore for DuckDbStore {
             return Ok(tail);
         }
         let dictionary = Arc::clone(&self.dictionary);
-        // What is committed later is left to the next tail, so that `until` is true.
+        // Events committed later belong to the next tail, so that `until` is exact.
         let committed = *self.committed.borrow();
         let query = event_queries::tail((after, committed), metrics, limit);
         let question = move |reader: &Reader| event_reader::judged(reader, &dictionary, &query);

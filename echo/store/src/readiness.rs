@@ -1,18 +1,18 @@
-//! Why a store takes no events at the moment.
+//! Reasons why a store accepts no events at the moment.
 
 use std::fmt;
 
-/// What is in the way.
+/// Reason why a store is not ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotReadyReason {
-    /// The engine has failed for good, or its file is lost; only a new process can go on.
+    /// The engine failed permanently, or its file is lost; only a new process can recover.
     Failed {
-        /// What the engine said, or what became of the file.
+        /// Message of the engine, or the fate of the file.
         reason: String,
     },
-    /// The store is stopping.
+    /// The store is closing.
     Closed,
-    /// There is too little room on the volume.
+    /// Too little free space on the volume.
     Full {
         /// Bytes that are free.
         available: u64,
@@ -22,7 +22,7 @@ pub enum NotReadyReason {
 }
 
 impl NotReadyReason {
-    /// The word for it that programs go by.
+    /// Machine-readable name of the reason.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Failed { .. } => "store_failed",

@@ -1,4 +1,4 @@
-//! The part of the contract about costs by the hour.
+//! Contract tests of hourly costs.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::hours::{Closed, ClosingHour, CostHours, DueHour};
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// What a node did in the hour that the times of the samples begin with.
+/// Costs of a node in the hour that contains the sample times.
 fn node_hour(cluster: &str, node: &str, lost_us: i64) -> NodeHour {
     NodeHour {
         hour: Hour::of(at(0)),

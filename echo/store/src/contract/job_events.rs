@@ -1,4 +1,4 @@
-//! The part of the contract about the events of one job.
+//! Contract tests of the events of one job.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::duckdb::DuckDbStore;
 use crate::timeseries::{TimeseriesPoint, TimeseriesQuery, TimeBuckets};
 use crate::{EventStore, EvidenceQuery, JobQuery};
 
-/// The blocks that the sample events have: operations 64 to 95 of role `ff...`, 1.5 iterations.
+/// Host evidence with the blocks of the sample events: operations 64 to 95 of role `ff...`, 1.5
+/// iterations.
 fn evidence(origin: &Arc<Origin>, metric: &str, millis: i64, reading: Reading) -> Event {
     Event {
         metric: metric.parse().unwrap(),
@@ -63,7 +64,8 @@ async fn host_evidence_is_added_up_over_whole_blocks() {
         with_seqs(of(&Arc::new(renamed), 20), 96, 127),
         evidence(&first, launches, 10, Reading::Int(300)),
         of(&second, 99),
-        // None of these counts: other operations, half a block, another role, job, cluster, time or kind, no block.
+        // None of these matches: other operations, half a block, another role, job, cluster, time
+        // or kind, no block.
         with_seqs(of(&first, 20), 32, 63),
         with_seqs(of(&first, 20), 96, 128),
         with_role(of(&first, 20), Some(RoleId::new(1))),
@@ -180,7 +182,7 @@ async fn the_events_of_a_job_are_its_latest_in_their_order() {
 const WAIT_MS: &str = "nccl.collective.wait_ms";
 const BLOCKED_MS: &str = "fleet.rank.blocked_ms";
 
-/// Signals of two ranks whose clocks differ, and what does not count beside them.
+/// Signals of two ranks with different clocks, and events that must not be counted.
 fn signals(first: &Arc<Origin>, second: &Arc<Origin>) -> Vec<Event> {
     let summary = wait(first, 0).reading;
     let blocked = |origin, millis| evidence(origin, BLOCKED_MS, millis, summary);
@@ -189,14 +191,14 @@ fn signals(first: &Arc<Origin>, second: &Arc<Origin>) -> Vec<Event> {
         block.iterations = None;
     }
     vec![
-        // The clocks of two ranks may differ: both were in the same block at 20 on average.
+        // The clocks of two ranks may differ: the mean time of both reports of the block is 20.
         with_seqs(blocked(first, 10), 0, 31),
         with_seqs(blocked(second, 30), 0, 31),
         with_seqs(blocked(first, 23), 32, 63),
         with_seqs(blocked(second, 50), 64, 95),
         device_wait(second, 51),
-        // None of these counts: before and behind the window, in the part that is not looked at, another cluster, a wait of a
-        // host, another signal, no distribution, no iterations.
+        // None of these matches: outside of the window, in the part that is not sampled, another
+        // cluster, a host wait, another signal, no distribution, no iterations.
         blocked(first, 9),
         blocked(first, 70),
         with_seqs(blocked(first, 45), 96, 127),

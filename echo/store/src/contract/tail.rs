@@ -1,4 +1,4 @@
-//! The part of the contract about following what is committed, also after a restart.
+//! Contract tests of following committed events, including after a restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,7 +100,7 @@ const WIDE: WarmUp = WarmUp {
     events: 1_000,
 };
 
-/// Ten batches of two events, a second apart.
+/// Stores ten batches of two events, a second apart.
 async fn fill(store: &DuckDbStore) {
     for second in 0..10_i64 {
         let events = vec![wait(&origin("prod", "node-1", 0), second * 1_000); 2];
@@ -147,7 +147,7 @@ async fn a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it() {
     let hour = Duration::from_hours(1);
     assert_eq!(after(hour, 1_000).await, 0);
     assert_eq!(after(hour, 5).await, 9);
-    // The last event judged came in second 6; those of second 4 were received just within.
+    // The last judged event was received in second 6; those of second 4 are just within the span.
     assert_eq!(after(Duration::from_secs(2), 1_000).await, 8);
     assert_eq!(after(Duration::from_secs(2), 5).await, 9);
     assert_eq!(after(Duration::ZERO, 1_000).await, 12);

@@ -1,4 +1,4 @@
-//! The part of the contract about conclusions.
+//! Contract tests of detector output.
 
 use std::sync::Arc;
 

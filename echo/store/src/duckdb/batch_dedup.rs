@@ -1,6 +1,7 @@
-//! Which batches were stored lately, so that one that is sent again is recognised.
+//! Keys of recently stored batches, to recognize batches that are sent again.
 //!
-//! The numbers of an agent come almost in order, so they are kept as ranges: one per agent when nothing is missing.
+//! The batch numbers of an agent arrive almost in order, so they are kept as ranges: one per agent
+//! unless some are missing.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -8,20 +9,21 @@ use echo_core::ids::AgentInstance;
 use echo_core::model::event::BatchKey;
 use echo_core::units::Nanos;
 
-/// Hashes kept at most; the oldest goes first. About 50 MB.
+/// Maximum number of content hashes; the oldest is evicted first. About 50 MB.
 const MAX_CONTENTS: usize = 1_000_000;
 
-/// Agent processes kept at most; those not heard of for longest go first. About 50 MB, and twenty starts of each of ten
-/// thousand agents within a day.
+/// Maximum number of agent processes; the longest idle are evicted first. About 50 MB, enough for
+/// twenty restarts of each of ten thousand agents within a day.
 const MAX_AGENTS: usize = 200_000;
 
-/// Ranges kept at most of one agent; the lowest goes first. Only an agent that leaves gaps has more than one.
+/// Maximum number of ranges per agent; the lowest is evicted first. Only an agent that leaves gaps
+/// has more than one.
 const MAX_RANGES: usize = 1_000;
 
-/// Time without batches that counts, nanoseconds.
+/// Longest idle period that counts towards expiry, nanoseconds.
 const SILENCE: i64 = 3_600 * 1_000_000_000;
 
-/// Batches stored lately.
+/// Recently stored batches.
 #[derive(Debug, Default)]
 pub(super) struct BatchDedup {
     agents: HashMap<AgentInstance, Numbers>,
@@ -29,19 +31,19 @@ pub(super) struct BatchDedup {
     oldest_first: VecDeque<(Nanos, u128)>,
 }
 
-/// A part of the ledger as it is written down.
+/// Record of the deduplication table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Entry {
     /// Batches of one agent process.
     Numbers {
-        /// The process.
+        /// Agent process.
         agent: AgentInstance,
         /// First number.
         first: u64,
         /// Last number, inclusive.
         last: u64,
     },
-    /// One batch without number.
+    /// Content hash of one batch without a number.
     Content(u128),
 }
 
@@ -53,7 +55,7 @@ struct Numbers {
 }
 
 impl Entry {
-    /// The entry of one batch.
+    /// Entry of one batch.
     pub(super) fn from_key(key: &BatchKey) -> Self {
         match key {
             BatchKey::Numbered { agent, number } => Self::Numbers {
@@ -79,7 +81,7 @@ impl BatchDedup {
         }
     }
 
-    /// Adds what was stored.
+    /// Adds stored batches.
     pub(super) fn insert(&mut self, entry: Entry, received: Nanos) {
         match entry {
             Entry::Numbers { agent, first, last } => {
@@ -104,7 +106,7 @@ impl BatchDedup {
         }
     }
 
-    /// Forgets agents that sent nothing since `cutoff`, and contents received before it.
+    /// Removes agents that sent nothing since `cutoff`, and contents received before it.
     pub(super) fn forget_before(&mut self, cutoff: Nanos) {
         self.agents.retain(|_, numbers| numbers.received >= cutoff);
         let contents = &mut self.contents;
@@ -117,7 +119,8 @@ impl BatchDedup {
         });
     }
 
-    /// When the oldest content that is kept was received. A clock that goes back makes a later one older.
+    /// Time at which the oldest remembered content was received. If the clock goes back, this may
+    /// be a later one.
     pub(super) fn oldest(&self) -> Option<Nanos> {
         self.oldest_first
             .iter()
@@ -125,16 +128,16 @@ impl BatchDedup {
             .min()
     }
 
-    /// When the last batch that is kept was received.
+    /// Time at which the last remembered batch was received.
     pub(super) fn newest(&self) -> Option<Nanos> {
         let numbered = self.agents.values().map(|numbers| numbers.received);
         let contents = self.oldest_first.iter().map(|(received, _)| *received);
         numbered.chain(contents).max()
     }
 
-    /// The instant before which nothing is remembered when the clock shows `now`: `remembered` nanoseconds back from the last
-    /// batch before `now`. Of a time without batches an hour counts, so that a clock that leapt ahead, by however much, makes
-    /// nothing old that came just before.
+    /// Time before which entries expire when the clock shows `now`: `remembered` nanoseconds before
+    /// the last batch received before `now`. Idle time counts for at most an hour, so that a clock
+    /// that jumps ahead, by however much, does not expire recent batches.
     pub(super) fn cutoff(&self, now: Nanos, remembered: i64) -> Nanos {
         let numbered = self.agents.values().map(|numbers| numbers.received);
         let contents = self.oldest_first.iter().map(|(received, _)| *received);
@@ -155,7 +158,7 @@ impl BatchDedup {
         reached.offset(-left)
     }
 
-    /// All ranges of numbers, each with the time at which its agent was last heard of.
+    /// All number ranges, each with the time at which its agent last sent a batch.
     pub(super) fn numbers(&self) -> impl Iterator<Item = (Entry, Nanos)> {
         self.agents.iter().flat_map(|(agent, numbers)| {
             let ranges = numbers.ranges.iter();
@@ -167,7 +170,7 @@ impl BatchDedup {
         })
     }
 
-    /// Forgets a tenth of the agents, so that it need not be done for each new one.
+    /// Removes a tenth of the agents, to amortize the search.
     fn evict_idle_agents(&mut self) {
         let mut times: Vec<_> = self.agents.values().map(|agent| agent.received).collect();
         let mut surplus = times.len() / 10 + 1;
@@ -187,7 +190,7 @@ impl BatchDedup {
 }
 
 impl Numbers {
-    /// Adds `first..=last` and joins it with the ranges that it overlaps or touches.
+    /// Adds `first..=last` and merges it with ranges that it overlaps or touches.
     fn insert(&mut self, mut first: u64, mut last: u64) {
         let reach = last.saturating_add(1);
         while let Some((&lower, &upper)) = self.ranges.range(..=reach).next_back() {

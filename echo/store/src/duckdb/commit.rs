@@ -1,4 +1,5 @@
-//! One group, one transaction: events, their samples, series, origins, the ledger and conclusions, all or nothing.
+//! Commits one group in one transaction: events, samples, series, origins, batch keys and detector
+//! output.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,13 +34,13 @@ mod staged;
 
 use staged::Staged;
 
-/// How long a batch is remembered: longer than any agent goes on trying to send it.
+/// Time for which a batch is remembered: longer than any agent retries.
 const REMEMBER_NANOS: i64 = 24 * 3_600 * 1_000_000_000;
 
-/// Lines added to the ledger after which it is made small again.
+/// Number of batch keys appended after which the table is compacted.
 const COMPACT_AFTER: usize = 50_000;
 
-/// What the writing thread owns.
+/// State of the writer thread.
 #[derive(Debug)]
 pub(super) struct Session {
     connection: Connection,
@@ -51,33 +52,33 @@ pub(super) struct Session {
     since_compaction: usize,
 }
 
-/// What the writing thread shares with readers.
+/// State that the writer thread shares with readers.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// Series and origins.
     pub(super) dictionary: Arc<Dictionary>,
     /// Number of the last event committed.
     pub(super) committed: watch::Sender<u64>,
-    /// Where committed events go.
+    /// Recently committed events.
     pub(super) recent: Arc<TailCache>,
-    /// What is kept of who reported when.
+    /// Coverage by time slot.
     pub(super) coverage: Arc<CoverageCache>,
-    /// Which hours have to be computed.
+    /// Due and closed hours.
     pub(super) hours: Arc<HoursCache>,
-    /// What the next checkpoint has to write.
+    /// Changes for the next checkpoint.
     pub(super) backlog: Arc<Backlog>,
-    /// The clock of Echo.
+    /// Clock.
     pub(super) clock: Arc<dyn Clock>,
-    /// The volume that the database lies on.
+    /// Disk space of the database.
     pub(super) volume: Arc<DiskSpace>,
-    /// Whether the file is still where it was opened.
+    /// Checks that the file is still where it was opened.
     pub(super) presence: FileCheck,
-    /// Where the time that commits take is added.
+    /// Metrics.
     pub(super) timings: Timings,
 }
 
 impl Session {
-    /// Continues where the last session of this database ended.
+    /// Restores the state at the end of the last session of this database.
     pub(super) fn load(connection: Connection, shared: Shared) -> EngineResult<Self> {
         let stored = identity::entries(&connection)?;
         shared.dictionary.extend(&stored);
@@ -99,7 +100,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Commits the group and answers everybody in it.
+    /// Commits the group and responds to all its requests.
     pub(super) fn commit(&mut self, group: Group) {
         let (known, new) = self.separate_duplicates(group.appends);
         let mut conclusions = Conclusions::default();
@@ -109,12 +110,12 @@ impl Session {
             concluding.push(conclude.answer);
         }
         let new = self.admit(new);
-        // The engine makes a log by its name, which must not be that of another database.
+        // The engine creates a log by name, which must not be that of another database.
         let outcome = self.check_file().and_then(|()| self.store(&new, conclusions));
         if let Err(failure) = &outcome {
             self.shared.presence.fatal().record(&failure.reason);
         }
-        // For batches that were stored before, too: they are lost with the file.
+        // Batches that were stored before fail, too: they are lost with the file.
         let outcome = outcome.and_then(|()| self.check_file());
         let mut answers = Vec::with_capacity(known.len() + new.len());
         for append in known {
@@ -130,7 +131,7 @@ impl Session {
         }
         self.announce();
         for (answer, appended) in answers {
-            // The answer is for whoever still waits.
+            // The receiver is gone if the caller no longer waits.
             let appended = outcome.clone().map(|()| appended);
             drop(answer.send(appended.map_err(StoreError::from)));
         }
@@ -139,21 +140,21 @@ impl Session {
         }
     }
 
-    /// Looks whether what was committed is where the next process will find it.
+    /// Checks that the next process will find what was committed.
     fn check_file(&self) -> Result<(), Failure> {
         let doing = "looking for its file";
         let found = self.shared.presence.check();
         found.map_err(|reason| Failure { doing, reason })
     }
 
-    /// Wakes whoever follows, if something was committed.
+    /// Wakes followers if something was committed.
     fn announce(&self) {
         let last = self.last_event;
         let committed = &self.shared.committed;
         committed.send_if_modified(|committed| std::mem::replace(committed, last) != last);
     }
 
-    /// Refuses what there is no room for. Conclusions are few, and are stored as long as the engine can.
+    /// Refuses batches if there is too little space. Detector output is small and always stored.
     fn admit(&self, new: Vec<(Append, Appended)>) -> Vec<(Append, Appended)> {
         if new.is_empty() {
             return new;
@@ -173,7 +174,7 @@ impl Session {
         Vec::new()
     }
 
-    /// Does a piece of upkeep.
+    /// Runs a maintenance task.
     pub(super) fn run_task(&mut self, chore: MaintenanceTask) {
         match chore {
             MaintenanceTask::Delete { cut, now, answer } => {
@@ -228,7 +229,8 @@ impl Session {
         Ok(deleted)
     }
 
-    /// Forgets series and origins that no event refers to; between commits, so that no batch in the making refers to one.
+    /// Deletes series and origins that no event refers to; between commits, so that no batch being
+    /// staged refers to one.
     fn forget(&mut self, unused: &UnusedEntries) -> EngineResult<u64> {
         let transaction = self.connection.transaction()?;
         let (kind, gone) = dictionary_gc::delete(&transaction, unused)?;
@@ -238,16 +240,17 @@ impl Session {
         }
         self.shared.backlog.add(0);
         self.stored.forget(kind, &gone);
-        // Questions that still see the deleted events need them, and so keep them for a while.
+        // Queries that still see the deleted events need the entries, so they are kept for a while.
         self.shared.dictionary.retire();
         self.shared.dictionary.settle(&self.stored);
         Ok(gone.len() as u64)
     }
 
-    /// Writes everything to the database file and closes it.
+    /// Checkpoints and closes the database file.
     pub(super) fn close(self) -> Result<(), StoreError> {
         if let Some(reason) = self.shared.presence.loss() {
-            // Closing would remove the log by its name, which may be that of another database by now.
+            // Closing would remove the log by its name, which may be that of another database by
+            // now.
             Box::leak(Box::new(self.connection));
             return Err(StoreError::Fatal { reason });
         }
@@ -256,7 +259,7 @@ impl Session {
             .map_err(engine("checkpointing before closing"))
     }
 
-    /// Tells batches that were stored before from new ones, each with what becomes of it when the group is committed.
+    /// Separates new batches from duplicates, each with its result once the group is committed.
     fn separate_duplicates(&self, appends: Vec<Append>) -> (Vec<Append>, Vec<(Append, Appended)>) {
         let (known, new): (Vec<_>, Vec<_>) = appends
             .into_iter()
@@ -330,7 +333,7 @@ impl Session {
         Ok(next_revision)
     }
 
-    /// Forgets old batches, and writes what is remembered in as few rows as it takes.
+    /// Removes expired batch keys, and rewrites the others in as few rows as possible.
     fn compact(&mut self, now: Nanos) -> EngineResult<()> {
         self.since_compaction = 0;
         let cutoff = self.ledger.cutoff(now, REMEMBER_NANOS);
@@ -347,7 +350,7 @@ impl Session {
         let oldest = self.ledger.oldest().unwrap_or(cutoff);
         let transaction = self.connection.transaction()?;
         identity::compact_ledger(&transaction, &ranges, oldest)?;
-        // States are thinned out, not lost, so a day is a day here.
+        // States are thinned out, not lost, so a day is measured by the clock alone.
         let newest = self.ledger.newest().map_or(now, |newest| newest.min(now));
         detector_output::compact(&transaction, newest.offset(-REMEMBER_NANOS))?;
         transaction.commit()

@@ -1,4 +1,4 @@
-//! Connections for questions. A question that nobody waits for any more is interrupted.
+//! Pool of connections for queries. A query is interrupted when its caller stops waiting.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
 use crate::duckdb::query::Query;
 
-/// Answers a few questions at a time.
+/// Pool of read-only connections.
 #[derive(Debug)]
 pub(super) struct ConnectionPool {
     idle: Arc<Mutex<Vec<Reader>>>,
@@ -23,16 +23,16 @@ pub(super) struct ConnectionPool {
     fatal: Fatal,
 }
 
-/// A connection that only reads. It keeps the lock of the database while it lives.
+/// Read-only connection. Keeps the lock of the database while it lives.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// The connection.
+    /// Connection.
     pub(super) connection: Connection,
     _lock: Arc<Lock>,
 }
 
 impl Reader {
-    /// Makes batches of rows of the answer, one after the other.
+    /// Passes the batches of rows of the result to `each`, one after the other.
     pub(super) fn each_batch(
         &self,
         query: &Query,
@@ -47,7 +47,7 @@ impl Reader {
 }
 
 impl ConnectionPool {
-    /// `count` connections beside the one given.
+    /// Opens `count` connections beside the one given.
     pub(super) fn new(
         connection: &Connection,
         lock: &Arc<Lock>,
@@ -58,7 +58,7 @@ impl ConnectionPool {
         Ok(Self::from_connections(clones, lock, fatal))
     }
 
-    /// These connections.
+    /// Pool of these connections.
     pub(super) fn from_connections(connections: Vec<Connection>, lock: &Arc<Lock>, fatal: &Fatal) -> Self {
         let reader = |connection| Reader {
             connection,
@@ -74,7 +74,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Answers a question on a thread that may block; `doing` names it in errors.
+    /// Runs a query on a blocking thread; `doing` names it in errors.
     #[expect(
         clippy::significant_drop_tightening,
         reason = "the loan moves to the thread that runs the question"
@@ -115,7 +115,7 @@ impl ConnectionPool {
         })
     }
 
-    /// Waits for the questions that run, and answers none after them.
+    /// Waits for running queries, and accepts none after them.
     pub(super) async fn close(&self) {
         let all = self.places.acquire_many(self.count).await;
         self.places.close();
@@ -124,18 +124,19 @@ impl ConnectionPool {
     }
 }
 
-/// A question and whether it still runs.
+/// A query and whether it is still running.
 struct RunningQuery {
     running: Mutex<bool>,
     interrupt: Arc<InterruptHandle>,
 }
 
-/// Interrupts the question when it is dropped before the answer.
+/// Interrupts the query when dropped before it has finished.
 struct InterruptOnDrop(Arc<RunningQuery>);
 
 impl Drop for InterruptOnDrop {
     fn drop(&mut self) {
-        // While the flag is held the connection cannot go on to another question, which this would interrupt instead.
+        // While the flag is locked the connection cannot start another query, which this would
+        // interrupt instead.
         let running = lock(&self.0.running);
         if *running {
             self.0.interrupt.interrupt();
@@ -143,7 +144,7 @@ impl Drop for InterruptOnDrop {
     }
 }
 
-/// A connection on loan to a question. It is given back when this is dropped, whatever happened.
+/// Connection checked out of the pool. Returned on drop, including after a panic.
 struct PooledConnection {
     reader: Option<Reader>,
     idle: Arc<Mutex<Vec<Reader>>>,
@@ -169,7 +170,7 @@ impl Drop for PooledConnection {
     }
 }
 
-// Nothing that holds one of these locks can panic.
+// No code that holds one of these locks can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,10 @@
-//! The volume that the database lies on: how much of it is free, and when that is too little to go on.
+//! Free space on the volume of the database, and the floor below which no events are accepted.
 //!
-//! A full disk is a dead end: the engine fails for good, and deleting needs room, too. So nothing is taken any more once
-//! the room falls below a floor. Beside the database lies a file without use, the ballast; it is given up at that moment,
-//! so that there is room for deleting. The room that it gave back is for deleting alone: as long as there is no ballast, as
-//! much as it would take does not count as free. Blocks that the database has and does not use count as room.
+//! A full disk is a dead end: the engine fails permanently, and deleting needs space, too. So no
+//! events are accepted once free space falls below a floor. A reserved file beside the database,
+//! the ballast, is removed at that moment to free space for deleting. That space is for deleting
+//! alone: while there is no ballast, its size does not count as free. Unused blocks of the database
+//! file count as free.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,43 +17,43 @@ use crate::duckdb::lock::beside;
 use crate::duckdb::rows::partition::Blocks;
 use crate::limits::Limits;
 
-/// Part of the floor that has to be free on the volume itself, for the log of the engine.
+/// Fraction of the floor that has to be free on the volume itself, for the log of the engine.
 const LOG_PART: u64 = 4;
 
-/// The volume of a database.
+/// Disk space of a database.
 #[derive(Debug)]
 pub(super) struct DiskSpace {
     folder: PathBuf,
     ballast: PathBuf,
-    /// The ballast while it is made.
+    /// Temporary name of the ballast while it is written.
     part: PathBuf,
     limits: Limits,
-    /// Bytes that the database has and does not use.
+    /// Unused blocks of the database file, bytes.
     reusable: AtomicU64,
-    /// Whether the room was too little when it was last looked at.
+    /// Whether space was too low at the last check.
     is_low: AtomicBool,
 }
 
-/// VolumeSpace on a volume, in bytes.
+/// Space on a volume, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VolumeSpace {
-    /// All of it.
+    /// Total.
     pub(super) total: u64,
-    /// What a program without privileges can still get.
+    /// Available to unprivileged programs.
     pub(super) available: u64,
 }
 
-/// What has to be free, in bytes.
+/// Required free space, bytes.
 #[derive(Debug, Clone, Copy)]
 struct RequiredSpace {
-    /// On the volume and in the file together, a part of it on the volume.
+    /// On the volume and in the file together, a fraction of it on the volume.
     floor: u64,
-    /// On the volume beyond that: the room of a ballast that is not there.
+    /// On the volume in addition: the size of a missing ballast.
     reserved: u64,
 }
 
 impl DiskSpace {
-    /// The volume of the database at `path`.
+    /// Disk space of the database at `path`.
     pub(super) fn new(path: &Path, limits: Limits) -> Self {
         let folder = path.parent().unwrap_or_else(|| Path::new("/"));
         Self {
@@ -65,7 +66,7 @@ impl DiskSpace {
         }
     }
 
-    /// The room on it at the moment.
+    /// Current space on the volume.
     pub(super) fn room(&self) -> io::Result<VolumeSpace> {
         let stat = fs2::statvfs(&self.folder)?;
         Ok(VolumeSpace {
@@ -74,10 +75,10 @@ impl DiskSpace {
         })
     }
 
-    /// Whether there is room for more rows. When there is not, the ballast is given up, and the error is what is free and
-    /// what has to be, in bytes.
+    /// Checks that there is space for more rows. If not, removes the ballast and returns the free
+    /// and the required bytes.
     pub(super) fn admit(&self) -> Result<(), (u64, u64)> {
-        // A volume that cannot be asked is left to the engine.
+        // If the volume cannot be queried, the engine reports errors itself.
         let Some((available, floor)) = self.shortage() else {
             if self.is_low.swap(false, Ordering::AcqRel) {
                 tracing::info!("there is room again: events are taken");
@@ -102,11 +103,13 @@ impl DiskSpace {
         Err((available, floor))
     }
 
-    /// Before the database is opened: where there is too little room, the ballast is given up, since reading the log back
-    /// takes room as well. What a process left behind that was killed while it made one is removed.
+    /// Prepares the volume before the database is opened: removes the ballast if space is low,
+    /// since replaying the log takes space as well, and a partial ballast left behind by a killed
+    /// process.
     pub(super) fn prepare(&self) {
         let _absent = fs::remove_file(&self.part);
-        // An earlier version left half a ballast under its name, and the operator may have chosen another size.
+        // An earlier version left a partial ballast under its final name, and the configured size
+        // may have changed.
         let is_another = |file: fs::Metadata| file.len() != self.limits.ballast_bytes;
         if fs::metadata(&self.ballast).is_ok_and(is_another) {
             self.remove_ballast();
@@ -121,7 +124,7 @@ impl DiskSpace {
         }
     }
 
-    /// What is free and what has to be, in bytes, when that is too little.
+    /// Free and required bytes, if there is too little space.
     pub(super) fn shortage(&self) -> Option<(u64, u64)> {
         let room = self.room().ok()?;
         let needed = self.needed(room.total);
@@ -130,7 +133,8 @@ impl DiskSpace {
             .then_some((room.available, needed.floor.saturating_add(needed.reserved)))
     }
 
-    /// Whether deleting rows could make the room enough, when all blocks of a file of that size were free.
+    /// Whether deleting rows could free enough space, if all blocks of a file of that size became
+    /// unused.
     pub(super) fn is_cured_by_deleting(&self, file: u64) -> bool {
         let room = self.room();
         room.is_ok_and(|room| self.needed(room.total).is_met_by(room.available, file))
@@ -148,14 +152,14 @@ impl DiskSpace {
         }
     }
 
-    /// Notes how the file is used, and makes the ballast where there is room for it.
+    /// Records the usage of the file, and creates the ballast if there is space for it.
     pub(super) fn refresh(&self, blocks: Blocks) {
         self.reusable.store(blocks.free, Ordering::Release);
         let Ok(room) = self.room() else {
             return;
         };
         let size = self.limits.ballast_bytes;
-        // Twice, so that it does not come and go.
+        // Twice its size, so that it is not created and removed in turn.
         let needed = self.limits.floor_bytes(room.total).saturating_add(2 * size);
         if size > 0
             && room.available >= needed
@@ -163,26 +167,27 @@ impl DiskSpace {
             && let Err(error) = make(&self.part, &self.ballast, size)
         {
             tracing::warn!(%error, "the ballast {} could not be made", self.ballast.display());
-            // Half a ballast only takes up room.
+            // A partial ballast only takes up space.
             let _absent = fs::remove_file(&self.part);
         }
     }
 
-    /// Removes the ballast. Says whether there was one.
+    /// Removes the ballast. Returns whether there was one.
     fn remove_ballast(&self) -> bool {
         fs::remove_file(&self.ballast).is_ok()
     }
 }
 
 impl RequiredSpace {
-    /// Whether a volume with so much room takes more rows.
+    /// Whether a volume with so much space accepts more rows.
     const fn is_met_by(self, available: u64, reusable: u64) -> bool {
         let available = available.saturating_sub(self.reserved);
         available.saturating_add(reusable) >= self.floor && available >= self.floor / LOG_PART
     }
 }
 
-/// Makes the file under another name first, so that a ballast is a whole one whenever its maker is killed.
+/// Writes the file under another name first, so that a ballast is always complete even if the
+/// process is killed.
 fn make(part: &Path, ballast: &Path, bytes: u64) -> io::Result<()> {
     let file = File::create(part)?;
     file.allocate(bytes)?;
@@ -257,7 +262,7 @@ mod tests {
             ..Limits::default()
         };
         fs::write(&part, "half").unwrap();
-        // An earlier version grew it under its final name.
+        // An earlier version wrote it under its final name.
         fs::write(&ballast, "half").unwrap();
         let volume = DiskSpace::new(&path, limits);
         volume.prepare();

@@ -1,4 +1,4 @@
-//! Events that are read back, with their samples.
+//! Reads events with their samples.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::duckdb::rows::query_results::{EventReader, add_samples};
 use crate::timeseries::TimeseriesPoint;
 use crate::{Cursor, EventQuery, Page, uses_samples};
 
-/// Events of a page, with all that is known of them.
+/// Returns the events of a page with all fields.
 pub(super) fn page(
     reader: &Reader,
     dictionary: &Dictionary,
@@ -37,7 +37,7 @@ pub(super) fn page(
     Ok(Page { events, next })
 }
 
-/// Events as the detector reads them, with the samples that it judges.
+/// Returns events as the detector reads them, with the samples that it uses.
 pub(super) fn judged(
     reader: &Reader,
     dictionary: &Dictionary,
@@ -54,7 +54,7 @@ pub(super) fn judged(
     Ok(events)
 }
 
-/// Sums of signals per rank and stretch.
+/// Returns sums of signals per rank and time bucket.
 pub(super) fn timeseries(
     reader: &Reader,
     dictionary: &Dictionary,

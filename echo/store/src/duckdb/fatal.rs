@@ -1,7 +1,9 @@
-//! Errors after which nothing can be stored any more: a full or broken disk in the middle of a commit, a file that is lost.
+//! Errors after which nothing can be stored any more: a full or broken disk in the middle of a
+//! commit, a lost file.
 //!
-//! The engine then refuses every statement until it is opened again, or writes where nobody will read, so the process has
-//! to end. Whoever meets such an error reports it here; the application waits for it.
+//! The engine then refuses every statement until it is opened again, or writes to a file that
+//! nobody will read, so the process has to exit. Components report such an error here; the
+//! application waits for it.
 
 use std::sync::Arc;
 
@@ -9,22 +11,22 @@ use tokio::sync::watch;
 
 use crate::StoreError;
 
-/// What the engine says once it is of no use any more.
+/// Messages of the engine after a permanent failure.
 const SIGNS: [&str; 2] = ["FATAL", "database has been invalidated"];
 
-/// What it says when it gets no room on the disk or in memory. A question that needed room for itself survives that; opening
-/// does not.
+/// Messages of the engine when disk or memory is exhausted. A query survives that; opening does
+/// not.
 const NO_ROOM: [&str; 3] = [
     "No space left on device",
     "Disk quota exceeded",
     "Out of Memory Error",
 ];
 
-/// What it says when it refuses a log, whatever the cause.
+/// Text of the engine's messages that mention a log, whatever the cause.
 const LOG_REFUSED: &str = "WAL file";
 
-/// What it says when the system refuses it something, a log that is sound included, and the complaints about the content
-/// of a log that it makes in the same words.
+/// Prefix of system errors, which can affect an intact log, and the messages about the content of a
+/// log that have the same prefix.
 const SYSTEM: &str = "IO Error";
 const OTHER_LOG: [&str; 3] = [
     "Corrupt WAL file",
@@ -32,19 +34,20 @@ const OTHER_LOG: [&str; 3] = [
     "This WAL was created for this database file",
 ];
 
-/// What is to blame that a database cannot be opened.
+/// Cause of a failure to open a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpenFailure {
-    /// The disk is full, or there is too little memory: nothing is damaged.
+    /// Full disk or too little memory: nothing is damaged.
     Room,
-    /// What the log holds.
+    /// Content of the log.
     Log,
-    /// Something else: the system, or the file.
+    /// Anything else: the system, or the file.
     Other,
 }
 
 impl OpenFailure {
-    /// Reads an error of opening. The engine names the log in errors that are no fault of the log, too.
+    /// Classifies an error of opening. The engine also mentions the log in errors that it did not
+    /// cause.
     pub(super) fn from_message(error: &str) -> Self {
         let says = |signs: &[&str]| signs.iter().any(|sign| error.contains(sign));
         if says(&NO_ROOM) {
@@ -57,7 +60,7 @@ impl OpenFailure {
     }
 }
 
-/// Remembers the first fatal error. Clones share it.
+/// First fatal error. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Fatal(Arc<watch::Sender<Option<String>>>);
 
@@ -68,7 +71,7 @@ impl Default for Fatal {
 }
 
 impl Fatal {
-    /// Looks at an error of the engine.
+    /// Records an error of the engine if it is fatal.
     pub(super) fn record(&self, error: &str) {
         if is_fatal(error) {
             let cause = first_line(error);
@@ -76,7 +79,7 @@ impl Fatal {
         }
     }
 
-    /// Remembers why nothing can be stored any more, unless that is known.
+    /// Sets the reason why nothing can be stored any more, unless one is set.
     pub(super) fn set(&self, reason: String) {
         self.0.send_if_modified(|first| {
             let is_first = first.is_none();
@@ -85,7 +88,7 @@ impl Fatal {
         });
     }
 
-    /// The first fatal error, if there was one.
+    /// Reason of the first fatal error, if any.
     pub(super) fn reason(&self) -> Option<String> {
         self.0.borrow().clone()
     }
@@ -102,7 +105,7 @@ impl Fatal {
     }
 }
 
-/// An error of opening, told from a defect when the disk is at fault.
+/// Converts an error of opening to a fatal one if the disk caused it.
 pub(super) fn or_fatal(error: StoreError) -> StoreError {
     match error {
         StoreError::Engine { reason, .. }
@@ -120,7 +123,7 @@ fn is_fatal(error: &str) -> bool {
     SIGNS.iter().any(|sign| error.contains(sign))
 }
 
-/// Of all that the engine says, the line that names the cause.
+/// Returns the line of an engine message that names the cause.
 pub(super) fn first_line(error: &str) -> String {
     error.lines().next().unwrap_or_default().trim().to_owned()
 }

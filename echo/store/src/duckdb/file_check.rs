@@ -1,7 +1,7 @@
-//! Whether the database is still where it was opened.
+//! Checks that the database file is still where it was opened.
 //!
-//! A file that is removed, renamed or replaced stays open and can be written as before, but is gone for whoever opens the
-//! path next. So what is committed counts only while the path leads to the file that is open.
+//! A file that is removed, renamed or replaced stays open and writable, but is lost for the next
+//! process that opens the path. So a commit counts only while the path leads to the open file.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
 
-/// Looks for the file of an open database.
+/// Checks the file of an open database.
 #[derive(Debug, Clone)]
 pub(super) struct FileCheck {
     path: PathBuf,
@@ -19,11 +19,11 @@ pub(super) struct FileCheck {
     fatal: Fatal,
 }
 
-/// Device and inode: the file itself, whatever its name.
+/// Device and inode, which identify the file whatever its name.
 type FileId = (u64, u64);
 
 impl FileCheck {
-    /// Of the database at `path`, which is open. That it is lost is reported as `fatal`.
+    /// Check of the open database at `path`. Its loss is reported to `fatal`.
     pub(super) fn new(path: &Path, fatal: Fatal) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
@@ -32,12 +32,12 @@ impl FileCheck {
         })
     }
 
-    /// Where errors go that the engine does not survive.
+    /// Fatal errors of the database.
     pub(super) const fn fatal(&self) -> &Fatal {
         &self.fatal
     }
 
-    /// Whether what is committed is kept. Once it is not, it never is again: the error is the reason.
+    /// Returns the reason if the file is lost. Once lost, it stays lost.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.fatal.reason().is_none()
             && let Some(reason) = self.loss()
@@ -47,7 +47,7 @@ impl FileCheck {
         self.fatal.reason().map_or(Ok(()), Err)
     }
 
-    /// Why the file is lost; nothing while it is there.
+    /// Reason why the file is lost; `None` while it is there.
     pub(super) fn loss(&self) -> Option<String> {
         let what = match file_at(&self.path) {
             Ok(file) if file == self.file => return None,
@@ -60,7 +60,7 @@ impl FileCheck {
         ))
     }
 
-    /// Checks also whether the file system still takes anything. While it does not, commits fail by themselves.
+    /// Checks that the file system accepts writes. While it does not, commits fail by themselves.
     pub(super) fn check_writable(&self, lock: &Lock) {
         if let Err(error) = lock.touch()
             && error.kind() == io::ErrorKind::ReadOnlyFilesystem
@@ -70,7 +70,7 @@ impl FileCheck {
     }
 }
 
-// By its path: to open it would cost the engine its lock.
+// Uses the path: opening the file would release the engine's lock.
 fn file_at(path: &Path) -> io::Result<FileId> {
     let file = fs::metadata(path)?;
     Ok((file.dev(), file.ino()))

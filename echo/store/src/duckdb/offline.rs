@@ -1,6 +1,8 @@
-//! Work on a database that no Echo has open: a copy of it, its rows as Parquet, and a log that cannot be read.
+//! Operations on a database that no instance has open: backup, export to Parquet, and repair of an
+//! unreadable log.
 //!
-//! Each takes the lock, so that no Echo starts meanwhile, and leaves the database itself as it is.
+//! Each acquires the lock, so that no instance starts meanwhile, and leaves the database itself
+//! unchanged.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,7 +23,7 @@ pub mod export;
 pub mod gpus;
 pub mod repair;
 
-/// A database under its lock.
+/// Database under its lock.
 #[derive(Debug)]
 struct LockedDatabase {
     path: PathBuf,
@@ -29,7 +31,7 @@ struct LockedDatabase {
 }
 
 impl LockedDatabase {
-    /// Takes the lock of a database that exists.
+    /// Acquires the lock of an existing database.
     fn lock(db: &Path, clock: &dyn Clock) -> Result<Self, StoreError> {
         let path = canonical(db)?;
         if !path.is_file() {
@@ -39,13 +41,14 @@ impl LockedDatabase {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Checks that the database is one of Echo, then opens it for reading. Its log is read, too, and left as it is.
+    /// Checks that the file is a database of Echo, then opens it for reading. Its log is read, too,
+    /// and left unchanged.
     fn read(&self) -> Result<Connection, StoreError> {
         inspect(&self.path, MIGRATIONS)?;
         read_only(&self.path)
     }
 
-    /// The files of the log: while the engine writes the log to the database there are several.
+    /// Files of the log: while the engine checkpoints there are several.
     fn log(&self) -> Result<Vec<PathBuf>, StoreError> {
         let failed = |error: io::Error| unreadable(&self.path, error.to_string());
         let folder = self.path.parent().unwrap_or(&self.path);
@@ -61,16 +64,16 @@ impl LockedDatabase {
     }
 }
 
-/// What the names of the log's files have more than the name of the database.
+/// Name suffixes of the log files.
 const LOGS: [&str; 3] = [".wal", ".wal.checkpoint", ".wal.recovery"];
 
-/// What `path` has more than `db`.
+/// Suffix that `path` adds to `db`.
 fn ending(db: &Path, path: &Path) -> Option<String> {
     let ending = path.to_str()?.strip_prefix(db.to_str()?)?;
     Some(ending.to_owned())
 }
 
-/// The path with `ending` more.
+/// Path extended by `ending`.
 fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);

@@ -27,7 +27,8 @@ fn seen(millis: i64) -> Seen {
     }
 }
 
-/// Counts the slots that are missing, as one origin that was seen at the beginning of each. Returns how many those were.
+/// Counts the missing slots, as one origin that was seen at the beginning of each. Returns their
+/// number.
 fn count(cache: &CoverageCache, window: Window, meanwhile: impl FnOnce()) -> usize {
     let asked = cache.look_up_slots(&tiles(window).0);
     let missing = asked.missing.clone();
@@ -65,7 +66,7 @@ fn what_changes_while_it_is_counted_is_counted_again() {
 fn minutes_become_an_hour_and_a_change_takes_one_minute_from_it() {
     let cache = CoverageCache::default();
     let hour = 3_600_000;
-    // The zero of the tests is the beginning of an hour.
+    // The origin of the test times is the beginning of an hour.
     for minute in 0..60 {
         count(
             &cache,
@@ -104,7 +105,7 @@ fn there_is_room_for_what_was_used_last() {
     assert_eq!(count(&cache, window(0, 10_000), || {}), 1, "the first");
 }
 
-/// Counts anew, from the events themselves.
+/// Coverage computed from the events themselves.
 fn counted(events: &[Event], window: Window) -> Vec<Coverage> {
     let mut reporting = CoverageRows::default();
     let events = events.iter();
@@ -219,7 +220,7 @@ async fn one_cluster_of_many_is_counted_as_when_counted_anew() {
         store.append(batch).await.unwrap();
         stored.push(events);
     }
-    // The first question about the window counts, the others take what is kept.
+    // The first query about the window counts, the others use the cache.
     for (number, events) in (0..).zip(&stored) {
         let one = cluster(number).parse().unwrap();
         for window in [window(0, 120_000), window(10_500, 70_000)] {

@@ -1,4 +1,4 @@
-//! Whether there is room for what a batch brings that is new.
+//! Entry limits: checks whether the new entries of a batch fit.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, PoisonError};
@@ -11,16 +11,17 @@ use crate::duckdb::dictionary::series::Series;
 use crate::duckdb::dictionary::{Dictionary, read};
 use crate::limits::EntryLimits;
 
-/// One part in so many of the limits is plenty of room: what comes with which token is counted only beyond that.
+/// Usage below this fraction of the limits is not attributed to tokens.
 const SHARED_FRACTION: usize = 4;
 
-/// Tokens that are remembered. Tokens of identity providers are as many as there are names.
+/// Maximum number of tokens tracked: identity providers can issue any number of names.
 const MAX_TOKENS: usize = 10_000;
 
 impl Dictionary {
-    /// The events whose new series, origins or clusters there is no room for, by their places. Events whose entries are known
-    /// are never among them. What comes with a token takes at most as much as it leaves free, and so do the origins of its
-    /// clusters; only what comes without access control is bounded by the limits alone.
+    /// Returns the indexes of events whose new series, origins or clusters exceed a limit. Events
+    /// without new entries are never included. One token may add at most as many entries as it
+    /// leaves free, and so may the origins of one cluster; without access control only the limits
+    /// apply.
     pub(in crate::duckdb) fn over_entry_limits(
         &self,
         events: &[Event],
@@ -33,7 +34,8 @@ impl Dictionary {
             origins: events.len(),
             clusters: events.len(),
         };
-        // Mostly there is room for whatever events bring, and nothing has to be looked up.
+        // Common case: the limits hold even if every event were new, so nothing has to be looked
+        // up.
         if held.plus(most).fits(plenty) {
             return Vec::new();
         }
@@ -59,21 +61,21 @@ impl Dictionary {
     }
 }
 
-/// What a batch would add.
+/// New entries of a batch.
 struct NewEntries<'d> {
     dictionary: &'d Dictionary,
     series: HashSet<Series>,
     origins: HashSet<Arc<Origin>>,
     /// New origins of each cluster.
     clusters: BTreeMap<ClusterId, usize>,
-    /// Room that is left, without what the batch adds.
+    /// Free capacity before the batch.
     free: EntryLimits,
-    /// What came with the token, with what the batch adds; nothing without one.
+    /// Entries added by the token, including this batch; `None` without a token.
     brought: Option<EntryLimits>,
 }
 
 impl NewEntries<'_> {
-    /// Adds what is new of an event, all or nothing.
+    /// Adds the new entries of an event, all or nothing.
     fn admit_event(&mut self, event: &Event) -> Result<(), ExceededLimit> {
         let cluster = &event.origin.cluster;
         let origin = &event.origin;
@@ -104,14 +106,14 @@ impl NewEntries<'_> {
         Ok(())
     }
 
-    /// Whether there is room for so much more, of a cluster that has so many origins.
+    /// Whether `more` entries fit, for a cluster with `in_cluster` origins.
     fn admit(&self, more: EntryLimits, in_cluster: usize) -> Result<(), ExceededLimit> {
         let room = |of: fn(&EntryLimits) -> usize, of_cluster: usize| {
             let more = of(&more);
             let share = self
                 .brought
                 .map(|brought| of(&brought).max(of_cluster) + more);
-            // A share is at most as much as it leaves free.
+            // A share must not exceed what it leaves free.
             let left = of(&self.free).checked_sub(more);
             more == 0 || left.is_some_and(|left| share.is_none_or(|share| share <= left))
         };

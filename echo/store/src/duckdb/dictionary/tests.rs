@@ -106,7 +106,7 @@ fn events_of_new_series_are_refused_when_it_is_full_and_known_ones_never() {
         dictionary.over_entry_limits(&batch, None),
         [(2, ExceededLimit::Origin)]
     );
-    // An event that is refused for its series takes no place of an origin.
+    // An event that is refused for its series adds no origin.
     let batch = events(&[("n-1", "b"), ("n-2", "c"), ("n-3", "a")]);
     assert_eq!(
         dictionary.over_entry_limits(&batch, None),
@@ -114,7 +114,7 @@ fn events_of_new_series_are_refused_when_it_is_full_and_known_ones_never() {
     );
 }
 
-/// Events of one node of each of these clusters.
+/// Events of one node in each of these clusters.
 fn of_clusters(clusters: std::ops::Range<usize>) -> Vec<Event> {
     let event = |n| {
         let origin = bare_origin(Box::leak(format!("c-{n}").into_boxed_str()), "n");
@@ -150,7 +150,8 @@ fn one_token_leaves_others_as_much_as_it_brings() {
         dictionary.extend(&stored(&taken));
         taken.len()
     };
-    // A quarter is plenty; of the rest one token gets half, and the next one half of what is left.
+    // A quarter is not attributed; of the rest one token gets half, and the next one half of the
+    // remainder.
     assert_eq!(take(of_clusters(0..20), Some("greedy")), 20);
     assert_eq!(take(of_clusters(20..120), Some("greedy")), 40);
     assert_eq!(take(of_clusters(120..220), Some("greedy")), 0);

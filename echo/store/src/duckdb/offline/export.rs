@@ -1,4 +1,4 @@
-//! The rows of a database as Parquet files, in a folder per cluster and day.
+//! Export of rows to Parquet files, in a folder per cluster and day.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,8 @@ use crate::duckdb::inventory::{Partition, Scope};
 use crate::duckdb::offline::{LockedDatabase, cannot_write};
 use crate::duckdb::rows::parquet;
 
-/// Writes the rows in the scope below `folder`, which must be empty or absent. Returns what was written, in order.
+/// Exports the rows in the scope to `folder`, which must be empty or absent. Returns the partitions
+/// written, in order.
 pub fn export(
     db: &Path,
     folder: &Path,

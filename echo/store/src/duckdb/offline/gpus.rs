@@ -1,4 +1,4 @@
-//! Which GPUs have reported to a stopped Echo.
+//! GPUs that have reported to a stopped instance.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::duckdb::inventory::Gpus;
 use crate::duckdb::offline::LockedDatabase;
 use crate::duckdb::rows::gpus;
 
-/// The GPUs, by cluster, node and model.
+/// Returns the GPUs, ordered by cluster, node and model.
 pub fn gpus(db: &Path, clock: &dyn Clock) -> Result<Vec<Gpus>, StoreError> {
     let held = LockedDatabase::lock(db, clock)?;
     let connection = held.read()?;

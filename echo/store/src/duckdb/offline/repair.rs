@@ -1,4 +1,4 @@
-//! A log that the engine refuses to read is set aside, so that what was in the database file can be used again.
+//! Repair: renames an unreadable log, so that the database file can be used again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,23 +13,24 @@ use crate::duckdb::offline::{LockedDatabase, cannot_write, with_ending};
 use crate::duckdb::open::{inspect, read_only};
 use crate::duckdb::rows::identity;
 
-/// What was done.
+/// Result of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repaired {
     /// The database can be opened with its log; nothing was changed.
     Sound,
     /// The log was set aside.
     SetAside {
-        /// Where the files of the log are now, and their sizes in bytes.
+        /// New names of the log files, and their sizes in bytes.
         files: Vec<(PathBuf, u64)>,
-        /// What was wrong with it.
+        /// Error that the log caused.
         reason: String,
-        /// What the database has without it.
+        /// Contents of the database without the log.
         contents: Contents,
     },
 }
 
-/// Sets the log of the database at `db` aside if that makes it readable again. Nothing is deleted.
+/// Renames the log of the database at `db` if that makes the database readable again. Nothing is
+/// deleted.
 pub fn drop_wal(db: &Path, clock: &dyn Clock) -> Result<Repaired, StoreError> {
     let held = LockedDatabase::lock(db, clock)?;
     let Err(broken) = inspect(&held.path, MIGRATIONS) else {
@@ -57,14 +58,14 @@ pub fn drop_wal(db: &Path, clock: &dyn Clock) -> Result<Repaired, StoreError> {
             contents,
         }),
         Err(still_broken) => {
-            // It was not the log's fault: everything goes back to where it was.
+            // The log was not the cause: restore all names.
             put_back(&moves)?;
             Err(still_broken)
         }
     }
 }
 
-/// Renames all or none. Returns the new names, and their sizes in bytes.
+/// Renames all files or none. Returns the new names, and their sizes in bytes.
 fn set_aside(moves: &[(PathBuf, PathBuf)]) -> Result<Vec<(PathBuf, u64)>, StoreError> {
     let mut files = Vec::with_capacity(moves.len());
     for (index, (file, aside)) in moves.iter().enumerate() {
@@ -75,7 +76,7 @@ fn set_aside(moves: &[(PathBuf, PathBuf)]) -> Result<Vec<(PathBuf, u64)>, StoreE
         match moved {
             Ok(bytes) => files.push((aside.clone(), bytes)),
             Err(error) => {
-                // A part of a log is worse than none.
+                // A partial log is worse than none.
                 put_back(moves.get(..index).unwrap_or_default())?;
                 return Err(cannot_write(aside)(error));
             }
@@ -84,7 +85,7 @@ fn set_aside(moves: &[(PathBuf, PathBuf)]) -> Result<Vec<(PathBuf, u64)>, StoreE
     Ok(files)
 }
 
-/// Gives the files their names back, all that can be.
+/// Restores the names of the files, as many as possible.
 fn put_back(moves: &[(PathBuf, PathBuf)]) -> Result<(), StoreError> {
     let mut outcome = Ok(());
     for (file, aside) in moves {
@@ -100,7 +101,7 @@ fn put_back(moves: &[(PathBuf, PathBuf)]) -> Result<(), StoreError> {
     outcome
 }
 
-/// The error of opening with what to do, when setting the log aside would only lose what is in it.
+/// Adds a hint to an error that renaming the log would not fix.
 fn not_the_log(broken: StoreError) -> StoreError {
     let hint = |reason: &str| {
         format!(

@@ -9,7 +9,7 @@ use crate::duckdb::dictionary::Entries;
 use crate::duckdb::dictionary::series::{Series, series_id};
 use crate::duckdb::dictionary::{find, origin_id};
 
-/// An event, and what somebody else had stored before under its hashes.
+/// Event, and entries that were stored before under its hashes but belong to another.
 fn met_by_another() -> (Event, Entries) {
     let event = wait(&origin("prod", "node-1", 0), 10);
     let mut other = event.clone();
