@@ -1,8 +1,9 @@
-//! Keeps the database within its limits: whole slices of received time are deleted, oldest first.
+//! Retention: keeps the database within its limits by deleting whole slices of received time,
+//! oldest first.
 //!
-//! What goes is decided here, on the thread of the upkeep; it is deleted by the writer, in steps between its commits, so
-//! that nobody waits for more than one step. The room comes back with the next checkpoint, for rows to come: the file
-//! itself does not shrink.
+//! The maintenance thread decides what to delete; the writer deletes it in steps between its
+//! commits, so that no request waits for more than one step. The next checkpoint frees the space
+//! for new rows; the file itself does not shrink.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -28,37 +29,39 @@ mod time_slice;
 use steps::Steps;
 use time_slice::{TimeSlice, TrustedTime};
 
-/// Time between two looks at the age of events.
+/// Interval of checks of the age of events.
 const AGE_CHECK_EVERY: i64 = 60 * 1_000_000_000;
 
-/// Time between two runs of the small chores.
+/// Interval of cleanup tasks.
 const CLEANUP_EVERY: i64 = 3_600 * 1_000_000_000;
 
-/// A job whose events are younger still runs.
+/// A job with events younger than this is running.
 const RUNNING_JOB_WINDOW: i64 = 600 * 1_000_000_000;
 
-/// MaintenanceRounds to wait for a checkpoint to free what was deleted, before more is deleted for the same reason.
+/// Rounds to wait for a checkpoint to free deleted rows, before more is deleted for the same
+/// reason.
 const PATIENCE_ROUNDS: u32 = 60;
 
-/// Looks after the limits.
+/// Enforces the limits.
 #[derive(Debug)]
 pub(super) struct Retention {
     limits: Limits,
     volume: Arc<DiskSpace>,
     clock: Arc<dyn Clock>,
     chores: MaintenanceQueue,
-    /// Number up to which the detector has read.
+    /// Number of the last event that the detector has read.
     followed: Arc<AtomicU64>,
     time: TrustedTime,
     looked: Option<Nanos>,
     tidied: Option<Nanos>,
-    /// Whether events may have been deleted since names were looked through; before the start, that is not known.
+    /// Whether events may have been deleted since unused entries were last searched for; unknown
+    /// before the start.
     has_deleted: Cell<bool>,
-    /// Blocks in use when a slice was deleted for its size, and rounds since.
+    /// Used blocks when a slice was deleted because of its size, and rounds since.
     waiting: Option<(u64, u32)>,
 }
 
-/// Why a slice goes.
+/// Reason for deleting a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
     Age(Duration),
@@ -67,7 +70,7 @@ enum Reason {
 }
 
 impl Retention {
-    /// Keeps `limits`; `followed` is the number up to which the detector has read.
+    /// Enforces `limits`; `followed` is the number of the last event that the detector has read.
     pub(super) fn new(
         limits: Limits,
         volume: Arc<DiskSpace>,
@@ -88,7 +91,7 @@ impl Retention {
         }
     }
 
-    /// One round, `after` the last one.
+    /// Runs one round, `after` the last one.
     pub(super) fn round(
         &mut self,
         connection: &Connection,
@@ -110,10 +113,10 @@ impl Retention {
         (signal, after): (&Signal, Duration),
         checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
-        // Without it the clock would be believed, so nothing is done if it fails.
+        // Without this the clock would be trusted, so nothing is deleted if it fails.
         self.time.begin(|| store_error(partition::minutes(connection)))?;
         let now = self.time.advance(self.clock.now(), after);
-        // First what the database needs to go on; looking for unused names reads all events.
+        // First free what the database needs; the search for unused entries reads all events.
         self.keep_age(connection, (now, signal), checkpoint)?;
         self.keep_size(connection, (now, signal), checkpoint)?;
         self.tidy(connection, (now, signal))
@@ -137,8 +140,8 @@ impl Retention {
         Ok(())
     }
 
-    /// Has names and origins forgotten that no event refers to any more. What is unused is looked for here, where nobody
-    /// waits for it; the writer looks again only at events that came meanwhile.
+    /// Deletes series and origins that no event refers to. The search runs here, where no request
+    /// waits for it; the writer only checks events that arrived meanwhile.
     fn forget_unused(&self, connection: &Connection, signal: &Signal) -> Result<(), StoreError> {
         let mut gone = 0;
         for step in store_error(dictionary_gc::find(connection))? {
@@ -200,7 +203,8 @@ impl Retention {
                 self.waiting = None;
                 return Ok(());
             };
-            // A question that still reads the old rows keeps them in the file: deleting more would not help.
+            // A query that still reads the old rows keeps them in the file: deleting more would not
+            // help.
             if let Some((before, rounds)) = self.waiting
                 && used >= before
                 && rounds < PATIENCE_ROUNDS
@@ -210,7 +214,7 @@ impl Retention {
             }
             let ends = store_error(partition::ends(connection))?;
             let Some(slice) = ends.and_then(TimeSlice::for_size) else {
-                // What was deleted before may still take up room.
+                // Earlier deletions may not have been freed yet.
                 checkpoint();
                 return Ok(());
             };
@@ -222,28 +226,30 @@ impl Retention {
         }
     }
 
-    /// Why there is too much, if there is.
+    /// Limit that is exceeded, if any.
     fn excess(&self, Blocks { used, free }: Blocks) -> Option<Reason> {
         let begin = self.delete_above_bytes(used.saturating_add(free))?;
         if used > begin {
             return Some(Reason::Size { used, begin });
         }
         let (available, floor) = self.volume.shortage()?;
-        // What others take of the volume does not come back by deleting here.
+        // Space used by other programs on the volume is not freed by deleting here.
         self.volume
             .is_cured_by_deleting(used.saturating_add(free))
             .then_some(Reason::Floor { available, floor })
     }
 
     fn delete_above_bytes(&self, file: u64) -> Option<u64> {
-        // A volume that cannot be asked is taken for endless: a limit in bytes holds without it.
+        // If the volume cannot be queried it is assumed to be infinite: a limit in bytes applies
+        // without it.
         let room = self.volume.room().ok();
         let total = room.map_or(u64::MAX, |room| room.total);
         let reach = room.map_or(u64::MAX, |room| file.saturating_add(room.available));
         self.limits.delete_above_bytes(total, reach)
     }
 
-    /// Deletes a slice. Says whether it is gone: one that the detector has not read yet waits, if it can.
+    /// Deletes a slice. Returns whether it is gone: a slice that the detector has not read yet
+    /// waits, if possible.
     fn drop_slice(
         &self,
         connection: &Connection,
@@ -299,7 +305,7 @@ impl Retention {
     }
 }
 
-/// What the detector will miss when it starts again.
+/// Describes the history that the detector will miss after a restart.
 fn after_restart(running: u64, until: Nanos) -> String {
     match running {
         0 => String::new(),

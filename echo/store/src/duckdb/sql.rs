@@ -1,8 +1,9 @@
-//! SQL of people and models, on connections of their own.
+//! SQL of users and models, on separate connections.
 //!
-//! Invariants: what the guard has not let through is parsed, never prepared or run, because preparing a text runs all of
-//! its statements but the last. What runs does so in a transaction that only reads, and is interrupted, again and again,
-//! when its time is over, when nobody waits for it, or when it takes memory that others need.
+//! Invariants: a text that the guard has not accepted is parsed, never prepared or run, because
+//! preparing a text runs all of its statements but the last. An accepted statement runs in a
+//! read-only transaction and is interrupted repeatedly when its deadline has passed, its caller is
+//! gone, or it takes memory that others need.
 
 mod answer;
 pub(super) mod docs;
@@ -38,25 +39,27 @@ use crate::duckdb::sql::watch::{AbandonOnDrop, RunSlot, Rules, STUCK_AFTER, Stop
 use crate::sql::{SqlError, SqlQuery, SqlTable};
 use crate::timings::Stopwatch;
 
-/// Statements that run at the same time.
+/// Maximum number of concurrent statements.
 const MAX_RUNNING: u32 = 2;
 
-/// Connections beyond that, for the statements that take the places of those which do not stop.
+/// Additional connections, for statements that replace those which do not stop.
 const SPARE_CONNECTIONS: u32 = 2;
 
-/// Longest wait for a place.
+/// Longest wait for a run slot.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// Share of the engine's memory that one statement may take.
+/// Denominator of the share of the engine's memory that one statement may use.
 const MEMORY_FRACTION: u64 = 8;
 
-/// What a statement may take that collects values, bytes: what it returns of them is made in one piece, beside them.
+/// Memory limit of a statement that collects values, bytes: the collected values that it returns
+/// are allocated in one piece in addition.
 const COLLECTING_BYTES: u64 = 64 << 20;
 
-/// Longest wait for the statements that run when the store is closed. What has not heard then never may.
+/// Longest wait for running statements when the store is closed. A statement that has not stopped
+/// by then may never stop.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connections for SQL, and what they share.
+/// Connections for SQL, and their shared memory limit.
 #[derive(Debug)]
 pub(super) struct SqlConnections {
     of_statements: Vec<Connection>,
@@ -65,7 +68,7 @@ pub(super) struct SqlConnections {
 }
 
 impl SqlConnections {
-    /// Clones of a connection; `memory` is what the engine may take, bytes.
+    /// Clones of a connection; `memory` is the memory limit of the engine, bytes.
     pub(super) fn beside(connection: &Connection, memory: u64) -> EngineResult<Self> {
         let clone = |_| connection.try_clone();
         Ok(Self {
@@ -78,7 +81,7 @@ impl SqlConnections {
     }
 }
 
-/// Runs SQL that the guard has let through, a little at a time.
+/// Runs a limited number of accepted statements at a time.
 #[derive(Debug)]
 pub(super) struct SqlPool {
     readers: ConnectionPool,
@@ -89,7 +92,7 @@ pub(super) struct SqlPool {
 }
 
 impl SqlPool {
-    /// A pool of these connections to the database at `path`.
+    /// Pool of these connections to the database at `path`.
     pub(super) fn new(
         connections: SqlConnections,
         path: &Path,
@@ -109,7 +112,7 @@ impl SqlPool {
         }
     }
 
-    /// Answers a question. When the future is dropped, the statement is stopped.
+    /// Runs a query. Dropping the future stops the statement.
     pub(super) async fn run_query(&self, question: SqlQuery) -> Result<SqlTable, SqlError> {
         echo_sql_guard::text::check(&question.text)?;
         let place = Arc::clone(&self.places).acquire_owned();
@@ -127,7 +130,7 @@ impl SqlPool {
             deadline: question.deadline,
             stuck_after: STUCK_AFTER,
             stuck: self.stuck.clone(),
-            // Whether anybody waits or not, it is taken until the statement has ended.
+            // The slot is occupied until the statement has ended, even if the caller is gone.
             place: RunSlot::new(place),
             memory: Some(self.memory.clone()),
         };
@@ -141,17 +144,17 @@ impl SqlPool {
         answered?
     }
 
-    /// Statements that were told to stop and do not.
+    /// Number of statements that were interrupted and have not stopped.
     pub(super) fn n_stuck(&self) -> u64 {
         self.stuck.count()
     }
 
-    /// Runs no more statements.
+    /// Refuses further statements.
     pub(super) fn refuse(&self) {
         self.places.close();
     }
 
-    /// Waits for the statements that run, for a while, and runs none after them.
+    /// Waits for running statements up to a time limit, and refuses further ones.
     pub(super) async fn close(&self) {
         self.refuse();
         if timeout(CLOSE_TIMEOUT, self.readers.close()).await.is_err() {
@@ -182,8 +185,9 @@ fn answer(
             ..table
         })
     });
-    // Whatever happened, the next statement begins anew, and nothing that is old is held on to. The engine may have ended
-    // the transaction itself; out of watch, an interrupt that comes late does not hit this.
+    // The next statement always starts a new transaction, and no old snapshot is kept. The engine
+    // may have ended the transaction itself; the watch has ended, so a late interrupt does not hit
+    // this.
     let _ended = reader.connection.execute_batch("ROLLBACK");
     outcome.map_err(|error| match (error, stop) {
         (SqlError::Store(_) | SqlError::TooMuchMemory, Some(Stop::Memory)) => {
@@ -205,18 +209,18 @@ fn run(
     rows(connection, sql, question).map_err(problem::from_engine)
 }
 
-/// The statement, with a limit where it sorts more rows than are wanted.
+/// The statement, with a limit if it sorts more rows than requested.
 fn shortest(connection: &Connection, question: &SqlQuery) -> Result<ReadOnlySql, SqlError> {
     let asked = vetted(connection, &question.text)?;
     let shorter = asked.shortened(question.max_rows.saturating_add(1));
     Ok(match shorter.map(|text| vetted(connection, &text)) {
         Some(Ok(shorter)) => shorter,
-        // What cannot be shortened is sorted as a whole.
+        // If it cannot be shortened, all rows are sorted.
         Some(Err(_)) | None => asked,
     })
 }
 
-/// The text, once the guard has let it through.
+/// Checks the text with the guard.
 fn vetted(connection: &Connection, text: &str) -> Result<ReadOnlySql, SqlError> {
     echo_sql_guard::text::check(text)?;
     let tree: String = connection

@@ -1,4 +1,4 @@
-//! Puts the parts of the store together.
+//! Assembles the parts of the store.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -1,8 +1,8 @@
-//! What was committed last, kept for the detector.
+//! Recently committed events, cached for the detector.
 //!
-//! To read it back would cost the engine a plan for each look, and per event as much time as storing it did. So the events
-//! of a commit are handed on as they are. They are in the database as well: whoever has fallen behind what is kept, or asks
-//! again, reads them there.
+//! Reading them back would cost a query plan per poll, and per event as much time as storing it. So
+//! the events of a commit are handed on directly. They are in the database as well: a reader that
+//! has fallen behind the cache, or reads again, reads them there.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +15,11 @@ use echo_core::units::Nanos;
 use crate::duckdb::dictionary::Dictionary;
 use crate::{Tail, is_host_wait, uses_attrs, uses_samples};
 
-/// Events that are kept at most, some hundred bytes each without their attributes: seconds of the largest fleet that Echo is made for.
+/// Maximum number of cached events, a few hundred bytes each without attributes: seconds of the
+/// largest supported fleet.
 const MAX_EVENTS: u64 = 200_000;
 
-/// Events that were committed and not yet asked for, in the order of their numbers, which have no gaps.
+/// Committed events that have not been read yet, in the order of their numbers, which have no gaps.
 #[derive(Debug)]
 pub(super) struct TailCache {
     dictionary: Arc<Dictionary>,
@@ -28,10 +29,10 @@ pub(super) struct TailCache {
 
 #[derive(Debug, Default)]
 struct CachedBatches {
-    /// Number of the event before the first that is kept.
+    /// Number of the event before the first cached one.
     before: u64,
     batches: VecDeque<Batch>,
-    /// Events of all batches.
+    /// Number of events of all batches.
     events: u64,
 }
 
@@ -44,7 +45,7 @@ struct Batch {
 }
 
 impl TailCache {
-    /// Keeps nothing yet.
+    /// Empty cache.
     pub(super) fn new(dictionary: Arc<Dictionary>) -> Self {
         Self {
             dictionary,
@@ -53,12 +54,13 @@ impl TailCache {
         }
     }
 
-    /// Keeps what comes behind the event with this number, the last that was committed before.
+    /// Starts after the event with this number, the last that was committed before.
     pub(super) fn start_after(&self, last_event: u64) {
         self.kept().before = last_event;
     }
 
-    /// Keeps the events of a batch that was committed behind all that came before, without what nobody judges.
+    /// Adds the events of a batch committed after all earlier ones, without those that the detector
+    /// ignores.
     pub(super) fn add(&self, mut batch: EventBatch) {
         for event in &mut batch.events {
             if !uses_attrs(event) {
@@ -79,11 +81,12 @@ impl TailCache {
         while kept.events > MAX_EVENTS && kept.pop().is_some() {}
     }
 
-    /// The tail behind `after`, which is not kept any longer; nothing when it begins before what is kept.
+    /// Removes and returns the tail after `after`; `None` if it begins before the first cached
+    /// event.
     pub(super) fn take(&self, after: u64, metrics: &[MetricName], limit: usize) -> Option<Tail> {
         let mut origins = Origins::new(&self.dictionary);
         let (mut events, mut until) = (Vec::new(), None);
-        // What is taken is looked through while the writer can add more.
+        // The batches are examined without the lock, so that the writer can add more.
         while events.len() < limit {
             let Some(mut batch) = self.pop_after(until.unwrap_or(after)) else {
                 break;
@@ -113,14 +116,15 @@ impl TailCache {
         Some(Tail { events, until })
     }
 
-    /// The first batch, if nothing is missing between it and that number.
+    /// Removes the first batch, if no event is missing between it and `after`.
     fn pop_after(&self, after: u64) -> Option<Batch> {
         let mut kept = self.kept();
         let is_gone = after < kept.before;
         if is_gone { None } else { kept.pop() }
     }
 
-    /// Keeps the rest of the batch that was taken last, unless what follows it has gone meanwhile.
+    /// Returns the rest of the batch that was removed last, unless its successor has been evicted
+    /// meanwhile.
     fn put_back(&self, rest: Batch) {
         let n_events = rest.events.len() as u64;
         let mut kept = self.kept();
@@ -131,20 +135,20 @@ impl TailCache {
         }
     }
 
-    /// Whether nothing was committed behind that number.
+    /// Whether nothing was committed after that number.
     fn is_at_end(&self, number: u64) -> bool {
         let kept = self.kept();
         kept.before == number
     }
 
-    // Nothing that holds it can panic.
+    // No code that holds the lock can panic.
     fn kept(&self) -> MutexGuard<'_, CachedBatches> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl CachedBatches {
-    /// Takes out the first batch.
+    /// Removes the first batch.
     fn pop(&mut self) -> Option<Batch> {
         let first = self.batches.pop_front()?;
         let n_events = first.events.len() as u64;
@@ -154,10 +158,10 @@ impl CachedBatches {
     }
 }
 
-/// The origins that all readers share, so that what the detector remembers does not keep one for each request.
+/// Shared origins, so that the detector does not keep a copy for each request.
 struct Origins<'d> {
     dictionary: &'d Dictionary,
-    /// The last that was asked for, and what stands for it: neighbours mostly have the same.
+    /// The last origin looked up, and the shared one: neighbours are mostly equal.
     last: Option<(Arc<Origin>, Arc<Origin>)>,
 }
 
@@ -206,7 +210,7 @@ mod tests {
         )
     }
 
-    /// The numbers of the events in the tail, and how far it reaches; nothing when it is not kept.
+    /// Numbers of the events in the tail, and its end; `None` if it is not cached.
     fn take(recent: &TailCache, after: u64, limit: usize) -> Option<(Vec<u64>, u64)> {
         let metric: MetricName = device_wait(&origin("prod", "node-1", 0), 1).metric;
         let tail = recent.take(after, &[metric], limit)?;

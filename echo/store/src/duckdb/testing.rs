@@ -1,4 +1,4 @@
-//! Databases for tests, also for those of other packages.
+//! Databases for tests of this and other packages.
 
 #![expect(
     clippy::missing_panics_doc,
@@ -18,8 +18,8 @@ use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::limits::{Amount, Limits};
 
 impl DuckDbStore {
-    /// An empty database in a folder of its own, which is removed when the store is dropped. Nothing is deleted from it because of
-    /// its age or size. Its clock stands still.
+    /// Empty database in a folder of its own, which is removed with the store. Retention is off.
+    /// The clock stands still.
     pub fn scratch() -> Self {
         Self::scratch_with(Arc::new(ManualClock::at(Nanos::EARLIEST)))
     }
@@ -48,7 +48,7 @@ impl DuckDbStore {
         }
     }
 
-    /// Deletes what was received before `until`, as retention does.
+    /// Deletes events received before `until`, as retention does.
     pub async fn drop_before(&self, until: Nanos) {
         let question =
             move |reader: &Reader| partition::events_before(&reader.connection, until, 0);

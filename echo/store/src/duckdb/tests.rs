@@ -66,7 +66,7 @@ fn connect(path: &Path) -> Connection {
     Connection::open(path).unwrap()
 }
 
-/// The first column of the answer.
+/// First column of the result.
 async fn ask<T: FromSql + Send + 'static>(store: &DuckDbStore, sql: &'static str) -> Vec<T> {
     let question = |reader: &Reader| {
         let mut statement = reader.connection.prepare(sql)?;
@@ -228,8 +228,9 @@ async fn nothing_outside_the_database_can_be_reached() {
     assert!(!out.exists());
 }
 
-/// Not what we want: closing the file again drops the engine's own lock on it. No setting forbids it, so whoever lets
-/// people ask must refuse functions that read files. The lock of Echo is on a file of its own and stays.
+/// Undesirable: closing the file again releases the engine's own lock on it. No setting forbids it,
+/// so the guard must refuse functions that read files. Echo's own lock is on a separate file and is
+/// kept.
 #[tokio::test]
 async fn the_engine_still_reads_its_own_file_when_asked() {
     let (store, folder) = store();
@@ -264,6 +265,6 @@ async fn a_question_that_nobody_waits_for_is_interrupted() {
         answer = question => panic!("the endless question was answered: {answer:?}"),
         _ = begun => {}
     }
-    // The only connection is free again, or this would wait for ever.
+    // The only connection is free again, or this would wait forever.
     assert_eq!(store.extent(None).await.unwrap(), None);
 }

@@ -1,24 +1,24 @@
-//! The events of a slice in steps that the writer takes between its commits.
+//! Deletion of a slice in steps, between the writer's commits.
 
 use crate::duckdb::rows::partition::Events;
 
-/// Numbers of events that one step looks at: what the writer deletes in some ten milliseconds.
+/// Event numbers per step: the writer deletes them in about ten milliseconds.
 const STEP_EVENTS: u64 = 100_000;
 
-/// Steps after which the log is written to the file: an hour can hold more than the log should.
+/// Steps between checkpoints: an hour can hold more than the log should.
 const CHECKPOINT_AFTER: u32 = 10;
 
-/// Ranges of numbers, lowest first.
+/// Ranges of event numbers, lowest first.
 #[derive(Debug)]
 pub(super) struct Steps {
     next: Option<u64>,
-    /// Highest number of all.
+    /// Highest number.
     pub(super) last: u64,
     since_checkpoint: u32,
 }
 
 impl Steps {
-    /// The steps through a range, if there is one.
+    /// Steps of a range, if there is one.
     pub(super) fn new(events: Option<Events>) -> Self {
         Self {
             next: events.map(|events| events.first),
@@ -27,7 +27,7 @@ impl Steps {
         }
     }
 
-    /// Goes on with another range.
+    /// Continues with another range.
     pub(super) fn set_range(&mut self, events: Option<Events>) {
         *self = Self {
             since_checkpoint: self.since_checkpoint,
@@ -35,7 +35,7 @@ impl Steps {
         };
     }
 
-    /// The numbers of the next step.
+    /// Returns the numbers of the next step.
     pub(super) fn next(&mut self) -> Option<Events> {
         let first = self.next.filter(|first| *first <= self.last)?;
         let last = first.saturating_add(STEP_EVENTS - 1).min(self.last);
@@ -43,7 +43,7 @@ impl Steps {
         Some(Events { first, last })
     }
 
-    /// Counts a step that was taken. Says whether it is time for a checkpoint.
+    /// Counts a step. Returns whether a checkpoint is due.
     pub(super) const fn is_checkpoint_due(&mut self) -> bool {
         self.since_checkpoint += 1;
         let is_due = self.since_checkpoint >= CHECKPOINT_AFTER;
@@ -86,7 +86,7 @@ mod tests {
         let mut checkpoints = 0;
         while let Some(events) = steps.next() {
             checkpoints += u32::from(steps.is_checkpoint_due());
-            // Skipping numbers does not put it off.
+            // Skipping numbers does not delay it.
             steps.set_range(Some(range(events.last + 1, 25 * STEP_EVENTS)));
         }
         assert_eq!(checkpoints, 25 / CHECKPOINT_AFTER);

@@ -1,4 +1,4 @@
-//! Slices of received time, and the time that they are compared with.
+//! Slices of received time, and the trusted time that their age is measured by.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ const HOUR: i64 = 60 * MINUTE;
 /// Age from which on slices are whole hours.
 const HOURS_FROM: Duration = Duration::from_hours(24);
 
-/// Time without events that can have passed. A longer one may as well be a clock that leapt ahead.
+/// Longest plausible gap without events. A longer one may be a clock that jumped ahead.
 const MAX_TRUSTED_GAP: i64 = 24 * HOUR;
 
-/// Lead of the machine's clock that is worth a line in the log.
+/// Lead of the machine's clock that is logged.
 const LOGGED_LEAD: i64 = HOUR;
 
-/// A slice of received time, `[from, until)`.
+/// Slice of received time, `[from, until)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TimeSlice {
     /// Beginning.
@@ -26,8 +26,8 @@ pub(super) struct TimeSlice {
     pub(super) until: Nanos,
 }
 
-/// The time as retention believes it: a clock that leaps ahead is followed at twice the speed of real time, so that one
-/// wrong reading does not delete everything.
+/// Clock of retention: a jump of the system clock is followed at twice the speed of real time, so
+/// that one wrong reading does not delete everything.
 #[derive(Debug, Default)]
 pub(super) struct TrustedTime {
     at: Option<Nanos>,
@@ -35,13 +35,14 @@ pub(super) struct TrustedTime {
 }
 
 impl TimeSlice {
-    /// The slice that events received at `first` lie in, when they go because of their age.
+    /// Slice of events received at `first` when it exceeds the age limit.
     pub(super) fn for_age(first: Nanos, age: Duration) -> Self {
         Self::at(first, if age < HOURS_FROM { MINUTE } else { HOUR })
     }
 
-    /// The same when room is needed: an hour, of the latest hour a minute, and nothing of the latest minute. What is
-    /// latest is said by the events, since a clock can be wrong.
+    /// Slice to delete when space is needed: an hour; within the latest hour a minute; nothing
+    /// within the latest minute. The latest time is that of the events, since the clock can be
+    /// wrong.
     pub(super) fn for_size((first, last): (Nanos, Nanos)) -> Option<Self> {
         let slices = [HOUR, MINUTE].map(|length| Self::at(first, length));
         slices.into_iter().find(|slice| slice.until <= last)
@@ -57,9 +58,10 @@ impl TimeSlice {
 }
 
 impl TrustedTime {
-    /// Begins, unless it has begun, with what it would show if it had run all along: it is taken through the `minutes` in
-    /// which events were received. A machine that starts with a wrong clock is not believed, nor is what such a clock wrote on
-    /// events before. After a long rest retention by age lags behind for as long again.
+    /// Starts the clock, unless it is running, as if it had always run: it is advanced through the
+    /// `minutes` in which events were received. Neither a wrong clock at startup nor timestamps
+    /// written by one are trusted. After a long downtime, retention by age lags behind for the same
+    /// time.
     pub(super) fn begin<E>(
         &mut self,
         minutes: impl FnOnce() -> Result<Vec<Nanos>, E>,
@@ -78,7 +80,7 @@ impl TrustedTime {
         Ok(())
     }
 
-    /// The time to go by when the clock shows `now`, `after` the last reading.
+    /// Advances the trusted time when the system clock shows `now`, `after` the last reading.
     pub(super) fn advance(&mut self, now: Nanos, after: Duration) -> Nanos {
         let step = i64::try_from(after.as_nanos()).unwrap_or(i64::MAX);
         let at = match self.at {

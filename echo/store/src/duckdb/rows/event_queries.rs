@@ -1,4 +1,4 @@
-//! Statements that ask about events.
+//! Queries of events.
 
 use echo_core::ids::{ClusterId, CommId, JobId, MetricName, Rank, RoleId};
 use echo_core::model::event::Source;
@@ -9,7 +9,7 @@ use crate::duckdb::query::Query;
 use crate::timeseries::{TimeseriesQuery, MAX_APART_NANOS};
 use crate::{EventQuery, EvidenceQuery, JobQuery, WITH_ATTRS};
 
-/// Events of a page, and one more when there are more.
+/// Events of a page, plus one if there are more.
 pub(in crate::duckdb) fn page(query: &EventQuery) -> Query {
     let found = Query::new("SELECT * FROM event_rows WHERE TRUE");
     let found = in_window(found, query.window)
@@ -52,7 +52,7 @@ pub(in crate::duckdb) fn page(query: &EventQuery) -> Query {
 
 /// Samples of the events with these numbers.
 pub(in crate::duckdb) fn samples(ids: &[u64]) -> Query {
-    // The range is what zone maps understand.
+    // The engine's zone maps use the range.
     Query::new("SELECT * FROM sample_rows WHERE TRUE")
         .bind_some("AND event_id >= ?", ids.iter().min().copied())
         .bind_some("AND event_id <= ?", ids.iter().max().copied())
@@ -60,7 +60,7 @@ pub(in crate::duckdb) fn samples(ids: &[u64]) -> Query {
         .then("ORDER BY event_id, ordinal")
 }
 
-/// Samples of what GPUs measured of waits, in the events with numbers from `first` to `last`.
+/// Samples of GPU waits, in the events numbered `first` to `last`.
 pub(in crate::duckdb) fn device_samples((first, last): (u64, u64)) -> Query {
     Query::new("SELECT * FROM sample_rows WHERE TRUE")
         .bind("AND event_id >= ?", first)
@@ -77,8 +77,8 @@ pub(in crate::duckdb) fn device_samples((first, last): (u64, u64)) -> Query {
         .then("ORDER BY event_id, ordinal")
 }
 
-/// Events of the metrics with numbers above `after` and up to `until`, without attributes but those that the detector reads,
-/// and without waits of hosts.
+/// Events of the metrics with numbers above `after` and up to `until`, with only the attributes
+/// that the detector reads, without host waits.
 pub(in crate::duckdb) fn tail(
     (after, until): (u64, u64),
     metrics: &[MetricName],
@@ -120,10 +120,10 @@ pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
     .then("GROUP BY origin, metric")
 }
 
-/// Sums of signals per origin, series and stretch: that of the mean time of the block.
+/// Sums of signals per origin, series and bucket of the block's mean time.
 pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
     let (stretches, from) = (query.stretches, query.stretches.window().from().value());
-    // What is no number counts as one, so that equal keys join.
+    // NULL counts as one value, so that equal keys join.
     let keys = "coalesce(job, ''), is_wait, coalesce(role, comm), coalesce(seq_first, 0), coalesce(seq_last, 0)";
     let told = Query::new("WITH told AS (SELECT event_rows.*, job, role, comm,")
         .bind("metric = ? AS is_wait", metric::WAIT.to_owned())
@@ -159,7 +159,7 @@ pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
         .bind("< ? GROUP BY ALL", stretches.sampled_nanos())
 }
 
-/// Events of a job, without attributes, latest number first.
+/// Events of a job, without attributes, highest number first.
 pub(in crate::duckdb) fn job_events(query: &JobQuery) -> Query {
     let events = Query::new("SELECT * EXCLUDE (attrs) FROM event_rows WHERE series IN (")
         .then("SELECT id FROM series WHERE comm IS NOT NULL")

@@ -15,10 +15,10 @@ use serde_json::{Map, Number, Value};
 
 use crate::sql::{Truncation, SqlColumn, SqlTable};
 
-/// Largest whole number that every reader of JSON keeps as it is.
+/// Largest integer that every JSON reader represents exactly.
 const EXACT: u64 = 1 << 53;
 
-/// Rows in the making.
+/// Rows under construction.
 #[derive(Debug)]
 pub(super) struct Rows {
     rows: Vec<Vec<Value>>,
@@ -29,7 +29,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// No rows yet, and so many rows and bytes at most.
+    /// Empty, with limits on rows and bytes.
     pub(super) const fn new((max_rows, max_bytes): (usize, usize)) -> Self {
         Self {
             rows: Vec::new(),
@@ -40,7 +40,7 @@ impl Rows {
         }
     }
 
-    /// Adds rows. True when there is no budget for more.
+    /// Adds rows. Returns true if the limit is reached.
     pub(super) fn add(&mut self, batch: &RecordBatch) -> bool {
         for row in 0..batch.num_rows() {
             if self.rows.len() == self.max_rows {
@@ -65,7 +65,7 @@ impl Rows {
         self.cut.is_some()
     }
 
-    /// The table.
+    /// Returns the table.
     pub(super) fn table(self, columns: Vec<SqlColumn>) -> SqlTable {
         SqlTable {
             columns,
@@ -76,11 +76,12 @@ impl Rows {
     }
 }
 
-/// Bytes that a row may yet have: a list can have millions of items, and who makes them all cannot be interrupted.
+/// Remaining bytes of a row: a list can have millions of items, and building them cannot be
+/// interrupted.
 struct ByteBudget(usize);
 
 impl ByteBudget {
-    /// Takes budget; false when there is too little.
+    /// Takes bytes from the budget; false if too few remain.
     const fn take(&mut self, bytes: usize) -> bool {
         self.0 = self.0.saturating_sub(bytes);
         self.0 > 0
@@ -109,7 +110,7 @@ fn value(column: &ArrayRef, row: usize, budget: &mut ByteBudget) -> Value {
         DataType::Utf8View => string(column.as_string_view().value(row), budget),
         DataType::Decimal128(precision, scale) => {
             let number = column.as_primitive::<Decimal128Type>().value(row);
-            // Arrow cuts off what is longer than the precision, and HUGEINT has one digit more.
+            // Arrow truncates values longer than the precision, and HUGEINT has one digit more.
             if *scale == 0 {
                 number.to_string().into()
             } else {
@@ -153,7 +154,7 @@ fn real(number: f64) -> Value {
     Number::from_f64(number).map_or_else(|| Value::String(number.to_string()), Value::Number)
 }
 
-/// A number of 32 bits with the digits that it needs.
+/// 32-bit float with the shortest exact digits.
 fn shortest(number: f32) -> Value {
     let text = number.to_string();
     real(text.parse().unwrap_or_else(|_none| f64::from(number)))
@@ -188,7 +189,8 @@ fn structure(column: &ArrayRef, row: usize, budget: &mut ByteBudget) -> Value {
     Value::Object(names.zip(cells).collect::<Map<_, _>>())
 }
 
-/// RFC 3339; what lies outside of the years that it has is a text of another form, or the number of units since 1970.
+/// RFC 3339; a timestamp outside of its years is the engine's text, or the number of units since
+/// 1970.
 fn instant(column: &ArrayRef, row: usize, unit: TimeUnit) -> Value {
     let (number, nanos) = match unit {
         TimeUnit::Second => {
@@ -222,7 +224,8 @@ fn date(column: &ArrayRef, row: usize) -> Value {
     infinity(days, i32::MAX.into()).map_or_else(|| text_or(column, row, days), Value::from)
 }
 
-/// The name of a day or an instant that never comes: the engine keeps the largest number for it, with either sign.
+/// Name of an infinite date or timestamp: the engine represents it by the largest number, with
+/// either sign.
 fn infinity(number: i64, last: i64) -> Option<&'static str> {
     match number {
         number if number == last => Some("infinity"),
@@ -243,12 +246,12 @@ fn hexadecimal(bytes: &[u8], budget: &mut ByteBudget) -> Value {
     Value::String(text)
 }
 
-/// Dates, times, intervals and whatever else there is, as text.
+/// Dates, times, intervals and other types as text.
 fn text(column: &ArrayRef, row: usize) -> Value {
     formatted(column, row).map_or(Value::Null, Value::String)
 }
 
-/// The same, or the number behind it where that has no text.
+/// The same, or the underlying number if it has no text.
 fn text_or(column: &ArrayRef, row: usize, number: i64) -> Value {
     Value::String(formatted(column, row).unwrap_or_else(|| number.to_string()))
 }

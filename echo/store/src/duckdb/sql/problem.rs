@@ -1,4 +1,4 @@
-//! What went wrong, as whoever asked can use it.
+//! Error messages for authors of statements.
 
 use std::cmp::Reverse;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::StoreError;
 use crate::sql::SqlError;
 
-/// Mistakes of the statement, or values that it cannot work on. What the engine says of them tells what to write instead.
+/// Errors caused by the statement or its values. The engine's messages explain how to fix them.
 const MISTAKES: [&str; 12] = [
     "Binder Error",
     "Catalog Error",
@@ -22,10 +22,10 @@ const MISTAKES: [&str; 12] = [
     "Syntax Error",
 ];
 
-/// What the engine goes on with where an extension would help. There are none to install.
+/// Beginning of the engine's advice to install an extension. None can be installed.
 const INSTALL_ADVICE: &str = "Please try installing";
 
-/// The error of a statement.
+/// Converts an engine error of a statement.
 pub(super) fn from_engine(error: duckdb::Error) -> SqlError {
     let message = error.to_string();
     if MISTAKES.iter().any(|kind| message.starts_with(kind)) {
@@ -42,7 +42,7 @@ pub(super) fn from_engine(error: duckdb::Error) -> SqlError {
     })
 }
 
-/// A message of the parser, with what stands at the place that it means.
+/// Message of the parser, with the text at its position.
 pub(super) fn with_position(message: &str, text: &str, position: Option<usize>) -> String {
     let rest = position.and_then(|position| text.get(position..));
     let near: Option<String> = rest.map(|rest| rest.chars().take(40).collect());
@@ -52,18 +52,18 @@ pub(super) fn with_position(message: &str, text: &str, position: Option<usize>) 
     }
 }
 
-/// What no message says: where the database lies.
+/// Texts that no message may contain: the location of the database.
 #[derive(Debug)]
 pub(super) struct RedactedPaths(Vec<String>);
 
 impl RedactedPaths {
-    /// This file, its folder and what both are called in full.
+    /// Redacts the path of this file, its folder and their canonical forms.
     pub(super) fn new(path: &Path) -> Self {
         let full = path.canonicalize().ok();
         let files = [Some(path), full.as_deref()].into_iter().flatten();
         let both = files.flat_map(|file| [Some(file), file.parent()]);
         let texts = both.flatten().map(|path| path.display().to_string());
-        // A short one is a part of much else.
+        // A short path may be part of other words.
         let mut texts: Vec<String> = texts
             .filter(|text| text.contains('/') && text.len() > 1)
             .collect();
@@ -71,7 +71,7 @@ impl RedactedPaths {
         Self(texts)
     }
 
-    /// The error without it.
+    /// Returns the error with redacted paths.
     pub(super) fn redact(&self, error: SqlError) -> SqlError {
         match error {
             SqlError::Wrong { message } => SqlError::Wrong {
@@ -85,7 +85,7 @@ impl RedactedPaths {
     }
 }
 
-/// The message with every word that has a slash at its beginning left out: where files lie is nobody's business.
+/// Redacts every word that begins with a slash: file locations are not disclosed.
 fn without_paths(message: &str) -> String {
     let is_path = |word: &str| {
         let bare = word.trim_end().trim_start_matches(['"', '\'', '(']);

@@ -1,4 +1,4 @@
-//! Watches over a statement, on a thread of its own, and stops it when it has to end.
+//! Watches a statement from a separate thread, and stops it when it must end.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,45 +11,46 @@ use crate::duckdb::sql::SPARE_CONNECTIONS;
 use crate::duckdb::sql::memory::{Memory, Share};
 use crate::timings::Stopwatch;
 
-/// Time between two looks at the memory, and between two interrupts: one can come while nothing runs that hears it.
+/// Interval of memory checks, and of interrupts: an interrupt has no effect if nothing is running
+/// at that moment.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
 
-/// How long after its deadline a statement may take to stop, before its place is given to the next.
+/// Time after its deadline at which a statement counts as stuck and gives its run slot to the next.
 pub(super) const STUCK_AFTER: Duration = Duration::from_secs(1);
 
-/// Why a statement was stopped.
+/// Reason for stopping a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Its time was over.
+    /// Its deadline has passed.
     Deadline,
-    /// Nobody waits for it any more.
+    /// Its caller is gone.
     Abandoned,
-    /// It took too much memory.
+    /// It used too much memory.
     Memory,
 }
 
-/// When a statement is stopped.
+/// Conditions for stopping a statement.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// How long it may run.
+    /// Maximum run time.
     pub(super) deadline: Duration,
-    /// How long after that it counts as stuck.
+    /// Time after that at which it counts as stuck.
     pub(super) stuck_after: Duration,
-    /// Where it is counted then.
+    /// Counter of stuck statements.
     pub(super) stuck: Stuck,
-    /// What it gives up then.
+    /// Run slot that it gives up when stuck.
     pub(super) place: RunSlot,
-    /// The memory that it takes a share of; nothing when that is not watched.
+    /// Share of the memory budget; `None` if memory is not watched.
     pub(super) memory: Option<Memory>,
 }
 
-/// The place of a statement among those that may run at the same time; given up when this is dropped.
+/// Run slot of a statement; released on drop.
 #[derive(Debug, Default)]
 pub(super) struct RunSlot(Mutex<Option<OwnedSemaphorePermit>>);
 
 impl RunSlot {
-    /// This one.
+    /// Run slot with this permit.
     pub(super) const fn new(permit: OwnedSemaphorePermit) -> Self {
         Self(Mutex::new(Some(permit)))
     }
@@ -59,16 +60,16 @@ impl RunSlot {
     }
 }
 
-/// Statements that do not hear. Clones are the same.
+/// Number of stuck statements. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stuck(Arc<AtomicU64>);
 
-/// StuckGuard of them, until it is dropped.
+/// Counts a stuck statement until dropped.
 #[derive(Debug)]
 struct StuckGuard<'a>(&'a Stuck);
 
 impl Stuck {
-    /// How many there are.
+    /// Returns the number of stuck statements.
     pub(super) fn count(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -85,21 +86,21 @@ impl Drop for StuckGuard<'_> {
     }
 }
 
-/// What is known of a statement.
+/// State of a watched statement.
 #[derive(Debug, Default)]
 struct State {
     is_done: bool,
     is_abandoned: bool,
 }
 
-/// A statement that is watched.
+/// Watched statement.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// Says that nobody waits any more, when it is dropped.
+/// Marks the statement as abandoned when dropped.
 #[derive(Debug)]
 pub(super) struct AbandonOnDrop(Arc<Watch>);
 
@@ -117,7 +118,7 @@ impl Drop for AbandonOnDrop {
     }
 }
 
-/// Ends the watch when it is dropped, also by a panic.
+/// Ends the watch when dropped, including by a panic.
 struct Done<'a>(&'a Watch);
 
 impl Drop for Done<'_> {
@@ -128,7 +129,7 @@ impl Drop for Done<'_> {
 }
 
 impl Watch {
-    /// Does the work under watch. Returns what it came to, and why it was stopped, if it was.
+    /// Runs `work` under watch. Returns its result, and the reason if it was stopped.
     pub(super) fn during<T>(
         &self,
         rules: &Rules,
@@ -178,7 +179,8 @@ impl Watch {
             }
             if begun.elapsed() > rules.deadline + rules.stuck_after && stuck.is_none() {
                 stuck = Some(rules.stuck.one());
-                // Beyond that there are no connections for those that would take the places.
+                // Beyond that there are no connections for statements that would take over the
+                // slots.
                 let is_replaced = rules.stuck.count() <= u64::from(SPARE_CONNECTIONS);
                 if is_replaced {
                     rules.place.give_up();
@@ -192,8 +194,8 @@ impl Watch {
         }
     }
 
-    /// Waits until something changes, for a while at most. Whether it is done, and whether it is abandoned, which says
-    /// nothing new of a statement that is stopped.
+    /// Waits for a change or for `pause`. Returns whether the statement is done, and whether it was
+    /// abandoned, which is ignored if it is already stopped.
     fn wait(&self, pause: Duration, is_stopped: bool) -> (bool, bool) {
         let is_as_before = |state: &mut State| {
             let State {
@@ -210,7 +212,7 @@ impl Watch {
     }
 }
 
-// Nothing that holds one of these locks can panic.
+// No code that holds one of these locks can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -225,7 +227,7 @@ mod tests {
 
     use super::{INTERRUPT_EVERY, AbandonOnDrop, RunSlot, Rules, SPARE_CONNECTIONS, Stop, Stuck, Watch};
 
-    /// Of a statement whose time is over, and which counts as stuck after this.
+    /// Rules with a passed deadline, and this delay until it counts as stuck.
     fn over(stuck_after: Duration) -> Rules {
         Rules {
             deadline: Duration::ZERO,
@@ -242,7 +244,7 @@ mod tests {
         let (interrupt, interrupts) = channel();
         let interrupt = move || interrupt.send(()).unwrap();
         let (counted, _) = Watch::default().during(&rules, &interrupt, || {
-            // It is told again and again, and counted after the first time at the latest.
+            // It is interrupted repeatedly, and counted after the first interrupt at the latest.
             interrupts.recv().unwrap();
             interrupts.recv().unwrap();
             rules.stuck.count()
@@ -252,7 +254,7 @@ mod tests {
         assert_eq!((counted, left), (1, 0));
     }
 
-    /// Of a statement that takes the only place.
+    /// Rules of a statement that occupies the only slot.
     fn over_with_a_place(stuck: &Stuck, places: &Arc<Semaphore>) -> Rules {
         let permit = Arc::clone(places).try_acquire_owned().unwrap();
         Rules {

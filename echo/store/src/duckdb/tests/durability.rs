@@ -71,7 +71,7 @@ async fn what_was_acknowledged_survives_without_closing() {
     let (store, folder) = store();
     let events = vec![wait(&origin("prod", "node-1", 0), 10)];
     store.append(batch(1, events.clone())).await.unwrap();
-    // What a killed process leaves behind.
+    // The files that a killed process leaves behind.
     let copy = tempfile::tempdir().unwrap();
     for name in ["echo.db", "echo.db.wal"] {
         fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
@@ -104,7 +104,7 @@ async fn what_is_queued_when_the_store_closes_is_stored() {
     let (store, folder) = store();
     let rank = origin("prod", "node-1", 0);
     let waiting = (1..=50).map(|number| store.append(batch(number, vec![wait(&rank, 10)])));
-    // Polled in order, so that the last to be queued is the request to close.
+    // Polled in order, so that the request to close is queued last.
     let (appended, closed) = tokio::join!(join_all(waiting), store.close());
     closed.unwrap();
     assert!(

@@ -1,4 +1,4 @@
-//! What the detector is handed right after a commit, and what it reads of it later.
+//! Events that the detector receives right after a commit, and those that it reads later.
 
 use echo_core::ids::MetricName;
 use echo_core::model::event::{Event, Reading};
@@ -8,7 +8,7 @@ use crate::contract::sample::{batch, device_wait, gauge, origin, wait};
 use crate::duckdb::DuckDbStore;
 use crate::{EventStore, Tail};
 
-/// Events of every kind that the detector reads, and of those that it leaves out.
+/// Events of every kind that the detector reads, and of those that it ignores.
 fn events() -> Vec<Event> {
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let mut device_gap = device_wait(&second, 20);

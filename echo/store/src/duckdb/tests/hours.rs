@@ -44,7 +44,7 @@ async fn close(store: &DuckDbStore, rows: Vec<NodeHour>) -> Closed {
     store.close_hour(ClosingHour { due, rows }).await.unwrap()
 }
 
-/// What is left of the database if the process is killed now.
+/// Copy of the database as a killed process would leave it.
 fn killed(config: &DuckDbConfig) -> (TempDir, DuckDbConfig) {
     let copy = tempfile::tempdir().unwrap();
     for ending in ["", ".wal"] {
@@ -58,7 +58,7 @@ fn killed(config: &DuckDbConfig) -> (TempDir, DuckDbConfig) {
 #[tokio::test]
 async fn what_is_due_and_what_is_closed_survives_a_kill_at_any_point() {
     let folder = tempfile::tempdir().unwrap();
-    // No checkpoint comes between the copies of the two files.
+    // No checkpoint runs between the copies of the two files.
     let config = DuckDbConfig {
         checkpoint_every: Duration::from_hours(1),
         ..config(&folder)
@@ -123,7 +123,7 @@ async fn closed_hours_are_forgotten_by_an_age_of_their_own() {
         let chores = store.writer.chores();
         let tidy = move || chores.tidy(at(0), (None, Some(cutoff)));
         tokio::task::spawn_blocking(tidy).await.unwrap().unwrap();
-        // What is asked next is answered after it.
+        // Requests are handled in order, so the next one is answered after the task.
         let due = DueHour {
             hour: Hour::of(at(0)),
             was_closed: true,

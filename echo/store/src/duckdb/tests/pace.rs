@@ -1,4 +1,4 @@
-//! How batches share commits.
+//! Sharing of commits by batches.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use crate::contract::sample::{batch, origin, wait};
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::{Appended, EventStore};
 
-/// A store whose commits never become due while a test runs; they begin when nothing has arrived for `quiet`.
+/// Store whose commits never become due during a test; they start when nothing has arrived for
+/// `quiet`.
 fn slow(folder: &tempfile::TempDir, quiet: Duration) -> DuckDbStore {
     open(&DuckDbConfig {
         commit_every: Duration::from_hours(1),

@@ -9,15 +9,15 @@ use crate::duckdb::migrate;
 use crate::duckdb::migrations::{MIGRATIONS, Migration};
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 
-/// A step that this build does not have.
+/// Migration that this build does not have.
 const LATER: Migration = Migration {
     version: 2,
     name: "later",
     sql: "CREATE TABLE later (n BIGINT)",
 };
 
-/// Runs `sql` on a database of this build and returns a folder with what is left of it when the process is killed
-/// then: the statement is in the log only.
+/// Runs `sql` on a database of this build and returns a folder with the files that a process killed
+/// then would leave: the statement is in the log only.
 fn killed_after(sql: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = config(&folder).path;
@@ -205,7 +205,7 @@ fn a_file_that_is_no_database_is_refused_and_left() {
     }
 }
 
-/// The version of the storage stands behind four letters, under a checksum that xors all words of eight bytes.
+/// The storage version follows four letters, under a checksum that xors all 8-byte words.
 #[test]
 fn a_database_of_a_later_engine_is_refused_in_one_line_and_left() {
     const FACTOR: u64 = 0xbf58_476d_1ce4_e5b9;

@@ -1,4 +1,4 @@
-//! How much of a table is given, how long it is waited for, and what values look like.
+//! Limits of results, deadlines, and JSON values.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ async fn instants_that_have_no_calendar_are_texts_all_the_same() {
     }
 }
 
-/// Holds in any time zone of the process.
+/// Independent of the time zone of the process.
 #[tokio::test(flavor = "multi_thread")]
 async fn instants_as_text_are_in_utc() {
     let lab = Lab::new().await;
@@ -161,7 +161,7 @@ async fn a_table_is_cut_off_by_rows_and_by_bytes() {
     assert_eq!((bytes.rows.len(), bytes.cut), (10, Some(Truncation::Bytes)));
     let none = ask("SELECT 'a longer text'", 10, 4).await.unwrap();
     assert_eq!((none.rows.len(), none.cut), (0, Some(Truncation::Bytes)));
-    // The last rows of a long table are never made.
+    // The last rows of a long table are never computed.
     let endless = "SELECT a.i FROM range(1000000) a(i), range(1000000) b, range(1000000) c";
     let endless = ask(endless, 3, 1 << 20).await.unwrap();
     assert_eq!((endless.rows.len(), endless.cut), (3, Some(Truncation::Rows)));
@@ -214,7 +214,7 @@ async fn a_statement_that_nobody_waits_for_is_stopped() {
     let short = Duration::from_millis(50);
     let both = async { tokio::join!(long(), long()) };
     assert!(tokio::time::timeout(short, both).await.is_err());
-    // Both places are free again, or this would be too many.
+    // Both run slots are free again, or this would be refused.
     let (one, other) = tokio::join!(lab.ask("SELECT 1"), lab.ask("SELECT 1"));
     assert_eq!(one.unwrap().rows, other.unwrap().rows);
 }
