@@ -1,4 +1,4 @@
-//! Calls of functions.
+//! Function calls.
 
 use serde_json::Value;
 
@@ -11,25 +11,27 @@ use crate::refusal::Refusal;
 use crate::size::{Cost, Shape, Size};
 use crate::{collected, constants, patterns};
 
-/// Copies of its arguments that a macro makes, and bytes that a letter of a format of instants can become.
+/// Copies of its arguments that a macro makes, and maximum bytes of a letter of a timestamp format.
 const MACRO_COPIES: u64 = 4;
 const FORMAT_BYTES_PER_LETTER: u64 = 16;
 
-/// Bytes that a letter can become as an item of a list, and the shortest name in a JSON text with what is around it.
+/// Maximum bytes of a letter as a list item, and of the shortest name in JSON text with its
+/// delimiters.
 const LIST_ITEM_BYTES: u64 = 16;
 const MIN_JSON_NAME_BYTES: u64 = 4;
 
-/// Most bytes of a letter.
+/// Maximum bytes of a letter.
 const MAX_LETTER_BYTES: u64 = 4;
 
-/// What the bounds of a frame may call: this is how intervals are written.
+/// Functions allowed in frame bounds: intervals are written with these.
 const BOUND_FUNCTIONS: [&str; 3] = ["-", "trunc", "to_"];
 
-/// Functions whose value for a frame is not made of those of smaller frames: each takes as long as the frame is.
+/// Functions whose value for a frame cannot be combined from those of smaller frames: each call
+/// takes time proportional to the frame.
 const WHOLE_FRAME_FUNCTIONS: [&str; 3] = ["entropy", "mad", "mode"];
 
 impl Walk {
-    /// A call.
+    /// Checks a function call.
     pub(super) fn function(
         &mut self,
         fields: &mut Fields<'_>,
@@ -56,7 +58,7 @@ impl Walk {
         })
     }
 
-    /// A call over a window.
+    /// Checks a call over a window.
     pub(super) fn window(
         &mut self,
         fields: &mut Fields<'_>,
@@ -137,7 +139,7 @@ impl Walk {
         self.collected.permit_arguments(name, arguments);
         let mut called = Vec::with_capacity(arguments.len());
         for argument in arguments {
-            // The names are those of the fields of a structure.
+            // The names are those of the fields of a struct.
             if name != "struct_pack" {
                 unnamed(argument)?;
             }
@@ -155,7 +157,7 @@ impl Walk {
     }
 }
 
-/// How large the value of a function gets.
+/// Size of the value of a function.
 fn result_size(kind: Kind, arguments: &[(&Value, Size)]) -> Size {
     let sizes: Vec<Size> = arguments.iter().map(|(_, size)| *size).collect();
     let whole = Size::around(&sizes);
@@ -188,13 +190,14 @@ fn result_size(kind: Kind, arguments: &[(&Value, Size)]) -> Size {
             copied: whole.copied.times(MACRO_COPIES),
             ..whole.with_bytes(length)
         },
-        // The list is made first.
+        // The list is built first.
         Kind::SplitPart => whole.with_bytes(length).made().with_bytes(whole.bytes),
         _ => whole.with_bytes(length),
     }
 }
 
-/// Most bytes of as many letters as the last argument says, if it is a number that is written out.
+/// Maximum bytes of the prefix whose length in letters is the last argument, if that is a literal
+/// number.
 fn start(arguments: &[(&Value, Size)]) -> u64 {
     let letters = arguments.get(1..).and_then(|rest| rest.last());
     let letters = letters.and_then(|(value, _)| constants::whole(value));
@@ -202,9 +205,10 @@ fn start(arguments: &[(&Value, Size)]) -> u64 {
     letters.map_or(u64::MAX, |letters| letters.saturating_mul(MAX_LETTER_BYTES))
 }
 
-/// Checks which rows a window looks at. Whether it is all rows where nothing is sorted.
+/// Checks the frame of a window. Returns whether it contains all rows if nothing is sorted.
 ///
-/// With rows left out, or bounds of each row's own, the engine adds up every frame by itself, in one go.
+/// With excluded rows, or bounds that differ by row, the engine aggregates every frame separately,
+/// in one call.
 fn frame(fields: &mut Fields<'_>) -> Result<bool, Refusal> {
     let start = fields.text("start")?;
     let end = fields.text("end")?;
@@ -224,7 +228,7 @@ fn needs_whole_frame(name: &str) -> bool {
         .any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Refuses a bound of a frame that could be another one for each row.
+/// Refuses a frame bound that could differ by row.
 fn check_bound(value: &Value) -> Result<(), Refusal> {
     let name = value.get("function_name").and_then(Value::as_str);
     let is_known = match value.get("class").and_then(Value::as_str) {
@@ -245,8 +249,8 @@ fn check_bound(value: &Value) -> Result<(), Refusal> {
     inner.chain(value.get("child")).try_for_each(check_bound)
 }
 
-/// Functions that the parser names with their schema, `main`, because a form of the language stands for a call of them,
-/// such as `[1, 2]` and `extract(hour FROM t)`.
+/// Functions that the parser qualifies with the schema `main`, because they implement syntax such
+/// as `[1, 2]` and `extract(hour FROM t)`.
 const PARSER_FUNCTIONS: [&str; 13] = [
     "date_part",
     "ilike_escape",
@@ -263,7 +267,7 @@ const PARSER_FUNCTIONS: [&str; 13] = [
     "trim",
 ];
 
-/// The function that is called, if it may be.
+/// Returns the called function, if it is allowed.
 fn resolve_function<'a>(fields: &mut Fields<'a>) -> Result<(&'a str, Function), Refusal> {
     let name = fields.text("function_name")?;
     let (catalog, schema) = (fields.text("catalog")?, fields.text("schema")?);
@@ -280,8 +284,8 @@ fn unknown(name: &str) -> Refusal {
     )
 }
 
-/// Whether an argument is a list of the values of a group. Sorting a list is one call, which nothing interrupts, so it is
-/// done once for each list that is collected.
+/// Whether an argument is a list of the values of a group. Sorting a list is one call, which cannot
+/// be interrupted, so it is allowed once for each collected list.
 fn is_plain_list(argument: &Value) -> bool {
     let name = argument.get("function_name").and_then(Value::as_str);
     name == Some("list")

@@ -1,4 +1,4 @@
-//! The types that a value may be cast to.
+//! Types that a value may be cast to.
 
 use serde_json::Value;
 
@@ -6,8 +6,9 @@ use crate::fields::Fields;
 use crate::limits::SHORT;
 use crate::refusal::Refusal;
 
-/// Types without parts, but for the width of a number. Others could be of any size (arrays), things of the catalogue
-/// (enums, what somebody made), or come out wrong: Arrow has no whole number as large as UHUGEINT.
+/// Types without parameters, except for the width of a number. Other types could be of any size
+/// (arrays), refer to the catalog (enums, user-defined types), or are converted incorrectly: Arrow
+/// has no integer as large as UHUGEINT.
 const SHORT_TYPES: [&str; 22] = [
     "BIGINT",
     "BOOLEAN",
@@ -33,12 +34,12 @@ const SHORT_TYPES: [&str; 22] = [
     "UUID",
 ];
 
-/// How often a value can be as long as the one that was cast: a list as text has quotes and commas, and of `[,,]` as text
-/// every two bytes make an item of sixteen.
+/// Growth factor of a cast value: a list as text has quotes and commas, and of `[,,]` as text every
+/// two bytes become an item of sixteen.
 const AS_TEXT: u64 = 2;
 const AS_LIST: u64 = 8;
 
-/// Checks a type that something is cast to. Returns how long a value of so many bytes becomes.
+/// Checks the target type of a cast. Returns the maximum size of a cast value of `bytes` bytes.
 pub(super) fn check(value: &Value, bytes: u64) -> Result<u64, Refusal> {
     let mut fields = Fields::new(value, "a type")?;
     let name = fields.text("id")?;
@@ -67,7 +68,7 @@ pub(super) fn check(value: &Value, bytes: u64) -> Result<u64, Refusal> {
     }
 }
 
-/// Type of which the parser knows the name alone.
+/// Checks a type that the parser represents by its name.
 fn named(info: &Value) -> Result<(), Refusal> {
     let mut info = type_info(info, "UNBOUND_TYPE_INFO")?;
     info.empty(&["catalog", "schema", "user_type_modifiers"])?;
@@ -80,7 +81,7 @@ fn named(info: &Value) -> Result<(), Refusal> {
     }
 }
 
-/// Parts of a type of this kind, without a name of its own.
+/// Fields of an unnamed type of this kind.
 fn type_info<'a>(info: &'a Value, kind: &str) -> Result<Fields<'a>, Refusal> {
     let mut info = Fields::new(info, "a type")?;
     info.one_of("type", &[kind])?;

@@ -1,4 +1,4 @@
-//! Values that are written out.
+//! Literals.
 
 use serde_json::Value;
 
@@ -6,12 +6,12 @@ use crate::fields::Fields;
 use crate::refusal::Refusal;
 use crate::size::Size;
 
-/// Types that the parser gives to what is written out.
+/// Types that the parser gives to literals.
 const TYPES: [&str; 8] = [
     "BIGINT", "BOOLEAN", "DECIMAL", "DOUBLE", "HUGEINT", "INTEGER", "NULL", "VARCHAR",
 ];
 
-/// A constant.
+/// Checks a literal.
 pub(super) fn check(fields: &mut Fields<'_>) -> Result<Size, Refusal> {
     fields.one_of("type", &["VALUE_CONSTANT"])?;
     let mut literal = Fields::new(fields.take("value")?, "a constant")?;
@@ -26,7 +26,7 @@ pub(super) fn check(fields: &mut Fields<'_>) -> Result<Size, Refusal> {
     }
     kind.finish()?;
     literal.flag("is_null")?;
-    // NULL has none.
+    // NULL has no value.
     let bytes = literal.take("value").map_or(0, length);
     literal.finish()?;
     Ok(Size::value(bytes))
@@ -39,12 +39,13 @@ fn length(value: &Value) -> u64 {
     length as u64
 }
 
-/// The text of a constant; nothing when the expression is something else.
+/// Text of a string literal; `None` for any other expression.
 pub(super) fn text(expression: &Value) -> Option<&str> {
     value_of_type(expression, &["VARCHAR"])?.as_str()
 }
 
-/// A whole number; nothing when the expression is something else, or one that needs more than 64 bits.
+/// Value of an integer literal; `None` for any other expression, and for integers of more than 64
+/// bits.
 pub(super) fn whole(expression: &Value) -> Option<i64> {
     value_of_type(expression, &["BIGINT", "INTEGER"])?.as_i64()
 }

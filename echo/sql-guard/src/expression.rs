@@ -10,11 +10,11 @@ use crate::refusal::Refusal;
 use crate::size::{Cost, Size};
 use crate::{casts, constants, patterns, views};
 
-/// Nodes that a table in a subquery is as expensive as.
+/// Number of nodes that a table in a subquery counts as.
 const TABLE_NODES: u64 = 100;
 
 impl Walk {
-    /// An expression. The tables that its subqueries read are added to `tables`.
+    /// Checks an expression. The tables that its subqueries read are added to `tables`.
     pub(super) fn expression(
         &mut self,
         value: &Value,
@@ -72,7 +72,7 @@ impl Walk {
         size.check("an expression")
     }
 
-    /// Several expressions, as parts of one.
+    /// Checks expressions that are parts of one.
     fn each(
         &mut self,
         values: &[Value],
@@ -86,7 +86,7 @@ impl Walk {
         Ok(Size::around(&sizes))
     }
 
-    /// Expressions in fields, as parts of one; its value is short.
+    /// Checks expressions in fields, as parts of one whose value is short.
     fn parts(
         &mut self,
         fields: &mut Fields<'_>,
@@ -120,7 +120,7 @@ impl Walk {
         Ok(Size::around(&sizes).made())
     }
 
-    /// `attrs->'key'`, which the parser takes for a function of a function until it is bound.
+    /// Checks `attrs->'key'`, which the parser represents as a lambda until it is bound.
     fn arrow(
         &mut self,
         fields: &mut Fields<'_>,
@@ -198,18 +198,18 @@ impl Walk {
         let before = self.spent;
         let shape = self.statement(fields.take("subquery")?, visible)?;
         *tables = tables.saturating_add(shape.tables);
-        // Whoever uses the value again has the subquery copied, with the tables that it reads.
+        // If the value is used again, the subquery is copied with the tables that it reads.
         let copied = self.spent.less(before).plus(Cost {
             nodes: shape.tables.saturating_mul(TABLE_NODES),
             ..Cost::default()
         });
-        // It is counted with the expression that it is a part of.
+        // It is counted with the expression that contains it.
         self.spent = before;
         let bytes = if kind == "SCALAR" { shape.bytes } else { 1 };
         Ok(size.and(copied).with_bytes(bytes))
     }
 
-    /// A column of FROM or of the select list, or a whole row.
+    /// Checks a column of FROM or of the select list, or a whole row.
     fn column(&mut self, fields: &mut Fields<'_>, visible: &VisibleNames<'_>) -> Result<Size, Refusal> {
         let (name, is_bare) = parse_column(fields)?;
         self.collected.check_name(&name)?;
@@ -255,7 +255,7 @@ impl Walk {
             }
             self.expression(chosen, visible, tables)?;
         }
-        // All columns together cost what they do, whichever of them costs how much.
+        // The total cost of all columns is known, but not that of each one.
         let columns = visible.columns.columns.max(1);
         let own = Size {
             cost: Cost {
@@ -278,7 +278,7 @@ impl Walk {
     }
 }
 
-/// The name of a column, in small letters, and whether it stands alone.
+/// Returns the lowercase name of a column, and whether it is unqualified.
 fn parse_column(fields: &mut Fields<'_>) -> Result<(String, bool), Refusal> {
     fields.one_of("type", &["COLUMN_REF"])?;
     let names = fields.list("column_names")?;

@@ -1,4 +1,4 @@
-//! FROM: tables, subqueries, joins, lists of values and functions that make tables.
+//! FROM clauses: tables, subqueries, joins, lists of values and table functions.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 use crate::size::{Cost, Shape};
 use crate::{constants, views};
 
-/// Something without columns that is a table all the same.
+/// Shape of a table without columns.
 const ONE: Shape = Shape {
     columns: 0,
     bytes: 0,
@@ -25,7 +25,7 @@ const ONE: Shape = Shape {
 };
 
 impl Walk {
-    /// A whole FROM.
+    /// Checks a FROM clause.
     pub(super) fn from(&mut self, value: &Value, around: &VisibleNames<'_>) -> Result<Shape, Refusal> {
         let mut places = 0;
         self.table(value, around, &mut places)
@@ -54,7 +54,7 @@ impl Walk {
             ));
         }
         let shape = match kind {
-            // Even this is a part of the plan, as often as the query is used.
+            // Even an empty table is a part of the plan, each time the query is used.
             "EMPTY" => ONE,
             "BASE_TABLE" => {
                 let name = fields.text("table_name")?;
@@ -103,7 +103,7 @@ impl Walk {
         fields.empty(&["delim_flipped", "duplicate_eliminated_columns"])?;
         fields.ignore(&["using_columns"])?;
         let left = self.table(fields.take("left")?, around, places)?;
-        // What stands to the right may refer to the left.
+        // The right side may refer to the left.
         let beside = VisibleNames {
             columns: around.columns.beside(left),
             ..*around
@@ -155,7 +155,7 @@ impl Walk {
                     ));
                 };
                 shape.bytes = self.whole(list, around, &mut shape)?.bytes;
-                // A structure could have as many columns as it has parts.
+                // A struct could have as many columns as it has fields.
                 shape.columns = MAX_COLUMNS / 4;
             }
             "range" | "generate_series" => {
@@ -186,7 +186,7 @@ impl Walk {
         Ok(shape.renamed())
     }
 
-    /// A sample of so many rows or so many percent.
+    /// Checks a sample of rows or of percent.
     pub(super) fn sample(&mut self, value: &Value) -> Result<(), Refusal> {
         self.count()?;
         let mut fields = Fields::new(value, "a sample")?;
@@ -211,7 +211,7 @@ impl Walk {
     }
 }
 
-/// What the columns of a table are, once other names may have been given to them.
+/// Shape of a table whose columns may have been renamed.
 fn renamed(fields: &mut Fields<'_>, shape: Shape) -> Result<Shape, Refusal> {
     let is_renamed = !fields.list("column_name_alias")?.is_empty();
     Ok(if is_renamed { shape.renamed() } else { shape })
@@ -241,7 +241,7 @@ fn base_table(name: &str, fields: &mut Fields<'_>, around: &VisibleNames<'_>) ->
     ))
 }
 
-/// A published view.
+/// Shape of a published view.
 fn view(name: &str) -> Shape {
     let of_a_column = Cost {
         nodes: VIEW_NODES,
@@ -261,7 +261,7 @@ fn view(name: &str) -> Shape {
     }
 }
 
-/// The parts of a name that are not empty, with dots between.
+/// Joins the non-empty parts of a name with dots.
 pub(super) fn path(parts: &[&str]) -> String {
     let parts: Vec<&str> = parts
         .iter()
@@ -271,7 +271,7 @@ pub(super) fn path(parts: &[&str]) -> String {
     parts.join(".")
 }
 
-/// Name and arguments of a call without anything else.
+/// Returns the name and the arguments of a call without other clauses.
 fn call(value: &Value) -> Result<(String, Vec<&Value>), Refusal> {
     let mut fields = Fields::new(value, "a table function")?;
     fields.one_of("class", &["FUNCTION"])?;
@@ -293,7 +293,7 @@ fn call(value: &Value) -> Result<(String, Vec<&Value>), Refusal> {
     Ok((name.to_ascii_lowercase(), arguments))
 }
 
-/// What the arguments of a call are sorted by.
+/// Returns the ORDER BY expressions of a call.
 pub(super) fn order_bys<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value], Refusal> {
     let mut order_bys = Fields::new(fields.take("order_bys")?, "ORDER BY")?;
     order_bys.one_of("type", &["ORDER_MODIFIER"])?;
@@ -302,7 +302,7 @@ pub(super) fn order_bys<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value], Refu
     Ok(orders)
 }
 
-/// Refuses an argument with a name.
+/// Refuses a named argument.
 pub(super) fn unnamed(value: &Value) -> Result<(), Refusal> {
     Fields::new(value, "an argument")?.empty(&["alias"])
 }
@@ -316,7 +316,7 @@ fn bounds(name: &str) -> Refusal {
     )
 }
 
-/// Whether a bound depends on anything but itself.
+/// Whether a bound depends on anything but literals.
 fn refers(value: &Value) -> bool {
     let kind = value.get("class").and_then(Value::as_str);
     let is_known = matches!(kind, Some("CONSTANT" | "CAST" | "FUNCTION"));
@@ -325,7 +325,8 @@ fn refers(value: &Value) -> bool {
     !is_known || inner.chain(value.get("child")).any(refers)
 }
 
-/// Refuses more numbers than may be made. Instants are made one after the other and can be stopped.
+/// Refuses bounds with too many integers. Timestamps are generated one by one and can be
+/// interrupted.
 fn check_bounds(name: &str, arguments: &[&Value]) -> Result<(), Refusal> {
     let numbers: Vec<Option<i128>> = arguments.iter().map(|value| whole(value)).collect();
     let (from, to, step) = match numbers.as_slice() {
@@ -346,7 +347,8 @@ fn check_bounds(name: &str, arguments: &[&Value]) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a step is an interval, as the parser writes `INTERVAL 1 HOUR` and `INTERVAL '1 hour'`.
+/// Whether a step is an interval, as the parser represents `INTERVAL 1 HOUR` and `INTERVAL '1
+/// hour'`.
 fn is_interval(value: &Value) -> bool {
     let type_name = value.pointer("/cast_type/id").and_then(Value::as_str);
     let function = value.get("function_name").and_then(Value::as_str);
@@ -354,7 +356,7 @@ fn is_interval(value: &Value) -> bool {
         || function.is_some_and(|name| name.starts_with("to_") && name != "to_timestamp")
 }
 
-/// A whole number that is written out, with a minus or without.
+/// Value of an integer literal with an optional minus.
 fn whole(value: &Value) -> Option<i128> {
     if let Some(number) = constants::whole(value) {
         return Some(number.into());

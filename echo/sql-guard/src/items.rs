@@ -10,7 +10,7 @@ use crate::size::{Shape, Size};
 use crate::views;
 
 impl Walk {
-    /// A select list over these columns. What it names can be used further down, also in itself.
+    /// Checks a select list over these columns. Its names can be used in later clauses and items.
     pub(super) fn items(
         &mut self,
         items: &[Value],
@@ -36,7 +36,7 @@ impl Walk {
     }
 }
 
-/// A select list with one more item.
+/// Shape of a select list with one more item.
 fn with_item(shape: Shape, item: &Value, (size, columns): (Size, Shape)) -> Shape {
     let is = |name: &str| {
         let value = item.get(name);

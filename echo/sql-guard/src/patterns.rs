@@ -1,4 +1,5 @@
-//! Arguments that decide how long a search takes: one call on two thousand rows cannot be interrupted.
+//! Arguments that determine the duration of a search: one call on two thousand rows cannot be
+//! interrupted.
 
 use serde_json::Value;
 
@@ -8,22 +9,25 @@ use crate::limits::{COLUMN_BYTES, MAX_PATTERN_BYTES, MAX_SEARCHED_BYTES, SHORT};
 use crate::refusal::Refusal;
 use crate::size::Size;
 
-/// Parts of a step. What is looked for without choices takes one for each byte of both, a regular expression all of them.
+/// Parts of a step. A search without alternatives takes one part for each byte of text and pattern,
+/// a regular expression all of them.
 const PARTS: u64 = 8;
 
-/// Parts for LIKE with something that stands for any letter: then every place is compared by itself.
+/// Parts for LIKE with a single-letter wildcard: then every position is compared separately.
 const WILDCARD_PARTS: u64 = 4;
 
-/// How much longer it takes to know which part of a text a regular expression matches than whether it does.
+/// Factor for finding which part of a text a regular expression matches, compared to whether it
+/// matches.
 const CAPTURE_FACTOR: u64 = 4;
 
-/// What leaves open how a regular expression goes on, and how often it may before it is taken for a slow one: there are
-/// about two to the power of that many states to be in. Up to here they are kept, beyond all are followed at each byte.
+/// Characters that leave open how a regular expression continues, and their number from which it
+/// counts as slow: it has about two to the power of that many states. Up to this number the engine
+/// caches states, beyond it all are followed at each byte.
 const OPEN: &[u8] = b".[\\|?";
 const MAX_OPEN: usize = 8;
 const MANY_STATES_FACTOR: u64 = 32;
 
-/// Checks what is searched in, and what for. Returns how many steps a row takes.
+/// Checks the text and the pattern of a search. Returns the number of steps per row.
 pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Result<u64, Refusal> {
     let Some((_, searched)) = arguments.first() else {
         return Ok(0);
@@ -65,7 +69,7 @@ pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Res
         .div_ceil(PARTS))
 }
 
-/// Steps that a byte of LIKE takes for each byte that is searched, with `_` and without.
+/// Steps per searched byte of LIKE, with `_` and without.
 fn like_steps(pattern: &str) -> u64 {
     let is_plain = !pattern.contains(['_', '?', '[', '\\']);
     let length = pattern.len() as u64;
@@ -76,7 +80,7 @@ fn like_steps(pattern: &str) -> u64 {
     }
 }
 
-/// Steps that a regular expression takes for each byte that is searched.
+/// Steps per searched byte of a regular expression.
 fn regex_steps(pattern: &str) -> u64 {
     let n_open = pattern.bytes().filter(|byte| OPEN.contains(byte)).count();
     let weight = if n_open > MAX_OPEN { MANY_STATES_FACTOR } else { 1 };
@@ -94,7 +98,7 @@ fn check_needle(name: &str, needle: Option<Size>) -> Result<u64, Refusal> {
     Ok(bytes)
 }
 
-/// What in a regular expression takes longer than its length says.
+/// Construct of a regular expression that takes longer than its length suggests.
 fn heavy(pattern: &str) -> Option<&'static str> {
     if pattern.contains('{') {
         Some("{ in a regular expression")
@@ -135,11 +139,11 @@ fn check_pattern<'a>(
     }
 }
 
-/// The field that a path names, if it names one of the outermost; there is no other way to write it among these.
+/// Field that a path names, if it is a top-level one; these paths have no other notation for it.
 pub(super) fn field(path: &str) -> Option<&str> {
     let name = path.strip_prefix("$.").unwrap_or(path);
     let is_of_a_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    // Without `$.` everything is the name, also dots.
+    // Without `$.` the whole text is the name, including dots.
     let may_have_dots = name == path;
     let is_plain = |byte: u8| is_of_a_name(byte) || (may_have_dots && byte == b'.');
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphabetic());

@@ -12,44 +12,45 @@ use crate::refusal::Refusal;
 use crate::size::{Cost, Shape, Size};
 use crate::views;
 
-/// A walk over a tree. Every node is visited once.
+/// Traversal of a tree. Every node is visited once.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     nodes: u64,
-    /// What all expressions cost that are not part of others.
+    /// Cost of all expressions that are not part of others.
     pub(super) spent: Cost,
-    /// Names of tables that were seen: as a column such a name is a whole row.
+    /// Names of tables in the statement: used as a column, such a name is a whole row.
     pub(super) rows: BTreeSet<String>,
-    /// How often each field of a JSON column is read by the query that is walked.
+    /// Number of reads of each field of a JSON column in the current query.
     pub(super) read: BTreeMap<(String, String), u64>,
-    /// What fields are shorter by than the texts that they are read from, in the expression that is walked.
+    /// Size by which fields are shorter than the texts that they are read from, in the current
+    /// expression.
     pub(super) shorter: u64,
-    /// Where values are collected.
+    /// Collected values.
     pub(super) collected: Collected,
-    /// Whether the whole answer is sorted before its first row is known.
+    /// Whether the whole result is sorted before its first row is known.
     pub(super) sorts_all: bool,
 }
 
-/// Names that WITH gave, from the innermost query to the outermost.
+/// Names defined by WITH, from the innermost query to the outermost.
 #[derive(Debug, Default)]
 pub(super) struct Scope<'a> {
     names: BTreeMap<String, Shape>,
     outer: Option<&'a Self>,
 }
 
-/// What an expression can refer to.
+/// Names visible to an expression.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VisibleNames<'a> {
     /// Names of tables.
     pub(super) scope: &'a Scope<'a>,
-    /// Columns of FROM, and of the queries around.
+    /// Columns of FROM, and of the enclosing queries.
     pub(super) columns: Shape,
-    /// Columns of the select list, which may be used further down.
+    /// Columns of the select list, which later clauses may use.
     pub(super) aliases: &'a BTreeMap<String, Size>,
 }
 
 impl Scope<'_> {
-    /// What a name stands for.
+    /// Finds the table that a name refers to.
     pub(super) fn find(&self, name: &str) -> Option<Shape> {
         let found = self.names.get(&name.to_lowercase()).copied();
         found.or_else(|| self.outer?.find(name))
@@ -69,7 +70,7 @@ impl Walk {
         Ok(())
     }
 
-    /// What the parser gave.
+    /// Checks the output of the parser.
     pub(super) fn document(&mut self, tree: &Value) -> Result<(), Refusal> {
         let mut fields = Fields::new(tree, "what the parser gave")?;
         if fields.flag("error")? {
@@ -108,7 +109,7 @@ impl Walk {
         Ok(())
     }
 
-    /// A statement: a query, and the parameters that it has.
+    /// Checks a statement: a query and its parameters.
     pub(super) fn statement(
         &mut self,
         value: &Value,
@@ -147,7 +148,7 @@ impl Walk {
             ..*around
         };
         let from = self.from(fields.take("from_table")?, &around)?;
-        // A subquery can use the names of the select list that it stands in.
+        // A subquery can use the names of the select list that contains it.
         let mut aliases = around.aliases.clone();
         let mut shape = Shape {
             tables: from.tables,
@@ -220,7 +221,7 @@ impl Walk {
         Ok(shape)
     }
 
-    /// The names that WITH gives, those of the queries around included.
+    /// Adds the names defined by WITH to those of the enclosing queries.
     fn with<'s>(
         &mut self,
         fields: &mut Fields<'_>,
@@ -292,7 +293,7 @@ impl Walk {
         Ok(())
     }
 
-    /// ORDER BY.
+    /// Checks ORDER BY.
     pub(super) fn orders(
         &mut self,
         orders: &[Value],
@@ -316,7 +317,7 @@ impl Walk {
     }
 }
 
-/// What FROM brings, and what the queries around do.
+/// Merges the columns of FROM and of the enclosing queries.
 fn seen(from: Shape, around: &VisibleNames<'_>) -> Shape {
     Shape {
         bytes: from.bytes.max(around.columns.bytes),
@@ -353,7 +354,7 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a statement sorts without saying how many rows it wants.
+/// Whether a statement sorts without a limit.
 fn sorts_all(statement: &Value) -> bool {
     let modifiers = statement
         .pointer("/node/modifiers")

@@ -1,4 +1,4 @@
-//! What the expressions of a statement cost in all.
+//! Total cost of the expressions of a statement.
 
 use std::mem;
 
@@ -11,7 +11,7 @@ use crate::size::{Cost, Shape, Size};
 use crate::{constants, patterns};
 
 impl Walk {
-    /// An expression that is no part of another one. The tables of its subqueries are added to those of the query.
+    /// Checks a top-level expression. The tables of its subqueries are added to those of the query.
     pub(super) fn whole(
         &mut self,
         value: &Value,
@@ -21,7 +21,7 @@ impl Walk {
         let mut tables = 0;
         let size = self.expression(value, visible, &mut tables)?;
         shape.tables = shape.tables.saturating_add(tables);
-        // A name alone is a reference, which makes nothing.
+        // A plain name is a reference without an intermediate value.
         let is_a_name = value
             .get("class")
             .is_some_and(|class| class == "COLUMN_REF");
@@ -36,7 +36,7 @@ impl Walk {
         Ok(size)
     }
 
-    /// A filter, which moves down to where the values are made that it looks at.
+    /// Checks a filter, which is moved down to the computation of the values that it uses.
     pub(super) fn filter(
         &mut self,
         value: &Value,
@@ -58,8 +58,8 @@ impl Walk {
         check_spent(self.spent)
     }
 
-    /// Takes note that fields of a JSON column are read. The fields of one text are together no longer than that, each
-    /// read once.
+    /// Records reads of fields of a JSON column. The fields of one text are together no longer than
+    /// the text, if each is read once.
     pub(super) fn reads(&mut self, called: &[(&Value, Size)]) {
         let [(document, size), (path, _)] = called else {
             return;

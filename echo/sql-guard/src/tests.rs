@@ -1,11 +1,12 @@
-//! The guard by itself: trees of any form. What the engine's parser makes of texts is tested where the engine is.
+//! Tests of the guard alone, on arbitrary trees. The store tests the guard with the engine's
+//! parser.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::{check, syntax_error};
 
-/// A statement with one column of a table, as the parser gives it.
+/// Tree of a statement with one column of a table, as the parser builds it.
 fn select(table: &str) -> Value {
     json!({ "error": false, "statements": [{ "named_param_map": [], "node": {
         "type": "SELECT_NODE", "modifiers": [], "cte_map": { "map": [] },
